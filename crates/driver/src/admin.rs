@@ -73,7 +73,7 @@ impl Purpose {
     }
 
     /// Whether the command may legitimately stay in flight for ever, so that no time-out applies.
-    pub fn may_wait_for_ever(self) -> bool {
+    pub fn has_no_timeout(self) -> bool {
         self == Purpose::AsyncEvent
     }
 }

@@ -136,7 +136,7 @@ pub struct Inventory {
     /// LPA: log pages can be read from an offset.
     pub log_offsets: bool,
     /// OACS: Doorbell Buffer Config is supported.
-    pub doorbells_offered: bool,
+    pub shadow_doorbells_supported: bool,
     /// Shadow doorbells are in use, in the pages of [`crate::BringupConfig::doorbells`], until the
     /// controller is reset.
     pub doorbells_kept: bool,
@@ -168,7 +168,7 @@ pub struct Subsystem {
     /// ANAGRPMAX: the highest ANA group; 0 without ANA.
     pub ana_groups: u32,
     /// KAS: the granularity of the keep-alive time-out; zero: keep-alive is not supported.
-    pub keep_alive_step: Nanos,
+    pub keep_alive_granularity: Nanos,
     /// CTRATT.TBKAS: any traffic counts as keep-alive.
     pub traffic_keep_alive: bool,
     /// CQT: how long after its keep-alive time-out the controller may still execute commands.
@@ -184,7 +184,7 @@ impl Subsystem {
             ana_transition: ana.then(|| Nanos::from_secs(controller.anatt.into())),
             ana_groups: if ana { controller.anagrpmax } else { 0 },
             // KAS counts units of 100 ms.
-            keep_alive_step: Nanos::from_millis(u64::from(controller.kas) * 100),
+            keep_alive_granularity: Nanos::from_millis(u64::from(controller.kas) * 100),
             traffic_keep_alive: controller.ctratt & identify::Controller::CTRATT_TBKAS != 0,
             quiesce_time: Nanos::from_millis(controller.cqt.into()),
         }
@@ -297,7 +297,7 @@ pub enum BringupCause {
     #[error(transparent)]
     Violation(#[from] ProtocolViolation),
     /// Each command completed within its time-out, but the sequence as a whole takes too long.
-    #[error("it is not ready {waited} after CSTS.RDY became 1, although it answers; it may have too many namespaces, or be too slow")]
+    #[error("not complete {waited} after CSTS.RDY = 1: the controller has too many namespaces, or is too slow")]
     TooLong {
         /// For how long.
         waited: Nanos,
@@ -318,7 +318,7 @@ pub enum BringupCause {
     #[error(transparent)]
     ShortPage(TooShort),
     /// The active namespace list is not in ascending order.
-    #[error("the list of active namespaces names {nsid} after {after}: it has to ascend")]
+    #[error("the list of active namespaces names {nsid} after {after}: it must ascend")]
     BadNamespaceList {
         /// The namespace.
         nsid: Nsid,
@@ -685,7 +685,7 @@ impl Bringup {
 
     /// KATO in milliseconds, rounded up to the granularity of KAS.
     fn wanted_keep_alive(&self) -> u32 {
-        let step = (self.inventory.subsystem.keep_alive_step.0 / 1_000_000).max(1);
+        let step = (self.inventory.subsystem.keep_alive_granularity.0 / 1_000_000).max(1);
         // Rounded up: a shorter time-out than asked for could expire between two Keep Alives.
         let millis = self.config.keep_alive.0.div_ceil(1_000_000).checked_next_multiple_of(step);
         millis.and_then(|millis| u32::try_from(millis).ok()).unwrap_or(u32::MAX)

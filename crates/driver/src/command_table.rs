@@ -36,7 +36,7 @@ pub(crate) struct Finisher(());
 #[derive(Debug, Default)]
 #[repr(align(32))]
 pub(crate) struct Slot {
-    /// The CID in bits 15:0, the [`Stage`] above.
+    /// The CID in bits 15:0, the [`CommandState`] above.
     state: AtomicU32,
     token: AtomicU64,
     posted_at: AtomicU64,
@@ -44,7 +44,7 @@ pub(crate) struct Slot {
 
 /// State of a command slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum CommandState {
     /// No command.
     Free,
     /// Posted and not completed.
@@ -54,7 +54,7 @@ pub enum Stage {
     /// Still in flight after its Abort has completed.
     Aborted,
     /// Completed, but its Abort has not.
-    Held,
+    Completed,
 }
 
 /// A command in the table.
@@ -73,9 +73,9 @@ pub struct Command {
 pub struct Expired {
     /// The command.
     pub command: Command,
-    /// Whether an Abort for it is in flight ([`Stage::Aborting`]) or has completed
-    /// ([`Stage::Aborted`]).
-    pub stage: Stage,
+    /// Whether an Abort for it is in flight ([`CommandState::Aborting`]) or has completed
+    /// ([`CommandState::Aborted`]).
+    pub state: CommandState,
 }
 
 /// Why a CID cannot be completed.
@@ -87,24 +87,24 @@ pub(crate) enum CompletionError {
     Duplicate,
 }
 
-impl Stage {
+impl CommandState {
     const fn bits(self, cid: u16) -> u32 {
         (self as u32) << 16 | cid as u32
     }
 
-    fn of(state: u32) -> Stage {
+    fn of(state: u32) -> CommandState {
         match state >> 16 {
-            0 => Stage::Free,
-            1 => Stage::InFlight,
-            2 => Stage::Aborting,
-            3 => Stage::Aborted,
-            _ => Stage::Held,
+            0 => CommandState::Free,
+            1 => CommandState::InFlight,
+            2 => CommandState::Aborting,
+            3 => CommandState::Aborted,
+            _ => CommandState::Completed,
         }
     }
 
     /// Whether the command has not completed.
     pub fn is_in_flight(self) -> bool {
-        matches!(self, Stage::InFlight | Stage::Aborting | Stage::Aborted)
+        matches!(self, CommandState::InFlight | CommandState::Aborting | CommandState::Aborted)
     }
 }
 
@@ -119,7 +119,7 @@ impl CommandTable {
     }
 
     fn with_step(tags: u32, tag_mask: u16, step: u16) -> (CommandTable, Finisher) {
-        let slots = (0..tags).map(|tag| Slot { state: AtomicU32::new(Stage::Free.bits(tag as u16)), ..Slot::default() }).collect();
+        let slots = (0..tags).map(|tag| Slot { state: AtomicU32::new(CommandState::Free.bits(tag as u16)), ..Slot::default() }).collect();
         (CommandTable { slots, tag_mask, step }, Finisher(()))
     }
 
@@ -133,7 +133,7 @@ impl CommandTable {
         // last command has ended, so its snapshot fails.
         slot.token.store(token, Release);
         slot.posted_at.store(now.0, Release);
-        slot.state.store(Stage::InFlight.bits(cid), Release);
+        slot.state.store(CommandState::InFlight.bits(cid), Release);
         Cid(cid)
     }
 
@@ -142,17 +142,17 @@ impl CommandTable {
     pub(crate) fn complete_slow(&self, _: &mut Finisher, cid: Cid) -> Result<(Command, Option<Tag>), CompletionError> {
         let slot = self.slot(cid).ok_or(CompletionError::Unknown { last: u16::MAX })?;
         let state = slot.state.load(Acquire);
-        let ended = match Stage::of(state) {
+        let ended = match CommandState::of(state) {
             // A stale generation: a completion posted twice, or after the tag's next command.
             _ if state as u16 != cid.0 => return Err(CompletionError::Unknown { last: state as u16 }),
             // The last generation itself: completed already.
-            Stage::Free => return Err(CompletionError::Unknown { last: state as u16 }),
-            Stage::Held => return Err(CompletionError::Duplicate),
-            Stage::Aborting => Stage::Held,
-            Stage::InFlight | Stage::Aborted => Stage::Free,
+            CommandState::Free => return Err(CompletionError::Unknown { last: state as u16 }),
+            CommandState::Completed => return Err(CompletionError::Duplicate),
+            CommandState::Aborting => CommandState::Completed,
+            CommandState::InFlight | CommandState::Aborted => CommandState::Free,
         };
         slot.state.store(ended.bits(cid.0), Relaxed);
-        Ok((slot.command(cid), (ended == Stage::Free).then_some(self.tag(cid))))
+        Ok((slot.command(cid), (ended == CommandState::Free).then_some(self.tag(cid))))
     }
 
     /// Reserves the CID of a command for which an Abort is about to be posted. False: it has
@@ -161,9 +161,9 @@ impl CommandTable {
         let Some(slot) = self.slot(command.cid) else { return false };
         // Compare time and token too: a CID comes back after 16 generations or more.
         // Acquire: token and time must be those of this state.
-        let same = slot.state.load(Acquire) == Stage::InFlight.bits(command.cid.0) && slot.command(command.cid) == *command;
+        let same = slot.state.load(Acquire) == CommandState::InFlight.bits(command.cid.0) && slot.command(command.cid) == *command;
         if same {
-            slot.state.store(Stage::Aborting.bits(command.cid.0), Relaxed);
+            slot.state.store(CommandState::Aborting.bits(command.cid.0), Relaxed);
         }
         same
     }
@@ -172,13 +172,13 @@ impl CommandTable {
     pub(crate) fn end_abort(&self, _: &mut Finisher, cid: Cid) -> Option<Tag> {
         let slot = self.slot(cid)?;
         let state = slot.state.load(Acquire);
-        if state == Stage::Held.bits(cid.0) {
-            slot.state.store(Stage::Free.bits(cid.0), Relaxed);
+        if state == CommandState::Completed.bits(cid.0) {
+            slot.state.store(CommandState::Free.bits(cid.0), Relaxed);
             return Some(self.tag(cid));
         }
         // The completion may still come, or never: recovery decides after a grace period.
-        if state == Stage::Aborting.bits(cid.0) {
-            slot.state.store(Stage::Aborted.bits(cid.0), Relaxed);
+        if state == CommandState::Aborting.bits(cid.0) {
+            slot.state.store(CommandState::Aborted.bits(cid.0), Relaxed);
         }
         None
     }
@@ -188,10 +188,10 @@ impl CommandTable {
     /// token and time.
     pub(crate) fn expired(&self, now: Nanos, timeout: Nanos, out: &mut Vec<Expired>) {
         for slot in &self.slots {
-            if let Some((command, stage)) = slot.snapshot()
+            if let Some((command, state)) = slot.snapshot()
                 && now - command.posted_at >= timeout
             {
-                out.push(Expired { command, stage });
+                out.push(Expired { command, state });
             }
         }
     }
@@ -201,19 +201,19 @@ impl CommandTable {
     pub(crate) fn abandon(&self, _: &mut Finisher, mut each: impl FnMut(Command)) {
         for slot in &self.slots {
             let state = slot.state.load(Acquire);
-            // `Held` has completed already: its caller has its result.
-            if Stage::of(state).is_in_flight() {
+            // `Completed`: it has completed already: its caller has its result.
+            if CommandState::of(state).is_in_flight() {
                 each(slot.command(Cid(state as u16)));
             }
-            slot.state.store(Stage::Free.bits(state as u16), Relaxed);
+            slot.state.store(CommandState::Free.bits(state as u16), Relaxed);
         }
     }
 
     /// State of the slot of `cid`, if its current or last command is `cid`.
     #[cfg(all(test, not(loom)))]
-    pub(crate) fn stage(&self, cid: Cid) -> Option<Stage> {
+    pub(crate) fn stage(&self, cid: Cid) -> Option<CommandState> {
         let state = self.slot(cid)?.state.load(Acquire);
-        (state as u16 == cid.0).then(|| Stage::of(state))
+        (state as u16 == cid.0).then(|| CommandState::of(state))
     }
 
     fn slot(&self, cid: Cid) -> Option<&Slot> {
@@ -232,7 +232,7 @@ impl CommandTable {
         let tag = self.tag(cid);
         let slot = self.slots.get(usize::from(tag.0))?;
         // Acquire: the entry may name a command whose announcement this thread has not seen yet.
-        (slot.state.load(Acquire) == Stage::InFlight.bits(cid.0)).then_some((slot, tag))
+        (slot.state.load(Acquire) == CommandState::InFlight.bits(cid.0)).then_some((slot, tag))
     }
 
     /// The tag of a command.
@@ -253,7 +253,7 @@ impl Slot {
     /// store is relaxed.
     #[inline]
     pub(crate) fn end(&self, cid: Cid, _: &mut Finisher) {
-        self.state.store(Stage::Free.bits(cid.0), Relaxed);
+        self.state.store(CommandState::Free.bits(cid.0), Relaxed);
     }
 
     #[inline]
@@ -263,14 +263,14 @@ impl Slot {
 
     /// The command in flight, read without a lock as by a seqlock: what was read between two equal
     /// states belongs to that state.
-    fn snapshot(&self) -> Option<(Command, Stage)> {
+    fn snapshot(&self) -> Option<(Command, CommandState)> {
         let state = self.state.load(Acquire);
-        let stage = Stage::of(state);
-        if !stage.is_in_flight() {
+        let command_state = CommandState::of(state);
+        if !command_state.is_in_flight() {
             return None;
         }
         let command = self.command(Cid(state as u16));
-        (self.state.load(Relaxed) == state).then_some((command, stage))
+        (self.state.load(Relaxed) == state).then_some((command, command_state))
     }
 }
 

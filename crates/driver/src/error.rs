@@ -24,7 +24,7 @@ pub enum QueueSizeError {
     },
     /// Too many tags: the rings could overrun, or identifiers would not be unique. Or no tag.
     #[error(
-        "queue {id} with {tags} tags: a ring of N entries holds N-1, and identifiers tell 4095 apart, so {most} is the most and 1 the least"
+        "queue {id} with {tags} tags: it must have 1 to {most} (a ring of N entries holds N-1 commands, and there are 4095 identifiers)"
     )]
     Tags {
         /// The queue.
@@ -56,14 +56,14 @@ pub enum ProtocolViolation {
     },
     /// A second completion of a command whose Abort is still in flight.
     #[error("queue {queue}: second completion for command {cid}; reset the controller")]
-    Doubled {
+    Duplicate {
         /// The queue.
         queue: QueueId,
         /// The identifier in the entry.
         cid: Cid,
     },
     /// More completions than commands announced by the SQ doorbell.
-    #[error("queue {queue}: completion for command {cid} although nothing that was announced is in flight; reset the controller")]
+    #[error("queue {queue}: completion for command {cid}, but no announced command is in flight; reset the controller")]
     Unannounced {
         /// The queue.
         queue: QueueId,
@@ -87,7 +87,7 @@ impl ProtocolViolation {
     pub fn queue(&self) -> QueueId {
         match *self {
             ProtocolViolation::UnknownCommand { queue, .. }
-            | ProtocolViolation::Doubled { queue, .. }
+            | ProtocolViolation::Duplicate { queue, .. }
             | ProtocolViolation::Unannounced { queue, .. }
             | ProtocolViolation::WrongQueue { queue, .. } => queue,
         }

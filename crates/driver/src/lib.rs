@@ -34,7 +34,7 @@ pub use admin::{AdminCommand, AdminReply, Purpose};
 pub use bringup::{
     Bringup, BringupAsk, BringupCause, BringupConfig, BringupError, BringupPhase, Inventory, Model, QueueLayout, Subsystem, WantedQueues,
 };
-pub use command_table::{Command, Expired, Stage};
+pub use command_table::{Command, CommandState, Expired};
 pub use error::{NoTag, ProtocolViolation, QueueSizeError};
 pub use events::{AnaPieces, Events, Reading};
 

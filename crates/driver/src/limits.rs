@@ -59,7 +59,7 @@ pub struct DeallocateLimits {
 
 impl DeallocateLimits {
     /// What the command format allows.
-    pub const UNSAID: DeallocateLimits = DeallocateLimits { ranges: nvme::io::MAX_RANGES, range_blocks: u32::MAX, blocks: u64::MAX };
+    pub const UNLIMITED: DeallocateLimits = DeallocateLimits { ranges: nvme::io::MAX_RANGES, range_blocks: u32::MAX, blocks: u64::MAX };
 }
 
 /// Why this driver cannot use a controller.
@@ -138,7 +138,7 @@ impl Limits {
             volatile_cache: controller.vwc.present(),
             sgls: controller.has_sgls(),
             write_zeroes: has(identify::Controller::ONCS_WRITE_ZEROES).then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
-            deallocate: has(identify::Controller::ONCS_DATASET_MANAGEMENT).then_some(DeallocateLimits::UNSAID),
+            deallocate: has(identify::Controller::ONCS_DATASET_MANAGEMENT).then_some(DeallocateLimits::UNLIMITED),
             compare: has(identify::Controller::ONCS_COMPARE),
             verify: has(identify::Controller::ONCS_VERIFY).then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
             uncorrectable: has(identify::Controller::ONCS_WRITE_UNCORRECTABLE).then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
@@ -152,7 +152,7 @@ impl Limits {
         // A shift of 64 or more, or a result of 0, is more than 64 bits: no limit.
         let shifted = |log2: u64| PageSize::from_mps(cap.mpsmin()).bytes().checked_shl(log2 as u32).filter(|&n| n != 0).unwrap_or(u64::MAX);
         let pages = |log2: u8| said(log2.into()).map(shifted);
-        let unsaid = DeallocateLimits::UNSAID;
+        let unsaid = DeallocateLimits::UNLIMITED;
         let deallocate = DeallocateLimits {
             ranges: said(page.dmrl.into()).map_or(unsaid.ranges, |ranges| ranges as u32),
             range_blocks: said(page.dmrsl.into()).map_or(unsaid.range_blocks, |blocks| blocks as u32),

@@ -16,7 +16,7 @@ mod path;
 mod requests;
 
 pub use crate::paths::{PathId, PathSet, TooManyPaths};
-pub use actions::{Action, Counters, Ended, FailoverConfig, Failure, Submitted, Verdict, verdict};
+pub use actions::{Action, Counters, Disposition, Ended, FailoverConfig, Failure, Submitted, disposition};
 pub use failover::Failover;
 pub use flush::WriteMarks;
 pub use identity::{Field, JoinError, PathIdentity, join};

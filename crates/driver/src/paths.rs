@@ -201,7 +201,7 @@ impl Token {
 
     #[inline]
     fn class(&self) -> Class {
-        Class::of_index((self.0.get() >> CLASS) as u8)
+        Class::from_index((self.0.get() >> CLASS) as u8)
     }
 }
 

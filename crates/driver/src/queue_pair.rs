@@ -336,7 +336,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         let (Command { cid, token, posted_at }, tag) =
             self.commands.complete_slow(&mut side.finisher, cqe.cid()).map_err(|refused| match refused {
                 CompletionError::Unknown { last } => ProtocolViolation::UnknownCommand { queue, cid, last },
-                CompletionError::Duplicate => ProtocolViolation::Doubled { queue, cid: cqe.cid() },
+                CompletionError::Duplicate => ProtocolViolation::Duplicate { queue, cid: cqe.cid() },
             })?;
         // No tag: the Abort still holds the CID. `Exclusive::end_abort` returns the tag.
         if let Some(tag) = tag {

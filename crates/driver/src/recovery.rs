@@ -22,12 +22,12 @@ use std::collections::HashMap;
 use nvme::{Cid, CqSlots, QueueId, SqSlots, Sqe, Status, admin};
 use units::Nanos;
 
-use crate::multipath::{Verdict, verdict};
+use crate::multipath::{Disposition, disposition};
 use crate::properties::{Accesses, PollTiming, Properties, StatusPoll};
 use crate::stop::{StepTimer, StopSequence, StopStatus};
 use crate::{
-    AdminCommand, AdminReply, Answer, Bringup, BringupAsk, BringupConfig, BringupError, Command, Expired, Inventory, PropertyError,
-    ProtocolViolation, Purpose, QueuePair, QueueSizes, Stage, Ticket,
+    AdminCommand, AdminReply, Answer, Bringup, BringupAsk, BringupConfig, BringupError, Command, CommandState, Expired, Inventory,
+    PropertyError, ProtocolViolation, Purpose, QueuePair, QueueSizes, Ticket,
 };
 
 /// Time-outs and limits of recovery.
@@ -79,13 +79,13 @@ pub enum ResetCause {
         csts: u32,
     },
     /// Reading CSTS failed.
-    #[error("the controller's status cannot be had: {0}")]
+    #[error("the controller's status cannot be read: {0}")]
     Property(#[from] PropertyError),
     /// The controller broke the protocol.
     #[error(transparent)]
     Violation(#[from] ProtocolViolation),
     /// The host requested it.
-    #[error("a reset was asked for")]
+    #[error("a reset was requested")]
     Asked,
 }
 
@@ -107,7 +107,7 @@ pub enum Dead {
     /// It could not be stopped. The buffers of its commands are leaked, because it may still write
     /// to them.
     #[error(
-        "the controller does not stop: CSTS.RDY is still 1 after {waited}, and no reset of its function helped (reset because: {cause})"
+        "the controller does not stop: CSTS.RDY is still 1 after {waited}, and a reset of its PCI function did not help (reset because: {cause})"
     )]
     NotStopped {
         /// The time waited.
@@ -224,7 +224,7 @@ impl RetryPolicy {
     /// describe circumstances rather than the command or the medium, and without Do Not Retry (Base
     /// 4.2.3).
     pub fn after_status(&self, status: Status, retries: u8, idempotent: bool) -> Fate {
-        let passes = verdict(status) == Verdict::Again;
+        let passes = disposition(status) == Disposition::Retry;
         if passes && idempotent && retries < self.limit { Fate::Again } else { Fate::Fail }
     }
 }
@@ -612,7 +612,7 @@ impl Watch {
         self.present.clear();
         for expired in &self.scratch {
             // An Asynchronous Event Request has no time-out.
-            if admin && Purpose::from_token(expired.command.token).may_wait_for_ever() {
+            if admin && Purpose::from_token(expired.command.token).has_no_timeout() {
                 continue;
             }
             let command = expired.command;
@@ -622,7 +622,7 @@ impl Watch {
                 _ => (believable(command.posted_at, before, now), None),
             };
             // The first sighting: the grace after an Abort counts from it.
-            let aborted = aborted.or((expired.stage == Stage::Aborted).then_some(now));
+            let aborted = aborted.or((expired.state == CommandState::Aborted).then_some(now));
             self.present.push((command, since, aborted));
             let expires = since + timeout;
             if expires <= now {
@@ -639,7 +639,7 @@ impl Watch {
     /// A command past its time-out without an Abort. Admin commands are not aborted: a reset
     /// follows.
     fn to_abort(&self) -> Option<&LateCommand> {
-        self.late.iter().find(|late| late.queue != QueueId::ADMIN && late.expired.stage == Stage::InFlight)
+        self.late.iter().find(|late| late.queue != QueueId::ADMIN && late.expired.state == CommandState::InFlight)
     }
 
     /// A command that causes a reset, and its age.

@@ -206,7 +206,7 @@ impl Class {
     }
 
     /// The class of an index from [`Class::index`].
-    pub fn of_index(index: u8) -> Class {
+    pub fn from_index(index: u8) -> Class {
         // An index out of range must not panic: it comes back from a packed token.
         Class(index.min(Self::COUNT as u8 - 1))
     }

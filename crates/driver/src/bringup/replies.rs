@@ -92,7 +92,7 @@ impl Bringup {
         self.max_nsid = controller.nn;
         self.inventory.async_events_offered = controller.oaes;
         self.inventory.log_offsets = controller.lpa & identify::Controller::LPA_EXTENDED_DATA != 0;
-        self.inventory.doorbells_offered = controller.oacs & identify::Controller::OACS_DOORBELL_BUFFERS != 0;
+        self.inventory.shadow_doorbells_supported = controller.oacs & identify::Controller::OACS_DOORBELL_BUFFERS != 0;
         self.inventory.shutdown_micros = controller.rtd3e;
         Ok(())
     }
@@ -209,14 +209,14 @@ impl Bringup {
     /// long queue creation takes. A controller without the timer (KAS = 0) is not asked.
     fn after_queues(&self) -> BringupState {
         // KAS = 0: the controller has no Keep Alive Timer.
-        let wanted = self.config.keep_alive > Nanos::ZERO && self.inventory.subsystem.keep_alive_step > Nanos::ZERO;
+        let wanted = self.config.keep_alive > Nanos::ZERO && self.inventory.subsystem.keep_alive_granularity > Nanos::ZERO;
         if wanted { post(BringupCommand::KeepAlive) } else { BringupState::Ready }
     }
 
     /// Shadow doorbells are configured before the first I/O doorbell moves, so the zeroed pages
     /// match the registers.
     fn before_queues(&self) -> BringupState {
-        let keeps = self.config.doorbells.is_some() && self.inventory.doorbells_offered;
+        let keeps = self.config.doorbells.is_some() && self.inventory.shadow_doorbells_supported;
         if keeps { post(BringupCommand::Doorbells) } else { self.next_queue(0) }
     }
 

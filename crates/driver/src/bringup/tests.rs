@@ -19,7 +19,8 @@ fn attempt(script: Script) -> (Host, Result<Inventory, BringupError>) {
 fn fails(script: Script) -> (BringupPhase, BringupCause) {
     let (host, result) = attempt(script);
     let error = result.unwrap_err();
-    // Every wait has a deadline, and none of them is longer than an admin command or CAP.TO (1 s each), twice.
+    // Every wait has a deadline, and none of them is longer than an admin command or CAP.TO (1 s
+    // each), twice.
     assert!(host.now <= Nanos::from_secs(103), "{error}");
     (error.phase, error.cause)
 }
@@ -115,7 +116,7 @@ fn shadow_doorbells_need_both_sides() {
         if let Some(at) = host.controller.asked.iter().position(|asked| asked.0 == admin::DOORBELL_BUFFER_CONFIG) {
             assert_eq!(host.controller.asked[at + 1], (admin::CREATE_CQ, 0), "{:x?}", host.controller.asked);
         }
-        assert_eq!(inventory.doorbells_offered, offered);
+        assert_eq!(inventory.shadow_doorbells_supported, offered);
         let first = asked(&host);
         // After a reset it has forgotten them.
         host.admin.exclusive().abandon();

@@ -153,7 +153,7 @@ fn a_table_without_generations_is_caught() {
 }
 
 #[test]
-fn expired_commands_have_their_stage() {
+fn expired_commands_have_their_state() {
     let (commands, mut right) = CommandTable::new(4);
     let cids: Vec<_> = (0..3).map(|n| commands.begin(Tag(n), u64::from(n), Nanos(u64::from(n) * 10))).collect();
     let first = Command { cid: cids[0], token: 0, posted_at: Nanos(0) };
@@ -161,12 +161,12 @@ fn expired_commands_have_their_stage() {
     assert!(!commands.begin_abort(&mut right, &first));
     let mut out = Vec::new();
     commands.expired(Nanos(110), Nanos(100), &mut out);
-    let seen: Vec<_> = out.iter().map(|e| (e.command.token, e.stage)).collect();
-    assert_eq!(seen, [(0, Stage::Aborting), (1, Stage::InFlight)]);
+    let seen: Vec<_> = out.iter().map(|e| (e.command.token, e.state)).collect();
+    assert_eq!(seen, [(0, CommandState::Aborting), (1, CommandState::InFlight)]);
 
     // The Abort completes first: the command is still in flight. Its completion returns the tag.
     assert_eq!(commands.end_abort(&mut right, cids[0]), None);
-    assert_eq!(commands.stage(cids[0]), Some(Stage::Aborted));
+    assert_eq!(commands.stage(cids[0]), Some(CommandState::Aborted));
     assert_eq!(commands.complete_slow(&mut right, cids[0]).unwrap().1, Some(Tag(0)));
 
     // The command completes first: the CID stays reserved for the Abort, and a second completion is

@@ -91,7 +91,7 @@ fn dataless_commands_have_controller_limits() {
     assert_eq!((none.write_zeroes, none.deallocate), (None, None));
     identify.oncs = identify::Controller::ONCS_WRITE_ZEROES | identify::Controller::ONCS_DATASET_MANAGEMENT;
     let unsaid = all(&identify).with_command_set(script.cap, &identify::NvmController::default());
-    assert_eq!((unsaid.write_zeroes, unsaid.deallocate), (Some(4096 << 5), Some(DeallocateLimits::UNSAID)));
+    assert_eq!((unsaid.write_zeroes, unsaid.deallocate), (Some(4096 << 5), Some(DeallocateLimits::UNLIMITED)));
     let said = all(&identify).with_command_set(script.cap, &page);
     assert_eq!(said.write_zeroes, Some(1 << 20));
     assert_eq!(said.deallocate, Some(DeallocateLimits { ranges: 4, range_blocks: 1000, blocks: 3000 }));

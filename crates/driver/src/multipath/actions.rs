@@ -55,9 +55,9 @@ pub enum Failure {
     },
     /// A write whose outcome is unknown.
     #[error(
-        "path {path} was lost with the write inside, and for {waited} nothing has said that its controller has come to rest; the write may have been carried out, or may still be"
+        "path {path} was lost with the write in flight, and after {waited} it is unknown whether its controller has stopped; the write may have been executed, or may still be"
     )]
-    Unsettled {
+    OutcomeUnknown {
         /// The path.
         path: PathId,
         /// The time held.
@@ -65,7 +65,7 @@ pub enum Failure {
     },
     /// A Flush could not be sent on a path that needs it.
     #[error("writes that completed on path {path} cannot be flushed: the path has not been usable for {waited}")]
-    NotCovered {
+    FlushBlocked {
         /// The path.
         path: PathId,
         /// The time waited.
@@ -190,27 +190,27 @@ impl Counters {
 
 /// What an error status means for a request, as Linux's `enum nvme_disposition`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Disposition {
     /// Final, whether success or error: no path would do better.
-    Over,
+    Complete,
     /// Retry on another path: the path failed, not the command.
-    Elsewhere,
+    Failover,
     /// Retry on any path: the cause is transient.
-    Again,
+    Retry,
 }
 
 /// Classifies a status (Base 4.2.3). Path-related statuses (type 3h, which includes ANA) are
-/// [`Verdict::Elsewhere`]. Aborts, interruptions and transport errors are [`Verdict::Again`]: they
+/// [`Disposition::Failover`]. Aborts, interruptions and transport errors are [`Disposition::Retry`]: they
 /// say nothing about the command itself. Other errors, such as media errors and invalid fields,
 /// would occur on any path. So would any error with Do Not Retry, which is valid for every
 /// controller of the subsystem.
 #[inline]
-pub fn verdict(status: Status) -> Verdict {
+pub fn disposition(status: Status) -> Disposition {
     if status.is_success() || status.do_not_retry() {
-        return Verdict::Over;
+        return Disposition::Complete;
     }
     if status.is_path_related() {
-        return Verdict::Elsewhere;
+        return Disposition::Failover;
     }
     match status.kind() {
         Status::ABORT_REQUESTED
@@ -218,7 +218,7 @@ pub fn verdict(status: Status) -> Verdict {
         | Status::ABORTED_SQ_DELETION
         | Status::COMMAND_INTERRUPTED
         | Status::TRANSIENT_TRANSPORT_ERROR
-        | Status::NAMESPACE_NOT_READY => Verdict::Again,
-        _ => Verdict::Over,
+        | Status::NAMESPACE_NOT_READY => Disposition::Retry,
+        _ => Disposition::Complete,
     }
 }

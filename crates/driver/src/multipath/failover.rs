@@ -28,8 +28,8 @@ use super::flush::{Flush, FlushError, Flushes};
 use super::path::{Path, Paths};
 use super::requests::{RequestState, Slots};
 use super::{
-    Action, Counters, Ended, FailoverConfig, Failure, Heard, Link, PathId, PathSet, PathStatus, PathTraits, RequestId, Standing, Submitted,
-    TooManyPaths, Verdict, WriteMarks, verdict,
+    Action, Counters, Disposition, Ended, FailoverConfig, Failure, Heard, Link, PathId, PathSet, PathStatus, PathTraits, RequestId,
+    Standing, Submitted, TooManyPaths, WriteMarks, disposition,
 };
 
 /// The state machine. After each event, and when [`Failover::next_deadline`] has passed
@@ -167,16 +167,16 @@ impl Failover {
         if matches!(state, Some(RequestState::Held(_))) {
             self.held.retain(|&held| held != request);
         }
-        let verdict = verdict(status);
+        let disposition = disposition(status);
         // A path-related status also says something about the path.
-        if verdict == Verdict::Elsewhere {
+        if disposition == Disposition::Failover {
             self.apply_ana_status(now, path, status);
         }
         // Such a status does not say whether the controller still has the command.
         if is_host_generated(status) && self.hold_write(now, request, path) {
             return Ended::GoesOn;
         }
-        if verdict == Verdict::Over || !self.may_retry(now, request, path, status) {
+        if disposition == Disposition::Complete || !self.may_retry(now, request, path, status) {
             return self.finish(now, request, path, status);
         }
         if let Some(slot) = self.slots.get_mut(request) {
@@ -453,7 +453,7 @@ impl Failover {
                 over => {
                     self.held.swap_remove(n);
                     if let Some((path, waiting_since, _)) = over {
-                        self.fail(now, request, Failure::Unsettled { path, waited: now - waiting_since });
+                        self.fail(now, request, Failure::OutcomeUnknown { path, waited: now - waiting_since });
                     }
                 }
             }
@@ -638,20 +638,20 @@ impl Failover {
             return Ended::Stale;
         };
         flush.out = flush.out.without(PathSet::of(path));
-        let disposition = verdict(status);
+        let disposition = disposition(status);
         if status.is_success() {
             // Covers only writes that had completed when the Flush was submitted.
             self.marks.flushed(path, &flush.snapshot);
             // One success is enough for the paths that were a precaution.
             flush.done = true;
         // No other path can flush this controller's cache.
-        } else if disposition == Verdict::Over || !self.may_retry(now, request, path, status) {
+        } else if disposition == Disposition::Complete || !self.may_retry(now, request, path, status) {
             self.set_failed(part, FlushError::Status(status));
         } else {
             self.counters.retried += 1;
             self.resend_part(now, request, part, path);
         }
-        if disposition == Verdict::Elsewhere {
+        if disposition == Disposition::Failover {
             self.apply_ana_status(now, path, status);
         }
         self.finish_flush(now, request, part)
@@ -771,7 +771,7 @@ impl Failover {
             }
             self.slots.ensure_retry(request, waiting_since);
             // Tells the user which path's writes are at risk.
-            let failure = path.map_or(Failure::NoPath { waited }, |path| Failure::NotCovered { path, waited });
+            let failure = path.map_or(Failure::NoPath { waited }, |path| Failure::FlushBlocked { path, waited });
             self.set_failed(part, FlushError::Failure(failure));
             self.finish_flush_by_action(now, request, part);
         }

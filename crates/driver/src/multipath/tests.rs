@@ -75,18 +75,18 @@ fn done(token: u64, status: Status) -> Ended {
 
 /// Every known status: type 3h fails over, a few are transient, the rest are final.
 #[test]
-fn path_statuses_have_their_verdict() {
+fn path_statuses_have_their_disposition() {
     let again = [0x007, 0x005, 0x008, 0x021, 0x022, 0x082];
     for bits in 0..0x800u16 {
         let expected = match bits {
-            0 => Verdict::Over,
-            0x300..0x400 => Verdict::Elsewhere,
-            bits if again.contains(&bits) => Verdict::Again,
-            _ => Verdict::Over,
+            0 => Disposition::Complete,
+            0x300..0x400 => Disposition::Failover,
+            bits if again.contains(&bits) => Disposition::Retry,
+            _ => Disposition::Complete,
         };
-        assert_eq!(verdict(Status(bits)), expected, "{}", Status(bits));
-        assert_eq!(verdict(Status(bits | 2 << 11).with_more()), expected, "hints do not matter");
-        assert_eq!(verdict(Status(bits).with_dnr()), Verdict::Over, "{}", Status(bits).with_dnr());
+        assert_eq!(disposition(Status(bits)), expected, "{}", Status(bits));
+        assert_eq!(disposition(Status(bits | 2 << 11).with_more()), expected, "hints do not matter");
+        assert_eq!(disposition(Status(bits).with_dnr()), Disposition::Complete, "{}", Status(bits).with_dnr());
     }
 }
 
@@ -246,7 +246,7 @@ fn closing_fails_waiting_requests() {
     assert_eq!(poll(&mut failover, MS), []);
     let later = MS + MS;
     failover.lose_patience(later);
-    let (no_path, unsettled) = (Failure::NoPath { waited: MS }, Failure::Unsettled { path: PathId(0), waited: MS });
+    let (no_path, unsettled) = (Failure::NoPath { waited: MS }, Failure::OutcomeUnknown { path: PathId(0), waited: MS });
     assert_eq!(poll(&mut failover, later), [Action::Fail { token: 2, failure: no_path }, Action::Fail { token: 1, failure: unsettled }]);
     assert_eq!(failover.submit(later, 3, Op::Read, first), Submitted::Queued);
     assert_eq!(failover.next_deadline(), later);
@@ -301,7 +301,7 @@ fn held_timeout_fails_held_write() {
         assert_eq!(failover.next_deadline(), MS + held_timeout);
         let later = Nanos::from_secs(1_000);
         failover.tick(later);
-        let failure = Failure::Unsettled { path: PathId(0), waited: later - MS };
+        let failure = Failure::OutcomeUnknown { path: PathId(0), waited: later - MS };
         let failed = poll(&mut failover, later);
         assert_eq!(failed, if expected { vec![Action::Fail { token: 1, failure }] } else { vec![] });
     }
@@ -368,7 +368,7 @@ fn flush_fails_if_path_stays_uncovered() {
     failover.tick(over - Nanos(1));
     assert_eq!(poll(&mut failover, over), []);
     failover.tick(over);
-    let failure = Failure::NotCovered { path: PathId(0), waited: Nanos::from_secs(3) };
+    let failure = Failure::FlushBlocked { path: PathId(0), waited: Nanos::from_secs(3) };
     assert_eq!(poll(&mut failover, over), [Action::Fail { token: 3, failure }]);
     // If the path returns in time it is flushed after all, and no path twice.
     let open = {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::controller::{Controller, Script};
 use crate::testing::host::{End, Host, SECOND};
-use crate::testing::wire::{Fate, Mutant, Plan, Wire};
+use crate::testing::wire::{AccessFate, Mutant, Plan, Wire};
 use crate::{BringupCause, BringupError, Dead, Inventory, ResetCause, ShutdownError};
 
 /// Answers no access by itself.
@@ -208,16 +208,16 @@ fn every_bringup_access_may_fail() {
         let (host, _) = attempt(Plan { late, ..Plan::default() });
         let accesses = host.wire.asked();
         let begun = accesses.iter().rposition(|access| matches!(access, Access::Set(..))).unwrap();
-        for (nth, fate) in (0..accesses.len()).flat_map(|nth| [(nth, Fate::Lost), (nth, Fate::Refused)]) {
+        for (nth, fate) in (0..accesses.len()).flat_map(|nth| [(nth, AccessFate::Lost), (nth, AccessFate::Refused)]) {
             let (host, result) = attempt(Plan { late, nth: Some((nth, fate)), ..Plan::default() });
             assert!(host.now <= Nanos::from_secs(103), "access {nth} is waited for too long");
             let asked = host.wire.asked()[nth];
             match (result.map_err(|error| error.cause), fate) {
                 (Ok(_), _) => assert!(nth > begun, "access {nth} ({asked}) was not answered, and nobody minds"),
-                (Err(BringupCause::Property(PropertyError::NoAnswer { access, waited })), Fate::Lost) => {
+                (Err(BringupCause::Property(PropertyError::NoAnswer { access, waited })), AccessFate::Lost) => {
                     assert_eq!((access, waited >= SECOND), (asked, true));
                 }
-                (Err(BringupCause::Property(PropertyError::Refused { access, .. })), Fate::Refused) => assert_eq!(access, asked),
+                (Err(BringupCause::Property(PropertyError::Refused { access, .. })), AccessFate::Refused) => assert_eq!(access, asked),
                 (Err(cause), _) => panic!("access {nth} ({asked}), {fate:?}: {cause}"),
             }
         }
@@ -239,7 +239,7 @@ fn every_shutdown_access_may_fail() {
     let (result, _, accesses, _) = reach(None);
     assert_eq!(result, Ok(()));
     let mut failed = 0;
-    for (nth, fate) in (0..accesses.len()).flat_map(|nth| [(nth, Fate::Lost), (nth, Fate::Refused)]) {
+    for (nth, fate) in (0..accesses.len()).flat_map(|nth| [(nth, AccessFate::Lost), (nth, AccessFate::Refused)]) {
         let (result, took, asked, runs) = reach(Some((nth, fate)));
         assert!(took < Nanos::from_secs(20), "access {nth}");
         match result {
@@ -263,14 +263,14 @@ fn unanswered_csts_poll_resets() {
     let (mut host, _) = attempt(Plan { late: LATE, ..Plan::default() });
     assert!(host.submit(1));
     let next = host.wire.asked().len();
-    host.wire.set_plan(Plan { late: LATE, nth: Some((next, Fate::Lost)), ..Plan::default() });
+    host.wire.set_plan(Plan { late: LATE, nth: Some((next, AccessFate::Lost)), ..Plan::default() });
     host.run_until(host.now + Nanos::from_secs(3));
     let [cause @ ResetCause::Property(PropertyError::NoAnswer { access: Access::Get(Property::Csts), .. })] = &host.causes[..] else {
         panic!("{:?}", host.causes)
     };
     assert!(cause.is_silence());
     let said = cause.to_string();
-    assert!(said.starts_with("the controller's status cannot be had: reading CSTS: no answer after"), "{said}");
+    assert!(said.starts_with("the controller's status cannot be read: reading CSTS: no answer after"), "{said}");
     assert_eq!((&host.dead, host.ended[&1].len()), (&None, 1));
     host.wire.set_plan(Plan { late: LATE, lost: 1000, ..Plan::default() });
     host.run_until(host.now + Nanos::from_secs(10));

@@ -3,7 +3,8 @@ use proptest::prelude::*;
 use super::*;
 
 proptest! {
-    /// Every software queue has one hardware queue, both directions agree, none is idle, and the load is even.
+    /// Every software queue has one hardware queue, both directions agree, none is idle, and the
+    /// load is even.
     #[test]
     fn spread_is_total_and_even(software in 1usize..300, hardware in 1usize..300) {
         let map = QueueMap::new(software, hardware).unwrap();

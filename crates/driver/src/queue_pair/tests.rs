@@ -228,7 +228,7 @@ fn impossible_sizes_are_refused() {
     assert_eq!(new(1, 8, 1).unwrap_err(), "submission queue of queue 7 with 1 entries: a ring has 2 to 65536");
     assert_eq!(
         new(8, 8, 8).unwrap_err(),
-        "queue 7 with 8 tags: a ring of N entries holds N-1, and identifiers tell 4095 apart, so 7 is the most and 1 the least"
+        "queue 7 with 8 tags: it must have 1 to 7 (a ring of N entries holds N-1 commands, and there are 4095 identifiers)"
     );
     assert!(new(8, 65_537, 7).is_err());
     assert!(new(8, 8, 0).is_err());

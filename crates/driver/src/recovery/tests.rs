@@ -32,7 +32,8 @@ fn nothing_happens_while_all_is_well() {
     assert_eq!((host.ended.len(), host.aborts, host.causes.len()), (8, 0, 0));
 }
 
-/// A silent command is aborted after its time-out; aborted commands are posted again, and then fail with their status.
+/// A silent command is aborted after its time-out; aborted commands are posted again, and then fail
+/// with their status.
 #[test]
 fn timed_out_command_is_aborted() {
     let mut host = up(Script::default());
@@ -46,7 +47,8 @@ fn timed_out_command_is_aborted() {
     assert!(host.causes.is_empty());
 }
 
-/// ACL + 1 is 2 here: of eight silent commands no more than two are aborted at a time, if Aborts are not answered.
+/// ACL + 1 is 2 here: of eight silent commands no more than two are aborted at a time, if Aborts
+/// are not answered.
 #[test]
 fn aborts_are_limited_then_reset() {
     let mut host = up(Script { silent: vec![(admin::ABORT, 0)], ..Script::default() });

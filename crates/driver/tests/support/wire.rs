@@ -21,7 +21,7 @@ pub struct Plan {
     pub refused: u64,
     pub echoed: u64,
     /// The n-th access has this fate.
-    pub nth: Option<(usize, Fate)>,
+    pub nth: Option<(usize, AccessFate)>,
     pub mutant: Option<Mutant>,
     /// The controller's function can be reset.
     pub resets_function: bool,
@@ -37,7 +37,7 @@ pub enum Mutant {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum AccessFate {
     Answered,
     Lost,
     Refused,
@@ -71,7 +71,7 @@ struct UnderWay {
     ticket: Ticket,
     access: Access,
     due: Nanos,
-    fate: Fate,
+    fate: AccessFate,
     /// The value, if it was carried out at once.
     value: Option<u64>,
 }
@@ -130,27 +130,27 @@ impl State {
         z ^ z >> 31
     }
 
-    fn fate(&mut self) -> Fate {
+    fn fate(&mut self) -> AccessFate {
         let thousand = self.roll() % 1000;
         match self.plan.nth {
             Some((nth, fate)) if nth + 1 == self.asked.len() => fate,
-            _ if thousand < self.plan.lost => Fate::Lost,
-            _ if thousand < self.plan.lost + self.plan.refused => Fate::Refused,
-            _ => Fate::Answered,
+            _ if thousand < self.plan.lost => AccessFate::Lost,
+            _ if thousand < self.plan.lost + self.plan.refused => AccessFate::Refused,
+            _ => AccessFate::Answered,
         }
     }
 
     /// Completes an access. `None`: the host gets no answer.
     fn arrive(&mut self, under_way: UnderWay) -> Option<Answer> {
         let answer = match under_way.fate {
-            Fate::Refused => Err(Status::INTERNAL_ERROR),
-            Fate::Answered | Fate::Lost => Ok(under_way.value.unwrap_or_else(|| under_way.access.carry_out(&self.registers))),
+            AccessFate::Refused => Err(Status::INTERNAL_ERROR),
+            AccessFate::Answered | AccessFate::Lost => Ok(under_way.value.unwrap_or_else(|| under_way.access.carry_out(&self.registers))),
         };
         if self.roll() % 1000 < self.plan.echoed {
             let due = self.now + Nanos(self.roll() % ECHO.0);
             self.echoes.push((UnderWay { due, ..under_way }, answer));
         }
-        (under_way.fate != Fate::Lost).then_some(answer)
+        (under_way.fate != AccessFate::Lost).then_some(answer)
     }
 
     fn told(&mut self, under_way: &UnderWay, answer: Answer) {
@@ -186,7 +186,7 @@ impl Properties for Wire {
             state.status_asked = number;
         }
         let mut under_way = UnderWay { number, ticket, access, due: state.now, fate, value: None };
-        if state.plan.late == Nanos::ZERO && fate != Fate::Lost || at_once && fate == Fate::Answered {
+        if state.plan.late == Nanos::ZERO && fate != AccessFate::Lost || at_once && fate == AccessFate::Answered {
             let answer = state.arrive(under_way);
             answer.into_iter().for_each(|answer| state.told(&under_way, answer));
             return answer.map_or(Asked::Later(ticket), Asked::Now);
@@ -197,7 +197,7 @@ impl Properties for Wire {
             return Asked::Now(Ok(0));
         }
         // Some accesses take effect when made, some only when the answer is sent.
-        under_way.value = (early && fate != Fate::Refused).then(|| access.carry_out(&state.registers));
+        under_way.value = (early && fate != AccessFate::Refused).then(|| access.carry_out(&state.registers));
         state.under_way.push(under_way);
         Asked::Later(ticket)
     }

@@ -21,7 +21,7 @@ fn begin(commands: &CommandTable, how: How, token: u64) -> Cid {
     }
     let slot = &commands.slots[0];
     let cid = commands.next_cid(slot.state.load(Relaxed) as u16);
-    slot.state.store(Stage::InFlight.bits(cid), Release);
+    slot.state.store(CommandState::InFlight.bits(cid), Release);
     slot.token.store(token, Release);
     slot.posted_at.store(token, Release);
     Cid(cid)
@@ -33,7 +33,7 @@ fn look(commands: &CommandTable, how: How) -> Option<Command> {
         return slot.snapshot().map(|(command, _)| command);
     }
     let state = slot.state.load(Acquire);
-    Stage::of(state).is_in_flight().then(|| slot.command(Cid(state as u16)))
+    CommandState::of(state).is_in_flight().then(|| slot.command(Cid(state as u16)))
 }
 
 /// One command completes and the next takes its slot during a scan. The scan sees one of the two,
@@ -47,7 +47,7 @@ fn housekeeping_looks(how: How) {
             thread::spawn(move || {
                 // As `finish`, without its loads: loom checks for a race with the last access to a
                 // location only, and they would hide the scan's.
-                commands.slots[0].state.store(Stage::Free.bits(first.0), Relaxed);
+                commands.slots[0].state.store(CommandState::Free.bits(first.0), Relaxed);
                 begin(&commands, how, 2)
             })
         };

@@ -12,8 +12,8 @@ pub use loom::model as check;
 #[cfg(test)]
 pub(crate) use queue::{Omit, Queue};
 
-/// Eventfds, and the threads that block on them. Signals are sticky, as an eventfd's are, and a thread may block on
-/// several.
+/// Eventfds, and the threads that block on them. Signals are sticky, as an eventfd's are, and a
+/// thread may block on several.
 pub struct EventFds {
     state: Mutex<State>,
     changed: Condvar,
@@ -81,8 +81,8 @@ impl EventFds {
     }
 }
 
-/// Runs every interleaving of `model` with at most `preemptions` preemptions (`LOOM_MAX_PREEMPTIONS` overrides it), and
-/// counts those in which it answers false.
+/// Runs every interleaving of `model` with at most `preemptions` preemptions
+/// (`LOOM_MAX_PREEMPTIONS` overrides it), and counts those in which it answers false.
 fn failures(preemptions: usize, model: impl Fn() -> bool + Send + Sync + 'static) -> u64 {
     let failures: &'static Counter = Box::leak(Box::default());
     let mut builder = loom::model::Builder::new();

@@ -177,8 +177,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Host: tries the lock, takes at most `budget` entries, leaves each with its owner and wakes it. None: lock busy.
-    /// Otherwise how many were taken, and whether more is pending.
+    /// Host: tries the lock, takes at most `budget` entries, leaves each with its owner and wakes
+    /// it. None: lock busy. Otherwise how many were taken, and whether more is pending.
     pub(crate) fn reap(&self, me: usize, budget: usize) -> Option<(usize, bool)> {
         let mut taken = Vec::new();
         let look = |head: &mut usize| {

@@ -47,7 +47,8 @@ mod unit {
         Abandons,
     }
 
-    /// While any thread is registered exactly one of them owns the role, and the one that is named owns it.
+    /// While any thread is registered exactly one of them owns the role, and the one that is named
+    /// owns it.
     fn one_owner(steps: &[(bool, u32)], mutant: Mutant) -> Result<(), String> {
         let role = NotificationRole::new(8);
         let mut registered = Vec::new();
@@ -95,7 +96,8 @@ mod unit {
     }
 }
 
-/// Two threads that share a queue, each with one command in flight, sleep until theirs has completed.
+/// Two threads that share a queue, each with one command in flight, sleep until theirs has
+/// completed.
 #[cfg(loom)]
 mod models {
     use completion::Mode;

@@ -59,7 +59,8 @@ mod models {
         })
     }
 
-    /// One sleeper waits for `entries` entries that another thread publishes one by one. The sleeper masks while awake.
+    /// One sleeper waits for `entries` entries that another thread publishes one by one. The
+    /// sleeper masks while awake.
     fn arm_look_sleep(entries: u64, once: bool, omit: Omit) -> bool {
         let flag = Arc::new(WakeFlag::new());
         let published = Arc::new(AtomicU64::new(0));

@@ -434,9 +434,9 @@ fn first_violation(mutant: Mutant, fast: bool) -> Option<String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
-    /// Every request ends once; a write is sent again only when no controller can carry an earlier attempt out; no path is
-    /// used that the host knows cannot be; a Flush that succeeds has reached every cache with writes from before it, and none was lost
-    /// with a controller's power.
+    /// Every request ends once; a write is sent again only when no controller can carry an earlier
+    /// attempt out; no path is used that the host knows cannot be; a Flush that succeeds has
+    /// reached every cache with writes from before it, and none was lost with a controller's power.
     #[test]
     fn invariants_hold(events in events()) {
         play(&events, Mutant::None, false).map_err(TestCaseError::fail)?;

@@ -117,8 +117,8 @@ fn far_path_is_spared_when_useless() {
     }
 }
 
-/// `cargo test -p reap-driver scoreboard -- --ignored --nocapture`: throughput and 99th percentile of `queue-depth` and `latency`,
-/// from one request in flight to well past what all paths can do.
+/// `cargo test -p reap-driver scoreboard -- --ignored --nocapture`: throughput and 99th percentile
+/// of `queue-depth` and `latency`, from one request in flight to well past what all paths can do.
 #[test]
 #[ignore = "prints a table: cargo test -p reap-driver -- --ignored --nocapture judged (docs/testing.md, Ignored tests)"]
 fn scoreboard() {
@@ -149,8 +149,9 @@ fn scoreboard() {
     }
 }
 
-/// `cargo test -p reap-driver full_paths -- --ignored --nocapture`: throughput of `latency` in terms of `queue-depth`'s where all paths are
-/// full, or nearly: mean and least of three seeds, while it is finding out and in a longer run.
+/// `cargo test -p reap-driver full_paths -- --ignored --nocapture`: throughput of `latency` in
+/// terms of `queue-depth`'s where all paths are full, or nearly: mean and least of three seeds,
+/// while it is finding out and in a longer run.
 #[test]
 #[ignore = "prints a table: cargo test -p reap-driver -- --ignored --nocapture judged (docs/testing.md, Ignored tests)"]
 fn full_paths() {

@@ -105,7 +105,7 @@ fn plans() -> impl Strategy<Value = Plan> {
 enum Trouble {
     Nothing,
     Fatal,
-    Asked,
+    Reset,
     Silence(bool),
     Removed,
     Back,
@@ -115,7 +115,7 @@ fn troubles() -> impl Strategy<Value = Vec<(u8, u16, Trouble)>> {
     let trouble = prop_oneof![
         2 => Just(Trouble::Nothing),
         3 => Just(Trouble::Fatal),
-        3 => Just(Trouble::Asked),
+        3 => Just(Trouble::Reset),
         2 => any::<bool>().prop_map(Trouble::Silence),
         1 => Just(Trouble::Removed),
         1 => Just(Trouble::Back),
@@ -133,7 +133,7 @@ fn play(host: &mut Host, script: &[(u8, u16, Trouble)]) -> u64 {
         host.controller.step(host.now);
         match trouble {
             Trouble::Fatal if host.controller.csts().rdy() => host.controller.break_down(),
-            Trouble::Asked => host.recovery.iter_mut().for_each(|recovery| recovery.reset()),
+            Trouble::Reset => host.recovery.iter_mut().for_each(|recovery| recovery.reset()),
             Trouble::Silence(silent) => host.controller.io_silent = silent,
             Trouble::Removed => host.controller.remove(),
             Trouble::Back if host.controller.csts().is_gone() => host.controller.come_back(),
@@ -342,7 +342,7 @@ fn lost_answers_reach_every_outcome() {
 
 /// Number of runs with late answers that violate an invariant.
 fn caught(mutant: Option<Mutant>) -> usize {
-    let script = [(3, 40, Trouble::Fatal), (3, 700, Trouble::Asked), (3, 900, Trouble::Fatal), (3, 100, Trouble::Nothing)];
+    let script = [(3, 40, Trouble::Fatal), (3, 700, Trouble::Reset), (3, 900, Trouble::Fatal), (3, 100, Trouble::Nothing)];
     let breaks = |seed: &u64| {
         let plan = Plan { seed: *seed, late: LATE, echoed: 500, mutant, ..Plan::default() };
         let run = || {

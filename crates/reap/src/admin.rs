@@ -16,7 +16,7 @@ pub(crate) const MOST_DATA: usize = 4096;
 pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
     let &Sqe { opcode, nsid, cdw2, mut cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = command;
     let refused = |why: String| Err(AdminError::Refused { opcode, why });
-    if let Some(why) = belongs_to_library(command) {
+    if let Some(why) = library_owned(command) {
         return refused(why.to_owned());
     }
     if data > MOST_DATA {
@@ -42,7 +42,7 @@ pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
 }
 
 /// Why a command is not passed on: it would take the controller, its queues, or the format of its namespaces from under the library.
-fn belongs_to_library(command: &Sqe) -> Option<&'static str> {
+fn library_owned(command: &Sqe) -> Option<&'static str> {
     Some(match command.opcode {
         opcode::admin::DELETE_SQ | opcode::admin::CREATE_SQ | opcode::admin::DELETE_CQ | opcode::admin::CREATE_CQ => {
             "the library creates and deletes the controller's queues; open the device with the queues that it is to have"
@@ -55,14 +55,14 @@ fn belongs_to_library(command: &Sqe) -> Option<&'static str> {
             "the controller would write to memory that it keeps, or stop; nothing of the library's expects that"
         }
         opcode::admin::FABRICS => "the library sets up the connection and the controller's properties",
-        opcode::admin::FIRMWARE_COMMIT | opcode::admin::FORMAT_NVM | opcode::admin::CAPACITY_MANAGEMENT => AWAY,
-        opcode::admin::NAMESPACE_MANAGEMENT | opcode::admin::NAMESPACE_ATTACHMENT => AWAY,
+        opcode::admin::FIRMWARE_COMMIT | opcode::admin::FORMAT_NVM | opcode::admin::CAPACITY_MANAGEMENT => IN_USE,
+        opcode::admin::NAMESPACE_MANAGEMENT | opcode::admin::NAMESPACE_ATTACHMENT => IN_USE,
         opcode::admin::SET_FEATURES => match command.cdw10 as u8 {
             fid::NUMBER_OF_QUEUES => "the library sets the number of queues; open the device with those that it is to have",
             fid::INTERRUPT_COALESCING | fid::VECTOR_CONFIG => "completion modes set interrupt coalescing; choose one by `Device::set_mode`",
             fid::ASYNC_EVENT_CONFIG | fid::KEEP_ALIVE_TIMER => "the library sets what the controller tells it of, and when it is alive",
             fid::HOST_MEMORY_BUFFER => "the controller would keep memory that the library did not lend it",
-            fid::COMMAND_SET_PROFILE => AWAY,
+            fid::COMMAND_SET_PROFILE => IN_USE,
             _ => return None,
         },
         _ => return None,
@@ -109,7 +109,7 @@ pub(crate) fn check_io(command: &Sqe, buf: Option<&DmaBuf>, namespace: Option<&N
 const PAGE: usize = 4096;
 
 /// Of what changes namespaces or firmware.
-const AWAY: &str =
+const IN_USE: &str =
     "blocks, namespaces or firmware would change while they are in use; close the device, and let nvme-cli do it by the kernel's driver";
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ use units::{Nanos, Op};
 
 use crate::mode::{ModeNote, UnsupportedMode};
 use crate::request::Token;
-use embedded::End;
+use embedded::EmbeddedHandle;
 
 pub(crate) use self::vfio_user::{SCHEME as VFIO_USER, ServerEvent};
 pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured};
@@ -108,7 +108,7 @@ impl Transport {
     }
 
     /// The controller's end, where it is in this process.
-    pub(crate) fn end(&self) -> Option<&End> {
+    pub(crate) fn end(&self) -> Option<&EmbeddedHandle> {
         match self {
             Transport::Ring(transport) => transport.end(),
             Transport::Kernel(_) => None,
@@ -129,7 +129,7 @@ impl Transport {
 
 /// What a transport can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct TransportFacts {
     /// How its notifications are held off.
     pub mask: Mask,
     /// What its counts of messages are.

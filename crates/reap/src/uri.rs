@@ -233,7 +233,7 @@ impl DeviceUri {
     }
 
     /// A parameter that has no meaning for a host in this process.
-    pub(crate) fn of_another_process(&self) -> Option<&'static str> {
+    pub(crate) fn server_only_parameter(&self) -> Option<&'static str> {
         let given = [(self.mapped_doorbells, "doorbells=mapped"), (self.shadow.is_some(), "shadow="), (self.trust, "trust=yes")];
         given.into_iter().find_map(|(given, word)| given.then_some(word))
     }

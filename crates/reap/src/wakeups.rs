@@ -45,14 +45,14 @@ pub struct Wakeups {
     /// Microseconds from the first message that was not seen yet to the thread's being awake: a bucket per power of two.
     pub delay: Tally<LOG2>,
     /// Completions since the last wake-up, if there was one.
-    under_way: Option<u64>,
+    since_wakeup: Option<u64>,
     /// When counting began, or entries were taken last: what was sent before has been seen, and is none that is waited for.
     since: Nanos,
 }
 
 impl Default for Wakeups {
     fn default() -> Wakeups {
-        Wakeups { completions: Tally::EMPTY, delay: Tally::EMPTY, under_way: None, since: Nanos::ZERO }
+        Wakeups { completions: Tally::EMPTY, delay: Tally::EMPTY, since_wakeup: None, since: Nanos::ZERO }
     }
 }
 
@@ -66,7 +66,7 @@ impl Wakeups {
     /// time in which nobody slept, and counts from then on only when it was not seen yet.
     pub(crate) fn woken(&mut self, sent: Option<Nanos>, woke_at: Nanos) {
         let delay = sent.map_or(Nanos::ZERO, |sent| Nanos(woke_at.0.saturating_sub(sent.max(self.since).0)));
-        if let Some(completions) = self.under_way.replace(0) {
+        if let Some(completions) = self.since_wakeup.replace(0) {
             self.completions.add(completions as usize, completions);
         }
         let micros = delay.0 / 1_000;
@@ -76,7 +76,7 @@ impl Wakeups {
     /// A look at `now` took this many entries.
     pub(crate) fn took(&mut self, entries: u32, now: Nanos) {
         self.since = now;
-        if let Some(completions) = &mut self.under_way {
+        if let Some(completions) = &mut self.since_wakeup {
             *completions += u64::from(entries);
         }
     }

@@ -18,20 +18,20 @@ use crate::namespace::Namespace;
 use crate::options::OpenOptions;
 use crate::shared::controller::{Controller, Description};
 use crate::shared::path_states::{PathHandle, PathStates};
-use crate::transport::embedded::{Member, subsystem};
-use crate::transport::vfio_user::{self, FoundController};
+use crate::transport::embedded::{SubsystemMember, subsystem};
+use crate::transport::vfio_user::{self, ConnectedController};
 use crate::transport::{self, DmaContext, RingController};
 use crate::uri::DeviceUri;
 
 /// Opens the paths of `uri` and joins them.
 pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath, OpenError> {
     let path_states = Arc::new(PathStates::new(uri.paths.len(), options.software(), uri.keep_alive));
-    let Links { links, pool, subsystem } = if uri.is_served() { served(&uri, options)? } else { embedded(&uri, options)? };
+    let PathTransports { transports, pool, subsystem } = if uri.is_served() { served(&uri, options)? } else { embedded(&uri, options)? };
     let mut controllers = Vec::with_capacity(uri.paths.len());
     let mut inventories = Vec::with_capacity(uri.paths.len());
-    for ((n, path), link) in (0..).zip(&uri.paths).zip(links) {
+    for ((n, path), transport) in (0..).zip(&uri.paths).zip(transports) {
         let path_handle = PathHandle { path_states: path_states.clone(), path: PathId(n) };
-        let (controller, inventory) = controller_task::open(link, Some(path_handle), &path.text, options)?;
+        let (controller, inventory) = controller_task::open(transport, Some(path_handle), &path.text, options)?;
         controllers.push(controller);
         inventories.push(inventory);
     }
@@ -42,44 +42,45 @@ pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath
     }
     controllers.iter().for_each(Controller::wake_task);
     let control = subsystem.control();
-    circumstances(&uri, &control)?;
+    apply_script(&uri, &control)?;
     let multipath = assemble(uri, options, controllers.into(), &inventories, (path_states, pool, control))?;
     multipath.kick_device();
     Ok(multipath)
 }
 
 /// The ways to the controllers, which all reach one pool.
-struct Links {
-    links: Vec<RingController>,
+struct PathTransports {
+    transports: Vec<RingController>,
     pool: DmaPool,
     /// What happens to those of this process; without any where they are other processes'.
     subsystem: Subsystem,
 }
 
 /// Controllers of this process.
-fn embedded(uri: &MultipathUri, options: &OpenOptions) -> Result<Links, OpenError> {
+fn embedded(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, OpenError> {
     let dma = DmaContext::new(options.pool_bytes)?;
     let mut subsystem = the_subsystem(&uri.paths)?;
-    let link = |(n, path): (usize, &PathUri)| {
+    let transport = |(n, path): (usize, &PathUri)| {
         let device = of_this_process(path)?;
-        let member = Member { subsystem: &mut subsystem, ana: path.ana, controller: path.controller, path: n };
+        let member = SubsystemMember { subsystem: &mut subsystem, ana: path.ana, controller: path.controller, path: n };
         RingController::embedded(device, &options.embedded, dma.clone(), Some(member))
     };
-    let links = uri.paths.iter().enumerate().map(link).collect::<Result<_, _>>()?;
-    Ok(Links { links, pool: dma.pool, subsystem })
+    let transports = uri.paths.iter().enumerate().map(transport).collect::<Result<_, _>>()?;
+    Ok(PathTransports { transports, pool: dma.pool, subsystem })
 }
 
 /// Controllers of other processes. Memory is mapped at all of them, and so each of them is found first.
-fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<Links, OpenError> {
+fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, OpenError> {
     let connect = |path: &PathUri| match &path.device {
-        PathDevice::Served(uri) => FoundController::connect(uri, options),
+        PathDevice::Served(uri) => ConnectedController::connect(uri, options),
         PathDevice::Embedded(_) => Err(OptionsError::Paths(format!("path `{}` is a controller of this process", path.text)).into()),
     };
-    let halves = uri.paths.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
-    let (ground, mut note) = vfio_user::ground(&halves, options)?;
-    let links = halves.into_iter().map(|half| half.join(&ground, note.take(), options.pool_bytes)).collect::<Result<_, _>>()?;
+    let connected = uri.paths.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
+    let (shared, mut note) = vfio_user::shared_pool(&connected, options)?;
+    let transports =
+        connected.into_iter().map(|controller| controller.join(&shared, note.take(), options.pool_bytes)).collect::<Result<_, _>>()?;
     let subsystem = Subsystem::new("nqn.2026-11.reap:elsewhere").map_err(|e| OptionsError::Paths(e.to_string()))?;
-    Ok(Links { links, pool: ground.dma.pool, subsystem })
+    Ok(PathTransports { transports, pool: shared.dma.pool, subsystem })
 }
 
 /// The controller of a path, where it is one of this process.
@@ -102,11 +103,11 @@ pub(crate) fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
     let device = of_this_process(first)?;
     for (n, path) in (1..).zip(others) {
         let differences = of_this_process(path)?.medium_differences(device).into_iter();
-        let told: Vec<_> = differences.map(|(field, here, there)| format!("{field} is {here}, and {there} on path 0")).collect();
-        if !told.is_empty() {
-            let told = told.join("; ");
+        let texts: Vec<_> = differences.map(|(field, here, there)| format!("{field} is {here}, and {there} on path 0")).collect();
+        if !texts.is_empty() {
+            let texts = texts.join("; ");
             return Err(OptionsError::Paths(format!(
-                "path {n} (`{}`) leads elsewhere than path 0 (`{}`): {told}. Paths have to name the same medium",
+                "path {n} (`{}`) leads elsewhere than path 0 (`{}`): {texts}. Paths have to name the same medium",
                 path.text, first.text
             ))
             .into());
@@ -130,7 +131,7 @@ fn identities(uri: &MultipathUri, inventories: &[Inventory]) -> Result<Vec<PathI
 }
 
 /// Delays and the script, for the controllers to follow.
-fn circumstances(uri: &MultipathUri, control: &PathControl) -> Result<(), OpenError> {
+fn apply_script(uri: &MultipathUri, control: &PathControl) -> Result<(), OpenError> {
     let options = |e: emu::NoSuchPath| OptionsError::Paths(e.to_string());
     for (n, path) in uri.paths.iter().enumerate().filter(|(_, path)| path.delay > Nanos::ZERO) {
         control.apply(n, Change::Delay(path.delay)).map_err(options)?;
@@ -192,7 +193,7 @@ fn assemble(
         free: Mutex::new((0..queues).rev().collect()),
         software_queues: queues,
         nodes,
-        tallies: (0..queues * count).map(|_| CachePadded::default()).collect(),
+        path_counters: (0..queues * count).map(|_| CachePadded::default()).collect(),
         counters: Mutex::new(vec![Counters::default(); queues]),
         control,
         controllers,

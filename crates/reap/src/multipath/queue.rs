@@ -1,4 +1,4 @@
-//! One thread's way over several paths: a software queue on each, which the caller has, and the head above them, which is here.
+//! One thread's way over several paths: a software queue on each, which the caller has, and the table above them, which is here.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,7 +20,7 @@ use crate::thread::queue_pair::Turned;
 use crate::wake;
 
 /// Between two looks at what waits for a path, should nothing else wake the thread.
-const PATIENCE: Nanos = Nanos::from_secs(1);
+const MAX_WAIT: Nanos = Nanos::from_secs(1);
 
 /// What one thread has above its software queues, one for each path: `path_queues`, wherever they are asked for.
 pub(crate) struct MultipathQueue {
@@ -28,7 +28,7 @@ pub(crate) struct MultipathQueue {
     index: usize,
     event_loop: EventLoop,
     /// Borrowed while the application's iterator runs: then nothing else can be done here.
-    head: RefCell<MultipathRequests>,
+    table: RefCell<MultipathRequests>,
     clock: Cell<Nanos>,
 }
 
@@ -53,8 +53,8 @@ impl MultipathQueue {
         // The number of paths was checked when they were joined.
         let failover = Failover::new(shared.failover, &shared.traits, &shared.path_states.marks, index, 256);
         let failover = failover.map_err(|e| QueueError::System { what: "failover", source: std::io::Error::other(e) })?;
-        let head = RefCell::new(MultipathRequests::new(shared, failover, shared.choices(index)));
-        Ok((MultipathQueue { shared: shared.clone(), index, event_loop, head, clock: Cell::new(hw::now()) }, path_queues))
+        let table = RefCell::new(MultipathRequests::new(shared, failover, shared.selector_for(index)));
+        Ok((MultipathQueue { shared: shared.clone(), index, event_loop, table, clock: Cell::new(hw::now()) }, path_queues))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Multipath> {
@@ -63,36 +63,36 @@ impl MultipathQueue {
 
     /// See [`crate::Queue::reap`].
     pub(crate) fn reap(&self, path_queues: &[PathQueue], out: &mut Vec<Completion>) -> usize {
-        self.sift(path_queues);
-        let Ok(mut head) = self.head.try_borrow_mut() else { return 0 };
+        self.process_completions(path_queues);
+        let Ok(mut table) = self.table.try_borrow_mut() else { return 0 };
         let room = (out.capacity() - out.len()).max(1);
-        let count = room.min(head.done.len());
-        if count == head.done.len() {
-            out.append(&mut head.done);
+        let count = room.min(table.done.len());
+        if count == table.done.len() {
+            out.append(&mut table.done);
         } else {
-            out.extend(head.done.drain(..count));
+            out.extend(table.done.drain(..count));
         }
         count
     }
 
     /// See [`crate::Queue::finished`].
     pub(crate) fn finished(&self, path_queues: &[PathQueue]) -> usize {
-        self.sift(path_queues);
+        self.process_completions(path_queues);
         self.done()
     }
 
     fn done(&self) -> usize {
-        self.head.try_borrow().map_or(0, |head| head.done.len())
+        self.table.try_borrow().map_or(0, |table| table.done.len())
     }
 
     /// Requests that are not finished.
     pub(crate) fn in_flight(&self) -> u32 {
-        self.head.try_borrow().map_or(0, |head| head.open)
+        self.table.try_borrow().map_or(0, |table| table.open)
     }
 
     /// Whether the application's iterator runs.
     pub(crate) fn is_submitting(&self) -> bool {
-        self.head.try_borrow().is_err()
+        self.table.try_borrow().is_err()
     }
 
     /// Drives the paths until `min` requests can be reaped, `until`, or, unless `idle` too is waited out, nothing is open.
@@ -111,17 +111,17 @@ impl MultipathQueue {
             return Pending::refused(Refused::InsideSubmit, request);
         }
         let now = self.begin(path_queues, hw::now());
-        let mut head = self.head.borrow_mut();
-        let ticket = head.tickets.issue();
-        head.enter(request, Claim::Future(ticket), now);
-        head.pump(&self.shared, now);
-        Pending::new(head.tickets.clone(), ticket)
+        let mut table = self.table.borrow_mut();
+        let ticket = table.tickets.issue();
+        table.submit(request, Claim::Future(ticket), now);
+        table.pump(&self.shared, now);
+        Pending::new(table.tickets.clone(), ticket)
     }
 
     /// See [`crate::Queue::commit`].
     pub(crate) fn commit(&self, path_queues: &[PathQueue]) {
-        if let Ok(mut head) = self.head.try_borrow_mut() {
-            self.send(path_queues, &mut head, self.clock.get());
+        if let Ok(mut table) = self.table.try_borrow_mut() {
+            self.send(path_queues, &mut table, self.clock.get());
         }
     }
 
@@ -135,7 +135,7 @@ impl MultipathQueue {
             turned.found += one.found;
             turned.more |= one.more && path_queue.finished() == 0;
         }
-        self.sift(path_queues);
+        self.process_completions(path_queues);
         // When there is more at the latest is [`MultipathQueue::next_deadline`].
         _ = self.look_after(path_queues);
         turned.more |= self.done() > 0;
@@ -144,27 +144,27 @@ impl MultipathQueue {
 
     /// When to turn at the latest, on account of what waits for a path.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
-        let head = self.head.try_borrow().ok()?;
-        Some(head.next_deadline()).filter(|&at| at != Nanos::MAX)
+        let table = self.table.try_borrow().ok()?;
+        Some(table.next_deadline()).filter(|&at| at != Nanos::MAX)
     }
 
     /// Whether futures wait for any of the open requests. What has been found is given to them first.
     pub(crate) fn has_futures(&self, path_queues: &[PathQueue]) -> bool {
         self.commit(path_queues);
-        self.sift(path_queues);
-        self.head.borrow().has_futures()
+        self.process_completions(path_queues);
+        self.table.borrow().has_futures()
     }
 
     /// The thread is gone, and nobody waits for what it has in flight.
     pub(crate) fn close(&self, path_queues: Vec<PathQueue>) {
-        let mut head = self.head.borrow_mut();
-        self.shared.keep_counters(self.index, || head.counters());
-        head.leave(|path| {
-            if let Some(tally) = self.shared.tallies(self.index).get(path.index()) {
-                tally.sent.add(1u64.wrapping_neg());
+        let mut table = self.table.borrow_mut();
+        self.shared.keep_counters(self.index, || table.counters());
+        table.abandon_all(|path| {
+            if let Some(counters) = self.shared.path_counters(self.index).get(path.index()) {
+                counters.sent.add(1u64.wrapping_neg());
             }
         });
-        drop(head);
+        drop(table);
         path_queues.into_iter().for_each(PathQueue::close);
         self.shared.give_back(self.index);
     }
@@ -180,14 +180,14 @@ impl MultipathQueue {
             return block_on::refuse(Refused::InsideSubmit, requests);
         }
         let now = self.begin(path_queues, now);
-        let mut staged = Staged { multipath: self, path_queues, now, head: Some(self.head.borrow_mut()) };
+        let mut staged = StagedBatch { multipath: self, path_queues, now, table: Some(self.table.borrow_mut()) };
         for request in requests {
             let (checked, request) = self.shared.check(request);
             if let Err(why) = checked {
                 return Err((why, request));
             }
-            if let Some(head) = &mut staged.head {
-                head.enter(request, Claim::Batch, now);
+            if let Some(table) = &mut staged.table {
+                table.submit(request, Claim::Batch, now);
             }
         }
         Ok(())
@@ -197,67 +197,67 @@ impl MultipathQueue {
     #[inline]
     fn begin(&self, path_queues: &[PathQueue], now: Nanos) -> Nanos {
         self.clock.set(now);
-        let mut head = self.head.borrow_mut();
+        let mut table = self.table.borrow_mut();
         if self.shared.selector.policy() == Policy::Numa {
-            head.set_cpu(&self.shared, hw::current_cpu());
+            table.set_cpu(&self.shared, hw::current_cpu());
         }
-        head.begin(now);
-        if head.changes != self.shared.path_states.changes() {
-            self.read_path_states(path_queues, &mut head, now);
+        table.begin(now);
+        if table.changes != self.shared.path_states.changes() {
+            self.read_path_states(path_queues, &mut table, now);
         }
         now
     }
 
     #[cold]
-    fn read_path_states(&self, path_queues: &[PathQueue], head: &mut MultipathRequests, now: Nanos) {
-        self.take_found(path_queues, head);
+    fn read_path_states(&self, path_queues: &[PathQueue], table: &mut MultipathRequests, now: Nanos) {
+        self.reap_paths(path_queues, table);
         let drained =
             |path: PathId| path_queues.get(path.index()).is_none_or(|path_queue| path_queue.in_flight() == 0 && path_queue.finished() == 0);
-        head.read_path_states(&self.shared, now, drained);
-        head.pump(&self.shared, now);
+        table.read_path_states(&self.shared, now, drained);
+        table.pump(&self.shared, now);
     }
 
     /// Posts what is staged: one doorbell for each path.
     #[inline]
-    fn send(&self, path_queues: &[PathQueue], head: &mut MultipathRequests, now: Nanos) {
-        if !std::mem::replace(&mut head.staged, false) {
+    fn send(&self, path_queues: &[PathQueue], table: &mut MultipathRequests, now: Nanos) {
+        if !std::mem::replace(&mut table.staged, false) {
             return;
         }
-        head.count_staged(now);
-        let ways = path_queues.iter().zip(self.shared.tallies(self.index)).zip(&self.shared.path_namespaces);
-        for (path, ((path_queue, tally), namespace)) in ways.enumerate() {
-            let Some(batch) = head.take_batch(path) else { continue };
+        table.count_staged(now);
+        let paths = path_queues.iter().zip(self.shared.path_counters(self.index)).zip(&self.shared.path_namespaces);
+        for (path, ((path_queue, counters), namespace)) in paths.enumerate() {
+            let Some(batch) = table.take_batch(path) else { continue };
             let mut left = batch.iter();
             // Those after one that is not taken are sent all the same.
-            while let Err((why, request)) = path_queue.submit(now, false, head.requests(&mut left, namespace)) {
-                head.not_taken(&self.shared, why, request, now);
+            while let Err((why, request)) = path_queue.submit(now, false, table.requests(&mut left, namespace)) {
+                table.reject(&self.shared, why, request, now);
             }
-            tally.sent.add(batch.len() as u64);
-            head.sent(path, batch);
+            counters.sent.add(batch.len() as u64);
+            table.sent(path, batch);
         }
     }
 
     /// Takes what the paths' queues have found, and whatever follows from it.
     #[inline]
-    fn sift(&self, path_queues: &[PathQueue]) {
+    fn process_completions(&self, path_queues: &[PathQueue]) {
         let found = path_queues.iter().any(|path_queue| path_queue.finished() > 0);
-        let Ok(mut head) = self.head.try_borrow_mut() else { return };
-        if !found && head.changes == self.shared.path_states.changes() {
+        let Ok(mut table) = self.table.try_borrow_mut() else { return };
+        if !found && table.changes == self.shared.path_states.changes() {
             return;
         }
-        self.take_found(path_queues, &mut head);
-        if head.changes != self.shared.path_states.changes() {
-            self.read_path_states(path_queues, &mut head, hw::now());
+        self.reap_paths(path_queues, &mut table);
+        if table.changes != self.shared.path_states.changes() {
+            self.read_path_states(path_queues, &mut table, hw::now());
         }
-        head.pump(&self.shared, self.clock.get());
-        self.send(path_queues, &mut head, self.clock.get());
-        self.wake_all(head);
+        table.pump(&self.shared, self.clock.get());
+        self.send(path_queues, &mut table, self.clock.get());
+        self.wake_all(table);
     }
 
     #[inline]
-    fn take_found(&self, path_queues: &[PathQueue], head: &mut MultipathRequests) {
+    fn reap_paths(&self, path_queues: &[PathQueue], table: &mut MultipathRequests) {
         let mut latest = self.clock.get();
-        for (path_queue, tally) in path_queues.iter().zip(self.shared.tallies(self.index)) {
+        for (path_queue, counters) in path_queues.iter().zip(self.shared.path_counters(self.index)) {
             if path_queue.finished() == 0 {
                 continue;
             }
@@ -267,47 +267,47 @@ impl MultipathQueue {
                 failed += u64::from(completion.result.is_err());
                 time += completion.completed_at.as_nanos().saturating_sub(completion.submitted_at.as_nanos());
                 latest = latest.max(completion.completed_at.nanos());
-                head.came_back(&self.shared, completion);
+                table.complete(&self.shared, completion);
             });
-            tally.ended.add(ended);
-            tally.failed.add(failed);
-            tally.time.add(time);
+            counters.ended.add(ended);
+            counters.failed.add(failed);
+            counters.time.add(time);
         }
         self.clock.set(latest);
     }
 
     /// Wakers run, and memory of the application's ends, when nothing is borrowed or locked: both may do anything with the queue.
     #[inline]
-    fn wake_all(&self, mut head: RefMut<'_, MultipathRequests>) {
-        if head.wakers.is_empty() && head.unclaimed.is_empty() {
+    fn wake_all(&self, mut table: RefMut<'_, MultipathRequests>) {
+        if table.wakers.is_empty() && table.unclaimed.is_empty() {
             return;
         }
-        let (wakers, unclaimed) = (std::mem::take(&mut head.wakers), std::mem::take(&mut head.unclaimed));
-        drop(head);
+        let (wakers, unclaimed) = (std::mem::take(&mut table.wakers), std::mem::take(&mut table.unclaimed));
+        drop(table);
         wake::wake_all(wakers);
         block_on::let_go(unclaimed);
     }
 
     /// Does what is due, and sends what is staged. When there is more at the latest, should nothing else wake the thread.
     pub(crate) fn look_after(&self, path_queues: &[PathQueue]) -> Nanos {
-        let Ok(mut head) = self.head.try_borrow_mut() else { return Nanos::MAX };
-        let mut deadline = head.next_deadline();
+        let Ok(mut table) = self.table.try_borrow_mut() else { return Nanos::MAX };
+        let mut deadline = table.next_deadline();
         if deadline < Nanos::MAX {
             let now = hw::now();
-            head.tick(now);
-            head.pump(&self.shared, now);
-            deadline = head.next_deadline();
+            table.tick(now);
+            table.pump(&self.shared, now);
+            deadline = table.next_deadline();
         }
-        self.send(path_queues, &mut head, self.clock.get());
-        let open = head.open;
-        self.wake_all(head);
+        self.send(path_queues, &mut table, self.clock.get());
+        let open = table.open;
+        self.wake_all(table);
         // Requests may be held here while nothing is on its way.
-        if open > 0 { deadline.min(hw::now() + PATIENCE) } else { deadline }
+        if open > 0 { deadline.min(hw::now() + MAX_WAIT) } else { deadline }
     }
 
     /// Drives the paths until `enough`, `until`, or, unless others may come (`for_others`), nothing is open.
     pub(crate) fn drive(&self, path_queues: &[PathQueue], until: Nanos, for_others: bool, enough: impl Fn() -> bool) {
-        let mut seen = self.head.borrow().changes;
+        let mut seen = self.table.borrow().changes;
         loop {
             let deadline = self.look_after(path_queues);
             let open = self.in_flight();
@@ -320,36 +320,36 @@ impl MultipathQueue {
                 only.drive(wait_until, Some(1), || enough() || idle() || self.shared.path_states.changes() != seen);
                 // Read before the queue's completions are: what changes later ends the next drive.
                 seen = self.shared.path_states.changes();
-                self.sift(path_queues);
+                self.process_completions(path_queues);
                 continue;
             }
             let stop = || {
-                self.sift(path_queues);
+                self.process_completions(path_queues);
                 enough() || idle()
             };
             event_loop::report(event_loop::together(path_queues.iter(), |path_queues| {
                 self.event_loop.drive(path_queues, self.clock.get(), wait_until, true, stop)
             }));
         }
-        self.shared.keep_counters(self.index, || self.head.borrow().counters());
+        self.shared.keep_counters(self.index, || self.table.borrow().counters());
     }
 }
 
 /// A batch that is being staged: sent when this is dropped, even where the iterator has panicked.
-struct Staged<'a> {
+struct StagedBatch<'a> {
     multipath: &'a MultipathQueue,
     path_queues: &'a [PathQueue],
     now: Nanos,
-    head: Option<RefMut<'a, MultipathRequests>>,
+    table: Option<RefMut<'a, MultipathRequests>>,
 }
 
-impl Drop for Staged<'_> {
+impl Drop for StagedBatch<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(mut head) = self.head.take() {
-            head.pump(&self.multipath.shared, self.now);
-            self.multipath.send(self.path_queues, &mut head, self.now);
-            self.multipath.wake_all(head);
+        if let Some(mut table) = self.table.take() {
+            table.pump(&self.multipath.shared, self.now);
+            self.multipath.send(self.path_queues, &mut table, self.now);
+            self.multipath.wake_all(table);
         }
     }
 }

@@ -49,7 +49,7 @@ struct Slot {
 }
 
 /// The end of the list of free slots.
-const NONE: u32 = u32::MAX;
+const END_OF_LIST: u32 = u32::MAX;
 
 pub(super) struct MultipathRequests {
     failover: Failover,
@@ -69,7 +69,7 @@ pub(super) struct MultipathRequests {
     /// Whether there is any.
     pub staged: bool,
     /// What each path was when the failover was last told.
-    seen: Vec<Standing>,
+    last_standing: Vec<Standing>,
     /// The path states's changes, all of which the failover knows of.
     pub changes: u64,
     pub wakers: Vec<Waker>,
@@ -85,14 +85,14 @@ impl MultipathRequests {
             failover,
             selector,
             slots: Vec::with_capacity(256),
-            free: NONE,
+            free: END_OF_LIST,
             open: 0,
             futures: 0,
             tickets: Arc::default(),
             done: Vec::with_capacity(256),
             batches: (0..paths).map(|_| Vec::with_capacity(64)).collect(),
             staged: false,
-            seen: vec![Standing::NEVER_UP; paths],
+            last_standing: vec![Standing::NEVER_UP; paths],
             changes: u64::MAX,
             wakers: Vec::new(),
             unclaimed: Vec::new(),
@@ -105,9 +105,9 @@ impl MultipathRequests {
     }
 
     /// The thread is gone, and nothing waits for what it has in flight. `left`: called with the path of each such request.
-    pub(super) fn leave(&mut self, mut left: impl FnMut(PathId)) {
+    pub(super) fn abandon_all(&mut self, mut abandoned: impl FnMut(PathId)) {
         for (_, token) in self.slots.iter_mut().filter_map(|slot| slot.sent.take()) {
-            left(token.path());
+            abandoned(token.path());
             self.selector.abandon(token);
         }
         debug_assert!((0..self.batches.len()).all(|path| self.selector.in_flight(PathId(path as u8)) == 0), "something is still counted");
@@ -129,8 +129,8 @@ impl MultipathRequests {
     }
 
     #[inline]
-    fn vacant(&mut self) -> u32 {
-        if self.free == NONE {
+    fn free_slot(&mut self) -> u32 {
+        if self.free == END_OF_LIST {
             self.grow();
         }
         self.free
@@ -144,8 +144,8 @@ impl MultipathRequests {
 
     /// Takes in a checked request: it is staged for a path, or waits for one.
     #[inline]
-    pub(super) fn enter(&mut self, request: Request, claim: Claim, now: Nanos) {
-        let at = self.vacant();
+    pub(super) fn submit(&mut self, request: Request, claim: Claim, now: Nanos) {
+        let at = self.free_slot();
         let MultipathRequests { failover, slots, selector, .. } = self;
         let Some(slot) = slots.get_mut(at as usize) else { return };
         self.free = slot.next;
@@ -161,11 +161,11 @@ impl MultipathRequests {
         match failover.submit(now, at.into(), op, choose) {
             Submitted::Send { request, path } => {
                 let token = chosen.filter(|token| token.path() == path);
-                let token = token.unwrap_or_else(|| self.count_elsewhere(chosen, path, class, now));
+                let token = token.unwrap_or_else(|| self.recount(chosen, path, class, now));
                 self.stage(at, request, token);
             }
             Submitted::Queued => {}
-            Submitted::Refused(failure) => self.finish_where_it_is(at, Err(failure.into()), now),
+            Submitted::Refused(failure) => self.finish_unsent(at, Err(failure.into()), now),
         }
     }
 
@@ -181,7 +181,7 @@ impl MultipathRequests {
 
     /// A request is sent by another path than was chosen for it.
     #[cold]
-    fn count_elsewhere(&mut self, chosen: Option<Token>, path: PathId, class: Class, now: Nanos) -> Token {
+    fn recount(&mut self, chosen: Option<Token>, path: PathId, class: Class, now: Nanos) -> Token {
         if let Some(token) = chosen {
             self.selector.abandon(token);
         }
@@ -215,9 +215,9 @@ impl MultipathRequests {
 
     /// A path's queue has ended a request.
     #[inline(always)] // One loop over the completions of a path: they are not laid down in between.
-    pub(super) fn came_back(&mut self, shared: &Multipath, completion: Completion) {
+    pub(super) fn complete(&mut self, shared: &Multipath, completion: Completion) {
         if let Err(why) = completion.result {
-            return self.came_back_badly(shared, completion, why);
+            return self.complete_failed(shared, completion, why);
         }
         let Completion { tag, buf, .. } = completion;
         let (submitted_at, completed_at) = (completion.submitted_at.nanos(), completion.completed_at.nanos());
@@ -235,7 +235,7 @@ impl MultipathRequests {
             Ended::GoesOn | Ended::Stale => self.keep(at, buf),
         }
         if part {
-            self.vacate(at);
+            self.release_slot(at);
         }
     }
 
@@ -249,7 +249,7 @@ impl MultipathRequests {
 
     /// The same where it has failed.
     #[cold]
-    fn came_back_badly(&mut self, shared: &Multipath, Completion { tag, buf, completed_at, .. }: Completion, why: IoError) {
+    fn complete_failed(&mut self, shared: &Multipath, Completion { tag, buf, completed_at, .. }: Completion, why: IoError) {
         let now = completed_at.nanos();
         let at = tag as u32;
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
@@ -277,19 +277,19 @@ impl MultipathRequests {
             self.ended(token as u32, status, now);
         }
         if part {
-            self.vacate(at);
+            self.release_slot(at);
         }
     }
 
     #[inline]
     fn ended(&mut self, at: u32, status: Status, now: Nanos) {
         let result = if status.is_success() { Ok(()) } else { Err(IoError::Status(status)) };
-        self.finish_where_it_is(at, result, now);
+        self.finish_unsent(at, result, now);
     }
 
     /// A request that was not on its way is finished: its buffer is here.
     #[inline(never)]
-    fn finish_where_it_is(&mut self, at: u32, result: Result<(), IoError>, now: Nanos) {
+    fn finish_unsent(&mut self, at: u32, result: Result<(), IoError>, now: Nanos) {
         let buf = self.slots.get_mut(at as usize).and_then(|slot| slot.buf.take());
         self.finish(at, result, buf, now);
     }
@@ -301,7 +301,7 @@ impl MultipathRequests {
             Completion { tag: slot.tag, result, buf, submitted_at: Instant::of(slot.submitted_at), completed_at: Instant::of(now) };
         let claim = slot.claim;
         self.open -= 1;
-        self.vacate(at);
+        self.release_slot(at);
         match claim {
             Claim::Batch => self.done.push(completion),
             Claim::Future(ticket) => {
@@ -316,7 +316,7 @@ impl MultipathRequests {
     }
 
     #[inline]
-    fn vacate(&mut self, at: u32) {
+    fn release_slot(&mut self, at: u32) {
         if let Some(slot) = self.slots.get_mut(at as usize) {
             slot.next = std::mem::replace(&mut self.free, at);
         }
@@ -327,7 +327,7 @@ impl MultipathRequests {
     pub(super) fn read_path_states(&mut self, shared: &Multipath, now: Nanos, drained: impl Fn(PathId) -> bool) {
         let changes = shared.path_states.changes();
         let mut all = true;
-        for (n, seen) in self.seen.iter_mut().enumerate() {
+        for (n, seen) in self.last_standing.iter_mut().enumerate() {
             let path = PathId(n as u8);
             let standing = shared.path_states.standing(path);
             match self.failover.hear(now, path, seen, standing, || drained(path)) {
@@ -365,23 +365,23 @@ impl MultipathRequests {
                 chosen.map_or(PathId(0), |token| token.path())
             };
             let Some(action) = failover.poll(now, choose) else { return };
-            self.carry_out(shared, action, chosen, now);
+            self.execute(shared, action, chosen, now);
         }
     }
 
     #[cold]
-    fn carry_out(&mut self, shared: &Multipath, action: Action, chosen: Option<Token>, now: Nanos) {
+    fn execute(&mut self, shared: &Multipath, action: Action, chosen: Option<Token>, now: Nanos) {
         match action {
             Action::Send { request, token, path } => {
                 let is_flush = self.slots.get(token as usize).is_some_and(|slot| slot.op == Op::Flush);
                 let at = if is_flush { self.new_part(now) } else { token as u32 };
                 let class = self.slots.get(at as usize).map_or(Class::new(Op::Flush, 0), Slot::class);
                 let token = chosen.filter(|token| token.path() == path);
-                let token = token.unwrap_or_else(|| self.count_elsewhere(chosen, path, class, now));
+                let token = token.unwrap_or_else(|| self.recount(chosen, path, class, now));
                 self.stage(at, request, token);
             }
             Action::End { token, status } => self.ended(token as u32, status, now),
-            Action::Fail { token, failure } => self.finish_where_it_is(token as u32, Err(failure.into()), now),
+            Action::Fail { token, failure } => self.finish_unsent(token as u32, Err(failure.into()), now),
             Action::ReadAna(path) => shared.ask_news(path),
             Action::Reset(path) => shared.ask_reset(path),
         }
@@ -389,7 +389,7 @@ impl MultipathRequests {
 
     /// One controller's share of a Flush.
     fn new_part(&mut self, now: Nanos) -> u32 {
-        let at = self.vacant();
+        let at = self.free_slot();
         if let Some(slot) = self.slots.get_mut(at as usize) {
             self.free = slot.next;
             *slot = Slot { op: Op::Flush, claim: Claim::Part, submitted_at: now, ..Slot::free() };
@@ -410,7 +410,7 @@ impl MultipathRequests {
     }
 
     /// A path's queue did not take a request.
-    pub(super) fn not_taken(&mut self, shared: &Multipath, why: Refused, request: Request, now: Nanos) {
+    pub(super) fn reject(&mut self, shared: &Multipath, why: Refused, request: Request, now: Nanos) {
         let why = IoError::from(why);
         let completion = Completion {
             tag: request.tag,
@@ -419,7 +419,7 @@ impl MultipathRequests {
             submitted_at: Instant::of(now),
             completed_at: Instant::of(now),
         };
-        self.came_back_badly(shared, completion, why);
+        self.complete_failed(shared, completion, why);
     }
 }
 
@@ -452,7 +452,7 @@ impl Slot {
             buf: None,
             submitted_at: Nanos::ZERO,
             sent: None,
-            next: NONE,
+            next: END_OF_LIST,
         }
     }
 

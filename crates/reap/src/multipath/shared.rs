@@ -37,14 +37,14 @@ pub(crate) struct Multipath {
     pub(super) software_queues: usize,
     pub(super) nodes: hw::Nodes,
     /// By software queue and path.
-    pub(super) tallies: Box<[CachePadded<Tally>]>,
+    pub(super) path_counters: Box<[CachePadded<PathCounters>]>,
     pub(super) counters: Mutex<Vec<Counters>>,
     pub(super) control: PathControl,
 }
 
 /// What one software queue has sent by one path, and what came back. It goes on when another thread has the queue.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct PathCounters {
     pub(super) sent: Count,
     pub(super) ended: Count,
     pub(super) failed: Count,
@@ -106,7 +106,7 @@ impl Multipath {
     }
 
     /// How a software queue chooses paths.
-    pub(super) fn choices(&self, index: usize) -> Selector {
+    pub(super) fn selector_for(&self, index: usize) -> Selector {
         let mut selector = Selector::new(self.selector.clone(), index);
         selector.set_node(self.nodes.of(hw::current_cpu()));
         selector
@@ -142,11 +142,11 @@ impl Multipath {
     #[inline]
     pub(super) fn check(&self, request: Request) -> (Result<(), Refused>, Request) {
         let (checked, request) = request.check(&self.pool);
-        (checked.and_then(|()| self.reaches(&request)), request)
+        (checked.and_then(|()| self.check_namespace(&request)), request)
     }
 
     #[inline]
-    fn reaches(&self, request: &Request) -> Result<(), Refused> {
+    fn check_namespace(&self, request: &Request) -> Result<(), Refused> {
         if request.namespace.device() != self.number {
             return Err(Refused::NoNamespace(request.namespace.nsid().0));
         }
@@ -158,9 +158,9 @@ impl Multipath {
 
     /// Of a software queue, by path.
     #[inline]
-    pub(super) fn tallies(&self, index: usize) -> &[CachePadded<Tally>] {
+    pub(super) fn path_counters(&self, index: usize) -> &[CachePadded<PathCounters>] {
         let paths = self.controllers.len();
-        self.tallies.get(index * paths..).and_then(|all| all.get(..paths)).unwrap_or_default()
+        self.path_counters.get(index * paths..).and_then(|all| all.get(..paths)).unwrap_or_default()
     }
 
     pub(super) fn keep_counters(&self, index: usize, counters: impl FnOnce() -> Counters) {
@@ -178,8 +178,9 @@ impl Multipath {
     pub(crate) fn report(&self) -> Vec<PathReport> {
         let paths = self.controllers.len();
         let report = |(n, path): (usize, &PathUri)| {
-            let of =
-                |field: fn(&Tally) -> &Count| -> u64 { self.tallies.iter().skip(n).step_by(paths).map(|tally| field(tally).get()).sum() };
+            let of = |field: fn(&PathCounters) -> &Count| -> u64 {
+                self.path_counters.iter().skip(n).step_by(paths).map(|counters| field(counters).get()).sum()
+            };
             let (ended, sent) = (of(|p| &p.ended), of(|p| &p.sent));
             let standing = self.path_states.standing(PathId(n as u8));
             PathReport {
@@ -202,15 +203,15 @@ impl Multipath {
 
     pub(super) fn ask_news(&self, path: PathId) {
         self.path_states.ask_news(path);
-        self.kick(path);
+        self.wake_task(path);
     }
 
     pub(super) fn ask_reset(&self, path: PathId) {
         self.path_states.ask_reset(path);
-        self.kick(path);
+        self.wake_task(path);
     }
 
-    fn kick(&self, path: PathId) {
+    fn wake_task(&self, path: PathId) {
         if let Some(controller) = self.controllers.get(path.index()) {
             controller.wake_task();
         }

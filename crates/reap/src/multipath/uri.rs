@@ -96,7 +96,7 @@ impl PathUri {
     }
 
     /// The path as its parameter has it.
-    fn written(&self) -> String {
+    fn to_parameter(&self) -> String {
         let time = |time: Nanos| format!("delay={}ns", time.0);
         let own = [
             (self.delay > Nanos::ZERO).then(|| time(self.delay)),
@@ -123,13 +123,13 @@ impl fmt::Display for MultipathUri {
             span("keep_alive", self.keep_alive, MultipathUri::new(Vec::new()).keep_alive),
             (!self.script.steps.is_empty()).then(|| format!("script={}", encode(&self.script.to_string()))),
         ];
-        let paths = self.paths.iter().map(|path| format!("path={}", encode(&path.written())));
+        let paths = self.paths.iter().map(|path| format!("path={}", encode(&path.to_parameter())));
         write!(f, "{SCHEME}?{}", paths.chain(said.into_iter().flatten()).collect::<Vec<_>>().join("&"))
     }
 }
 
 /// Parameters that say how a host uses the paths.
-const OF_THE_HOST: [&str; 7] = ["policy", "nsid", "no_path_limit", "no_path_timeout", "held_timeout", "keep_alive", "unsafe_fast_failover"];
+const HOST_KEYS: [&str; 7] = ["policy", "nsid", "no_path_limit", "no_path_timeout", "held_timeout", "keep_alive", "unsafe_fast_failover"];
 
 const KEYS: &str = "path, policy, nsid, no_path_limit, no_path_timeout, held_timeout, keep_alive, unsafe_fast_failover, script";
 
@@ -164,8 +164,8 @@ impl FromStr for MultipathUri {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value_at = at + key.len() + 1;
             parsed.set(key, value).map_err(|wrong| match wrong {
-                Wrong::Key(what) => fail(at, what),
-                Wrong::Value(what) => fail(value_at, what),
+                ParameterError::Key(what) => fail(at, what),
+                ParameterError::Value(what) => fail(value_at, what),
             })?;
             at += pair.len() + 1;
         }
@@ -178,7 +178,7 @@ impl FromStr for MultipathUri {
 }
 
 /// What is wrong with a parameter.
-enum Wrong {
+enum ParameterError {
     Key(String),
     Value(String),
 }
@@ -189,7 +189,7 @@ impl MultipathUri {
     /// # Errors
     /// The device's URI does not parse.
     pub fn repeated(device: &str, paths: usize) -> Result<MultipathUri, UriError> {
-        let path = path(device).map_err(|what| UriError { uri: device.to_owned(), column: 1, what })?;
+        let path = parse_path(device).map_err(|what| UriError { uri: device.to_owned(), column: 1, what })?;
         Ok(MultipathUri::new(vec![path; paths.min(PathSet::MOST)]))
     }
 
@@ -234,30 +234,30 @@ impl MultipathUri {
         Ok(())
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), Wrong> {
-        let value = &decode(value).map_err(Wrong::Value)?;
+    fn set(&mut self, key: &str, value: &str) -> Result<(), ParameterError> {
+        let value = &decode(value).map_err(ParameterError::Value)?;
         let set = match key {
             "path" if self.paths.len() >= PathSet::MOST => {
                 Err(format!("there are {} paths already, as many as there can be", PathSet::MOST))
             }
-            "path" => path(value).map(|path| self.paths.push(path)),
+            "path" => parse_path(value).map(|path| self.paths.push(path)),
             "policy" => value.parse().map(|policy| self.policy = policy).map_err(|e: driver::paths::PolicyError| e.to_string()),
-            "nsid" => number(value).map(|n| self.nsid = Some(n)),
-            "no_path_limit" => number(value).map(|n| self.failover.no_path_limit = n),
+            "nsid" => parse_number(value).map(|n| self.nsid = Some(n)),
+            "no_path_limit" => parse_number(value).map(|n| self.failover.no_path_limit = n),
             "no_path_timeout" => value.parse().map(|span| self.failover.no_path_timeout = span),
             "held_timeout" => value.parse().map(|span| self.failover.held_timeout = span),
             "keep_alive" => value.parse().map(|span| self.keep_alive = span),
-            "unsafe_fast_failover" => switch(value).map(|on| self.failover.unsafe_fast_failover = on),
+            "unsafe_fast_failover" => parse_switch(value).map(|on| self.failover.unsafe_fast_failover = on),
             "script" => value.parse().map(|script| self.script = script).map_err(|e: emu::ScriptError| e.to_string()),
-            _ => return Err(Wrong::Key(no_parameter(key, KEYS))),
+            _ => return Err(ParameterError::Key(no_parameter(key, KEYS))),
         };
-        self.of_the_host.extend(OF_THE_HOST.into_iter().find(|of_the_host| *of_the_host == key));
-        set.map_err(|what| Wrong::Value(format!("`{key}`: {what}")))
+        self.of_the_host.extend(HOST_KEYS.into_iter().find(|of_the_host| *of_the_host == key));
+        set.map_err(|what| ParameterError::Value(format!("`{key}`: {what}")))
     }
 }
 
 /// A path's own URI: `delay`, `ana`, `cntlid` and `node` are the path's, the rest is the device's.
-fn path(text: &str) -> Result<PathUri, String> {
+fn parse_path(text: &str) -> Result<PathUri, String> {
     if text.starts_with(SCHEME) {
         return Err("a path leads to one controller, and cannot be `multipath:` itself".into());
     }
@@ -267,7 +267,7 @@ fn path(text: &str) -> Result<PathUri, String> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("delay", value)) => delay = value.parse().map_err(|what: String| format!("`{text}`: `delay`: {what}"))?,
-            Some(("ana", value)) => ana = state(value).map_err(|what| format!("`{text}`: `ana`: {what}"))?,
+            Some(("ana", value)) => ana = parse_ana_state(value).map_err(|what| format!("`{text}`: `ana`: {what}"))?,
             Some(("cntlid", value)) => {
                 let parsed = value.parse().ok().filter(|id| (1..0xfff0).contains(id));
                 controller = Some(parsed.ok_or_else(|| format!("`{text}`: `cntlid`: `{value}` is no controller identifier: 1 to 65519"))?);
@@ -293,18 +293,18 @@ fn path(text: &str) -> Result<PathUri, String> {
     Ok(PathUri { text: text.to_owned(), device, delay, ana, controller, node })
 }
 
-fn state(name: &str) -> Result<AnaState, String> {
+fn parse_ana_state(name: &str) -> Result<AnaState, String> {
     let names = || AnaState::ALL.iter().filter_map(|state| state.name());
     let known = AnaState::ALL.into_iter().find(|state| state.name() == Some(name));
     known.ok_or_else(|| format!("there is no ANA state `{name}`; known are {}", names().collect::<Vec<_>>().join(", ")))
 }
 
-fn number<T: FromStr>(text: &str) -> Result<T, String> {
+fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is no whole number, or too large"))
 }
 
 /// A switch is on if nothing is said of it.
-fn switch(text: &str) -> Result<bool, String> {
+fn parse_switch(text: &str) -> Result<bool, String> {
     match text {
         "" | "1" | "true" | "yes" => Ok(true),
         "0" | "false" | "no" => Ok(false),

@@ -122,9 +122,9 @@ impl Dataless {
     /// Writes the ranges of `blocks` blocks, of at most `most` each: one for each part, in order.
     fn list_ranges(&self, list: &mut [u8], blocks: u32, most: u32) {
         let mut from = 0;
-        for place in list.as_chunks_mut().0 {
+        for entry_bytes in list.as_chunks_mut().0 {
             let len = most.min(blocks - from);
-            *place = Range::new(Lba(self.lba + u64::from(from)), len).to_bytes();
+            *entry_bytes = Range::new(Lba(self.lba + u64::from(from)), len).to_bytes();
             from += len;
         }
     }
@@ -138,7 +138,7 @@ pub(super) fn list(ranges: &[std::ops::Range<u64>], buf: &mut DmaBuf) {
         Range::new(Lba(range.start), blocks)
     };
     let entries = ranges.iter().map(entry).chain(std::iter::repeat(Range::default())).take(nvme::io::MAX_RANGES as usize);
-    for (place, entry) in buf.as_chunks_mut().0.iter_mut().zip(entries) {
-        *place = entry.to_bytes();
+    for (entry_bytes, entry) in buf.as_chunks_mut().0.iter_mut().zip(entries) {
+        *entry_bytes = entry.to_bytes();
     }
 }

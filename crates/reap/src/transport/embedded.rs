@@ -7,7 +7,7 @@
 //! | which thread steps it? | `runner.rs` |
 //! | how long do its commands take, and where is its data? | `profile.rs`, `media.rs` |
 //! | what is its subsystem called? | `name.rs` |
-//! | what goes wrong on purpose? | `faults.rs` |
+//! | what goes wrong on access? | `faults.rs` |
 
 mod faults;
 mod media;
@@ -27,9 +27,9 @@ use sync::Gate;
 use units::Nanos;
 
 use crate::error::{OpenError, OptionsError};
-use crate::transport::file_lock::Use;
+use crate::transport::file_lock::FileAccess;
 use crate::uri::{Backing, DeviceUri};
-use faults::Faulty;
+use faults::FaultyController;
 use media::FileMedia;
 use port::{Attachment, EmbeddedPort};
 use runner::{Runner, Stepper};
@@ -70,14 +70,16 @@ impl EmbeddedOptions {
 /// How late a doorbell write is at most where they are late: a few commands of a fast drive.
 const LATE_DOORBELL: Nanos = Nanos::from_micros(40);
 
+pub(crate) type End = EmbeddedHandle;
+
 /// The controller's end of the transport, as the host's threads reach it.
-pub(crate) struct End {
+pub(crate) struct EmbeddedHandle {
     attachment: Arc<Attachment>,
     runner: Arc<Runner>,
     profile: Profile,
 }
 
-impl End {
+impl EmbeddedHandle {
     /// Keeps the controller from the host's memory. False: nothing can.
     pub(super) fn cut_off(&self) -> bool {
         self.attachment.gate.as_ref().map(Gate::shut).is_some()
@@ -133,13 +135,13 @@ impl End {
 }
 
 /// What a controller can reach of its host.
-pub(super) struct Host<'a> {
+pub(super) struct HostResources<'a> {
     pub pool: &'a DmaPool,
     pub vectors: &'a Arc<Vectors>,
 }
 
 /// What a controller that is one of several paths has beside what its URI says.
-pub(crate) struct Member<'a> {
+pub(crate) struct SubsystemMember<'a> {
     /// Whose controller it becomes; its namespaces are the controller's.
     pub subsystem: &'a mut Subsystem,
     /// The state of its ANA group at power-on.
@@ -154,10 +156,10 @@ pub(crate) struct Member<'a> {
 pub(super) fn attach(
     uri: &DeviceUri,
     options: &EmbeddedOptions,
-    Host { pool, vectors }: Host<'_>,
-    member: Option<Member<'_>>,
-) -> Result<(EmbeddedRegisters, End), OpenError> {
-    if let Some(word) = uri.of_another_process() {
+    HostResources { pool, vectors }: HostResources<'_>,
+    member: Option<SubsystemMember<'_>>,
+) -> Result<(EmbeddedRegisters, EmbeddedHandle), OpenError> {
+    if let Some(word) = uri.server_only_parameter() {
         return Err(OptionsError::OfServers(word).into());
     }
     let runner = if uri.own_thread { Runner::own() } else { Runner::shared(options.device_cpu) };
@@ -179,10 +181,10 @@ pub(super) fn attach(
     }
     let mut stepper: Box<dyn Stepper> = Box::new(controller(config, uri, member, port)?);
     if let Some(faults) = faults {
-        stepper = Box::new(Faulty { controller: stepper, faults, bar: bar.clone() });
+        stepper = Box::new(FaultyController { controller: stepper, faults, bar: bar.clone() });
     }
     runner.attach(stepper, attachment.clone());
-    Ok((EmbeddedRegisters::new(bar, runner.clone()), End { attachment, runner, profile }))
+    Ok((EmbeddedRegisters::new(bar, runner.clone()), EmbeddedHandle { attachment, runner, profile }))
 }
 
 /// What the URI says of a controller.
@@ -200,8 +202,13 @@ pub(crate) fn config(uri: &DeviceUri) -> Result<Config, OpenError> {
 }
 
 /// A controller of its own, or one of a subsystem.
-fn controller<P: Port>(mut config: Config, uri: &DeviceUri, member: Option<Member<'_>>, port: P) -> Result<Controller<P>, OpenError> {
-    let Some(Member { subsystem, ana, controller, .. }) = member else {
+fn controller<P: Port>(
+    mut config: Config,
+    uri: &DeviceUri,
+    member: Option<SubsystemMember<'_>>,
+    port: P,
+) -> Result<Controller<P>, OpenError> {
+    let Some(SubsystemMember { subsystem, ana, controller, .. }) = member else {
         let namespaces = namespaces(uri)?;
         config.serial = serial(uri)?;
         return Ok(Controller::new(config, namespaces, port));
@@ -240,8 +247,8 @@ pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
             if uri.namespaces != 1 {
                 return Err(media(path, "a file holds one namespace; leave `namespaces=` out"));
             }
-            let purpose = if uri.share { Use::Share } else { Use::Write };
-            let file = FileMedia::open(path, *bytes, uri.lba_bytes, purpose)?;
+            let access = if uri.share { FileAccess::Share } else { FileAccess::Write };
+            let file = FileMedia::open(path, *bytes, uri.lba_bytes, access)?;
             Ok(vec![Namespace::new(file, uri.lba_bytes).map_err(|e| media(path, &e.to_string()))?])
         }
     }

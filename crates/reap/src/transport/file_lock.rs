@@ -23,15 +23,15 @@ use crate::error::TargetFault;
 
 /// How long the kernel may need to let go of a file or device: of a request that one of its workers has carried out, such as a
 /// Flush, it lets go after its completion was taken.
-const LETTING_GO: Duration = Duration::from_millis(300);
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Tries for a while what fails while the target is held: it may be so for a moment by what was closed just now, or by a child of this
 /// process that has its copies of all descriptors until it runs its program.
-pub(super) fn once_free<T, E>(attempt: impl Fn() -> Result<T, E>, held: impl Fn(&E) -> bool) -> Result<T, E> {
+pub(super) fn retry_while_busy<T, E>(attempt: impl Fn() -> Result<T, E>, held: impl Fn(&E) -> bool) -> Result<T, E> {
     let since = Instant::now();
     loop {
         match attempt() {
-            Err(e) if held(&e) && since.elapsed() < LETTING_GO => thread::sleep(LETTING_GO / 100),
+            Err(e) if held(&e) && since.elapsed() < RELEASE_TIMEOUT => thread::sleep(RELEASE_TIMEOUT / 100),
             tried => return tried,
         }
     }
@@ -39,7 +39,7 @@ pub(super) fn once_free<T, E>(attempt: impl Fn() -> Result<T, E>, held: impl Fn(
 
 /// What a regular file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum FileAccess {
     /// Reading, next to other readers.
     Read,
     /// Writing, alone.
@@ -55,13 +55,13 @@ pub(super) enum Use {
 ///
 /// # Errors
 /// It is locked or in use, or larger than this process may write.
-pub(super) fn lock(file: &File, purpose: Use) -> Result<Vec<String>, TargetFault> {
+pub(super) fn lock(file: &File, access: FileAccess) -> Result<Vec<String>, TargetFault> {
     let meta = file.metadata().map_err(|source| TargetFault::System { what: "examine it", source })?;
     let id = FileId::of(&meta);
-    let writing = purpose != Use::Read;
-    let lock = || if purpose == Use::Write { file.try_lock() } else { file.try_lock_shared() };
+    let writing = access != FileAccess::Read;
+    let lock = || if access == FileAccess::Write { file.try_lock() } else { file.try_lock_shared() };
     let mut notes = Vec::new();
-    match once_free(lock, |e| matches!(e, TryLockError::WouldBlock)) {
+    match retry_while_busy(lock, |e| matches!(e, TryLockError::WouldBlock)) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(locked(id, writing)),
         // Some network file systems lock nothing; they can be used all the same.
@@ -76,7 +76,7 @@ pub(super) fn lock(file: &File, purpose: Use) -> Result<Vec<String>, TargetFault
 
 /// The file is locked, for who wants to write it or to read it alone.
 fn locked(file: FileId, writing: bool) -> TargetFault {
-    let by: Vec<_> = locks(file).iter().filter(|lock| lock.kind == "FLOCK").map(Lock::holder).collect();
+    let by: Vec<_> = locks(file).iter().filter(|lock| lock.kind == "FLOCK").map(LockRecord::holder).collect();
     let by = if by.is_empty() { "another process".to_owned() } else { by.join(", ") };
     TargetFault::InUse(format!("{by} has locked it; close that first{}", if writing { "" } else { " (only readers share a file)" }))
 }
@@ -105,22 +105,22 @@ fn within(bytes: u64, limit: Option<u64>) -> Result<(), TargetFault> {
 
 /// A regular file that the `file:` devices and servers of this process write to, one guard for all of them.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct LockedFile {
     id: FileId,
     /// The description that is locked. Each user has one of its own beside it.
     file: File,
-    purpose: Use,
+    access: FileAccess,
     born: Birth,
     pub(super) write_back: WriteBack,
 }
 
-impl Shared {
+impl LockedFile {
     /// The guard of `file`, which is open for writing: the one that this process has, or a new one.
     ///
     /// # Errors
     /// See [`lock`].
-    pub(super) fn of(file: &File, purpose: Use) -> Result<Arc<Shared>, TargetFault> {
-        static ALL: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+    pub(super) fn of(file: &File, access: FileAccess) -> Result<Arc<LockedFile>, TargetFault> {
+        static ALL: Mutex<Vec<Weak<LockedFile>>> = Mutex::new(Vec::new());
         let failed = |what| move |source: io::Error| TargetFault::System { what, source };
         let id = FileId::of(&file.metadata().map_err(failed("examine it"))?);
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,19 +128,19 @@ impl Shared {
         // A forked child has its parent's, and is another process.
         if let Some(shared) = all.iter().filter_map(Weak::upgrade).find(|shared| shared.id == id && shared.born.is_here()) {
             // Other processes may write to what it shares.
-            let alone = purpose == Use::Share || shared.purpose == Use::Write;
+            let alone = access == FileAccess::Share || shared.access == FileAccess::Write;
             return if alone { Ok(shared) } else { Err(locked(id, true)) };
         }
-        let notes = lock(file, purpose)?;
+        let notes = lock(file, access)?;
         notes.iter().for_each(|note| tracing::warn!("{note}"));
         let file = file.try_clone().map_err(failed("hold it"))?;
-        let shared = Arc::new(Shared { id, file, purpose, born: Birth::here(), write_back: WriteBack::default() });
+        let shared = Arc::new(LockedFile { id, file, access, born: Birth::here(), write_back: WriteBack::default() });
         all.push(Arc::downgrade(&shared));
         Ok(shared)
     }
 }
 
-impl Drop for Shared {
+impl Drop for LockedFile {
     fn drop(&mut self) {
         // A forked child's copy of the descriptor would keep the lock; but the child itself must not end its parent's.
         if self.born.is_here() {
@@ -181,31 +181,31 @@ pub(super) fn file_users(file: FileId) -> Vec<String> {
 
 /// One lock of a file (proc_locks(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Lock {
+struct LockRecord {
     /// FLOCK, POSIX or OFDLCK.
     kind: String,
     /// `None`: it belongs to an open file, or to a process that this one cannot see.
     pid: Option<String>,
 }
 
-impl Lock {
+impl LockRecord {
     fn holder(&self) -> String {
         self.pid.as_deref().map_or_else(|| "another process".to_owned(), process_name)
     }
 }
 
-fn locks(file: FileId) -> Vec<Lock> {
+fn locks(file: FileId) -> Vec<LockRecord> {
     parse_locks(&fs::read_to_string("/proc/locks").unwrap_or_default(), file)
 }
 
-fn parse_locks(text: &str, file: FileId) -> Vec<Lock> {
+fn parse_locks(text: &str, file: FileId) -> Vec<LockRecord> {
     let id = format!("{:02x}:{:02x}:{}", major(file.device), minor(file.device), file.inode);
     let lock = |line: &str| {
         let fields: Vec<_> = line.split_whitespace().collect();
         // One that waits has `->` as its second field, and one more than these.
         let [_, kind @ ("FLOCK" | "POSIX" | "OFDLCK"), _, _, pid, of, ..] = fields[..] else { return None };
         let seen = pid.parse().is_ok_and(|pid: i64| pid > 0);
-        (of == id).then(|| Lock { kind: kind.to_owned(), pid: seen.then(|| pid.to_owned()) })
+        (of == id).then(|| LockRecord { kind: kind.to_owned(), pid: seen.then(|| pid.to_owned()) })
     };
     text.lines().filter_map(lock).collect()
 }

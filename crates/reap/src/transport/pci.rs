@@ -11,7 +11,7 @@ use hw::pci::Bdf;
 use hw::vfio::{self, PciDevice, VfioError};
 use hw::{EventFd, PoolOptions, Vectors};
 
-use super::rings::{BusController, DmaContext, FoundOnBus, RingController};
+use super::rings::{BusController, BusResources, DmaContext, RingController};
 use crate::error::OpenError;
 use crate::options::OpenOptions;
 use crate::uri::UriError;
@@ -23,7 +23,7 @@ pub(crate) const SCHEME: &str = "pcie:";
 const KEYS: &str = "vectors, shadow, sgl";
 
 /// MSI-X has no more (PCI Express Base 7.7.2.2).
-pub(super) const MOST_VECTORS: u64 = 2048;
+pub(super) const MAX_VECTORS: u64 = 2048;
 
 /// What a PCIe URI says, checked but not yet opened: `pcie:BDF[?vectors=N&shadow=yes|no&sgl=yes|no]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl PcieUri {
 
 /// Whether the number of interrupt vectors is one that a drive can have.
 pub(super) fn check_vectors(vectors: Option<u16>) -> Result<(), String> {
-    vectors.map_or(Ok(()), |vectors| within("vectors", &vectors.to_string(), 1, MOST_VECTORS).map(drop))
+    vectors.map_or(Ok(()), |vectors| within("vectors", &vectors.to_string(), 1, MAX_VECTORS).map(drop))
 }
 
 impl FromStr for PcieUri {
@@ -67,7 +67,7 @@ impl FromStr for PcieUri {
         let mut parsed = PcieUri::new(bdf);
         let query_at = SCHEME.len() + body.len() + 1;
         each_parameter(query, query_at, "vectors=2", |key, value| match key {
-            "vectors" => within(key, value, 1, MOST_VECTORS).map(|vectors| parsed.vectors = Some(vectors as u16)),
+            "vectors" => within(key, value, 1, MAX_VECTORS).map(|vectors| parsed.vectors = Some(vectors as u16)),
             "shadow" => one_of(key, value, &["yes", "no"]).map(|shadow| parsed.shadow = shadow == "yes"),
             "sgl" => one_of(key, value, &["yes", "no"]).map(|said| parsed.sgl = said == "yes"),
             _ => Err(no_parameter(key, KEYS)),
@@ -111,7 +111,7 @@ pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingControlle
     let dma = DmaContext::of(&pool, options.pool_bytes)?;
     // A drive that offers it is another program's: each write to a register is a trap, mapped or not.
     let (controller, shadow, notes) = (BusController::Pci(Arc::new(device)), uri.shadow, note.into_iter().collect());
-    RingController::on_bus(FoundOnBus { controller, registers, vectors, dma, wants_sgls: uri.sgl, notes, shadow }, options.pool_bytes)
+    RingController::on_bus(BusResources { controller, registers, vectors, dma, wants_sgls: uri.sgl, notes, shadow }, options.pool_bytes)
 }
 
 /// Vectors for `queues` queues and the admin queue, as far as the device has them: a word where it has fewer.

@@ -13,7 +13,7 @@ use super::embedded;
 #[derive(Clone)]
 pub(in crate::transport) enum ControllerRegisters {
     /// In this process.
-    Here(embedded::EmbeddedRegisters),
+    Embedded(embedded::EmbeddedRegisters),
     /// On the bus, or another process's.
     Bus(Arc<BusRegisters>),
 }
@@ -57,7 +57,7 @@ impl ControllerRegisters {
     #[inline]
     pub(in crate::transport) fn unmask(&self, vectors: &Vectors, vector: Vector) {
         match self {
-            ControllerRegisters::Here(registers) => registers.unmask(vectors, vector),
+            ControllerRegisters::Embedded(registers) => registers.unmask(vectors, vector),
             ControllerRegisters::Bus(_) => _ = vectors.arm(vector.0),
         }
     }
@@ -65,7 +65,7 @@ impl ControllerRegisters {
     /// Doorbells in memory, where the controller may be asked to read them there.
     pub(in crate::transport) fn shadow(&self) -> Option<&Shadow<DoorbellPages>> {
         match self {
-            ControllerRegisters::Here(_) => None,
+            ControllerRegisters::Embedded(_) => None,
             ControllerRegisters::Bus(bus) => bus.shadow.as_ref(),
         }
     }
@@ -75,7 +75,7 @@ impl Doorbells for ControllerRegisters {
     #[inline]
     fn ring_sq(&self, queue: QueueId, tail: u32) {
         match self {
-            ControllerRegisters::Here(registers) => registers.ring_sq(queue, tail),
+            ControllerRegisters::Embedded(registers) => registers.ring_sq(queue, tail),
             ControllerRegisters::Bus(bus) => bus.ring_sq(queue, tail),
         }
     }
@@ -83,21 +83,21 @@ impl Doorbells for ControllerRegisters {
     #[inline]
     fn ring_cq(&self, queue: QueueId, head: u32) {
         match self {
-            ControllerRegisters::Here(registers) => registers.ring_cq(queue, head),
+            ControllerRegisters::Embedded(registers) => registers.ring_cq(queue, head),
             ControllerRegisters::Bus(bus) => bus.ring_cq(queue, head),
         }
     }
 
     fn sq_tail(&self, queue: QueueId) -> u32 {
         match self {
-            ControllerRegisters::Here(registers) => registers.sq_tail(queue),
+            ControllerRegisters::Embedded(registers) => registers.sq_tail(queue),
             ControllerRegisters::Bus(bus) => bus.registers.sq_tail(queue),
         }
     }
 
     fn cq_head(&self, queue: QueueId) -> u32 {
         match self {
-            ControllerRegisters::Here(registers) => registers.cq_head(queue),
+            ControllerRegisters::Embedded(registers) => registers.cq_head(queue),
             ControllerRegisters::Bus(bus) => bus.registers.cq_head(queue),
         }
     }
@@ -106,14 +106,14 @@ impl Doorbells for ControllerRegisters {
 impl Registers for ControllerRegisters {
     fn read32(&self, offset: u32) -> u32 {
         match self {
-            ControllerRegisters::Here(registers) => registers.read32(offset),
+            ControllerRegisters::Embedded(registers) => registers.read32(offset),
             ControllerRegisters::Bus(bus) => bus.registers.read32(offset),
         }
     }
 
     fn write32(&self, offset: u32, value: u32) {
         match self {
-            ControllerRegisters::Here(registers) => registers.write32(offset, value),
+            ControllerRegisters::Embedded(registers) => registers.write32(offset, value),
             ControllerRegisters::Bus(bus) => bus.registers.write32(offset, value),
         }
     }

@@ -24,10 +24,10 @@ use hw::{CqRing, DmaPool, EventFd, Memory, PoolOptions, Region, RegisterError, R
 use nvme::{Doorbells, Nsid, QueueId, Vector};
 use units::Nanos;
 
-use super::embedded::{self, EmbeddedOptions, End, Host, Member};
+use super::embedded::{self, EmbeddedHandle, EmbeddedOptions, HostResources, SubsystemMember};
 use super::registers::{BusRegisters, ControllerRegisters};
 use super::vfio_user::{Reconnect, RemoteController, ServerEvent};
-use super::{Facts, Mask, Messages, next_number};
+use super::{Mask, Messages, TransportFacts, next_number};
 use crate::error::OpenError;
 use crate::mode::ModeNote;
 use crate::uri::DeviceUri;
@@ -73,7 +73,7 @@ pub(crate) struct RingController {
     properties: HostProperties,
     endpoint: Endpoint,
     vectors: Arc<Vectors>,
-    facts: Facts,
+    facts: TransportFacts,
     dma: DmaContext,
     /// SGLs are used where the controller has them.
     wants_sgls: bool,
@@ -82,19 +82,19 @@ pub(crate) struct RingController {
     number: u32,
     notes: Vec<String>,
     /// Namespaces whose Write Zeroes takes the Deallocate bit.
-    freeing: Mutex<Vec<Nsid>>,
+    deac_namespaces: Mutex<Vec<Nsid>>,
 }
 
 /// The controller's end.
 enum Endpoint {
     /// In this process.
-    Embedded(Box<End>),
+    Embedded(Box<EmbeddedHandle>),
     /// On the bus, or as good as.
     Bus(BusController),
 }
 
 /// A controller on the bus or in another process, and what its host has for it.
-pub(super) struct FoundOnBus {
+pub(super) struct BusResources {
     pub controller: BusController,
     pub registers: PciRegisters,
     /// Its vectors, whose messages signal already.
@@ -118,36 +118,36 @@ impl RingController {
         uri: &DeviceUri,
         options: &EmbeddedOptions,
         dma: DmaContext,
-        member: Option<Member<'_>>,
+        member: Option<SubsystemMember<'_>>,
     ) -> Result<RingController, OpenError> {
         let mask = if uri.masks { Mask::Bit } else { Mask::Unread };
         let vectors = hw::vectors(uri.vectors, uri.masks).map_err(|source| OpenError::System { what: "vectors", source })?;
         let vectors = Arc::new(vectors);
         let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
-        let facts = Facts { mask, messages };
-        let (registers, end) = embedded::attach(uri, options, Host { pool: &dma.pool, vectors: &vectors }, member)?;
-        let registers = ControllerRegisters::Here(registers);
+        let facts = TransportFacts { mask, messages };
+        let (registers, end) = embedded::attach(uri, options, HostResources { pool: &dma.pool, vectors: &vectors }, member)?;
+        let registers = ControllerRegisters::Embedded(registers);
         let properties = HostProperties::new(registers.clone(), uri.late_properties.then_some(uri.seed));
         let (endpoint, number, notes) = (Endpoint::Embedded(Box::new(end)), next_number(), Vec::new());
-        let (wants_sgls, sgls, freeing) = (true, AtomicBool::default(), Mutex::default());
-        Ok(RingController { registers, properties, endpoint, vectors, facts, dma, wants_sgls, sgls, number, notes, freeing })
+        let (wants_sgls, sgls, deac_namespaces) = (true, AtomicBool::default(), Mutex::default());
+        Ok(RingController { registers, properties, endpoint, vectors, facts, dma, wants_sgls, sgls, number, notes, deac_namespaces })
     }
 
     /// A controller on the bus, or in another process. VFIO leaves its vectors' masks to the kernel, so that nothing holds messages back.
     ///
     /// # Errors
     /// The pool has no room for the doorbells.
-    pub(super) fn on_bus(bus: FoundOnBus, pool_bytes: u64) -> Result<RingController, OpenError> {
-        let FoundOnBus { controller, registers, vectors, dma, wants_sgls, notes, shadow } = bus;
+    pub(super) fn on_bus(bus: BusResources, pool_bytes: u64) -> Result<RingController, OpenError> {
+        let BusResources { controller, registers, vectors, dma, wants_sgls, notes, shadow } = bus;
         let pages = shadow.then(|| dma.pool.alloc_doorbells(registers.stride())).transpose();
         let pages = pages.map_err(|error| OpenError::no_memory(error, pool_bytes, 0))?;
         let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
-        let facts = Facts { mask: Mask::Unread, messages };
+        let facts = TransportFacts { mask: Mask::Unread, messages };
         let registers = ControllerRegisters::Bus(Arc::new(BusRegisters::new(registers, pages)));
-        let properties = HostProperties::controller(registers.clone(), controller.clone());
+        let properties = HostProperties::on_bus(registers.clone(), controller.clone());
         let (endpoint, vectors, number) = (Endpoint::Bus(controller), Arc::new(vectors), next_number());
-        let (sgls, freeing) = (AtomicBool::default(), Mutex::default());
-        Ok(RingController { registers, properties, endpoint, vectors, facts, dma, wants_sgls, sgls, number, notes, freeing })
+        let (sgls, deac_namespaces) = (AtomicBool::default(), Mutex::default());
+        Ok(RingController { registers, properties, endpoint, vectors, facts, dma, wants_sgls, sgls, number, notes, deac_namespaces })
     }
 
     /// Bus addresses of doorbells in memory and of their EventIdx, where they can be kept.
@@ -192,8 +192,8 @@ impl RingController {
     pub(crate) fn learn(&self, inventory: &Inventory) {
         self.keep_doorbells(inventory.doorbells_kept);
         self.sgls.store(self.wants_sgls && inventory.limits.is_some_and(|limits| limits.sgls), Relaxed);
-        let freeing = inventory.namespaces.iter().filter(|ns| ns.frees_zeroes).map(|ns| ns.nsid).collect();
-        *self.freeing.lock().unwrap_or_else(PoisonError::into_inner) = freeing;
+        let deac_namespaces = inventory.namespaces.iter().filter(|ns| ns.frees_zeroes).map(|ns| ns.nsid).collect();
+        *self.deac_namespaces.lock().unwrap_or_else(PoisonError::into_inner) = deac_namespaces;
     }
 
     /// Whether data that would need a PRP list are named by an SGL descriptor.
@@ -204,7 +204,7 @@ impl RingController {
 
     /// Whether a Write Zeroes to this namespace may ask to deallocate.
     pub(super) fn frees_zeroes(&self, nsid: Nsid) -> bool {
-        self.freeing.lock().unwrap_or_else(PoisonError::into_inner).contains(&nsid)
+        self.deac_namespaces.lock().unwrap_or_else(PoisonError::into_inner).contains(&nsid)
     }
 
     /// The PRP lists of every buffer of the pool.
@@ -222,12 +222,12 @@ impl RingController {
 
     /// The controller does not answer: from now on it cannot reach the host's memory. False: nothing can keep it from that.
     pub(crate) fn cut_off(&self) -> bool {
-        self.end().is_some_and(End::cut_off)
+        self.end().is_some_and(EmbeddedHandle::cut_off)
     }
 
     /// The controller has stopped, and forgotten what it was to do.
     pub(crate) fn let_in(&self) {
-        self.end().into_iter().for_each(End::let_in);
+        self.end().into_iter().for_each(EmbeddedHandle::let_in);
     }
 
     /// A number that no other transport of the process has.
@@ -243,7 +243,7 @@ impl RingController {
     }
 
     /// The controller's end, where it is in this process.
-    pub(crate) fn end(&self) -> Option<&End> {
+    pub(crate) fn end(&self) -> Option<&EmbeddedHandle> {
         match &self.endpoint {
             Endpoint::Embedded(end) => Some(end),
             Endpoint::Bus(_) => None,
@@ -253,7 +253,7 @@ impl RingController {
     /// What has happened to the way to it since this was asked last.
     pub(crate) fn news(&self) -> Option<ServerEvent> {
         match &self.endpoint {
-            Endpoint::Bus(BusController::VfioUser(peer)) => peer.news(),
+            Endpoint::Bus(BusController::VfioUser(remote)) => remote.news(),
             _ => None,
         }
     }
@@ -261,16 +261,16 @@ impl RingController {
     /// The controller is lost, and nothing is sent to it. If its server is gone it is looked for again and again from now on. At `quiet_at` the
     /// controller has come to rest, whatever has become of its server.
     pub(crate) fn look_for_it(&self, quiet_at: Nanos) {
-        if let (Endpoint::Bus(BusController::VfioUser(peer)), ControllerRegisters::Bus(registers)) = (&self.endpoint, &self.registers)
-            && peer.is_over()
+        if let (Endpoint::Bus(BusController::VfioUser(remote)), ControllerRegisters::Bus(registers)) = (&self.endpoint, &self.registers)
+            && remote.is_over()
         {
-            let (peer, registers, vectors) = (peer.clone(), registers.clone(), self.vectors.clone());
-            Reconnect { peer, registers, vectors, quiet_at }.begin();
+            let (remote, registers, vectors) = (remote.clone(), registers.clone(), self.vectors.clone());
+            Reconnect { remote, registers, vectors, quiet_at }.begin();
         }
     }
 
     /// What it can do, and what not.
-    pub(crate) fn facts(&self) -> Facts {
+    pub(crate) fn facts(&self) -> TransportFacts {
         self.facts
     }
 
@@ -352,7 +352,7 @@ impl Drop for RingController {
         match &self.endpoint {
             Endpoint::Embedded(end) => end.detach(),
             Endpoint::Bus(BusController::Pci(_)) => {}
-            Endpoint::Bus(BusController::VfioUser(peer)) => peer.close(),
+            Endpoint::Bus(BusController::VfioUser(remote)) => remote.close(),
         }
     }
 }
@@ -371,7 +371,7 @@ impl BusController {
     fn signal_from(&self, vector: Vector, home: Vector, signal: &EventFd) -> std::io::Result<()> {
         match self {
             BusController::Pci(device) => device.signal_from(vector, signal),
-            BusController::VfioUser(peer) => peer.signal_from(vector, home, signal).map_err(std::io::Error::other),
+            BusController::VfioUser(remote) => remote.signal_from(vector, home, signal).map_err(std::io::Error::other),
         }
     }
 
@@ -379,7 +379,7 @@ impl BusController {
     fn reset_function(&self) -> bool {
         let done = match self {
             BusController::Pci(device) => device.reset().map_err(|error| error.to_string()),
-            BusController::VfioUser(peer) => peer.reset().map_err(|error| error.to_string()),
+            BusController::VfioUser(remote) => remote.reset().map_err(|error| error.to_string()),
         };
         match &done {
             Ok(()) => tracing::warn!("the controller did not stop, and its function was reset"),

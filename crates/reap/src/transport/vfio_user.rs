@@ -26,7 +26,7 @@ use hw::vfio::{PciRegisters, RegisterCalls, VfioError};
 use hw::{Backing, PoolOptions, Process, Vectors};
 use units::Nanos;
 
-use super::rings::{BusController, DmaContext, FoundOnBus, RingController};
+use super::rings::{BusController, BusResources, DmaContext, RingController};
 use crate::error::{OpenError, PeerFault};
 use crate::options::OpenOptions;
 use mapper::Mapper;
@@ -38,16 +38,16 @@ pub(crate) use uri::SCHEME;
 pub use uri::VfioUserUri;
 
 /// How long the server has to let go of a client before this one.
-const LETTING_GO: Nanos = Nanos::from_secs(5);
+const RELEASE_TIMEOUT: Nanos = Nanos::from_secs(5);
 
 /// The controller behind `uri`, within reach.
 ///
 /// # Errors
 /// See [`OpenError`].
 pub(crate) fn open(uri: &VfioUserUri, options: &OpenOptions) -> Result<RingController, OpenError> {
-    let half = FoundController::connect(uri, options)?;
-    let (ground, note) = ground(std::slice::from_ref(&half), options)?;
-    half.join(&ground, note, options.pool_bytes)
+    let controller = ConnectedController::connect(uri, options)?;
+    let (shared, note) = shared_pool(std::slice::from_ref(&controller), options)?;
+    controller.join(&shared, note, options.pool_bytes)
 }
 
 /// Memory that all controllers of a device reach, and who makes it known to them.
@@ -60,16 +60,16 @@ pub(crate) struct SharedPool {
 ///
 /// # Errors
 /// The system has no such memory, a server does not take it, or one that is not trusted would get huge pages.
-pub(crate) fn ground(controllers: &[FoundController], options: &OpenOptions) -> Result<(SharedPool, Option<String>), OpenError> {
-    let huge_pages = controllers.iter().any(|half| half.uri.huge_pages);
+pub(crate) fn shared_pool(controllers: &[ConnectedController], options: &OpenOptions) -> Result<(SharedPool, Option<String>), OpenError> {
+    let huge_pages = controllers.iter().any(|controller| controller.uri.huge_pages);
     let backing = if huge_pages { Backing::HugeMemfd } else { Backing::Memfd };
     // All servers reach the same pool: each could take its huge pages away.
-    let untrusted = controllers.iter().find(|half| !half.uri.trust);
-    if let (true, Some(half)) = (huge_pages, untrusted) {
+    let untrusted = controllers.iter().find(|controller| !controller.uri.trust);
+    if let (true, Some(controller)) = (huge_pages, untrusted) {
         let what = "the pool has huge pages for another path (`hugepages=yes`), and this server could take them away; add `trust=yes` if it does not";
-        return Err(OpenError::VfioUser { socket: half.uri.socket.clone(), fault: PeerFault::Lacks(what.into()) });
+        return Err(OpenError::VfioUser { socket: controller.uri.socket.clone(), fault: PeerFault::Lacks(what.into()) });
     }
-    let connections = controllers.iter().map(|half| half.peer.connection.clone()).collect();
+    let connections = controllers.iter().map(|controller| controller.remote.connection.clone()).collect();
     let mapper = Arc::new(Mapper::new(connections, untrusted.is_none()));
     let pool = PoolOptions { backing, pinner: Some(mapper.clone()), ..PoolOptions::default() };
     let dma = DmaContext::of(&pool, options.pool_bytes)?;
@@ -79,57 +79,57 @@ pub(crate) fn ground(controllers: &[FoundController], options: &OpenOptions) -> 
 }
 
 /// A controller that is found, and reaches no memory yet.
-pub(crate) struct FoundController {
+pub(crate) struct ConnectedController {
     uri: VfioUserUri,
-    peer: RemoteController,
+    remote: RemoteController,
     registers: PciRegisters,
     vectors: Vectors,
     notes: Vec<String>,
 }
 
-impl FoundController {
+impl ConnectedController {
     /// Finds the controller behind `uri`. Whatever fails, or drops this, closes the connection.
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub(crate) fn connect(uri: &VfioUserUri, options: &OpenOptions) -> Result<FoundController, OpenError> {
+    pub(crate) fn connect(uri: &VfioUserUri, options: &OpenOptions) -> Result<ConnectedController, OpenError> {
         let fault = |fault| OpenError::VfioUser { socket: uri.socket.clone(), fault };
         let (client, process) = connect(&uri.socket).map_err(fault)?;
         // From here on whatever fails closes the connection.
-        let peer = RemoteController::new(client, process, uri.socket.clone(), uri.trust);
-        let (client, mut notes) = (peer.connection.client(), Vec::new());
-        handshake::begin(&client, &mut notes).map_err(fault)?;
-        let registers = registers(&peer, &client, uri, &mut notes).map_err(fault)?;
+        let remote = RemoteController::new(client, process, uri.socket.clone(), uri.trust);
+        let (client, mut notes) = (remote.connection.client(), Vec::new());
+        handshake::set_up(&client, &mut notes).map_err(fault)?;
+        let registers = registers(&remote, &client, uri, &mut notes).map_err(fault)?;
         let vectors = vectors(&client, uri, options.hardware(), &mut notes).map_err(fault)?;
-        peer.has_vectors(vectors.len());
-        handshake::signal(&client, &vectors, &peer.homes()).map_err(fault)?;
-        peer.server().messages = Some(handshake::enable_messages(&client).map_err(fault)?);
-        Ok(FoundController { uri: uri.clone(), peer, registers, vectors, notes })
+        remote.set_vectors(vectors.len());
+        handshake::signal(&client, &vectors, &remote.routes()).map_err(fault)?;
+        remote.server().messages = Some(handshake::enable_messages(&client).map_err(fault)?);
+        Ok(ConnectedController { uri: uri.clone(), remote, registers, vectors, notes })
     }
 
-    /// The transport to it, over memory that it reaches ([`ground`]).
+    /// The transport to it, over memory that it reaches ([`shared`]).
     ///
     /// # Errors
     /// The pool has no room for the doorbells.
-    pub(crate) fn join(self, ground: &SharedPool, note: Option<String>, pool_bytes: u64) -> Result<RingController, OpenError> {
-        let FoundController { uri, peer, registers, vectors, mut notes } = self;
+    pub(crate) fn join(self, shared: &SharedPool, note: Option<String>, pool_bytes: u64) -> Result<RingController, OpenError> {
+        let ConnectedController { uri, remote, registers, vectors, mut notes } = self;
         notes.extend(note);
-        let dma = ground.dma.clone();
-        peer.serve(&dma.pool, &ground.mapper);
+        let dma = shared.dma.clone();
+        remote.serve_dma(&dma.pool, &shared.mapper);
         // Where a doorbell is a store, memory spares nothing: it would take a fence and a look more.
         let shadow = uri.shadow.unwrap_or(!registers.maps_doorbells());
-        let (controller, wants_sgls) = (BusController::VfioUser(Arc::new(peer)), uri.sgl);
-        RingController::on_bus(FoundOnBus { controller, registers, vectors, dma, wants_sgls, notes, shadow }, pool_bytes)
+        let (controller, wants_sgls) = (BusController::VfioUser(Arc::new(remote)), uri.sgl);
+        RingController::on_bus(BusResources { controller, registers, vectors, dma, wants_sgls, notes, shadow }, pool_bytes)
     }
 }
 
 /// A connection to the server, once it has let go of the client before. As VFIO's group is waited for.
 fn connect(socket: &Path) -> Result<(Client, Option<Process>), PeerFault> {
-    let (until, mut pause) = (hw::now() + LETTING_GO, Nanos::from_millis(2));
+    let (until, mut pause) = (hw::now() + RELEASE_TIMEOUT, Nanos::from_millis(2));
     loop {
-        let stream = handshake::stream(socket, until)?;
+        let stream = handshake::connect(socket, until)?;
         let process = Process::behind(&stream).ok();
-        match handshake::agree(stream) {
+        match handshake::negotiate(stream) {
             Err(PeerFault::Busy) if hw::now() < until => {
                 hw::sleep_until(hw::now() + pause);
                 pause = Nanos(pause.0 * 2).min(Nanos::from_millis(500));
@@ -140,9 +140,9 @@ fn connect(socket: &Path) -> Result<(Client, Option<Process>), PeerFault> {
 }
 
 /// Its BAR0: what of it the server hands over is mapped if that is safe, and the rest is messages.
-fn registers(peer: &RemoteController, client: &Client, uri: &VfioUserUri, notes: &mut Vec<String>) -> Result<PciRegisters, PeerFault> {
+fn registers(remote: &RemoteController, client: &Client, uri: &VfioUserUri, notes: &mut Vec<String>) -> Result<PciRegisters, PeerFault> {
     let handshake::Bar { bytes, areas } = handshake::bar0(client, notes)?;
-    let calls = Box::new(Bar0(peer.connection.clone()));
+    let calls = Box::new(Bar0(remote.connection.clone()));
     let (registers, why_not) = PciRegisters::shared(bytes, areas, calls, uri.trust).map_err(|error| match error {
         VfioError::Lacks(what) => PeerFault::Lacks(what),
         other => PeerFault::Lacks(other.to_string()),
@@ -158,7 +158,7 @@ fn registers(peer: &RemoteController, client: &Client, uri: &VfioUserUri, notes:
 fn vectors(client: &Client, uri: &VfioUserUri, queues: usize, notes: &mut Vec<String>) -> Result<Vectors, PeerFault> {
     let has = handshake::interrupts(client)?;
     let wanted = queues + 1;
-    let count = wanted.min(has.count as usize).min(uri.vectors.map_or(usize::MAX, usize::from)).min(super::pci::MOST_VECTORS as usize);
+    let count = wanted.min(has.count as usize).min(uri.vectors.map_or(usize::MAX, usize::from)).min(super::pci::MAX_VECTORS as usize);
     if count == 0 || !has.by_eventfd {
         return Err(PeerFault::Lacks("it has no MSI-X vectors that signal eventfds, and Reap uses no other interrupts".into()));
     }

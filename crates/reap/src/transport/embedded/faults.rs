@@ -68,13 +68,13 @@ impl Default for Faults {
 }
 
 /// A controller that may hang, or be pulled out.
-pub(super) struct Faulty {
+pub(super) struct FaultyController {
     pub controller: Box<dyn Stepper>,
     pub faults: Faults,
     pub bar: Arc<Bar>,
 }
 
-impl Stepper for Faulty {
+impl Stepper for FaultyController {
     fn step(&mut self, now: Nanos) -> Step {
         // The thread that lets it go on does not tell: a controller that hangs looks every so often.
         let asleep = Step { worked: false, next: Some(now + Nanos::from_millis(1)) };

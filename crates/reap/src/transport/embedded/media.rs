@@ -11,14 +11,14 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use crate::error::{OpenError, TargetFault};
-use crate::transport::file_lock::{Shared, Use, check_limit};
+use crate::transport::file_lock::{FileAccess, LockedFile, check_limit};
 use crate::transport::write_back::name_of;
 
 /// A file as a medium. The page cache is its volatile write cache.
 pub(super) struct FileMedia {
     file: File,
     bytes: u64,
-    shared: Arc<Shared>,
+    shared: Arc<LockedFile>,
     /// What the file system has refused to do to ranges of a file: it is not asked again.
     refused: FallocateFlags,
     /// The log has said that its file system is full.
@@ -27,8 +27,8 @@ pub(super) struct FileMedia {
 
 impl FileMedia {
     /// Opens `path` for reading and writing. With `bytes` the file is created, or extended, to that size; without, it
-    /// has the size it has, rounded down to whole blocks. `purpose`: whether other processes may write to it as well.
-    pub(super) fn open(path: &Path, bytes: Option<u64>, block: u32, purpose: Use) -> Result<FileMedia, OpenError> {
+    /// has the size it has, rounded down to whole blocks. `access`: whether other processes may write to it as well.
+    pub(super) fn open(path: &Path, bytes: Option<u64>, block: u32, access: FileAccess) -> Result<FileMedia, OpenError> {
         let fail = |what: &str, source: Option<io::Error>| {
             let what = source.as_ref().map_or_else(|| what.to_owned(), |e| format!("{what}: {e}"));
             OpenError::Media { path: path.to_owned(), what, source }
@@ -45,7 +45,7 @@ impl FileMedia {
             return Err(fail("it is not a regular file; Reap writes to files, never to block devices or directories", None));
         }
         // Before the file is touched: it may be another program's.
-        let shared = Shared::of(&file, purpose).map_err(held)?;
+        let shared = LockedFile::of(&file, access).map_err(held)?;
         let mut len = meta.len();
         if let Some(bytes) = bytes.filter(|&b| b > len) {
             file.set_len(bytes).map_err(|e| fail("cannot extend it", Some(e)))?;

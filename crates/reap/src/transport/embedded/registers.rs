@@ -24,7 +24,7 @@ impl EmbeddedRegisters {
     #[inline]
     pub(in crate::transport) fn unmask(&self, vectors: &Vectors, vector: Vector) {
         if vectors.arm(vector.0) {
-            self.runner.tell();
+            self.runner.wake();
         }
     }
 
@@ -39,7 +39,7 @@ impl Doorbells for EmbeddedRegisters {
     #[inline]
     fn ring_sq(&self, queue: QueueId, tail: u32) {
         self.bar.ring_sq(queue, tail);
-        self.runner.tell();
+        self.runner.wake();
     }
 
     /// The device is not told: a completion queue holds as many entries as its queue has tags, so no completion waits
@@ -65,6 +65,6 @@ impl Registers for EmbeddedRegisters {
 
     fn write32(&self, offset: u32, value: u32) {
         self.bar.write32(offset, value);
-        self.runner.tell();
+        self.runner.wake();
     }
 }

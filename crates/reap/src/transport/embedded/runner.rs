@@ -51,16 +51,16 @@ pub(crate) struct Runner {
     steppers: Mutex<Vec<Attached>>,
     /// How many guards keep the thread at rest.
     by_hand: AtomicU32,
-    news: AtomicBool,
+    changed: AtomicBool,
     /// Armed while the thread sleeps.
     idle: WakeFlag,
-    wake: EventFd,
+    wake_fd: EventFd,
     measured: AtomicU64,
     gaps: AtomicU64,
     cpu: Option<usize>,
 }
 
-static CURRENT: Mutex<Weak<Runner>> = Mutex::new(Weak::new());
+static SHARED_RUNNER: Mutex<Weak<Runner>> = Mutex::new(Weak::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -72,9 +72,9 @@ impl Runner {
             arrivals: Mutex::default(),
             steppers: Mutex::default(),
             by_hand: AtomicU32::new(0),
-            news: AtomicBool::new(false),
+            changed: AtomicBool::new(false),
             idle: WakeFlag::new(),
-            wake: EventFd::new()?,
+            wake_fd: EventFd::new()?,
             measured: AtomicU64::new(0),
             gaps: AtomicU64::new(0),
             cpu,
@@ -83,7 +83,7 @@ impl Runner {
 
     /// The process's device thread, started if there is none. `cpu` counts when it is started.
     pub(super) fn shared(cpu: Option<usize>) -> io::Result<Arc<Runner>> {
-        let mut current = lock(&CURRENT);
+        let mut current = lock(&SHARED_RUNNER);
         if let Some(runner) = current.upgrade() {
             return Ok(runner);
         }
@@ -100,9 +100,9 @@ impl Runner {
     fn start(cpu: Option<usize>) -> io::Result<Arc<Runner>> {
         let runner = Arc::new(Runner::new(cpu)?);
         let poller = Poller::new()?;
-        poller.add(&runner.wake, 0)?;
-        let worker = Worker { runner: Arc::downgrade(&runner), poller, events: Vec::new() };
-        thread::Builder::new().name("reap-device".into()).spawn(move || worker.run(cpu))?;
+        poller.add(&runner.wake_fd, 0)?;
+        let device_thread = DeviceThread { runner: Arc::downgrade(&runner), poller, events: Vec::new() };
+        thread::Builder::new().name("reap-device".into()).spawn(move || device_thread.run(cpu))?;
         Ok(runner)
     }
 
@@ -113,23 +113,23 @@ impl Runner {
     }
 
     /// Takes in new controllers and lets go of those whose host is gone.
-    fn adopt(&self, steppers: &mut Vec<Attached>) {
-        self.news.swap(false, AcqRel);
+    fn update_steppers(&self, steppers: &mut Vec<Attached>) {
+        self.changed.swap(false, AcqRel);
         steppers.append(&mut lock(&self.arrivals));
         steppers.retain(|(_, attachment)| !attachment.is_detached());
     }
 
     /// There is something new that is no doorbell: look.
     pub(crate) fn kick(&self) {
-        self.news.store(true, Release);
-        self.tell();
+        self.changed.store(true, Release);
+        self.wake();
     }
 
     /// After a doorbell or register write: wakes the thread if it sleeps.
     #[inline]
-    pub(super) fn tell(&self) {
+    pub(super) fn wake(&self) {
         if self.idle.claim_wake() {
-            self.wake.signal();
+            self.wake_fd.signal();
         }
     }
 
@@ -189,7 +189,7 @@ impl ByHand {
     /// One step of every controller. Whether any of them did something.
     pub fn step(&self) -> bool {
         let mut steppers = lock(&self.0.steppers);
-        self.0.adopt(&mut steppers);
+        self.0.update_steppers(&mut steppers);
         step_all(&mut steppers, hw::now()).worked
     }
 }
@@ -207,14 +207,14 @@ impl Drop for ByHand {
     }
 }
 
-struct Worker {
+struct DeviceThread {
     /// Links hold the runner; when the last is gone, so is the thread.
     runner: Weak<Runner>,
     poller: Poller,
     events: Vec<u64>,
 }
 
-impl Worker {
+impl DeviceThread {
     fn run(mut self, cpu: Option<usize>) {
         match cpu.map(|cpu| (cpu, hw::pin(cpu))) {
             Some((cpu, Err(error))) => tracing::warn!(cpu, %error, "the device thread is not pinned"),
@@ -223,9 +223,9 @@ impl Worker {
         }
         while let Some(runner) = self.runner.upgrade() {
             let mut steppers = lock(&runner.steppers);
-            runner.adopt(&mut steppers);
+            runner.update_steppers(&mut steppers);
             if !runner.is_by_hand() {
-                work(&runner, &mut steppers);
+                run_until_idle(&runner, &mut steppers);
             }
             self.sleep(&runner, steppers);
         }
@@ -241,7 +241,7 @@ impl Worker {
         let now = hw::now();
         let step = if by_hand { Step { worked: false, next: None } } else { step_all(&mut steppers, now) };
         drop(steppers);
-        if !step.worked && !runner.news.load(Acquire) {
+        if !step.worked && !runner.changed.load(Acquire) {
             let timeout = step.next.map(|next| next - now);
             if let Err(error) = self.poller.wait(timeout, &mut self.events) {
                 tracing::error!(%error, "the device thread cannot sleep");
@@ -251,14 +251,14 @@ impl Worker {
     }
 }
 
-/// Steps until there is news, or for too long nothing to do.
-fn work(runner: &Runner, steppers: &mut [Attached]) {
-    let mut absence = Absence::new();
+/// Steps until there is changed, or for too long nothing to do.
+fn run_until_idle(runner: &Runner, steppers: &mut [Attached]) {
+    let mut gaps = GapDetector::new();
     let mut last = hw::now();
     let mut worked_at = last;
     loop {
         let now = hw::now();
-        if now - last > GAP && absence.was_away(now - last, worked_at == last) {
+        if now - last > GAP && gaps.was_preempted(now - last, worked_at == last) {
             runner.gaps.fetch_add(1, Relaxed);
         }
         last = now;
@@ -266,7 +266,7 @@ fn work(runner: &Runner, steppers: &mut [Attached]) {
             worked_at = now;
             continue;
         }
-        if runner.news.load(Acquire) {
+        if runner.changed.load(Acquire) {
             return;
         }
         if now - worked_at > IDLE_AFTER && runner.measured.load(Relaxed) == 0 {
@@ -277,23 +277,23 @@ fn work(runner: &Runner, steppers: &mut [Attached]) {
 }
 
 /// Tells time away from time at work: a step that copies much, or sends many messages, may well take longer than a gap.
-struct Absence {
+struct GapDetector {
     delay: Option<RunDelay>,
     seen: Nanos,
 }
 
-impl Absence {
+impl GapDetector {
     /// Of the calling thread.
-    fn new() -> Absence {
+    fn new() -> GapDetector {
         let delay = RunDelay::of_current().ok();
         let seen = delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
-        Absence { delay, seen }
+        GapDetector { delay, seen }
     }
 
     /// Whether the thread was away in a stretch of `span`: it had nothing to do in it, or waited for its CPU, or nothing
     /// that it does takes so long. Asked of long stretches only: it reads a file.
     #[cold]
-    fn was_away(&mut self, span: Nanos, worked: bool) -> bool {
+    fn was_preempted(&mut self, span: Nanos, worked: bool) -> bool {
         let Some(delay) = &self.delay else { return true };
         let delay = delay.read();
         let waited = delay - std::mem::replace(&mut self.seen, delay);

@@ -12,8 +12,8 @@ fn waiting_locks_are_not_held() {
                 3: POSIX  ADVISORY  WRITE 713 fe:00:12345 0 EOF\n\
                 4: FLOCK  ADVISORY  WRITE 714 fe:01:1234 0 EOF\n\
                 5: LEASE  ACTIVE    READ 715 fe:00:1234 0 EOF\n";
-    let flock = Lock { kind: "FLOCK".into(), pid: Some("711".into()) };
-    let ofd = Lock { kind: "OFDLCK".into(), pid: None };
+    let flock = LockRecord { kind: "FLOCK".into(), pid: Some("711".into()) };
+    let ofd = LockRecord { kind: "OFDLCK".into(), pid: None };
     assert_eq!(parse_locks(text, file), [flock, ofd]);
 }
 

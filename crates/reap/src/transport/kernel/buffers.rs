@@ -1,6 +1,6 @@
 //! Which memory a ring knows already. A chunk of the pool, or of a region, is registered when the first request names it, on the
 //! thread that posts: so the owner of a ring registers, also memory that another thread brought. That touches and pins all of the
-//! chunk, which takes as long as hundreds of requests: [`Buffers::know`] does it beforehand.
+//! chunk, which takes as long as hundreds of requests: [`RegisteredBuffers::prepare`] does it beforehand.
 
 use std::collections::HashMap;
 
@@ -10,20 +10,20 @@ use hw::{Lent, Piece};
 use super::file::KernelFile;
 
 /// Places in the table of a ring: 4 GiB in chunks of 4 MiB.
-pub(super) const PLACES: u32 = 1024;
+pub(super) const BUFFER_SLOTS: u32 = 1024;
 
 /// What a ring knows of memory.
 #[derive(Default)]
-pub(super) struct Buffers {
+pub(super) struct RegisteredBuffers {
     /// `None`: the kernel refused it, and it is used as it is.
-    known: HashMap<Piece, Option<Fixed>>,
+    chunks: HashMap<Piece, Option<Fixed>>,
     /// Most requests name the same chunk as the last.
     last: Option<Fixed>,
     /// Places that have been filled.
     filled: u32,
 }
 
-impl Buffers {
+impl RegisteredBuffers {
     /// The bytes from `start` to `end` of a buffer, by way of the table where it knows them, or can be told.
     #[inline]
     pub(super) fn span(&mut self, ring: &Ring, kernel_file: &KernelFile, lent: &Lent, (start, end): (usize, usize)) -> Span {
@@ -35,7 +35,7 @@ impl Buffers {
 
     /// Registers the memory of a buffer, if it is not known yet.
     #[cold]
-    pub(super) fn know(&mut self, ring: &Ring, kernel_file: &KernelFile, lent: &Lent) {
+    pub(super) fn prepare(&mut self, ring: &Ring, kernel_file: &KernelFile, lent: &Lent) {
         // Without a place in the table it is used as it is.
         _ = self.look_up(ring, kernel_file, lent);
     }
@@ -43,11 +43,11 @@ impl Buffers {
     #[cold]
     fn look_up(&mut self, ring: &Ring, kernel_file: &KernelFile, lent: &Lent) -> Option<Fixed> {
         let piece = lent.piece()?;
-        let fixed = match self.known.get(&piece) {
+        let fixed = match self.chunks.get(&piece) {
             Some(known) => *known,
             None => {
                 let fixed = self.register(ring, kernel_file, lent);
-                self.known.insert(piece, fixed);
+                self.chunks.insert(piece, fixed);
                 fixed
             }
         };
@@ -56,7 +56,7 @@ impl Buffers {
     }
 
     fn register(&mut self, ring: &Ring, kernel_file: &KernelFile, lent: &Lent) -> Option<Fixed> {
-        if self.filled == PLACES || !kernel_file.registers() {
+        if self.filled == BUFFER_SLOTS || !kernel_file.registers_buffers() {
             return None;
         }
         match ring.register_buffer(self.filled as u16, lent) {
@@ -66,7 +66,7 @@ impl Buffers {
             }
             Err(RingError::Crosses) => None,
             Err(error) => {
-                if kernel_file.stops_registering() {
+                if kernel_file.stop_registering() {
                     tracing::warn!(%error, "buffers are used unregistered from now on, which costs the kernel some time for each request");
                 }
                 None
@@ -77,6 +77,6 @@ impl Buffers {
     /// Chunks that the kernel has registered.
     #[cfg(test)]
     pub(super) fn registered(&self) -> usize {
-        self.known.values().flatten().count()
+        self.chunks.values().flatten().count()
     }
 }

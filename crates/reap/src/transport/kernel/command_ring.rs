@@ -9,8 +9,8 @@ use hw::{Birth, EventFd, Lent};
 use nvme::{Cid, QueueId, Status};
 use units::{Nanos, Op};
 
-use super::buffers::{Buffers, PLACES};
-use super::command::{Answer, Command, Rest};
+use super::buffers::{BUFFER_SLOTS, RegisteredBuffers};
+use super::command::{Progress, Remaining, RingCommand};
 use super::file::KernelFile;
 use super::namespace::Passthrough;
 use super::passthrough;
@@ -21,14 +21,14 @@ use crate::transport::queue_transport::{SleepFor, TransportCounts};
 use crate::transport::write_back::loses_others;
 use crate::wake::Wake;
 
-/// User data of entries that are no command: the poll of the queue's wake-up, cancelling, and the entries behind [`MOST_AT_ONCE`].
+/// User data of entries that are no command: the poll of the queue's wake-up, cancelling, and the entries behind [`MAX_WAKE_CQES`].
 const WAKE: u64 = 1 << 32;
 const CANCEL: u64 = 2 << 32;
 const WAKE_CQES: u64 = 3 << 32;
 
 /// For how many completions a sleep can be. The kernel counts completions, and that of the wake-up is one: so a poll of the wake-up is
 /// followed by this many entries that do nothing but complete.
-const MOST_AT_ONCE: u32 = 32;
+const MAX_WAKE_CQES: u32 = 32;
 
 /// Entries of the ring for what is no command.
 const SPARE_ENTRIES: u32 = 16;
@@ -48,11 +48,11 @@ pub(super) struct CommandRing {
     cq: Cq,
     /// The kernel polls the device for it: no completion notifies, and only an enter finds one.
     iopoll: bool,
-    commands: Box<[Command]>,
+    commands: Box<[RingCommand]>,
     free: Vec<u16>,
     in_flight: u32,
     lba_log2: u32,
-    buffers: Buffers,
+    buffers: RegisteredBuffers,
     /// How commands pass through the kernel to an NVMe namespace, if they do.
     passthrough: Option<Passthrough>,
     /// Entries that were pushed and not yet submitted.
@@ -71,9 +71,9 @@ pub(super) struct CommandRing {
     wake_cqes: Option<u32>,
     rounds: u32,
     /// What is signalled for completions, once it was asked for.
-    event: Option<EventFd>,
+    completion_event: Option<EventFd>,
     /// When late commands were last searched for.
-    searched_at: Nanos,
+    late_scan_at: Nanos,
     counts: Arc<TransportCounts>,
 }
 
@@ -93,13 +93,14 @@ impl CommandRing {
         let refused = |e: &dyn std::fmt::Display| QueueError::Ring(e.to_string());
         let iopoll = matches!(poll, Poll::Io | Poll::HybridIo);
         let (target, passthrough) = (kernel_file.target(), kernel_file.target().passthrough());
-        let entries = (tags + SPARE_ENTRIES + MOST_AT_ONCE).next_power_of_two();
+        let entries = (tags + SPARE_ENTRIES + MAX_WAKE_CQES).next_power_of_two();
         let owner = owned && kernel_file.features().owner;
-        let options = Options { entries, cq_entries: 2 * entries, owner, poll, big: passthrough.is_some(), files: 2, buffers: PLACES };
+        let options =
+            Options { entries, cq_entries: 2 * entries, owner, poll, big: passthrough.is_some(), files: 2, buffers: BUFFER_SLOTS };
         let (ring, sq, cq) = Ring::new(&options).map_err(|e| refused(&e))?;
         // A failed write-back is reported once to each open file: each ring has its own.
-        if target.is_cached() && !target.facts().read_only {
-            ring.register_file(TARGET, &target.opened_again().map_err(|e| refused(&e))?)
+        if target.uses_page_cache() && !target.facts().read_only {
+            ring.register_file(TARGET, &target.reopen().map_err(|e| refused(&e))?)
         } else {
             ring.register_file(TARGET, target.file())
         }
@@ -114,10 +115,10 @@ impl CommandRing {
             sq,
             cq,
             iopoll,
-            commands: vec![Command::NONE; tags as usize].into(),
+            commands: vec![RingCommand::NONE; tags as usize].into(),
             free: (0..tags as u16).rev().collect(),
             in_flight: 0,
-            buffers: Buffers::default(),
+            buffers: RegisteredBuffers::default(),
             passthrough,
             to_submit: 0,
             backlog: if iopoll { Vec::new() } else { vec![WAKE] },
@@ -127,8 +128,8 @@ impl CommandRing {
             wake,
             wake_cqes: None,
             rounds: 0,
-            event: None,
-            searched_at: hw::now(),
+            completion_event: None,
+            late_scan_at: hw::now(),
             counts: counts.clone(),
         };
         made.submit();
@@ -139,9 +140,9 @@ impl CommandRing {
     }
 
     /// Reads a block. `None`: the kernel says that it cannot poll for it.
-    pub(super) fn that_polls(mut self) -> Option<CommandRing> {
+    pub(super) fn test_polling(mut self) -> Option<CommandRing> {
         let lent = self.kernel_file.pool().alloc(self.kernel_file.target().facts().lba_bytes as usize).ok()?.lend();
-        self.commands[0] = Command { op: Op::Read, rest: Rest::Data(Span::of(&lent, 0..lent.len())), ..Command::NONE };
+        self.commands[0] = RingCommand { op: Op::Read, remaining: Remaining::Data(Span::of(&lent, 0..lent.len())), ..RingCommand::NONE };
         if !self.push(0) || self.submit() == 0 {
             // Lent for good, should the kernel have it after all.
             return None;
@@ -154,7 +155,7 @@ impl CommandRing {
         };
         self.cq.release();
         drop(lent.take_back());
-        matches!(self.answer(0, cqe.result), Answer::Over(Status::SUCCESS, _)).then_some(self)
+        matches!(self.update(0, cqe.result), Progress::Done(Status::SUCCESS, _)).then_some(self)
     }
 
     pub(super) fn birth(&self) -> Birth {
@@ -163,17 +164,17 @@ impl CommandRing {
 
     /// Registers the memory of a buffer before a command names it.
     pub(super) fn prepare(&mut self, lent: &Lent) {
-        self.buffers.know(&self.ring, &self.kernel_file, lent);
+        self.buffers.prepare(&self.ring, &self.kernel_file, lent);
     }
 
     /// From now on completions signal [`CommandRing::eventfd`].
     pub(super) fn notify_by_eventfd(&mut self) {
-        if self.event.is_some() {
+        if self.completion_event.is_some() {
             return;
         }
         let refused = |error: &dyn std::fmt::Display| tracing::error!(%error, "completions of a file wake no event loop");
         match EventFd::new().map(|event| self.ring.notify(&event).map(|()| event)) {
-            Ok(Ok(event)) => self.event = Some(event),
+            Ok(Ok(event)) => self.completion_event = Some(event),
             Ok(Err(error)) => refused(&error),
             Err(error) => refused(&error),
         }
@@ -181,7 +182,7 @@ impl CommandRing {
 
     /// What is signalled for completions.
     pub(super) fn eventfd(&self) -> Option<&EventFd> {
-        self.event.as_ref()
+        self.completion_event.as_ref()
     }
 
     /// Commands posted and not yet reaped.
@@ -209,12 +210,12 @@ impl CommandRing {
         let start = (part.addr - lent.addr()) as usize;
         let span = self.buffers.span(&self.ring, &self.kernel_file, lent, (start, start + part.bytes as usize));
         if part.op != Op::Read || self.passthrough.is_some() {
-            self.begin(at, part, Rest::Data(span), token, now);
+            self.begin(at, part, Remaining::Data(span), token, now);
             return true;
         }
         // Nothing stands between a read and the ring.
         let offset = part.lba << self.lba_log2;
-        self.commands[usize::from(at)] = Command::begun(token.0, now, part, offset, Rest::Data(span));
+        self.commands[usize::from(at)] = RingCommand::new(token.0, now, part, offset, Remaining::Data(span));
         self.in_flight += 1;
         match self.sq.push(Entry::read(TARGET, offset, span).user_data(at.into())) {
             true => self.to_submit += 1,
@@ -232,30 +233,30 @@ impl CommandRing {
         }
         let Some(at) = self.free.pop() else { return false };
         let bytes = u64::from(part.blocks) << self.lba_log2;
-        let rest = match part.op {
+        let remaining = match part.op {
             Op::WriteZeroes | Op::Deallocate => {
-                let (way, other) = self.kernel_file.ways().choose(part.op, part.keep);
-                Rest::Range { bytes, way, other }
+                let (method, fallback) = self.kernel_file.zero_methods().choose(part.op, part.keep);
+                Remaining::Range { bytes, method, fallback }
             }
-            Op::Compare | Op::Verify | Op::WriteUncorrectable => Rest::Check { bytes },
-            Op::Read | Op::Write | Op::Flush => Rest::Sync,
+            Op::Compare | Op::Verify | Op::WriteUncorrectable => Remaining::Check { bytes },
+            Op::Read | Op::Write | Op::Flush => Remaining::Sync,
         };
-        self.begin(at, part, rest, token, now);
+        self.begin(at, part, remaining, token, now);
         true
     }
 
     /// Pushes what asks for a part, as command `at`.
-    fn begin(&mut self, at: u16, part: &Part<'_>, mut rest: Rest, token: Token, now: Nanos) {
+    fn begin(&mut self, at: u16, part: &Part<'_>, mut remaining: Remaining, token: Token, now: Nanos) {
         if part.op != Op::Read && !self.size_checked {
             // Once for each batch, because it is a system call: a write to a file that was truncated would make it grow again.
             self.size_checked = !self.kernel_file.target().is_truncated();
             if !self.size_checked {
-                rest = Rest::Refused;
+                remaining = Remaining::Refused;
             }
         }
-        self.commands[usize::from(at)] = Command::begun(token.0, now, part, part.lba << self.lba_log2, rest);
+        self.commands[usize::from(at)] = RingCommand::new(token.0, now, part, part.lba << self.lba_log2, remaining);
         self.in_flight += 1;
-        if (part.fua || part.op == Op::Flush) && self.kernel_file.target().is_cached() {
+        if (part.fua || part.op == Op::Flush) && self.kernel_file.target().uses_page_cache() {
             if self.durable.is_some() {
                 self.durable_waiting.push_back(at);
                 return;
@@ -331,14 +332,14 @@ impl CommandRing {
                 true
             }
             Err(error) => {
-                self.cannot_enter(&error);
+                self.log_enter_error(&error);
                 false
             }
         }
     }
 
     #[cold]
-    fn cannot_enter(&self, error: &RingError) {
+    fn log_enter_error(&self, error: &RingError) {
         match error {
             // Completions have to be reaped first: the poll that follows does.
             RingError::Busy => tracing::debug!("requests wait for the kernel"),
@@ -350,7 +351,7 @@ impl CommandRing {
     #[inline]
     pub(super) fn reap(&mut self, budget: u32, sink: &mut impl FnMut(&mut Completed)) -> u32 {
         if self.iopoll && self.in_flight > 0 || self.ring.hint() == Hint::TaskWork {
-            // Completions wait in the device, in this task, or for room: an enter brings them, and submits by the way.
+            // Completions wait in the device, in this task, or for room: an enter brings them, and submits by the method.
             self.enter(Enter { run_tasks: true, ..Enter::default() });
         }
         let mut found = 0;
@@ -385,12 +386,12 @@ impl CommandRing {
         }
         let at = cqe.user_data as u16;
         self.commands.get(usize::from(at)).filter(|command| command.open)?;
-        let Answer::Over(mut status, result) = self.answer(at, cqe.result) else {
+        let Progress::Done(mut status, result) = self.update(at, cqe.result) else {
             self.backlog.push(at.into());
             return None;
         };
         if self.commands[usize::from(at)].is_durable() && self.passthrough.is_none() {
-            status = self.durable_over(at, status, result);
+            status = self.durable_done(at, status, result);
         }
         let command = &mut self.commands[usize::from(at)];
         command.open = false;
@@ -400,14 +401,18 @@ impl CommandRing {
 
     /// What the kernel's answer to command `at` means.
     #[inline]
-    fn answer(&mut self, at: u16, result: i32) -> Answer {
+    fn update(&mut self, at: u16, result: i32) -> Progress {
         let command = &mut self.commands[usize::from(at)];
-        if self.passthrough.is_some() { passthrough::answered(command, result) } else { command.answered(result, self.kernel_file.ways()) }
+        if self.passthrough.is_some() {
+            passthrough::update(command, result)
+        } else {
+            command.update(result, self.kernel_file.zero_methods())
+        }
     }
 
     /// A Flush, or a write with FUA, is over: the next one goes. Its status is what it says of the writes before it.
     #[cold]
-    fn durable_over(&mut self, at: u16, status: Status, errno: u32) -> Status {
+    fn durable_done(&mut self, at: u16, status: Status, errno: u32) -> Status {
         if self.durable == Some(at) {
             self.durable = self.durable_waiting.pop_front();
             self.backlog.extend(self.durable.map(u64::from));
@@ -416,7 +421,7 @@ impl CommandRing {
         let lost = match self.commands[usize::from(at)].op {
             // One that was cancelled has not asked for the kernel's report.
             Op::Flush => status == ERRNO && errno != CANCELED,
-            _ => status == ERRNO && loses_others(errno.cast_signed(), target.is_cached()),
+            _ => status == ERRNO && loses_others(errno.cast_signed(), target.uses_page_cache()),
         };
         if lost {
             target.write_back().fail();
@@ -466,27 +471,27 @@ impl CommandRing {
             if self.wake.drain() > 0 {
                 return None;
             }
-            if self.sq.room() < MOST_AT_ONCE + self.backlog.len() as u32 {
+            if self.sq.room() < MAX_WAKE_CQES + self.backlog.len() as u32 {
                 return Some(1);
             }
             self.rounds = self.rounds.wrapping_add(1);
             self.wake_cqes = Some(self.rounds);
             let user_data = WAKE_CQES | u64::from(self.rounds);
-            let chain: [Entry; MOST_AT_ONCE as usize] =
+            let chain: [Entry; MAX_WAKE_CQES as usize] =
                 std::array::from_fn(|n| if n == 0 { Entry::poll(WAKE_FILE, false) } else { Entry::nop() });
             match self.sq.push_chain(chain.map(|entry| entry.user_data(user_data))) {
-                true => self.to_submit += MOST_AT_ONCE,
+                true => self.to_submit += MAX_WAKE_CQES,
                 false => tracing::debug!("a wake-up will not end a sleep for several completions"),
             }
         }
-        Some(several.min(MOST_AT_ONCE))
+        Some(several.min(MAX_WAKE_CQES))
     }
 
     /// Asks the kernel to cancel what was posted `timeout` or longer before `now`, once each. How many commands those are, and when the next
     /// may be late.
     #[cold]
     pub(super) fn cancel_late(&mut self, now: Nanos, timeout: Nanos) -> (u32, Nanos) {
-        let (before, mut late, mut next) = (std::mem::replace(&mut self.searched_at, now), 0, Nanos::MAX);
+        let (before, mut late, mut next) = (std::mem::replace(&mut self.late_scan_at, now), 0, Nanos::MAX);
         for (at, command) in (0..).zip(self.commands.iter_mut()) {
             if !command.open || command.cancelled {
                 continue;

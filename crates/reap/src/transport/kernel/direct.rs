@@ -26,7 +26,7 @@ pub(super) struct Alignment {
 
 /// How I/O goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum IoPath {
     /// Past the page cache.
     Direct(Alignment),
     /// Through the page cache; where that was not asked for, why.
@@ -38,16 +38,16 @@ pub(super) enum Way {
 ///
 /// # Errors
 /// Direct I/O is asked for and refused, or the flags cannot be set.
-pub(super) fn settle(file: &File, wanted: Buffered, disk: Option<&Disk>) -> Result<Way, TargetFault> {
+pub(super) fn choose(file: &File, wanted: Buffered, disk: Option<&Disk>) -> Result<IoPath, TargetFault> {
     let fail = |what| move |e: Errno| TargetFault::System { what, source: e.into() };
     let plain = fcntl_getfl(file).map_err(fail("read its flags"))? - OFlags::NONBLOCK - OFlags::DIRECT;
     fcntl_setfl(file, plain).map_err(fail("set its flags"))?;
     if wanted == Buffered::Yes {
-        return Ok(Way::Buffered(None));
+        return Ok(IoPath::Buffered(None));
     }
     let why = match fcntl_setfl(file, plain | OFlags::DIRECT) {
         Ok(()) => match alignment(file, disk) {
-            Ok(alignment) => return Ok(Way::Direct(alignment)),
+            Ok(alignment) => return Ok(IoPath::Direct(alignment)),
             Err(why) => why,
         },
         Err(Errno::INVAL) => "the file system takes no direct I/O".to_owned(),
@@ -57,7 +57,7 @@ pub(super) fn settle(file: &File, wanted: Buffered, disk: Option<&Disk>) -> Resu
     if wanted == Buffered::No {
         return Err(TargetFault::Parameter(format!("{why}, and `buffered=no` forbids the page cache; leave `buffered=no` out")));
     }
-    Ok(Way::Buffered(Some(format!("{why}, so I/O goes through the page cache"))))
+    Ok(IoPath::Buffered(Some(format!("{why}, so I/O goes through the page cache"))))
 }
 
 /// From the file system, else from the device, else by trial; whatever it is, one read has to prove it.
@@ -68,20 +68,20 @@ fn alignment(file: &File, disk: Option<&Disk>) -> Result<Alignment, String> {
         let memory = disk.queue("dma_alignment").and_then(|mask| u32::try_from(mask + 1).ok()).unwrap_or(offset);
         (offset.is_power_of_two() && memory.is_power_of_two()).then_some(Alignment { offset, memory })
     };
-    let claimed = match said_by_statx(file)? {
-        Some(said) => vec![said],
+    let claimed = match statx_alignment(file)? {
+        Some(alignment) => vec![alignment],
         None => of_disk().into_iter().chain([512, 4096].map(|n| Alignment { offset: n, memory: n })).collect(),
     };
-    let read = |alignment: Alignment| tries(alignment, |buffer| file.read_at(buffer, u64::from(alignment.offset)));
+    let read = |alignment: Alignment| test_read(alignment, |buffer| file.read_at(buffer, u64::from(alignment.offset)));
     for alignment in claimed {
         match read(alignment) {
-            Trial::Taken => return Ok(alignment),
-            Trial::Refused => {}
+            TestRead::Accepted => return Ok(alignment),
+            TestRead::Refused => {}
             // It copies whole pages: with page alignment there is nothing of others in them.
-            Trial::WroteOutside => {
+            TestRead::WroteOutside => {
                 let pages = Alignment { memory: alignment.memory.max(PAGE), ..alignment };
                 return match read(pages) {
-                    Trial::Taken => Ok(pages),
+                    TestRead::Accepted => Ok(pages),
                     _ => Err("the device writes outside of the memory that it is given".into()),
                 };
             }
@@ -91,7 +91,7 @@ fn alignment(file: &File, disk: Option<&Disk>) -> Result<Alignment, String> {
 }
 
 /// STATX_DIOALIGN (Linux 6.1; ext4, xfs, f2fs, btrfs and block devices fill it in). `None`: not here.
-fn said_by_statx(file: &File) -> Result<Option<Alignment>, String> {
+fn statx_alignment(file: &File) -> Result<Option<Alignment>, String> {
     let Ok(stat) = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else { return Ok(None) };
     if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
         return Ok(None);
@@ -105,22 +105,22 @@ fn said_by_statx(file: &File) -> Result<Option<Alignment>, String> {
 
 /// What came of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trial {
-    Taken,
+enum TestRead {
+    Accepted,
     Refused,
     WroteOutside,
 }
 
 /// One `read` so aligned, and no better, into memory that is the trial's own. A read that fails for another reason than its alignment
 /// proves nothing against it.
-fn tries(alignment: Alignment, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> Trial {
-    let Ok(mut memory) = Guarded::new(alignment.offset as usize, alignment.memory as usize) else { return Trial::Refused };
+fn test_read(alignment: Alignment, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> TestRead {
+    let Ok(mut memory) = Guarded::new(alignment.offset as usize, alignment.memory as usize) else { return TestRead::Refused };
     // A second block exists in every file that can be used at all, or the read finds the end, which is an answer too.
     let answer = read(memory.bytes());
     let refusals = [Errno::INVAL, Errno::OPNOTSUPP].map(|errno| Some(errno.raw_os_error()));
     match answer {
-        _ if !memory.is_intact() => Trial::WroteOutside,
-        Err(e) if refusals.contains(&e.raw_os_error()) => Trial::Refused,
-        _ => Trial::Taken,
+        _ if !memory.is_intact() => TestRead::WroteOutside,
+        Err(e) if refusals.contains(&e.raw_os_error()) => TestRead::Refused,
+        _ => TestRead::Accepted,
     }
 }

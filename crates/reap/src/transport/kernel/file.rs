@@ -11,27 +11,27 @@ use nvme::{Nsid, Sqe};
 use units::Op;
 
 use super::namespace::Passthrough;
-use super::probe::Trial;
-use super::target::{Kind, Target};
+use super::probe::PassthroughProbe;
+use super::target::{Target, TargetKind};
 use super::uri::KernelUri;
-use super::zeroing::Ways;
+use super::zeroing::ZeroMethods;
 use crate::error::{AdminError, OpenError, OptionsError, TargetError, TargetFault};
 use crate::mode::{ModeNote, UnsupportedMode};
 use crate::namespace::Namespace;
 use crate::transport::next_number;
 
 /// Most bytes of one part. The kernel splits it once more for the disk.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_PART_BYTES: u64 = 1 << 20;
 
 /// Most bytes of one part of a Deallocate: what has begun cannot always be cancelled.
-const MOST_DEALLOCATED: u64 = 1 << 30;
+const MAX_DEALLOCATE_BYTES: u64 = 1 << 30;
 
 /// An open file or block device, without a ring: each queue makes its own.
 pub(crate) struct KernelFile {
     target: Target,
     pool: DmaPool,
     features: Features,
-    ways: Ways,
+    zero_methods: ZeroMethods,
     number: u32,
     /// Memory is not registered any more: the kernel has refused, and it has been said.
     unregistered: AtomicBool,
@@ -53,13 +53,14 @@ impl KernelFile {
         let target = Target::open(uri, true)?;
         let pool = PoolOptions { alignment: target.facts().mem_align, ..PoolOptions::default() }.open(pool_bytes);
         let pool = pool.map_err(|source| OpenError::System { what: "buffer pool", source })?;
-        let is_device = matches!(target.facts().kind, Kind::Block { .. });
-        let ways = Ways::new(&uri.path.display().to_string(), target.facts(), is_device && features.discards(target.file()));
-        let kernel_file = KernelFile { target, pool, features, ways, number: next_number(), unregistered: AtomicBool::new(false) };
+        let is_device = matches!(target.facts().kind, TargetKind::Block { .. });
+        let zero_methods = ZeroMethods::new(&uri.path.display().to_string(), target.facts(), is_device && features.discards(target.file()));
+        let kernel_file = KernelFile { target, pool, features, zero_methods, number: next_number(), unregistered: AtomicBool::new(false) };
         if let Some(passthrough) = kernel_file.target.passthrough() {
-            let trial = Trial { file: kernel_file.target.file(), pool: &kernel_file.pool, features: &kernel_file.features, passthrough };
-            let registers = trial.run().map_err(|fault| TargetError { path: uri.path.clone(), fault })?;
-            if !registers && kernel_file.stops_registering() {
+            let probe =
+                PassthroughProbe { file: kernel_file.target.file(), pool: &kernel_file.pool, features: &kernel_file.features, passthrough };
+            let registers = probe.run().map_err(|fault| TargetError { path: uri.path.clone(), fault })?;
+            if !registers && kernel_file.stop_registering() {
                 tracing::warn!(
                     "with commands that pass through, this kernel takes no registered memory; Linux 6.1 and newer do, and are faster"
                 );
@@ -111,7 +112,7 @@ impl KernelFile {
         if let Some(Passthrough { nsid, splitter, .. }) = self.target.passthrough() {
             return Ok(Namespace::new(nsid, splitter, facts.bytes >> log2, self.number));
         }
-        let splitter = Splitter::new(log2, MOST_BYTES, 0).map_err(OptionsError::from)?;
+        let splitter = Splitter::new(log2, MAX_PART_BYTES, 0).map_err(OptionsError::from)?;
         Ok(Namespace::new(Nsid(1), self.with_dataless(splitter), facts.bytes >> log2, self.number))
     }
 
@@ -119,8 +120,8 @@ impl KernelFile {
         if let Some(through) = self.target.passthrough() {
             return through.splitter;
         }
-        let has = |op| self.ways.any(op);
-        let deallocated = has(Op::Deallocate).then(|| MOST_DEALLOCATED / splitter.block_size());
+        let has = |op| self.zero_methods.any(op);
+        let deallocated = has(Op::Deallocate).then(|| MAX_DEALLOCATE_BYTES / splitter.block_size());
         splitter.with_dataless(has(Op::WriteZeroes).then_some(u64::MAX), deallocated)
     }
 
@@ -130,8 +131,8 @@ impl KernelFile {
     }
 
     /// How blocks are zeroed, and given back.
-    pub(super) fn ways(&self) -> &Ways {
-        &self.ways
+    pub(super) fn zero_methods(&self) -> &ZeroMethods {
+        &self.zero_methods
     }
 
     /// Logical blocks that it has now; those at open, if the system does not say.
@@ -177,12 +178,12 @@ impl KernelFile {
     }
 
     /// Whether buffers are still worth registering.
-    pub(super) fn registers(&self) -> bool {
+    pub(super) fn registers_buffers(&self) -> bool {
         !self.unregistered.load(Relaxed)
     }
 
     /// The kernel registers no more of them. True the first time.
-    pub(super) fn stops_registering(&self) -> bool {
+    pub(super) fn stop_registering(&self) -> bool {
         !self.unregistered.swap(true, Relaxed)
     }
 }

@@ -17,7 +17,7 @@ use crate::error::TargetFault;
 use hw::block::Disk;
 
 /// Most bytes of a command, whatever the device takes.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Bytes of the pages that the kernel makes segments of.
 const PAGE: u64 = 4096;
@@ -36,16 +36,16 @@ pub(crate) struct Passthrough {
 }
 
 /// What a controller says.
-pub(super) struct Said {
+pub(super) struct IdentifyData {
     /// What its commands can do.
     pub(super) limits: driver::Limits,
     /// How the namespace can be used.
     pub(super) usable: driver::Namespace,
 }
 
-impl Said {
+impl IdentifyData {
     /// Asks the controller of the namespace that `file` is.
-    pub(super) fn by(file: &File) -> Result<Said, TargetFault> {
+    pub(super) fn read(file: &File) -> Result<IdentifyData, TargetFault> {
         let nsid = nsid(file).map_err(|source| TargetFault::System { what: "ask which namespace it is", source })?;
         let controller = Controller::from_page(&*page(file, cns::CONTROLLER, Nsid(0))?).map_err(too_short)?;
         let namespace = NamespacePage::from_page(&*page(file, cns::NAMESPACE, nsid)?).map_err(too_short)?;
@@ -54,15 +54,15 @@ impl Said {
         let asked = |cns, nsid| newer.then(|| page(file, cns, nsid).ok()).flatten();
         let extended = asked(cns::COMMAND_SET_NAMESPACE, nsid).and_then(|page| NvmNamespace::from_page(&*page).ok());
         let commands = asked(cns::COMMAND_SET_CONTROLLER, Nsid(0)).and_then(|page| NvmController::from_page(&*page).ok());
-        Said::of(nsid, (&controller, commands.as_ref()), (&namespace, extended.as_ref()))
+        IdentifyData::new(nsid, (&controller, commands.as_ref()), (&namespace, extended.as_ref()))
     }
 
     /// Checks what it says: of the controller and its commands, of the namespace and its format. What is not said is not there.
-    fn of(
+    fn new(
         nsid: Nsid,
         (controller, commands): (&Controller, Option<&NvmController>),
         (namespace, extended): (&NamespacePage, Option<&NvmNamespace>),
-    ) -> Result<Said, TargetFault> {
+    ) -> Result<IdentifyData, TargetFault> {
         // The kernel shows no registers. It has made queues; and pages are at least as small as this (CAP.MPSMIN 0), in which MDTS counts.
         let cap = Cap::new().with_mqes(u16::MAX).with_css(Cap::CSS_NVM);
         let limits =
@@ -75,7 +75,7 @@ impl Said {
             None => usable,
         };
         let usable = usable.map_err(|why| TargetFault::Unusable(format!("it cannot be used: {why}")))?;
-        Ok(Said { limits, usable })
+        Ok(IdentifyData { limits, usable })
     }
 
     /// How requests are passed through in blocks of `lba_bytes` bytes, a multiple of the namespace's.
@@ -92,7 +92,7 @@ impl Said {
         let boundary = if self.usable.boundary.trailing_zeros() >= per.into() { self.usable.boundary >> per } else { 0 };
         let zeroes = self.limits.write_zeroes.map(|bytes| (bytes >> log2).min(u64::from(MAX_BLOCKS) >> per));
         let ranges = self.limits.deallocate.filter(|_| per == 0);
-        let splitter = Splitter::new(log2, self.most_bytes(disk).max(1 << log2), boundary)?;
+        let splitter = Splitter::new(log2, self.max_bytes(disk).max(1 << log2), boundary)?;
         let splitter = splitter.with_dataless(zeroes, ranges.map(|most| most.blocks.min(most.range_blocks.into())));
         let most = |bytes: u64| (bytes >> log2).min(u64::from(MAX_BLOCKS) >> per);
         let splitter = splitter.with_checks(self.limits.compare, self.limits.verify.map(most));
@@ -101,11 +101,11 @@ impl Said {
 
     /// Most bytes of a command. The kernel maps a command's data as it is, or not at all; a buffer that begins within a page has a page
     /// more.
-    fn most_bytes(&self, disk: &Disk) -> u64 {
+    fn max_bytes(&self, disk: &Disk) -> u64 {
         let by_pages = disk.queue("max_segments").map(|pages| pages.saturating_sub(1).max(1).saturating_mul(PAGE));
         let by_kernel = disk.queue("max_hw_sectors_kb").map(|kib| kib.saturating_mul(1024));
         let limits = [self.limits.max_transfer, by_pages, by_kernel];
-        let most = limits.into_iter().flatten().fold(MOST_BYTES, u64::min).max(self.usable.block_size());
+        let most = limits.into_iter().flatten().fold(MAX_BYTES, u64::min).max(self.usable.block_size());
         1 << most.ilog2()
     }
 }
@@ -119,14 +119,16 @@ pub(super) fn current_bytes(file: &File, nsid: Nsid) -> io::Result<u64> {
 
 fn page(file: &File, cns: u8, nsid: Nsid) -> Result<Box<[u8; Identify::LEN]>, TargetFault> {
     identify(file, &Identify::new(cns, nsid, Dptr::NONE)).map_err(|e| match e {
-        CommandError::System(source) if matches!(Errno::from_io_error(&source), Some(Errno::ACCESS | Errno::PERM)) => not_passed(source),
+        CommandError::System(source) if matches!(Errno::from_io_error(&source), Some(Errno::ACCESS | Errno::PERM)) => {
+            passthrough_denied(source)
+        }
         CommandError::System(source) => TargetFault::System { what: "identify it", source },
         status @ CommandError::Status(_) => TargetFault::System { what: "identify it", source: io::Error::other(status) },
     })
 }
 
 /// The kernel passes no commands of this user's on.
-pub(super) fn not_passed(source: io::Error) -> TargetFault {
+pub(super) fn passthrough_denied(source: io::Error) -> TargetFault {
     let what = format!(
         "the kernel passes no NVMe commands of this user's to it ({source}); be root, use its block device, or have Linux 6.2 and a controller that reports the effects of its commands"
     );

@@ -9,41 +9,41 @@ use nvme::prp::Dptr;
 use nvme::{Lba, Sqe, Status, io};
 use units::Op;
 
-use super::command::{Answer, Command, Rest};
+use super::command::{Progress, Remaining, RingCommand};
 use super::namespace::Passthrough;
-use super::zeroing::Way;
+use super::zeroing::ZeroMethod;
 
 impl Passthrough {
     /// What asks for `command`. `None`: it is for an ordinary request to refuse, as every write to a descriptor that is open for reading.
     #[inline]
-    pub(super) fn entry(&self, command: &Command, file: FileSlot) -> Option<uring::Command> {
+    pub(super) fn entry(&self, command: &RingCommand, file: FileSlot) -> Option<uring::Command> {
         if self.read_only && !matches!(command.op, Op::Read | Op::Compare | Op::Verify) {
             return self.reads_nothing(command, file);
         }
-        Some(uring::Command::new(file, &self.sqe(command), command.rest.data()))
+        Some(uring::Command::new(file, &self.sqe(command), command.remaining.data()))
     }
 
     /// A Flush changes nothing.
     #[cold]
-    fn reads_nothing(&self, command: &Command, file: FileSlot) -> Option<uring::Command> {
+    fn reads_nothing(&self, command: &RingCommand, file: FileSlot) -> Option<uring::Command> {
         let flush = io::flush(self.nsid);
         (command.op == Op::Flush).then(|| uring::Command::new(file, &flush, None))
     }
 
     #[inline]
-    fn sqe(&self, command: &Command) -> Sqe {
+    fn sqe(&self, command: &RingCommand) -> Sqe {
         let (lba, fua) = (Lba(command.offset >> self.block_log2), if command.fua { Flags::FUA } else { Flags::NONE });
         let blocks = |bytes: u64| (bytes >> self.block_log2) as u32;
-        match (command.op, command.rest) {
-            (Op::Read, Rest::Data(span)) => io::read(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
-            (Op::Write, Rest::Data(span)) => io::write(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
+        match (command.op, command.remaining) {
+            (Op::Read, Remaining::Data(span)) => io::read(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
+            (Op::Write, Remaining::Data(span)) => io::write(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
             // Its data is the list of its ranges.
-            (Op::Deallocate, Rest::Data(span)) => io::deallocate(self.nsid, span.len() / io::Range::LEN as u32, Dptr::NONE),
-            (Op::Compare, Rest::Data(span)) => io::compare(self.nsid, lba, blocks(span.len().into()), Dptr::NONE),
-            (Op::Verify, Rest::Check { bytes }) => io::verify(self.nsid, lba, blocks(bytes)),
-            (Op::WriteUncorrectable, Rest::Check { bytes }) => io::write_uncorrectable(self.nsid, lba, blocks(bytes)),
-            (_, Rest::Range { bytes, way, .. }) => {
-                let keep = if way == Way::Zero { Flags::NONE } else { Flags::DEALLOCATE };
+            (Op::Deallocate, Remaining::Data(span)) => io::deallocate(self.nsid, span.len() / io::Range::LEN as u32, Dptr::NONE),
+            (Op::Compare, Remaining::Data(span)) => io::compare(self.nsid, lba, blocks(span.len().into()), Dptr::NONE),
+            (Op::Verify, Remaining::Check { bytes }) => io::verify(self.nsid, lba, blocks(bytes)),
+            (Op::WriteUncorrectable, Remaining::Check { bytes }) => io::write_uncorrectable(self.nsid, lba, blocks(bytes)),
+            (_, Remaining::Range { bytes, method, .. }) => {
+                let keep = if method == ZeroMethod::Zero { Flags::NONE } else { Flags::DEALLOCATE };
                 io::write_zeroes(self.nsid, lba, blocks(bytes), fua | keep)
             }
             _ => io::flush(self.nsid),
@@ -54,10 +54,10 @@ impl Passthrough {
 /// Takes note of the kernel's answer to a command that was passed through: the controller's status, or an errno. A command transfers all or
 /// fails.
 #[inline]
-pub(super) fn answered(command: &Command, result: i32) -> Answer {
+pub(super) fn update(command: &RingCommand, result: i32) -> Progress {
     match result {
-        0 => Answer::Over(Status::SUCCESS, 0),
-        status @ 1.. => Answer::Over(Status(status as u16), 0),
+        0 => Progress::Done(Status::SUCCESS, 0),
+        status @ 1.. => Progress::Done(Status(status as u16), 0),
         errno => command.failed(errno),
     }
 }

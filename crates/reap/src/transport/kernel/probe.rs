@@ -9,21 +9,21 @@ use nvme::io::{Flags, read};
 use nvme::prp::Dptr;
 use rustix::io::Errno;
 
-use super::namespace::{Passthrough, not_passed};
+use super::namespace::{Passthrough, passthrough_denied};
 use super::target::no_device;
 use crate::error::TargetFault;
 
 const TARGET: FileSlot = FileSlot(0);
 
-/// What a trial needs.
-pub(super) struct Trial<'a> {
+/// What a probe needs.
+pub(super) struct PassthroughProbe<'a> {
     pub file: &'a File,
     pub pool: &'a DmaPool,
     pub features: &'a Features,
     pub passthrough: Passthrough,
 }
 
-impl Trial<'_> {
+impl PassthroughProbe<'_> {
     /// Reads the first block, by registered memory and else by memory that is not: the kernel takes the former from 6.1 on. Whether it
     /// does.
     ///
@@ -31,16 +31,16 @@ impl Trial<'_> {
     /// The kernel passes no commands through, or none of this user's.
     pub(super) fn run(&self) -> Result<bool, TargetFault> {
         if !self.features.big {
-            return Err(TargetFault::Kernel(LACKS.into()));
+            return Err(TargetFault::Kernel(NO_PASSTHROUGH.into()));
         }
-        match self.reads(true)? {
-            Some(Errno::INVAL | Errno::FAULT) => judged(self.reads(false)?).map(|()| false),
-            answer => judged(answer).map(|()| true),
+        match self.read_block(true)? {
+            Some(Errno::INVAL | Errno::FAULT) => check_result(self.read_block(false)?).map(|()| false),
+            answer => check_result(answer).map(|()| true),
         }
     }
 
     /// What the system has against a Read of the first block.
-    fn reads(&self, registered: bool) -> Result<Option<Errno>, TargetFault> {
+    fn read_block(&self, registered: bool) -> Result<Option<Errno>, TargetFault> {
         let refused = |e: &dyn std::fmt::Display| TargetFault::Kernel(e.to_string());
         let (ring, mut sq, mut cq) =
             Ring::new(&Options { entries: 2, big: true, files: 1, buffers: 1, ..Options::default() }).map_err(|e| refused(&e))?;
@@ -68,15 +68,15 @@ impl Trial<'_> {
     }
 }
 
-const LACKS: &str =
+const NO_PASSTHROUGH: &str =
     "its io_uring passes no NVMe commands through; Linux 5.19 and newer do, and the block device of the namespace needs none";
 
 /// Whatever the controller says of that block, the command has reached it.
-fn judged(answer: Option<Errno>) -> Result<(), TargetFault> {
+fn check_result(answer: Option<Errno>) -> Result<(), TargetFault> {
     match answer {
         None => Ok(()),
-        Some(errno @ (Errno::ACCESS | Errno::PERM)) => Err(not_passed(errno.into())),
-        Some(Errno::OPNOTSUPP | Errno::NOTTY) => Err(TargetFault::Kernel(LACKS.into())),
+        Some(errno @ (Errno::ACCESS | Errno::PERM)) => Err(passthrough_denied(errno.into())),
+        Some(Errno::OPNOTSUPP | Errno::NOTTY) => Err(TargetFault::Kernel(NO_PASSTHROUGH.into())),
         Some(errno @ (Errno::NODEV | Errno::NXIO)) => Err(no_device(&errno.into())),
         Some(errno) => Err(TargetFault::System { what: "read its first block", source: errno.into() }),
     }

@@ -31,13 +31,13 @@ use crate::wake::Wake;
 const SQPOLL_IDLE_MS: u32 = 1;
 
 /// Commands on the interrupt ring of a queue whose reads and writes the kernel polls.
-const UNPOLLED_TAGS: u32 = 16;
+const INTERRUPT_TAGS: u32 = 16;
 
 /// What the kernel says of a write to a descriptor that is open for reading, and what is meant (errno(3)).
 const EBADF: u32 = 9;
 const EROFS: u32 = 30;
 /// What it says of a device that has gone, as it goes (EIO, ENXIO, EINVAL without a path, ENOSPC controller a size of 0), and what is meant.
-const GOING: [u32; 4] = [5, 6, 22, 28];
+const GONE_ERRNOS: [u32; 4] = [5, 6, 22, 28];
 const ENODEV: u32 = 19;
 /// What a read controller the end of a file answers that has become shorter.
 const EIO: u32 = 5;
@@ -50,7 +50,7 @@ pub(crate) struct UringQueue {
     /// Reads and writes go to the poll ring.
     polls: bool,
     /// The mode of the kernel's own that the rings were made for.
-    made_for: Option<Mode>,
+    kernel_mode: Option<Mode>,
     /// The thread that made them is the only one that may use them (SINGLE_ISSUER).
     bound: bool,
     /// Where a thread that has several queues sleeps, and whether completions are reported there.
@@ -79,7 +79,7 @@ impl UringQueue {
             interrupt,
             poll,
             polls: false,
-            made_for: None,
+            kernel_mode: None,
             bound: owned && kernel_file.features().owner,
             poller: poller.clone(),
             watched: false,
@@ -87,7 +87,7 @@ impl UringQueue {
         if !mode.is_the_kernels() {
             // Where the device turns out not to be polled, or has no room for another ring, there is none.
             let poll = if kernel_file.may_poll() { ring(tags, Poll::Io).ok() } else { None };
-            return Ok(queue(ring(tags, Poll::No)?, poll.and_then(CommandRing::that_polls)));
+            return Ok(queue(ring(tags, Poll::No)?, poll.and_then(CommandRing::test_polling)));
         }
         if let Some(why) = kernel_file.lacks(mode) {
             return Err(why.into());
@@ -95,15 +95,15 @@ impl UringQueue {
         let poll = match mode {
             Mode::KERNEL_SQPOLL => {
                 let interrupt = CommandRing::new(kernel_file, id, tags, (wake, counts), false, Poll::Sq { idle_ms: SQPOLL_IDLE_MS })?;
-                return Ok(UringQueue { made_for: Some(mode), bound: false, ..queue(interrupt, None) });
+                return Ok(UringQueue { kernel_mode: Some(mode), bound: false, ..queue(interrupt, None) });
             }
             Mode::KERNEL_HYBRID_IOPOLL => ring(tags, Poll::HybridIo)?,
             _ => ring(tags, Poll::Io)?,
         };
         let refused = || QueueError::Ring(format!("`{mode}`: a read in a trial was refused: the kernel cannot poll this device"));
-        let poll = poll.that_polls().ok_or_else(refused)?;
-        let interrupt = ring(UNPOLLED_TAGS, Poll::No)?;
-        Ok(UringQueue { made_for: Some(mode), polls: true, ..queue(interrupt, Some(poll)) })
+        let poll = poll.test_polling().ok_or_else(refused)?;
+        let interrupt = ring(INTERRUPT_TAGS, Poll::No)?;
+        Ok(UringQueue { kernel_mode: Some(mode), polls: true, ..queue(interrupt, Some(poll)) })
     }
 
     /// Which process made it.
@@ -120,13 +120,13 @@ impl UringQueue {
     /// What is meant by an errno. A file that is open for reading alone says that its descriptor is bad; a device that goes says this or
     /// that; a read controller the end of a file that has become shorter is an input error.
     #[cold]
-    fn explain(kernel_file: &KernelFile, completed: &mut Completed) {
+    fn translate_errno(kernel_file: &KernelFile, completed: &mut Completed) {
         completed.result = match completed.result {
             EBADF if kernel_file.target().facts().read_only => EROFS,
-            errno if GOING.contains(&errno) && kernel_file.target().is_gone() => ENODEV,
+            errno if GONE_ERRNOS.contains(&errno) && kernel_file.target().is_gone() => ENODEV,
             errno => errno,
         };
-        if completed.result == EIO && kernel_file.target().cut_to().is_some() {
+        if completed.result == EIO && kernel_file.target().truncated_to().is_some() {
             completed.status = TRUNCATED;
         }
     }
@@ -183,7 +183,7 @@ impl QueueTransport for UringQueue {
     }
 
     fn has_poll_queue(&self) -> bool {
-        self.poll.is_some() && self.made_for.is_none()
+        self.poll.is_some() && self.kernel_mode.is_none()
     }
 
     fn set_route(&mut self, route: Route) {
@@ -204,33 +204,33 @@ impl QueueTransport for UringQueue {
     #[inline]
     fn reap(&mut self, budget: u32, mut sink: impl FnMut(&[Completed])) -> Polled {
         let kernel_file = &self.kernel_file;
-        let mut explained = |completed: &mut Completed| {
+        let mut translated = |completed: &mut Completed| {
             if completed.status == ERRNO {
-                UringQueue::explain(kernel_file, completed);
+                UringQueue::translate_errno(kernel_file, completed);
             }
             sink(std::slice::from_ref(completed));
         };
-        let mut found = self.interrupt.reap(budget, &mut explained);
+        let mut found = self.interrupt.reap(budget, &mut translated);
         if let Some(poll) = &mut self.poll
             && poll.in_flight() > 0
             && found < budget
         {
-            found += poll.reap(budget - found, &mut explained);
+            found += poll.reap(budget - found, &mut translated);
         }
         Polled { found, budget_used_up: found == budget, more: self.interrupt.has_entries(), ..Polled::default() }
     }
 
     fn can_extend_nap(&self) -> bool {
-        self.made_for.is_none() && self.kernel_file.features().min_wait
+        self.kernel_mode.is_none() && self.kernel_file.features().min_wait
     }
 
     fn counts_completions(&self) -> bool {
-        self.poll.is_none() || self.made_for.is_none()
+        self.poll.is_none() || self.kernel_mode.is_none()
     }
 
     fn sleep(&mut self, sleep: SleepFor, timeout: Option<Nanos>) -> bool {
         // A ring that is polled has no wake-up, and takes no notice of times: it is for the kernel's own polling alone.
-        if let (Some(poll), Some(_)) = (&mut self.poll, self.made_for)
+        if let (Some(poll), Some(_)) = (&mut self.poll, self.kernel_mode)
             && poll.in_flight() > 0
         {
             self.interrupt.submit();

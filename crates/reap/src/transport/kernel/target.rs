@@ -9,12 +9,12 @@ use std::path::Path;
 use rustix::fs::{OFlags, SeekFrom as Extent, fcntl_getfl, seek};
 use rustix::io::Errno;
 
-use super::direct::{self, Alignment, Way};
+use super::direct::{self, Alignment, IoPath};
 use super::layout::{self, NewFile};
-use super::namespace::{self, Passthrough, Said};
+use super::namespace::{self, IdentifyData, Passthrough};
 use super::uri::{Buffered, KernelUri};
 use crate::error::{TargetError, TargetFault};
-use crate::transport::file_lock::{self, Use, once_free};
+use crate::transport::file_lock::{self, FileAccess, retry_while_busy};
 use crate::transport::write_back::WriteBack;
 use hw::block::{Disk, Identity, Users, mount_of, mounts};
 
@@ -26,7 +26,7 @@ const DWORD: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct Target {
     file: File,
-    facts: Facts,
+    facts: TargetFacts,
     notes: Vec<String>,
     /// Of a namespace that is written by its character device, its block device: nobody mounts it meanwhile.
     _held: Option<File>,
@@ -37,9 +37,9 @@ pub(crate) struct Target {
 
 /// What is known of a target.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct TargetFacts {
     /// File, block device or namespace.
-    pub(crate) kind: Kind,
+    pub(crate) kind: TargetKind,
     /// Bytes at open: whole blocks, at least one.
     pub(crate) bytes: u64,
     /// Bytes of a logical block: a power of two, 512 or more. Offsets and lengths are multiples of it.
@@ -58,7 +58,7 @@ pub(crate) struct Facts {
 
 /// What a target is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TargetKind {
     /// A regular file.
     File {
         /// Of which file system: `ext4`.
@@ -100,7 +100,7 @@ impl Target {
     /// # Errors
     /// See [`TargetFault`].
     pub(crate) fn open(uri: &KernelUri, writable: bool) -> Result<Target, TargetError> {
-        let opening = Opening { uri, writing: writable && !uri.read_only };
+        let opening = OpenRequest { uri, writing: writable && !uri.read_only };
         opening.open().map_err(|fault| TargetError { path: uri.path.clone(), fault })
     }
 
@@ -114,7 +114,7 @@ impl Target {
     ///
     /// # Errors
     /// It cannot be opened by its descriptor: no /proc, or not by this user.
-    pub(crate) fn opened_again(&self) -> io::Result<File> {
+    pub(crate) fn reopen(&self) -> io::Result<File> {
         let flags = fcntl_getfl(&self.file)? - OFlags::CREATE - OFlags::EXCL;
         let options = OpenOptions::new().read(true).write(!self.facts.read_only).custom_flags(flags.bits().cast_signed()).clone();
         options.open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
@@ -126,17 +126,17 @@ impl Target {
     }
 
     /// Whether writes pass the page cache, so that they are lost, if they are, when it is written back.
-    pub(crate) fn is_cached(&self) -> bool {
+    pub(crate) fn uses_page_cache(&self) -> bool {
         !self.facts.direct
     }
 
     /// Whether it is a regular file that holds less than when it was opened.
     pub(crate) fn is_truncated(&self) -> bool {
-        matches!(self.facts.kind, Kind::File { .. }) && self.write_back.is_truncated(&self.file, self.facts.bytes)
+        matches!(self.facts.kind, TargetKind::File { .. }) && self.write_back.is_truncated(&self.file, self.facts.bytes)
     }
 
     /// What is known of it.
-    pub(crate) fn facts(&self) -> &Facts {
+    pub(crate) fn facts(&self) -> &TargetFacts {
         &self.facts
     }
 
@@ -151,32 +151,32 @@ impl Target {
     /// The system does not say.
     pub(crate) fn current_bytes(&self) -> io::Result<u64> {
         match self.facts.kind {
-            Kind::File { .. } => Ok(self.file.metadata()?.len()),
-            Kind::Block { .. } => (&self.file).seek(SeekFrom::End(0)),
-            Kind::Namespace(passthrough) => namespace::current_bytes(&self.file, passthrough.nsid),
+            TargetKind::File { .. } => Ok(self.file.metadata()?.len()),
+            TargetKind::Block { .. } => (&self.file).seek(SeekFrom::End(0)),
+            TargetKind::Namespace(passthrough) => namespace::current_bytes(&self.file, passthrough.nsid),
         }
     }
 
     /// Whether a device that was there when it was opened has gone since, as far as the system tells: of its disk it shows no size.
     pub(crate) fn is_gone(&self) -> bool {
         match (&self.facts.kind, self.current_bytes()) {
-            (Kind::File { .. }, _) => false,
+            (TargetKind::File { .. }, _) => false,
             (_, Ok(bytes)) => bytes == 0,
             // A namespace may also be kept from telling.
-            (Kind::Namespace(_), Err(e)) => matches!(Errno::from_io_error(&e), Some(Errno::NODEV | Errno::NXIO | Errno::NOTTY)),
-            (Kind::Block { .. }, Err(_)) => true,
+            (TargetKind::Namespace(_), Err(e)) => matches!(Errno::from_io_error(&e), Some(Errno::NODEV | Errno::NXIO | Errno::NOTTY)),
+            (TargetKind::Block { .. }, Err(_)) => true,
         }
     }
 
     /// How many bytes a file holds now, if these are fewer than when it was opened.
-    pub(crate) fn cut_to(&self) -> Option<u64> {
-        let (Kind::File { .. }, Ok(bytes)) = (&self.facts.kind, self.current_bytes()) else { return None };
+    pub(crate) fn truncated_to(&self) -> Option<u64> {
+        let (TargetKind::File { .. }, Ok(bytes)) = (&self.facts.kind, self.current_bytes()) else { return None };
         (bytes < self.facts.bytes).then_some(bytes)
     }
 
     /// How commands pass through it, if they do.
     pub(crate) fn passthrough(&self) -> Option<Passthrough> {
-        if let Kind::Namespace(passthrough) = self.facts.kind { Some(passthrough) } else { None }
+        if let TargetKind::Namespace(passthrough) = self.facts.kind { Some(passthrough) } else { None }
     }
 }
 
@@ -192,58 +192,58 @@ impl Drop for Target {
 }
 
 /// One opening.
-struct Opening<'a> {
+struct OpenRequest<'a> {
     uri: &'a KernelUri,
     writing: bool,
 }
 
 /// What stands behind a path.
-enum Found {
-    Nothing,
-    Regular,
+enum PathKind {
+    Missing,
+    File,
     Block(Metadata),
     /// With its block device.
     Namespace(Metadata, Option<Disk>),
 }
 
-impl Opening<'_> {
+impl OpenRequest<'_> {
     fn open(&self) -> Result<Target, TargetFault> {
-        match (self.look()?, self.uri.bytes) {
-            (Found::Nothing, _) => self.create(),
-            (Found::Regular, _) => self.regular(),
-            (Found::Block(_) | Found::Namespace(..), Some(_)) => Err(TargetFault::Parameter(
+        match (self.examine()?, self.uri.bytes) {
+            (PathKind::Missing, _) => self.create(),
+            (PathKind::File, _) => self.regular(),
+            (PathKind::Block(_) | PathKind::Namespace(..), Some(_)) => Err(TargetFault::Parameter(
                 "`size=` lays out regular files, and a block device has the size that it has; leave `size=` out".into(),
             )),
-            (Found::Block(meta), None) => self.block(&meta),
-            (Found::Namespace(meta, disk), None) => self.namespace(&meta, disk),
+            (PathKind::Block(meta), None) => self.block(&meta),
+            (PathKind::Namespace(meta, disk), None) => self.namespace(&meta, disk),
         }
     }
 
     /// Looked at before it is opened, because opening has effects: a FIFO waits, a tape rewinds, a watchdog starts.
-    fn look(&self) -> Result<Found, TargetFault> {
+    fn examine(&self) -> Result<PathKind, TargetFault> {
         let path = &self.uri.path;
         let meta = match fs::metadata(path) {
             Ok(meta) => meta,
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 return match fs::read_link(path) {
                     Ok(to) => Err(TargetFault::NotFound(format!("it is a symbolic kernel_file to {}, which does not exist", to.display()))),
-                    Err(_) => Ok(Found::Nothing),
+                    Err(_) => Ok(PathKind::Missing),
                 };
             }
             Err(e) => return Err(self.refused(e, false)),
         };
         let kind = meta.file_type();
-        let no_storage =
+        let unsupported =
             |what| TargetFault::Unusable(format!("it is {what}; only regular files, block devices and NVMe namespaces can be used"));
         match kind {
-            _ if kind.is_file() => Ok(Found::Regular),
-            _ if kind.is_block_device() => Ok(Found::Block(meta)),
+            _ if kind.is_file() => Ok(PathKind::File),
+            _ if kind.is_block_device() => Ok(PathKind::Block(meta)),
             _ if kind.is_dir() => Err(TargetFault::Unusable("it is a directory; name a file in it, and `size=` lays that out".into())),
-            _ if kind.is_fifo() => Err(no_storage("a FIFO")),
-            _ if kind.is_socket() => Err(no_storage("a socket")),
+            _ if kind.is_fifo() => Err(unsupported("a FIFO")),
+            _ if kind.is_socket() => Err(unsupported("a socket")),
             _ => match Disk::of_character(Path::new("/"), meta.rdev()) {
-                Some(disk) => Ok(Found::Namespace(meta, disk)),
-                None => Err(no_storage("a character device")),
+                Some(disk) => Ok(PathKind::Namespace(meta, disk)),
+                None => Err(unsupported("a character device")),
             },
         }
     }
@@ -273,7 +273,7 @@ impl Opening<'_> {
             _ => self.refused(e, false),
         })?;
         let new = NewFile::new(path, &file, true);
-        let notes = file_lock::lock(&file, Use::Write)?;
+        let notes = file_lock::lock(&file, FileAccess::Write)?;
         new.lay_out(bytes)?;
         self.file_target(file, notes)
     }
@@ -286,7 +286,7 @@ impl Opening<'_> {
         if !meta.is_file() {
             return Err(TargetFault::Replaced);
         }
-        let notes = file_lock::lock(&file, if self.writing { Use::Write } else { Use::Read })?;
+        let notes = file_lock::lock(&file, if self.writing { FileAccess::Write } else { FileAccess::Read })?;
         match (self.uri.bytes, meta.len()) {
             // An empty file is as good as none.
             (Some(asked), 0) if self.writing => NewFile::new(&self.uri.path, &file, false).lay_out(asked)?,
@@ -302,18 +302,18 @@ impl Opening<'_> {
 
     fn block(&self, meta: &Metadata) -> Result<Target, TargetFault> {
         let disk = Disk::of(Path::new("/"), meta.rdev());
-        let file = self.hold(&self.uri.path, meta.rdev(), disk.as_ref())?;
+        let file = self.open_exclusive(&self.uri.path, meta.rdev(), disk.as_ref())?;
         let name = disk.as_ref().map_or_else(|| self.uri.path.display().to_string(), Disk::whole_name);
-        let kind = Kind::Block { partition: disk.as_ref().is_some_and(Disk::is_partition), disk: name };
+        let kind = TargetKind::Block { partition: disk.as_ref().is_some_and(Disk::is_partition), disk: name };
         let identity = disk.as_ref().map(Disk::identity).unwrap_or_default();
         let bytes = (&file).seek(SeekFrom::End(0)).map_err(|source| TargetFault::System { what: "ask its size", source })?;
-        self.target(file, Asked { kind, identity, bytes, disk, notes: Vec::new() })
+        self.target(file, TargetParams { kind, identity, bytes, disk, notes: Vec::new() })
     }
 
     /// Opens the block device of this number, and keeps others from writing if this one is to.
-    fn hold(&self, path: &Path, number: u64, disk: Option<&Disk>) -> Result<File, TargetFault> {
+    fn open_exclusive(&self, path: &Path, number: u64, disk: Option<&Disk>) -> Result<File, TargetFault> {
         let flags = if self.writing { OFlags::EXCL } else { OFlags::empty() };
-        let file = once_free(|| self.open_with(path, flags), |e| Errno::from_io_error(e) == Some(Errno::BUSY)).map_err(|e| {
+        let file = retry_while_busy(|| self.open_with(path, flags), |e| Errno::from_io_error(e) == Some(Errno::BUSY)).map_err(|e| {
             match Errno::from_io_error(&e) {
                 Some(Errno::BUSY) => file_lock::in_use(&disk.map_or_else(Vec::new, |disk| Users::at(Path::new("/")).holders(disk))),
                 Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => no_device(&e),
@@ -343,9 +343,9 @@ impl Opening<'_> {
         if file.metadata().map_err(stat_failed)?.rdev() != meta.rdev() {
             return Err(TargetFault::Replaced);
         }
-        let said = Said::by(&file)?;
+        let identify = IdentifyData::read(&file)?;
         let disk = disk.ok_or_else(no_block_device)?;
-        if disk.nsid().is_some_and(|nsid| nsid != said.usable.nsid.0) {
+        if disk.nsid().is_some_and(|nsid| nsid != identify.usable.nsid.0) {
             return Err(TargetFault::Replaced);
         }
         // A zoned namespace takes commands of its own.
@@ -353,14 +353,14 @@ impl Opening<'_> {
             let why = format!("it is a zoned namespace ({zoned}), which takes writes in order only; use one that is not");
             return Err(TargetFault::Unusable(why));
         }
-        let held = if self.writing { Some(self.hold_beside(&disk)?) } else { None };
-        self.as_it_is(file, held, &disk, &said)
+        let held = if self.writing { Some(self.open_block_device(&disk)?) } else { None };
+        self.namespace_target(file, held, &disk, &identify)
     }
 
     /// Holds the block device, through which others would write.
-    fn hold_beside(&self, disk: &Disk) -> Result<File, TargetFault> {
+    fn open_block_device(&self, disk: &Disk) -> Result<File, TargetFault> {
         let (node, number) = (disk.node(), disk.number().ok_or_else(no_block_device)?);
-        self.hold(&node, number, Some(disk)).map_err(|fault| match fault {
+        self.open_exclusive(&node, number, Some(disk)).map_err(|fault| match fault {
             TargetFault::Permission { source, .. } => TargetFault::Permission {
                 what: format!(
                     "{} is held while pass-through commands write, and this user may not open it ({source}); be a member of its group (often `disk`) or root, or read with `readonly=yes`",
@@ -372,9 +372,9 @@ impl Opening<'_> {
         })
     }
 
-    fn as_it_is(&self, file: File, held: Option<File>, disk: &Disk, said: &Said) -> Result<Target, TargetFault> {
-        let block = u32::try_from(said.usable.block_size()).unwrap_or(u32::MAX);
-        let (lba_bytes, bytes) = (self.uri.lba_bytes.unwrap_or(block), said.usable.bytes());
+    fn namespace_target(&self, file: File, held: Option<File>, disk: &Disk, identify: &IdentifyData) -> Result<Target, TargetFault> {
+        let block = u32::try_from(identify.usable.block_size()).unwrap_or(u32::MAX);
+        let (lba_bytes, bytes) = (self.uri.lba_bytes.unwrap_or(block), identify.usable.bytes());
         if !lba_bytes.is_multiple_of(block) {
             return Err(TargetFault::Parameter(format!(
                 "`lba={lba_bytes}` is no multiple of {block} bytes, the namespace's block; take `lba={block}`, or leave it out"
@@ -383,15 +383,15 @@ impl Opening<'_> {
         if !bytes.is_multiple_of(u64::from(lba_bytes)) {
             return Err(not_whole(bytes, lba_bytes, block));
         }
-        let passthrough = said.passthrough(lba_bytes, disk, !self.writing)?;
-        let facts = Facts {
-            kind: Kind::Namespace(passthrough),
+        let passthrough = identify.passthrough(lba_bytes, disk, !self.writing)?;
+        let facts = TargetFacts {
+            kind: TargetKind::Namespace(passthrough),
             bytes,
             lba_bytes,
             mem_align: DWORD,
             direct: true,
-            read_only: !self.writing || said.usable.read_only,
-            disk: Some(DiskFacts::of(disk).corrected(&said.limits)),
+            read_only: !self.writing || identify.usable.read_only,
+            disk: Some(DiskFacts::of(disk).with_limits(&identify.limits)),
             identity: disk.identity(),
         };
         Ok(Target { file, facts, notes: Vec::new(), _held: held, pid: std::process::id(), write_back: WriteBack::default() })
@@ -412,21 +412,21 @@ impl Opening<'_> {
         if let Some(note) = holes(&file, meta.len()) {
             notes.push(note);
         }
-        self.target(file, Asked { kind: Kind::File { filesystem }, identity, bytes: meta.len(), disk, notes })
+        self.target(file, TargetParams { kind: TargetKind::File { filesystem }, identity, bytes: meta.len(), disk, notes })
     }
 
-    fn target(&self, file: File, asked: Asked) -> Result<Target, TargetFault> {
-        let Asked { kind, identity, bytes, disk, mut notes } = asked;
-        let device = matches!(kind, Kind::Block { .. });
+    fn target(&self, file: File, params: TargetParams) -> Result<Target, TargetFault> {
+        let TargetParams { kind, identity, bytes, disk, mut notes } = params;
+        let device = matches!(kind, TargetKind::Block { .. });
         if bytes == 0 {
             let why = if device { "nothing is attached to the device, or it has no medium" } else { "`size=` lays it out" };
             return Err(TargetFault::NotFound(format!("it holds 0 bytes; {why}")));
         }
         // What a file lies on says nothing of how the file system aligns.
-        let way = direct::settle(&file, self.uri.buffered, disk.as_ref().filter(|_| device))?;
-        let (direct, Alignment { offset, memory }) = match way {
-            Way::Direct(alignment) => (true, alignment),
-            Way::Buffered(why) => {
+        let io_path = direct::choose(&file, self.uri.buffered, disk.as_ref().filter(|_| device))?;
+        let (direct, Alignment { offset, memory }) = match io_path {
+            IoPath::Direct(alignment) => (true, alignment),
+            IoPath::Buffered(why) => {
                 notes.extend(why);
                 (false, Alignment { offset: 1, memory: 1 })
             }
@@ -447,7 +447,7 @@ impl Opening<'_> {
         }
         let bytes = bytes - rest;
         let disk = disk.as_ref().map(DiskFacts::of);
-        let facts = Facts { kind, bytes, lba_bytes, mem_align: memory, direct, read_only: !self.writing, disk, identity };
+        let facts = TargetFacts { kind, bytes, lba_bytes, mem_align: memory, direct, read_only: !self.writing, disk, identity };
         Ok(Target { file, facts, notes, _held: None, pid: std::process::id(), write_back: WriteBack::default() })
     }
 
@@ -480,8 +480,8 @@ impl Opening<'_> {
 }
 
 /// What kind of target it is, before it is known how I/O goes.
-struct Asked {
-    kind: Kind,
+struct TargetParams {
+    kind: TargetKind,
     identity: Identity,
     bytes: u64,
     disk: Option<Disk>,
@@ -505,7 +505,7 @@ impl DiskFacts {
 
 impl DiskFacts {
     /// With what the controller says in place of what the kernel makes of it: it adds what it does itself.
-    fn corrected(self, limits: &driver::Limits) -> DiskFacts {
+    fn with_limits(self, limits: &driver::Limits) -> DiskFacts {
         let (write_zeroes, discard) = (limits.write_zeroes.is_some(), limits.deallocate.is_some());
         DiskFacts { volatile_cache: limits.volatile_cache, write_zeroes, discard, ..self }
     }

@@ -7,16 +7,16 @@ use hw::uring::{Entry, FileSlot};
 use rustix::fs::FallocateFlags;
 use units::Op;
 
-use super::target::{Facts, Kind};
+use super::target::{TargetFacts, TargetKind};
 
 /// File systems without holes (fs/*: no FALLOC_FL_PUNCH_HOLE where they allocate, or no fallocate at all). What is not here is asked
 /// at the first request.
 const WITHOUT_HOLES: [&str; 15] =
     ["9p", "adfs", "affs", "exfat", "hfs", "hfsplus", "jffs2", "jfs", "minix", "msdos", "nilfs2", "ramfs", "ubifs", "udf", "vfat"];
 
-/// One way.
+/// One method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ZeroMethod {
     /// Zeroes that keep their room (FALLOC_FL_ZERO_RANGE). The kernel writes them to a block device that has no command for it.
     Zero,
     /// Zeroes that give their room back (FALLOC_FL_PUNCH_HOLE): of a block device, Write Zeroes that may unmap.
@@ -25,51 +25,53 @@ pub(super) enum Way {
     Discard,
 }
 
-/// The ways of one file or block device.
-pub(super) struct Ways {
+/// The methods of one file or block device.
+pub(super) struct ZeroMethods {
     /// For people: path, and what it lies on.
     of: String,
     /// Those that have been refused, a bit each.
     refused: AtomicU8,
 }
 
-impl Way {
+impl ZeroMethod {
     /// What asks the kernel to do it to `bytes` bytes from `offset` on.
     pub(super) fn entry(self, file: FileSlot, offset: u64, bytes: u64) -> Entry {
         let allocate = |mode: FallocateFlags| Entry::allocate(file, mode.bits().cast_signed(), offset, bytes);
         match self {
             // The size is not kept: what lies controller the end of a file that was truncated comes to be, as by a Write.
-            Way::Zero => allocate(FallocateFlags::ZERO_RANGE),
-            Way::Punch => allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE),
-            Way::Discard => Entry::discard(file, offset, bytes),
+            ZeroMethod::Zero => allocate(FallocateFlags::ZERO_RANGE),
+            ZeroMethod::Punch => allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE),
+            ZeroMethod::Discard => Entry::discard(file, offset, bytes),
         }
     }
 }
 
-impl Ways {
+impl ZeroMethods {
     /// Those of a target, as far as the system tells without being asked for them. `discards`: the kernel discards by entries.
-    pub(super) fn new(path: &str, facts: &Facts, discards: bool) -> Ways {
+    pub(super) fn new(path: &str, facts: &TargetFacts, discards: bool) -> ZeroMethods {
         let name = String::from("a namespace");
         let (on, lacks) = match &facts.kind {
-            Kind::File { filesystem } if WITHOUT_HOLES.contains(&&**filesystem) => (filesystem, vec![Way::Zero, Way::Punch, Way::Discard]),
-            Kind::File { filesystem } => (filesystem, vec![Way::Discard]),
-            Kind::Block { disk, .. } => {
+            TargetKind::File { filesystem } if WITHOUT_HOLES.contains(&&**filesystem) => {
+                (filesystem, vec![ZeroMethod::Zero, ZeroMethod::Punch, ZeroMethod::Discard])
+            }
+            TargetKind::File { filesystem } => (filesystem, vec![ZeroMethod::Discard]),
+            TargetKind::Block { disk, .. } => {
                 let has = |has: fn(&super::target::DiskFacts) -> bool| facts.disk.as_ref().is_some_and(has);
-                let punch = (!has(|disk| disk.write_zeroes)).then_some(Way::Punch);
-                let discard = (!discards || !has(|disk| disk.discard)).then_some(Way::Discard);
+                let punch = (!has(|disk| disk.write_zeroes)).then_some(ZeroMethod::Punch);
+                let discard = (!discards || !has(|disk| disk.discard)).then_some(ZeroMethod::Discard);
                 (disk, punch.into_iter().chain(discard).collect())
             }
             // Its commands are its own, and what a command lacks is known at open.
-            Kind::Namespace(_) => (&name, vec![Way::Discard]),
+            TargetKind::Namespace(_) => (&name, vec![ZeroMethod::Discard]),
         };
-        let refused = lacks.iter().fold(0, |bits, way| bits | way.bit());
-        Ways { of: format!("{path} ({on})"), refused: AtomicU8::new(refused) }
+        let refused = lacks.iter().fold(0, |bits, method| bits | method.bit());
+        ZeroMethods { of: format!("{path} ({on})"), refused: AtomicU8::new(refused) }
     }
 
-    /// By which way, and by which other should that one be refused.
-    pub(super) fn choose(&self, op: Op, keep: bool) -> (Way, Option<Way>) {
-        let order = Ways::order(op, keep);
-        let mut left = order.into_iter().filter(|&way| self.has(way));
+    /// By which method, and by which other should that one be refused.
+    pub(super) fn choose(&self, op: Op, keep: bool) -> (ZeroMethod, Option<ZeroMethod>) {
+        let order = ZeroMethods::order(op, keep);
+        let mut left = order.into_iter().filter(|&method| self.has(method));
         match left.next() {
             Some(first) => (first, left.next()),
             // The kernel says once more that there is none.
@@ -78,29 +80,29 @@ impl Ways {
     }
 
     /// In the order in which they are tried. What may be given back is, if it can be had: the embedded controller does the same.
-    fn order(op: Op, keep: bool) -> [Way; 2] {
+    fn order(op: Op, keep: bool) -> [ZeroMethod; 2] {
         match (op, keep) {
-            (Op::Deallocate, _) => [Way::Discard, Way::Punch],
-            (_, true) => [Way::Zero, Way::Punch],
-            (_, false) => [Way::Punch, Way::Zero],
+            (Op::Deallocate, _) => [ZeroMethod::Discard, ZeroMethod::Punch],
+            (_, true) => [ZeroMethod::Zero, ZeroMethod::Punch],
+            (_, false) => [ZeroMethod::Punch, ZeroMethod::Zero],
         }
     }
 
     /// Whether there is any for this.
     pub(super) fn any(&self, op: Op) -> bool {
-        Ways::order(op, false).into_iter().any(|way| self.has(way))
+        ZeroMethods::order(op, false).into_iter().any(|method| self.has(method))
     }
 
-    fn has(&self, way: Way) -> bool {
-        self.refused.load(Relaxed) & way.bit() == 0
+    fn has(&self, method: ZeroMethod) -> bool {
+        self.refused.load(Relaxed) & method.bit() == 0
     }
 
     /// The file system or the device does not have it: nobody asks again.
     #[cold]
-    pub(super) fn refuse(&self, way: Way) {
-        let before = self.refused.fetch_or(way.bit(), Relaxed);
+    pub(super) fn refuse(&self, method: ZeroMethod) {
+        let before = self.refused.fetch_or(method.bit(), Relaxed);
         for op in [Op::WriteZeroes, Op::Deallocate] {
-            let had = Ways::order(op, false).into_iter().any(|way| before & way.bit() == 0);
+            let had = ZeroMethods::order(op, false).into_iter().any(|method| before & method.bit() == 0);
             if had && !self.any(op) {
                 tracing::warn!("kernel:{} cannot carry out {op:?}: requests for it are refused; write zeroes by Write instead", self.of);
             }
@@ -108,7 +110,7 @@ impl Ways {
     }
 }
 
-impl Way {
+impl ZeroMethod {
     fn bit(self) -> u8 {
         1 << self as u8
     }

@@ -1,4 +1,4 @@
-//! The host's way to a controller's properties: at once, as registers in memory are, or late: `properties=late`, as over fabrics, and messages to
+//! The host's way to a controller's properties: at once, as registers in memory are, or delayed: `properties=delayed`, as over fabrics, and messages to
 //! another process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,27 +14,27 @@ use crate::transport::vfio_user::RemoteController;
 use super::BusController;
 
 /// The latest of the controller task's turns in which an answer comes, counted from the next.
-const MOST_TURNS: u64 = 4;
+const MAX_TURNS: u64 = 4;
 
 /// However few turns the controller task takes, an answer comes by then.
-const MOST_TIME: Nanos = Nanos::from_micros(500);
+const MAX_DELAY: Nanos = Nanos::from_micros(500);
 
 /// The properties of one controller.
 pub(crate) struct HostProperties {
     registers: ControllerRegisters,
-    late: Option<Mutex<Late>>,
+    delayed: Option<Mutex<DelayedAnswers>>,
     /// Where the controller is not in this process.
     controller: Option<BusController>,
 }
 
 /// Answers on their way.
-struct Late {
+struct DelayedAnswers {
     dice: SplitMix64,
     tickets: u64,
-    open: Vec<Open>,
+    open: Vec<DelayedAnswer>,
 }
 
-struct Open {
+struct DelayedAnswer {
     ticket: Ticket,
     access: Access,
     /// The value, where the access was carried out before its answer set out; else it is when the answer comes.
@@ -44,47 +44,48 @@ struct Open {
 }
 
 impl HostProperties {
-    /// Over these registers; `late`: answers that take their time, by this seed.
-    pub(in crate::transport) fn new(registers: ControllerRegisters, late: Option<u64>) -> HostProperties {
-        let late = late.map(|seed| Mutex::new(Late { dice: SplitMix64::seed_from_u64(seed), tickets: 0, open: Vec::new() }));
-        HostProperties { registers, late, controller: None }
+    /// Over these registers; `delayed`: answers that take their time, by this seed.
+    pub(in crate::transport) fn new(registers: ControllerRegisters, delayed: Option<u64>) -> HostProperties {
+        let delayed =
+            delayed.map(|seed| Mutex::new(DelayedAnswers { dice: SplitMix64::seed_from_u64(seed), tickets: 0, open: Vec::new() }));
+        HostProperties { registers, delayed, controller: None }
     }
 
     /// Of a controller that is not in this process. Another process answers when it does.
-    pub(super) fn controller(registers: ControllerRegisters, controller: BusController) -> HostProperties {
-        HostProperties { registers, late: None, controller: Some(controller) }
+    pub(super) fn on_bus(registers: ControllerRegisters, controller: BusController) -> HostProperties {
+        HostProperties { registers, delayed: None, controller: Some(controller) }
     }
 
     /// Where each access is a message.
-    fn peer(&self) -> Option<&RemoteController> {
+    fn remote(&self) -> Option<&RemoteController> {
         match &self.controller {
-            Some(BusController::VfioUser(peer)) => Some(peer),
+            Some(BusController::VfioUser(remote)) => Some(remote),
             _ => None,
         }
     }
 
     /// `told` is called when answers have come of which nobody knows when they come, and when none come any more.
-    pub(crate) fn tell(&self, told: Arc<dyn Fn() + Send + Sync>) {
-        if let Some(peer) = self.peer() {
-            peer.tell(told);
+    pub(crate) fn tell(&self, notify: Arc<dyn Fn() + Send + Sync>) {
+        if let Some(remote) = self.remote() {
+            remote.notify_by(notify);
         }
     }
 
     /// The answers that come in this turn of the controller task.
     pub(crate) fn answers(&self, now: Nanos) -> Vec<(Ticket, Answer)> {
-        let Some(mut late) = self.late() else { return self.peer().map(|peer| peer.answers()).unwrap_or_default() };
-        late.open.iter_mut().for_each(|open| open.turns -= 1);
-        let come = late.open.extract_if(.., |open| open.turns == 0 || now >= open.by);
+        let Some(mut delayed) = self.delayed() else { return self.remote().map(|remote| remote.answers()).unwrap_or_default() };
+        delayed.open.iter_mut().for_each(|open| open.turns -= 1);
+        let come = delayed.open.extract_if(.., |open| open.turns == 0 || now >= open.by);
         come.map(|open| (open.ticket, Ok(open.value.unwrap_or_else(|| open.access.carry_out(&self.registers))))).collect()
     }
 
     /// When the controller task is to take a turn for an answer.
     pub(crate) fn next_answer(&self) -> Nanos {
-        self.late().and_then(|late| late.open.iter().map(|open| open.by).min()).unwrap_or(Nanos::MAX)
+        self.delayed().and_then(|delayed| delayed.open.iter().map(|open| open.by).min()).unwrap_or(Nanos::MAX)
     }
 
-    fn late(&self) -> Option<MutexGuard<'_, Late>> {
-        self.late.as_ref().map(|late| late.lock().unwrap_or_else(PoisonError::into_inner))
+    fn delayed(&self) -> Option<MutexGuard<'_, DelayedAnswers>> {
+        self.delayed.as_ref().map(|delayed| delayed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -94,16 +95,16 @@ impl Properties for HostProperties {
     }
 
     fn ask(&self, access: Access) -> Asked {
-        if let Some(peer) = self.peer() {
-            return peer.ask(access);
+        if let Some(remote) = self.remote() {
+            return remote.ask(access);
         }
-        let Some(mut late) = self.late() else { return self.registers.ask(access) };
-        let ticket = Ticket(late.tickets);
-        late.tickets += 1;
-        let dice = late.dice.next_u64();
+        let Some(mut delayed) = self.delayed() else { return self.registers.ask(access) };
+        let ticket = Ticket(delayed.tickets);
+        delayed.tickets += 1;
+        let dice = delayed.dice.next_u64();
         let value = (dice & 1 == 0).then(|| access.carry_out(&self.registers));
-        let (turns, by) = (1 + (dice >> 1) % MOST_TURNS, hw::now() + Nanos((dice >> 8) % MOST_TIME.0));
-        late.open.push(Open { ticket, access, value, turns, by });
+        let (turns, by) = (1 + (dice >> 1) % MAX_TURNS, hw::now() + Nanos((dice >> 8) % MAX_DELAY.0));
+        delayed.open.push(DelayedAnswer { ticket, access, value, turns, by });
         Asked::Later(ticket)
     }
 }

@@ -18,7 +18,7 @@ use units::Nanos;
 use crate::error::PeerFault;
 
 /// The longest wait for an answer to what cannot be put off. The driver's own accesses to properties have the driver's deadlines.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Class code of an NVMe controller (PCIe Transport 2.1.5).
 const CLASS_NVME: u32 = 0x01_08_02;
@@ -33,7 +33,7 @@ const MSIX_ENABLE: u16 = 1 << 15;
 const MSIX_MASK_ALL: u16 = 1 << 14;
 
 /// Connects. A listener that does not accept is waited for until `until`.
-pub(super) fn stream(socket: &Path, until: Nanos) -> Result<UnixStream, PeerFault> {
+pub(super) fn connect(socket: &Path, until: Nanos) -> Result<UnixStream, PeerFault> {
     let system = |source: rustix::io::Errno| PeerFault::System { what: "connect to it", source: source.into() };
     let address = SocketAddrUnix::new(socket).map_err(|_| PeerFault::System {
         what: "connect to it",
@@ -66,8 +66,8 @@ pub(super) fn stream(socket: &Path, until: Nanos) -> Result<UnixStream, PeerFaul
 }
 
 /// Agrees with the server on a version.
-pub(super) fn agree(stream: UnixStream) -> Result<Client, PeerFault> {
-    Client::new(stream, PATIENCE).map_err(|error| match error {
+pub(super) fn negotiate(stream: UnixStream) -> Result<Client, PeerFault> {
+    Client::new(stream, CALL_TIMEOUT).map_err(|error| match error {
         CallError::Ended(End::Closed) => PeerFault::Busy,
         CallError::Version { major, minor } => PeerFault::Unusable(format!(
             "the server speaks version {major}.{minor} of vfio-user, and Reap speaks 0.0; have a server of major version 0"
@@ -85,7 +85,7 @@ fn server(what: &'static str) -> impl FnOnce(CallError) -> PeerFault {
 }
 
 /// Is it an NVMe controller? It begins as after power-on, and may reach memory.
-pub(super) fn begin(client: &Client, notes: &mut Vec<String>) -> Result<(), PeerFault> {
+pub(super) fn set_up(client: &Client, notes: &mut Vec<String>) -> Result<(), PeerFault> {
     let device = client.device().map_err(server("ask what the device is"))?;
     if !device.is_pci || device.regions <= region::CONFIG || device.irqs <= irq::MSIX {
         return Err(PeerFault::Lacks("the server says that it is no PCI device with a configuration space and MSI-X".into()));
@@ -156,9 +156,9 @@ pub(super) fn interrupts(client: &Client) -> Result<Interrupts, PeerFault> {
     client.interrupts(irq::MSIX).map_err(server("ask for its interrupts"))
 }
 
-/// Has messages of all vectors signal eventfds: of the n-th, that of vector `homes[n]`.
-pub(super) fn signal(client: &Client, vectors: &Vectors, homes: &[Vector]) -> Result<(), PeerFault> {
-    let signals: Vec<BorrowedFd<'_>> = homes.iter().filter_map(|home| vectors.signal(home.0)).map(EventFd::as_fd).collect();
+/// Has messages of all vectors signal eventfds: of the n-th, that of vector `routes[n]`.
+pub(super) fn signal(client: &Client, vectors: &Vectors, routes: &[Vector]) -> Result<(), PeerFault> {
+    let signals: Vec<BorrowedFd<'_>> = routes.iter().filter_map(|home| vectors.signal(home.0)).map(EventFd::as_fd).collect();
     client.signal(0, &signals).map_err(server("have its messages sent to eventfds"))
 }
 

@@ -20,12 +20,12 @@ use crate::error::PeerFault;
 use crate::transport::registers::BusRegisters;
 
 /// Between two tries: at first, and in the end.
-const PAUSE: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a new connection takes over.
 pub(in crate::transport) struct Reconnect {
-    pub peer: Arc<RemoteController>,
+    pub remote: Arc<RemoteController>,
     pub registers: Arc<BusRegisters>,
     pub vectors: Arc<Vectors>,
     /// When a controller that nobody can ask after has come to rest; MAX: nobody knows.
@@ -60,50 +60,50 @@ impl From<CallError> for ReconnectFailure {
 impl Reconnect {
     /// Has a thread try until there is a connection, or nobody wants one any more. Nothing where one tries already.
     pub(in crate::transport) fn begin(self) {
-        if !self.peer.effort.begin() {
+        if !self.remote.reconnect_task.begin() {
             return;
         }
-        let peer = self.peer.clone();
+        let remote = self.remote.clone();
         if let Err(error) = thread::Builder::new().name("reap-reconnect".into()).spawn(move || self.run()) {
-            tracing::warn!(%error, "no thread connects to the server again; it is tried anew");
-            peer.effort.end();
+            tracing::warn!(%error, "no thread connects to the server again; it is attempt anew");
+            remote.reconnect_task.end();
         }
     }
 
     fn run(self) {
         hw::roam();
-        let (mut pause, mut told) = (PAUSE, String::new());
-        while self.peer.effort.pause(pause) {
+        let (mut pause, mut reported) = (FIRST_PAUSE, String::new());
+        while self.remote.reconnect_task.pause(pause) {
             match self.attempt() {
                 Ok(()) => break,
                 Err(ReconnectFailure::Absent) => {}
-                // Once, however often it is tried.
-                Err(ReconnectFailure::Refused(why)) if why == told => {}
+                // Once, however often it is attempt.
+                Err(ReconnectFailure::Refused(why)) if why == reported => {}
                 Err(ReconnectFailure::Refused(why)) => {
-                    self.peer.say(ServerEvent::Note(format!("{}: the server there is not taken: {why}", self.peer.name())));
-                    told = why;
+                    self.remote.push_event(ServerEvent::Note(format!("{}: the server there is not taken: {why}", self.remote.uri())));
+                    reported = why;
                 }
             }
-            pause = (pause * 2).min(LONGEST);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
-        self.peer.effort.end();
+        self.remote.reconnect_task.end();
     }
 
     fn attempt(&self) -> Result<(), ReconnectFailure> {
-        let stream = handshake::stream(&self.peer.socket, Nanos::ZERO)?;
-        self.peer.effort.tries(&stream);
+        let stream = handshake::connect(&self.remote.socket, Nanos::ZERO)?;
+        self.remote.reconnect_task.set_attempt(&stream);
         let process = Process::behind(&stream).ok();
-        self.may_take(process.as_ref())?;
-        let client = handshake::agree(stream)?;
-        handshake::begin(&client, &mut Vec::new())?;
-        self.is_as_before(&client)?;
+        self.check_process(process.as_ref())?;
+        let client = handshake::negotiate(stream)?;
+        handshake::set_up(&client, &mut Vec::new())?;
+        self.check_unchanged(&client)?;
         let server = Server { process, messages: Some(handshake::enable_messages(&client)?) };
-        self.peer.take_over(client, server, |client, homes: &[Vector]| Ok(handshake::signal(client, &self.vectors, homes)?))
+        self.remote.replace_client(client, server, |client, routes: &[Vector]| Ok(handshake::signal(client, &self.vectors, routes)?))
     }
 
     /// Whether nothing that the server of before was given is carried out any more once this one's controller is stopped.
-    fn may_take(&self, now: Option<&Process>) -> Result<(), ReconnectFailure> {
-        let server = self.peer.server();
+    fn check_process(&self, now: Option<&Process>) -> Result<(), ReconnectFailure> {
+        let server = self.remote.server();
         let before = server.process.as_ref();
         let is_it = before.zip(now).is_some_and(|(before, now)| before.id() == now.id());
         if is_it || before.is_some_and(Process::has_ended) || hw::now() >= self.quiet_at {
@@ -120,7 +120,7 @@ impl Reconnect {
     }
 
     /// What the driver above has once and for all: registers where they were, as many vectors.
-    fn is_as_before(&self, client: &Client) -> Result<(), ReconnectFailure> {
+    fn check_unchanged(&self, client: &Client) -> Result<(), ReconnectFailure> {
         let bar = handshake::bar0(client, &mut Vec::new())?;
         let registers = self.registers.registers();
         let (stride, before) = (handshake::stride(client)?, registers.stride());
@@ -131,7 +131,7 @@ impl Reconnect {
         if !interrupts.by_eventfd || interrupts.count < used.into() {
             return Err(ReconnectFailure::Refused(format!("it has {} MSI-X vectors, and {used} are in use", interrupts.count)));
         }
-        registers.renew(bar.bytes, bar.areas, self.peer.trusted).map_err(ReconnectFailure::Refused)
+        registers.renew(bar.bytes, bar.areas, self.remote.trusted).map_err(ReconnectFailure::Refused)
     }
 }
 
@@ -139,16 +139,16 @@ impl Reconnect {
 #[derive(Debug, Default)]
 pub(super) struct ReconnectTask {
     state: Mutex<ReconnectState>,
-    over: Condvar,
+    stopped: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct ReconnectState {
     /// Nobody wants a connection any more.
-    over: bool,
+    stopped: bool,
     running: bool,
-    /// What is being tried: it is shut down when nobody wants it any more, so that no answer is waited for.
-    tried: Option<UnixStream>,
+    /// What is being attempt: it is shut down when nobody wants it any more, so that no answer is waited for.
+    attempt: Option<UnixStream>,
 }
 
 impl ReconnectTask {
@@ -159,12 +159,12 @@ impl ReconnectTask {
     /// Whether it is to begin now: true once, until it has ended.
     pub(super) fn begin(&self) -> bool {
         let mut state = self.state();
-        !state.over && !std::mem::replace(&mut state.running, true)
+        !state.stopped && !std::mem::replace(&mut state.running, true)
     }
 
     pub(super) fn end(&self) {
         let mut state = self.state();
-        (state.running, state.tried) = (false, None);
+        (state.running, state.attempt) = (false, None);
     }
 
     /// Whether somebody wants a connection: it stays so for as long as this is held.
@@ -174,15 +174,15 @@ impl ReconnectTask {
 
     /// Waits. False: nobody wants a connection any more.
     pub(super) fn pause(&self, span: Duration) -> bool {
-        let waited = self.over.wait_timeout_while(self.state(), span, |state| !state.over);
-        !waited.unwrap_or_else(PoisonError::into_inner).0.over
+        let waited = self.stopped.wait_timeout_while(self.state(), span, |state| !state.stopped);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.stopped
     }
 
-    /// This is tried next.
-    pub(super) fn tries(&self, stream: &UnixStream) {
+    /// This is attempt next.
+    pub(super) fn set_attempt(&self, stream: &UnixStream) {
         let mut state = self.state();
-        state.tried = stream.try_clone().ok();
-        if state.over {
+        state.attempt = stream.try_clone().ok();
+        if state.stopped {
             state.stop();
         }
     }
@@ -190,9 +190,9 @@ impl ReconnectTask {
     /// Nobody wants a connection any more.
     pub(super) fn stop(&self) {
         let mut state = self.state();
-        state.over = true;
+        state.stopped = true;
         state.stop();
-        self.over.notify_all();
+        self.stopped.notify_all();
     }
 }
 
@@ -201,13 +201,13 @@ pub(super) struct Wanted<'a>(MutexGuard<'a, ReconnectState>);
 
 impl Wanted<'_> {
     pub(super) fn get(&self) -> bool {
-        !self.0.over
+        !self.0.stopped
     }
 }
 
 impl ReconnectState {
     fn stop(&mut self) {
-        if let Some(stream) = self.tried.take() {
+        if let Some(stream) = self.attempt.take() {
             _ = stream.shutdown(std::net::Shutdown::Both);
         }
     }

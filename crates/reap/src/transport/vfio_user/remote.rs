@@ -23,16 +23,16 @@ pub(crate) struct RemoteController {
     /// Its server is believed to leave the length of its files alone.
     pub(super) trusted: bool,
     server: Mutex<Server>,
-    asked: Mutex<Questions>,
+    accesses: Mutex<PendingAccesses>,
     /// The vector whose eventfd each vector's messages signal.
-    homes: Mutex<Vec<Vector>>,
+    routes: Mutex<Vec<Vector>>,
     /// What has happened, and whether the end of this connection is among it: changed together with the connection.
-    news: Mutex<(VecDeque<ServerEvent>, bool)>,
+    events: Mutex<(VecDeque<ServerEvent>, bool)>,
     /// Who wants to hear when there is an answer, or the connection ends.
-    tell: OnceLock<Arc<dyn Fn() + Send + Sync>>,
+    notify: OnceLock<Arc<dyn Fn() + Send + Sync>>,
     /// The memory that it reaches, and who makes that known to it.
     memory: OnceLock<(DmaPool, Arc<Mapper>)>,
-    pub(super) effort: ReconnectTask,
+    pub(super) reconnect_task: ReconnectTask,
 }
 
 /// Who serves the controller.
@@ -46,7 +46,7 @@ pub(super) struct Server {
 
 /// Properties that were asked for and not answered yet.
 #[derive(Default)]
-struct Questions {
+struct PendingAccesses {
     tickets: u64,
     /// By the connection's own tickets.
     open: BTreeMap<u64, (Ticket, driver::Access)>,
@@ -72,7 +72,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The connection ends with it, however many have the client still: buffers that outlive their device keep no server.
 impl Drop for RemoteController {
     fn drop(&mut self) {
-        self.part();
+        self.disconnect();
     }
 }
 
@@ -83,12 +83,12 @@ impl RemoteController {
             socket,
             trusted,
             server: Mutex::new(Server { process, messages: None }),
-            asked: Mutex::default(),
-            homes: Mutex::default(),
-            news: Mutex::default(),
-            tell: OnceLock::new(),
+            accesses: Mutex::default(),
+            routes: Mutex::default(),
+            events: Mutex::default(),
+            notify: OnceLock::new(),
             memory: OnceLock::new(),
-            effort: ReconnectTask::default(),
+            reconnect_task: ReconnectTask::default(),
         }
     }
 
@@ -98,8 +98,8 @@ impl RemoteController {
     /// The server refuses.
     pub(in crate::transport) fn signal_from(&self, vector: Vector, home: Vector, signal: &EventFd) -> Result<(), CallError> {
         let client = {
-            let mut homes = lock(&self.homes);
-            if let Some(now) = homes.get_mut(usize::from(vector.0)) {
+            let mut routes = lock(&self.routes);
+            if let Some(now) = routes.get_mut(usize::from(vector.0)) {
                 *now = home;
             }
             // Under the lock: the client that takes its place later knows of it.
@@ -112,13 +112,13 @@ impl RemoteController {
     }
 
     /// The vector whose eventfd each vector's messages signal.
-    pub(super) fn homes(&self) -> Vec<Vector> {
-        lock(&self.homes).clone()
+    pub(super) fn routes(&self) -> Vec<Vector> {
+        lock(&self.routes).clone()
     }
 
     /// This many vectors signal each its own eventfd.
-    pub(super) fn has_vectors(&self, count: u16) {
-        *lock(&self.homes) = (0..count).map(Vector).collect();
+    pub(super) fn set_vectors(&self, count: u16) {
+        *lock(&self.routes) = (0..count).map(Vector).collect();
     }
 
     /// Who serves it.
@@ -127,12 +127,12 @@ impl RemoteController {
     }
 
     /// From now on the server's DMA messages are served from what of the pool and its regions is lent.
-    pub(super) fn serve(&self, pool: &DmaPool, mapper: &Arc<Mapper>) {
+    pub(super) fn serve_dma(&self, pool: &DmaPool, mapper: &Arc<Mapper>) {
         _ = self.memory.set((pool.clone(), mapper.clone()));
-        self.serve_to(&self.connection.client());
+        self.serve_dma_to(&self.connection.client());
     }
 
-    fn serve_to(&self, client: &Client) {
+    fn serve_dma_to(&self, client: &Client) {
         if let Some((pool, _)) = self.memory.get() {
             let pool = pool.clone();
             client.serve_memory(Arc::new(move |ask: &DmaAsk<'_>| match *ask {
@@ -145,12 +145,12 @@ impl RemoteController {
         }
     }
 
-    /// Gives a new client all memory, and has it take the place of the one that is over. `prepare` is called until the vectors of `homes` are those that
+    /// Gives a new client all memory, and has it take the place of the one that is over. `prepare` is called until the vectors of `routes` are those that
     /// it was last called with.
     ///
     /// # Errors
     /// `prepare`'s, or the server does not take memory.
-    pub(super) fn take_over<E: From<CallError>>(
+    pub(super) fn replace_client<E: From<CallError>>(
         &self,
         client: Client,
         server: Server,
@@ -158,45 +158,45 @@ impl RemoteController {
     ) -> Result<(), E> {
         let Some((_, mapper)) = self.memory.get() else { return Ok(()) };
         let client = Arc::new(client);
-        self.serve_to(&client);
-        let (mut homes, mut given, mut server) = (self.homes(), Pieces::new(), Some(server));
-        prepare(&client, &homes)?;
-        while !mapper.give(&client, &mut given, || self.replace(&client, &homes, &mut server))? {
-            homes = self.homes();
-            prepare(&client, &homes)?;
+        self.serve_dma_to(&client);
+        let (mut routes, mut given, mut server) = (self.routes(), Pieces::new(), Some(server));
+        prepare(&client, &routes)?;
+        while !mapper.give(&client, &mut given, || self.replace(&client, &routes, &mut server))? {
+            routes = self.routes();
+            prepare(&client, &routes)?;
         }
-        self.say(ServerEvent::Back);
+        self.push_event(ServerEvent::Back);
         Ok(())
     }
 
     /// False: vectors have moved meanwhile. A client that comes when nobody wants one any more is not taken, and closed by that.
     fn replace(&self, client: &Arc<Client>, given: &[Vector], server: &mut Option<Server>) -> bool {
-        let (wanted, homes, mut asked) = (self.effort.wanted(), lock(&self.homes), lock(&self.asked));
+        let (wanted, routes, mut accesses) = (self.reconnect_task.wanted(), lock(&self.routes), lock(&self.accesses));
         if !wanted.get() {
             return true;
         }
-        if *homes != given {
+        if *routes != given {
             return false;
         }
-        if let Some(tell) = self.tell.get() {
+        if let Some(tell) = self.notify.get() {
             client.tell(tell.clone());
         }
         // What the last one was asked it never answers.
-        let open = std::mem::take(&mut asked.open);
-        asked.lost.extend(open.into_values());
+        let open = std::mem::take(&mut accesses.open);
+        accesses.lost.extend(open.into_values());
         if let Some(server) = server.take() {
             *self.server() = server;
         }
-        let mut news = lock(&self.news);
+        let mut events = lock(&self.events);
         self.connection.replace(client.clone());
-        news.1 = false;
+        events.1 = false;
         true
     }
 
     /// `told` is called when an answer has come, and when the connection ends.
-    pub(in crate::transport) fn tell(&self, told: Arc<dyn Fn() + Send + Sync>) {
+    pub(in crate::transport) fn notify_by(&self, told: Arc<dyn Fn() + Send + Sync>) {
         self.connection.client().tell(told.clone());
-        _ = self.tell.set(told);
+        _ = self.notify.set(told);
     }
 
     /// Has the server reset the device, which keeps memory and eventfds, and lets it reach memory and send messages again.
@@ -205,7 +205,7 @@ impl RemoteController {
     /// The server has no reset, or refuses.
     pub(in crate::transport) fn reset(&self) -> Result<(), PeerFault> {
         let (client, mut notes) = (self.connection.client(), Vec::new());
-        handshake::begin(&client, &mut notes)?;
+        handshake::set_up(&client, &mut notes)?;
         handshake::enable_messages(&client)?;
         notes.pop().map_or(Ok(()), |refused| Err(PeerFault::Lacks(refused)))
     }
@@ -213,14 +213,14 @@ impl RemoteController {
     /// No message travels any more, and the server is told so by the end of the connection.
     pub(in crate::transport) fn close(&self) {
         // Nobody is told of an end that was wanted.
-        lock(&self.news).1 = true;
-        self.part();
+        lock(&self.events).1 = true;
+        self.disconnect();
     }
 
     /// The server's configuration space outlives its clients: one that comes next may give no eventfds, and SPDK's target fails a controller that
     /// has none for a message. The kernel leaves a drive's MSI-X off as well. No answer is wanted: nobody would be there.
-    fn part(&self) {
-        self.effort.stop();
+    fn disconnect(&self) {
+        self.reconnect_task.stop();
         let (client, messages) = (self.connection.client(), self.server().messages);
         if let Some(offset) = messages
             && !client.is_over()
@@ -236,26 +236,26 @@ impl RemoteController {
     }
 
     /// Something has happened.
-    pub(super) fn say(&self, news: ServerEvent) {
-        lock(&self.news).0.push_back(news);
-        self.tell.get().into_iter().for_each(|tell| tell());
+    pub(super) fn push_event(&self, event: ServerEvent) {
+        lock(&self.events).0.push_back(event);
+        self.notify.get().into_iter().for_each(|tell| tell());
     }
 
     /// What has happened and nobody was told of.
     pub(in crate::transport) fn news(&self) -> Option<ServerEvent> {
-        let mut news = lock(&self.news);
-        if let Some(first) = news.0.pop_front() {
+        let mut events = lock(&self.events);
+        if let Some(first) = events.0.pop_front() {
             return Some(first);
         }
         // Under the lock: between the look at a client that is over and the note that it is, another may take its place.
         let client = self.connection.client();
         let end = client.is_over().then(|| client.ended()).flatten()?;
-        let known = std::mem::replace(&mut news.1, true);
-        (!known).then(|| ServerEvent::Ended(format!("{}: {end}", self.name())))
+        let known = std::mem::replace(&mut events.1, true);
+        (!known).then(|| ServerEvent::Ended(format!("{}: {end}", self.uri())))
     }
 
     /// As its URI says it.
-    pub(super) fn name(&self) -> String {
+    pub(super) fn uri(&self) -> String {
         format!("vfio-user:{}", self.socket.display())
     }
 
@@ -270,27 +270,27 @@ impl RemoteController {
             None => Request::RegionRead(at),
             Some(bytes) => Request::RegionWrite(at, &bytes[..property.width() as usize]),
         };
-        let mut asked = lock(&self.asked);
-        let Ok(theirs) = self.connection.client().ask(&request) else { return Asked::Now(Ok(gone(access))) };
-        asked.tickets += 1;
-        let ticket = Ticket(asked.tickets);
-        asked.open.insert(theirs.0, (ticket, access));
+        let mut accesses = lock(&self.accesses);
+        let Ok(theirs) = self.connection.client().ask(&request) else { return Asked::Now(Ok(all_ones(access))) };
+        accesses.tickets += 1;
+        let ticket = Ticket(accesses.tickets);
+        accesses.open.insert(theirs.0, (ticket, access));
         Asked::Later(ticket)
     }
 
     /// Answers that have come.
     pub(in crate::transport) fn answers(&self) -> Vec<(Ticket, Answer)> {
-        let mut asked = lock(&self.asked);
+        let mut accesses = lock(&self.accesses);
         let client = self.connection.client();
-        let mut answers: Vec<(Ticket, Answer)> = asked.lost.drain(..).map(|(ticket, access)| (ticket, Ok(gone(access)))).collect();
+        let mut answers: Vec<(Ticket, Answer)> = accesses.lost.drain(..).map(|(ticket, access)| (ticket, Ok(all_ones(access)))).collect();
         for (theirs, answer) in client.fetch() {
-            let Some((ticket, access)) = asked.open.remove(&theirs.0) else { continue };
+            let Some((ticket, access)) = accesses.open.remove(&theirs.0) else { continue };
             let answer = match answer {
                 Ok((body, _)) => match value(access, &body) {
                     Ok(value) => Ok(value),
                     Err(malformed) => {
                         client.break_off(End::Malformed(malformed));
-                        Ok(gone(access))
+                        Ok(all_ones(access))
                     }
                 },
                 Err(errno) => {
@@ -301,14 +301,14 @@ impl RemoteController {
             answers.push((ticket, answer));
         }
         if client.is_over() {
-            answers.extend(std::mem::take(&mut asked.open).into_values().map(|(ticket, access)| (ticket, Ok(gone(access)))));
+            answers.extend(std::mem::take(&mut accesses.open).into_values().map(|(ticket, access)| (ticket, Ok(all_ones(access)))));
         }
         answers
     }
 }
 
 /// What is read where nothing is.
-fn gone(access: driver::Access) -> u64 {
+fn all_ones(access: driver::Access) -> u64 {
     match access {
         driver::Access::Get(property) if property.width() == 8 => u64::MAX,
         driver::Access::Get(_) => u32::MAX.into(),

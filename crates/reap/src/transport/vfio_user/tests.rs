@@ -1,4 +1,4 @@
-//! The link against a server by hand, up to where the controller would come up: what it lacks or lies about is a sentence, or is done without.
+//! The controller against a server by hand, up to where the controller would come up: what it lacks or lies about is a sentence, or is done without.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -14,8 +14,8 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use super::handshake::MSIX;
 use super::*;
 
-/// What the server says of itself.
-struct Says {
+/// What the server server of itself.
+struct Server {
     /// Class code and revision.
     class: u32,
     /// The chain of capabilities: identifier, then where the next one is.
@@ -37,10 +37,10 @@ struct Says {
     vectors_set: Arc<Mutex<Vec<(u32, u32)>>>,
 }
 
-impl Default for Says {
-    fn default() -> Says {
+impl Default for Server {
+    fn default() -> Server {
         let chain = [(0x01, 0x50), (MSIX, 0)];
-        Says {
+        Server {
             class: 0x0108_0201,
             chain,
             vectors: 8,
@@ -57,9 +57,9 @@ impl Default for Says {
 }
 
 /// What was written: region, offset, bytes.
-type Written = Arc<Mutex<Vec<(u32, u64, Vec<u8>)>>>;
+type Writes = Arc<Mutex<Vec<(u32, u64, Vec<u8>)>>>;
 
-impl Says {
+impl Server {
     /// Bytes of the configuration space from `offset` on.
     fn config(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut space = vec![0; 256];
@@ -89,7 +89,7 @@ impl Says {
         body
     }
 
-    fn answer(&self, socket: &mut Socket, header: &Header, body: &[u8], written: &Written) {
+    fn answer(&self, socket: &mut Socket, header: &Header, body: &[u8], written: &Writes) {
         let Some(command) = Command::from_number(header.command) else { return };
         let request = Request::from_bytes(command, body).expect("a request");
         let moves = matches!(request, Request::SetIrqs(SetIrqs { count: 1, .. }));
@@ -137,11 +137,11 @@ impl Says {
     }
 
     /// Serves clients in a thread, which ends with the process.
-    fn serve(self) -> (VfioUserUri, Written, tempfile::TempDir) {
-        serve_in_turns(vec![self])
+    fn serve(self) -> (VfioUserUri, Writes, tempfile::TempDir) {
+        serve_each_once(vec![self])
     }
 
-    fn open(self) -> (Result<RingController, OpenError>, Written) {
+    fn open(self) -> (Result<RingController, OpenError>, Writes) {
         let (uri, written, _dir) = self.serve();
         (open(&uri, &options()), written)
     }
@@ -160,19 +160,19 @@ impl Says {
 const GO: u32 = 0xdead;
 
 /// Serves one client each, in a thread, which ends with the process; the last of them all that follow.
-fn serve_in_turns(mut servers: Vec<Says>) -> (VfioUserUri, Written, tempfile::TempDir) {
+fn serve_each_once(mut servers: Vec<Server>) -> (VfioUserUri, Writes, tempfile::TempDir) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("socket");
-    let (listener, written) = (UnixListener::bind(&path).expect("a socket"), Written::default());
+    let (listener, written) = (UnixListener::bind(&path).expect("a socket"), Writes::default());
     let heard = written.clone();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut socket = Socket::new(stream.expect("a client"), 1 << 20).expect("a socket");
-            let says = &servers[0];
+            let server = &servers[0];
             let goes = (0, 0x14, GO.to_le_bytes().to_vec());
             while heard.lock().expect("no panic").last() != Some(&goes) {
                 match socket.receive() {
-                    Ok(Received::Message(message)) => says.answer(&mut socket, &message.header, &message.body, &heard),
+                    Ok(Received::Message(message)) => server.answer(&mut socket, &message.header, &message.body, &heard),
                     Ok(Received::Nothing) => thread::yield_now(),
                     _ => break,
                 }
@@ -200,12 +200,12 @@ fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
 
 #[test]
 fn bus_mastering_and_msix_are_enabled() {
-    let (link, written) = Says::default().open();
-    let link = link.unwrap_or_else(|error| panic!("{error}"));
+    let (controller, written) = Server::default().open();
+    let controller = controller.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(*written.lock().unwrap(), [(7, 4, vec![0x06, 0x04]), (7, 0x52, vec![0, 0x80])]);
-    assert!(link.notes().is_empty(), "{:?}", link.notes());
+    assert!(controller.notes().is_empty(), "{:?}", controller.notes());
     // A doorbell is a message that nobody waits for.
-    link.doorbells().ring_sq(QueueId(1), 5);
+    controller.doorbells().ring_sq(QueueId(1), 5);
     while written.lock().unwrap().len() < 3 {
         thread::yield_now();
     }
@@ -215,27 +215,27 @@ fn bus_mastering_and_msix_are_enabled() {
 /// A reset takes bus mastering and MSI-X away.
 #[test]
 fn function_works_after_reset() {
-    let link = Says::default().open();
-    let (link, written) = (link.0.unwrap_or_else(|error| panic!("{error}")), link.1);
-    assert!(link.properties().reset_function());
+    let controller = Server::default().open();
+    let (controller, written) = (controller.0.unwrap_or_else(|error| panic!("{error}")), controller.1);
+    assert!(controller.properties().reset_function());
     let on = [(7, 4, vec![0x06, 0x04]), (7, 0x52, vec![0, 0x80])];
     assert_eq!(*written.lock().unwrap(), [on.clone(), on].concat());
     // A server that refuses has not reset it.
-    let (link, _) = Says { refuses: Some(Command::DeviceReset), ..Says::default() }.open();
-    assert!(!link.unwrap_or_else(|error| panic!("{error}")).properties().reset_function());
+    let (controller, _) = Server { refuses: Some(Command::DeviceReset), ..Server::default() }.open();
+    assert!(!controller.unwrap_or_else(|error| panic!("{error}")).properties().reset_function());
 }
 
 /// A server's configuration space outlives its clients: the next one may give no eventfds for messages.
 #[test]
 fn who_leaves_switches_messages_off() {
-    let (link, written) = Says::default().open();
-    drop(link.unwrap_or_else(|error| panic!("{error}")));
+    let (controller, written) = Server::default().open();
+    drop(controller.unwrap_or_else(|error| panic!("{error}")));
     while written.lock().unwrap().len() < 3 {
         thread::yield_now();
     }
     assert_eq!(written.lock().unwrap()[2..], [(7, 0x52, vec![0, 0])]);
     // One that was never opened so far has none to switch off.
-    let (refused, written) = Says { chain: [(1, 0), (0, 0)], ..Says::default() }.open();
+    let (refused, written) = Server { chain: [(1, 0), (0, 0)], ..Server::default() }.open();
     assert!(refused.is_err());
     assert_eq!(written.lock().unwrap().len(), 1);
 }
@@ -245,42 +245,42 @@ fn who_leaves_switches_messages_off() {
 fn shadow_doorbells_replace_messages() {
     for (mappable, said, kept) in [(false, None, true), (true, None, false), (false, Some(false), false), (true, Some(true), true)] {
         let files = if mappable { vec![file(0x3000, SealFlags::SHRINK)] } else { Vec::new() };
-        let (uri, written, _dir) = Says { mappable, files, ..Says::default() }.serve();
+        let (uri, written, _dir) = Server { mappable, files, ..Server::default() }.serve();
         let uri = VfioUserUri { shadow: said, ..uri };
-        let link = open(&uri, &OpenOptions::new().software_queues(1).pool_bytes(8 << 20)).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(link.doorbell_pages().is_some(), kept, "mappable {mappable}, {said:?}");
+        let controller = open(&uri, &OpenOptions::new().software_queues(1).pool_bytes(8 << 20)).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(controller.doorbell_pages().is_some(), kept, "mappable {mappable}, {said:?}");
         // Until the controller has been told of them registers are rung.
-        assert_eq!(link.doorbells_rung(), None);
+        assert_eq!(controller.doorbells_rung(), None);
         let before = written.lock().unwrap().len();
-        link.doorbells().ring_sq(QueueId(1), 5);
+        controller.doorbells().ring_sq(QueueId(1), 5);
         while !mappable && written.lock().unwrap().len() == before {
             thread::yield_now();
         }
         // EventIdx is 0 still, which is not passed again.
-        link.keep_doorbells(true);
-        link.doorbells().ring_sq(QueueId(1), 1);
-        link.doorbells().ring_sq(QueueId(1), 2);
-        assert_eq!(link.doorbells_rung(), kept.then_some(1));
-        link.forget_doorbells();
-        link.keep_doorbells(true);
-        link.doorbells().ring_sq(QueueId(1), 1);
-        assert_eq!(link.doorbells_rung(), kept.then_some(2), "they begin at 0 again");
+        controller.keep_doorbells(true);
+        controller.doorbells().ring_sq(QueueId(1), 1);
+        controller.doorbells().ring_sq(QueueId(1), 2);
+        assert_eq!(controller.doorbells_rung(), kept.then_some(1));
+        controller.forget_doorbells();
+        controller.keep_doorbells(true);
+        controller.doorbells().ring_sq(QueueId(1), 1);
+        assert_eq!(controller.doorbells_rung(), kept.then_some(2), "they begin at 0 again");
     }
 }
 
 #[test]
 fn mapped_doorbells_are_stores() {
     let doorbells = file(0x3000, SealFlags::SHRINK);
-    let (link, written) = Says { mappable: true, files: vec![doorbells.try_clone().unwrap()], ..Says::default() }.open();
-    let link = link.unwrap_or_else(|error| panic!("{error}"));
-    link.doorbells().ring_cq(QueueId(1), 9);
+    let (controller, written) = Server { mappable: true, files: vec![doorbells.try_clone().unwrap()], ..Server::default() }.open();
+    let controller = controller.unwrap_or_else(|error| panic!("{error}"));
+    controller.doorbells().ring_cq(QueueId(1), 9);
     let mut word = [0; 4];
     // The region begins at 1000h of the file, and the page at 1000h of the region.
     rustix::io::pread(&doorbells, &mut word, 0x2000 + 12).unwrap();
     assert_eq!((u32::from_le_bytes(word), written.lock().unwrap().len()), (9, 2));
 }
 
-/// A part that is not what the server says is reached by messages, and a note says why.
+/// A part that is not what the server server is reached by messages, and a note server why.
 #[test]
 fn false_bar_areas_are_ignored() {
     let lies = [
@@ -289,10 +289,10 @@ fn false_bar_areas_are_ignored() {
         (vec![file(0x3000, SealFlags::empty())], "F_SEAL_SHRINK"),
     ];
     for (files, why) in lies {
-        let (link, written) = Says { mappable: true, files, ..Says::default() }.open();
-        let link = link.unwrap_or_else(|error| panic!("{error}"));
-        assert!(link.notes().len() == 1 && link.notes()[0].contains(why), "{:?}", link.notes());
-        link.doorbells().ring_sq(QueueId(1), 5);
+        let (controller, written) = Server { mappable: true, files, ..Server::default() }.open();
+        let controller = controller.unwrap_or_else(|error| panic!("{error}"));
+        assert!(controller.notes().len() == 1 && controller.notes()[0].contains(why), "{:?}", controller.notes());
+        controller.doorbells().ring_sq(QueueId(1), 5);
         while written.lock().unwrap().len() < 3 {
             thread::yield_now();
         }
@@ -301,34 +301,34 @@ fn false_bar_areas_are_ignored() {
 
 #[test]
 fn unusable_servers_are_refused() {
-    assert!(Says { class: 0x0200_0001, ..Says::default() }.fault().to_string().contains("its class is 020000h"));
-    let lacks = |says: Says| match says.fault() {
+    assert!(Server { class: 0x0200_0001, ..Server::default() }.fault().to_string().contains("its class is 020000h"));
+    let lacks = |server: Server| match server.fault() {
         PeerFault::Lacks(what) => what,
         other => panic!("{other}"),
     };
-    assert!(lacks(Says { vectors: 0, ..Says::default() }).contains("no MSI-X vectors"));
-    assert!(lacks(Says { bar0: 0x1000, ..Says::default() }).contains("BAR0 has 4096 bytes"));
-    assert!(lacks(Says { chain: [(1, 0), (0, 0)], ..Says::default() }).contains("no MSI-X capability"));
+    assert!(lacks(Server { vectors: 0, ..Server::default() }).contains("no MSI-X vectors"));
+    assert!(lacks(Server { bar0: 0x1000, ..Server::default() }).contains("BAR0 has 4096 bytes"));
+    assert!(lacks(Server { chain: [(1, 0), (0, 0)], ..Server::default() }).contains("no MSI-X capability"));
     // A chain in a circle has an end.
-    assert!(lacks(Says { chain: [(1, 0x50), (5, 0x40)], ..Says::default() }).contains("no MSI-X capability"));
+    assert!(lacks(Server { chain: [(1, 0x50), (5, 0x40)], ..Server::default() }).contains("no MSI-X capability"));
     for refused in [Command::Version, Command::DeviceGetInfo, Command::DeviceGetRegionInfo, Command::DeviceSetIrqs, Command::RegionRead] {
-        let fault = Says { refuses: Some(refused), ..Says::default() }.fault();
+        let fault = Server { refuses: Some(refused), ..Server::default() }.fault();
         let said = fault.to_string();
         assert!(matches!(fault, PeerFault::Server { .. }) && said.contains(&refused.to_string()), "{said}");
     }
     // Its own words for memory.
-    let (refused, _) = Says { refuses: Some(Command::DmaMap), ..Says::default() }.open();
+    let (refused, _) = Server { refuses: Some(Command::DmaMap), ..Server::default() }.open();
     let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(said.contains("DMA_MAP") && said.contains("Operation not permitted"), "{said}");
     // A reset that it does not know is done without.
-    let (link, _) = Says { refuses: Some(Command::DeviceReset), ..Says::default() }.open();
-    assert!(link.is_ok_and(|link| link.notes()[0].contains("DEVICE_RESET")));
+    let (controller, _) = Server { refuses: Some(Command::DeviceReset), ..Server::default() }.open();
+    assert!(controller.is_ok_and(|controller| controller.notes()[0].contains("DEVICE_RESET")));
 }
 
 /// What has happened, once it has.
-fn news(link: &RingController) -> ServerEvent {
+fn next_event(controller: &RingController) -> ServerEvent {
     loop {
-        match link.news() {
+        match controller.news() {
             Some(news) => return news,
             None => thread::yield_now(),
         }
@@ -336,71 +336,71 @@ fn news(link: &RingController) -> ServerEvent {
 }
 
 /// The server goes, and the driver, which has seen it, looks for another.
-fn lose(link: &RingController) {
-    let asked = link.properties().ask(driver::Access::Set(Property::Cc, GO.into()));
-    let ServerEvent::Ended(why) = news(link) else { panic!("it is not over") };
+fn lose_server(controller: &RingController) {
+    let asked = controller.properties().ask(driver::Access::Set(Property::Cc, GO.into()));
+    let ServerEvent::Ended(why) = next_event(controller) else { panic!("it is not over") };
     assert!(why.contains("the server has closed the connection"), "{why}");
     // Whatever was asked is answered.
     if let Asked::Later(ticket) = asked {
-        assert_eq!(link.properties().answers(hw::now()), [(ticket, Ok(0))]);
+        assert_eq!(controller.properties().answers(hw::now()), [(ticket, Ok(0))]);
     }
-    assert_eq!(link.properties().ask(driver::Access::Get(Property::Csts)), Asked::Now(Ok(u32::MAX.into())));
-    link.look_for_it(Nanos::MAX);
+    assert_eq!(controller.properties().ask(driver::Access::Get(Property::Csts)), Asked::Now(Ok(u32::MAX.into())));
+    controller.look_for_it(Nanos::MAX);
 }
 
 /// Servers that take the place of one that went: those that differ are not taken, and it is said why.
 #[test]
 fn changed_servers_fail_reconnects() {
     let sealed = || file(0x3000, SealFlags::SHRINK);
-    let says = || Says { mappable: true, files: vec![sealed()], ..Says::default() };
+    let server = || Server { mappable: true, files: vec![sealed()], ..Server::default() };
     let lies = [
-        (Says { class: 0x0200_0001, ..says() }, "serves no NVMe controller"),
-        (Says { bar0: 0x4000, ..says() }, "its BAR0 has 0x4000 bytes, and had 0x2000"),
-        (Says { stride: 2, ..says() }, "its doorbells are 2^4 bytes apart, and were 2^2"),
-        (Says { vectors: 2, ..says() }, "it has 2 MSI-X vectors, and 3 are in use"),
-        (Says { mappable: false, ..says() }, "the server does not hand them over"),
-        (Says { files: vec![file(0x3000, SealFlags::empty())], ..says() }, "F_SEAL_SHRINK"),
-        (Says { chain: [(1, 0), (0, 0)], ..says() }, "no MSI-X capability"),
-        (Says { refuses: Some(Command::DeviceSetIrqs), ..says() }, "DEVICE_SET_IRQS"),
-        (Says { refuses: Some(Command::DmaMap), ..says() }, "DMA_MAP"),
+        (Server { class: 0x0200_0001, ..server() }, "serves no NVMe controller"),
+        (Server { bar0: 0x4000, ..server() }, "its BAR0 has 0x4000 bytes, and had 0x2000"),
+        (Server { stride: 2, ..server() }, "its doorbells are 2^4 bytes apart, and were 2^2"),
+        (Server { vectors: 2, ..server() }, "it has 2 MSI-X vectors, and 3 are in use"),
+        (Server { mappable: false, ..server() }, "the server does not hand them over"),
+        (Server { files: vec![file(0x3000, SealFlags::empty())], ..server() }, "F_SEAL_SHRINK"),
+        (Server { chain: [(1, 0), (0, 0)], ..server() }, "no MSI-X capability"),
+        (Server { refuses: Some(Command::DeviceSetIrqs), ..server() }, "DEVICE_SET_IRQS"),
+        (Server { refuses: Some(Command::DmaMap), ..server() }, "DMA_MAP"),
     ];
-    let (doorbells, mut servers, mut reasons) = (sealed(), vec![says()], Vec::new());
+    let (doorbells, mut servers, mut reasons) = (sealed(), vec![server()], Vec::new());
     for (server, why) in lies {
         servers.push(server);
         reasons.push(why);
     }
-    let last = Says { files: vec![doorbells.try_clone().unwrap()], ..says() };
+    let last = Server { files: vec![doorbells.try_clone().unwrap()], ..server() };
     let vectors_set = last.vectors_set.clone();
     servers.push(last);
-    let (uri, _, _dir) = serve_in_turns(servers);
-    let link = open(&uri, &options()).unwrap_or_else(|error| panic!("{error}"));
-    lose(&link);
+    let (uri, _, _dir) = serve_each_once(servers);
+    let controller = open(&uri, &options()).unwrap_or_else(|error| panic!("{error}"));
+    lose_server(&controller);
     for why in reasons {
-        let ServerEvent::Note(said) = news(&link) else { panic!("{why}") };
+        let ServerEvent::Note(said) = next_event(&controller) else { panic!("{why}") };
         assert!(said.contains("the server there is not taken") && said.contains(why), "{said}");
     }
-    assert!(matches!(news(&link), ServerEvent::Back));
-    link.doorbells().ring_cq(QueueId(1), 9);
+    assert!(matches!(next_event(&controller), ServerEvent::Back));
+    controller.doorbells().ring_cq(QueueId(1), 9);
     let mut word = [0; 4];
     rustix::io::pread(&doorbells, &mut word, 0x2000 + 12).unwrap();
     assert_eq!((u32::from_le_bytes(word), vectors_set.lock().unwrap().as_slice()), (9, [(0, 3)].as_slice()));
-    assert!(matches!(link.properties().ask(driver::Access::Get(Property::Csts)), Asked::Later(_)));
+    assert!(matches!(controller.properties().ask(driver::Access::Get(Property::Csts)), Asked::Later(_)));
 }
 
 /// The next server is given the memory that there is then, and vectors that were moved.
 #[test]
 fn a_server_is_given_everything_again() {
-    let servers = [(); 2].map(|()| Says::default());
-    let told = servers.each_ref().map(|says| (says.mapped.clone(), says.vectors_set.clone()));
-    let (uri, _, _dir) = serve_in_turns(servers.into());
-    let link = open(&uri, &options()).unwrap_or_else(|error| panic!("{error}"));
-    let [kept, dropped] = [(); 2].map(|()| link.register(hw::Pages::shared(1 << 20).unwrap()).ok().unwrap());
+    let servers = [(); 2].map(|()| Server::default());
+    let told = servers.each_ref().map(|server| (server.mapped.clone(), server.vectors_set.clone()));
+    let (uri, _, _dir) = serve_each_once(servers.into());
+    let controller = open(&uri, &options()).unwrap_or_else(|error| panic!("{error}"));
+    let [kept, dropped] = [(); 2].map(|()| controller.register(hw::Pages::shared(1 << 20).unwrap()).ok().unwrap());
     assert_eq!(told[0].0.lock().unwrap().len(), 3, "the pool and two regions");
     drop(dropped);
-    assert!(link.route(Vector(2), Some(Vector(1))));
-    lose(&link);
-    assert!(link.route(Vector(1), Some(Vector(2))), "a server that is away is told when it is back");
-    let said = news(&link);
+    assert!(controller.route(Vector(2), Some(Vector(1))));
+    lose_server(&controller);
+    assert!(controller.route(Vector(1), Some(Vector(2))), "a server that is away is told when it is back");
+    let said = next_event(&controller);
     assert!(matches!(said, ServerEvent::Back), "{said:?}");
     assert_eq!(*told[1].0.lock().unwrap(), *told[0].0.lock().unwrap());
     assert_eq!(told[1].0.lock().unwrap().len(), 2);
@@ -412,29 +412,29 @@ fn a_server_is_given_everything_again() {
 /// All servers of a device reach its pool: each could take huge pages away.
 #[test]
 fn huge_pages_need_every_servers_trust() {
-    let half = |parameters: &str| {
-        let (uri, _, _dir) = Says::default().serve();
-        FoundController::connect(&format!("{uri}{parameters}").parse().expect("a URI"), &options())
+    let connected = |parameters: &str| {
+        let (uri, _, _dir) = Server::default().serve();
+        ConnectedController::connect(&format!("{uri}{parameters}").parse().expect("a URI"), &options())
             .unwrap_or_else(|error| panic!("{error}"))
     };
     let (huge, trusted) = ("?hugepages=yes&trust=yes", "?trust=yes");
-    let refused = ground(&[half(huge), half("")], &options()).err().map(|error| error.to_string()).unwrap_or_default();
+    let refused = shared_pool(&[connected(huge), connected("")], &options()).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("huge pages for another path"), "{refused}");
     for (parameters, trusts) in [([huge, trusted], true), ([trusted, ""], false), (["", trusted], false)] {
-        let (ground, _) = ground(&parameters.map(half), &options()).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(hw::Pinner::trusts(&*ground.mapper), trusts, "{parameters:?}");
+        let (shared, _) = shared_pool(&parameters.map(connected), &options()).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(hw::Pinner::trusts(&*shared.mapper), trusts, "{parameters:?}");
     }
 }
 
 /// A server that refuses to move a vector, as VFIO may: its messages signal its own eventfd, and the caller knows.
 #[test]
 fn unmovable_vectors_stay() {
-    let says = Says { moves_none: true, ..Says::default() };
-    let link = says.open().0.unwrap_or_else(|error| panic!("{error}"));
-    assert!(!link.route(Vector(2), Some(Vector(1))) && !link.route(Vector(2), None));
-    let says = Says::default();
-    let vectors_set = says.vectors_set.clone();
-    let link = says.open().0.unwrap_or_else(|error| panic!("{error}"));
-    assert!(link.route(Vector(2), Some(Vector(1))) && link.route(Vector(2), None));
+    let server = Server { moves_none: true, ..Server::default() };
+    let controller = server.open().0.unwrap_or_else(|error| panic!("{error}"));
+    assert!(!controller.route(Vector(2), Some(Vector(1))) && !controller.route(Vector(2), None));
+    let server = Server::default();
+    let vectors_set = server.vectors_set.clone();
+    let controller = server.open().0.unwrap_or_else(|error| panic!("{error}"));
+    assert!(controller.route(Vector(2), Some(Vector(1))) && controller.route(Vector(2), None));
     assert_eq!(*vectors_set.lock().unwrap(), [(0, 3), (2, 1), (2, 1)]);
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::transport::pci::{MOST_VECTORS, check_vectors};
+use crate::transport::pci::{MAX_VECTORS, check_vectors};
 use crate::uri::UriError;
 use crate::uri::values::{decode_path, each_parameter, encode_path, no_parameter, one_of, within};
 
@@ -69,7 +69,7 @@ impl VfioUserUri {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
-            "vectors" => self.vectors = Some(within(key, value, 1, MOST_VECTORS)? as u16),
+            "vectors" => self.vectors = Some(within(key, value, 1, MAX_VECTORS)? as u16),
             "hugepages" => self.huge_pages = one_of(key, value, &["yes", "no"])? == "yes",
             "trust" => self.trust = one_of(key, value, &["yes", "no"])? == "yes",
             "shadow" => self.shadow = Some(one_of(key, value, &["yes", "no"])? == "yes"),

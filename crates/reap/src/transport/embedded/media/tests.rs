@@ -4,10 +4,10 @@ use super::*;
 fn files_are_created_and_extended() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("media");
-    let mut media = FileMedia::open(&path, Some(1 << 20), 512, Use::Write).unwrap();
+    let mut media = FileMedia::open(&path, Some(1 << 20), 512, FileAccess::Write).unwrap();
     media.write_at(4096, &[7; 512], true).unwrap();
     drop(media);
-    let mut again = FileMedia::open(&path, None, 512, Use::Write).unwrap();
+    let mut again = FileMedia::open(&path, None, 512, FileAccess::Write).unwrap();
     let mut read = [0; 512];
     again.read_at(4096, &mut read).unwrap();
     assert_eq!((again.bytes(), read), (1 << 20, [7; 512]));
@@ -24,19 +24,19 @@ fn unusable_media_are_refused() {
         (dir.path().to_owned(), "cannot open"),
         ("/dev/null".into(), "not a regular file"),
     ] {
-        let error = FileMedia::open(&path, None, 512, Use::Write).map(|_| ()).expect_err(words).to_string();
+        let error = FileMedia::open(&path, None, 512, FileAccess::Write).map(|_| ()).expect_err(words).to_string();
         assert!(error.contains(words), "{error}");
     }
     // What was done already is no advice.
     let nowhere = dir.path().join("none/medium");
-    let error = FileMedia::open(&nowhere, Some(4096), 512, Use::Write).map(|_| ()).expect_err("no such directory").to_string();
+    let error = FileMedia::open(&nowhere, Some(4096), 512, FileAccess::Write).map(|_| ()).expect_err("no such directory").to_string();
     assert!(error.contains("No such file") && !error.contains("size="), "{error}");
 }
 
 #[test]
 fn failed_fdatasync_fails_later_flushes() {
     let dir = tempfile::tempdir().unwrap();
-    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, Use::Write).unwrap();
+    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
     media.flush().unwrap();
     // A pipe cannot be synchronised: the real call fails.
     let (_reader, writer) = io::pipe().unwrap();
@@ -79,7 +79,7 @@ fn exercise(media: &mut FileMedia) {
 #[test]
 fn zeroing_and_deallocating_a_file() {
     let dir = tempfile::tempdir().unwrap();
-    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, Use::Write).unwrap();
+    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
     exercise(&mut media);
     media.write_at(0, &vec![7; 1 << 20], true).unwrap();
     let full = media.allocated();
@@ -92,7 +92,7 @@ fn zeroing_and_deallocating_a_file() {
 #[test]
 fn missing_fallocate_writes_zeroes() {
     let dir = tempfile::tempdir().unwrap();
-    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, Use::Write).unwrap();
+    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
     media.refused = FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE;
     exercise(&mut media);
     // A pipe refuses otherwise: that is an error.
@@ -106,7 +106,7 @@ fn missing_fallocate_writes_zeroes() {
 #[test]
 fn lost_flush_fails_fua_zeroes() {
     let dir = tempfile::tempdir().unwrap();
-    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, Use::Write).unwrap();
+    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
     media.shared.write_back.fail();
     media.zero_at(0, 512, true, false).unwrap();
     assert!(matches!(media.zero_at(0, 512, true, true), Err(MediaError::FlushLost)));
@@ -116,7 +116,7 @@ fn lost_flush_fails_fua_zeroes() {
 fn guard_and_lost_flush_are_shared() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("media");
-    let open = || FileMedia::open(&path, Some(1 << 20), 512, Use::Write);
+    let open = || FileMedia::open(&path, Some(1 << 20), 512, FileAccess::Write);
     let (mut one, mut other) = (open().unwrap(), open().unwrap());
     one.shared.write_back.fail();
     assert!(matches!(other.flush(), Err(MediaError::FlushLost)) && matches!(one.write_at(0, &[0; 512], true), Err(MediaError::FlushLost)));
@@ -130,7 +130,7 @@ fn guard_and_lost_flush_are_shared() {
 fn a_file_in_use_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("media");
-    drop(FileMedia::open(&path, Some(1 << 20), 512, Use::Write).unwrap());
+    drop(FileMedia::open(&path, Some(1 << 20), 512, FileAccess::Write).unwrap());
     for shared in [true, false] {
         let user = File::open(&path).unwrap();
         if shared {
@@ -139,7 +139,7 @@ fn a_file_in_use_is_refused() {
             user.lock().unwrap()
         }
         // It would have been extended, had it been opened.
-        let refused = FileMedia::open(&path, Some(2 << 20), 512, Use::Write).err().expect("refused").to_string();
+        let refused = FileMedia::open(&path, Some(2 << 20), 512, FileAccess::Write).err().expect("refused").to_string();
         assert!(refused.contains("has locked it"), "{refused}");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
     }
@@ -149,7 +149,7 @@ fn a_file_in_use_is_refused() {
 fn a_truncated_file_takes_no_write() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("media");
-    let mut media = FileMedia::open(&path, Some(1 << 20), 512, Use::Write).unwrap();
+    let mut media = FileMedia::open(&path, Some(1 << 20), 512, FileAccess::Write).unwrap();
     media.write_at(1 << 19, &[7; 512], false).unwrap();
     OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
     assert!(matches!(media.write_at((1 << 20) - 512, &[7; 512], false), Err(MediaError::Truncated { bytes: 1048576 })));
@@ -165,24 +165,24 @@ fn a_truncated_file_takes_no_write() {
 fn writers_that_agree_share_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("media");
-    let media = FileMedia::open(&path, Some(1 << 20), 512, Use::Share).unwrap();
+    let media = FileMedia::open(&path, Some(1 << 20), 512, FileAccess::Share).unwrap();
     // As another process that shares it has it, and one that does not.
     let other = File::open(&path).unwrap();
     other.try_lock_shared().unwrap();
     other.unlock().unwrap();
     assert!(other.try_lock().is_err());
-    assert!(FileMedia::open(&path, None, 512, Use::Share).is_ok());
-    assert!(FileMedia::open(&path, None, 512, Use::Write).is_err(), "it would not be alone");
+    assert!(FileMedia::open(&path, None, 512, FileAccess::Share).is_ok());
+    assert!(FileMedia::open(&path, None, 512, FileAccess::Write).is_err(), "it would not be alone");
     drop(media);
     other.try_lock().unwrap();
-    assert!(FileMedia::open(&path, None, 512, Use::Share).is_err());
+    assert!(FileMedia::open(&path, None, 512, FileAccess::Share).is_err());
 }
 
 #[test]
 fn a_truncated_file_takes_no_flush() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("media");
-    let mut media = FileMedia::open(&path, Some(1 << 20), 512, Use::Write).unwrap();
+    let mut media = FileMedia::open(&path, Some(1 << 20), 512, FileAccess::Write).unwrap();
     media.write_at((1 << 20) - 512, &[7; 512], false).unwrap();
     OpenOptions::new().write(true).open(&path).unwrap().set_len((1 << 20) - 1).unwrap();
     assert!(media.flush().is_err(), "its last block was acknowledged");
@@ -193,7 +193,7 @@ fn a_truncated_file_takes_no_flush() {
 #[test]
 fn a_full_file_system_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, Use::Write).unwrap();
+    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
     media.bytes = 0;
     media.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let error = media.write_at(0, &[7; 512], false).unwrap_err();

@@ -63,7 +63,7 @@ fn wakeup_ends_sleep_for_several() {
         // Of these none completes: only the wake-up, or a time, ends a sleep.
         ring.in_flight += 64;
         for round in 0..40 {
-            let at_least = [2, 3, 8, MOST_AT_ONCE, 64, u32::MAX][round % 6];
+            let at_least = [2, 3, 8, MAX_WAKE_CQES, 64, u32::MAX][round % 6];
             let late = Duration::from_micros([0, 50, 2_000][round / 3 % 3]);
             let waking = match round % 3 {
                 // Before the thread sleeps.
@@ -161,7 +161,7 @@ fn prepared_buffers_register_once() {
     let kept = [prepare(), prepare()];
     // Where the kernel refuses (RLIMIT_MEMLOCK) nothing is, before and after.
     let prepared = ring.buffers.registered();
-    assert!(prepared == 1 || !ring.kernel_file.registers(), "{prepared}");
+    assert!(prepared == 1 || !ring.kernel_file.registers_buffers(), "{prepared}");
     let bufs = post_reads(&mut ring, 4);
     assert_eq!(ring.buffers.registered(), prepared);
     let mut found = 0;

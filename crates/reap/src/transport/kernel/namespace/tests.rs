@@ -16,8 +16,8 @@ fn namespace() -> NamespacePage {
     namespace
 }
 
-fn said(controller: Controller, namespace: &NamespacePage, extended: Option<&NvmNamespace>) -> Result<Said, TargetFault> {
-    Said::of(Nsid(1), (&controller, None), (namespace, extended))
+fn identify_data(controller: Controller, namespace: &NamespacePage, extended: Option<&NvmNamespace>) -> Result<IdentifyData, TargetFault> {
+    IdentifyData::new(Nsid(1), (&controller, None), (namespace, extended))
 }
 
 /// A disk as sysfs has it, with these attributes of its queue.
@@ -36,7 +36,7 @@ fn disk(queue: &[(&str, &str)]) -> (tempfile::TempDir, Disk) {
 #[test]
 fn command_size_respects_both_limits() {
     let most = |mdts: u8, queue: &[(&str, &str)]| {
-        said(Controller { mdts, ..controller() }, &namespace(), None).unwrap().most_bytes(&disk(queue).1)
+        identify_data(Controller { mdts, ..controller() }, &namespace(), None).unwrap().max_bytes(&disk(queue).1)
     };
     assert_eq!(most(0, &[]), 1 << 20, "nobody says");
     assert_eq!(most(5, &[]), 128 << 10);
@@ -52,8 +52,8 @@ fn requests_split_at_device_blocks() {
     let (_dir, disk) = disk(&[]);
     let with = Controller { oncs: Controller::ONCS_WRITE_ZEROES | Controller::ONCS_DATASET_MANAGEMENT, ..controller() };
     let commands = NvmController { wzsl: 14, dmrsl: 4096, ..NvmController::default() };
-    let said = Said::of(Nsid(1), (&with, Some(&commands)), (&namespace(), None)).unwrap();
-    let (same, larger) = (said.splitter(9, &disk).unwrap(), said.splitter(12, &disk).unwrap());
+    let identify = IdentifyData::new(Nsid(1), (&with, Some(&commands)), (&namespace(), None)).unwrap();
+    let (same, larger) = (identify.splitter(9, &disk).unwrap(), identify.splitter(12, &disk).unwrap());
     assert_eq!((same.block_size(), same.max_blocks(), larger.block_size(), larger.max_blocks()), (512, 256, 4096, 32));
     assert_eq!([same.most_blocks(Op::WriteZeroes), same.most_blocks(Op::Deallocate)], [Some(1 << 15), Some(4096)]);
     // NLB counts the namespace's blocks, and so does a range.
@@ -61,7 +61,7 @@ fn requests_split_at_device_blocks() {
     // 256 blocks of 512 bytes are 32 of 4096: no part crosses a multiple of that.
     assert!(same.fits_one(128, 128) && !same.fits_one(129, 128) && larger.fits_one(16, 16) && !larger.fits_one(17, 16));
     let odd = NamespacePage { noiob: 100, ..namespace() };
-    let odd = Said::of(Nsid(1), (&with, None), (&odd, None)).unwrap().splitter(12, &disk).unwrap();
+    let odd = IdentifyData::new(Nsid(1), (&with, None), (&odd, None)).unwrap().splitter(12, &disk).unwrap();
     assert!(odd.fits_one(17, 16), "no such boundary in larger blocks");
 }
 
@@ -69,13 +69,13 @@ fn requests_split_at_device_blocks() {
 fn unsupported_formats_are_refused() {
     let mut metadata = namespace();
     metadata.lbaf[0] = LbaFormat::new().with_lbads(12).with_ms(8);
-    let why = said(controller(), &metadata, None).err().unwrap();
+    let why = identify_data(controller(), &metadata, None).err().unwrap();
     assert!(matches!(&why, TargetFault::Unusable(what) if what.contains("8 bytes of metadata")), "{why}");
     let mut extended = NvmNamespace::default();
     extended.elbaf[0] = ExtendedFormat::new().with_sts(16);
-    let why = said(controller(), &namespace(), Some(&extended)).err().unwrap();
+    let why = identify_data(controller(), &namespace(), Some(&extended)).err().unwrap();
     assert!(why.to_string().starts_with("it cannot be used: namespace 1 has LBA format 0 with a storage tag of 16 bits"), "{why}");
-    assert!(matches!(said(controller(), &NamespacePage::default(), None), Err(TargetFault::Unusable(_))));
+    assert!(matches!(identify_data(controller(), &NamespacePage::default(), None), Err(TargetFault::Unusable(_))));
     let discovery = Controller { cntrltype: 2, ..controller() };
-    assert!(matches!(said(discovery, &namespace(), None), Err(TargetFault::Unusable(why)) if why.contains("its controller")));
+    assert!(matches!(identify_data(discovery, &namespace(), None), Err(TargetFault::Unusable(why)) if why.contains("its controller")));
 }

@@ -17,31 +17,31 @@ fn through(block_log2: u8) -> Passthrough {
 fn passthrough_matches_embedded_commands() {
     let pool = DmaPool::new(1 << 20).unwrap();
     let lent = pool.alloc(8192).unwrap().lend();
-    let of = |op, fua| Command { op, fua, offset: 3 << 32, rest: Rest::Data(Span::of(&lent, 0..8192)), ..Command::NONE };
+    let of = |op, fua| RingCommand { op, fua, offset: 3 << 32, remaining: Remaining::Data(Span::of(&lent, 0..8192)), ..RingCommand::NONE };
     for log2 in [9, 12] {
         let (through, lba, blocks) = (through(log2), Lba(3 << 32 >> log2), 8192 >> log2);
         assert_eq!(through.sqe(&of(Op::Read, false)), io::read(Nsid(3), lba, blocks, Dptr::NONE, Flags::NONE));
         assert_eq!(through.sqe(&of(Op::Read, true)), io::read(Nsid(3), lba, blocks, Dptr::NONE, Flags::FUA));
         assert_eq!(through.sqe(&of(Op::Write, false)), io::write(Nsid(3), lba, blocks, Dptr::NONE, Flags::NONE));
         assert_eq!(through.sqe(&of(Op::Write, true)), io::write(Nsid(3), lba, blocks, Dptr::NONE, Flags::FUA));
-        let zeroes = |way, fua| {
-            let rest = Rest::Range { bytes: 8192, way, other: None };
-            through.sqe(&Command { op: Op::WriteZeroes, fua, offset: 3 << 32, rest, ..Command::NONE })
+        let zeroes = |method, fua| {
+            let remaining = Remaining::Range { bytes: 8192, method, fallback: None };
+            through.sqe(&RingCommand { op: Op::WriteZeroes, fua, offset: 3 << 32, remaining, ..RingCommand::NONE })
         };
-        assert_eq!(zeroes(Way::Zero, true), io::write_zeroes(Nsid(3), lba, blocks, Flags::FUA));
-        assert_eq!(zeroes(Way::Punch, false), io::write_zeroes(Nsid(3), lba, blocks, Flags::DEALLOCATE));
+        assert_eq!(zeroes(ZeroMethod::Zero, true), io::write_zeroes(Nsid(3), lba, blocks, Flags::FUA));
+        assert_eq!(zeroes(ZeroMethod::Punch, false), io::write_zeroes(Nsid(3), lba, blocks, Flags::DEALLOCATE));
         for ranges in [1, 8] {
-            let list = Rest::Data(Span::of(&lent, 0..16 * ranges as usize));
-            let deallocate = Command { rest: list, ..of(Op::Deallocate, false) };
+            let list = Remaining::Data(Span::of(&lent, 0..16 * ranges as usize));
+            let deallocate = RingCommand { remaining: list, ..of(Op::Deallocate, false) };
             assert_eq!(through.sqe(&deallocate), io::deallocate(Nsid(3), ranges, Dptr::NONE));
         }
         assert_eq!(through.sqe(&of(Op::Compare, false)), io::compare(Nsid(3), lba, blocks, Dptr::NONE));
-        let verify = Command { rest: Rest::Check { bytes: 8192 }, ..of(Op::Verify, false) };
+        let verify = RingCommand { remaining: Remaining::Check { bytes: 8192 }, ..of(Op::Verify, false) };
         assert_eq!(through.sqe(&verify), io::verify(Nsid(3), lba, blocks));
-        let spoil = Command { op: Op::WriteUncorrectable, ..verify };
+        let spoil = RingCommand { op: Op::WriteUncorrectable, ..verify };
         assert_eq!(through.sqe(&spoil), io::write_uncorrectable(Nsid(3), lba, blocks));
     }
-    assert_eq!(through(9).sqe(&Command::NONE), io::flush(Nsid(3)));
+    assert_eq!(through(9).sqe(&RingCommand::NONE), io::flush(Nsid(3)));
     drop(lent.take_back());
 }
 
@@ -51,13 +51,13 @@ fn read_only_devices_pass_no_writes() {
     let pool = DmaPool::new(1 << 20).unwrap();
     let lent = pool.alloc(4096).unwrap().lend();
     let of = |op| {
-        let rest = match op {
-            Op::Flush => Rest::Sync,
-            Op::Verify | Op::WriteUncorrectable => Rest::Check { bytes: 4096 },
-            Op::WriteZeroes => Rest::Range { bytes: 4096, way: Way::Zero, other: None },
-            _ => Rest::Data(Span::of(&lent, 0..4096)),
+        let remaining = match op {
+            Op::Flush => Remaining::Sync,
+            Op::Verify | Op::WriteUncorrectable => Remaining::Check { bytes: 4096 },
+            Op::WriteZeroes => Remaining::Range { bytes: 4096, method: ZeroMethod::Zero, fallback: None },
+            _ => Remaining::Data(Span::of(&lent, 0..4096)),
         };
-        Command { op, rest, ..Command::NONE }
+        RingCommand { op, remaining, ..RingCommand::NONE }
     };
     let (writable, read_only) = (through(9), Passthrough { read_only: true, ..through(9) });
     assert!(OPS.into_iter().all(|op| writable.entry(&of(op), FILE).is_some()));
@@ -68,10 +68,10 @@ fn read_only_devices_pass_no_writes() {
 
 #[test]
 fn answers_are_status_errno_or_pending() {
-    let open = Command { op: Op::Write, ..Command::NONE };
-    let over = |result, command: &Command| match answered(command, result) {
-        Answer::Over(status, result) => Some((status, result)),
-        Answer::Reconnect => None,
+    let open = RingCommand { op: Op::Write, ..RingCommand::NONE };
+    let over = |result, command: &RingCommand| match update(command, result) {
+        Progress::Done(status, result) => Some((status, result)),
+        Progress::Resubmit => None,
     };
     assert_eq!(over(0, &open), Some((Status::SUCCESS, 0)));
     let status = Status::LBA_OUT_OF_RANGE.with_dnr();
@@ -79,5 +79,5 @@ fn answers_are_status_errno_or_pending() {
     assert_eq!(over(-13, &open), Some((ERRNO, 13)));
     // The kernel has taken it back in a reset, or has no memory now; what somebody wants cancelled is over then.
     assert_eq!([over(-4, &open), over(-11, &open)], [None, None]);
-    assert_eq!(over(-4, &Command { cancelled: true, ..open }), Some((ERRNO, 4)));
+    assert_eq!(over(-4, &RingCommand { cancelled: true, ..open }), Some((ERRNO, 4)));
 }

@@ -62,7 +62,7 @@ fn a_file_says_what_it_is() {
     let target = opened(&path, "");
     let facts = target.facts();
     assert_eq!(facts.bytes, 64 << 10);
-    assert!(matches!(&facts.kind, Kind::File { filesystem } if filesystem != "unknown file system"), "{:?}", facts.kind);
+    assert!(matches!(&facts.kind, TargetKind::File { filesystem } if filesystem != "unknown file system"), "{:?}", facts.kind);
     assert!(facts.identity.model.as_ref().unwrap().contains(path.to_str().unwrap()));
     assert!(!facts.read_only && facts.lba_bytes >= 512 && facts.lba_bytes.is_power_of_two() && facts.mem_align.is_power_of_two());
     // Whatever the file system is: direct, or a sentence that says why not.
@@ -111,9 +111,9 @@ fn open_flags_match_the_facts() {
 fn missing_direct_io_is_reported() {
     // procfs files are regular and know no O_DIRECT; they also have no bytes, so tmpfs of old kernels is not needed here.
     let file = File::open("/proc/self/mountinfo").unwrap();
-    let way = direct::settle(&file, super::super::uri::Buffered::Auto, None).unwrap();
-    assert!(matches!(&way, Way::Buffered(Some(why)) if why.contains("page cache")), "{way:?}");
-    let refused = direct::settle(&file, super::super::uri::Buffered::No, None).unwrap_err();
+    let io_path = direct::choose(&file, super::super::uri::Buffered::Auto, None).unwrap();
+    assert!(matches!(&io_path, IoPath::Buffered(Some(why)) if why.contains("page cache")), "{io_path:?}");
+    let refused = direct::choose(&file, super::super::uri::Buffered::No, None).unwrap_err();
     assert!(matches!(&refused, TargetFault::Parameter(_)) && refused.to_string().contains("`buffered=no`"), "{refused}");
 }
 
@@ -138,7 +138,7 @@ fn new_files_have_no_holes() {
 fn a_file_in_memory_is_told() {
     let Ok(memory) = TempDir::new_in("/dev/shm") else { return println!("skipped: no /dev/shm here") };
     let target = opened(&memory.path().join("new"), "size=64K");
-    let in_memory = matches!(&target.facts().kind, Kind::File { filesystem } if filesystem == "tmpfs");
+    let in_memory = matches!(&target.facts().kind, TargetKind::File { filesystem } if filesystem == "tmpfs");
     assert_eq!(in_memory, target.notes().iter().any(|note| note.contains("in memory")), "{:?}", target.facts());
 }
 
@@ -204,11 +204,11 @@ fn truncated_files_are_detected() {
     let path = of_size(&dir, "cut", 1 << 20);
     let target = opened(&path, "");
     let resize = |bytes| fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes).unwrap();
-    assert_eq!(target.cut_to(), None);
+    assert_eq!(target.truncated_to(), None);
     resize(4096);
-    assert_eq!(target.cut_to(), Some(4096));
+    assert_eq!(target.truncated_to(), Some(4096));
     resize(2 << 20);
-    assert_eq!(target.cut_to(), None);
+    assert_eq!(target.truncated_to(), None);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn permission_errors_name_the_remedy() {
     }
     // Root is refused nothing: here the system's answers are given by hand.
     let uri = uri(&path, "");
-    let opening = Opening { uri: &uri, writing: true };
+    let opening = OpenRequest { uri: &uri, writing: true };
     for (errno, words) in [(Errno::ACCESS, "no permission"), (Errno::PERM, "no permission"), (Errno::ROFS, "the file system is read-only")]
     {
         let told = opening.refused(errno.into(), false).to_string();

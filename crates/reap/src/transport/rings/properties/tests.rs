@@ -10,20 +10,20 @@ const SET: Access = Access::Set(Property::Acq, 0x1234_5678_9abc_d000);
 const GET: Access = Access::Get(Property::Acq);
 
 fn properties(late: Option<u64>) -> HostProperties {
-    HostProperties::new(ControllerRegisters::Here(embedded::EmbeddedRegisters::of(Arc::new(Bar::new(2)))), late)
+    HostProperties::new(ControllerRegisters::Embedded(embedded::EmbeddedRegisters::of(Arc::new(Bar::new(2)))), late)
 }
 
 /// Asks, and takes turns until the answer comes: which turn that is, and what it says.
 fn turns(properties: &HostProperties, access: Access) -> (u64, Answer) {
     let Asked::Later(ticket) = properties.ask(access) else { panic!("the answer is there at once") };
-    for turn in 1..=MOST_TURNS {
+    for turn in 1..=MAX_TURNS {
         // Before its time: turns alone count.
         if let Some((of, answer)) = properties.answers(Nanos::ZERO).pop() {
             assert_eq!(of, ticket);
             return (turn, answer);
         }
     }
-    panic!("no answer in {MOST_TURNS} turns");
+    panic!("no answer in {MAX_TURNS} turns");
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn late_answers_follow_their_seed() {
         (1..50u64).flat_map(asked).collect::<Vec<_>>()
     };
     let first = of_seed(1);
-    assert!((1..=MOST_TURNS).all(|turn| first.contains(&turn)), "{first:?}");
+    assert!((1..=MAX_TURNS).all(|turn| first.contains(&turn)), "{first:?}");
     assert_eq!(of_seed(1), first);
     assert_ne!(of_seed(2), first);
 }
@@ -60,7 +60,7 @@ fn an_answer_has_a_deadline() {
         let before = hw::now();
         let Asked::Later(ticket) = properties.ask(GET) else { panic!("the answer is there at once") };
         let by = properties.next_answer();
-        assert!(by >= before && by <= hw::now() + MOST_TIME);
+        assert!(by >= before && by <= hw::now() + MAX_DELAY);
         assert_eq!(properties.answers(by), [(ticket, Ok(0))]);
         assert_eq!(properties.next_answer(), Nanos::MAX);
     }

@@ -91,7 +91,7 @@ fn block_devices_report_their_limits() {
     let Some(looped) = Loop::made(&[]) else { return };
     let target = opened(&looped.node, "");
     let facts = target.facts();
-    assert_eq!(facts.kind, Kind::Block { partition: false, disk: looped.name().to_owned() });
+    assert_eq!(facts.kind, TargetKind::Block { partition: false, disk: looped.name().to_owned() });
     assert_eq!((facts.bytes, target.current_bytes().unwrap()), (16 << 20, 16 << 20));
     assert!(facts.direct && facts.lba_bytes == 512 && !facts.read_only, "{facts:?} {:?}", target.notes());
     let disk = facts.disk.as_ref().unwrap();
@@ -124,7 +124,7 @@ fn writer_holds_disk_and_partitions() {
     assert!(told.contains(&format!("{} is open in this process", looped.name())), "{told}");
     drop(whole);
     let part = opened(&partition, "");
-    assert_eq!(part.facts().kind, Kind::Block { partition: true, disk: looped.name().to_owned() });
+    assert_eq!(part.facts().kind, TargetKind::Block { partition: true, disk: looped.name().to_owned() });
     assert_eq!(part.facts().bytes, 8 << 20);
     let told = held(&looped.node);
     assert!(told.contains(&format!("{}p1 is open in this process", looped.name())), "{told}");

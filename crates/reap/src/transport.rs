@@ -1,4 +1,9 @@
-//! Transports: how a host reaches a controller, a file or a block device.
+//! Transports: how a host reaches an NVMe controller, a file or a block device.
+//!
+//! There are two: rings in shared memory (`Transport::Ring`: the embedded controller, a PCI drive,
+//! a vfio-user server) and io_uring (`Transport::Kernel`: files, block devices, NVMe character
+//! devices). The queue code above works with either through the trait `QueueTransport` and never
+//! asks which one it has.
 //!
 //! | question | file |
 //! | --- | --- |
@@ -8,7 +13,7 @@
 //! | what is the controller in this process made of? | `embedded.rs` |
 //! | how is a PCI controller opened? | `pci.rs` |
 //! | how is a controller of another process reached? | `vfio_user.rs` |
-//! | who else writes to a file? what has it lost? | `file_lock.rs`, `write_back.rs` |
+//! | how is a file locked, and what has its write-back lost? | `file_lock.rs`, `write_back.rs` |
 //! | where are registers and doorbells? | `registers.rs` |
 
 pub(crate) mod embedded;
@@ -41,7 +46,7 @@ pub(crate) use pci::SCHEME as PCIE;
 pub(crate) use queue_transport::{KEY_NOTIFICATION, KEY_WAKE, Polled, QueueTransport, SleepFor, TransportCounts};
 pub(crate) use rings::{DmaContext, HeldPair, MAX_TRANSFER, Pair, RingController, RingPair, RingPosting, Rings};
 
-/// What a device is reached by.
+/// The transport of one controller, file or block device.
 #[derive(Clone)]
 pub(crate) enum Transport {
     /// A controller, through rings in shared memory.
@@ -51,7 +56,8 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// A number that no other transport of the process has.
+    /// The transport's number, unique in the process. A request's namespace carries it, so that a
+    /// request for another device is refused.
     #[inline]
     pub(crate) fn number(&self) -> u32 {
         match self {
@@ -60,7 +66,7 @@ impl Transport {
         }
     }
 
-    /// Memory that it reaches.
+    /// The pool of DMA buffers that the device can access.
     #[inline]
     pub(crate) fn pool(&self) -> &DmaPool {
         match self {
@@ -69,7 +75,7 @@ impl Transport {
         }
     }
 
-    /// What its counts of messages are.
+    /// What this transport's message counts mean.
     pub(crate) fn messages(&self) -> Messages {
         match self {
             Transport::Ring(transport) => transport.facts().messages,
@@ -77,12 +83,13 @@ impl Transport {
         }
     }
 
-    /// Whether its controller takes SGL data blocks.
+    /// Whether data is described by SGL data block descriptors (Base 4.1.2) where a PRP list would
+    /// be needed.
     pub(crate) fn takes_sgls(&self) -> bool {
         matches!(self, Transport::Ring(transport) if transport.sgls())
     }
 
-    /// What a mode comes to on this transport, where that is something else than its name says.
+    /// How `mode` differs on this transport from what its name says; `None`: it does not.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<ModeNote> {
         match self {
             Transport::Ring(transport) => transport.mode_note(mode),
@@ -90,7 +97,8 @@ impl Transport {
         }
     }
 
-    /// Why a mode of the kernel's own cannot be had on it, as far as is known. `None`: it can, or the mode is none of them.
+    /// Why this transport does not support `mode`, one of the modes that io_uring implements.
+    /// `None`: supported, as far as is known before a queue is made, or not such a mode.
     pub(crate) fn lacks(&self, mode: Mode) -> Option<UnsupportedMode> {
         match self {
             Transport::Ring(_) if mode.is_the_kernels() => Some(UnsupportedMode::NotTheKernels(mode)),
@@ -99,7 +107,7 @@ impl Transport {
         }
     }
 
-    /// What was found when it was opened.
+    /// Notes for the user about what was found at open, one sentence each.
     pub(crate) fn notes(&self) -> &[String] {
         match self {
             Transport::Ring(transport) => transport.notes(),
@@ -107,7 +115,7 @@ impl Transport {
         }
     }
 
-    /// The controller's end, where it is in this process.
+    /// The embedded controller's handle; `None` for every other controller.
     pub(crate) fn end(&self) -> Option<&EmbeddedHandle> {
         match self {
             Transport::Ring(transport) => transport.end(),
@@ -115,7 +123,7 @@ impl Transport {
         }
     }
 
-    /// Memory of the caller's that it reaches from now on.
+    /// Registers memory of the caller's for DMA.
     ///
     /// # Errors
     /// See [`RegisterError`].
@@ -127,68 +135,73 @@ impl Transport {
     }
 }
 
-/// What a transport can do.
+/// Properties of a ring transport that depend on where the controller is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TransportFacts {
-    /// How its notifications are held off.
+    /// Whether its interrupt vectors can be masked.
     pub mask: Mask,
-    /// What its counts of messages are.
+    /// What its message counts mean.
     pub messages: Messages,
 }
 
-/// How a thread that is awake is spared notifications.
+/// Whether interrupts can be masked while a thread polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mask {
-    /// Each vector has a mask: while it is set no message is sent.
+    /// Each vector has a mask bit; while it is set, no message is sent.
     Bit,
-    /// Nothing holds messages back. "Masked" means that nobody reads them; they cost all the same, and are counted. Queues
-    /// have a second queue pair then, whose completions send none.
+    /// No mask. VFIO leaves the MSI-X mask bits to the kernel, so messages arrive (and cost) while
+    /// the thread polls as well; "masked" only means that the thread does not read them. Each
+    /// hardware queue has a second queue pair without interrupts (IEN = 0) for polling.
     Unread,
 }
 
-/// What a count of messages is.
+/// What a message count of a transport means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Messages {
-    /// As many as the host has received, by the count that the system keeps in each vector's eventfd.
+    /// The number of interrupt messages, from the counter of each vector's eventfd.
     Exact,
-    /// Waits or looks that brought something. How many messages there were is the kernel's secret, or there are none.
+    /// The number of sleeps and polls that found completions. The kernel does not report how many
+    /// interrupts there were.
     Wakeups,
-    /// Nothing: the system does not show what eventfds have counted.
+    /// Nothing: this system does not report eventfd counters.
     Unknown,
 }
 
-/// The number of none: no device has as many.
+/// The number of no transport.
 pub(crate) const NO_LINK: u32 = u32::MAX;
 
-/// A number that nothing else that has namespaces has.
+/// The next unused transport number. Multipath devices take one too, because they have namespaces
+/// of their own.
 pub(crate) fn next_number() -> u32 {
     static NUMBERS: AtomicU32 = AtomicU32::new(0);
     NUMBERS.fetch_add(1, Relaxed)
 }
 
-/// What a transport is asked to carry out: one command's worth of a request, before it is an SQE, a capsule or an io_uring entry.
+/// One command's worth of a request, before the transport turns it into an SQE, a capsule or an
+/// io_uring entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part<'a> {
     pub op: Op,
-    /// Of a Write or a Write Zeroes: durable when it completes.
+    /// Force Unit Access: durable when it completes (Write, Write Zeroes).
     pub fua: bool,
-    /// Of a Write Zeroes: the blocks keep the room that they have.
+    /// The zeroed blocks stay allocated (Write Zeroes without DEAC).
     pub keep: bool,
     pub nsid: Nsid,
-    /// First logical block, and how many there are; 0 of a Flush.
+    /// First logical block, and the number of blocks; 0 for a Flush.
     pub lba: u64,
     pub blocks: u32,
-    /// Of a Read, a Write or a Compare, where the data is: bus address and bytes. Of a Deallocate, its ranges.
+    /// Bus address and bytes of the data (Read, Write, Compare) or of the list of ranges
+    /// (Deallocate).
     pub addr: u64,
     pub bytes: u32,
-    /// The buffer that it is in.
+    /// The buffer that contains them.
     pub buf: &'a Option<Lent>,
 }
 
-/// An I/O command of the caller's, which is sent as it is.
+/// An I/O command that the caller built (`Queue::io_command`).
 #[derive(Debug)]
 pub(crate) struct IoCommand {
-    /// Identifier, flags and pointers are filled in.
+    /// The command; the queue fills in identifier, flags and data pointer.
     pub sqe: Sqe,
     /// Bytes of its buffer.
     pub bytes: u32,
@@ -196,19 +209,22 @@ pub(crate) struct IoCommand {
     pub result: Arc<AtomicU32>,
 }
 
-/// The submission side of a queue, ready for posting.
+/// The submission side of a queue while a batch is posted.
 pub(crate) trait Post {
-    /// Stores a Read or a Write where the next [`Post::commit`] announces it. False: there is no room, or the queue is closed.
+    /// Writes a Read or a Write into the submission queue; [`Post::commit`] rings the doorbell.
+    /// False: no free tag, or the queue is closed.
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
 
-    /// The same for any other part, and for a Read with Force Unit Access. A method of its own keeps what it needs out of the loop that posts all others.
+    /// As [`Post::post`], for any other operation and for a Read with FUA. It is a separate method
+    /// to keep its registers and branches out of the loop that posts Reads and Writes.
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
 
-    /// The same for a command of the caller's, whose buffer is that of `part`. Queues that have none refuse them before.
+    /// As [`Post::post`], for a command that the caller built, whose buffer is that of `part`.
+    /// Transports without such commands refuse them earlier, so this is never called on them.
     fn post_command(&mut self, _command: &IoCommand, _part: &Part<'_>, _token: Token, _now: Nanos) -> bool {
         false
     }
 
-    /// Announces what was posted.
+    /// Makes what was posted visible to the device: one doorbell, or one `io_uring_enter`.
     fn commit(&mut self);
 }

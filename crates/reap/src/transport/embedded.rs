@@ -1,13 +1,18 @@
-//! The embedded controller: `emu`'s, in this process, stepped by a thread of its own.
+//! The embedded controller: the `emu` crate's controller model in this process, stepped by a device
+//! thread.
+//!
+//! Host threads and the device thread share only what hardware would: memory, registers and
+//! doorbells (`hw::Bar`), and vectors. Nothing is passed by function call, so the host driver runs
+//! the same code as on real hardware.
 //!
 //! | question | file |
 //! | --- | --- |
-//! | what does the controller see of its host? | `port.rs` |
-//! | how is it told of doorbells and registers? | `registers.rs` |
+//! | what can the controller access of its host? | `port.rs` |
+//! | how do doorbell and register writes wake it? | `registers.rs` |
 //! | which thread steps it? | `runner.rs` |
 //! | how long do its commands take, and where is its data? | `profile.rs`, `media.rs` |
-//! | what is its subsystem called? | `name.rs` |
-//! | what goes wrong on access? | `faults.rs` |
+//! | what is its subsystem's NQN? | `name.rs` |
+//! | how are faults injected? | `faults.rs` |
 
 mod faults;
 mod media;
@@ -38,17 +43,18 @@ pub use faults::Faults;
 pub(super) use registers::EmbeddedRegisters;
 pub use runner::{ByHand, Measured};
 
-/// What counts for controllers in this process alone, when a device is opened.
+/// Options for embedded controllers only.
 #[derive(Clone, Debug, Default)]
 pub struct EmbeddedOptions {
-    /// The CPU of the device thread; counts for the first device of a process.
+    /// The CPU to pin the device thread to. Only the first device of a process sets it.
     pub device_cpu: Option<usize>,
-    /// Faults for the controller to commit: for tests. Without, it has none, and pays nothing for the possibility.
+    /// Faults to inject, for tests. `None`: none, at no cost.
     pub faults: Option<Faults>,
-    /// Of a `multipath:` device: faults for each path's controller, by path.
+    /// Faults for each path's controller of a `multipath:` device, by path.
     pub path_faults: Vec<Option<Faults>>,
-    /// How long a host waits for the controller to become ready, or to stop (CAP.TO), in steps of half a second; `None`: ten seconds, as
-    /// drives say, because the device thread may be late. For tests of controllers that do neither.
+    /// CAP.TO: how long the host waits for the controller to become ready or to stop, in steps of
+    /// 500 ms. `None`: 10 s, as real drives report, because the device thread may be late. Tests of
+    /// controllers that do neither set it lower.
     pub ready_timeout: Option<Duration>,
     /// The controller has no Write Zeroes.
     pub no_write_zeroes: bool,
@@ -67,12 +73,12 @@ impl EmbeddedOptions {
     }
 }
 
-/// How late a doorbell write is at most where they are late: a few commands of a fast drive.
+/// The largest delay of a doorbell write with `doorbells=late`: a few commands of a fast drive.
 const LATE_DOORBELL: Nanos = Nanos::from_micros(40);
 
 pub(crate) type End = EmbeddedHandle;
 
-/// The controller's end of the transport, as the host's threads reach it.
+/// Handle of an embedded controller for the host's threads.
 pub(crate) struct EmbeddedHandle {
     attachment: Arc<Attachment>,
     runner: Arc<Runner>,
@@ -80,45 +86,48 @@ pub(crate) struct EmbeddedHandle {
 }
 
 impl EmbeddedHandle {
-    /// Keeps the controller from the host's memory. False: nothing can.
+    /// Blocks the controller's access to host memory and waits for accesses under way. False: this
+    /// controller has no gate.
     pub(super) fn cut_off(&self) -> bool {
         self.attachment.gate.as_ref().map(Gate::shut).is_some()
     }
 
-    /// Lets the controller reach the host's memory again.
+    /// Allows access to host memory again.
     pub(super) fn let_in(&self) {
         if let Some(gate) = &self.attachment.gate {
             gate.open();
         }
     }
 
-    /// The host is gone.
+    /// The host closes the controller; the device thread drops it.
     pub(super) fn detach(&self) {
         self.attachment.detach();
         self.runner.kick();
     }
 
-    /// How the controller behaves.
+    /// The profile of its service times.
     pub(crate) fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Time that the device spent on sending messages: what the host's notifications cost somebody else.
+    /// Time that the device thread spent sending messages: what the host's interrupts cost the
+    /// sender.
     pub(crate) fn notify_time(&self) -> Nanos {
         self.attachment.notify_time()
     }
 
-    /// When the first message of a vector was sent that nobody has asked after yet.
+    /// When the oldest message of a vector that no one has collected was sent; clears it.
     pub(super) fn take_message_time(&self, vector: Vector) -> Option<Nanos> {
         self.attachment.take_message_time(vector)
     }
 
-    /// While it is measured, the device thread never sleeps, and gaps in its running are counted.
+    /// Keeps the device thread from sleeping while the result lives, and counts gaps in its
+    /// running.
     pub(crate) fn measure(&self) -> Measured {
         Measured::new(&self.runner)
     }
 
-    /// From now on all embedded controllers that have this one's thread run by hand.
+    /// Stops the device thread while the result lives; its controllers run one step at a time.
     pub(crate) fn by_hand(&self) -> ByHand {
         ByHand::new(&self.runner)
     }
@@ -128,31 +137,32 @@ impl EmbeddedHandle {
         self.runner.cpu()
     }
 
-    /// The device thread is to look at what happens to its controllers.
+    /// Wakes the device thread to look for changes other than doorbells.
     pub(crate) fn kick(&self) {
         self.runner.kick();
     }
 }
 
-/// What a controller can reach of its host.
+/// What the host lends the controller.
 pub(super) struct HostResources<'a> {
     pub pool: &'a DmaPool,
     pub vectors: &'a Arc<Vectors>,
 }
 
-/// What a controller that is one of several paths has beside what its URI says.
+/// A controller's place in a subsystem, if it is one of several paths.
 pub(crate) struct SubsystemMember<'a> {
-    /// Whose controller it becomes; its namespaces are the controller's.
+    /// The subsystem, whose namespaces become the controller's.
     pub subsystem: &'a mut Subsystem,
     /// The state of its ANA group at power-on.
     pub ana: nvme::AnaState,
-    /// Its controller identifier; `None`: the next.
+    /// Its controller identifier (CNTLID); `None`: the next free one.
     pub controller: Option<u16>,
-    /// Which of the paths it is.
+    /// Its path's number.
     pub path: usize,
 }
 
-/// Puts together the controller of `uri` and hands it to the device thread: the host's way to its registers, and its end.
+/// Creates the controller of `uri` and hands it to the device thread. Returns its registers and its
+/// handle.
 pub(super) fn attach(
     uri: &DeviceUri,
     options: &EmbeddedOptions,
@@ -170,10 +180,13 @@ pub(super) fn attach(
     (config.write_zeroes, config.dataset_management) = (!options.no_write_zeroes, !options.no_deallocate);
     (config.checks, config.uncorrectable) = (!options.no_checks, !options.no_uncorrectable);
     let bar = Arc::new(Bar::new(uri.queues + 1));
+    // Only paths need a gate: a path that does not answer is given up while others go on, and its
+    // buffers are sent again elsewhere.
     let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));
     let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };
     let faults = options.faults_of(member.as_ref().map(|member| member.path));
     if let Some(faults) = &faults {
+        // The caller's injector replaces the one of `doorbells=late`, and takes over its delay.
         config.faults = Some(faults.injector.clone());
         if uri.late_doorbells {
             faults.injector.delay_doorbells(LATE_DOORBELL, uri.seed);
@@ -187,7 +200,7 @@ pub(super) fn attach(
     Ok((EmbeddedRegisters::new(bar, runner.clone()), EmbeddedHandle { attachment, runner, profile }))
 }
 
-/// What the URI says of a controller.
+/// The controller's configuration from its URI.
 pub(crate) fn config(uri: &DeviceUri) -> Result<Config, OpenError> {
     let mut config = Config::new(profile::load(&uri.profile)?);
     config.seed = uri.seed;
@@ -201,7 +214,7 @@ pub(crate) fn config(uri: &DeviceUri) -> Result<Config, OpenError> {
     Ok(config)
 }
 
-/// A controller of its own, or one of a subsystem.
+/// A controller with a subsystem of its own, or one of `member`'s subsystem.
 fn controller<P: Port>(
     mut config: Config,
     uri: &DeviceUri,
@@ -218,7 +231,7 @@ fn controller<P: Port>(
     subsystem.controller(config, Vec::new(), port).map_err(|e| OptionsError::Paths(e.to_string()).into())
 }
 
-/// The serial number of a controller that is the only one of its subsystem.
+/// The serial number of a controller that is alone in its subsystem.
 pub(crate) fn serial(uri: &DeviceUri) -> Result<String, OpenError> {
     Ok(name::serial(&name::nqn(uri)?))
 }
@@ -234,10 +247,12 @@ pub(crate) fn subsystem(uri: &DeviceUri) -> Result<Subsystem, OpenError> {
     Ok(subsystem)
 }
 
-/// The namespaces of `uri`, on their media.
+/// The namespaces of `uri` with their media.
 pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
     match &uri.backing {
         Backing::Mem { bytes } => {
+            // Memory is sparse. The limit keeps a test that writes everywhere from exhausting the
+            // machine.
             let budget = emu::Budget::new(uri.alloc_limit.unwrap_or_else(|| hw::memory_bytes() / 4));
             let bad = |e: emu::NamespaceError| OpenError::Profile { name: uri.to_string(), what: e.to_string() };
             let namespace = |_| Namespace::mem(Mem::new(*bytes, budget.clone()), uri.lba_bytes).map_err(bad);

@@ -1,8 +1,9 @@
-//! The guard of regular files that are opened for writing, by `kernel:`, by `file:` and by a server; of block devices O_EXCL and
-//! `hw::block` are that.
+//! Locks regular files that are opened for writing, so that two devices, or two processes, do not
+//! write to the same one. Used by `kernel:`, by `file:` and by servers. Block devices use O_EXCL
+//! and `hw::block` instead.
 //!
-//! The refusal itself is the kernel's: `flock`. What is read here names the holder. Two users of a regular file take no lock of
-//! their own, so that they are looked for: swap, and loop devices.
+//! The lock is `flock`; `/proc/locks` is read only to name its holder. Swap and loop devices use a
+//! regular file without a lock, so they are looked up separately.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
@@ -21,12 +22,14 @@ use rustix::process::{Resource, getrlimit};
 use super::write_back::WriteBack;
 use crate::error::TargetFault;
 
-/// How long the kernel may need to let go of a file or device: of a request that one of its workers has carried out, such as a
-/// Flush, it lets go after its completion was taken.
+/// How long to retry while the kernel still holds a file or device. It drops its reference to a
+/// request that one of its worker threads carried out, such as a Flush, shortly after the
+/// completion was reaped.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Tries for a while what fails while the target is held: it may be so for a moment by what was closed just now, or by a child of this
-/// process that has its copies of all descriptors until it runs its program.
+/// Retries `attempt` for [`RELEASE_TIMEOUT`] while `held` says that the target is in use. The
+/// holder may be a file that was closed just now, or a forked child that keeps copies of all
+/// descriptors until it execs.
 pub(super) fn retry_while_busy<T, E>(attempt: impl Fn() -> Result<T, E>, held: impl Fn(&E) -> bool) -> Result<T, E> {
     let since = Instant::now();
     loop {
@@ -37,21 +40,23 @@ pub(super) fn retry_while_busy<T, E>(attempt: impl Fn() -> Result<T, E>, held: i
     }
 }
 
-/// What a regular file is opened for.
+/// How a regular file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileAccess {
-    /// Reading, next to other readers.
+    /// For reading, shared with other readers.
     Read,
-    /// Writing, alone.
+    /// For writing, exclusively.
     Write,
-    /// Writing, next to others that say so too (`share=yes`).
+    /// For writing, shared with others that set `share=yes` too.
     Share,
 }
 
-/// Keeps writers from a regular file, and if it is written all other users: notes for the user.
+/// Locks a regular file: against writers, and if it is to be written against all other users.
+/// Returns notes for the user.
 ///
-/// `flock`, not POSIX locks: it belongs to the open file, so that a second device of this process is kept out as well, and no
-/// unrelated `close` lets go of it. It ends with the last descriptor, a forked child's included.
+/// `flock`, not POSIX locks: it belongs to the open file description, so it also keeps out a second
+/// device of this process, and no unrelated `close` releases it. It ends with the last descriptor,
+/// a forked child's included.
 ///
 /// # Errors
 /// It is locked or in use, or larger than this process may write.
@@ -64,7 +69,7 @@ pub(super) fn lock(file: &File, access: FileAccess) -> Result<Vec<String>, Targe
     match retry_while_busy(lock, |e| matches!(e, TryLockError::WouldBlock)) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(locked(id, writing)),
-        // Some network file systems lock nothing; they can be used all the same.
+        // Some network file systems have no locks; they can be used all the same.
         Err(TryLockError::Error(e)) => notes.push(format!("the file system locks no files ({e}), so others may write to it as well")),
     }
     if !writing {
@@ -74,19 +79,20 @@ pub(super) fn lock(file: &File, access: FileAccess) -> Result<Vec<String>, Targe
     if by.is_empty() { check_limit(meta.len()).map(|()| notes) } else { Err(in_use(&by)) }
 }
 
-/// The file is locked, for who wants to write it or to read it alone.
+/// The error for a file that is locked. `writing`: this process wanted to write to it.
 fn locked(file: FileId, writing: bool) -> TargetFault {
     let by: Vec<_> = locks(file).iter().filter(|lock| lock.kind == "FLOCK").map(LockRecord::holder).collect();
     let by = if by.is_empty() { "another process".to_owned() } else { by.join(", ") };
     TargetFault::InUse(format!("{by} has locked it; close that first{}", if writing { "" } else { " (only readers share a file)" }))
 }
 
-/// `by` use what is to be written.
+/// The error for a target that `by` use while this process wants to write to it.
 pub(super) fn in_use(by: &[String]) -> TargetFault {
     TargetFault::InUse(format!("it is in use and is not opened for writing: {}; release it, or read it with `readonly=yes`", by.join("; ")))
 }
 
-/// Whether this process may write a file of `bytes` bytes: a write controller RLIMIT_FSIZE is a signal, which ends it (setrlimit(2)).
+/// Checks that this process may write a file of `bytes` bytes: a write past RLIMIT_FSIZE raises
+/// SIGXFSZ, which ends the process (setrlimit(2)).
 ///
 /// # Errors
 /// Its limit is lower.
@@ -103,11 +109,12 @@ fn within(bytes: u64, limit: Option<u64>) -> Result<(), TargetFault> {
     }
 }
 
-/// A regular file that the `file:` devices and servers of this process write to, one guard for all of them.
+/// A regular file that `file:` devices and servers of this process write to, with one lock for all
+/// of them.
 #[derive(Debug)]
 pub(super) struct LockedFile {
     id: FileId,
-    /// The description that is locked. Each user has one of its own beside it.
+    /// The open file description that is locked. Each user reads and writes through its own.
     file: File,
     access: FileAccess,
     born: Birth,
@@ -115,7 +122,7 @@ pub(super) struct LockedFile {
 }
 
 impl LockedFile {
-    /// The guard of `file`, which is open for writing: the one that this process has, or a new one.
+    /// The lock of `file`, which is open for writing: the one that this process has, or a new one.
     ///
     /// # Errors
     /// See [`lock`].
@@ -125,11 +132,11 @@ impl LockedFile {
         let id = FileId::of(&file.metadata().map_err(failed("examine it"))?);
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|shared| shared.strong_count() > 0);
-        // A forked child has its parent's, and is another process.
+        // After a fork the child has a copy of its parent's list, but not the right to its locks.
         if let Some(shared) = all.iter().filter_map(Weak::upgrade).find(|shared| shared.id == id && shared.born.is_here()) {
-            // Other processes may write to what it shares.
-            let alone = access == FileAccess::Share || shared.access == FileAccess::Write;
-            return if alone { Ok(shared) } else { Err(locked(id, true)) };
+            // An exclusive user cannot join a shared lock: other processes may hold it as well.
+            let allowed = access == FileAccess::Share || shared.access == FileAccess::Write;
+            return if allowed { Ok(shared) } else { Err(locked(id, true)) };
         }
         let notes = lock(file, access)?;
         notes.iter().for_each(|note| tracing::warn!("{note}"));
@@ -142,14 +149,15 @@ impl LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // A forked child's copy of the descriptor would keep the lock; but the child itself must not end its parent's.
+        // Unlocked by name: a forked child's copy of the descriptor would keep the lock. The child
+        // in turn must not release its parent's.
         if self.born.is_here() {
             let _ = self.file.unlock();
         }
     }
 }
 
-/// Which file it is, whatever it is called.
+/// A file's identity: device and inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId {
     device: Dev,
@@ -166,8 +174,8 @@ impl FileId {
     }
 }
 
-/// Who uses a regular file without a `flock`, and would be damaged by writes past it: swap, loop devices, and the holders
-/// of byte-range locks (databases; QEMU locks the images of its guests so).
+/// Users of a regular file that hold no `flock` and would be damaged by writes to it: swap, loop
+/// devices, and holders of byte-range locks (databases; QEMU locks its images this way).
 pub(super) fn file_users(file: FileId) -> Vec<String> {
     let swap = swaps(Path::new("/")).iter().any(|path| file.is_at(path)).then(|| "used as swap".to_owned());
     let is_of = |used: &Loop| used.id.map_or_else(|| file.is_at(&used.path), |(device, inode)| file == FileId { device, inode });
@@ -179,12 +187,12 @@ pub(super) fn file_users(file: FileId) -> Vec<String> {
     users.into_iter().collect()
 }
 
-/// One lock of a file (proc_locks(5)).
+/// One line of /proc/locks (proc_locks(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LockRecord {
     /// FLOCK, POSIX or OFDLCK.
     kind: String,
-    /// `None`: it belongs to an open file, or to a process that this one cannot see.
+    /// `None`: it belongs to an open file description, or to a process that this one cannot see.
     pid: Option<String>,
 }
 
@@ -202,7 +210,8 @@ fn parse_locks(text: &str, file: FileId) -> Vec<LockRecord> {
     let id = format!("{:02x}:{:02x}:{}", major(file.device), minor(file.device), file.inode);
     let lock = |line: &str| {
         let fields: Vec<_> = line.split_whitespace().collect();
-        // One that waits has `->` as its second field, and one more than these.
+        // A waiting lock has `->` as its second field, and one field more than these: it does not
+        // match.
         let [_, kind @ ("FLOCK" | "POSIX" | "OFDLCK"), _, _, pid, of, ..] = fields[..] else { return None };
         let seen = pid.parse().is_ok_and(|pid: i64| pid > 0);
         (of == id).then(|| LockRecord { kind: kind.to_owned(), pid: seen.then(|| pid.to_owned()) })

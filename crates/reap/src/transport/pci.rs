@@ -1,7 +1,8 @@
-//! `pcie:BDF[?…]`: an NVMe drive on the bus, which VFIO hands to this process.
+//! `pcie:BDF[?…]`: an NVMe drive on the PCI bus, driven from user space through VFIO.
 //!
-//! Its rings are in memory that the IOMMU maps for it, its registers and doorbells in BAR0, its messages on eventfds. Above that it is a
-//! controller like the embedded one: `ring.rs`.
+//! Its rings and buffers are in memory that the IOMMU maps for it, its registers and doorbells in
+//! BAR0, and its MSI-X messages signal eventfds. Above that it is a controller like the embedded
+//! one: `rings.rs`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,36 +23,39 @@ pub(crate) const SCHEME: &str = "pcie:";
 
 const KEYS: &str = "vectors, shadow, sgl";
 
-/// MSI-X has no more (PCI Express Base 7.7.2.2).
+/// Most vectors of MSI-X (PCI Express Base 7.7.2.2).
 pub(super) const MAX_VECTORS: u64 = 2048;
 
-/// What a PCIe URI says, checked but not yet opened: `pcie:BDF[?vectors=N&shadow=yes|no&sgl=yes|no]`.
+/// A parsed PCIe URI: `pcie:BDF[?vectors=N&shadow=yes|no&sgl=yes|no]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PcieUri {
-    /// Where the drive is, as `lspci -D` prints it.
+    /// The drive's address, as `lspci -D` prints it.
     pub bdf: Bdf,
-    /// `vectors=`: the most interrupt vectors to use, the admin one included; fewer than queues + 1 are shared. `None`: what there are.
+    /// `vectors=`: the most interrupt vectors to use, the admin one included; fewer than queues + 1
+    /// are shared. `None`: as many as the drive has.
     pub vectors: Option<u16>,
-    /// `shadow=yes|no`: whether doorbells are kept in memory (Doorbell Buffer Config), where the drive offers to read them there. Yes by default.
+    /// `shadow=yes|no`: whether to use shadow doorbells (Doorbell Buffer Config) where the drive
+    /// offers them. Yes by default.
     pub shadow: bool,
-    /// `sgl=yes|no`: whether long data are named by SGLs where the drive has them; they are unless this says no.
+    /// `sgl=yes|no`: whether transfers that would need a PRP list use SGLs where the drive has
+    /// them. Yes by default.
     pub sgl: bool,
 }
 
 impl PcieUri {
-    /// The drive at `bdf`. Its fields say the rest.
+    /// The drive at `bdf`, with the default for every other field.
     pub fn new(bdf: Bdf) -> PcieUri {
         PcieUri { bdf, vectors: None, shadow: true, sgl: true }
     }
 
-    /// Whether its fields can be opened: they may not come from text.
+    /// Checks the fields, which a caller may have set without parsing a URI.
     pub(crate) fn check(&self) -> Result<(), String> {
         check_vectors(self.vectors)
     }
 }
 
-/// Whether the number of interrupt vectors is one that a drive can have.
+/// Checks that a drive can have this number of interrupt vectors.
 pub(super) fn check_vectors(vectors: Option<u16>) -> Result<(), String> {
     vectors.map_or(Ok(()), |vectors| within("vectors", &vectors.to_string(), 1, MAX_VECTORS).map(drop))
 }
@@ -90,7 +94,7 @@ impl fmt::Display for PcieUri {
     }
 }
 
-/// The drive of `uri`, within reach.
+/// Opens the drive of `uri`.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -102,19 +106,21 @@ pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingControlle
         move |source| OpenError::Pcie { bdf, fault: VfioError::System { what, source } }
     };
     let device = vfio::open(bdf).map_err(fault)?;
-    device.become_master().map_err(system("let the drive reach memory"))?;
+    // Bus mastering first: without it the drive can neither read its rings nor send MSI-X.
+    device.become_master().map_err(system("let the drive dma memory"))?;
     let registers = device.registers().map_err(fault)?;
     let queues = options.hardware();
     let (vectors, note) = vectors(&device, uri, queues)?;
     let windows = device.container().windows.clone();
     let pool = PoolOptions { windows, pinner: Some(device.container().clone()), ..PoolOptions::default() };
     let dma = DmaContext::of(&pool, options.pool_bytes)?;
-    // A drive that offers it is another program's: each write to a register is a trap, mapped or not.
+    // Only emulated drives offer shadow doorbells (QEMU, for one). Each of their register writes is
+    // a VM exit, mapped or not, so shadow doorbells always pay.
     let (controller, shadow, notes) = (BusController::Pci(Arc::new(device)), uri.shadow, note.into_iter().collect());
     RingController::on_bus(BusResources { controller, registers, vectors, dma, wants_sgls: uri.sgl, notes, shadow }, options.pool_bytes)
 }
 
-/// Vectors for `queues` queues and the admin queue, as far as the device has them: a word where it has fewer.
+/// Vectors for `queues` queues and the admin queue, and a note if there are fewer than wanted.
 fn vectors(device: &PciDevice, uri: &PcieUri, queues: usize) -> Result<(Vectors, Option<String>), OpenError> {
     let fault = |fault| OpenError::Pcie { bdf: uri.bdf, fault };
     let wanted = queues + 1;
@@ -124,12 +130,13 @@ fn vectors(device: &PciDevice, uri: &PcieUri, queues: usize) -> Result<(Vectors,
     }
     let mut count = wanted.min(most);
     loop {
-        // MSI-X has 2048 at most.
+        // The cast is safe: MSI-X has 2048 vectors at most.
         let vectors = hw::vectors(count as u16, false).map_err(|source| OpenError::System { what: "vectors", source })?;
         let signals: Vec<&EventFd> = (0..count as u16).filter_map(|n| vectors.signal(n)).collect();
         let set = device
             .signal(&signals)
             .map_err(|source| fault(VfioError::System { what: "have its messages sent to eventfds".into(), source }))?;
+        // VFIO sets all of them or says how many there are: then try again with that many.
         match set {
             0 => return Err(fault(VfioError::Lacks("this machine has no interrupt vector left for the drive".into()))),
             _ if set < count => count = set,

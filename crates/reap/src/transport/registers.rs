@@ -1,4 +1,8 @@
-//! A controller's registers and doorbells, wherever it is.
+//! A controller's registers and doorbells, as the host writes them.
+//!
+//! An embedded controller's are plain memory of this process. Those of a PCI drive or a vfio-user
+//! server cost an uncached store, a trap or a message each; there, shadow doorbells in memory
+//! (Doorbell Buffer Config, Base 5.2.5) avoid most of the writes.
 
 use std::sync::Arc;
 
@@ -9,16 +13,16 @@ use nvme::{Doorbells, QueueId, Registers, Vector};
 
 use super::embedded;
 
-/// The host's way to a controller's registers and doorbells: asked once for each batch where that is.
+/// Registers and doorbells of one controller. Matched once per batch, not once per command.
 #[derive(Clone)]
 pub(in crate::transport) enum ControllerRegisters {
-    /// In this process.
+    /// Of the embedded controller.
     Embedded(embedded::EmbeddedRegisters),
-    /// On the bus, or another process's.
+    /// Of a PCI function or a vfio-user server.
     Bus(Arc<BusRegisters>),
 }
 
-/// A way to registers and doorbells that is dear: what is spared of it by doorbells in memory.
+/// Registers outside this process, with shadow doorbells if the controller offers them.
 pub(in crate::transport) struct BusRegisters {
     registers: PciRegisters,
     shadow: Option<Shadow<DoorbellPages>>,
@@ -29,12 +33,12 @@ impl BusRegisters {
         BusRegisters { registers, shadow: pages.map(Shadow::new) }
     }
 
-    /// The registers, and doorbells that are not in memory.
+    /// The registers themselves, past any shadow doorbell.
     pub(in crate::transport) fn registers(&self) -> &PciRegisters {
         &self.registers
     }
 
-    /// A call, so that it costs a controller in this process nothing.
+    /// Not inlined: the embedded controller's path through [`ControllerRegisters`] stays small.
     #[inline(never)]
     fn ring_sq(&self, queue: QueueId, tail: u32) {
         match &self.shadow {
@@ -53,7 +57,8 @@ impl BusRegisters {
 }
 
 impl ControllerRegisters {
-    /// Allows the messages of a vector. A device on the bus is never forbidden any, so that none is pending.
+    /// Unmasks a vector. Vectors of a bus controller have no mask, so none of its messages can be
+    /// pending.
     #[inline]
     pub(in crate::transport) fn unmask(&self, vectors: &Vectors, vector: Vector) {
         match self {
@@ -62,7 +67,7 @@ impl ControllerRegisters {
         }
     }
 
-    /// Doorbells in memory, where the controller may be asked to read them there.
+    /// The shadow doorbells, if memory was set aside for them.
     pub(in crate::transport) fn shadow(&self) -> Option<&Shadow<DoorbellPages>> {
         match self {
             ControllerRegisters::Embedded(_) => None,

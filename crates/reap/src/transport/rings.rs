@@ -1,13 +1,26 @@
-//! A controller reached through rings in memory that both sides share: its registers and doorbells, its vectors.
+//! A controller whose rings are in memory that it shares with the host: the embedded controller
+//! (`embedded.rs`), a PCI drive (`pci.rs`) or a vfio-user server (`vfio_user.rs`). The driver above
+//! cannot tell them apart.
+//!
+//! ```text
+//!            host memory (DmaContext)                      controller
+//!   ┌──────────────────────────────────────────┐
+//!   │ SQ ring ── buffers ── PRP table │ CQ ring │  ◄─DMA─►  embedded │ PCI │ vfio-user
+//!   └──────────────────────────────────────────┘
+//!      registers, doorbells ─────────────────────────────►  BAR0 (memory or messages)
+//!      eventfd per vector   ◄─────────────────────────────  MSI-X message
+//! ```
+//!
+//! DMA ownership: rings and the PRP table belong to the controller until it has stopped (CSTS.RDY =
+//! 0) or is gone for good; a buffer belongs to it from the post of its command until its
+//! completion. Memory that a controller might still write to is leaked, never reused.
+//!
 //!
 //! | question | file |
 //! | --- | --- |
-//! | where are commands posted and completions found? | `ring_pair.rs` |
-//! | where are the lists of long transfers? | `prp_table.rs` |
-//! | when do answers to its properties come? | `properties.rs` |
-//!
-//! The controller is the embedded one (`embedded.rs`), one on the bus (`pci.rs`), or another process's (`vfio_user.rs`). The driver above cannot tell them
-//! apart.
+//! | where are commands posted and completions reaped? | `ring_pair.rs` |
+//! | where are the PRP lists of long transfers? | `prp_table.rs` |
+//! | how are controller properties (registers) read and written? | `properties.rs` |
 
 mod properties;
 mod prp_table;
@@ -36,10 +49,12 @@ pub(crate) use prp_table::PrpTable;
 use properties::HostProperties;
 pub(crate) use ring_pair::{RingPair, RingPosting};
 
-/// Most bytes of one command, whatever its buffer's offset: what a list of the PRP table describes.
+/// Most bytes of one command, whatever its buffer's offset within a page: what one list of the PRP
+/// table describes.
 pub(crate) const MAX_TRANSFER: u32 = PrpTable::MAX_BYTES;
 
-/// Memory that controllers reach, and the PRP lists of its buffers: of one controller, or of all the paths of a device.
+/// A pool of DMA memory and the PRP lists of its buffers. One controller's, or shared by all paths
+/// of a multipath device.
 #[derive(Clone)]
 pub(crate) struct DmaContext {
     pub pool: DmaPool,
@@ -47,7 +62,7 @@ pub(crate) struct DmaContext {
 }
 
 impl DmaContext {
-    /// Memory of `bytes` for buffers and rings.
+    /// A pool of `bytes` bytes, of ordinary memory.
     ///
     /// # Errors
     /// The system has no such range of addresses.
@@ -55,10 +70,10 @@ impl DmaContext {
         DmaContext::of(&PoolOptions::default(), bytes)
     }
 
-    /// The same of memory that is of some kind.
+    /// A pool of `bytes` bytes with these options (backing, pinning, address range).
     ///
     /// # Errors
-    /// The system has no such range of addresses, or does not pin what the lists take.
+    /// The system has no such range of addresses, or cannot pin the memory of the PRP table.
     pub(crate) fn of(options: &PoolOptions, bytes: u64) -> Result<DmaContext, OpenError> {
         let pool = options.open(bytes).map_err(|source| OpenError::System { what: "buffer pool", source })?;
         let lists = PrpTable::new(&pool).map_err(|error| OpenError::no_memory(error, bytes, 0))?;
@@ -66,8 +81,8 @@ impl DmaContext {
     }
 }
 
-/// A controller within reach: its memory, its registers and doorbells, its vectors. Fields are dropped in this order: nothing of it
-/// reaches memory when that goes.
+/// An open controller: its registers, properties, vectors and memory. Fields are dropped in this
+/// order: the endpoint must be detached before the memory goes.
 pub(crate) struct RingController {
     registers: ControllerRegisters,
     properties: HostProperties,
@@ -75,42 +90,42 @@ pub(crate) struct RingController {
     vectors: Arc<Vectors>,
     facts: TransportFacts,
     dma: DmaContext,
-    /// SGLs are used where the controller has them.
+    /// The URI allows SGLs (`sgl=`).
     wants_sgls: bool,
-    /// It has them.
+    /// SGLs are allowed and the controller supports them. Set by every bring-up.
     sgls: AtomicBool,
     number: u32,
     notes: Vec<String>,
-    /// Namespaces whose Write Zeroes takes the Deallocate bit.
+    /// Namespaces whose Write Zeroes supports the Deallocate bit (DLFEAT bit 3).
     deac_namespaces: Mutex<Vec<Nsid>>,
 }
 
-/// The controller's end.
+/// Where the controller is.
 enum Endpoint {
     /// In this process.
     Embedded(Box<EmbeddedHandle>),
-    /// On the bus, or as good as.
+    /// A PCI function or a vfio-user server.
     Bus(BusController),
 }
 
-/// A controller on the bus or in another process, and what its host has for it.
+/// What [`RingController::on_bus`] puts together.
 pub(super) struct BusResources {
     pub controller: BusController,
     pub registers: PciRegisters,
-    /// Its vectors, whose messages signal already.
+    /// Its vectors; their messages signal eventfds already.
     pub vectors: Vectors,
     pub dma: DmaContext,
-    /// SGLs are to be used where the controller has them.
+    /// The URI allows SGLs.
     pub wants_sgls: bool,
-    /// What is otherwise than was asked for.
+    /// Notes for the user about what differs from what was asked for.
     pub notes: Vec<String>,
-    /// Doorbells are kept in memory, if the controller offers to read them there.
+    /// Set memory aside for shadow doorbells.
     pub shadow: bool,
 }
 
 impl RingController {
-    /// Builds the controller that `uri` describes and sets it going. Where it is one of several paths, it is a
-    /// `member` of a subsystem.
+    /// Creates the embedded controller that `uri` describes and hands it to the device thread.
+    /// `member`: it is one of the controllers of a subsystem.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -133,7 +148,8 @@ impl RingController {
         Ok(RingController { registers, properties, endpoint, vectors, facts, dma, wants_sgls, sgls, number, notes, deac_namespaces })
     }
 
-    /// A controller on the bus, or in another process. VFIO leaves its vectors' masks to the kernel, so that nothing holds messages back.
+    /// A PCI function or a vfio-user server. VFIO leaves the vectors' mask bits to the kernel, so
+    /// interrupts cannot be masked.
     ///
     /// # Errors
     /// The pool has no room for the doorbells.
@@ -150,17 +166,20 @@ impl RingController {
         Ok(RingController { registers, properties, endpoint, vectors, facts, dma, wants_sgls, sgls, number, notes, deac_namespaces })
     }
 
-    /// Bus addresses of doorbells in memory and of their EventIdx, where they can be kept.
+    /// Bus addresses of the shadow doorbell and EventIdx pages, if there are any (PRP 1 and PRP 2
+    /// of Doorbell Buffer Config).
     pub(crate) fn doorbell_pages(&self) -> Option<(u64, u64)> {
         self.registers.shadow().map(|shadow| shadow.words().addrs())
     }
 
-    /// Whether the controller reads them, from here on. No I/O queue is in use meanwhile.
+    /// Starts or stops writing shadow doorbells. Only while no I/O queue is in use: a queue that
+    /// rang one kind of doorbell must not go on with the other.
     pub(crate) fn keep_doorbells(&self, kept: bool) {
         self.registers.shadow().into_iter().for_each(|shadow| shadow.keep(kept));
     }
 
-    /// The controller has stopped, and has forgotten them.
+    /// After a reset the controller no longer reads shadow doorbells (Base 5.2.5): stop writing
+    /// them, and zero the pages for the next bring-up.
     pub(crate) fn forget_doorbells(&self) {
         if let Some(shadow) = self.registers.shadow() {
             shadow.keep(false);
@@ -168,27 +187,30 @@ impl RingController {
         }
     }
 
-    /// The controller may still write there: nobody else may ever have that memory.
+    /// Leaks the shadow doorbell pages: a controller that could not be stopped may still write
+    /// EventIdx there.
     pub(crate) fn leak_doorbells(&self) {
         self.registers.shadow().into_iter().for_each(|shadow| std::mem::forget(shadow.words().clone()));
     }
 
-    /// Registers of I/O queues that were written while doorbells were kept in memory. `None`: they are not.
+    /// Doorbell registers that were written although shadow doorbells were in use. `None`: shadow
+    /// doorbells are not used.
     pub(crate) fn doorbells_rung(&self) -> Option<u64> {
         self.registers.shadow().filter(|shadow| shadow.is_kept() || shadow.rung() > 0).map(|shadow| shadow.rung())
     }
 
-    /// What a mode comes to on it, where that is something else than its name says.
+    /// How `mode` differs on this controller from what its name says.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<ModeNote> {
         (self.is_on_bus() && mode.facts().posted).then_some(ModeNote::Signals(mode))
     }
 
-    /// What was found when it was opened.
+    /// Notes for the user about what was found at open.
     pub(crate) fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// What its bring-up has found, the first or one after a reset. No I/O queue is in use meanwhile.
+    /// Takes over what a bring-up found, the first one or one after a reset. Only while no I/O
+    /// queue is in use.
     pub(crate) fn learn(&self, inventory: &Inventory) {
         self.keep_doorbells(inventory.doorbells_kept);
         self.sgls.store(self.wants_sgls && inventory.limits.is_some_and(|limits| limits.sgls), Relaxed);
@@ -196,13 +218,15 @@ impl RingController {
         *self.deac_namespaces.lock().unwrap_or_else(PoisonError::into_inner) = deac_namespaces;
     }
 
-    /// Whether data that would need a PRP list are named by an SGL descriptor.
+    /// Whether transfers that would need a PRP list use an SGL data block.
     #[inline]
     pub(crate) fn sgls(&self) -> bool {
+        // Relaxed: it changes only while no I/O queue is in use, and taking a queue's lock orders
+        // it.
         self.sgls.load(Relaxed)
     }
 
-    /// Whether a Write Zeroes to this namespace may ask to deallocate.
+    /// Whether a Write Zeroes to this namespace may set the Deallocate bit (CDW12.DEAC).
     pub(super) fn frees_zeroes(&self, nsid: Nsid) -> bool {
         self.deac_namespaces.lock().unwrap_or_else(PoisonError::into_inner).contains(&nsid)
     }
@@ -212,7 +236,7 @@ impl RingController {
         self.dma.lists.clone()
     }
 
-    /// Memory of the caller's that the controller can reach from now on.
+    /// Registers memory of the caller's for DMA, with a PRP table of its own.
     ///
     /// # Errors
     /// See [`RegisterError`].
@@ -220,29 +244,31 @@ impl RingController {
         prp_table::register(&self.dma.pool, memory)
     }
 
-    /// The controller does not answer: from now on it cannot reach the host's memory. False: nothing can keep it from that.
+    /// Blocks the DMA of a controller that does not answer, so that its buffers can be reused.
+    /// False: nothing can block it.
     pub(crate) fn cut_off(&self) -> bool {
         self.end().is_some_and(EmbeddedHandle::cut_off)
     }
 
-    /// The controller has stopped, and forgotten what it was to do.
+    /// Allows DMA again after the controller has stopped: it has no command left that could touch
+    /// an old buffer.
     pub(crate) fn let_in(&self) {
         self.end().into_iter().for_each(EmbeddedHandle::let_in);
     }
 
-    /// A number that no other transport of the process has.
+    /// The transport's number, unique in the process.
     #[inline]
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
-    /// The buffer pool that the controller reaches.
+    /// The pool of DMA buffers that the controller can access.
     #[inline]
     pub(crate) fn pool(&self) -> &DmaPool {
         &self.dma.pool
     }
 
-    /// The controller's end, where it is in this process.
+    /// The embedded controller's handle; `None`: the controller is not in this process.
     pub(crate) fn end(&self) -> Option<&EmbeddedHandle> {
         match &self.endpoint {
             Endpoint::Embedded(end) => Some(end),
@@ -250,7 +276,7 @@ impl RingController {
         }
     }
 
-    /// What has happened to the way to it since this was asked last.
+    /// The next event of the connection to a vfio-user server, if there is one.
     pub(crate) fn news(&self) -> Option<ServerEvent> {
         match &self.endpoint {
             Endpoint::Bus(BusController::VfioUser(remote)) => remote.news(),
@@ -258,8 +284,9 @@ impl RingController {
         }
     }
 
-    /// The controller is lost, and nothing is sent to it. If its server is gone it is looked for again and again from now on. At `quiet_at` the
-    /// controller has come to rest, whatever has become of its server.
+    /// Starts to reconnect to a vfio-user server whose connection has ended. The controller is lost
+    /// and nothing is in flight to it. From `quiet_at` on the old controller has stopped, whatever
+    /// became of its server: its keep-alive has run out.
     pub(crate) fn look_for_it(&self, quiet_at: Nanos) {
         if let (Endpoint::Bus(BusController::VfioUser(remote)), ControllerRegisters::Bus(registers)) = (&self.endpoint, &self.registers)
             && remote.is_over()
@@ -269,21 +296,23 @@ impl RingController {
         }
     }
 
-    /// What it can do, and what not.
+    /// Masking and counting.
     pub(crate) fn facts(&self) -> TransportFacts {
         self.facts
     }
 
-    /// Whether it is on the bus, or as good as: another process's.
+    /// Whether it is a PCI function or a vfio-user server.
     pub(crate) fn is_on_bus(&self) -> bool {
         matches!(self.endpoint, Endpoint::Bus(_))
     }
 
-    /// From now on the notification of `home` stands for messages of `vector`; `None`: they signal its own eventfd. Arming and a look
-    /// follow: one that is on its way may go the old one, or none. False: they go where they went.
+    /// Directs the messages of `vector` to the notification of `home`; `None`: back to its own
+    /// eventfd. The caller must arm and poll afterwards: a message that is on its way may signal
+    /// the old eventfd. False: nothing changed.
     pub(crate) fn route(&self, vector: Vector, home: Option<Vector>) -> bool {
         let controller = match &self.endpoint {
             Endpoint::Embedded(_) => {
+                // The embedded controller reads the route at each message.
                 self.vectors.route(vector.0, home.map(|home| home.0));
                 return true;
             }
@@ -293,20 +322,21 @@ impl RingController {
         let moved = to(home.unwrap_or(vector));
         let Err(error) = moved else { return true };
         tracing::warn!(%error, vector = vector.0, ?home, "a vector's messages do not go to another eventfd");
-        // It may have let go of the old one by then.
+        // The device may have dropped the old eventfd before it failed: set it again.
         if let Err(error) = to(vector) {
             tracing::error!(%error, vector = vector.0, "a vector's messages do not go to their own eventfd");
         }
         false
     }
 
-    /// Whether a hardware queue is to have a second pair, which does not notify: where notifications cannot be masked.
+    /// Whether hardware queues have a second queue pair without interrupts: where interrupts cannot
+    /// be masked, polling the first one would not avoid them.
     pub(crate) fn has_poll_queues(&self) -> bool {
         self.facts.mask == Mask::Unread
     }
 
-    /// The vector of the n-th of `queues` I/O queues, and whether it is that queue's alone.
-    /// Vector 0 is the admin queue's, and shared only if there is no other.
+    /// The vector of the n-th of `queues` I/O queues, and whether no other queue shares it. Vector
+    /// 0 is the admin queue's, and shared only if there is no other.
     pub(crate) fn vector_of(&self, n: usize, queues: usize) -> (Vector, bool) {
         match usize::from(self.vectors.len()).saturating_sub(1) {
             0 => (Vector(0), false),
@@ -314,34 +344,34 @@ impl RingController {
         }
     }
 
-    /// What a vector's messages signal; `None`: there is no such vector.
+    /// The eventfd that a vector's messages signal; `None`: there is no such vector.
     pub(crate) fn eventfd(&self, vector: Vector) -> Option<&EventFd> {
         self.vectors.signal(vector.0)
     }
 
-    /// Allows the messages of a vector.
+    /// Unmasks a vector.
     #[inline]
     pub(crate) fn arm(&self, vector: Vector) {
         self.registers.unmask(&self.vectors, vector);
     }
 
-    /// Doorbells, for the host.
+    /// The doorbells.
     #[inline]
     pub(crate) fn doorbells(&self) -> &impl Doorbells {
         &self.registers
     }
 
-    /// Properties, for the thread that looks after the controller.
+    /// The controller's properties (Base 3.1.4), for the controller's task.
     pub(crate) fn properties(&self) -> &HostProperties {
         &self.properties
     }
 
-    /// Messages of one vector so far, as the host's eventfd has counted them.
+    /// Messages of one vector so far, as its eventfd has counted them.
     pub(crate) fn messages(&self, vector: Vector) -> u64 {
         self.vectors.messages(vector.0)
     }
 
-    /// Notifications that came of messages, and were signalled by this vector's eventfd.
+    /// Notifications of messages that were signalled through this vector's eventfd.
     pub(crate) fn notifications(&self, vector: Vector) -> u64 {
         self.vectors.notifications(vector.0)
     }
@@ -350,6 +380,7 @@ impl RingController {
 impl Drop for RingController {
     fn drop(&mut self) {
         match &self.endpoint {
+            // A PCI function resets itself when its last handle is dropped.
             Endpoint::Embedded(end) => end.detach(),
             Endpoint::Bus(BusController::Pci(_)) => {}
             Endpoint::Bus(BusController::VfioUser(remote)) => remote.close(),
@@ -357,17 +388,17 @@ impl Drop for RingController {
     }
 }
 
-/// A controller that is not in this process.
+/// A controller outside this process.
 #[derive(Clone)]
 pub(in crate::transport) enum BusController {
-    /// On the bus. It is reset when it is closed.
+    /// A PCI function, opened through VFIO. Closing it resets it.
     Pci(Arc<PciDevice>),
-    /// In another process, which hears of the end when it is closed.
+    /// A controller that a vfio-user server runs. Closing it ends the connection.
     VfioUser(Arc<RemoteController>),
 }
 
 impl BusController {
-    /// Messages of `vector` signal `signal`, the eventfd of `home`, from now on.
+    /// Makes the messages of `vector` signal `signal`, the eventfd of `home`, from now on.
     fn signal_from(&self, vector: Vector, home: Vector, signal: &EventFd) -> std::io::Result<()> {
         match self {
             BusController::Pci(device) => device.signal_from(vector, signal),
@@ -375,7 +406,7 @@ impl BusController {
         }
     }
 
-    /// As [`driver::Properties::reset_function`].
+    /// Resets the function (FLR, or DEVICE_RESET); see [`driver::Properties::reset_function`].
     fn reset_function(&self) -> bool {
         let done = match self {
             BusController::Pci(device) => device.reset().map_err(|error| error.to_string()),
@@ -389,13 +420,13 @@ impl BusController {
     }
 }
 
-/// A queue pair over rings in the transport's pool.
+/// A queue pair over rings in the pool.
 pub(crate) type Pair = QueuePair<SqRing, CqRing>;
 
-/// A queue pair that no thread posts to or reaps.
+/// A queue pair that is locked exclusively: no thread posts to it or reaps it.
 pub(crate) type HeldPair<'a> = Exclusive<'a, SqRing, CqRing>;
 
-/// Ring memory of a queue pair. The controller may use it for as long as this lives.
+/// The ring memory of a queue pair. The controller may access it for as long as this lives.
 pub(crate) struct Rings {
     sq: Arc<RingMemory>,
     cq: Arc<RingMemory>,
@@ -412,12 +443,12 @@ impl Rings {
         Ok(Rings { sq, cq })
     }
 
-    /// Bus addresses of submission and completion queue.
+    /// Bus addresses of the submission queue and the completion queue.
     pub(crate) fn addrs(&self) -> (u64, u64) {
         (self.sq.addr(), self.cq.addr())
     }
 
-    /// The queue pair over this memory. `None` only if the sizes are not those it was made for.
+    /// The queue pair over this memory. `None`: the sizes are not those of the memory.
     pub(crate) fn pair(&self, controller: &RingController, id: QueueId, sizes: QueueSizes) -> Option<Pair> {
         let sq = controller.pool().sq(self.sq.addr(), sizes.sq_entries)?;
         let cq = controller.pool().cq(self.cq.addr(), sizes.cq_entries)?;

@@ -1,4 +1,4 @@
-//! Faults on purpose: the hand that a test keeps on an embedded controller.
+//! Fault injection into an embedded controller, for tests.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
@@ -11,22 +11,23 @@ use units::Nanos;
 
 use super::runner::Stepper;
 
-/// Faults for an embedded controller to commit, for tests of what stands above it: messages lost, late and doubled,
-/// entries and commands tampered with, and a controller that hangs or is pulled out. Clones are handles on the same one.
+/// Faults of an embedded controller, for tests of the layers above it: messages lost, delayed and
+/// duplicated, completions and commands corrupted, a controller that hangs or is removed. Clones
+/// are handles of the same controller's faults.
 ///
-/// Goes into [`EmbeddedOptions::faults`](crate::EmbeddedOptions::faults) of one device. The admin queue is spared, so that the device opens, unless the
-/// plan says otherwise.
+/// Goes into [`EmbeddedOptions::faults`](crate::EmbeddedOptions::faults) of one device. The admin
+/// queue is spared unless the plan says otherwise, so that the device opens.
 #[derive(Clone, Debug)]
 pub struct Faults {
     pub(super) injector: FaultInjector,
     life: Arc<AtomicU8>,
 }
 
-/// The controller works, but for its plan.
+/// The controller works, apart from the faults of its plan.
 const WORKS: u8 = 0;
-/// It does nothing, and its registers stand still.
+/// It does nothing, and its registers do not change.
 const HANGS: u8 = 1;
-/// It is not there: its registers read as all ones.
+/// It was removed: its registers read as all ones.
 const REMOVED: u8 = 2;
 
 impl Faults {
@@ -35,27 +36,27 @@ impl Faults {
         Faults { injector: FaultInjector::new(plan), life: Arc::default() }
     }
 
-    /// From now on a different plan, whose occasions count from here.
+    /// Replaces the plan; its counts start from zero.
     pub fn set(&self, plan: FaultPlan) {
         self.injector.set_plan(plan);
     }
 
-    /// The faults so far that were planned, in order.
+    /// The faults injected so far, in order.
     pub fn injected(&self) -> Vec<Injected> {
         self.injector.injected()
     }
 
-    /// The controller does nothing any more: it fetches, posts and stops nothing, and CSTS.RDY stays what it is.
+    /// The controller hangs: it fetches, completes and stops nothing, and CSTS.RDY stays as it is.
     pub fn hang(&self) {
         self.life.store(HANGS, Release);
     }
 
-    /// The controller goes on after [`Faults::hang`].
+    /// The controller works again after [`Faults::hang`].
     pub fn go_on(&self) {
         self.life.store(WORKS, Release);
     }
 
-    /// The controller is pulled out: from now on its status register reads as all ones.
+    /// The controller is removed: from now on its status register reads as all ones.
     pub fn remove(&self) {
         self.life.store(REMOVED, Release);
     }
@@ -67,7 +68,7 @@ impl Default for Faults {
     }
 }
 
-/// A controller that may hang, or be pulled out.
+/// A controller that may hang or be removed.
 pub(super) struct FaultyController {
     pub controller: Box<dyn Stepper>,
     pub faults: Faults,
@@ -76,7 +77,8 @@ pub(super) struct FaultyController {
 
 impl Stepper for FaultyController {
     fn step(&mut self, now: Nanos) -> Step {
-        // The thread that lets it go on does not tell: a controller that hangs looks every so often.
+        // `go_on` does not wake the device thread, so a hanging controller checks every
+        // millisecond.
         let asleep = Step { worked: false, next: Some(now + Nanos::from_millis(1)) };
         match self.faults.life.load(Acquire) {
             WORKS => self.controller.step(now),

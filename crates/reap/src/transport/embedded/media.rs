@@ -1,4 +1,5 @@
-//! `file:` media: the blocks of a namespace in a file, durable by `fdatasync`, given back by `fallocate`.
+//! `file:` media: a namespace's blocks in a regular file. `fdatasync` makes them durable,
+//! `fallocate` zeroes and deallocates them.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,20 +15,21 @@ use crate::error::{OpenError, TargetFault};
 use crate::transport::file_lock::{FileAccess, LockedFile, check_limit};
 use crate::transport::write_back::name_of;
 
-/// A file as a medium. The page cache is its volatile write cache.
+/// A file as a medium. The page cache plays the volatile write cache.
 pub(super) struct FileMedia {
     file: File,
     bytes: u64,
     shared: Arc<LockedFile>,
-    /// What the file system has refused to do to ranges of a file: it is not asked again.
+    /// `fallocate` modes that the file system does not support: not tried again.
     refused: FallocateFlags,
-    /// The log has said that its file system is full.
+    /// A full file system was logged already.
     said_full: bool,
 }
 
 impl FileMedia {
-    /// Opens `path` for reading and writing. With `bytes` the file is created, or extended, to that size; without, it
-    /// has the size it has, rounded down to whole blocks. `access`: whether other processes may write to it as well.
+    /// Opens `path` for reading and writing. With `bytes` the file is created, or extended, to that
+    /// size; without, its own size counts, rounded down to whole blocks. `access`: whether other
+    /// processes may write to it as well.
     pub(super) fn open(path: &Path, bytes: Option<u64>, block: u32, access: FileAccess) -> Result<FileMedia, OpenError> {
         let fail = |what: &str, source: Option<io::Error>| {
             let what = source.as_ref().map_or_else(|| what.to_owned(), |e| format!("{what}: {e}"));
@@ -44,7 +46,7 @@ impl FileMedia {
         if !meta.is_file() {
             return Err(fail("it is not a regular file; Reap writes to files, never to block devices or directories", None));
         }
-        // Before the file is touched: it may be another program's.
+        // Locked before the file is extended: it may be another program's.
         let shared = LockedFile::of(&file, access).map_err(held)?;
         let mut len = meta.len();
         if let Some(bytes) = bytes.filter(|&b| b > len) {
@@ -58,7 +60,7 @@ impl FileMedia {
         Ok(FileMedia { file, bytes: usable, shared, refused: FallocateFlags::empty(), said_full: false })
     }
 
-    /// Whether the file still holds what it did: a write would make it grow again.
+    /// Checks that the file was not truncated: a write would make it grow again.
     fn fits(&self) -> Result<(), MediaError> {
         match self.shared.write_back.is_truncated(&self.file, self.bytes) {
             false => Ok(()),
@@ -66,7 +68,8 @@ impl FileMedia {
         }
     }
 
-    /// The error of a write. A status has no words for where there is no room, and what to do: the log has, once.
+    /// The error of a write. An NVMe status cannot say which file system is full, so the log does,
+    /// once.
     fn failed(&mut self, what: Access, at: u64, source: io::Error) -> MediaError {
         if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) && !self.said_full {
             self.said_full = true;
@@ -76,9 +79,10 @@ impl FileMedia {
         MediaError::Io { what, at, source }
     }
 
-    /// Does this to a range (fallocate(2)). False: the file system cannot.
+    /// Calls fallocate(2) on a range. False: the file system does not support `how`.
     fn fallocate(&mut self, how: FallocateFlags, at: u64, len: u64) -> Result<bool, MediaError> {
         loop {
+            // In the loop: a refusal below comes back here.
             if self.refused.contains(how) {
                 return Ok(false);
             }
@@ -97,9 +101,10 @@ impl Media for FileMedia {
         self.bytes
     }
 
-    /// By `stat`: blocks that the file system has given to the file, its own tables left out.
+    /// Blocks that the file system allocated, from `stat`, without its metadata.
     fn allocated(&self) -> u64 {
         let blocks = self.file.metadata().map(|meta| meta.blocks());
+        // Preallocation may exceed the size.
         blocks.map_or(self.bytes, |blocks| blocks.saturating_mul(512).min(self.bytes))
     }
 
@@ -116,7 +121,7 @@ impl Media for FileMedia {
     fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
         self.fits()?;
         let how = if deallocate { FallocateFlags::PUNCH_HOLE } else { FallocateFlags::ZERO_RANGE };
-        // Where neither is to be had, zeroes are data like any other.
+        // Without file system support zeroes are written like any other data.
         if !self.fallocate(how, at, len)? {
             write_zeroes(len, |done, zeroes| {
                 let at = at + done;
@@ -128,11 +133,12 @@ impl Media for FileMedia {
 
     fn flush(&mut self) -> Result<(), MediaError> {
         let write_back = &self.shared.write_back;
-        // What was cut off may have been acknowledged.
+        // Truncated blocks may have been acknowledged, so no Flush can succeed.
         if write_back.is_truncated(&self.file, self.bytes) || write_back.has_failed() {
             return Err(MediaError::FlushLost);
         }
         self.file.sync_data().map_err(|source| {
+            // Shared: other paths of this file must not report a good Flush later.
             self.shared.write_back.fail();
             self.failed(Access::Flush, 0, source)
         })

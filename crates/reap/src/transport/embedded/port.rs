@@ -1,4 +1,5 @@
-//! The host as an embedded controller sees it: its port.
+//! `emu::Port` for the embedded controller: DMA, registers and interrupts as the device thread
+//! performs them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,14 +10,16 @@ use nvme::{Doorbells, Registers, Vector};
 use sync::Gate;
 use units::Nanos;
 
-/// What the host and the device thread share of one controller.
+/// What the host's threads and the device thread share of one controller, besides memory and
+/// registers.
 pub(super) struct Attachment {
     detached: AtomicBool,
     /// Nanoseconds spent on sending messages.
     notify_ns: AtomicU64,
-    /// By vector, when the first message was sent that nobody has asked after yet; 0: none.
+    /// By vector, when the oldest message that no one has collected was sent, in nanoseconds; 0:
+    /// none.
     message_at: Box<[AtomicU64]>,
-    /// Between the controller and the host's memory, where it can be cut off from it.
+    /// The gate to host memory, if access can be blocked.
     pub gate: Option<Gate>,
 }
 
@@ -26,6 +29,7 @@ impl Attachment {
         Attachment { detached: AtomicBool::new(false), notify_ns: AtomicU64::new(0), message_at, gate }
     }
 
+    /// Keeps the time of the first message only: it is what a sleeping thread has waited from.
     fn message_sent(&self, vector: Vector, at: Nanos) {
         if let Some(first) = self.message_at.get(usize::from(vector.0))
             && first.load(Ordering::Relaxed) == 0
@@ -39,7 +43,7 @@ impl Attachment {
         (at > 0).then_some(Nanos(at))
     }
 
-    /// Nanoseconds spent on sending messages.
+    /// Time spent on sending messages.
     pub(super) fn notify_time(&self) -> Nanos {
         Nanos(self.notify_ns.load(Ordering::Relaxed))
     }
@@ -53,7 +57,7 @@ impl Attachment {
     }
 }
 
-/// The host as the controller sees it.
+/// The controller's access to its host.
 pub(super) struct EmbeddedPort {
     pub pool: DmaPool,
     pub bar: Arc<Bar>,
@@ -75,6 +79,7 @@ impl Port for EmbeddedPort {
 
     #[inline]
     fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
+        // Held during the copy: the host takes the memory back only after every access has ended.
         let _inside = self.enter(addr, into.len())?;
         self.pool.dma_read(addr, into)
     }
@@ -101,7 +106,8 @@ impl Port for EmbeddedPort {
     }
 
     fn message(&self, vector: Vector) -> Message {
-        // The clock is only read where a message is likely: the mask is read again, properly, by `message`.
+        // The clock is read only where a message is likely. This is only a hint; `message` below
+        // checks the mask with the right ordering.
         let armed = self.vectors.flag(vector.0).is_some_and(sync::WakeFlag::is_armed);
         let before = if armed { hw::now() } else { Nanos::ZERO };
         if armed {
@@ -109,7 +115,7 @@ impl Port for EmbeddedPort {
         }
         let sent = self.vectors.message(vector.0);
         if armed && sent {
-            // One writer: the device thread.
+            // Load and store instead of an atomic add: the device thread is the only writer.
             let spent = self.attachment.notify_ns.load(Ordering::Relaxed) + (hw::now() - before).0;
             self.attachment.notify_ns.store(spent, Ordering::Relaxed);
         }
@@ -131,7 +137,7 @@ impl Port for EmbeddedPort {
 }
 
 impl EmbeddedPort {
-    /// While the result lives the host does not take the memory back.
+    /// Passes the gate. The host does not take memory back while the result lives.
     #[inline]
     fn enter(&self, addr: u64, len: usize) -> Result<Option<sync::Pass<'_>>, BusError> {
         let Some(gate) = &self.attachment.gate else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! `profile=`: a built-in service-time profile by name, or one of the user's own from a TOML file.
+//! `profile=`: a built-in service-time profile by name, or the user's own from a TOML file.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use emu::Profile;
 use crate::error::OpenError;
 use crate::uri::DeviceUri;
 
-/// No profile is this long.
+/// Largest profile file that is read, in bytes: a mistyped path must not fill the memory.
 const MAX_PROFILE_BYTES: u64 = 16 << 20;
 
-/// The profile that `name` names: a built-in one, or the file of that path if it ends in `.toml`.
+/// Loads the profile `name`: a built-in one, or a file if it ends in `.toml`.
 pub(super) fn load(name: &str) -> Result<Profile, OpenError> {
     let fail = |what: String| OpenError::Profile { name: name.to_owned(), what };
     if !name.ends_with(".toml") {
@@ -23,10 +23,10 @@ pub(super) fn load(name: &str) -> Result<Profile, OpenError> {
 }
 
 impl DeviceUri {
-    /// The profile that it names, read from its file if it has one.
+    /// Loads the profile that the URI names.
     ///
     /// # Errors
-    /// There is none of that name, or the file describes none.
+    /// There is no such profile, or the file does not describe one.
     pub fn load_profile(&self) -> Result<Profile, OpenError> {
         load(&self.profile)
     }

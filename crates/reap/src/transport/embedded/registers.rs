@@ -1,4 +1,5 @@
-//! Doorbells and registers of an embedded controller, as the host writes them.
+//! Doorbells and registers of an embedded controller, as the host writes them. Each write also
+//! wakes a device thread that sleeps.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use nvme::{Doorbells, QueueId, Registers, Vector};
 
 use super::runner::Runner;
 
-/// The host's writes to doorbells and registers. A device that sleeps for want of work is told of each.
+/// The host's side of the BAR.
 #[derive(Clone)]
 pub(in crate::transport) struct EmbeddedRegisters {
     bar: Arc<Bar>,
@@ -19,8 +20,8 @@ impl EmbeddedRegisters {
         EmbeddedRegisters { bar, runner }
     }
 
-    /// Allows the messages of a vector. A device that sleeps is told where the vector's Pending bit is set; one that is awake sees the
-    /// mask by itself.
+    /// Unmasks a vector. A device thread that sleeps is woken if the vector's Pending bit is set;
+    /// one that is awake sees the mask by itself.
     #[inline]
     pub(in crate::transport) fn unmask(&self, vectors: &Vectors, vector: Vector) {
         if vectors.arm(vector.0) {
@@ -28,7 +29,7 @@ impl EmbeddedRegisters {
         }
     }
 
-    /// Registers that no controller looks after, for tests.
+    /// Registers without a controller, for tests.
     #[cfg(test)]
     pub(in crate::transport) fn of(bar: Arc<Bar>) -> EmbeddedRegisters {
         EmbeddedRegisters::new(bar, Runner::shared(None).unwrap_or_else(|error| panic!("{error}")))
@@ -42,8 +43,8 @@ impl Doorbells for EmbeddedRegisters {
         self.runner.wake();
     }
 
-    /// The device is not told: a completion queue holds as many entries as its queue has tags, so no completion waits
-    /// for the head doorbell.
+    /// Does not wake the device thread: a CQ has as many entries as the queue pair has command
+    /// identifiers, so no completion waits for this doorbell.
     #[inline]
     fn ring_cq(&self, queue: QueueId, head: u32) {
         self.bar.ring_cq(queue, head);

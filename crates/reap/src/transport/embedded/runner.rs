@@ -1,7 +1,16 @@
-//! The device thread: steps every embedded controller of the process.
+//! The device thread, which steps every embedded controller of the process.
 //!
-//! One thread for all of them, because controllers that spin on threads of their own would take the CPU from each other. Those that ask
-//! for one (`thread=own`) have it: then nothing but the host keeps controllers apart, as with hardware.
+//! One thread serves all of them, because controllers that spin on threads of their own would take
+//! the CPU from each other. `thread=own` gives a controller its own thread; then, as with hardware,
+//! only the host's synchronization orders accesses of different controllers.
+//!
+//! ```text
+//!   step all ──worked──► step all …
+//!      │ nothing to do for 100 ms
+//!      ▼
+//!   idle.arm() ─► step all once more ─► wait(wake_fd, next event) ─► idle.mask()
+//!                 (a doorbell that was rung before arm() is seen here)
+//! ```
 
 use std::fmt;
 use std::io;
@@ -17,16 +26,17 @@ use units::Nanos;
 
 use super::port::Attachment;
 
-/// A controller that is not measured sleeps after this long without work, so that an idle process uses no CPU.
+/// The thread sleeps after this long without work (unless measured), so that an idle process uses
+/// no CPU.
 const IDLE_AFTER: Nanos = Nanos::from_millis(100);
 
-/// A pause in the device's running that is long enough to spoil a measurement.
+/// A gap in the thread's running that is long enough to distort a measurement.
 const GAP: Nanos = Nanos::from_micros(50);
 
-/// No step works for so long.
+/// Longer than any step can take: such a gap counts even if the step did work.
 const LONGEST_STEP: Nanos = Nanos::from_millis(1);
 
-/// A controller with its port, of whatever kind.
+/// A controller with its port type erased.
 pub(super) trait Stepper: Send {
     fn step(&mut self, now: Nanos) -> Step;
 }
@@ -41,16 +51,17 @@ where
     }
 }
 
-/// A controller, and what its host shares with this thread.
+/// A controller and what its host shares with the device thread.
 type Attached = (Box<dyn Stepper>, Arc<Attachment>);
 
-/// What the host side knows of the device thread.
+/// Shared state of a device thread and the hosts of its controllers.
 pub(crate) struct Runner {
     arrivals: Mutex<Vec<Attached>>,
-    /// The thread holds them while it works; somebody else while they step by hand.
+    /// Locked by the thread while it runs, by [`ByHand`] while it steps.
     steppers: Mutex<Vec<Attached>>,
-    /// How many guards keep the thread at rest.
+    /// The number of [`ByHand`] guards; the thread rests while there is one.
     by_hand: AtomicU32,
+    /// Controllers were attached or detached, or a guard came or went.
     changed: AtomicBool,
     /// Armed while the thread sleeps.
     idle: WakeFlag,
@@ -81,7 +92,8 @@ impl Runner {
         })
     }
 
-    /// The process's device thread, started if there is none. `cpu` counts when it is started.
+    /// The process's device thread, started if there is none; `cpu` counts only then. A weak
+    /// reference: the thread ends with the last controller.
     pub(super) fn shared(cpu: Option<usize>) -> io::Result<Arc<Runner>> {
         let mut current = lock(&SHARED_RUNNER);
         if let Some(runner) = current.upgrade() {
@@ -92,7 +104,8 @@ impl Runner {
         Ok(runner)
     }
 
-    /// A thread for one controller alone, on any CPU: two that spin on one would take it from each other.
+    /// A thread for one controller alone, not pinned: two spinning threads on one CPU would starve
+    /// each other.
     pub(super) fn own() -> io::Result<Arc<Runner>> {
         Runner::start(None)
     }
@@ -112,20 +125,21 @@ impl Runner {
         self.kick();
     }
 
-    /// Takes in new controllers and lets go of those whose host is gone.
+    /// Adds new controllers and drops those whose host is gone.
     fn update_steppers(&self, steppers: &mut Vec<Attached>) {
+        // Cleared before the lists are read: a change that comes later sets it again.
         self.changed.swap(false, AcqRel);
         steppers.append(&mut lock(&self.arrivals));
         steppers.retain(|(_, attachment)| !attachment.is_detached());
     }
 
-    /// There is something new that is no doorbell: look.
+    /// Wakes the thread for a change that is not a doorbell or register write.
     pub(crate) fn kick(&self) {
         self.changed.store(true, Release);
         self.wake();
     }
 
-    /// After a doorbell or register write: wakes the thread if it sleeps.
+    /// Wakes the thread if it sleeps. Called after the doorbell or register was written.
     #[inline]
     pub(super) fn wake(&self) {
         if self.idle.claim_wake() {
@@ -133,7 +147,7 @@ impl Runner {
         }
     }
 
-    /// Whether somebody steps the controllers by hand.
+    /// Whether controllers are stepped manually.
     fn is_by_hand(&self) -> bool {
         self.by_hand.load(Acquire) > 0
     }
@@ -144,8 +158,8 @@ impl Runner {
     }
 }
 
-/// While this lives the device thread never sleeps, and gaps of more than 50 µs in its running are counted: whatever is
-/// measured meanwhile is not measured against a device that was away.
+/// While this lives the device thread never sleeps, and gaps of more than 50 µs in its running are
+/// counted. A benchmark discards blocks with gaps: the device was not running.
 pub struct Measured(Arc<Runner>);
 
 impl Measured {
@@ -155,7 +169,7 @@ impl Measured {
         Measured(runner.clone())
     }
 
-    /// Gaps seen so far, for the benchmark.
+    /// Gaps so far.
     pub fn gaps(&self) -> u64 {
         self.0.gaps.load(Relaxed)
     }
@@ -173,20 +187,21 @@ impl Drop for Measured {
     }
 }
 
-/// While this lives the device thread rests, and its embedded controllers run only when [`ByHand::step`] is called: for
-/// counting instructions, and for tests that need to know when the device does what.
+/// While this lives the device thread rests, and its embedded controllers run only when
+/// [`ByHand::step`] is called. For instruction counts, and for tests that must know when the device
+/// does what.
 pub struct ByHand(Arc<Runner>);
 
 impl ByHand {
     pub(crate) fn new(runner: &Arc<Runner>) -> ByHand {
         runner.by_hand.fetch_add(1, Release);
         runner.kick();
-        // The device thread has them as long as it works: it rests from now on.
+        // The device thread holds this lock while it runs. Once we have had it, the thread rests.
         drop(lock(&runner.steppers));
         ByHand(runner.clone())
     }
 
-    /// One step of every controller. Whether any of them did something.
+    /// Steps every controller once. Returns whether any of them did something.
     pub fn step(&self) -> bool {
         let mut steppers = lock(&self.0.steppers);
         self.0.update_steppers(&mut steppers);
@@ -207,8 +222,9 @@ impl Drop for ByHand {
     }
 }
 
+/// The thread's own state.
 struct DeviceThread {
-    /// Links hold the runner; when the last is gone, so is the thread.
+    /// Weak: the controllers' hosts hold the runner, and the thread ends when the last one is gone.
     runner: Weak<Runner>,
     poller: Poller,
     events: Vec<u64>,
@@ -217,8 +233,10 @@ struct DeviceThread {
 impl DeviceThread {
     fn run(mut self, cpu: Option<usize>) {
         match cpu.map(|cpu| (cpu, hw::pin(cpu))) {
+            // A CPU that is not there is no reason not to run.
             Some((cpu, Err(error))) => tracing::warn!(cpu, %error, "the device thread is not pinned"),
             Some(_) => {}
+            // The creating thread may be pinned; this one must not inherit that.
             None => hw::roam(),
         }
         while let Some(runner) = self.runner.upgrade() {
@@ -231,9 +249,11 @@ impl DeviceThread {
         }
     }
 
-    /// Arm, look, block: the device's own use of invariant 1.
+    /// Sleeps until there is work. Arm, check, block: a doorbell is either seen by the check, or
+    /// finds the flag armed and signals.
     fn sleep(&mut self, runner: &Runner, mut steppers: MutexGuard<'_, Vec<Attached>>) {
         let by_hand = runner.is_by_hand();
+        // Waking takes tens of microseconds, which a measurement would see as device time.
         if runner.measured.load(Relaxed) > 0 && !by_hand {
             return;
         }
@@ -251,13 +271,14 @@ impl DeviceThread {
     }
 }
 
-/// Steps until there is changed, or for too long nothing to do.
+/// Steps until `changed` is set or there was nothing to do for [`IDLE_AFTER`].
 fn run_until_idle(runner: &Runner, steppers: &mut [Attached]) {
     let mut gaps = GapDetector::new();
     let mut last = hw::now();
     let mut worked_at = last;
     loop {
         let now = hw::now();
+        // A clock read per round: gaps are found without a second thread.
         if now - last > GAP && gaps.was_preempted(now - last, worked_at == last) {
             runner.gaps.fetch_add(1, Relaxed);
         }
@@ -276,24 +297,28 @@ fn run_until_idle(runner: &Runner, steppers: &mut [Attached]) {
     }
 }
 
-/// Tells time away from time at work: a step that copies much, or sends many messages, may well take longer than a gap.
+/// Tells gaps in the thread's running (preemption) from long steps: a step that copies much data,
+/// or sends many messages, may take longer than [`GAP`].
 struct GapDetector {
     delay: Option<RunDelay>,
     seen: Nanos,
 }
 
 impl GapDetector {
-    /// Of the calling thread.
+    /// For the calling thread.
     fn new() -> GapDetector {
         let delay = RunDelay::of_current().ok();
         let seen = delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
         GapDetector { delay, seen }
     }
 
-    /// Whether the thread was away in a stretch of `span`: it had nothing to do in it, or waited for its CPU, or nothing
-    /// that it does takes so long. Asked of long stretches only: it reads a file.
+    /// Whether the thread was preempted within the last `span`: it had nothing to do in it, or
+    /// waited for its CPU, or no step takes that long. Called for long spans only, because it reads
+    /// a file.
     #[cold]
     fn was_preempted(&mut self, span: Nanos, worked: bool) -> bool {
+        // Without schedstat every gap counts: better to discard a good block than to keep a bad
+        // one.
         let Some(delay) = &self.delay else { return true };
         let delay = delay.read();
         let waited = delay - std::mem::replace(&mut self.seen, delay);

@@ -1,5 +1,12 @@
-//! The host's way to a controller's properties: at once, as registers in memory are, or delayed: `properties=delayed`, as over fabrics, and messages to
-//! another process.
+//! Access to a controller's properties (Base 3.1.4): registers in memory answer at once; a
+//! vfio-user server answers by message; `properties=late` delays an embedded controller's answers,
+//! as over fabrics, for tests.
+//!
+//! ```text
+//!   controller task: ask(access) ─► Asked::Now(value)      registers
+//!                                └► Asked::Later(ticket)   messages, properties=late
+//!                    answers()   ─► (ticket, value) …      in a later turn
+//! ```
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,21 +20,21 @@ use crate::transport::vfio_user::RemoteController;
 
 use super::BusController;
 
-/// The latest of the controller task's turns in which an answer comes, counted from the next.
+/// A delayed answer comes within this many turns of the controller task.
 const MAX_TURNS: u64 = 4;
 
-/// However few turns the controller task takes, an answer comes by then.
+/// A delayed answer comes within this time, however few turns the controller task takes.
 const MAX_DELAY: Nanos = Nanos::from_micros(500);
 
 /// The properties of one controller.
 pub(crate) struct HostProperties {
     registers: ControllerRegisters,
     delayed: Option<Mutex<DelayedAnswers>>,
-    /// Where the controller is not in this process.
+    /// The controller outside this process, if it is one.
     controller: Option<BusController>,
 }
 
-/// Answers on their way.
+/// Answers that have not come yet.
 struct DelayedAnswers {
     dice: SplitMix64,
     tickets: u64,
@@ -37,26 +44,27 @@ struct DelayedAnswers {
 struct DelayedAnswer {
     ticket: Ticket,
     access: Access,
-    /// The value, where the access was carried out before its answer set out; else it is when the answer comes.
+    /// The value, if the access was carried out when it was asked for; `None`: it is carried out
+    /// when the answer comes. Which one is random: a host must work with both.
     value: Option<u64>,
     turns: u64,
     by: Nanos,
 }
 
 impl HostProperties {
-    /// Over these registers; `delayed`: answers that take their time, by this seed.
+    /// For an embedded controller. `delayed`: the seed of delayed answers.
     pub(in crate::transport) fn new(registers: ControllerRegisters, delayed: Option<u64>) -> HostProperties {
         let delayed =
             delayed.map(|seed| Mutex::new(DelayedAnswers { dice: SplitMix64::seed_from_u64(seed), tickets: 0, open: Vec::new() }));
         HostProperties { registers, delayed, controller: None }
     }
 
-    /// Of a controller that is not in this process. Another process answers when it does.
+    /// For a controller outside this process.
     pub(super) fn on_bus(registers: ControllerRegisters, controller: BusController) -> HostProperties {
         HostProperties { registers, delayed: None, controller: Some(controller) }
     }
 
-    /// Where each access is a message.
+    /// The vfio-user server, for which each access is a message.
     fn remote(&self) -> Option<&RemoteController> {
         match &self.controller {
             Some(BusController::VfioUser(remote)) => Some(remote),
@@ -64,14 +72,14 @@ impl HostProperties {
         }
     }
 
-    /// `told` is called when answers have come of which nobody knows when they come, and when none come any more.
+    /// Calls `notify` when a server's answer arrives or its connection ends.
     pub(crate) fn tell(&self, notify: Arc<dyn Fn() + Send + Sync>) {
         if let Some(remote) = self.remote() {
             remote.notify_by(notify);
         }
     }
 
-    /// The answers that come in this turn of the controller task.
+    /// The answers that arrive in this turn of the controller task.
     pub(crate) fn answers(&self, now: Nanos) -> Vec<(Ticket, Answer)> {
         let Some(mut delayed) = self.delayed() else { return self.remote().map(|remote| remote.answers()).unwrap_or_default() };
         delayed.open.iter_mut().for_each(|open| open.turns -= 1);
@@ -79,7 +87,8 @@ impl HostProperties {
         come.map(|open| (open.ticket, Ok(open.value.unwrap_or_else(|| open.access.carry_out(&self.registers))))).collect()
     }
 
-    /// When the controller task is to take a turn for an answer.
+    /// When the controller task must take its next turn for an answer; MAX: no answer is due at a
+    /// known time.
     pub(crate) fn next_answer(&self) -> Nanos {
         self.delayed().and_then(|delayed| delayed.open.iter().map(|open| open.by).min()).unwrap_or(Nanos::MAX)
     }

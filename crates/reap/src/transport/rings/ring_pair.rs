@@ -1,4 +1,8 @@
-//! A pair over rings in shared memory: a queue queue_pair, with its doorbells and its vector.
+//! A queue pair over rings in shared memory, with its doorbells and its interrupt vector.
+//!
+//! Any thread may post (under the SQ lock) or reap (one at a time). Arming works as
+//! everywhere: unmask the vector, then poll once more, because a completion that was posted while
+//! the vector was masked sends no message.
 
 use std::sync::Arc;
 
@@ -15,84 +19,89 @@ use crate::counters::DeviceCounters;
 use crate::request::Token;
 use crate::transport::{IoCommand, Mask, Part, Post};
 
-/// A queue pair of the controller's, with its vector.
+/// A queue pair and its vector.
 pub(crate) struct RingPair {
     queue_pair: Pair,
     controller: Arc<RingController>,
     prp: Arc<PrpTable>,
     vector: Vector,
-    /// Its completions raise the vector.
+    /// Its completions raise the vector (IEN = 1).
     notifies: bool,
-    /// The vector is this pair's alone.
+    /// No other queue pair shares the vector.
     alone: bool,
-    /// The same, and it has a mask.
+    /// No other queue pair shares the vector, and the vector has a mask.
     maskable: bool,
     birth: Birth,
 }
 
 impl RingPair {
-    /// A pair over a queue pair that has been created.
+    /// For a queue pair that the controller has created. `alone`: no other shares `vector`.
     pub(crate) fn new(queue_pair: Pair, (vector, alone): (Vector, bool), controller: Arc<RingController>, prp: Arc<PrpTable>) -> RingPair {
         let maskable = alone && controller.facts().mask == Mask::Bit;
         RingPair { queue_pair, controller, prp, vector, notifies: true, alone, maskable, birth: Birth::here() }
     }
 
-    /// The same where completions raise no vector: the second pair of a hardware queue.
+    /// For a queue pair whose completions raise no interrupt: the second one of a hardware queue.
     pub(crate) fn polled(queue_pair: Pair, controller: Arc<RingController>, prp: Arc<PrpTable>) -> RingPair {
         RingPair { queue_pair, controller, prp, vector: Vector(0), notifies: false, alone: false, maskable: false, birth: Birth::here() }
     }
 
-    /// The PRP lists that its commands use.
+    /// The PRP table that its commands use.
     #[cfg(test)]
     pub(crate) fn lists(&self) -> &PrpTable {
         &self.prp
     }
 
-    /// Which process made it. A forked child has a copy of the rings at most, which no controller reads.
+    /// The process that made it. After a fork the child has at most a copy of the rings, which no
+    /// controller reads.
     pub(crate) fn birth(&self) -> Birth {
         self.birth
     }
 
-    /// The submission side, locked. No thread runs the application's code while it has it.
+    /// Locks the submission side. No thread runs application code while it holds this lock.
     #[inline]
     pub(crate) fn posting(&self) -> RingPosting<'_> {
         RingPosting { sq: self.queue_pair.lock_sq(), pair: self }
     }
 
-    /// The same, if no other thread has it: for the housekeeping thread, which waits for no lock.
+    /// As [`RingPair::posting`], unless another thread holds the lock: the housekeeping thread
+    /// waits for no lock.
     pub(crate) fn try_posting(&self) -> Option<RingPosting<'_>> {
         Some(RingPosting { sq: self.queue_pair.try_lock_sq()?, pair: self })
     }
 
-    /// Announces what was posted.
+    /// Rings the doorbell for what was posted.
     pub(crate) fn commit(&self) {
         self.queue_pair.lock_sq().commit(self.controller.doorbells());
     }
 
-    /// Whether a completion waits, without a lock and without a system call.
+    /// Whether a completion is visible in the CQ. No lock, no system call.
     #[inline]
     pub(crate) fn pending(&self) -> bool {
         self.queue_pair.pending()
     }
 
-    /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
+    /// Reaps at most `out.len()` completions. `None`: another thread holds the CQ, and polls once
+    /// more before it lets go.
     #[inline]
     pub(crate) fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
         self.queue_pair.try_reap_into(self.controller.doorbells(), out)
     }
 
-    /// The same, for at most `budget` completions, appended to `out` as far as it has room.
+    /// As [`RingPair::try_reap`], for at most `budget` completions, appended to `out` within its
+    /// capacity.
     pub(crate) fn try_reap_more(&self, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
         self.queue_pair.try_reap(self.controller.doorbells(), budget, out)
     }
 
-    /// Allows its notifications; where they are posted, the next one. A look is owed.
+    /// Unmasks the vector; for posted notifications, allows the next one. The caller must poll once
+    /// more afterwards.
     #[inline]
     pub(crate) fn arm(&self) {
         self.controller.arm(self.vector);
     }
 
-    /// Forbids its notifications.
+    /// Masks the vector.
     #[inline]
     pub(crate) fn mask(&self) {
         if let Some(bell) = self.controller.vectors.flag(self.vector.0) {
@@ -100,13 +109,13 @@ impl RingPair {
         }
     }
 
-    /// Whether [`RingPair::mask`] is this pair's affair alone.
+    /// Whether masking the vector affects no other queue pair.
     #[inline]
     pub(crate) fn is_maskable(&self) -> bool {
         self.maskable
     }
 
-    /// What a thread that sleeps on it waits for.
+    /// The eventfd that a thread which sleeps on this queue pair waits for.
     pub(crate) fn wait_on(&self) -> Option<&EventFd> {
         self.controller.vectors.signal(self.vector.0)
     }
@@ -121,34 +130,34 @@ impl RingPair {
         self.vector
     }
 
-    /// Whether `home`'s notification may stand for its messages: where they are posted, even of its own vector; on the bus, where they can
-    /// only be sent to another eventfd, of any other.
+    /// Whether its messages may be directed to `home`'s notification. Posted (embedded): to any,
+    /// its own included. On the bus, where a vector can only signal another eventfd: to any other.
     pub(crate) fn may_post_to(&self, home: Vector) -> bool {
         self.maskable || self.alone && self.controller.is_on_bus() && home != self.vector
     }
 
-    /// From now on the notification of `home` stands for its messages; `None`: they signal its own eventfd. Arming and a look
-    /// follow. False: they go where they went.
+    /// Directs its messages to the notification of `home`; see [`RingController::route`].
     pub(crate) fn route(&self, home: Option<Vector>) -> bool {
         self.controller.route(self.vector, home)
     }
 
-    /// What is signalled for messages that `home` stands for.
+    /// The eventfd of `home`.
     pub(crate) fn notification(&self, home: Vector) -> Option<&EventFd> {
         self.controller.vectors.signal(home.0)
     }
 
-    /// Whether anything was posted for it to `home` since this was asked last. A drive on the bus sets no bits: its entries tell.
+    /// Whether anything was posted for it to `home` since the last call. A bus controller sets no
+    /// posted bits, so there the CQ itself is checked.
     pub(crate) fn take_posted(&self, home: Vector) -> bool {
         if self.controller.is_on_bus() { self.pending() } else { self.posted(home).is_some_and(|posted| posted.take(self.vector.0)) }
     }
 
-    /// The descriptor of `home`, into which messages are posted.
+    /// The posted-interrupt descriptor of `home`.
     pub(crate) fn posted(&self, home: Vector) -> Option<&Posted> {
         self.controller.vectors.posted(home.0)
     }
 
-    /// When the first message was sent that nobody has asked after yet, where the controller is in this process.
+    /// When the oldest message that no one has collected was sent; embedded controllers only.
     pub(crate) fn take_message_time(&self) -> Option<Nanos> {
         self.controller.end()?.take_message_time(self.vector)
     }
@@ -158,39 +167,40 @@ impl RingPair {
         self.controller.messages(self.vector)
     }
 
-    /// Notifications that came of messages, and were signalled by its vector's eventfd.
+    /// Notifications of messages that were signalled through its vector's eventfd.
     pub(crate) fn notifications(&self) -> u64 {
         self.controller.notifications(self.vector)
     }
 
-    /// Whether the two lead to one controller.
+    /// Whether both belong to the same controller.
     pub(crate) fn shares_controller(&self, other: &RingPair) -> bool {
         Arc::ptr_eq(&self.controller, &other.controller)
     }
 
-    /// The queue that it is at the controller.
+    /// Its queue identifier.
     pub(crate) fn id(&self) -> QueueId {
         self.queue_pair.id()
     }
 
-    /// Commands that it has room for.
+    /// The number of command identifiers: the most commands in flight.
     #[inline]
     pub(crate) fn tags(&self) -> u32 {
         self.queue_pair.sizes().tags
     }
 
-    /// Commands announced and not yet taken.
+    /// Commands announced and not yet reaped.
     #[inline]
     pub(crate) fn in_flight(&self) -> u32 {
         self.queue_pair.in_flight()
     }
 
-    /// What has been counted.
+    /// Its counters.
     pub(crate) fn counters(&self) -> Counters {
         self.queue_pair.counters()
     }
 
-    /// What has been counted, as a part of its device; the messages of its vector only if asked for, because pairs may share one.
+    /// Its share of the device's counters. `with_messages`: include those of its vector, which
+    /// queue pairs may share and must be counted once.
     pub(crate) fn device_counters(&self, with_messages: bool) -> DeviceCounters {
         let (counters, of_vector) = (self.counters(), |count: u64| if with_messages { count } else { 0 });
         DeviceCounters {
@@ -202,18 +212,19 @@ impl RingPair {
         }
     }
 
-    /// Announces what was posted, unless some thread posts at this moment, and commits by itself. How many commands that were.
+    /// Rings the doorbell for what was posted, unless another thread holds the SQ lock: that one
+    /// commits itself. Returns the number of commands announced.
     pub(crate) fn try_commit(&self) -> u32 {
         self.queue_pair.try_lock_sq().map_or(0, |mut sq| sq.commit(self.controller.doorbells()))
     }
 
-    /// Its queue queue_pair, for the thread that looks after its controller.
+    /// The queue pair itself, for the controller's task.
     pub(crate) fn queue_pair(&self) -> &Pair {
         &self.queue_pair
     }
 }
 
-/// The submission side of a queue queue_pair, locked.
+/// The locked submission side of a queue pair.
 pub(crate) struct RingPosting<'a> {
     sq: SqGuard<'a, SqRing, CqRing>,
     pair: &'a RingPair,
@@ -222,11 +233,12 @@ pub(crate) struct RingPosting<'a> {
 impl Post for RingPosting<'_> {
     #[inline(always)]
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        // Read in the closure: only transfers longer than two pages ask whether there are SGLs.
         self.sq.post(command(part, &self.pair.prp, || self.pair.controller.sgls()), token.0, now).is_ok()
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        // A lock, which others do without.
+        // Takes a lock, so only Write Zeroes asks.
         let frees = part.op == Op::WriteZeroes && self.pair.controller.frees_zeroes(part.nsid);
         self.sq.post(other_command(part, &self.pair.prp, || self.pair.controller.sgls(), frees), token.0, now).is_ok()
     }
@@ -243,7 +255,7 @@ impl Post for RingPosting<'_> {
     }
 }
 
-/// What a part is to a controller; `sgls`: whether it has them.
+/// The SQE of a Read without FUA or of a Write. `sgls`: whether the controller supports SGLs.
 #[inline(always)]
 fn command(part: &Part<'_>, prp: &PrpTable, sgls: impl FnOnce() -> bool) -> Sqe {
     let (data, flags) = prp.data(part.addr, part.bytes, part.buf, sgls);
@@ -254,12 +266,13 @@ fn command(part: &Part<'_>, prp: &PrpTable, sgls: impl FnOnce() -> bool) -> Sqe 
     Sqe { flags, ..sqe }
 }
 
-/// What a part is to a controller that is no Read and no Write, or one with Force Unit Access. `frees`: the namespace's Write Zeroes takes the
-/// Deallocate bit.
+/// The SQE of every other operation, and of a Read or Write with FUA. `frees`: the namespace's
+/// Write Zeroes supports the Deallocate bit.
 fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: impl FnOnce() -> bool, frees: bool) -> Sqe {
     match part.op {
         Op::WriteZeroes => {
             let fua = if part.fua { Flags::FUA } else { Flags::NONE };
+            // Without DLFEAT bit 3 a controller may refuse the bit (SPDK's target does).
             let room = if part.keep || !frees { Flags::NONE } else { Flags::DEALLOCATE };
             nvme::io::write_zeroes(part.nsid, Lba(part.lba), part.blocks, fua | room)
         }

@@ -1,16 +1,25 @@
-//! `vfio-user:SOCKET[?…]`: an NVMe controller that another process serves, as libvfio-user, SPDK's target and `reap serve` do.
+//! `vfio-user:SOCKET[?…]`: an NVMe controller that another process serves (libvfio-user, SPDK's
+//! target, `reap serve`).
+//!
+//! ```text
+//!   this process                     UNIX socket                     server
+//!   pool (memfd)  ──── DMA_MAP, descriptor ───────────────────►  maps the pool
+//!   properties    ──── REGION_READ / REGION_WRITE ────────────►  BAR0
+//!   doorbells     ──── store, where the server shares the page; else REGION_WRITE without a reply
+//!   eventfds      ──── DEVICE_SET_IRQS, descriptors ──────────►  signals them as MSI-X
+//! ```
+//!
+//! The controller's task never waits for a reply to a property access. Above that it is a
+//! controller on the bus: `rings.rs`.
+//!
 //!
 //! | question | file |
 //! | --- | --- |
-//! | what does the URI say? | `uri.rs` |
+//! | what does the URI mean? | `uri.rs` |
 //! | how is a connection set up? | `handshake.rs` |
-//! | how is the server reached once it is there? | `remote.rs` |
-//! | which memory does it reach? | `mapper.rs` |
-//! | how is it connected again? | `reconnect.rs` |
-//!
-//! Its rings and buffers are in a memory file that the server maps, its messages signal eventfds. Properties are messages that the controller task does not wait
-//! for. Doorbells are stores where the server hands their page over, and messages without an answer elsewhere. Above that it is a controller on the bus:
-//! `ring.rs`.
+//! | how do threads talk to a connected server? | `remote.rs` |
+//! | which memory can the server access? | `mapper.rs` |
+//! | how is a lost connection replaced? | `reconnect.rs` |
 
 mod handshake;
 mod mapper;
@@ -37,10 +46,11 @@ pub(crate) use remote::ServerEvent;
 pub(crate) use uri::SCHEME;
 pub use uri::VfioUserUri;
 
-/// How long the server has to let go of a client before this one.
+/// How long to retry while the server still has its previous client: most servers take one at a
+/// time.
 const RELEASE_TIMEOUT: Nanos = Nanos::from_secs(5);
 
-/// The controller behind `uri`, within reach.
+/// Opens the controller of `uri`.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -50,20 +60,22 @@ pub(crate) fn open(uri: &VfioUserUri, options: &OpenOptions) -> Result<RingContr
     controller.join(&shared, note, options.pool_bytes)
 }
 
-/// Memory that all controllers of a device reach, and who makes it known to them.
+/// The pool of a device, mapped at the servers of all its paths.
 pub(crate) struct SharedPool {
     pub dma: DmaContext,
     mapper: Arc<Mapper>,
 }
 
-/// Memory that all of these controllers reach, and what is otherwise with it than was asked for.
+/// Makes the pool for these controllers, and a note if it is not of the memory that was asked for.
 ///
 /// # Errors
-/// The system has no such memory, a server does not take it, or one that is not trusted would get huge pages.
+/// The system has no such memory, a server refuses to map it, or huge pages would be shared with a
+/// server that is not trusted.
 pub(crate) fn shared_pool(controllers: &[ConnectedController], options: &OpenOptions) -> Result<(SharedPool, Option<String>), OpenError> {
     let huge_pages = controllers.iter().any(|controller| controller.uri.huge_pages);
     let backing = if huge_pages { Backing::HugeMemfd } else { Backing::Memfd };
-    // All servers reach the same pool: each could take its huge pages away.
+    // All servers map the same pool, and each could take its huge pages away: touching one that is
+    // gone raises SIGBUS here.
     let untrusted = controllers.iter().find(|controller| !controller.uri.trust);
     if let (true, Some(controller)) = (huge_pages, untrusted) {
         let what = "the pool has huge pages for another path (`hugepages=yes`), and this server could take them away; add `trust=yes` if it does not";
@@ -78,7 +90,7 @@ pub(crate) fn shared_pool(controllers: &[ConnectedController], options: &OpenOpt
     Ok((SharedPool { dma, mapper }, otherwise.then(|| note.to_owned())))
 }
 
-/// A controller that is found, and reaches no memory yet.
+/// A connected controller that has no memory yet: the pool is made when all paths are connected.
 pub(crate) struct ConnectedController {
     uri: VfioUserUri,
     remote: RemoteController,
@@ -88,14 +100,15 @@ pub(crate) struct ConnectedController {
 }
 
 impl ConnectedController {
-    /// Finds the controller behind `uri`. Whatever fails, or drops this, closes the connection.
+    /// Connects to the controller of `uri`. An error, or dropping the result, closes the
+    /// connection.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub(crate) fn connect(uri: &VfioUserUri, options: &OpenOptions) -> Result<ConnectedController, OpenError> {
         let fault = |fault| OpenError::VfioUser { socket: uri.socket.clone(), fault };
         let (client, process) = connect(&uri.socket).map_err(fault)?;
-        // From here on whatever fails closes the connection.
+        // From here on, every error drops `remote`, which closes the connection.
         let remote = RemoteController::new(client, process, uri.socket.clone(), uri.trust);
         let (client, mut notes) = (remote.connection.client(), Vec::new());
         handshake::set_up(&client, &mut notes).map_err(fault)?;
@@ -107,7 +120,7 @@ impl ConnectedController {
         Ok(ConnectedController { uri: uri.clone(), remote, registers, vectors, notes })
     }
 
-    /// The transport to it, over memory that it reaches ([`shared`]).
+    /// Gives the controller its memory ([`shared_pool`]) and makes a transport of it.
     ///
     /// # Errors
     /// The pool has no room for the doorbells.
@@ -116,18 +129,20 @@ impl ConnectedController {
         notes.extend(note);
         let dma = shared.dma.clone();
         remote.serve_dma(&dma.pool, &shared.mapper);
-        // Where a doorbell is a store, memory spares nothing: it would take a fence and a look more.
+        // A mapped doorbell is a plain store already. Shadow doorbells would only add a fence and a
+        // read of EventIdx.
         let shadow = uri.shadow.unwrap_or(!registers.maps_doorbells());
         let (controller, wants_sgls) = (BusController::VfioUser(Arc::new(remote)), uri.sgl);
         RingController::on_bus(BusResources { controller, registers, vectors, dma, wants_sgls, notes, shadow }, pool_bytes)
     }
 }
 
-/// A connection to the server, once it has let go of the client before. As VFIO's group is waited for.
+/// Connects, and waits up to [`RELEASE_TIMEOUT`] for the server to drop its previous client.
 fn connect(socket: &Path) -> Result<(Client, Option<Process>), PeerFault> {
     let (until, mut pause) = (hw::now() + RELEASE_TIMEOUT, Nanos::from_millis(2));
     loop {
         let stream = handshake::connect(socket, until)?;
+        // The process is needed at a reconnect: has the old server ended?
         let process = Process::behind(&stream).ok();
         match handshake::negotiate(stream) {
             Err(PeerFault::Busy) if hw::now() < until => {
@@ -139,7 +154,7 @@ fn connect(socket: &Path) -> Result<(Client, Option<Process>), PeerFault> {
     }
 }
 
-/// Its BAR0: what of it the server hands over is mapped if that is safe, and the rest is messages.
+/// BAR0: parts that the server shares are mapped if that is safe; the rest is accessed by messages.
 fn registers(remote: &RemoteController, client: &Client, uri: &VfioUserUri, notes: &mut Vec<String>) -> Result<PciRegisters, PeerFault> {
     let handshake::Bar { bytes, areas } = handshake::bar0(client, notes)?;
     let calls = Box::new(Bar0(remote.connection.clone()));
@@ -148,13 +163,15 @@ fn registers(remote: &RemoteController, client: &Client, uri: &VfioUserUri, note
         other => PeerFault::Lacks(other.to_string()),
     })?;
     notes.extend(why_not);
+    // CAP was read while `registers` was made, and a failed read returns all ones: check the
+    // connection itself.
     match client.ended() {
         Some(end) => Err(PeerFault::Server { what: "read its capabilities (CAP)", source: end.into() }),
         None => Ok(registers),
     }
 }
 
-/// Vectors for `queues` queues and the admin queue, as far as the server has them.
+/// Vectors for `queues` queues and the admin queue, or as many as the server has.
 fn vectors(client: &Client, uri: &VfioUserUri, queues: usize, notes: &mut Vec<String>) -> Result<Vectors, PeerFault> {
     let has = handshake::interrupts(client)?;
     let wanted = queues + 1;
@@ -171,7 +188,7 @@ fn vectors(client: &Client, uri: &VfioUserUri, queues: usize, notes: &mut Vec<St
     Ok(vectors)
 }
 
-/// The connection to a server. Once it is over another one can take its place.
+/// The connection to a server; it is replaced after a reconnect.
 #[derive(Debug)]
 struct Connection(RwLock<Arc<Client>>);
 
@@ -180,7 +197,7 @@ impl Connection {
         Connection(RwLock::new(Arc::new(client)))
     }
 
-    /// The one that there is now.
+    /// The current client.
     fn client(&self) -> Arc<Client> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -190,12 +207,13 @@ impl Connection {
     }
 }
 
-/// BAR0 where it is not mapped.
+/// Accesses to BAR0 by messages.
 #[derive(Debug)]
 struct Bar0(Arc<Connection>);
 
 impl RegisterCalls for Bar0 {
     fn load(&self, offset: u32) -> u32 {
+        // All ones if the connection is over, as a removed PCI device reads.
         let mut word = [0xff; 4];
         match self.0.client().read(region::BAR0, offset.into(), &mut word) {
             Ok(()) => u32::from_le_bytes(word),
@@ -203,7 +221,7 @@ impl RegisterCalls for Bar0 {
         }
     }
 
-    /// Nobody waits for it: a doorbell.
+    /// Without a reply: it is a doorbell, and the posting thread must not wait for the server.
     #[inline]
     fn store(&self, offset: u32, value: u32) {
         self.0.client().post_write(region::BAR0, offset.into(), value);

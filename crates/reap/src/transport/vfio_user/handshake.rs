@@ -1,4 +1,5 @@
-//! Getting to know a server: connecting, what it serves, its registers and interrupts. Once for each connection, the first and those that follow it.
+//! The handshake with a server: connect, negotiate a version, check what it serves, find its
+//! registers and interrupts. Done for the first connection and for each one after it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,14 +18,15 @@ use units::Nanos;
 
 use crate::error::PeerFault;
 
-/// The longest wait for an answer to what cannot be put off. The driver's own accesses to properties have the driver's deadlines.
+/// Longest wait for a reply during the handshake. Property accesses have the driver's deadlines
+/// instead.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Class code of an NVMe controller (PCIe Transport 2.1.5).
 const CLASS_NVME: u32 = 0x01_08_02;
 
-/// In configuration space (PCI Express Base 7.5.1.1, 7.7.2.2): the Command register and its bits, the pointer to the first capability, MSI-X and its
-/// Message Control.
+/// Configuration space (PCI Express Base 7.5.1.1, 7.7.2.2): the Command register and its bits, the
+/// pointer to the first capability, the MSI-X capability and bits of its Message Control.
 const COMMAND: u64 = 4;
 const MEMORY_MASTER_NO_PIN: u16 = 1 << 1 | 1 << 2 | 1 << 10;
 const FIRST_CAPABILITY: u64 = 0x34;
@@ -32,7 +34,7 @@ pub(super) const MSIX: u8 = 0x11;
 const MSIX_ENABLE: u16 = 1 << 15;
 const MSIX_MASK_ALL: u16 = 1 << 14;
 
-/// Connects. A listener that does not accept is waited for until `until`.
+/// Connects to the socket. Retries until `until` while the listener's backlog is full.
 pub(super) fn connect(socket: &Path, until: Nanos) -> Result<UnixStream, PeerFault> {
     let system = |source: rustix::io::Errno| PeerFault::System { what: "connect to it", source: source.into() };
     let address = SocketAddrUnix::new(socket).map_err(|_| PeerFault::System {
@@ -45,6 +47,8 @@ pub(super) fn connect(socket: &Path, until: Nanos) -> Result<UnixStream, PeerFau
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(system)?;
         match rustix::net::connect(&fd, &address) {
             Ok(()) => return Ok(UnixStream::from(fd)),
+            // EAGAIN: the backlog is full. The socket is non-blocking, so that a stopped server
+            // cannot block us.
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) if hw::now() < until => {
                 hw::sleep_until(hw::now() + Nanos::from_millis(5));
             }
@@ -55,8 +59,9 @@ pub(super) fn connect(socket: &Path, until: Nanos) -> Result<UnixStream, PeerFau
             }
             Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => return Err(PeerFault::Permission),
             Err(rustix::io::Errno::CONNREFUSED) => {
+                // The same errno for a stale socket file and for a file that is no socket.
                 let is_socket = std::fs::metadata(socket).is_ok_and(|found| found.file_type().is_socket());
-                let gone = PeerFault::NotFound("nobody listens there any more; start the server again");
+                let gone = PeerFault::NotFound("no server listens there any more; start it again");
                 return Err(if is_socket { gone } else { not_a_socket() });
             }
             Err(rustix::io::Errno::PROTOTYPE) => return Err(not_a_socket()),
@@ -65,9 +70,10 @@ pub(super) fn connect(socket: &Path, until: Nanos) -> Result<UnixStream, PeerFau
     }
 }
 
-/// Agrees with the server on a version.
+/// Negotiates the protocol version.
 pub(super) fn negotiate(stream: UnixStream) -> Result<Client, PeerFault> {
     Client::new(stream, CALL_TIMEOUT).map_err(|error| match error {
+        // A server that has a client closes the next connection without a reply.
         CallError::Ended(End::Closed) => PeerFault::Busy,
         CallError::Version { major, minor } => PeerFault::Unusable(format!(
             "the server speaks version {major}.{minor} of vfio-user, and Reap speaks 0.0; have a server of major version 0"
@@ -84,7 +90,8 @@ fn server(what: &'static str) -> impl FnOnce(CallError) -> PeerFault {
     move |source| PeerFault::Server { what, source }
 }
 
-/// Is it an NVMe controller? It begins as after power-on, and may reach memory.
+/// Checks that the server serves an NVMe controller, resets it to its state after power-on, and
+/// allows it to access memory (bus mastering).
 pub(super) fn set_up(client: &Client, notes: &mut Vec<String>) -> Result<(), PeerFault> {
     let device = client.device().map_err(server("ask what the device is"))?;
     if !device.is_pci || device.regions <= region::CONFIG || device.irqs <= irq::MSIX {
@@ -100,29 +107,31 @@ pub(super) fn set_up(client: &Client, notes: &mut Vec<String>) -> Result<(), Pee
         && let Err(error) = client.reset()
     {
         match error {
+            // Without a reset the driver's own (CC.EN = 0) has to do.
             CallError::Refused(..) => notes.push(format!("the device was not reset when it was opened: {error}")),
             source => return Err(PeerFault::Server { what: "reset the device", source }),
         }
     }
     let command = u16::from_le_bytes(client.read_config(COMMAND).map_err(server("read its Command register"))?);
     let command = (command | MEMORY_MASTER_NO_PIN).to_le_bytes();
-    client.write(region::CONFIG, COMMAND, &command).map_err(server("let the device reach memory"))
+    client.write(region::CONFIG, COMMAND, &command).map_err(server("let the device access memory"))
 }
 
-/// What a server says of its BAR0.
+/// BAR0 as a server describes it.
 pub(super) struct Bar {
     pub bytes: u64,
-    /// What of it the server hands over to be mapped.
+    /// The parts that the server shares for mapping.
     pub areas: Vec<SharedArea>,
 }
 
-/// Its BAR0. What of it is not handed over is reached by messages.
+/// Asks for BAR0. Parts that are not shared are accessed by messages.
 pub(super) fn bar0(client: &Client, notes: &mut Vec<String>) -> Result<Bar, PeerFault> {
     let (Region { readable, writable, bytes, file_offset, areas }, fds) =
         client.region(region::BAR0).map_err(server("ask for its registers"))?;
     if !(readable && writable) {
-        return Err(PeerFault::Lacks("the server lets nobody read and write its registers (BAR0) by messages".into()));
+        return Err(PeerFault::Lacks("the server does not allow its registers (BAR0) to be read and written by messages".into()));
     }
+    // Some servers send one descriptor for all sparse areas, others one for each.
     let one_for_all = fds.len() == 1 && areas.len() > 1;
     if !areas.is_empty() && fds.is_empty() {
         notes.push(
@@ -136,15 +145,16 @@ pub(super) fn bar0(client: &Client, notes: &mut Vec<String>) -> Result<Bar, Peer
             Some(first) => first.try_clone().ok(),
             None => fds.next(),
         };
+        // Fewer descriptors than areas: the rest goes by messages.
         let Some(file) = file else { break };
-        // Checked when the answer was read: no end is controller 64 bits.
+        // Cannot overflow: the codec has checked that offset + bytes fits in 64 bits.
         let range = area.offset..area.offset + area.bytes;
         shared.push(SharedArea { range, file, at: file_offset + area.offset });
     }
     Ok(Bar { bytes, areas: shared })
 }
 
-/// CAP.DSTRD: how far apart its doorbells are.
+/// CAP.DSTRD: the doorbell stride, as a power of two of dwords.
 pub(super) fn stride(client: &Client) -> Result<u8, PeerFault> {
     let mut cap = [0; 8];
     client.read(region::BAR0, regs::CAP.into(), &mut cap).map_err(server("read its capabilities (CAP)"))?;
@@ -156,18 +166,21 @@ pub(super) fn interrupts(client: &Client) -> Result<Interrupts, PeerFault> {
     client.interrupts(irq::MSIX).map_err(server("ask for its interrupts"))
 }
 
-/// Has messages of all vectors signal eventfds: of the n-th, that of vector `routes[n]`.
+/// Makes the messages of all vectors signal eventfds: those of vector n, the eventfd of vector
+/// `routes[n]`.
 pub(super) fn signal(client: &Client, vectors: &Vectors, routes: &[Vector]) -> Result<(), PeerFault> {
     let signals: Vec<BorrowedFd<'_>> = routes.iter().filter_map(|home| vectors.signal(home.0)).map(EventFd::as_fd).collect();
     client.signal(0, &signals).map_err(server("have its messages sent to eventfds"))
 }
 
-/// Lets the function send messages, by its MSI-X capability; where its Message Control is. What a vector's own mask says the server does not ask: eventfds take its place.
+/// Enables MSI-X in the function's capability and returns the offset of its Message Control. The
+/// per-vector masks stay untouched: with eventfds set, the server ignores them.
 pub(super) fn enable_messages(client: &Client) -> Result<u64, PeerFault> {
     let failed = |source| PeerFault::Server { what: "switch MSI-X on", source };
     let [mut at] = client.read_config(FIRST_CAPABILITY).map_err(failed)?;
-    // There is room for this many. A chain that has more goes in a circle.
+    // Configuration space holds at most 48 capabilities; a longer chain is a loop.
     for _ in 0..48 {
+        // The two low bits are reserved (PCI Express Base 7.5.1.1.11).
         at &= !3;
         if at < 0x40 {
             break;

@@ -1,4 +1,9 @@
-//! Memory that servers reach: what each of them has been given, and is given again when it is there again.
+//! The memory that servers can access: what has been mapped at each of them, and is mapped again
+//! after a reconnect.
+//!
+//! Messages to a server are never sent under the lock of `pinned`, because their reply may take
+//! seconds. The order makes up for it: memory is added to `pinned` first and mapped at the clients
+//! that there are then; a client that joins later takes `pinned` as it is at that moment.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,25 +15,25 @@ use hw::{Chunk, Pinner};
 
 use super::Connection;
 
-/// Makes memory known to servers: the one of a device, or those of all its paths.
+/// Maps memory at the servers of a device: one, or one for each path.
 #[derive(Debug)]
 pub(super) struct Mapper {
     connections: Vec<Arc<Connection>>,
-    /// Each server is trusted to take no pages away (`trust=yes`).
+    /// Every server is trusted not to take pages away (`trust=yes`).
     trusted: bool,
-    /// By bus address. Locked for moments: a server's answer is never waited for meanwhile.
+    /// Mapped memory by bus address. Never locked during a message to a server.
     pinned: Mutex<Pieces>,
 }
 
 /// Memory by bus address.
 pub(super) type Pieces = BTreeMap<u64, Arc<Piece>>;
 
-/// A piece of memory that a device reaches.
+/// A piece of memory that the device can access.
 #[derive(Debug)]
 pub(super) struct Piece {
     addr: u64,
     bytes: u64,
-    /// What it is a part of, and where it begins there.
+    /// The file that it is a part of, and its offset there.
     file: OwnedFd,
     offset: u64,
 }
@@ -40,6 +45,7 @@ impl Piece {
 
     fn unmap(&self, client: &Client) {
         if client.is_over() {
+            // The server dropped all mappings with the connection.
             return;
         }
         if let Err(error) = client.unmap(self.addr, self.bytes) {
@@ -61,9 +67,9 @@ impl Mapper {
         self.connections.iter().map(|connection| connection.client()).collect()
     }
 
-    /// Gives all memory that is pinned to a new client, which has been `given` some. What is pinned or unpinned meanwhile it is told of before `join` is
-    /// called, and afterwards, if that says that it takes part, like any other.
-    ///
+    /// Maps all pinned memory at a new client; `given` is what it has already. Repeats until
+    /// nothing changed meanwhile, then calls `join` under the lock: from then on the client is told
+    /// of every change like any other. Returns what `join` says; false: it did not join.
     /// # Errors
     /// The server does not take it.
     pub(super) fn give(&self, client: &Client, given: &mut Pieces, join: impl FnOnce() -> bool) -> Result<bool, CallError> {
@@ -75,7 +81,9 @@ impl Mapper {
                 }
                 pinned.clone()
             };
+            // By identity, not by address: a bus address may be used again for other memory.
             let missing = |piece: &&Arc<Piece>, from: &Pieces| !from.get(&piece.addr).is_some_and(|there| Arc::ptr_eq(there, piece));
+            // Unmap first: an address range must not be mapped twice.
             given.values().filter(|piece| missing(piece, &wanted)).for_each(|piece| piece.unmap(client));
             for piece in wanted.values().filter(|piece| missing(piece, given)) {
                 piece.map(client)?;
@@ -96,14 +104,16 @@ impl Pinner for Mapper {
         let clients = {
             let mut pinned = self.pinned();
             pinned.insert(piece.addr, piece.clone());
-            // In this order and under the lock: who joins later has been told of it.
+            // Under the lock, after the insert: a client that joins later finds the piece in
+            // `pinned`.
             self.clients()
         };
-        let alone = clients.len() == 1;
+        let only_path = clients.len() == 1;
         for client in clients {
-            // One of several that is gone stands in nobody's way, and is told when it is back.
+            // With several paths, one whose server is gone does not fail the others; it maps the
+            // piece when it is back.
             match piece.map(&client) {
-                Err(error) if alone || !client.is_over() => {
+                Err(error) if only_path || !client.is_over() => {
                     self.unpin(chunk);
                     return Err(io::Error::other(error));
                 }
@@ -130,7 +140,7 @@ impl Pinner for Mapper {
         self.trusted
     }
 
-    /// All at once: nothing of it is touched by that.
+    /// In one piece: mapping a file touches none of its pages.
     fn chunk_bytes(&self) -> u64 {
         u64::MAX
     }

@@ -1,8 +1,19 @@
-//! Connecting again to a server that has gone: the one of before, or another that serves the same device.
+//! Reconnecting after a server has gone, to the same server or to another one that serves the same
+//! device.
 //!
-//! A controller that is stopped carries out nothing more, and what was sent to it can be sent elsewhere. But that a new server's controller is stopped
-//! says nothing of the old one's, whose process may live and write still. So a server is taken only where it is the same process, the old one has ended,
-//! or so much time has passed that a controller without keep-alive has stopped.
+//! ```text
+//!   connection ends ─► thread "reap-reconnect": every 10 ms … 1 s
+//!     connect ─► is the old controller stopped for sure? ─no─► try again
+//!                  │ yes: same process, or the old one ended, or `quiet_at` has passed
+//!                  ▼
+//!     handshake ─► BAR0, stride, vectors as before? ─► map memory ─► replace the client ─►
+//! ServerEvent::Back
+//! ```
+//!
+//! Commands of a stopped controller can be sent again elsewhere. But that a new server's controller
+//! is stopped says nothing about the old one's: its process may still run and write to our memory.
+//! So a server is accepted only if it is the same process, if the old process has ended, or if so
+//! much time has passed that a controller without keep-alive has stopped.
 
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,29 +26,29 @@ use nvme::Vector;
 use units::Nanos;
 
 use super::handshake;
-use super::remote::{RemoteController, Server, ServerEvent};
+use super::remote::{RemoteController, ServerEvent, ServerProcess};
 use crate::error::PeerFault;
 use crate::transport::registers::BusRegisters;
 
-/// Between two tries: at first, and in the end.
+/// The pause between attempts doubles from the first to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a new connection takes over.
+/// What a new connection takes over from the old one.
 pub(in crate::transport) struct Reconnect {
     pub remote: Arc<RemoteController>,
     pub registers: Arc<BusRegisters>,
     pub vectors: Arc<Vectors>,
-    /// When a controller that nobody can ask after has come to rest; MAX: nobody knows.
+    /// When the old controller has stopped even if its process still runs; MAX: never known.
     pub quiet_at: Nanos,
 }
 
-/// Why a try came to nothing.
+/// Why an attempt failed.
 #[derive(Debug)]
 enum ReconnectFailure {
-    /// Nobody is there, or no longer.
+    /// No server is there.
     Absent,
-    /// Whoever is there is not taken: why.
+    /// The server is not accepted, and why.
     Refused(String),
 }
 
@@ -58,7 +69,8 @@ impl From<CallError> for ReconnectFailure {
 }
 
 impl Reconnect {
-    /// Has a thread try until there is a connection, or nobody wants one any more. Nothing where one tries already.
+    /// Starts a thread that tries until there is a connection or the task is stopped. Does nothing
+    /// if one is running.
     pub(in crate::transport) fn begin(self) {
         if !self.remote.reconnect_task.begin() {
             return;
@@ -71,16 +83,17 @@ impl Reconnect {
     }
 
     fn run(self) {
+        // The thread that starts this one may be pinned to a CPU that it needs for polling.
         hw::roam();
         let (mut pause, mut reported) = (FIRST_PAUSE, String::new());
         while self.remote.reconnect_task.pause(pause) {
             match self.attempt() {
                 Ok(()) => break,
                 Err(ReconnectFailure::Absent) => {}
-                // Once, however often it is attempt.
+                // Reported once, not at every attempt.
                 Err(ReconnectFailure::Refused(why)) if why == reported => {}
                 Err(ReconnectFailure::Refused(why)) => {
-                    self.remote.push_event(ServerEvent::Note(format!("{}: the server there is not taken: {why}", self.remote.uri())));
+                    self.remote.push_event(ServerEvent::Note(format!("{}: the server is not accepted: {why}", self.remote.uri())));
                     reported = why;
                 }
             }
@@ -97,29 +110,31 @@ impl Reconnect {
         let client = handshake::negotiate(stream)?;
         handshake::set_up(&client, &mut Vec::new())?;
         self.check_unchanged(&client)?;
-        let server = Server { process, messages: Some(handshake::enable_messages(&client)?) };
+        let server = ServerProcess { process, messages: Some(handshake::enable_messages(&client)?) };
         self.remote.replace_client(client, server, |client, routes: &[Vector]| Ok(handshake::signal(client, &self.vectors, routes)?))
     }
 
-    /// Whether nothing that the server of before was given is carried out any more once this one's controller is stopped.
+    /// Checks that no command given to the old server can still be carried out once the new
+    /// server's controller is stopped.
     fn check_process(&self, now: Option<&Process>) -> Result<(), ReconnectFailure> {
         let server = self.remote.server();
         let before = server.process.as_ref();
-        let is_it = before.zip(now).is_some_and(|(before, now)| before.id() == now.id());
-        if is_it || before.is_some_and(Process::has_ended) || hw::now() >= self.quiet_at {
+        let same_process = before.zip(now).is_some_and(|(before, now)| before.id() == now.id());
+        if same_process || before.is_some_and(Process::has_ended) || hw::now() >= self.quiet_at {
             return Ok(());
         }
         let what = match before {
             Some(before) => {
                 format!("process {}, the old server of this path, still runs, and may carry out the commands that it has", before.id())
             }
-            None => "nobody can say whether the process that served before has ended: it is in a PID namespace of its own".to_owned(),
+            None => "it is unknown whether the process that served before has ended: it is in a PID namespace of its own".to_owned(),
         };
         let until = if self.quiet_at == Nanos::MAX { "end it" } else { "end it, or wait until its keep-alive has run out" };
         Err(ReconnectFailure::Refused(format!("{what}; {until}")))
     }
 
-    /// What the driver above has once and for all: registers where they were, as many vectors.
+    /// Checks what the driver cannot change after open: BAR0, doorbell stride and the number of
+    /// vectors.
     fn check_unchanged(&self, client: &Client) -> Result<(), ReconnectFailure> {
         let bar = handshake::bar0(client, &mut Vec::new())?;
         let registers = self.registers.registers();
@@ -135,7 +150,7 @@ impl Reconnect {
     }
 }
 
-/// What the thread that tries has in common with those that may stop it.
+/// State that the reconnect thread shares with those that start and stop it.
 #[derive(Debug, Default)]
 pub(super) struct ReconnectTask {
     state: Mutex<ReconnectState>,
@@ -144,10 +159,11 @@ pub(super) struct ReconnectTask {
 
 #[derive(Debug, Default)]
 struct ReconnectState {
-    /// Nobody wants a connection any more.
+    /// The device is closed: no connection is wanted.
     stopped: bool,
     running: bool,
-    /// What is being attempt: it is shut down when nobody wants it any more, so that no answer is waited for.
+    /// The socket of the current attempt. Stopping shuts it down, so that the thread does not
+    /// wait for a reply.
     attempt: Option<UnixStream>,
 }
 
@@ -156,7 +172,7 @@ impl ReconnectTask {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is to begin now: true once, until it has ended.
+    /// Whether a thread is to be started now; true at most once until [`ReconnectTask::end`].
     pub(super) fn begin(&self) -> bool {
         let mut state = self.state();
         !state.stopped && !std::mem::replace(&mut state.running, true)
@@ -167,18 +183,18 @@ impl ReconnectTask {
         (state.running, state.attempt) = (false, None);
     }
 
-    /// Whether somebody wants a connection: it stays so for as long as this is held.
+    /// Whether a connection is still wanted. That cannot change while the result is held.
     pub(super) fn wanted(&self) -> Wanted<'_> {
         Wanted(self.state())
     }
 
-    /// Waits. False: nobody wants a connection any more.
+    /// Waits for `span`. False: stopped.
     pub(super) fn pause(&self, span: Duration) -> bool {
         let waited = self.stopped.wait_timeout_while(self.state(), span, |state| !state.stopped);
         !waited.unwrap_or_else(PoisonError::into_inner).0.stopped
     }
 
-    /// This is attempt next.
+    /// Records the socket of an attempt, or shuts it down if the task was stopped meanwhile.
     pub(super) fn set_attempt(&self, stream: &UnixStream) {
         let mut state = self.state();
         state.attempt = stream.try_clone().ok();
@@ -187,7 +203,7 @@ impl ReconnectTask {
         }
     }
 
-    /// Nobody wants a connection any more.
+    /// Stops the task and interrupts its current attempt.
     pub(super) fn stop(&self) {
         let mut state = self.state();
         state.stopped = true;

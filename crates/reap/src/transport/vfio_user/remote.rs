@@ -1,4 +1,9 @@
-//! The controller's end in another process, as the threads of this one reach it: by messages, with a connection that they share.
+//! A connected vfio-user controller: property accesses, events and reconnection, shared by the
+//! threads of this process.
+//!
+//! Locks are taken in this order: the mapper's memory, the reconnect task's state, `routes`, `accesses`, `server`,
+//! `events`, then the connection. Replacing a client ([`RemoteController::replace_client`]) takes
+//! them all, so that no thread sees half of it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
@@ -20,48 +25,50 @@ use crate::error::PeerFault;
 pub(crate) struct RemoteController {
     pub(super) connection: Arc<Connection>,
     pub(super) socket: PathBuf,
-    /// Its server is believed to leave the length of its files alone.
+    /// The server is trusted not to truncate the files that it shares (`trust=yes`).
     pub(super) trusted: bool,
-    server: Mutex<Server>,
+    server: Mutex<ServerProcess>,
     accesses: Mutex<PendingAccesses>,
-    /// The vector whose eventfd each vector's messages signal.
+    /// By vector, the vector whose eventfd its messages signal.
     routes: Mutex<Vec<Vector>>,
-    /// What has happened, and whether the end of this connection is among it: changed together with the connection.
+    /// Events not yet collected, and whether the end of the current connection was reported.
+    /// Changed together with the connection.
     events: Mutex<(VecDeque<ServerEvent>, bool)>,
-    /// Who wants to hear when there is an answer, or the connection ends.
+    /// Called when a reply arrives or the connection ends.
     notify: OnceLock<Arc<dyn Fn() + Send + Sync>>,
-    /// The memory that it reaches, and who makes that known to it.
+    /// The pool and the mapper that maps it at the server.
     memory: OnceLock<(DmaPool, Arc<Mapper>)>,
     pub(super) reconnect_task: ReconnectTask,
 }
 
-/// Who serves the controller.
+/// The process that serves the controller.
 #[derive(Debug, Default)]
-pub(super) struct Server {
-    /// `None`: it cannot be seen from here.
+pub(super) struct ServerProcess {
+    /// `None`: it is not visible from this PID namespace.
     pub process: Option<Process>,
-    /// Where the Message Control of MSI-X is, once its messages are on.
+    /// Offset of MSI-X Message Control in configuration space, once MSI-X is enabled.
     pub messages: Option<u64>,
 }
 
-/// Properties that were asked for and not answered yet.
+/// Property accesses without a reply yet.
 #[derive(Default)]
 struct PendingAccesses {
     tickets: u64,
-    /// By the connection's own tickets.
+    /// By the client's ticket.
     open: BTreeMap<u64, (Ticket, driver::Access)>,
-    /// Those of connections that are over.
+    /// Those of connections that have ended: they will be answered with all ones.
     lost: Vec<(Ticket, driver::Access)>,
 }
 
-/// What has happened to the way to a controller.
+/// An event of the connection to a server.
 #[derive(Debug)]
 pub(crate) enum ServerEvent {
-    /// The connection is over: a sentence.
+    /// The connection has ended, and why.
     Ended(String),
-    /// There is another one, to the same device as far as that can be said without a command.
+    /// A new connection has replaced it, to the same device as far as can be told without a
+    /// command.
     Back,
-    /// Something else: a sentence.
+    /// A note for the user.
     Note(String),
 }
 
@@ -69,7 +76,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The connection ends with it, however many have the client still: buffers that outlive their device keep no server.
+/// Closes the connection although others may still hold the client: buffers that outlive their
+/// device must not keep the server busy.
 impl Drop for RemoteController {
     fn drop(&mut self) {
         self.disconnect();
@@ -82,7 +90,7 @@ impl RemoteController {
             connection: Arc::new(Connection::new(client)),
             socket,
             trusted,
-            server: Mutex::new(Server { process, messages: None }),
+            server: Mutex::new(ServerProcess { process, messages: None }),
             accesses: Mutex::default(),
             routes: Mutex::default(),
             events: Mutex::default(),
@@ -92,7 +100,8 @@ impl RemoteController {
         }
     }
 
-    /// Messages of `vector` signal `signal`, the eventfd of `home`, from now on. A server that is gone is told when there is one again.
+    /// Makes the messages of `vector` signal `signal`, the eventfd of `home`, from now on. While
+    /// there is no server, it is only recorded for the next one.
     ///
     /// # Errors
     /// The server refuses.
@@ -102,7 +111,7 @@ impl RemoteController {
             if let Some(now) = routes.get_mut(usize::from(vector.0)) {
                 *now = home;
             }
-            // Under the lock: the client that takes its place later knows of it.
+            // Under the lock: a client that replaces this one later reads the new route.
             self.connection.client()
         };
         match client.signal(vector.0.into(), &[signal.as_fd()]) {
@@ -111,22 +120,23 @@ impl RemoteController {
         }
     }
 
-    /// The vector whose eventfd each vector's messages signal.
+    /// By vector, the vector whose eventfd its messages signal.
     pub(super) fn routes(&self) -> Vec<Vector> {
         lock(&self.routes).clone()
     }
 
-    /// This many vectors signal each its own eventfd.
+    /// Each of `count` vectors signals its own eventfd.
     pub(super) fn set_vectors(&self, count: u16) {
         *lock(&self.routes) = (0..count).map(Vector).collect();
     }
 
-    /// Who serves it.
-    pub(super) fn server(&self) -> MutexGuard<'_, Server> {
+    /// The process that serves it.
+    pub(super) fn server(&self) -> MutexGuard<'_, ServerProcess> {
         lock(&self.server)
     }
 
-    /// From now on the server's DMA messages are served from what of the pool and its regions is lent.
+    /// Serves the server's DMA_READ and DMA_WRITE messages from the lent memory of the pool and its
+    /// regions.
     pub(super) fn serve_dma(&self, pool: &DmaPool, mapper: &Arc<Mapper>) {
         _ = self.memory.set((pool.clone(), mapper.clone()));
         self.serve_dma_to(&self.connection.client());
@@ -145,15 +155,15 @@ impl RemoteController {
         }
     }
 
-    /// Gives a new client all memory, and has it take the place of the one that is over. `prepare` is called until the vectors of `routes` are those that
-    /// it was last called with.
+    /// Maps all memory at a new client and replaces the old client by it. `prepare` is called with
+    /// the vectors' routes, again if they have changed meanwhile.
     ///
     /// # Errors
-    /// `prepare`'s, or the server does not take memory.
+    /// Those of `prepare`, or the server refuses to map memory.
     pub(super) fn replace_client<E: From<CallError>>(
         &self,
         client: Client,
-        server: Server,
+        server: ServerProcess,
         mut prepare: impl FnMut(&Client, &[Vector]) -> Result<(), E>,
     ) -> Result<(), E> {
         let Some((_, mapper)) = self.memory.get() else { return Ok(()) };
@@ -169,8 +179,9 @@ impl RemoteController {
         Ok(())
     }
 
-    /// False: vectors have moved meanwhile. A client that comes when nobody wants one any more is not taken, and closed by that.
-    fn replace(&self, client: &Arc<Client>, given: &[Vector], server: &mut Option<Server>) -> bool {
+    /// Replaces the client. False: the routes have changed since `prepare` saw them. If the device
+    /// was closed meanwhile the new client is dropped, which closes it.
+    fn replace(&self, client: &Arc<Client>, given: &[Vector], server: &mut Option<ServerProcess>) -> bool {
         let (wanted, routes, mut accesses) = (self.reconnect_task.wanted(), lock(&self.routes), lock(&self.accesses));
         if !wanted.get() {
             return true;
@@ -178,10 +189,11 @@ impl RemoteController {
         if *routes != given {
             return false;
         }
+        // Before the client is visible: no reply may come without a notification.
         if let Some(tell) = self.notify.get() {
             client.tell(tell.clone());
         }
-        // What the last one was asked it never answers.
+        // The old connection answers nothing more.
         let open = std::mem::take(&mut accesses.open);
         accesses.lost.extend(open.into_values());
         if let Some(server) = server.take() {
@@ -193,13 +205,15 @@ impl RemoteController {
         true
     }
 
-    /// `told` is called when an answer has come, and when the connection ends.
+    /// Calls `told` when a reply arrives and when the connection ends, on this connection and those
+    /// that replace it.
     pub(in crate::transport) fn notify_by(&self, told: Arc<dyn Fn() + Send + Sync>) {
         self.connection.client().tell(told.clone());
         _ = self.notify.set(told);
     }
 
-    /// Has the server reset the device, which keeps memory and eventfds, and lets it reach memory and send messages again.
+    /// Resets the device (DEVICE_RESET). Mappings and eventfds stay; bus mastering and MSI-X are
+    /// enabled again.
     ///
     /// # Errors
     /// The server has no reset, or refuses.
@@ -210,15 +224,17 @@ impl RemoteController {
         notes.pop().map_or(Ok(()), |refused| Err(PeerFault::Lacks(refused)))
     }
 
-    /// No message travels any more, and the server is told so by the end of the connection.
+    /// Closes the connection.
     pub(in crate::transport) fn close(&self) {
-        // Nobody is told of an end that was wanted.
+        // An end that was asked for is no event.
         lock(&self.events).1 = true;
         self.disconnect();
     }
 
-    /// The server's configuration space outlives its clients: one that comes next may give no eventfds, and SPDK's target fails a controller that
-    /// has none for a message. The kernel leaves a drive's MSI-X off as well. No answer is wanted: nobody would be there.
+    /// Disables MSI-X and closes the connection. The server's configuration space outlives its
+    /// clients: the next one may set no eventfds, and SPDK's target fails a controller that has
+    /// MSI-X enabled but no eventfd for a message. The kernel leaves a drive's MSI-X disabled as
+    /// well. No reply is requested, because no one would read it.
     fn disconnect(&self) {
         self.reconnect_task.stop();
         let (client, messages) = (self.connection.client(), self.server().messages);
@@ -230,36 +246,38 @@ impl RemoteController {
         client.close();
     }
 
-    /// Whether the connection is over.
+    /// Whether the connection has ended.
     pub(in crate::transport) fn is_over(&self) -> bool {
         self.connection.client().is_over()
     }
 
-    /// Something has happened.
+    /// Adds an event and notifies.
     pub(super) fn push_event(&self, event: ServerEvent) {
         lock(&self.events).0.push_back(event);
         self.notify.get().into_iter().for_each(|tell| tell());
     }
 
-    /// What has happened and nobody was told of.
+    /// The next event that was not collected yet.
     pub(in crate::transport) fn news(&self) -> Option<ServerEvent> {
         let mut events = lock(&self.events);
         if let Some(first) = events.0.pop_front() {
             return Some(first);
         }
-        // Under the lock: between the look at a client that is over and the note that it is, another may take its place.
+        // Under the lock: between the check that a client has ended and the note of it, another one
+        // may replace it.
         let client = self.connection.client();
         let end = client.is_over().then(|| client.ended()).flatten()?;
         let known = std::mem::replace(&mut events.1, true);
         (!known).then(|| ServerEvent::Ended(format!("{}: {end}", self.uri())))
     }
 
-    /// As its URI says it.
+    /// Its URI, without parameters.
     pub(super) fn uri(&self) -> String {
         format!("vfio-user:{}", self.socket.display())
     }
 
-    /// Begins an access to a property. Of a server that is gone all bits read as ones, as of a drive that was pulled out.
+    /// Begins a property access. After the connection has ended all bits read as ones, as from a
+    /// drive that was removed.
     pub(in crate::transport) fn ask(&self, access: driver::Access) -> Asked {
         let (property, value) = match access {
             driver::Access::Get(property) => (property, None),
@@ -278,7 +296,7 @@ impl RemoteController {
         Asked::Later(ticket)
     }
 
-    /// Answers that have come.
+    /// The replies that have arrived.
     pub(in crate::transport) fn answers(&self) -> Vec<(Ticket, Answer)> {
         let mut accesses = lock(&self.accesses);
         let client = self.connection.client();
@@ -289,6 +307,7 @@ impl RemoteController {
                 Ok((body, _)) => match value(access, &body) {
                     Ok(value) => Ok(value),
                     Err(malformed) => {
+                        // A server that breaks the protocol is treated as one that is gone.
                         client.break_off(End::Malformed(malformed));
                         Ok(all_ones(access))
                     }
@@ -307,7 +326,7 @@ impl RemoteController {
     }
 }
 
-/// What is read where nothing is.
+/// The result of an access to a controller that is gone.
 fn all_ones(access: driver::Access) -> u64 {
     match access {
         driver::Access::Get(property) if property.width() == 8 => u64::MAX,
@@ -316,7 +335,7 @@ fn all_ones(access: driver::Access) -> u64 {
     }
 }
 
-/// The value in the answer to an access.
+/// Decodes the reply to an access.
 fn value(access: driver::Access, body: &[u8]) -> Result<u64, ::vfio_user::Malformed> {
     let driver::Access::Get(property) = access else { return Ok(0) };
     let asked = Access { offset: property.offset().into(), region: region::BAR0, count: property.width() };

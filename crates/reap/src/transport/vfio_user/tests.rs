@@ -15,7 +15,7 @@ use super::handshake::MSIX;
 use super::*;
 
 /// What the server server of itself.
-struct Server {
+struct TestServer {
     /// Class code and revision.
     class: u32,
     /// The chain of capabilities: identifier, then where the next one is.
@@ -37,10 +37,10 @@ struct Server {
     vectors_set: Arc<Mutex<Vec<(u32, u32)>>>,
 }
 
-impl Default for Server {
-    fn default() -> Server {
+impl Default for TestServer {
+    fn default() -> TestServer {
         let chain = [(0x01, 0x50), (MSIX, 0)];
-        Server {
+        TestServer {
             class: 0x0108_0201,
             chain,
             vectors: 8,
@@ -59,7 +59,7 @@ impl Default for Server {
 /// What was written: region, offset, bytes.
 type Writes = Arc<Mutex<Vec<(u32, u64, Vec<u8>)>>>;
 
-impl Server {
+impl TestServer {
     /// Bytes of the configuration space from `offset` on.
     fn config(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut space = vec![0; 256];
@@ -160,7 +160,7 @@ impl Server {
 const GO: u32 = 0xdead;
 
 /// Serves one client each, in a thread, which ends with the process; the last of them all that follow.
-fn serve_each_once(mut servers: Vec<Server>) -> (VfioUserUri, Writes, tempfile::TempDir) {
+fn serve_each_once(mut servers: Vec<TestServer>) -> (VfioUserUri, Writes, tempfile::TempDir) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("socket");
     let (listener, written) = (UnixListener::bind(&path).expect("a socket"), Writes::default());
@@ -200,7 +200,7 @@ fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
 
 #[test]
 fn bus_mastering_and_msix_are_enabled() {
-    let (controller, written) = Server::default().open();
+    let (controller, written) = TestServer::default().open();
     let controller = controller.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(*written.lock().unwrap(), [(7, 4, vec![0x06, 0x04]), (7, 0x52, vec![0, 0x80])]);
     assert!(controller.notes().is_empty(), "{:?}", controller.notes());
@@ -215,27 +215,27 @@ fn bus_mastering_and_msix_are_enabled() {
 /// A reset takes bus mastering and MSI-X away.
 #[test]
 fn function_works_after_reset() {
-    let controller = Server::default().open();
+    let controller = TestServer::default().open();
     let (controller, written) = (controller.0.unwrap_or_else(|error| panic!("{error}")), controller.1);
     assert!(controller.properties().reset_function());
     let on = [(7, 4, vec![0x06, 0x04]), (7, 0x52, vec![0, 0x80])];
     assert_eq!(*written.lock().unwrap(), [on.clone(), on].concat());
     // A server that refuses has not reset it.
-    let (controller, _) = Server { refuses: Some(Command::DeviceReset), ..Server::default() }.open();
+    let (controller, _) = TestServer { refuses: Some(Command::DeviceReset), ..TestServer::default() }.open();
     assert!(!controller.unwrap_or_else(|error| panic!("{error}")).properties().reset_function());
 }
 
 /// A server's configuration space outlives its clients: the next one may give no eventfds for messages.
 #[test]
 fn who_leaves_switches_messages_off() {
-    let (controller, written) = Server::default().open();
+    let (controller, written) = TestServer::default().open();
     drop(controller.unwrap_or_else(|error| panic!("{error}")));
     while written.lock().unwrap().len() < 3 {
         thread::yield_now();
     }
     assert_eq!(written.lock().unwrap()[2..], [(7, 0x52, vec![0, 0])]);
     // One that was never opened so far has none to switch off.
-    let (refused, written) = Server { chain: [(1, 0), (0, 0)], ..Server::default() }.open();
+    let (refused, written) = TestServer { chain: [(1, 0), (0, 0)], ..TestServer::default() }.open();
     assert!(refused.is_err());
     assert_eq!(written.lock().unwrap().len(), 1);
 }
@@ -245,7 +245,7 @@ fn who_leaves_switches_messages_off() {
 fn shadow_doorbells_replace_messages() {
     for (mappable, said, kept) in [(false, None, true), (true, None, false), (false, Some(false), false), (true, Some(true), true)] {
         let files = if mappable { vec![file(0x3000, SealFlags::SHRINK)] } else { Vec::new() };
-        let (uri, written, _dir) = Server { mappable, files, ..Server::default() }.serve();
+        let (uri, written, _dir) = TestServer { mappable, files, ..TestServer::default() }.serve();
         let uri = VfioUserUri { shadow: said, ..uri };
         let controller = open(&uri, &OpenOptions::new().software_queues(1).pool_bytes(8 << 20)).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(controller.doorbell_pages().is_some(), kept, "mappable {mappable}, {said:?}");
@@ -271,7 +271,7 @@ fn shadow_doorbells_replace_messages() {
 #[test]
 fn mapped_doorbells_are_stores() {
     let doorbells = file(0x3000, SealFlags::SHRINK);
-    let (controller, written) = Server { mappable: true, files: vec![doorbells.try_clone().unwrap()], ..Server::default() }.open();
+    let (controller, written) = TestServer { mappable: true, files: vec![doorbells.try_clone().unwrap()], ..TestServer::default() }.open();
     let controller = controller.unwrap_or_else(|error| panic!("{error}"));
     controller.doorbells().ring_cq(QueueId(1), 9);
     let mut word = [0; 4];
@@ -289,7 +289,7 @@ fn false_bar_areas_are_ignored() {
         (vec![file(0x3000, SealFlags::empty())], "F_SEAL_SHRINK"),
     ];
     for (files, why) in lies {
-        let (controller, written) = Server { mappable: true, files, ..Server::default() }.open();
+        let (controller, written) = TestServer { mappable: true, files, ..TestServer::default() }.open();
         let controller = controller.unwrap_or_else(|error| panic!("{error}"));
         assert!(controller.notes().len() == 1 && controller.notes()[0].contains(why), "{:?}", controller.notes());
         controller.doorbells().ring_sq(QueueId(1), 5);
@@ -301,27 +301,27 @@ fn false_bar_areas_are_ignored() {
 
 #[test]
 fn unusable_servers_are_refused() {
-    assert!(Server { class: 0x0200_0001, ..Server::default() }.fault().to_string().contains("its class is 020000h"));
-    let lacks = |server: Server| match server.fault() {
+    assert!(TestServer { class: 0x0200_0001, ..TestServer::default() }.fault().to_string().contains("its class is 020000h"));
+    let lacks = |server: TestServer| match server.fault() {
         PeerFault::Lacks(what) => what,
         other => panic!("{other}"),
     };
-    assert!(lacks(Server { vectors: 0, ..Server::default() }).contains("no MSI-X vectors"));
-    assert!(lacks(Server { bar0: 0x1000, ..Server::default() }).contains("BAR0 has 4096 bytes"));
-    assert!(lacks(Server { chain: [(1, 0), (0, 0)], ..Server::default() }).contains("no MSI-X capability"));
+    assert!(lacks(TestServer { vectors: 0, ..TestServer::default() }).contains("no MSI-X vectors"));
+    assert!(lacks(TestServer { bar0: 0x1000, ..TestServer::default() }).contains("BAR0 has 4096 bytes"));
+    assert!(lacks(TestServer { chain: [(1, 0), (0, 0)], ..TestServer::default() }).contains("no MSI-X capability"));
     // A chain in a circle has an end.
-    assert!(lacks(Server { chain: [(1, 0x50), (5, 0x40)], ..Server::default() }).contains("no MSI-X capability"));
+    assert!(lacks(TestServer { chain: [(1, 0x50), (5, 0x40)], ..TestServer::default() }).contains("no MSI-X capability"));
     for refused in [Command::Version, Command::DeviceGetInfo, Command::DeviceGetRegionInfo, Command::DeviceSetIrqs, Command::RegionRead] {
-        let fault = Server { refuses: Some(refused), ..Server::default() }.fault();
+        let fault = TestServer { refuses: Some(refused), ..TestServer::default() }.fault();
         let said = fault.to_string();
         assert!(matches!(fault, PeerFault::Server { .. }) && said.contains(&refused.to_string()), "{said}");
     }
     // Its own words for memory.
-    let (refused, _) = Server { refuses: Some(Command::DmaMap), ..Server::default() }.open();
+    let (refused, _) = TestServer { refuses: Some(Command::DmaMap), ..TestServer::default() }.open();
     let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(said.contains("DMA_MAP") && said.contains("Operation not permitted"), "{said}");
     // A reset that it does not know is done without.
-    let (controller, _) = Server { refuses: Some(Command::DeviceReset), ..Server::default() }.open();
+    let (controller, _) = TestServer { refuses: Some(Command::DeviceReset), ..TestServer::default() }.open();
     assert!(controller.is_ok_and(|controller| controller.notes()[0].contains("DEVICE_RESET")));
 }
 
@@ -352,24 +352,24 @@ fn lose_server(controller: &RingController) {
 #[test]
 fn changed_servers_fail_reconnects() {
     let sealed = || file(0x3000, SealFlags::SHRINK);
-    let server = || Server { mappable: true, files: vec![sealed()], ..Server::default() };
+    let server = || TestServer { mappable: true, files: vec![sealed()], ..TestServer::default() };
     let lies = [
-        (Server { class: 0x0200_0001, ..server() }, "serves no NVMe controller"),
-        (Server { bar0: 0x4000, ..server() }, "its BAR0 has 0x4000 bytes, and had 0x2000"),
-        (Server { stride: 2, ..server() }, "its doorbells are 2^4 bytes apart, and were 2^2"),
-        (Server { vectors: 2, ..server() }, "it has 2 MSI-X vectors, and 3 are in use"),
-        (Server { mappable: false, ..server() }, "the server does not hand them over"),
-        (Server { files: vec![file(0x3000, SealFlags::empty())], ..server() }, "F_SEAL_SHRINK"),
-        (Server { chain: [(1, 0), (0, 0)], ..server() }, "no MSI-X capability"),
-        (Server { refuses: Some(Command::DeviceSetIrqs), ..server() }, "DEVICE_SET_IRQS"),
-        (Server { refuses: Some(Command::DmaMap), ..server() }, "DMA_MAP"),
+        (TestServer { class: 0x0200_0001, ..server() }, "serves no NVMe controller"),
+        (TestServer { bar0: 0x4000, ..server() }, "its BAR0 has 0x4000 bytes, and had 0x2000"),
+        (TestServer { stride: 2, ..server() }, "its doorbells are 2^4 bytes apart, and were 2^2"),
+        (TestServer { vectors: 2, ..server() }, "it has 2 MSI-X vectors, and 3 are in use"),
+        (TestServer { mappable: false, ..server() }, "the server does not hand them over"),
+        (TestServer { files: vec![file(0x3000, SealFlags::empty())], ..server() }, "F_SEAL_SHRINK"),
+        (TestServer { chain: [(1, 0), (0, 0)], ..server() }, "no MSI-X capability"),
+        (TestServer { refuses: Some(Command::DeviceSetIrqs), ..server() }, "DEVICE_SET_IRQS"),
+        (TestServer { refuses: Some(Command::DmaMap), ..server() }, "DMA_MAP"),
     ];
     let (doorbells, mut servers, mut reasons) = (sealed(), vec![server()], Vec::new());
     for (server, why) in lies {
         servers.push(server);
         reasons.push(why);
     }
-    let last = Server { files: vec![doorbells.try_clone().unwrap()], ..server() };
+    let last = TestServer { files: vec![doorbells.try_clone().unwrap()], ..server() };
     let vectors_set = last.vectors_set.clone();
     servers.push(last);
     let (uri, _, _dir) = serve_each_once(servers);
@@ -377,7 +377,7 @@ fn changed_servers_fail_reconnects() {
     lose_server(&controller);
     for why in reasons {
         let ServerEvent::Note(said) = next_event(&controller) else { panic!("{why}") };
-        assert!(said.contains("the server there is not taken") && said.contains(why), "{said}");
+        assert!(said.contains("the server is not accepted") && said.contains(why), "{said}");
     }
     assert!(matches!(next_event(&controller), ServerEvent::Back));
     controller.doorbells().ring_cq(QueueId(1), 9);
@@ -390,7 +390,7 @@ fn changed_servers_fail_reconnects() {
 /// The next server is given the memory that there is then, and vectors that were moved.
 #[test]
 fn a_server_is_given_everything_again() {
-    let servers = [(); 2].map(|()| Server::default());
+    let servers = [(); 2].map(|()| TestServer::default());
     let told = servers.each_ref().map(|server| (server.mapped.clone(), server.vectors_set.clone()));
     let (uri, _, _dir) = serve_each_once(servers.into());
     let controller = open(&uri, &options()).unwrap_or_else(|error| panic!("{error}"));
@@ -413,7 +413,7 @@ fn a_server_is_given_everything_again() {
 #[test]
 fn huge_pages_need_every_servers_trust() {
     let connected = |parameters: &str| {
-        let (uri, _, _dir) = Server::default().serve();
+        let (uri, _, _dir) = TestServer::default().serve();
         ConnectedController::connect(&format!("{uri}{parameters}").parse().expect("a URI"), &options())
             .unwrap_or_else(|error| panic!("{error}"))
     };
@@ -429,10 +429,10 @@ fn huge_pages_need_every_servers_trust() {
 /// A server that refuses to move a vector, as VFIO may: its messages signal its own eventfd, and the caller knows.
 #[test]
 fn unmovable_vectors_stay() {
-    let server = Server { moves_none: true, ..Server::default() };
+    let server = TestServer { moves_none: true, ..TestServer::default() };
     let controller = server.open().0.unwrap_or_else(|error| panic!("{error}"));
     assert!(!controller.route(Vector(2), Some(Vector(1))) && !controller.route(Vector(2), None));
-    let server = Server::default();
+    let server = TestServer::default();
     let vectors_set = server.vectors_set.clone();
     let controller = server.open().0.unwrap_or_else(|error| panic!("{error}"));
     assert!(controller.route(Vector(2), Some(Vector(1))) && controller.route(Vector(2), None));

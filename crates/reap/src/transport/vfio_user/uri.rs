@@ -13,7 +13,8 @@ pub(crate) const SCHEME: &str = "vfio-user:";
 
 const KEYS: &str = "vectors, hugepages, trust, shadow, sgl";
 
-/// What a vfio-user URI says, checked but not yet opened: `vfio-user:SOCKET[?vectors=N&hugepages=yes|no&trust=yes|no&shadow=yes|no&sgl=yes|no]`.
+/// A parsed vfio-user URI:
+/// `vfio-user:SOCKET[?vectors=N&hugepages=yes|no&trust=yes|no&shadow=yes|no&sgl=yes|no]`.
 ///
 /// The path is percent-decoded, so `%3F` stands for a question mark in it and `%25` for a percent sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,16 +22,20 @@ const KEYS: &str = "vectors, hugepages, trust, shadow, sgl";
 pub struct VfioUserUri {
     /// The socket that the server listens on. Any bytes but NUL.
     pub socket: PathBuf,
-    /// `vectors=`: the most interrupt vectors to use, the admin one included; fewer than queues + 1 are shared. `None`: what there are.
+    /// `vectors=`: the most interrupt vectors to use, the admin one included; fewer than queues + 1
+    /// are shared. `None`: as many as the server has.
     pub vectors: Option<u16>,
-    /// `hugepages=yes|no`: whether the pool is made of huge pages of 2 MiB, as far as they are set aside. SPDK's target reaches no other memory.
+    /// `hugepages=yes|no`: whether the pool is made of huge pages of 2 MiB, as far as they are
+    /// reserved. SPDK's target can map no other memory.
     pub huge_pages: bool,
-    /// `trust=yes|no`: whether files are shared with the server although it could take pages of them away, which would end this process.
+    /// `trust=yes|no`: whether to share files with the server although it could take pages of them
+    /// away, which would end this process (SIGBUS).
     pub trust: bool,
-    /// `shadow=yes|no`: whether doorbells are kept in memory (Doorbell Buffer Config), where the controller offers to read them there. `None`: where
-    /// a doorbell is a message.
+    /// `shadow=yes|no`: whether to use shadow doorbells (Doorbell Buffer Config) where the
+    /// controller offers them. `None`: only where a doorbell is a message.
     pub shadow: Option<bool>,
-    /// `sgl=yes|no`: whether long data are named by SGLs where the controller has them; they are unless this says no.
+    /// `sgl=yes|no`: whether transfers that would need a PRP list use SGLs where the controller has
+    /// them. Yes by default.
     pub sgl: bool,
 }
 
@@ -52,12 +57,12 @@ impl FromStr for VfioUserUri {
 }
 
 impl VfioUserUri {
-    /// The controller that a server has at `socket`. Its fields say the rest.
+    /// The controller that a server has at `socket`, with the default for every other field.
     pub fn new(socket: impl Into<PathBuf>) -> VfioUserUri {
         VfioUserUri { socket: socket.into(), vectors: None, huge_pages: false, trust: false, shadow: None, sgl: true }
     }
 
-    /// Whether its fields can be opened: they may not come from text.
+    /// Checks the fields, which a caller may have set without parsing a URI.
     pub(crate) fn check(&self) -> Result<(), String> {
         check_vectors(self.vectors)?;
         if self.huge_pages && !self.trust {

@@ -1,20 +1,26 @@
-//! The kernel's files, block devices and NVMe namespaces as a device, through io_uring.
+//! Files, block devices and NVMe character devices, driven by the kernel through io_uring.
+//!
+//! ```text
+//!   request ─► part ─► RingCommand ─► SQE ─► kernel ─► file system / block device / NVMe driver
+//!                          ▲                   │
+//!                          └── CQE: done, or resubmit what is left
+//! ```
 //!
 //! | question | file |
 //! | --- | --- |
-//! | what does the URI say? | `uri.rs` |
-//! | what is opened, and what is known of it? | `target.rs`; what does an NVMe controller say? `namespace.rs` |
-//! | may it be opened for writing, and who holds it? | `transport/file_lock.rs` |
-//! | what does the system say of the disk? | `hw::block` |
-//! | how is I/O aligned, and does it pass the page cache? | `direct.rs` |
-//! | how does a new file come about? | `layout.rs` |
-//! | what do the queues of one share? | `file.rs` |
+//! | what does the URI mean? | `uri.rs` |
+//! | what is opened, and what are its limits? | `target.rs`; as an NVMe controller reports them: `namespace.rs` |
+//! | may it be opened for writing? | `transport/file_lock.rs` |
+//! | what does sysfs report of the disk? | `hw::block` |
+//! | direct or buffered I/O, and which alignment? | `direct.rs` |
+//! | how is a new file laid out? | `layout.rs` |
+//! | what do all queues of a target share? | `file.rs` |
 //! | which rings does a queue have? | `queue.rs` |
 //! | how does one ring post, reap and sleep? | `command_ring.rs` |
-//! | what is one request to the kernel? | `command.rs`; as an NVMe command that passes through: `passthrough.rs` |
-//! | does the kernel pass commands through at all? | `probe.rs` |
-//! | how are blocks zeroed, and given back? | `zeroing.rs` |
-//! | which memory does a ring know already? | `buffers.rs` |
+//! | what is one request to the kernel? | `command.rs`; as an NVMe pass-through command: `passthrough.rs` |
+//! | does this kernel support pass-through? | `probe.rs` |
+//! | how are blocks zeroed and deallocated? | `zeroing.rs` |
+//! | which memory is registered with a ring? | `buffers.rs` |
 
 mod buffers;
 mod command;

@@ -1,6 +1,10 @@
-//! Which memory a ring knows already. A chunk of the pool, or of a region, is registered when the first request names it, on the
-//! thread that posts: so the owner of a ring registers, also memory that another thread brought. That touches and pins all of the
-//! chunk, which takes as long as hundreds of requests: [`RegisteredBuffers::prepare`] does it beforehand.
+//! Memory that is registered with a ring (IORING_REGISTER_BUFFERS): the kernel need not pin its
+//! pages for each request.
+//!
+//! A chunk of the pool or of a region is registered when the first request names it, on the posting
+//! thread: only the owner of a ring registers, also memory that another thread brought. Registering
+//! touches and pins the whole chunk and takes as long as hundreds of requests;
+//! [`RegisteredBuffers::prepare`] does it beforehand.
 
 use std::collections::HashMap;
 
@@ -9,22 +13,22 @@ use hw::{Lent, Piece};
 
 use super::file::KernelFile;
 
-/// Places in the table of a ring: 4 GiB in chunks of 4 MiB.
+/// Slots in a ring's buffer table: 4 GiB in chunks of 4 MiB.
 pub(super) const BUFFER_SLOTS: u32 = 1024;
 
-/// What a ring knows of memory.
+/// The registered memory of one ring.
 #[derive(Default)]
 pub(super) struct RegisteredBuffers {
-    /// `None`: the kernel refused it, and it is used as it is.
+    /// By chunk; `None`: the kernel refused to register it, and it is used unregistered.
     chunks: HashMap<Piece, Option<Fixed>>,
-    /// Most requests name the same chunk as the last.
+    /// The chunk of the last request: most requests name the same one again.
     last: Option<Fixed>,
-    /// Places that have been filled.
+    /// Slots in use. They are never freed: a chunk lives as long as its pool or region.
     filled: u32,
 }
 
 impl RegisteredBuffers {
-    /// The bytes from `start` to `end` of a buffer, by way of the table where it knows them, or can be told.
+    /// Bytes `start..end` of a buffer, as registered memory where possible.
     #[inline]
     pub(super) fn span(&mut self, ring: &Ring, kernel_file: &KernelFile, lent: &Lent, (start, end): (usize, usize)) -> Span {
         if let Some(span) = self.last.map(|fixed| Span::fixed(lent, start..end, fixed)).filter(|span| span.is_fixed()) {
@@ -33,10 +37,10 @@ impl RegisteredBuffers {
         self.look_up(ring, kernel_file, lent).map_or_else(|| Span::of(lent, start..end), |fixed| Span::fixed(lent, start..end, fixed))
     }
 
-    /// Registers the memory of a buffer, if it is not known yet.
+    /// Registers the memory of a buffer unless it is registered already.
     #[cold]
     pub(super) fn prepare(&mut self, ring: &Ring, kernel_file: &KernelFile, lent: &Lent) {
-        // Without a place in the table it is used as it is.
+        // A buffer that cannot be registered is used unregistered.
         _ = self.look_up(ring, kernel_file, lent);
     }
 
@@ -64,8 +68,11 @@ impl RegisteredBuffers {
                 self.filled += 1;
                 Some(fixed)
             }
+            // The buffer spans two chunks: this one only, not a reason to stop.
             Err(RingError::Crosses) => None,
             Err(error) => {
+                // Usually RLIMIT_MEMLOCK. For all queues: each further attempt would fail too, and
+                // take time.
                 if kernel_file.stop_registering() {
                     tracing::warn!(%error, "buffers are used unregistered from now on, which costs the kernel some time for each request");
                 }
@@ -74,7 +81,7 @@ impl RegisteredBuffers {
         }
     }
 
-    /// Chunks that the kernel has registered.
+    /// Chunks registered with the kernel.
     #[cfg(test)]
     pub(super) fn registered(&self) -> usize {
         self.chunks.values().flatten().count()

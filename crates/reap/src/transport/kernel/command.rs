@@ -1,4 +1,5 @@
-//! One request to the kernel, from when it is posted until its last byte has moved.
+//! One request to the kernel, from its post until its last byte has moved. The kernel may do only a
+//! part of it, or ask to try again: then the rest is submitted once more.
 
 use hw::uring::{Entry, FileSlot, Span};
 use nvme::Status;
@@ -8,67 +9,70 @@ use super::zeroing::{ZeroMethod, ZeroMethods};
 use crate::request::{ERRNO, TRUNCATED};
 use crate::transport::Part;
 
-/// EINTR and EAGAIN: the same request again.
+/// EINTR and EAGAIN: submit the same request again.
 const AGAIN: [i32; 2] = [4, 11];
 
-/// EIO, for what ends before its end.
+/// EIO: the result of a transfer that ends early.
 const EIO: i32 = 5;
 
-/// EOPNOTSUPP: the file system or the device does not have it.
+/// EOPNOTSUPP: the file system or the device does not support the operation.
 const UNSUPPORTED: i32 = 95;
 
-/// What is still to be done of a request.
+/// What remains to be done of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Remaining {
-    /// A Read or a Write of so much.
+    /// Data to be moved.
     Data(Span),
-    /// This many bytes to be zeroed, or given back; how, and how otherwise.
+    /// Bytes to be zeroed or deallocated by `method`; by `fallback` if the target does not support
+    /// that.
     Range { bytes: u64, method: ZeroMethod, fallback: Option<ZeroMethod> },
-    /// This many bytes to be looked at, or made unreadable, by a command that passes through: the kernel has no request for it.
+    /// Bytes to verify or to make unreadable. Only pass-through commands do that; the kernel has no
+    /// such request.
     Check { bytes: u64 },
-    /// What is done is made durable: a Flush, or the end of a Write Zeroes with FUA.
+    /// An fdatasync: a Flush, or the end of a Write Zeroes with FUA.
     Sync,
-    /// Nothing: a write to a file that was truncated is not sent, as it would make the file grow again.
+    /// Nothing. A write to a truncated file is not sent, because it would make the file grow again.
     Refused,
 }
 
 impl Remaining {
-    /// The data that is still to be moved.
+    /// The data that remains to be moved.
     #[inline]
     pub(super) fn data(self) -> Option<Span> {
         if let Remaining::Data(span) = self { Some(span) } else { None }
     }
 }
 
-/// A request to the kernel.
+/// A request to the kernel, in a slot of its ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingCommand {
     pub token: u64,
-    /// What the caller's clock said.
+    /// When it was posted, by the caller's clock.
     pub posted_at: Nanos,
-    /// Since when it counts, once it was found out while looking for late ones.
+    /// When its time-out began, as far as can be believed; set by the first search for late
+    /// commands.
     pub since: Option<Nanos>,
     pub op: Op,
     pub fua: bool,
-    /// First byte of the file.
+    /// Byte offset in the file of what remains.
     pub offset: u64,
     pub remaining: Remaining,
-    /// It is out: the kernel has it, or will.
+    /// The slot is in use.
     pub open: bool,
-    /// Cancelling it has been asked for.
+    /// Its cancellation was submitted.
     pub cancelled: bool,
 }
 
-/// What the kernel's answer means.
+/// What a CQE means for its request.
 pub(super) enum Progress {
-    /// The request is over: success, or [`ERRNO`] with the number.
+    /// Complete, with its status; of [`ERRNO`] the number is the errno.
     Done(Status, u32),
-    /// It goes on: the entry is to be pushed again.
+    /// Not complete: submit what remains.
     Resubmit,
 }
 
 impl RingCommand {
-    /// None.
+    /// A free slot.
     pub(super) const NONE: RingCommand = RingCommand {
         token: 0,
         posted_at: Nanos::ZERO,
@@ -81,32 +85,36 @@ impl RingCommand {
         cancelled: false,
     };
 
-    /// What a part at byte `offset` comes to, as it is posted.
+    /// The request for a part that begins at byte `offset`.
     #[inline(always)] // Once for each request.
     pub(super) fn new(token: u64, posted_at: Nanos, part: &Part<'_>, offset: u64, remaining: Remaining) -> RingCommand {
         let (op, fua) = (part.op, part.fua);
         RingCommand { token, posted_at, since: None, op, fua, offset, remaining, open: true, cancelled: false }
     }
 
-    /// What asks the kernel for what is left of it.
+    /// The SQE for what remains.
     #[inline]
     pub(super) fn entry(&self, file: FileSlot) -> Entry {
         match (self.op, self.remaining) {
             (Op::Read, Remaining::Data(span)) => Entry::read(file, self.offset, span),
             (_, Remaining::Data(span)) => Entry::write(file, self.offset, span, self.fua),
             (_, Remaining::Range { bytes, method, .. }) => method.entry(file, self.offset, bytes),
+            // `Check` without pass-through is refused before; should one come, a sync does no harm,
+            // and `update` fails it.
             (_, Remaining::Check { .. } | Remaining::Sync) => Entry::fsync(file, true),
+            // A no-op, so that its failure completes like any other.
             (_, Remaining::Refused) => Entry::nop(),
         }
     }
 
-    /// Whether it makes writes durable: a Flush, or a write with FUA.
+    /// Whether its completion promises durability: a Flush, or a write with FUA.
     #[inline]
     pub(super) fn is_durable(&self) -> bool {
         self.fua || self.op == Op::Flush
     }
 
-    /// Takes note of the kernel's answer, and of a method that the target of `methods` lacks.
+    /// Takes the result of a CQE. A zeroing method that the target does not support is noted in
+    /// `methods`.
     #[inline]
     pub(super) fn update(&mut self, result: i32, methods: &ZeroMethods) -> Progress {
         match self.remaining {
@@ -115,11 +123,13 @@ impl RingCommand {
         }
     }
 
-    /// Fewer bytes than asked for, an error, or no data at all.
+    /// Every result other than a complete transfer: fewer bytes, an error, or an operation without
+    /// data.
     #[cold]
     fn update_slow(&mut self, result: i32, methods: &ZeroMethods) -> Progress {
         match (self.remaining, result) {
             (Remaining::Range { bytes, method, fallback }, errno) if errno == -UNSUPPORTED => {
+                // For all later requests as well, so that each file pays for this only once.
                 methods.refuse(method);
                 let Some(method) = fallback else { return self.failed(errno) };
                 self.remaining = Remaining::Range { bytes, method, fallback: None };
@@ -127,11 +137,12 @@ impl RingCommand {
             }
             (_, errno) if errno < 0 => self.failed(errno),
             (Remaining::Data(span), moved) if moved.cast_unsigned() == span.len() => Progress::Done(Status::SUCCESS, 0),
-            // fallocate(2) has no flag for it: an fdatasync that follows makes the zeroes durable.
+            // fallocate(2) has no flag for FUA: an fdatasync that follows makes the zeroes durable.
             (Remaining::Range { .. }, _) if self.fua && self.op == Op::WriteZeroes => {
                 self.remaining = Remaining::Sync;
                 Progress::Resubmit
             }
+            // A short transfer (a signal, or a limit of the file system): go on behind it.
             (Remaining::Data(span), moved) if moved > 0 => match span.after(moved.unsigned_abs()) {
                 Some(remaining) => {
                     self.offset += u64::from(moved.unsigned_abs());
@@ -141,17 +152,19 @@ impl RingCommand {
                 None => Progress::Done(Status::SUCCESS, 0),
             },
             (Remaining::Refused, _) => Progress::Done(TRUNCATED, 0),
-            // No command passes through here, and requests are refused before they come.
+            // Without pass-through there is no such operation; requests are refused before they get
+            // here.
             (Remaining::Check { .. }, _) => Progress::Done(ERRNO, UNSUPPORTED.unsigned_abs()),
-            // The file has become shorter than it was when it was opened.
+            // 0 bytes moved: the file is shorter than it was at open.
             (Remaining::Data(_), _) => Progress::Done(ERRNO, EIO.unsigned_abs()),
             (Remaining::Range { .. } | Remaining::Sync, _) => Progress::Done(Status::SUCCESS, 0),
         }
     }
 
-    /// What a negative errno means.
+    /// The meaning of a negative result.
     #[cold]
     pub(super) fn failed(&self, errno: i32) -> Progress {
+        // A cancelled request ends with EINTR as well, and must not be submitted again.
         match AGAIN.contains(&-errno) && !self.cancelled {
             true => Progress::Resubmit,
             false => Progress::Done(ERRNO, errno.unsigned_abs()),

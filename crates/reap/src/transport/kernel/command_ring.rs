@@ -1,4 +1,13 @@
-//! One io_uring and the commands on it, for the one thread that uses it.
+//! One io_uring and its commands, used by one thread at a time.
+//!
+//! A sleep for several completions (`wait_for` > 1) has a problem: the kernel counts completions,
+//! and a wake-up from another thread is only one. So before such a sleep the ring submits a poll of
+//! the wake-up's eventfd, linked to entries that do nothing but complete:
+//!
+//! ```text
+//!   POLL(wake) ─link─► NOP ─link─► NOP … (32 in all)
+//!   wake-up arrives ─► 32 CQEs ─► wait_for ≤ 32 is satisfied ─► the sleep ends
+//! ```
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,22 +30,22 @@ use crate::transport::queue_transport::{SleepFor, TransportCounts};
 use crate::transport::write_back::loses_others;
 use crate::wake::Wake;
 
-/// User data of entries that are no command: the poll of the queue's wake-up, cancelling, and the entries behind [`MAX_WAKE_CQES`].
+/// User data of SQEs that are no command: the poll of the queue's wake-up, cancellations, and the
+/// chain of [`MAX_WAKE_CQES`]. Below them, user data is the command's slot.
 const WAKE: u64 = 1 << 32;
 const CANCEL: u64 = 2 << 32;
 const WAKE_CQES: u64 = 3 << 32;
 
-/// For how many completions a sleep can be. The kernel counts completions, and that of the wake-up is one: so a poll of the wake-up is
-/// followed by this many entries that do nothing but complete.
+/// The most completions that a sleep can wait for: the length of the chain behind the wake-up.
 const MAX_WAKE_CQES: u32 = 32;
 
-/// Entries of the ring for what is no command.
+/// SQEs for what is no command.
 const SPARE_ENTRIES: u32 = 16;
 
-/// ECANCELED: what was cancelled before it ran (io_uring_prep_cancel(3)).
+/// ECANCELED: cancelled before it ran (io_uring_prep_cancel(3)).
 const CANCELED: u32 = 125;
 
-/// The target's slot in the ring's table of files, and that of the queue's wake-up.
+/// Slots in the ring's file table: the target, and the eventfd of the queue's wake-up.
 const TARGET: FileSlot = FileSlot(0);
 const WAKE_FILE: FileSlot = FileSlot(1);
 
@@ -46,31 +55,33 @@ pub(super) struct CommandRing {
     ring: Ring,
     sq: Sq,
     cq: Cq,
-    /// The kernel polls the device for it: no completion notifies, and only an enter finds one.
+    /// An IOPOLL ring: completions raise no interrupt, and only `io_uring_enter` finds them.
     iopoll: bool,
     commands: Box<[RingCommand]>,
     free: Vec<u16>,
     in_flight: u32,
     lba_log2: u32,
     buffers: RegisteredBuffers,
-    /// How commands pass through the kernel to an NVMe namespace, if they do.
+    /// Set for an NVMe character device: commands pass through the kernel.
     passthrough: Option<Passthrough>,
-    /// Entries that were pushed and not yet submitted.
+    /// SQEs pushed and not submitted yet.
     to_submit: u32,
-    /// User data of entries that found no room: pushed first.
+    /// User data of SQEs that found no room in the ring. They are pushed first at the next chance.
     backlog: Vec<u64>,
-    /// Through the page cache one durable write or Flush at a time: the kernel reports a failed write-back to one `fsync`, and another one
-    /// that runs next to it may succeed and be reaped first. The one that is out, and those that wait for it.
+    /// With the page cache, only one durable write or Flush is in flight at a time: the kernel
+    /// reports a failed write-back to one `fsync`, and another one that runs next to it may succeed
+    /// and be reaped first. The one in flight, and those that wait for it.
     durable: Option<u16>,
     durable_waiting: VecDeque<u16>,
-    /// Whether the size of the file was checked since entries were last submitted.
+    /// The file's size was checked since the last submission.
     size_checked: bool,
-    /// The counter behind the queue's wake-up.
+    /// The eventfd of the queue's wake-up.
     wake: EventFd,
-    /// The round of [`WAKE_CQES`] that is in the kernel; rounds so far.
+    /// The number of the chain that is in the kernel, and of chains so far. It tells CQEs of an old
+    /// chain from those of the current one.
     wake_cqes: Option<u32>,
     rounds: u32,
-    /// What is signalled for completions, once it was asked for.
+    /// The eventfd that completions signal, if requested.
     completion_event: Option<EventFd>,
     /// When late commands were last searched for.
     late_scan_at: Nanos,
@@ -78,7 +89,8 @@ pub(super) struct CommandRing {
 }
 
 impl CommandRing {
-    /// A ring for `tags` commands at once. `wake` ends a sleep in it. With `owned` the calling thread is the only one that may ever use it.
+    /// A ring for `tags` commands in flight. `wake` ends a sleep in it. `owned`: only the calling
+    /// thread will ever use it.
     ///
     /// # Errors
     /// The kernel refuses the ring.
@@ -93,12 +105,15 @@ impl CommandRing {
         let refused = |e: &dyn std::fmt::Display| QueueError::Ring(e.to_string());
         let iopoll = matches!(poll, Poll::Io | Poll::HybridIo);
         let (target, passthrough) = (kernel_file.target(), kernel_file.target().passthrough());
+        // Every command, the extra SQEs and one chain fit at once. The CQ is twice as large, so
+        // that it does not overflow while the thread computes.
         let entries = (tags + SPARE_ENTRIES + MAX_WAKE_CQES).next_power_of_two();
         let owner = owned && kernel_file.features().owner;
         let options =
             Options { entries, cq_entries: 2 * entries, owner, poll, big: passthrough.is_some(), files: 2, buffers: BUFFER_SLOTS };
         let (ring, sq, cq) = Ring::new(&options).map_err(|e| refused(&e))?;
-        // A failed write-back is reported once to each open file: each ring has its own.
+        // The kernel reports a failed write-back once to each open file description, so each ring
+        // has its own.
         if target.uses_page_cache() && !target.facts().read_only {
             ring.register_file(TARGET, &target.reopen().map_err(|e| refused(&e))?)
         } else {
@@ -121,6 +136,7 @@ impl CommandRing {
             buffers: RegisteredBuffers::default(),
             passthrough,
             to_submit: 0,
+            // An IOPOLL ring takes reads and writes only: no poll of the wake-up.
             backlog: if iopoll { Vec::new() } else { vec![WAKE] },
             durable: None,
             durable_waiting: VecDeque::with_capacity(tags as usize),
@@ -139,12 +155,12 @@ impl CommandRing {
         Ok(made)
     }
 
-    /// Reads a block. `None`: the kernel says that it cannot poll for it.
+    /// Tests an IOPOLL ring with a Read of one block. `None`: the kernel cannot poll the device.
     pub(super) fn test_polling(mut self) -> Option<CommandRing> {
         let lent = self.kernel_file.pool().alloc(self.kernel_file.target().facts().lba_bytes as usize).ok()?.lend();
         self.commands[0] = RingCommand { op: Op::Read, remaining: Remaining::Data(Span::of(&lent, 0..lent.len())), ..RingCommand::NONE };
         if !self.push(0) || self.submit() == 0 {
-            // Lent for good, should the kernel have it after all.
+            // The buffer stays lent (leaked), in case the kernel took the command after all.
             return None;
         }
         let cqe = loop {
@@ -167,7 +183,7 @@ impl CommandRing {
         self.buffers.prepare(&self.ring, &self.kernel_file, lent);
     }
 
-    /// From now on completions signal [`CommandRing::eventfd`].
+    /// Makes completions signal [`CommandRing::eventfd`] from now on.
     pub(super) fn notify_by_eventfd(&mut self) {
         if self.completion_event.is_some() {
             return;
@@ -180,7 +196,7 @@ impl CommandRing {
         }
     }
 
-    /// What is signalled for completions.
+    /// The eventfd that completions signal.
     pub(super) fn eventfd(&self) -> Option<&EventFd> {
         self.completion_event.as_ref()
     }
@@ -191,18 +207,19 @@ impl CommandRing {
         self.in_flight
     }
 
-    /// Whether something may be there to reap, without a system call.
+    /// Whether there may be something to reap. No system call.
     #[inline]
     pub(super) fn has_entries(&self) -> bool {
         match self.ring.hint() {
             Hint::None => false,
             Hint::Entries => true,
-            // The kernel may set the flag after it has run the last task: with nothing in flight it says nothing.
+            // IORING_SQ_TASKRUN may be set after the last task has run: with nothing in flight it
+            // means nothing.
             Hint::TaskWork => self.in_flight > 0,
         }
     }
 
-    /// Posts a Read, a Write or a Compare. False: there is no room.
+    /// Posts a Read, a Write or a Compare. False: no free slot.
     #[inline]
     pub(super) fn push_data(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         let Some(lent) = part.buf else { return false };
@@ -213,20 +230,22 @@ impl CommandRing {
             self.begin(at, part, Remaining::Data(span), token, now);
             return true;
         }
-        // Nothing stands between a read and the ring.
+        // A Read needs no size check and no ordering with durable writes, so it goes straight into
+        // the ring.
         let offset = part.lba << self.lba_log2;
         self.commands[usize::from(at)] = RingCommand::new(token.0, now, part, offset, Remaining::Data(span));
         self.in_flight += 1;
         match self.sq.push(Entry::read(TARGET, offset, span).user_data(at.into())) {
             true => self.to_submit += 1,
+            // The slot is taken either way: the command waits here for room in the SQ.
             false => self.backlog.push(at.into()),
         }
         true
     }
 
-    /// Posts any other part.
+    /// Posts any other operation.
     pub(super) fn push_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        // A command that passes through brings its data: what is compared, or the list of ranges.
+        // Pass-through commands bring their data: what is compared, or the list of ranges.
         let passes = self.passthrough.is_some() && matches!(part.op, Op::Compare | Op::Deallocate);
         if part.op.moves_data() && part.op != Op::Compare || passes {
             return self.push_data(part, token, now);
@@ -245,10 +264,12 @@ impl CommandRing {
         true
     }
 
-    /// Pushes what asks for a part, as command `at`.
+    /// Starts command `at`: checks the file's size before a write, and queues it behind a durable
+    /// one.
     fn begin(&mut self, at: u16, part: &Part<'_>, mut remaining: Remaining, token: Token, now: Nanos) {
         if part.op != Op::Read && !self.size_checked {
-            // Once for each batch, because it is a system call: a write to a file that was truncated would make it grow again.
+            // A system call, so once per batch. A write to a truncated file would make it grow
+            // again.
             self.size_checked = !self.kernel_file.target().is_truncated();
             if !self.size_checked {
                 remaining = Remaining::Refused;
@@ -268,7 +289,7 @@ impl CommandRing {
         }
     }
 
-    /// Pushes the entry of command `at`. False: there is no room.
+    /// Pushes the SQE of command `at`. False: no room.
     #[inline]
     fn push(&mut self, at: u16) -> bool {
         let command = &self.commands[usize::from(at)];
@@ -280,7 +301,7 @@ impl CommandRing {
         pushed
     }
 
-    /// Pushes what found no room before.
+    /// Pushes the SQEs that found no room before.
     #[cold]
     fn push_backlog(&mut self) {
         while let Some(&user_data) = self.backlog.last() {
@@ -303,19 +324,20 @@ impl CommandRing {
         pushed
     }
 
-    /// Has the kernel take what was pushed; what it has no room for now goes with a later call. How many entries that were.
+    /// Submits what was pushed; what the kernel has no room for goes with a later call. Returns the
+    /// number of SQEs submitted.
     #[inline]
     pub(super) fn submit(&mut self) -> u32 {
         let submit = self.to_submit;
         if submit > 0 || !self.backlog.is_empty() {
-            // Completions that wait in this task come with the same call, and not with one of their own.
+            // Run deferred completions in the same call, instead of one of their own.
             let run_tasks = self.ring.hint() == Hint::TaskWork;
             self.enter(Enter { run_tasks, ..Enter::default() });
         }
         submit - self.to_submit.min(submit)
     }
 
-    /// Enters the kernel, which takes what was pushed. False: it could not begin.
+    /// Calls `io_uring_enter`, which submits what was pushed. False: it failed.
     #[inline]
     fn enter(&mut self, enter: Enter) -> bool {
         if !self.backlog.is_empty() {
@@ -323,6 +345,7 @@ impl CommandRing {
         }
         if self.to_submit > 0 {
             self.counts.submits.add(1);
+            // What is posted after this is a new batch.
             self.size_checked = false;
         }
         self.counts.system_calls.add(1);
@@ -341,17 +364,18 @@ impl CommandRing {
     #[cold]
     fn log_enter_error(&self, error: &RingError) {
         match error {
-            // Completions have to be reaped first: the poll that follows does.
+            // EBUSY: completions must be reaped first, and the poll that follows does that.
             RingError::Busy => tracing::debug!("requests wait for the kernel"),
             error => tracing::error!(%error, "a queue of a file cannot enter the kernel"),
         }
     }
 
-    /// Takes at most `budget` completions of commands. How many there were.
+    /// Reaps at most `budget` completions of commands. Returns how many there were.
     #[inline]
     pub(super) fn reap(&mut self, budget: u32, sink: &mut impl FnMut(&mut Completed)) -> u32 {
         if self.iopoll && self.in_flight > 0 || self.ring.hint() == Hint::TaskWork {
-            // Completions wait in the device, in this task, or for room: an enter brings them, and submits by the method.
+            // Completions wait in the device (IOPOLL), in this task, or for room in the CQ: enter
+            // fetches them, and submits as well.
             self.enter(Enter { run_tasks: true, ..Enter::default() });
         }
         let mut found = 0;
@@ -368,23 +392,27 @@ impl CommandRing {
             self.counts.reaped.add(found.into());
             self.counts.takes.add(1);
         }
+        // What was resubmitted, or waited for a durable write, goes out now.
         self.submit();
         found
     }
 
-    /// A command's completion. `None`: it goes on, or it is something else's.
+    /// Handles a CQE. `None`: its command goes on, or it belongs to none.
     #[inline]
     fn complete(&mut self, cqe: &Cqe) -> Option<Completed> {
         if cqe.user_data >= WAKE {
             match cqe.user_data {
+                // The multishot poll has ended (CQ overflow): submit it again.
                 WAKE if !cqe.more() => self.backlog.push(WAKE),
-                // The first of a round is enough: what is left of it would be too few for another sleep.
+                // The first CQE of a chain ends it: what is left would be too few for another
+                // sleep.
                 round if round >= WAKE_CQES && self.wake_cqes == Some(round as u32) => self.wake_cqes = None,
                 _ => {}
             }
             return None;
         }
         let at = cqe.user_data as u16;
+        // A CQE that names no open command is ignored: user data comes back from the kernel.
         self.commands.get(usize::from(at)).filter(|command| command.open)?;
         let Progress::Done(mut status, result) = self.update(at, cqe.result) else {
             self.backlog.push(at.into());
@@ -399,7 +427,7 @@ impl CommandRing {
         Some(Completed { token: command.token, cid: Cid(at), status, result, posted_at: command.posted_at })
     }
 
-    /// What the kernel's answer to command `at` means.
+    /// Updates command `at` with the result of its CQE.
     #[inline]
     fn update(&mut self, at: u16, result: i32) -> Progress {
         let command = &mut self.commands[usize::from(at)];
@@ -410,7 +438,8 @@ impl CommandRing {
         }
     }
 
-    /// A Flush, or a write with FUA, is over: the next one goes. Its status is what it says of the writes before it.
+    /// A Flush, or a write with FUA, has completed: starts the next one, and returns the status in
+    /// view of the writes before it.
     #[cold]
     fn durable_done(&mut self, at: u16, status: Status, errno: u32) -> Status {
         if self.durable == Some(at) {
@@ -419,7 +448,7 @@ impl CommandRing {
         }
         let target = self.kernel_file.target();
         let lost = match self.commands[usize::from(at)].op {
-            // One that was cancelled has not asked for the kernel's report.
+            // A cancelled Flush has not collected the kernel's error report.
             Op::Flush => status == ERRNO && errno != CANCELED,
             _ => status == ERRNO && loses_others(errno.cast_signed(), target.uses_page_cache()),
         };
@@ -427,10 +456,12 @@ impl CommandRing {
             target.write_back().fail();
             return status;
         }
+        // Another ring may have collected the error report: this success says nothing of those
+        // writes.
         if status.is_success() && target.write_back().has_failed() { FLUSH_LOST } else { status }
     }
 
-    /// Submits what was pushed, and sleeps. Whether a notification has ended it: there is something to reap.
+    /// Submits what was pushed and sleeps. True: completions ended the sleep.
     pub(super) fn sleep(&mut self, sleep: SleepFor, timeout: Option<Nanos>) -> bool {
         let (wants, min_wait) = match sleep {
             SleepFor::Completions(n) | SleepFor::Nap(n) => (n, None),
@@ -438,20 +469,23 @@ impl CommandRing {
         };
         let wait_for = match if wants == 0 { self.in_flight } else { wants.min(self.in_flight) } {
             0 | 1 => 1,
-            // A durable write that waits for its turn is not in the kernel, and goes when the one before it is reaped.
+            // A durable write that waits is not in the kernel; it is submitted when the one before
+            // it is reaped.
             _ if self.iopoll || !self.durable_waiting.is_empty() => 1,
             several => match self.push_wake_cqes(several) {
                 Some(most) => most,
                 None => {
+                    // A wake-up has come: do not sleep.
                     self.submit();
                     return false;
                 }
             },
         };
+        // Completions that are there already save the call.
         if self.to_submit > 0 || !self.backlog.is_empty() || self.ring.ready() < wait_for {
             let entered = self.enter(Enter { wait_for, timeout, min_wait, ..Enter::default() });
             if !entered && timeout.is_none() {
-                // It cannot sleep now: what it has to reap first is there, or in a moment.
+                // EBUSY: completions must be reaped first. They are there, or will be in a moment.
                 std::thread::yield_now();
             }
         }
@@ -462,16 +496,20 @@ impl CommandRing {
         notified
     }
 
-    /// Before a sleep for `several` completions: sees to it that the wake-up comes with as many. For how many to sleep; `None`: the wake-up
-    /// has come already, and would not come again.
+    /// Before a sleep for `several` completions: submits the chain of the wake-up unless one is in
+    /// the kernel. Returns how many to wait for; `None`: the wake-up has come already and would not
+    /// come again.
     #[cold]
     fn push_wake_cqes(&mut self, several: u32) -> Option<u32> {
         if self.wake_cqes.is_none() {
-            // The poll is of the counter's level: what it holds would end each sleep at once. Wake-ups until now are taken note of hereby.
+            // The poll is level-triggered: a count left in the eventfd would end every sleep at
+            // once. Draining it here takes note of all wake-ups so far.
             if self.wake.drain() > 0 {
                 return None;
             }
             if self.sq.room() < MAX_WAKE_CQES + self.backlog.len() as u32 {
+                // No room for the chain: wait for one completion, which the ordinary poll of the
+                // wake-up provides.
                 return Some(1);
             }
             self.rounds = self.rounds.wrapping_add(1);
@@ -487,8 +525,8 @@ impl CommandRing {
         Some(several.min(MAX_WAKE_CQES))
     }
 
-    /// Asks the kernel to cancel what was posted `timeout` or longer before `now`, once each. How many commands those are, and when the next
-    /// may be late.
+    /// Submits cancellations of commands posted at least `timeout` before `now`, once each. Returns
+    /// how many, and when the next command becomes late.
     #[cold]
     pub(super) fn cancel_late(&mut self, now: Nanos, timeout: Nanos) -> (u32, Nanos) {
         let (before, mut late, mut next) = (std::mem::replace(&mut self.late_scan_at, now), 0, Nanos::MAX);
@@ -496,6 +534,7 @@ impl CommandRing {
             if !command.open || command.cancelled {
                 continue;
             }
+            // The caller's clock may be wrong: bound it by the times of the searches.
             let since = *command.since.get_or_insert_with(|| believable(command.posted_at, Some(before), now));
             if now >= since + timeout {
                 command.cancelled = true;
@@ -512,7 +551,7 @@ impl CommandRing {
 
 impl Drop for CommandRing {
     fn drop(&mut self) {
-        // The kernel closes a ring some time after its descriptor; the file is to be free at once.
+        // The kernel closes a ring some time after its descriptor; the file must be free at once.
         if let Err(error) = self.ring.unregister_file(TARGET) {
             tracing::debug!(%error, "a file stays open until its ring has gone");
         }

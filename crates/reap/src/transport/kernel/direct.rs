@@ -1,4 +1,7 @@
-//! Whether I/O passes the page cache, and what it has to be aligned to.
+//! Direct or buffered I/O, and the alignment that direct I/O needs.
+//!
+//! What the file system or the disk claims is tested by one aligned read before it is used: some
+//! devices need more than they claim, and some write outside of a buffer that is not page-aligned.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +18,7 @@ use hw::block::Disk;
 /// Bytes of a page.
 const PAGE: u32 = 4096;
 
-/// What direct I/O has to be aligned to.
+/// The alignment of direct I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Alignment {
     /// Offsets and lengths, in bytes.
@@ -24,17 +27,17 @@ pub(super) struct Alignment {
     pub(super) memory: u32,
 }
 
-/// How I/O goes.
+/// Direct or buffered I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum IoPath {
-    /// Past the page cache.
+    /// O_DIRECT, past the page cache.
     Direct(Alignment),
-    /// Through the page cache; where that was not asked for, why.
+    /// Through the page cache; the reason, if that was not asked for.
     Buffered(Option<String>),
 }
 
-/// Sets the open file up for direct I/O where it is allowed and wanted, and clears O_NONBLOCK, with which io_uring would fail
-/// requests instead of waiting.
+/// Enables direct I/O on an open file where it is allowed and wanted. Clears O_NONBLOCK, with which
+/// io_uring would fail requests (EAGAIN) instead of waiting.
 ///
 /// # Errors
 /// Direct I/O is asked for and refused, or the flags cannot be set.
@@ -50,6 +53,7 @@ pub(super) fn choose(file: &File, wanted: Buffered, disk: Option<&Disk>) -> Resu
             Ok(alignment) => return Ok(IoPath::Direct(alignment)),
             Err(why) => why,
         },
+        // open(2): the file system does not support O_DIRECT.
         Err(Errno::INVAL) => "the file system takes no direct I/O".to_owned(),
         Err(e) => return Err(fail("switch it to direct I/O")(e)),
     };
@@ -60,7 +64,8 @@ pub(super) fn choose(file: &File, wanted: Buffered, disk: Option<&Disk>) -> Resu
     Ok(IoPath::Buffered(Some(format!("{why}, so I/O goes through the page cache"))))
 }
 
-/// From the file system, else from the device, else by trial; whatever it is, one read has to prove it.
+/// The alignment: from the file system, else from the device, else by trial. One read must confirm
+/// it.
 fn alignment(file: &File, disk: Option<&Disk>) -> Result<Alignment, String> {
     let of_disk = || {
         let disk = disk?;
@@ -77,7 +82,7 @@ fn alignment(file: &File, disk: Option<&Disk>) -> Result<Alignment, String> {
         match read(alignment) {
             TestRead::Accepted => return Ok(alignment),
             TestRead::Refused => {}
-            // It copies whole pages: with page alignment there is nothing of others in them.
+            // The device writes whole pages: with page alignment nothing else is in them.
             TestRead::WroteOutside => {
                 let pages = Alignment { memory: alignment.memory.max(PAGE), ..alignment };
                 return match read(pages) {
@@ -90,7 +95,8 @@ fn alignment(file: &File, disk: Option<&Disk>) -> Result<Alignment, String> {
     Err("the kernel refuses direct I/O on this file".into())
 }
 
-/// STATX_DIOALIGN (Linux 6.1; ext4, xfs, f2fs, btrfs and block devices fill it in). `None`: not here.
+/// STATX_DIOALIGN (Linux 6.1; ext4, xfs, f2fs, btrfs and block devices report it). `None`: not
+/// reported here.
 fn statx_alignment(file: &File) -> Result<Option<Alignment>, String> {
     let Ok(stat) = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else { return Ok(None) };
     if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
@@ -103,7 +109,7 @@ fn statx_alignment(file: &File) -> Result<Option<Alignment>, String> {
     }
 }
 
-/// What came of a read.
+/// The result of a test read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TestRead {
     Accepted,
@@ -111,11 +117,12 @@ enum TestRead {
     WroteOutside,
 }
 
-/// One `read` so aligned, and no better, into memory that is the trial's own. A read that fails for another reason than its alignment
-/// proves nothing against it.
+/// One `read` with exactly this alignment, into guarded memory. A read that fails for any reason
+/// other than its alignment is no evidence against it.
 fn test_read(alignment: Alignment, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> TestRead {
     let Ok(mut memory) = Guarded::new(alignment.offset as usize, alignment.memory as usize) else { return TestRead::Refused };
-    // A second block exists in every file that can be used at all, or the read finds the end, which is an answer too.
+    // Every usable file has a second block, or the read ends at the end of the file, which proves
+    // the alignment too.
     let answer = read(memory.bytes());
     let refusals = [Errno::INVAL, Errno::OPNOTSUPP].map(|errno| Some(errno.raw_os_error()));
     match answer {

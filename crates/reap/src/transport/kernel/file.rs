@@ -1,4 +1,5 @@
-//! A file or block device as a transport: what its queue pairs and its device share.
+//! A file or block device as a transport: what its queues and its device share. Each queue makes
+//! its own ring.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,31 +21,33 @@ use crate::mode::{ModeNote, UnsupportedMode};
 use crate::namespace::Namespace;
 use crate::transport::next_number;
 
-/// Most bytes of one part. The kernel splits it once more for the disk.
+/// Most bytes of one part. The kernel splits it again for the disk.
 const MAX_PART_BYTES: u64 = 1 << 20;
 
-/// Most bytes of one part of a Deallocate: what has begun cannot always be cancelled.
+/// Most bytes of one part of a Deallocate: a running discard cannot always be cancelled, so it must
+/// be short.
 const MAX_DEALLOCATE_BYTES: u64 = 1 << 30;
 
-/// An open file or block device, without a ring: each queue makes its own.
+/// An open file or block device.
 pub(crate) struct KernelFile {
     target: Target,
     pool: DmaPool,
     features: Features,
     zero_methods: ZeroMethods,
     number: u32,
-    /// Memory is not registered any more: the kernel has refused, and it has been said.
+    /// Memory is no longer registered with rings: the kernel has refused, and that was logged.
     unregistered: AtomicBool,
 }
 
 impl KernelFile {
-    /// Opens what `uri` names, for requests with buffers of a pool of `pool_bytes` bytes.
+    /// Opens the target of `uri`, with a buffer pool of `pool_bytes` bytes.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub(crate) fn open(uri: &KernelUri, pool_bytes: u64) -> Result<KernelFile, OpenError> {
         let unusable = |what: String| TargetError { path: uri.path.clone(), fault: TargetFault::Kernel(what) };
         let features = Features::probe().map_err(|e| unusable(e.to_string()))?;
+        // Without `keeps_overflow` the kernel would drop completions.
         if !features.timeouts || !features.keeps_overflow || !features.shared {
             return Err(
                 unusable("its io_uring lacks time-outs, overflow or cooperative tasks; Linux 5.19 and newer have them".into()).into()
@@ -69,12 +72,13 @@ impl KernelFile {
         Ok(kernel_file)
     }
 
-    /// What is open.
+    /// The open target.
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Sends an admin command to the controller of an NVMe namespace that commands pass through to.
+    /// Sends an admin command to the controller of an NVMe character device. Returns dword 0 of its
+    /// completion.
     ///
     /// # Errors
     /// See [`AdminError`].
@@ -85,18 +89,18 @@ impl KernelFile {
         }
     }
 
-    /// What the running kernel's io_uring has.
+    /// What the running kernel's io_uring supports.
     pub(crate) fn features(&self) -> &Features {
         &self.features
     }
 
-    /// Memory for buffers.
+    /// The buffer pool.
     #[inline]
     pub(crate) fn pool(&self) -> &DmaPool {
         &self.pool
     }
 
-    /// A number that no other transport of the process has.
+    /// The transport's number, unique in the process.
     #[inline]
     pub(crate) fn number(&self) -> u32 {
         self.number
@@ -105,7 +109,7 @@ impl KernelFile {
     /// The file as a namespace.
     ///
     /// # Errors
-    /// A block is larger than a part may be.
+    /// A block is larger than one part may be.
     pub(crate) fn namespace(&self) -> Result<Namespace, OpenError> {
         let facts = self.target.facts();
         let log2 = facts.lba_bytes.trailing_zeros() as u8;
@@ -125,29 +129,31 @@ impl KernelFile {
         splitter.with_dataless(has(Op::WriteZeroes).then_some(u64::MAX), deallocated)
     }
 
-    /// The namespace in the size that it has now, with what it is known to support by now.
+    /// The namespace with its present size and the operations that it is known to support by now.
     pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
         namespace.with_blocks(self.blocks_now()).with_splitter(self.with_dataless(namespace.splitter()))
     }
 
-    /// How blocks are zeroed, and given back.
+    /// How blocks are zeroed and deallocated.
     pub(super) fn zero_methods(&self) -> &ZeroMethods {
         &self.zero_methods
     }
 
-    /// Logical blocks that it has now; those at open, if the system does not say.
+    /// Its present number of logical blocks; that at open, if the system does not report it.
     fn blocks_now(&self) -> u64 {
         let facts = self.target.facts();
         self.target.current_bytes().unwrap_or(facts.bytes) / u64::from(facts.lba_bytes)
     }
 
-    /// Whether the kernel may be able to poll its device: direct I/O on a disk that has poll queues.
+    /// Whether the kernel may be able to poll the device (IOPOLL): direct I/O on a disk with poll
+    /// queues.
     pub(crate) fn may_poll(&self) -> bool {
         let facts = self.target.facts();
         self.features.io_poll && facts.direct && facts.disk.as_ref().is_some_and(|disk| disk.poll_queues)
     }
 
-    /// Why a mode of the kernel's own cannot be had here, as far as it is known before a trial. `None`: it can.
+    /// Why `mode`, one of the kernel's own, is not supported here, as far as is known before a
+    /// test. `None`: it is.
     pub(crate) fn lacks(&self, mode: Mode) -> Option<UnsupportedMode> {
         let facts = self.target.facts();
         let poll_queues = facts.disk.as_ref().is_some_and(|disk| disk.poll_queues);
@@ -162,7 +168,7 @@ impl KernelFile {
         }
     }
 
-    /// What a mode comes to here, where that is something else than its name says.
+    /// How `mode` differs here from what its name says; `None`: it does not.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<ModeNote> {
         let polls = mode == Mode::POLL || mode == Mode::HYBRID_MEAN || mode == Mode::HYBRID_MIN;
         match mode {
@@ -177,12 +183,12 @@ impl KernelFile {
         }
     }
 
-    /// Whether buffers are still worth registering.
+    /// Whether buffers are still registered.
     pub(super) fn registers_buffers(&self) -> bool {
         !self.unregistered.load(Relaxed)
     }
 
-    /// The kernel registers no more of them. True the first time.
+    /// Stops registering buffers. True the first time.
     pub(super) fn stop_registering(&self) -> bool {
         !self.unregistered.swap(true, Relaxed)
     }

@@ -1,7 +1,8 @@
-//! `size=`: a new file, laid out.
+//! `size=`: lays out a new file.
 //!
-//! Every block is written, for real and with bytes that nothing compresses. A hole, an extent that is only reserved, or
-//! zeros on a file system that compresses would be answered without the disk, and a first write would allocate.
+//! Every block is written, with random bytes that nothing compresses. A hole, an extent that is
+//! only reserved, or zeroes on a compressing file system would be read without the disk, and a
+//! first write would allocate: both would distort a measurement.
 
 use std::fs::{File, OpenOptions, remove_file};
 use std::io;
@@ -19,7 +20,7 @@ use crate::error::TargetFault;
 /// Bytes of one write.
 const CHUNK: u64 = 1 << 20;
 
-/// A file that did not exist, or was empty, until it is laid out: it is as it was before if that fails.
+/// A new or empty file while it is laid out. If that fails, it is removed or emptied again.
 pub(super) struct NewFile<'a> {
     path: &'a Path,
     file: &'a File,
@@ -27,7 +28,7 @@ pub(super) struct NewFile<'a> {
     done: bool,
 }
 
-/// Creates `path`, empty. What is there already is never opened.
+/// Creates `path`, empty. Never opens an existing file.
 ///
 /// # Errors
 /// It exists, the directory does not, or the system refuses.
@@ -36,7 +37,7 @@ pub(super) fn create(path: &Path) -> io::Result<File> {
 }
 
 impl<'a> NewFile<'a> {
-    /// `created`: by [`create`], so that a failure removes it.
+    /// `created`: by [`create`]; a failure removes the file then.
     pub(super) fn new(path: &'a Path, file: &'a File, created: bool) -> NewFile<'a> {
         NewFile { path, file, created, done: false }
     }
@@ -47,17 +48,20 @@ impl<'a> NewFile<'a> {
     /// There is no room, a limit forbids it, or writing fails. The file is then gone, or empty again.
     pub(super) fn lay_out(mut self, bytes: u64) -> Result<(), TargetFault> {
         check_limit(bytes)?;
-        // Asked for at once, so that a lack of room shows before anything was written, and in one piece if there is one. The
-        // size grows with what is written: a file that was left half laid out has not the size that was asked for.
+        // Reserved in one call, so that a full file system shows before anything is written, and
+        // the extents are contiguous if possible. KEEP_SIZE: a file that was left half laid out
+        // does not have the size that was asked for.
         match fallocate(self.file, FallocateFlags::KEEP_SIZE, 0, bytes) {
             Ok(()) => {}
             Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => return Err(self.failed(bytes, e.into())),
-            // Not every file system can reserve. Writing serves as well, and is not begun where it cannot end.
+            // Not every file system can reserve. Writing does as well, but is not begun where it
+            // cannot end.
             Err(_) if free(self.path).is_some_and(|free| free < bytes) => return Err(self.failed(bytes, Errno::NOSPC.into())),
             Err(_) => {}
         }
         self.fill(bytes).and_then(|()| self.file.sync_all()).map_err(|e| self.failed(bytes, e))?;
-        // What was written would stay in memory for nothing, and a buffered reader would find it there.
+        // Drop the pages: they would stay in memory for nothing, and buffered readers would read
+        // them instead of the disk.
         let _ = fadvise(self.file, 0, None, Advice::DontNeed);
         sync_parent(self.path).map_err(|source| TargetFault::System { what: "make the new file's name durable", source })?;
         self.done = true;
@@ -93,7 +97,8 @@ impl<'a> NewFile<'a> {
 
     fn undo(&mut self) {
         self.done = true;
-        // The caller learns of the first failure; a second one leaves a file of the wrong size, which no later open takes.
+        // Only the first failure is reported. If this one fails too, a file of the wrong size
+        // stays, which no later open accepts.
         let _ = self.file.set_len(0);
         if self.created {
             let _ = remove_file(self.path);
@@ -109,7 +114,7 @@ impl Drop for NewFile<'_> {
     }
 }
 
-/// Bytes that this user may still write where the file lies; `None`: the file system does not say.
+/// Free bytes for this user where the file is; `None`: the file system does not report them.
 fn free(path: &Path) -> Option<u64> {
     let stat = File::open(parent(path)).ok().and_then(|dir| fstatvfs(dir).ok())?;
     (stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize))
@@ -117,13 +122,14 @@ fn free(path: &Path) -> Option<u64> {
 
 fn sync_parent(path: &Path) -> io::Result<()> {
     match File::open(parent(path)).and_then(|dir| dir.sync_all()) {
-        // A directory that may be searched and written need not be readable, and some file systems sync none.
+        // A directory that may be searched and written need not be readable, and some file systems
+        // do not sync directories.
         Err(e) if matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => Ok(()),
         other => other,
     }
 }
 
-/// The directory in which the file's name stands.
+/// The directory of the file.
 pub(super) fn parent(path: &Path) -> PathBuf {
     match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir.to_owned(),

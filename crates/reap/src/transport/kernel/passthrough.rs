@@ -1,7 +1,8 @@
-//! NVMe commands that pass through the kernel: a request as the command that it is, and what its status means.
+//! NVMe commands that pass through the kernel (IORING_OP_URING_CMD): builds the SQE of a request
+//! and reads its status.
 //!
-//! The commands are the embedded transport's, built by `nvme::io`, and so are the statuses. Identifiers and data pointers are the kernel's to
-//! fill in.
+//! `nvme::io` builds the commands, as for the ring transports. The kernel fills in identifiers and
+//! data pointers.
 
 use hw::uring::{self, FileSlot};
 use nvme::io::Flags;
@@ -14,7 +15,8 @@ use super::namespace::Passthrough;
 use super::zeroing::ZeroMethod;
 
 impl Passthrough {
-    /// What asks for `command`. `None`: it is for an ordinary request to refuse, as every write to a descriptor that is open for reading.
+    /// The pass-through entry of `command`. `None`: a write to a read-only device, which goes as an
+    /// ordinary request, so that the kernel refuses it like any write to such a descriptor.
     #[inline]
     pub(super) fn entry(&self, command: &RingCommand, file: FileSlot) -> Option<uring::Command> {
         if self.read_only && !matches!(command.op, Op::Read | Op::Compare | Op::Verify) {
@@ -23,7 +25,7 @@ impl Passthrough {
         Some(uring::Command::new(file, &self.sqe(command), command.remaining.data()))
     }
 
-    /// A Flush changes nothing.
+    /// On a read-only device only a Flush passes, because it changes nothing.
     #[cold]
     fn reads_nothing(&self, command: &RingCommand, file: FileSlot) -> Option<uring::Command> {
         let flush = io::flush(self.nsid);
@@ -37,22 +39,22 @@ impl Passthrough {
         match (command.op, command.remaining) {
             (Op::Read, Remaining::Data(span)) => io::read(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
             (Op::Write, Remaining::Data(span)) => io::write(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
-            // Its data is the list of its ranges.
+            // The data of a Deallocate is its list of ranges.
             (Op::Deallocate, Remaining::Data(span)) => io::deallocate(self.nsid, span.len() / io::Range::LEN as u32, Dptr::NONE),
             (Op::Compare, Remaining::Data(span)) => io::compare(self.nsid, lba, blocks(span.len().into()), Dptr::NONE),
             (Op::Verify, Remaining::Check { bytes }) => io::verify(self.nsid, lba, blocks(bytes)),
             (Op::WriteUncorrectable, Remaining::Check { bytes }) => io::write_uncorrectable(self.nsid, lba, blocks(bytes)),
             (_, Remaining::Range { bytes, method, .. }) => {
-                let keep = if method == ZeroMethod::Zero { Flags::NONE } else { Flags::DEALLOCATE };
-                io::write_zeroes(self.nsid, lba, blocks(bytes), fua | keep)
+                let deac = if method == ZeroMethod::Zero { Flags::NONE } else { Flags::DEALLOCATE };
+                io::write_zeroes(self.nsid, lba, blocks(bytes), fua | deac)
             }
             _ => io::flush(self.nsid),
         }
     }
 }
 
-/// Takes note of the kernel's answer to a command that was passed through: the controller's status, or an errno. A command transfers all or
-/// fails.
+/// The meaning of the result of a pass-through command: 0, an NVMe status (positive), or a negative
+/// errno. A command transfers everything or fails, so nothing remains.
 #[inline]
 pub(super) fn update(command: &RingCommand, result: i32) -> Progress {
     match result {

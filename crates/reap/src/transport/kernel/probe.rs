@@ -1,4 +1,5 @@
-//! Whether the kernel passes commands through: a Read of one block shows it, on a ring of its own.
+//! Tests whether the kernel passes NVMe commands through, with a Read of one block on a ring of its
+//! own.
 
 use std::fs::File;
 
@@ -15,7 +16,7 @@ use crate::error::TargetFault;
 
 const TARGET: FileSlot = FileSlot(0);
 
-/// What a probe needs.
+/// The test, with what it needs.
 pub(super) struct PassthroughProbe<'a> {
     pub file: &'a File,
     pub pool: &'a DmaPool,
@@ -24,8 +25,8 @@ pub(super) struct PassthroughProbe<'a> {
 }
 
 impl PassthroughProbe<'_> {
-    /// Reads the first block, by registered memory and else by memory that is not: the kernel takes the former from 6.1 on. Whether it
-    /// does.
+    /// Reads the first block, with registered memory (Linux 6.1) and if that fails without. Returns
+    /// whether registered memory works.
     ///
     /// # Errors
     /// The kernel passes no commands through, or none of this user's.
@@ -34,19 +35,20 @@ impl PassthroughProbe<'_> {
             return Err(TargetFault::Kernel(NO_PASSTHROUGH.into()));
         }
         match self.read_block(true)? {
+            // How older kernels refuse registered memory with pass-through.
             Some(Errno::INVAL | Errno::FAULT) => check_result(self.read_block(false)?).map(|()| false),
             answer => check_result(answer).map(|()| true),
         }
     }
 
-    /// What the system has against a Read of the first block.
+    /// The errno of a Read of the first block; `None`: it passed.
     fn read_block(&self, registered: bool) -> Result<Option<Errno>, TargetFault> {
         let refused = |e: &dyn std::fmt::Display| TargetFault::Kernel(e.to_string());
         let (ring, mut sq, mut cq) =
             Ring::new(&Options { entries: 2, big: true, files: 1, buffers: 1, ..Options::default() }).map_err(|e| refused(&e))?;
         ring.register_file(TARGET, self.file).map_err(|e| refused(&e))?;
         let lent = self.pool.alloc(1 << self.passthrough.block_log2).map_err(|e| refused(&e))?.lend();
-        // Memory that may not be locked is used as it is, here and later.
+        // Memory that cannot be locked (RLIMIT_MEMLOCK) is used unregistered, here and later.
         let fixed = if registered { ring.register_buffer(0, &lent).ok() } else { None };
         let span = fixed.map_or_else(|| Span::of(&lent, 0..lent.len()), |fixed| Span::fixed(&lent, 0..lent.len(), fixed));
         let command = read(self.passthrough.nsid, Lba(0), 1, Dptr::NONE, Flags::NONE);
@@ -58,11 +60,11 @@ impl PassthroughProbe<'_> {
             if let Some(cqe) = cq.pop() {
                 break cqe;
             }
-            // Else the buffer stays lent: the kernel may have the command.
+            // On an error the buffer stays lent (leaked): the kernel may have the command.
             submit -= ring.enter(Enter { submit, wait_for: 1, ..Enter::default() }).map_err(|e| refused(&e))?;
         };
         drop(lent.take_back());
-        // The device is to be free as soon as it is closed, and rings close late.
+        // Rings close late, but the device must be free as soon as it is closed.
         _ = ring.unregister_file(TARGET);
         Ok((cqe.result < 0).then(|| Errno::from_raw_os_error(-cqe.result)))
     }
@@ -71,7 +73,7 @@ impl PassthroughProbe<'_> {
 const NO_PASSTHROUGH: &str =
     "its io_uring passes no NVMe commands through; Linux 5.19 and newer do, and the block device of the namespace needs none";
 
-/// Whatever the controller says of that block, the command has reached it.
+/// Judges the result. A command that the controller failed has passed through too.
 fn check_result(answer: Option<Errno>) -> Result<(), TargetFault> {
     match answer {
         None => Ok(()),

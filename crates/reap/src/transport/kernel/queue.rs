@@ -1,13 +1,15 @@
-//! One thread's queue on a file or block device: one io_uring, and a second one that the kernel polls where the device has poll queues.
+//! One thread's queue on a file or block device: an interrupt ring, and an IOPOLL ring next to it
+//! where the device has poll queues.
 //!
 //! ```text
-//!  push    Part → Command (a slot of the ring's table) → SQE
+//!  push    Part → RingCommand (a slot of the ring's table) → SQE
 //!  commit  io_uring_enter, unless a sleep follows, which submits in the same call
-//!  reap    CQE → Command → Completed; what the kernel did only in part is pushed again
-//!  sleep   io_uring_enter: submits, waits for completions, the queue's wake-up, or a time
+//!  reap    CQE → RingCommand → Completed; what the kernel did only in part is submitted again
+//!  sleep   io_uring_enter: submits, waits for completions, the queue's wake-up, or a time-out
 //! ```
 //!
-//! Reads and writes go to the poll ring while the policy polls. All else goes to the interrupt ring, which alone has the wake-up.
+//! Reads and writes go to the poll ring while the policy polls. Everything else goes to the
+//! interrupt ring, which alone has the wake-up.
 
 use std::sync::Arc;
 
@@ -27,19 +29,21 @@ use crate::transport::queue_transport::{KEY_NOTIFICATION, Polled, QueueTransport
 use crate::transport::{Part, Post};
 use crate::wake::Wake;
 
-/// Without entries for so long the thread of an SQPOLL ring sleeps, so that it disturbs no other mode's block in a comparison.
+/// The SQPOLL thread sleeps after this many milliseconds without SQEs, so that it does not disturb
+/// the next mode in a comparison.
 const SQPOLL_IDLE_MS: u32 = 1;
 
-/// Commands on the interrupt ring of a queue whose reads and writes the kernel polls.
+/// Commands on the interrupt ring of a queue whose reads and writes are polled.
 const INTERRUPT_TAGS: u32 = 16;
 
-/// What the kernel says of a write to a descriptor that is open for reading, and what is meant (errno(3)).
+/// EBADF, for a write to a descriptor that is open for reading; reported as EROFS (errno(3)).
 const EBADF: u32 = 9;
 const EROFS: u32 = 30;
-/// What it says of a device that has gone, as it goes (EIO, ENXIO, EINVAL without a path, ENOSPC controller a size of 0), and what is meant.
+/// Errnos of a device that is being removed (EIO, ENXIO, EINVAL without a path, ENOSPC past a size
+/// of 0); reported as ENODEV.
 const GONE_ERRNOS: [u32; 4] = [5, 6, 22, 28];
 const ENODEV: u32 = 19;
-/// What a read controller the end of a file answers that has become shorter.
+/// EIO: a read past the end of a file that was truncated.
 const EIO: u32 = 5;
 
 /// A queue of a file or block device.
@@ -49,21 +53,24 @@ pub(crate) struct UringQueue {
     poll: Option<CommandRing>,
     /// Reads and writes go to the poll ring.
     polls: bool,
-    /// The mode of the kernel's own that the rings were made for.
+    /// The mode that the rings were made for, if it is one of the kernel's own.
     kernel_mode: Option<Mode>,
-    /// The thread that made them is the only one that may use them (SINGLE_ISSUER).
+    /// Only the thread that made the rings may use them (SINGLE_ISSUER).
     bound: bool,
-    /// Where a thread that has several queues sleeps, and whether completions are reported there.
+    /// The poller of a thread that sleeps on several queues, and whether completions are reported
+    /// there.
     poller: Arc<Poller>,
     watched: bool,
 }
 
 impl UringQueue {
-    /// Rings for `tags` requests at once in `mode`. `wake` ends a sleep in them; `counts` are the queue's. With `owned` the calling thread
-    /// is the only one that may ever use them. Where the thread sleeps in `poller`, completions are reported there.
+    /// Rings for `tags` requests in flight in `mode`. `wake` ends a sleep in them; `counts` are the
+    /// queue's. `owned`: only the calling thread will ever use them. A thread that sleeps in
+    /// `poller` has completions reported there.
     ///
     /// # Errors
-    /// The kernel refuses a ring; of a mode of its own, it says in a trial that it cannot poll the device.
+    /// The kernel refuses a ring; for one of the kernel's own modes, a test read shows that it
+    /// cannot poll the device.
     pub(crate) fn new(
         kernel_file: &Arc<KernelFile>,
         id: QueueId,
@@ -85,7 +92,8 @@ impl UringQueue {
             watched: false,
         };
         if !mode.is_the_kernels() {
-            // Where the device turns out not to be polled, or has no room for another ring, there is none.
+            // If the device cannot be polled, or has no room for another ring, there is no poll
+            // ring.
             let poll = if kernel_file.may_poll() { ring(tags, Poll::Io).ok() } else { None };
             return Ok(queue(ring(tags, Poll::No)?, poll.and_then(CommandRing::test_polling)));
         }
@@ -100,29 +108,31 @@ impl UringQueue {
             Mode::KERNEL_HYBRID_IOPOLL => ring(tags, Poll::HybridIo)?,
             _ => ring(tags, Poll::Io)?,
         };
-        let refused = || QueueError::Ring(format!("`{mode}`: a read in a trial was refused: the kernel cannot poll this device"));
+        let refused = || QueueError::Ring(format!("`{mode}`: a test read was refused: the kernel cannot poll this device"));
         let poll = poll.test_polling().ok_or_else(refused)?;
         let interrupt = ring(INTERRUPT_TAGS, Poll::No)?;
         Ok(UringQueue { kernel_mode: Some(mode), polls: true, ..queue(interrupt, Some(poll)) })
     }
 
-    /// Which process made it.
+    /// The process that made it.
     pub(crate) fn birth(&self) -> Birth {
         self.interrupt.birth()
     }
 
-    /// The eventfd that its completions signal, once they do.
+    /// The eventfd that completions signal, if requested.
     #[cfg(test)]
     pub(crate) fn eventfd(&self) -> Option<&hw::EventFd> {
         self.interrupt.eventfd()
     }
 
-    /// What is meant by an errno. A file that is open for reading alone says that its descriptor is bad; a device that goes says this or
-    /// that; a read controller the end of a file that has become shorter is an input error.
+    /// Replaces an errno by what it means: writes to a read-only file fail with EBADF, requests to
+    /// a device that is being removed with one of several, reads past the end of a truncated file
+    /// with EIO.
     #[cold]
     fn translate_errno(kernel_file: &KernelFile, completed: &mut Completed) {
         completed.result = match completed.result {
             EBADF if kernel_file.target().facts().read_only => EROFS,
+            // Only these ask the system whether the device is gone: it is a system call.
             errno if GONE_ERRNOS.contains(&errno) && kernel_file.target().is_gone() => ENODEV,
             errno => errno,
         };
@@ -148,7 +158,7 @@ impl Post for &mut UringQueue {
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        // Force Unit Access is a flag of the same entry.
+        // A write with FUA is the same SQE with a flag.
         let ring = if part.op.moves_data() && part.op != Op::Compare { self.data_ring() } else { &mut self.interrupt };
         ring.push_other(part, token, now)
     }
@@ -197,7 +207,7 @@ impl QueueTransport for UringQueue {
 
     #[inline]
     fn pending(&self) -> bool {
-        // A ring that is polled shows nothing by itself: only reaping tells.
+        // An IOPOLL ring shows nothing by itself: only reaping finds out.
         self.interrupt.has_entries() || self.polled_in_flight() > 0
     }
 
@@ -229,7 +239,8 @@ impl QueueTransport for UringQueue {
     }
 
     fn sleep(&mut self, sleep: SleepFor, timeout: Option<Nanos>) -> bool {
-        // A ring that is polled has no wake-up, and takes no notice of times: it is for the kernel's own polling alone.
+        // An IOPOLL ring has no wake-up and no time-outs. Only the kernel's own polling modes sleep
+        // in it.
         if let (Some(poll), Some(_)) = (&mut self.poll, self.kernel_mode)
             && poll.in_flight() > 0
         {
@@ -254,7 +265,7 @@ impl QueueTransport for UringQueue {
     }
 
     fn cancel_late(&mut self, now: Nanos, timeout: Nanos) -> (u32, Nanos) {
-        // What is polled cannot be cancelled, and is never late for long.
+        // Polled requests cannot be cancelled, and are not late for long.
         self.interrupt.cancel_late(now, timeout)
     }
 
@@ -262,7 +273,8 @@ impl QueueTransport for UringQueue {
         self.bound
     }
 
-    /// Of a thread with several queues, or in a loop of its own: in its own sleep the ring tells.
+    /// For a thread with several queues or an event loop of its own. In its own sleep the ring
+    /// reports completions itself.
     fn watch(&mut self, sleeps: bool) {
         let Some(event) = self.interrupt.eventfd().filter(|_| self.watched != sleeps) else { return };
         match if sleeps { self.poller.add(event, KEY_NOTIFICATION) } else { self.poller.remove(event) } {
@@ -272,7 +284,7 @@ impl QueueTransport for UringQueue {
     }
 }
 
-/// Nothing is masked, and no other thread has it.
+/// A ring has no vector to mask and is not shared between threads: most of this trait is empty.
 impl Notification for UringQueue {
     type Thread = WaiterId;
 

@@ -1,4 +1,8 @@
-//! A file or a block device, opened and held, and what is known of it before the first request.
+//! Opens a file, block device or NVMe character device, locks it, and finds its limits before the
+//! first request.
+//!
+//! The order matters: look at the path without opening it (opening has effects), open it, check
+//! that it is still the same, lock it, and only then touch it.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
@@ -18,24 +22,25 @@ use crate::transport::file_lock::{self, FileAccess, retry_while_busy};
 use crate::transport::write_back::WriteBack;
 use hw::block::{Disk, Identity, Users, mount_of, mounts};
 
-/// What addresses of buffers are multiples of, with commands that pass through: dwords (Base 4.1.1).
+/// Alignment of buffers for pass-through commands, in bytes: dwords (Base 4.1.1).
 const DWORD: u32 = 4;
 
-/// An open file or block device. While it is open nobody else writes to it: a block device is held exclusively
-/// (O_EXCL, open(2)), a file by an advisory lock (flock(2)).
+/// An open file or block device. While it is open for writing, no one else writes to it: a block
+/// device is opened exclusively (O_EXCL, open(2)), a file is locked (flock(2)).
 #[derive(Debug)]
 pub(crate) struct Target {
     file: File,
     facts: TargetFacts,
     notes: Vec<String>,
-    /// Of a namespace that is written by its character device, its block device: nobody mounts it meanwhile.
+    /// The block device of a namespace that is written through its character device, opened
+    /// exclusively so that no one mounts it.
     _held: Option<File>,
-    /// The process that has opened it.
+    /// The process that opened it.
     pid: u32,
     write_back: WriteBack,
 }
 
-/// What is known of a target.
+/// The limits and properties of a target.
 #[derive(Clone, Debug)]
 pub(crate) struct TargetFacts {
     /// File, block device or namespace.
@@ -44,15 +49,15 @@ pub(crate) struct TargetFacts {
     pub(crate) bytes: u64,
     /// Bytes of a logical block: a power of two, 512 or more. Offsets and lengths are multiples of it.
     pub(crate) lba_bytes: u32,
-    /// What addresses of buffers are multiples of, in bytes: 1 if I/O goes through the page cache.
+    /// Alignment of buffers in bytes; 1 if I/O goes through the page cache.
     pub(crate) mem_align: u32,
     /// I/O goes past the page cache.
     pub(crate) direct: bool,
-    /// Nothing can be written.
+    /// Writes are refused.
     pub(crate) read_only: bool,
-    /// What the disk says that it is, or that the file lies on, if it is one disk.
+    /// The limits of the disk that it is, or that its file system is on, if that is one disk.
     pub(crate) disk: Option<DiskFacts>,
-    /// For people. Of a file: its file system and its path.
+    /// Model and so on, for display. Of a file: its file system and its path.
     pub(crate) identity: Identity,
 }
 
@@ -61,12 +66,12 @@ pub(crate) struct TargetFacts {
 pub(crate) enum TargetKind {
     /// A regular file.
     File {
-        /// Of which file system: `ext4`.
+        /// Its file system, such as `ext4`.
         filesystem: String,
     },
     /// A block device.
     Block {
-        /// It is a part of a disk.
+        /// It is a partition.
         partition: bool,
         /// The kernel's name of the whole disk: `nvme0n1`.
         disk: String,
@@ -75,27 +80,27 @@ pub(crate) enum TargetKind {
     Namespace(Passthrough),
 }
 
-/// What the disk's queue says of itself (Documentation/ABI/stable/sysfs-block).
+/// The disk's limits from sysfs (Documentation/ABI/stable/sysfs-block).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DiskFacts {
     /// The kernel's name of the whole disk.
     pub(crate) name: String,
-    /// It has moving parts, or does not say.
+    /// It is a rotating disk, or does not report.
     pub(crate) rotational: bool,
-    /// The most bytes that the kernel makes one command of; longer requests are split. `None`: it does not say.
+    /// Largest command in bytes; the kernel splits longer requests. `None`: not reported.
     pub(crate) max_transfer: Option<u64>,
-    /// It has poll queues, as it says: whether polling really works only a trial shows.
+    /// It claims to have poll queues. Only a test shows whether polling works.
     pub(crate) poll_queues: bool,
-    /// It can lose acknowledged writes unless they are flushed. What does not say may.
+    /// It may lose acknowledged writes unless they are flushed; assumed if it does not report.
     pub(crate) volatile_cache: bool,
-    /// It can write zeroes without being sent them.
+    /// It supports Write Zeroes.
     pub(crate) write_zeroes: bool,
     /// It can deallocate.
     pub(crate) discard: bool,
 }
 
 impl Target {
-    /// Opens what `uri` names, for writing too if `writable` and the URI does not forbid it.
+    /// Opens the target of `uri`, for writing too if `writable` and the URI does not forbid it.
     ///
     /// # Errors
     /// See [`TargetFault`].
@@ -104,48 +109,51 @@ impl Target {
         opening.open().map_err(|fault| TargetError { path: uri.path.clone(), fault })
     }
 
-    /// The descriptor. Its offset means nothing.
+    /// The open file. Its file offset is not used.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// The file opened once more, for one ring. The kernel reports a failed write-back once for each open file: a queue whose file is
-    /// its own does not depend on when another thread takes its completions.
+    /// Opens the file once more, for one ring. The kernel reports a failed write-back once to each
+    /// open file description: a queue with its own does not miss the report because another thread
+    /// reaped it.
     ///
     /// # Errors
     /// It cannot be opened by its descriptor: no /proc, or not by this user.
     pub(crate) fn reopen(&self) -> io::Result<File> {
+        // O_EXCL would fail against our own exclusive open.
         let flags = fcntl_getfl(&self.file)? - OFlags::CREATE - OFlags::EXCL;
         let options = OpenOptions::new().read(true).write(!self.facts.read_only).custom_flags(flags.bits().cast_signed()).clone();
         options.open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 
-    /// What it has lost since it was opened.
+    /// Writes lost since it was opened.
     pub(crate) fn write_back(&self) -> &WriteBack {
         &self.write_back
     }
 
-    /// Whether writes pass the page cache, so that they are lost, if they are, when it is written back.
+    /// Whether writes go through the page cache, so that errors appear only at write-back.
     pub(crate) fn uses_page_cache(&self) -> bool {
         !self.facts.direct
     }
 
-    /// Whether it is a regular file that holds less than when it was opened.
+    /// Whether it is a regular file that was truncated since it was opened.
     pub(crate) fn is_truncated(&self) -> bool {
         matches!(self.facts.kind, TargetKind::File { .. }) && self.write_back.is_truncated(&self.file, self.facts.bytes)
     }
 
-    /// What is known of it.
+    /// Its limits and properties.
     pub(crate) fn facts(&self) -> &TargetFacts {
         &self.facts
     }
 
-    /// What is otherwise than one would expect: a sentence each.
+    /// Notes for the user, one sentence each.
     pub(crate) fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Bytes that it has now, whole blocks or not: it may have grown, shrunk, or gone away since it was opened.
+    /// Its present size in bytes, whole blocks or not: it may have grown, shrunk, or disappeared
+    /// since it was opened.
     ///
     /// # Errors
     /// The system does not say.
@@ -157,24 +165,25 @@ impl Target {
         }
     }
 
-    /// Whether a device that was there when it was opened has gone since, as far as the system tells: of its disk it shows no size.
+    /// Whether a device has disappeared since it was opened, as far as the system shows: its disk
+    /// has no size any more.
     pub(crate) fn is_gone(&self) -> bool {
         match (&self.facts.kind, self.current_bytes()) {
             (TargetKind::File { .. }, _) => false,
             (_, Ok(bytes)) => bytes == 0,
-            // A namespace may also be kept from telling.
+            // Other errors of Identify do not mean that the device is gone.
             (TargetKind::Namespace(_), Err(e)) => matches!(Errno::from_io_error(&e), Some(Errno::NODEV | Errno::NXIO | Errno::NOTTY)),
             (TargetKind::Block { .. }, Err(_)) => true,
         }
     }
 
-    /// How many bytes a file holds now, if these are fewer than when it was opened.
+    /// The present size of a file in bytes, if it is smaller than at open.
     pub(crate) fn truncated_to(&self) -> Option<u64> {
         let (TargetKind::File { .. }, Ok(bytes)) = (&self.facts.kind, self.current_bytes()) else { return None };
         (bytes < self.facts.bytes).then_some(bytes)
     }
 
-    /// How commands pass through it, if they do.
+    /// Its pass-through parameters, if it is an NVMe character device.
     pub(crate) fn passthrough(&self) -> Option<Passthrough> {
         if let TargetKind::Namespace(passthrough) = self.facts.kind { Some(passthrough) } else { None }
     }
@@ -182,27 +191,27 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Of a request that a worker of the kernel has carried out the kernel lets go a little later, and of the file with it. A child's
-        // descriptor is its parent's file, with the parent's lock.
+        // The kernel holds the file for a moment after a request that one of its workers carried
+        // out, so it is unlocked explicitly. Not in a forked child: the lock is its parent's.
         if self.pid == std::process::id() {
-            // It is closed in any case.
+            // An error changes nothing: the file is closed in any case.
             let _ = self.file.unlock();
         }
     }
 }
 
-/// One opening.
+/// A request to open a target.
 struct OpenRequest<'a> {
     uri: &'a KernelUri,
     writing: bool,
 }
 
-/// What stands behind a path.
+/// What a path names.
 enum PathKind {
     Missing,
     File,
     Block(Metadata),
-    /// With its block device.
+    /// An NVMe character device, with its block device.
     Namespace(Metadata, Option<Disk>),
 }
 
@@ -219,14 +228,15 @@ impl OpenRequest<'_> {
         }
     }
 
-    /// Looked at before it is opened, because opening has effects: a FIFO waits, a tape rewinds, a watchdog starts.
+    /// Examines the path before it is opened, because opening has effects: a FIFO waits, a tape
+    /// rewinds, a watchdog starts.
     fn examine(&self) -> Result<PathKind, TargetFault> {
         let path = &self.uri.path;
         let meta = match fs::metadata(path) {
             Ok(meta) => meta,
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 return match fs::read_link(path) {
-                    Ok(to) => Err(TargetFault::NotFound(format!("it is a symbolic kernel_file to {}, which does not exist", to.display()))),
+                    Ok(to) => Err(TargetFault::NotFound(format!("it is a symbolic link to {}, which does not exist", to.display()))),
                     Err(_) => Ok(PathKind::Missing),
                 };
             }
@@ -251,7 +261,7 @@ impl OpenRequest<'_> {
     fn create(&self) -> Result<Target, TargetFault> {
         let path = &self.uri.path;
         let bytes = match self.uri.bytes {
-            // A mistyped name of a device becomes no file in memory that fills up.
+            // A mistyped device name must not become a file in memory (devtmpfs) that fills up.
             _ if path.starts_with("/dev") && !path.starts_with("/dev/shm") => {
                 Err("there is no such device, and no file is laid out below /dev; check the name, or whether the device is gone")
             }
@@ -264,7 +274,7 @@ impl OpenRequest<'_> {
         let dir = layout::parent(path);
         let file = layout::create(path).map_err(|e| match e.kind() {
             ErrorKind::NotFound => TargetFault::NotFound(format!("there is no directory {}; make it first", dir.display())),
-            // Somebody else has just made it: whatever it is, it is not ours to lay out.
+            // Another process has just created it: it is not ours to lay out.
             ErrorKind::AlreadyExists => TargetFault::Replaced,
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => TargetFault::Permission {
                 what: format!("no file can be made in {} ({e}); name another directory, or have this one made writable", dir.display()),
@@ -279,7 +289,7 @@ impl OpenRequest<'_> {
     }
 
     fn regular(&self) -> Result<Target, TargetFault> {
-        // Should a FIFO have taken its place just now, opening does not wait for a peer.
+        // O_NONBLOCK: if a FIFO has replaced the file meanwhile, opening it must not wait.
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = self.open_with(&self.uri.path, flags).map_err(|e| self.refused(e, false))?;
         let meta = file.metadata().map_err(stat_failed)?;
@@ -288,7 +298,7 @@ impl OpenRequest<'_> {
         }
         let notes = file_lock::lock(&file, if self.writing { FileAccess::Write } else { FileAccess::Read })?;
         match (self.uri.bytes, meta.len()) {
-            // An empty file is as good as none.
+            // An empty file is laid out like a new one.
             (Some(asked), 0) if self.writing => NewFile::new(&self.uri.path, &file, false).lay_out(asked)?,
             (Some(asked), is) if asked != is => {
                 return Err(TargetFault::Parameter(format!(
@@ -310,7 +320,7 @@ impl OpenRequest<'_> {
         self.target(file, TargetParams { kind, identity, bytes, disk, notes: Vec::new() })
     }
 
-    /// Opens the block device of this number, and keeps others from writing if this one is to.
+    /// Opens the block device with this device number, exclusively if it is to be written.
     fn open_exclusive(&self, path: &Path, number: u64, disk: Option<&Disk>) -> Result<File, TargetFault> {
         let flags = if self.writing { OFlags::EXCL } else { OFlags::empty() };
         let file = retry_while_busy(|| self.open_with(path, flags), |e| Errno::from_io_error(e) == Some(Errno::BUSY)).map_err(|e| {
@@ -322,10 +332,11 @@ impl OpenRequest<'_> {
             }
         })?;
         let opened = file.metadata().map_err(stat_failed)?;
+        // The node may have been replaced between stat and open.
         if !opened.file_type().is_block_device() || opened.rdev() != number {
             return Err(TargetFault::Replaced);
         }
-        // Some drivers open for writing what they then do not write.
+        // Some drivers allow opening for writing and then fail the writes.
         if self.writing && disk.is_some_and(Disk::read_only) {
             return Err(TargetFault::ReadOnly("the device"));
         }
@@ -348,7 +359,7 @@ impl OpenRequest<'_> {
         if disk.nsid().is_some_and(|nsid| nsid != identify.usable.nsid.0) {
             return Err(TargetFault::Replaced);
         }
-        // A zoned namespace takes commands of its own.
+        // A zoned namespace must be written in order, which this transport does not do.
         if let Some(zoned) = disk.attribute("queue/zoned").filter(|zoned| zoned != "none") {
             let why = format!("it is a zoned namespace ({zoned}), which takes writes in order only; use one that is not");
             return Err(TargetFault::Unusable(why));
@@ -357,7 +368,7 @@ impl OpenRequest<'_> {
         self.namespace_target(file, held, &disk, &identify)
     }
 
-    /// Holds the block device, through which others would write.
+    /// Opens the namespace's block device exclusively, because others would write through it.
     fn open_block_device(&self, disk: &Disk) -> Result<File, TargetFault> {
         let (node, number) = (disk.node(), disk.number().ok_or_else(no_block_device)?);
         self.open_exclusive(&node, number, Some(disk)).map_err(|fault| match fault {
@@ -422,7 +433,7 @@ impl OpenRequest<'_> {
             let why = if device { "nothing is attached to the device, or it has no medium" } else { "`size=` lays it out" };
             return Err(TargetFault::NotFound(format!("it holds 0 bytes; {why}")));
         }
-        // What a file lies on says nothing of how the file system aligns.
+        // The disk's alignment applies to the device itself, not to a file on it.
         let io_path = direct::choose(&file, self.uri.buffered, disk.as_ref().filter(|_| device))?;
         let (direct, Alignment { offset, memory }) = match io_path {
             IoPath::Direct(alignment) => (true, alignment),
@@ -443,6 +454,7 @@ impl OpenRequest<'_> {
             return Err(not_whole(bytes, lba_bytes, least));
         }
         if rest > 0 {
+            // A file may end in a partial block; a device may not.
             notes.push(format!("the last {rest} of the file's {bytes} bytes are no whole block of {lba_bytes} bytes; they are not used"));
         }
         let bytes = bytes - rest;
@@ -458,7 +470,7 @@ impl OpenRequest<'_> {
     fn refused(&self, source: io::Error, device: bool) -> TargetFault {
         match Errno::from_io_error(&source) {
             Some(errno @ (Errno::ACCESS | Errno::PERM)) => {
-                // EACCES is about modes. EPERM is not: root gets it as well.
+                // EACCES is about file modes. EPERM is not: root gets it as well.
                 let allow = match (device, errno == Errno::ACCESS) {
                     (true, true) => "run as a member of the device's group (often `disk`) or as root",
                     (false, true) => "change the file's mode or owner",
@@ -472,14 +484,14 @@ impl OpenRequest<'_> {
                 TargetFault::Permission { what: format!("no permission to open it for {access} ({source}); {allow}{or}"), source }
             }
             Some(Errno::ROFS) => TargetFault::ReadOnly("the file system"),
-            // It was there a moment ago.
+            // It existed a moment ago.
             Some(Errno::NOENT) => TargetFault::Replaced,
             _ => TargetFault::System { what: "open it", source },
         }
     }
 }
 
-/// What kind of target it is, before it is known how I/O goes.
+/// What is known of a target before its I/O path is chosen.
 struct TargetParams {
     kind: TargetKind,
     identity: Identity,
@@ -504,7 +516,8 @@ impl DiskFacts {
 }
 
 impl DiskFacts {
-    /// With what the controller says in place of what the kernel makes of it: it adds what it does itself.
+    /// Replaces what the kernel reports by the controller's own limits: the kernel adds what it
+    /// emulates, which pass-through commands do not have.
     fn with_limits(self, limits: &driver::Limits) -> DiskFacts {
         let (write_zeroes, discard) = (limits.write_zeroes.is_some(), limits.deallocate.is_some());
         DiskFacts { volatile_cache: limits.volatile_cache, write_zeroes, discard, ..self }
@@ -521,9 +534,10 @@ fn no_block_device() -> TargetFault {
     )
 }
 
-/// `bytes` are no whole blocks of `block` bytes. `least`: the smallest block that can be had here.
+/// The error for a size that is no multiple of the block size. `least`: the smallest block size
+/// possible here.
 fn not_whole(bytes: u64, block: u32, least: u32) -> TargetFault {
-    // A smaller block may fit a size that is fixed.
+    // The size of a device is fixed, but a smaller block may fit it.
     let remedy = if least < block && bytes.is_multiple_of(u64::from(least)) {
         format!("`lba={least}` would fit")
     } else {
@@ -538,7 +552,7 @@ fn stat_failed(source: io::Error) -> TargetFault {
     TargetFault::System { what: "examine it", source }
 }
 
-/// Reads of a hole never reach the disk.
+/// A note if the file has holes: reads of them never reach the disk.
 fn holes(file: &File, bytes: u64) -> Option<String> {
     let first = seek(file, Extent::Hole(0)).ok().filter(|&at| at < bytes)?;
     Some(format!("the file has holes (the first at byte {first}): reads of them do not reach the disk, and writes allocate"))

@@ -12,32 +12,36 @@ pub(crate) const SCHEME: &str = "kernel:";
 
 const KEYS: &str = "size, readonly, buffered, lba";
 
-/// What a kernel URI says, checked but not yet opened: `kernel:PATH[?size=SIZE&readonly=yes|no&buffered=yes|no|auto&lba=512|4096]`.
+/// A parsed kernel URI:
+/// `kernel:PATH[?size=SIZE&readonly=yes|no&buffered=yes|no|auto&lba=512|4096]`.
 ///
 /// The path is percent-decoded, so `%3F` stands for a question mark in it and `%25` for a percent sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelUri {
     /// The file or block device. Any bytes but NUL.
     pub path: PathBuf,
-    /// `size=`: bytes of a new regular file, which is laid out without holes. A file that exists must have this size.
+    /// `size=`: bytes of a new regular file, which is laid out without holes. An existing file must
+    /// have this size.
     pub bytes: Option<u64>,
-    /// `readonly=yes|no`: whether nothing may be written; `no` if nothing is said.
+    /// `readonly=yes|no`: whether writes are refused. `no` by default.
     pub read_only: bool,
-    /// `buffered=yes|no|auto`: through the page cache, never, or only where the kernel refuses O_DIRECT.
+    /// `buffered=yes|no|auto`: through the page cache always, never, or only where the kernel
+    /// refuses O_DIRECT.
     pub buffered: Buffered,
-    /// `lba=`: bytes of a logical block, 512 or 4096. `None`: the least that direct I/O takes.
+    /// `lba=`: bytes of a logical block, 512 or 4096. `None`: the smallest that direct I/O
+    /// supports.
     pub lba_bytes: Option<u32>,
 }
 
 /// Whether I/O goes through the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Buffered {
-    /// Direct where the kernel takes it, else through the page cache, and the device says so.
+    /// Direct I/O where the kernel supports it; else buffered, and the device notes that.
     #[default]
     Auto,
     /// Through the page cache.
     Yes,
-    /// Direct, or the device is not opened.
+    /// Direct I/O, or the open fails.
     No,
 }
 
@@ -59,7 +63,7 @@ impl FromStr for KernelUri {
 }
 
 impl KernelUri {
-    /// A file or block device that exists. Its fields say the rest.
+    /// An existing file or block device, with the default for every other field.
     pub fn new(path: impl Into<PathBuf>) -> KernelUri {
         KernelUri { path: path.into(), bytes: None, read_only: false, buffered: Buffered::Auto, lba_bytes: None }
     }
@@ -76,7 +80,8 @@ impl KernelUri {
                 }
             }
             "lba" => self.lba_bytes = Some(if one_of(key, value, &["512", "4096"])? == "512" { 512 } else { 4096 }),
-            // Asked for by name, because other tools have it: nothing is to be guessed instead.
+            // Refused by name, because other tools have it: no other parameter may be suggested
+            // instead.
             "force" => {
                 let never = "there is no `force=`: Reap never writes to what is mounted, used as swap or held by others";
                 return Err(format!("{never}; release it, or read it with `readonly=yes`"));
@@ -86,7 +91,7 @@ impl KernelUri {
         Ok(())
     }
 
-    /// Whether its fields can be opened: they may not come from text.
+    /// Checks the fields, which a caller may have set without parsing a URI.
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(lba) = self.lba_bytes {
             one_of("lba", &lba.to_string(), &["512", "4096"])?;
@@ -95,7 +100,7 @@ impl KernelUri {
         if self.read_only {
             return Err("`size=` lays a file out by writing it, and `readonly=yes` forbids that; leave one of them out".into());
         }
-        // What is behind the last whole block of a file is not used.
+        // The rest after the last whole block of a file is not used.
         let block = self.lba_bytes.unwrap_or(512);
         if bytes < u64::from(block) { Err(format!("{bytes} bytes are less than one block of {block} bytes")) } else { Ok(()) }
     }

@@ -160,13 +160,13 @@ fn targets_without_blocks_are_refused() {
     let at = |name: &str| dir.path().join(name);
     mkfifoat(CWD, at("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
     let _listener = UnixListener::bind(at("socket")).unwrap();
-    symlink("nowhere", at("kernel_file")).unwrap();
+    symlink("nowhere", at("link")).unwrap();
     assert!(matches!(refusal(dir.path(), ""), TargetFault::Unusable(why) if why.contains("directory")));
     assert!(matches!(refusal(dir.path(), "size=1M"), TargetFault::Unusable(why) if why.contains("directory")));
     assert!(matches!(refusal(&at("fifo"), ""), TargetFault::Unusable(why) if why.contains("a FIFO")));
     assert!(matches!(refusal(&at("socket"), ""), TargetFault::Unusable(why) if why.contains("a socket")));
     assert!(matches!(refusal(Path::new("/dev/null"), ""), TargetFault::Unusable(why) if why.contains("a character device")));
-    assert!(matches!(refusal(&at("kernel_file"), "size=1M"), TargetFault::NotFound(why) if why.contains("kernel_file to nowhere,")));
+    assert!(matches!(refusal(&at("link"), "size=1M"), TargetFault::NotFound(why) if why.contains("link to nowhere,")));
 }
 
 #[test]

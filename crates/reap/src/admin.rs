@@ -1,4 +1,5 @@
-//! Commands of a caller's own: which of them reach the controller, and what their data may be.
+//! Admin and I/O commands that the caller builds: which ones are sent, and how much data they may
+//! have.
 
 use hw::DmaBuf;
 use nvme::admin::{GetLogPage, Identify};
@@ -9,10 +10,10 @@ use crate::error::AdminError;
 use crate::namespace::Namespace;
 use crate::transport::MAX_TRANSFER;
 
-/// Bytes of a command's data, at most: one page, which PRP entry 1 names alone.
+/// Most bytes of an admin command's data: one page, so that PRP entry 1 is enough.
 pub(crate) const MOST_DATA: usize = 4096;
 
-/// The admin command as it is sent. Identifier, flags and pointers are the library's.
+/// The admin command as it is sent. The library sets identifier, flags and data pointer.
 pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
     let &Sqe { opcode, nsid, cdw2, mut cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = command;
     let refused = |why: String| Err(AdminError::Refused { opcode, why });
@@ -22,7 +23,8 @@ pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
     if data > MOST_DATA {
         return refused(format!("it has {data} bytes of data, and may have {MOST_DATA}; read a log page in parts"));
     }
-    // Whether data are transferred the opcode says (Base 4.1); how many, each command in its own way.
+    // Opcode bits 1:0 tell the direction of the data (Base 4.1); how much it is depends on the
+    // command.
     match opcode {
         _ if opcode & 3 == 0 && data > 0 => return refused(format!("its opcode ends in 00b, so it transfers none of {data} bytes")),
         opcode::admin::IDENTIFY if data != Identify::LEN => {
@@ -33,7 +35,8 @@ pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
             if len != data as u64 {
                 return refused(format!("it asks for {len} bytes (NUMD), and {data} were given"));
             }
-            // RAE: the asynchronous event that the page is about is the library's, or the kernel's, to acknowledge.
+            // RAE (Retain Asynchronous Event): reading the page must not clear an event that the
+            // library or the kernel handles.
             cdw10 |= 1 << 15;
         }
         _ => {}
@@ -41,7 +44,8 @@ pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
     Ok(Sqe { opcode, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, ..Sqe::default() })
 }
 
-/// Why a command is not passed on: it would take the controller, its queues, or the format of its namespaces from under the library.
+/// Why a command is refused: it would change the controller, its queues or its namespaces without
+/// the library's knowledge.
 fn library_owned(command: &Sqe) -> Option<&'static str> {
     Some(match command.opcode {
         opcode::admin::DELETE_SQ | opcode::admin::CREATE_SQ | opcode::admin::DELETE_CQ | opcode::admin::CREATE_CQ => {
@@ -69,11 +73,12 @@ fn library_owned(command: &Sqe) -> Option<&'static str> {
     })
 }
 
-/// Whether an I/O command may be sent with this buffer. `namespace`: the one that it names, if the library uses that; `sgls`: the controller
-/// gets the buffer's length, and stays within it.
+/// Checks that an I/O command may be sent with this buffer. `namespace`: the one that it names, if
+/// the library uses it; `sgls`: the buffer is described by an SGL, so the controller knows its
+/// length and stays within it.
 ///
 /// # Errors
-/// It may not, and why.
+/// Why it is refused.
 pub(crate) fn check_io(command: &Sqe, buf: Option<&DmaBuf>, namespace: Option<&Namespace>, sgls: bool) -> Result<(), &'static str> {
     let bytes = buf.map_or(0, |buf| buf.len() as u64);
     if command.opcode == opcode::admin::FABRICS {
@@ -98,8 +103,10 @@ pub(crate) fn check_io(command: &Sqe, buf: Option<&DmaBuf>, namespace: Option<&N
     match transferred {
         Some(transferred) if transferred > bytes => Err("it transfers more than its buffer has room for"),
         Some(_) => Ok(()),
-        // A controller may read behind the buffer without harm.
+        // Unknown length. Reading past the buffer does no harm; with an SGL the controller stops at
+        // its end.
         None if command.opcode & 2 == 0 || sgls => Ok(()),
+        // With PRPs, a page that begins at a page boundary is all that PRP 1 can name.
         None if buf.is_some_and(|buf| buf.len() == PAGE && buf.addr() % PAGE as u64 == 0) => Ok(()),
         None => Err("it is not known how much it transfers; give it a buffer of 4096 bytes at a page's start"),
     }
@@ -108,7 +115,7 @@ pub(crate) fn check_io(command: &Sqe, buf: Option<&DmaBuf>, namespace: Option<&N
 /// Bytes of a memory page.
 const PAGE: usize = 4096;
 
-/// Of what changes namespaces or firmware.
+/// The refusal of commands that change namespaces or firmware.
 const IN_USE: &str =
     "blocks, namespaces or firmware would change while they are in use; close the device, and let nvme-cli do it by the kernel's driver";
 

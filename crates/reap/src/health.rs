@@ -1,9 +1,9 @@
-//! Whether a controller works.
+//! The health of a controller: resets, aborts, and why it failed.
 
 use driver::{Dead, ResetCause};
 use thiserror::Error;
 
-/// Whether the controller works, and how often it has failed. Each occurrence is one of [`Device::events`](crate::Device::events).
+/// The controller's health. Each change is also one of [`Device::events`](crate::Device::events).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
@@ -13,31 +13,32 @@ pub struct Health {
     pub aborts: u32,
     /// Why the controller was last reset.
     pub last_reset: Option<ResetCause>,
-    /// Why the controller was given up; every request fails.
+    /// Why the controller failed for good; every request fails then.
     pub dead: Option<GivenUp>,
-    /// Entries and microseconds that the controller's Interrupt Coalescing holds back, for `coalesce`, `dim`, `vic` and `adaptive`.
+    /// Interrupt Coalescing that is set: entries and microseconds, for
+    /// `coalesce`, `dim`, `vic` and `adaptive`.
     pub held_back: Option<(u32, u32)>,
-    /// The controller refuses Interrupt Coalescing: those three modes are `interrupt` on it.
+    /// The controller refuses Interrupt Coalescing: those modes are `interrupt` on it.
     pub coalescing_refused: bool,
 }
 
-/// Why a device was given up: every request fails, and none of it comes back.
+/// Why a device failed for good: every request fails, and it does not recover.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GivenUp {
-    /// The controller is gone, does not stop, or does not come up again.
+    /// The controller was removed, does not stop, or does not come up again.
     #[error(transparent)]
     Controller(#[from] Dead),
-    /// The thread that looks after it has panicked, which is an error in Reap.
-    #[error("what looks after it has panicked")]
+    /// Its controller task has panicked, which is a bug in Reap.
+    #[error("its controller task has panicked, which is a bug in Reap")]
     Panicked,
-    /// Of several paths: each has been given up, in their order.
+    /// Every path has failed; the reasons in their order.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     AllPaths(Vec<GivenUp>),
 }
 
 impl GivenUp {
-    /// Why all of a device's controllers are given up: the only one's reason, or each path's.
+    /// The reason for a device: its only controller's, or those of all paths.
     pub(crate) fn of_all(mut all: Vec<GivenUp>) -> GivenUp {
         match all.pop() {
             Some(only) if all.is_empty() => only,
@@ -47,7 +48,7 @@ impl GivenUp {
 }
 
 impl Health {
-    /// Of both together.
+    /// The sum of both.
     pub(crate) fn and(self, other: Health) -> Health {
         Health {
             resets: self.resets + other.resets,

@@ -1,15 +1,28 @@
 //! Multipath: several controllers of one subsystem as one device (`multipath:?path=URI&path=URI…`).
 //!
+//! ```text
+//!   requests of one thread
+//!          │
+//!   MultipathQueue ── MultipathRequests: which request is on which path, failover, choice of a
+//! path
+//!      │        │
+//!   PathQueue PathQueue     a software queue on each path's controller
+//!      │        │
+//!   controller controller   one namespace, one buffer pool
+//! ```
+//!
+//!
 //! | question | file |
 //! | --- | --- |
 //! | what does a multipath URI mean? | `uri.rs` |
-//! | how are the paths opened and joined? | `open.rs` |
-//! | what do the device's threads share? | `shared.rs` |
-//! | what becomes of one request? | `requests.rs` (and `driver::multipath`, which decides) |
-//! | what does one thread have? | `queue.rs` |
+//! | how are the paths opened and checked to be one namespace? | `open.rs` |
+//! | what do the threads of a device share? | `shared.rs` |
+//! | what happens to a request? | `requests.rs` (`driver::multipath` decides) |
+//! | what does each thread have? | `queue.rs` |
 //!
-//! Each path is a controller of its own, with queues of its own, below; requests, failover and the choice of a path are above
-//! them. All paths reach the same buffer pool.
+//! Each path's controller has queues, a task and recovery of its own. Requests, failover and the
+//! choice of a path are above them. All paths access the same buffer pool, so a request needs no
+//! copy to change its path.
 
 mod open;
 mod queue;

@@ -1,4 +1,4 @@
-//! How a device is opened.
+//! Options of an open.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use units::Nanos;
 
 use crate::transport::EmbeddedOptions;
 
-/// How a device is opened, for [`crate::Device::open_with`].
+/// Options for [`crate::Device::open_with`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,9 +21,9 @@ use crate::transport::EmbeddedOptions;
 #[derive(Clone, Debug, SmartDefault)]
 #[must_use]
 pub struct OpenOptions {
-    /// `None`: as many as there are hardware queues.
+    /// `None`: one for each hardware queue.
     pub(crate) software_queues: Option<usize>,
-    /// `None`: one for each software queue, or as many as there are threads likely to be.
+    /// `None`: one for each software queue, or for each thread that is likely.
     pub(crate) hardware_queues: Option<usize>,
     #[default(256)]
     pub(crate) depth: u32,
@@ -37,67 +37,72 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// What [`crate::Device::open`] takes.
+    /// The options of [`crate::Device::open`].
     pub fn new() -> OpenOptions {
         OpenOptions::default()
     }
 
-    /// How many threads use the device at once, 1 to 256: this many queues [`crate::Device::queue`] grants. Where the device has fewer
-    /// hardware queues, several threads share one. A `kernel:` device takes 1 to 65,535.
+    /// The number of threads that use the device at once, 1 to 256: [`crate::Device::queue`] grants
+    /// this many queues. Where the device has fewer hardware queues, threads share them. A
+    /// `kernel:` device allows 1 to 65,535.
     ///
-    /// Left out: a queue for each hardware queue, at least 8 and twice as many as the machine has CPUs, as far as the device grants
-    /// them. A `kernel:` device has 256 then.
+    /// Default: one for each hardware queue, of which twice the machine's CPUs, at least 8, are
+    /// requested. A `kernel:` device has 256.
     pub fn software_queues(self, queues: usize) -> OpenOptions {
         OpenOptions { software_queues: Some(queues), ..self }
     }
 
-    /// Hardware queues that the software queues share: no more than there are of these, and no more than the controller grants.
-    /// Left out: one for each. A `kernel:` device has one for each always.
+    /// Hardware queues that the software queues share: no more than there are software queues, and
+    /// no more than the controller grants. Default: one for each software queue. A `kernel:` device
+    /// always has that.
     pub fn hardware_queues(self, queues: usize) -> OpenOptions {
         OpenOptions { hardware_queues: Some(queues), ..self }
     }
 
-    /// Commands in flight on each hardware queue, as far as the controller allows. Left out: 256.
+    /// Commands in flight on each hardware queue, as far as the controller allows. Default: 256.
     pub fn depth(self, commands: u32) -> OpenOptions {
         OpenOptions { depth: commands, ..self }
     }
 
-    /// The completion mode that queues start with. Left out: [`Mode::INTERRUPT`].
+    /// The completion mode of new queues. Default: [`Mode::INTERRUPT`].
     pub fn mode(self, mode: Mode) -> OpenOptions {
         OpenOptions { mode, ..self }
     }
 
-    /// After this long without an answer a command is aborted, then the controller reset. Left out: 30 s.
+    /// A command without a completion for this long is aborted; if that fails, the controller is
+    /// reset. Default: 30 s.
     ///
-    /// Admin commands are given as long, within half a second and ten. It counts from the clock read that the request was
-    /// submitted with. Where the queue's thread computes for longer than this, what it has started is announced, and what has
-    /// completed is taken for it, before anything is aborted.
+    /// Admin commands have the same time, but at least 0.5 s and at most 10 s. The time counts from
+    /// the clock read of the submission. If the queue's thread computes for longer than this, its
+    /// commands are announced and its completions reaped on its behalf before anything is aborted.
     pub fn timeout(self, timeout: Duration) -> OpenOptions {
         OpenOptions { timeout: timeout.into(), ..self }
     }
 
-    /// Most bytes of buffers and rings. Address space only: memory is taken as it is first touched. Left out: 256 MiB.
+    /// Most bytes of buffers and rings. Address space only: pages are allocated when first touched.
+    /// Default: 256 MiB.
     pub fn pool_bytes(self, bytes: u64) -> OpenOptions {
         OpenOptions { pool_bytes: bytes, ..self }
     }
 
-    /// What counts for controllers in this process alone.
+    /// Options for embedded controllers.
     pub fn embedded(self, embedded: EmbeddedOptions) -> OpenOptions {
         OpenOptions { embedded, ..self }
     }
 
-    /// Software queues of a device that has to say it before any is there.
+    /// The number of software queues of a device that must know it before it has any.
     pub(crate) fn software(&self) -> usize {
+        // Twice the CPUs: more threads than CPUs are common, and an unused queue costs little.
         self.software_queues.or(self.hardware_queues).unwrap_or_else(|| (2 * hw::cpus()).clamp(8, 64))
     }
 
-    /// Hardware queues to ask a controller for.
+    /// The number of hardware queues to request from a controller.
     pub(crate) fn hardware(&self) -> usize {
         let software = self.software().max(1);
         self.hardware_queues.unwrap_or(software).clamp(1, software)
     }
 
-    /// The software queues over `granted` hardware queues: those that were asked for, or one for each.
+    /// The number of software queues over `granted` hardware queues.
     pub(crate) fn software_over(&self, granted: usize) -> usize {
         self.software_queues.unwrap_or(granted)
     }

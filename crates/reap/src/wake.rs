@@ -1,4 +1,14 @@
-//! How a thread that sleeps is told that there is something for it.
+//! Waking a thread that sleeps in its poller, without a system call if it does not sleep.
+//!
+//! ```text
+//!   sleeper                        waker
+//!   arm the flag                   store the work
+//!   check for work  (once more)    claim the flag ── armed ──► signal the eventfd
+//!   wait on the eventfd                             └ masked ─► nothing: the thread is awake
+//!   mask the flag
+//! ```
+//!
+//! Either the check sees the work, or the claim sees the flag: no wake-up is lost.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,14 +19,15 @@ use std::task::Waker;
 use hw::EventFd;
 use sync::WakeFlag;
 
-/// A flag, and what it signals. The thread that sleeps has the descriptor in its poller, and arms the flag before its last check.
+/// A wake flag and its eventfd. The sleeper's poller watches the eventfd; the sleeper arms the flag
+/// before its last check.
 pub(crate) struct Wake {
     flag: WakeFlag,
     signal: EventFd,
 }
 
 impl Wake {
-    /// Masked: nobody sleeps yet.
+    /// Masked: the thread is awake.
     ///
     /// # Errors
     /// What `eventfd` says (too many open files).
@@ -24,7 +35,7 @@ impl Wake {
         Ok(Wake { flag: WakeFlag::new(), signal: EventFd::new()? })
     }
 
-    /// What it signals, for a thread that sleeps elsewhere than in its poller.
+    /// A copy of the eventfd, for a thread that sleeps elsewhere than in its poller.
     ///
     /// # Errors
     /// Too many open files.
@@ -32,24 +43,24 @@ impl Wake {
         self.signal.try_clone()
     }
 
-    /// The sleeper: others may signal from now on. A look follows.
+    /// Called by the sleeper before its last check: wakers signal from now on.
     #[inline]
     pub(crate) fn arm(&self) {
         self.flag.arm();
     }
 
-    /// The sleeper is awake.
+    /// Called by the sleeper when it is awake again.
     #[inline]
     pub(crate) fn mask(&self) {
         self.flag.mask();
     }
 
-    /// The flag alone.
+    /// The flag.
     pub(crate) fn flag(&self) -> &WakeFlag {
         &self.flag
     }
 
-    /// Wakes the thread if it sleeps. What it is to see has been stored before.
+    /// Wakes the thread if it sleeps. The caller has stored the work before.
     #[inline]
     pub(crate) fn tell(&self) {
         if self.flag.claim_wake() {
@@ -64,8 +75,8 @@ impl AsFd for Wake {
     }
 }
 
-/// Wakes each. A waker is its caller's code: one that panics is no reason for the others to sleep on, nor for a thread to end that has
-/// more to look after.
+/// Wakes each waker. A waker is application code: if one panics, the others must still be woken,
+/// and this thread has other devices to serve.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
@@ -74,8 +85,9 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     }
 }
 
-/// Does something with each, on a thread that is made for it: what it comes to is the application's code and may block, and the
-/// housekeeping thread has other devices to look after. Where the system has no thread left it is done here.
+/// Runs `with` on a thread made for it: it runs application code, which may block, and the
+/// housekeeping thread has other devices to serve. Runs it on this thread if the system has no
+/// thread left.
 pub(crate) fn on_another_thread<T: Send + 'static>(name: &str, things: Vec<T>, with: fn(Vec<T>)) {
     if things.is_empty() {
         return;

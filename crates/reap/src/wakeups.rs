@@ -1,19 +1,17 @@
-//! What wake-ups bring: completions for each, and how long the notification waited for the first look.
-//!
-//! The histograms of post 002, for Reap's own queues. Kept only when asked for; the buckets are those of
-//! `trace::histogram`, which draws them.
-
+//! Two histograms of a queue's wake-ups: completions per wake-up, and the delay from the interrupt
+//! to the thread's running. Kept only on request. The buckets are those of `trace::histogram`,
+//! which draws them.
 use units::Nanos;
 
-/// Completions per wake-up that are told apart; the last bucket is for more.
+/// Buckets of completions per wake-up, one per value; the last is for more.
 const LINEAR: usize = 129;
-/// Powers of two of microseconds.
+/// Buckets of the delay: powers of two of microseconds.
 const LOG2: usize = 40;
 
-/// Counts by bucket, the sum and the largest of the values.
+/// A histogram: counts by bucket, the sum and the largest value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally<const N: usize> {
-    /// How many values fell into each bucket.
+    /// The number of values in each bucket.
     pub counts: [u64; N],
     /// The values' sum.
     pub sum: u64,
@@ -40,13 +38,16 @@ impl<const N: usize> Tally<N> {
 /// The two histograms of one queue, or of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wakeups {
-    /// Completions found from one notification that woke the thread to the next: a bucket per value, the last for more.
+    /// Completions from one notification that woke the thread to the next: a bucket per value, the
+    /// last for more.
     pub completions: Tally<LINEAR>,
-    /// Microseconds from the first message that was not seen yet to the thread's being awake: a bucket per power of two.
+    /// Microseconds from the first message not seen yet until the thread ran: a bucket per power of
+    /// two.
     pub delay: Tally<LOG2>,
     /// Completions since the last wake-up, if there was one.
     since_wakeup: Option<u64>,
-    /// When counting began, or entries were taken last: what was sent before has been seen, and is none that is waited for.
+    /// When counting began, or completions were last reaped. Messages sent before are not waited
+    /// for.
     since: Nanos,
 }
 
@@ -57,13 +58,14 @@ impl Default for Wakeups {
 }
 
 impl Wakeups {
-    /// Counting begins at `now`.
+    /// Starts counting at `now`.
     pub(crate) fn begun(now: Nanos) -> Wakeups {
         Wakeups { since: now, ..Wakeups::default() }
     }
 
-    /// The thread was woken at `woke_at` by the notification. `sent`: its first message, where that is known; it may be left over from a
-    /// time in which nobody slept, and counts from then on only when it was not seen yet.
+    /// The notification woke the thread at `woke_at`. `sent`: when its first message was sent,
+    /// where known. It may be left over from a time when the thread did not sleep, so only the part
+    /// after `since` counts.
     pub(crate) fn woken(&mut self, sent: Option<Nanos>, woke_at: Nanos) {
         let delay = sent.map_or(Nanos::ZERO, |sent| Nanos(woke_at.0.saturating_sub(sent.max(self.since).0)));
         if let Some(completions) = self.since_wakeup.replace(0) {
@@ -73,7 +75,7 @@ impl Wakeups {
         self.delay.add(micros.max(1).ilog2() as usize, micros);
     }
 
-    /// A look at `now` took this many entries.
+    /// A poll at `now` reaped this many completions.
     pub(crate) fn took(&mut self, entries: u32, now: Nanos) {
         self.since = now;
         if let Some(completions) = &mut self.since_wakeup {
@@ -81,7 +83,7 @@ impl Wakeups {
         }
     }
 
-    /// Adds what another queue has counted.
+    /// Adds the counts of another queue.
     pub fn merge(&mut self, other: &Wakeups) {
         self.completions.merge(&other.completions);
         self.delay.merge(&other.delay);

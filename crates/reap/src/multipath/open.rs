@@ -1,4 +1,5 @@
-//! Opening: the subsystems that the paths' URIs describe, a controller of each path's, and proof that they lead to one namespace.
+//! Opens a multipath device: one controller for each path, and the check that all of them lead to
+//! the same namespace.
 
 use std::sync::{Arc, Mutex};
 
@@ -38,6 +39,7 @@ pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath
     let identities = identities(&uri, &inventories)?;
     path_states.set_namespace(&join(&identities).map_err(|e| OptionsError::Paths(e.to_string()))?);
     for n in 0..uri.paths.len() {
+        // ANA states are read after joining: only now is it known which namespace they concern.
         path_states.ask_news(PathId(n as u8));
     }
     controllers.iter().for_each(Controller::wake_task);
@@ -48,15 +50,15 @@ pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath
     Ok(multipath)
 }
 
-/// The ways to the controllers, which all reach one pool.
+/// The transports of all paths, over one pool.
 struct PathTransports {
     transports: Vec<RingController>,
     pool: DmaPool,
-    /// What happens to those of this process; without any where they are other processes'.
+    /// The subsystem of embedded controllers; empty if the controllers are in other processes.
     subsystem: Subsystem,
 }
 
-/// Controllers of this process.
+/// Opens embedded controllers.
 fn embedded(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, OpenError> {
     let dma = DmaContext::new(options.pool_bytes)?;
     let mut subsystem = the_subsystem(&uri.paths)?;
@@ -69,7 +71,8 @@ fn embedded(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports,
     Ok(PathTransports { transports, pool: dma.pool, subsystem })
 }
 
-/// Controllers of other processes. Memory is mapped at all of them, and so each of them is found first.
+/// Opens controllers of other processes. All are connected before the pool is made, because its
+/// memory is mapped at each of them.
 fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, OpenError> {
     let connect = |path: &PathUri| match &path.device {
         PathDevice::Served(uri) => ConnectedController::connect(uri, options),
@@ -83,10 +86,10 @@ fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, O
     Ok(PathTransports { transports, pool: shared.dma.pool, subsystem })
 }
 
-/// The controller of a path, where it is one of this process.
+/// The URI of a path's embedded controller.
 ///
 /// # Errors
-/// It is not.
+/// The path leads to another process.
 pub(crate) fn of_this_process(path: &PathUri) -> Result<&DeviceUri, OpenError> {
     match &path.device {
         PathDevice::Embedded(device) => Ok(device),
@@ -94,8 +97,8 @@ pub(crate) fn of_this_process(path: &PathUri) -> Result<&DeviceUri, OpenError> {
     }
 }
 
-/// The subsystem whose controllers the paths are. Paths to different media would be of different subsystems, and of that
-/// nothing but the names could be said once they are open.
+/// The subsystem that has the paths' controllers. Paths with different media are refused here: once
+/// they are open, only the namespaces' names could be compared.
 pub(crate) fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
     let Some((first, others)) = paths.split_first() else {
         return Err(OptionsError::Paths("multipath needs at least one path".into()).into());
@@ -116,7 +119,7 @@ pub(crate) fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
     subsystem(device)
 }
 
-/// The namespace that each path leads to.
+/// The identity of the namespace that each path leads to.
 fn identities(uri: &MultipathUri, inventories: &[Inventory]) -> Result<Vec<PathIdentity>, OpenError> {
     let identity = |(n, (path, inventory)): (usize, (&PathUri, &Inventory))| {
         let wanted = |ns: &&driver::Namespace| uri.nsid.is_none_or(|nsid| ns.nsid.0 == nsid);
@@ -130,7 +133,7 @@ fn identities(uri: &MultipathUri, inventories: &[Inventory]) -> Result<Vec<PathI
     uri.paths.iter().zip(inventories).enumerate().map(identity).collect()
 }
 
-/// Delays and the script, for the controllers to follow.
+/// Applies the paths' delays and starts the script.
 fn apply_script(uri: &MultipathUri, control: &PathControl) -> Result<(), OpenError> {
     let options = |e: emu::NoSuchPath| OptionsError::Paths(e.to_string());
     for (n, path) in uri.paths.iter().enumerate().filter(|(_, path)| path.delay > Nanos::ZERO) {
@@ -139,8 +142,8 @@ fn apply_script(uri: &MultipathUri, control: &PathControl) -> Result<(), OpenErr
     Ok(control.play(&uri.script, hw::now()).map_err(options)?)
 }
 
-/// How far each path's controller is from each of the machine's memory nodes; of those that are said to be nowhere nothing is
-/// known.
+/// The distance between each memory node and each path's controller; unknown for a path without
+/// `node=`.
 fn distances(uri: &MultipathUri, nodes: &hw::Nodes) -> Result<Distances, OpenError> {
     let count = nodes.count() as u16;
     let mut named = uri.paths.iter().enumerate().filter_map(|(n, path)| Some((n, path, path.node?)));
@@ -165,7 +168,8 @@ fn assemble(
     let count = controllers.len();
     let found = |controller: &Controller| {
         let wanted = |ns: &&Namespace| uri.nsid.is_none_or(|nsid| ns.nsid().0 == nsid);
-        // Requests are checked above, against the size that the namespace has; a controller has the last word.
+        // Unlimited: requests are checked against the device's namespace, and the controller checks
+        // them again.
         let found = controller.namespaces().iter().find(wanted).map(|namespace| namespace.with_blocks(u64::MAX));
         found.ok_or_else(|| OptionsError::Paths("a namespace has gone".into()))
     };
@@ -174,7 +178,7 @@ fn assemble(
         return Err(OptionsError::Paths("multipath needs at least one path".into()).into());
     };
     let number = transport::next_number();
-    // What one path does not support the device does not.
+    // The device supports only what every path supports.
     let splitter = path_namespaces.iter().fold(first.splitter(), |all, namespace| all.and_optional(namespace.splitter()));
     let namespaces = [Namespace::new(first.nsid(), splitter, path_states.blocks(), number)];
     let description = Description { uri: uri.to_string(), ..controller.description().clone() };

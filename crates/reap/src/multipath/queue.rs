@@ -1,4 +1,8 @@
-//! One thread's way over several paths: a software queue on each, which the caller has, and the table above them, which is here.
+//! One thread's queue over several paths: a software queue on each path, which the caller holds,
+//! and the request table above them, which is here.
+//!
+//! The table is in a `RefCell`. While it is borrowed the application's iterator may run (`submit`),
+//! so every other method uses `try_borrow` and does nothing then.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,24 +23,25 @@ use crate::thread::path_queue::PathQueue;
 use crate::thread::queue_pair::Turned;
 use crate::wake;
 
-/// Between two looks at what waits for a path, should nothing else wake the thread.
+/// Longest sleep while requests wait for a path and nothing else would wake the thread.
 const MAX_WAIT: Nanos = Nanos::from_secs(1);
 
-/// What one thread has above its software queues, one for each path: `path_queues`, wherever they are asked for.
+/// One thread's queue over several paths. `path_queues` are passed to each method.
 pub(crate) struct MultipathQueue {
     shared: Arc<Multipath>,
     index: usize,
     event_loop: EventLoop,
-    /// Borrowed while the application's iterator runs: then nothing else can be done here.
+    /// Borrowed mutably while the application's iterator runs.
     table: RefCell<MultipathRequests>,
+    /// The latest clock read; saves one where the exact time does not matter.
     clock: Cell<Nanos>,
 }
 
 impl MultipathQueue {
-    /// For a thread that needs a software queue over all paths, and the queues below it.
+    /// Takes a software queue over all paths, and one on each path.
     ///
     /// # Errors
-    /// All of them are taken, or the system is out of descriptors.
+    /// All are in use, or the system is out of descriptors.
     pub(crate) fn take(shared: &Arc<Multipath>) -> Result<(MultipathQueue, Vec<PathQueue>), QueueError> {
         let index = shared.take()?;
         MultipathQueue::new(shared, index).inspect_err(|_| shared.give_back(index))
@@ -50,7 +55,7 @@ impl MultipathQueue {
         for (key, path_queue) in (0..).zip(&path_queues) {
             event_loop.poller().add(path_queue, key).map_err(system)?;
         }
-        // The number of paths was checked when they were joined.
+        // Cannot fail: the number of paths was checked when they were joined.
         let failover = Failover::new(shared.failover, &shared.traits, &shared.path_states.marks, index, 256);
         let failover = failover.map_err(|e| QueueError::System { what: "failover", source: std::io::Error::other(e) })?;
         let table = RefCell::new(MultipathRequests::new(shared, failover, shared.selector_for(index)));
@@ -85,17 +90,18 @@ impl MultipathQueue {
         self.table.try_borrow().map_or(0, |table| table.done.len())
     }
 
-    /// Requests that are not finished.
+    /// Requests that have not completed.
     pub(crate) fn in_flight(&self) -> u32 {
         self.table.try_borrow().map_or(0, |table| table.open)
     }
 
-    /// Whether the application's iterator runs.
+    /// Whether the application's iterator is running in `submit`.
     pub(crate) fn is_submitting(&self) -> bool {
         self.table.try_borrow().is_err()
     }
 
-    /// Drives the paths until `min` requests can be reaped, `until`, or, unless `idle` too is waited out, nothing is open.
+    /// Drives the paths until `min` requests can be reaped, until the time `until`, or until
+    /// nothing is open; `idle`: wait even then.
     pub(crate) fn wait(&self, path_queues: &[PathQueue], min: usize, until: Nanos, idle: bool) -> usize {
         self.drive(path_queues, until, idle, || self.done() >= min);
         self.done()
@@ -136,30 +142,31 @@ impl MultipathQueue {
             turned.more |= one.more && path_queue.finished() == 0;
         }
         self.process_completions(path_queues);
-        // When there is more at the latest is [`MultipathQueue::next_deadline`].
+        // Its result is not needed: the caller asks `next_deadline`.
         _ = self.look_after(path_queues);
         turned.more |= self.done() > 0;
         turned
     }
 
-    /// When to turn at the latest, on account of what waits for a path.
+    /// When the next turn is due for requests that wait for a path.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let table = self.table.try_borrow().ok()?;
         Some(table.next_deadline()).filter(|&at| at != Nanos::MAX)
     }
 
-    /// Whether futures wait for any of the open requests. What has been found is given to them first.
+    /// Whether futures wait for any open request, after completions found so far were delivered.
     pub(crate) fn has_futures(&self, path_queues: &[PathQueue]) -> bool {
         self.commit(path_queues);
         self.process_completions(path_queues);
         self.table.borrow().has_futures()
     }
 
-    /// The thread is gone, and nobody waits for what it has in flight.
+    /// The thread is gone, and no one waits for its requests in flight.
     pub(crate) fn close(&self, path_queues: Vec<PathQueue>) {
         let mut table = self.table.borrow_mut();
         self.shared.keep_counters(self.index, || table.counters());
         table.abandon_all(|path| {
+            // Abandoned requests will not be counted as completed: take them back.
             if let Some(counters) = self.shared.path_counters(self.index).get(path.index()) {
                 counters.sent.add(1u64.wrapping_neg());
             }
@@ -193,7 +200,7 @@ impl MultipathQueue {
         Ok(())
     }
 
-    /// Before a batch: which paths there are, and which CPU this is.
+    /// Before a batch: takes note of path changes, and of the CPU for the `numa` policy.
     #[inline]
     fn begin(&self, path_queues: &[PathQueue], now: Nanos) -> Nanos {
         self.clock.set(now);
@@ -211,13 +218,15 @@ impl MultipathQueue {
     #[cold]
     fn read_path_states(&self, path_queues: &[PathQueue], table: &mut MultipathRequests, now: Nanos) {
         self.reap_paths(path_queues, table);
+        // Requests that a lost path has returned must be taken before the failover decides about
+        // the rest.
         let drained =
             |path: PathId| path_queues.get(path.index()).is_none_or(|path_queue| path_queue.in_flight() == 0 && path_queue.finished() == 0);
         table.read_path_states(&self.shared, now, drained);
         table.pump(&self.shared, now);
     }
 
-    /// Posts what is staged: one doorbell for each path.
+    /// Posts what is staged, with one doorbell for each path.
     #[inline]
     fn send(&self, path_queues: &[PathQueue], table: &mut MultipathRequests, now: Nanos) {
         if !std::mem::replace(&mut table.staged, false) {
@@ -228,7 +237,8 @@ impl MultipathQueue {
         for (path, ((path_queue, counters), namespace)) in paths.enumerate() {
             let Some(batch) = table.take_batch(path) else { continue };
             let mut left = batch.iter();
-            // Those after one that is not taken are sent all the same.
+            // A rejected request ends the path queue's batch; the ones after it are sent all the
+            // same.
             while let Err((why, request)) = path_queue.submit(now, false, table.requests(&mut left, namespace)) {
                 table.reject(&self.shared, why, request, now);
             }
@@ -237,11 +247,13 @@ impl MultipathQueue {
         }
     }
 
-    /// Takes what the paths' queues have found, and whatever follows from it.
+    /// Reaps the paths' queues, and sends what follows from that: retries, and requests that
+    /// waited.
     #[inline]
     fn process_completions(&self, path_queues: &[PathQueue]) {
         let found = path_queues.iter().any(|path_queue| path_queue.finished() > 0);
         let Ok(mut table) = self.table.try_borrow_mut() else { return };
+        // The common case of a poll that finds nothing.
         if !found && table.changes == self.shared.path_states.changes() {
             return;
         }
@@ -276,7 +288,8 @@ impl MultipathQueue {
         self.clock.set(latest);
     }
 
-    /// Wakers run, and memory of the application's ends, when nothing is borrowed or locked: both may do anything with the queue.
+    /// Runs wakers and drops the application's memory while nothing is borrowed or locked: both run
+    /// application code, which may use the queue.
     #[inline]
     fn wake_all(&self, mut table: RefMut<'_, MultipathRequests>) {
         if table.wakers.is_empty() && table.unclaimed.is_empty() {
@@ -288,7 +301,8 @@ impl MultipathQueue {
         block_on::let_go(unclaimed);
     }
 
-    /// Does what is due, and sends what is staged. When there is more at the latest, should nothing else wake the thread.
+    /// Runs due timers and sends what is staged. Returns when to call it again at the latest,
+    /// should nothing else wake the thread.
     pub(crate) fn look_after(&self, path_queues: &[PathQueue]) -> Nanos {
         let Ok(mut table) = self.table.try_borrow_mut() else { return Nanos::MAX };
         let mut deadline = table.next_deadline();
@@ -301,11 +315,12 @@ impl MultipathQueue {
         self.send(path_queues, &mut table, self.clock.get());
         let open = table.open;
         self.wake_all(table);
-        // Requests may be held here while nothing is on its way.
+        // Requests may wait here for a path while nothing is in flight.
         if open > 0 { deadline.min(hw::now() + MAX_WAIT) } else { deadline }
     }
 
-    /// Drives the paths until `enough`, `until`, or, unless others may come (`for_others`), nothing is open.
+    /// Drives the paths until `enough()`, until the time `until`, or until nothing is open;
+    /// `for_others`: wait even then, because other threads may submit.
     pub(crate) fn drive(&self, path_queues: &[PathQueue], until: Nanos, for_others: bool, enough: impl Fn() -> bool) {
         let mut seen = self.table.borrow().changes;
         loop {
@@ -316,9 +331,10 @@ impl MultipathQueue {
             }
             let wait_until = until.min(deadline);
             let idle = || !for_others && self.in_flight() == 0;
+            // One path: its own queue's loop is faster than the shared event loop.
             if let [only] = path_queues {
                 only.drive(wait_until, Some(1), || enough() || idle() || self.shared.path_states.changes() != seen);
-                // Read before the queue's completions are: what changes later ends the next drive.
+                // Read before completions are processed: a later change ends the next drive.
                 seen = self.shared.path_states.changes();
                 self.process_completions(path_queues);
                 continue;
@@ -335,7 +351,8 @@ impl MultipathQueue {
     }
 }
 
-/// A batch that is being staged: sent when this is dropped, even where the iterator has panicked.
+/// A batch that is being staged. Dropping it sends it, even if the iterator panicked: requests that
+/// were taken must not be lost.
 struct StagedBatch<'a> {
     multipath: &'a MultipathQueue,
     path_queues: &'a [PathQueue],

@@ -1,8 +1,14 @@
-//! The head of one thread's paths: its open requests, wherever they are, and what becomes of them.
+//! One thread's open requests over several paths.
 //!
-//! `driver::multipath::Failover` decides which paths a request may take and what happens when one fails; the selector
-//! (`driver::paths`) chooses among them; here it is done. A request's buffer is either here or with the path's queue that
-//! it was sent to, never in two places.
+//! `driver::multipath::Failover` decides which paths a request may take and what happens when one
+//! fails; the selector (`driver::paths`) chooses among them; this table carries that out. A
+//! request's buffer is either here or with the path queue that it was sent to, never in both.
+//!
+//! ```text
+//!   submit ─► staged (a path's batch) ─► in flight ─► complete ──ok──► done / future
+//!       └──► waits for a path ──┘ ▲                      │ failed
+//!                                 └──── pump: retry ◄────┘
+//! ```
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -20,18 +26,18 @@ use crate::namespace::Namespace;
 use crate::request::{Completion, Modifiers, Request};
 use crate::shared::future_states::FutureStates;
 
-/// Who is told when a request is finished.
+/// Where the completion of a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// The next reap.
+    /// To the next reap.
     Batch,
-    /// A future, by its ticket.
+    /// To a future, by its ticket.
     Future(u32),
-    /// Nobody: it is one controller's share of a Flush.
+    /// Nowhere: it is one controller's part of a Flush.
     Part,
 }
 
-/// A request, or one controller's share of a Flush.
+/// A request, or one controller's part of a Flush.
 struct Slot {
     op: Op,
     modifiers: Modifiers,
@@ -42,7 +48,7 @@ struct Slot {
     tag: u64,
     buf: Option<DmaBuf>,
     submitted_at: Nanos,
-    /// While it is on its way: its name in the failover, and what it was counted in.
+    /// While it is in flight: its identifiers in the failover and in the selector's counts.
     sent: Option<(RequestId, Token)>,
     /// The next free slot.
     next: u32,
@@ -51,30 +57,31 @@ struct Slot {
 /// The end of the list of free slots.
 const END_OF_LIST: u32 = u32::MAX;
 
+/// The request table of one thread.
 pub(super) struct MultipathRequests {
     failover: Failover,
     selector: Selector,
     slots: Vec<Slot>,
     free: u32,
-    /// Requests that are not finished.
+    /// Requests that have not completed.
     pub open: u32,
-    /// Of these, the ones that futures claim.
+    /// Of these, the ones that futures wait for.
     futures: u32,
-    /// What these futures have.
+    /// The state of these futures.
     pub tickets: Arc<FutureStates>,
-    /// Finished ones that nobody has reaped.
+    /// Completed requests, not reaped yet.
     pub done: Vec<Completion>,
-    /// By path, the slots of what is to be sent on it with the next doorbell.
+    /// By path, the slots of requests to be sent with the next doorbell.
     batches: Vec<Vec<u32>>,
-    /// Whether there is any.
+    /// Whether any batch is not empty.
     pub staged: bool,
-    /// What each path was when the failover was last told.
+    /// The state of each path that the failover knows of.
     last_standing: Vec<Standing>,
-    /// The path states's changes, all of which the failover knows of.
+    /// The change count of the path states that the failover knows of.
     pub changes: u64,
     pub wakers: Vec<Waker>,
-    /// Registered memory of requests that nobody claims any more. Its end is the application's code, which may do anything: it is dropped
-    /// when neither this nor a path's queue is locked.
+    /// Registered memory of requests whose futures were dropped. Dropping it runs application code,
+    /// so it is dropped only when neither this table nor a path's queue is borrowed.
     pub unclaimed: Vec<DmaBuf>,
 }
 
@@ -99,12 +106,13 @@ impl MultipathRequests {
         }
     }
 
-    /// The thread runs on this CPU now.
+    /// Sets the CPU that the thread runs on.
     pub(super) fn set_cpu(&mut self, shared: &Multipath, cpu: usize) {
         self.selector.set_node(shared.nodes.of(cpu));
     }
 
-    /// The thread is gone, and nothing waits for what it has in flight. `left`: called with the path of each such request.
+    /// Gives up all requests in flight, because the thread is gone. Calls `abandoned` with the path
+    /// of each.
     pub(super) fn abandon_all(&mut self, mut abandoned: impl FnMut(PathId)) {
         for (_, token) in self.slots.iter_mut().filter_map(|slot| slot.sent.take()) {
             abandoned(token.path());
@@ -118,12 +126,12 @@ impl MultipathRequests {
         self.failover.next_deadline()
     }
 
-    /// Whether a future waits for any of the open requests.
+    /// Whether a future waits for any open request.
     pub(super) fn has_futures(&self) -> bool {
         self.futures > 0
     }
 
-    /// What has gone wrong so far.
+    /// Failover counters.
     pub(super) fn counters(&self) -> driver::multipath::Counters {
         self.failover.counters()
     }
@@ -142,7 +150,7 @@ impl MultipathRequests {
         self.slots.push(Slot::free());
     }
 
-    /// Takes in a checked request: it is staged for a path, or waits for one.
+    /// Adds a checked request: it is staged for a path, or waits for one.
     #[inline]
     pub(super) fn submit(&mut self, request: Request, claim: Claim, now: Nanos) {
         let at = self.free_slot();
@@ -161,6 +169,7 @@ impl MultipathRequests {
         match failover.submit(now, at.into(), op, choose) {
             Submitted::Send { request, path } => {
                 let token = chosen.filter(|token| token.path() == path);
+                // The failover may restrict the choice after the selector has made it.
                 let token = token.unwrap_or_else(|| self.recount(chosen, path, class, now));
                 self.stage(at, request, token);
             }
@@ -169,7 +178,7 @@ impl MultipathRequests {
         }
     }
 
-    /// Puts a request among those that are sent on `path` with the next doorbell.
+    /// Adds a request to the batch of its path.
     #[inline]
     fn stage(&mut self, at: u32, id: RequestId, token: Token) {
         let MultipathRequests { slots, batches, .. } = self;
@@ -179,7 +188,7 @@ impl MultipathRequests {
         self.staged = true;
     }
 
-    /// A request is sent by another path than was chosen for it.
+    /// Moves the selector's count to the path that is taken in place of the chosen one.
     #[cold]
     fn recount(&mut self, chosen: Option<Token>, path: PathId, class: Class, now: Nanos) -> Token {
         if let Some(token) = chosen {
@@ -188,13 +197,13 @@ impl MultipathRequests {
         self.selector.start(path, class, now)
     }
 
-    /// The slots of what is staged for a path, for the thread that sends it; [`MultipathRequests::sent`] follows.
+    /// Takes the batch of a path to send it; [`MultipathRequests::sent`] returns it.
     #[inline]
     pub(super) fn take_batch(&mut self, path: usize) -> Option<Vec<u32>> {
         self.batches.get_mut(path).filter(|batch| !batch.is_empty()).map(std::mem::take)
     }
 
-    /// The requests of a batch, as the path's queue takes them; their buffers go with them.
+    /// The requests of a batch, with their buffers, for the path's queue.
     #[inline]
     pub(super) fn requests<'a>(
         &'a mut self,
@@ -204,7 +213,7 @@ impl MultipathRequests {
         batch.filter_map(|&at| Some(self.slots.get_mut(at as usize)?.request(namespace, at)))
     }
 
-    /// A batch was sent: its room is used again.
+    /// Returns the memory of a batch that was sent.
     #[inline]
     pub(super) fn sent(&mut self, path: usize, mut batch: Vec<u32>) {
         batch.clear();
@@ -213,8 +222,8 @@ impl MultipathRequests {
         }
     }
 
-    /// A path's queue has ended a request.
-    #[inline(always)] // One loop over the completions of a path: they are not laid down in between.
+    /// A path's queue has completed a request.
+    #[inline(always)] // Inlined into the loop over a path's completions, so that they stay in registers.
     pub(super) fn complete(&mut self, shared: &Multipath, completion: Completion) {
         if let Err(why) = completion.result {
             return self.complete_failed(shared, completion, why);
@@ -227,7 +236,7 @@ impl MultipathRequests {
         self.selector.end(token, completed_at - submitted_at, completed_at);
         let part = slot.claim == Claim::Part;
         match self.failover.ended(completed_at, id, token.path(), Status::SUCCESS) {
-            // Nearly always it is the request itself that has ended, and its buffer need not be laid down.
+            // Nearly always the request itself is done, and its buffer goes straight to the caller.
             Ended::Done { token, status } if token as u32 == at && status.is_success() => {
                 self.finish(at, Ok(()), buf, completed_at);
             }
@@ -239,7 +248,7 @@ impl MultipathRequests {
         }
     }
 
-    /// The request goes on, with its buffer.
+    /// Stores the buffer of a request that goes on.
     #[cold]
     fn keep(&mut self, at: u32, buf: Option<DmaBuf>) {
         if let Some(slot) = self.slots.get_mut(at as usize) {
@@ -247,7 +256,7 @@ impl MultipathRequests {
         }
     }
 
-    /// The same where it has failed.
+    /// As [`MultipathRequests::complete`], for a request that failed on its path.
     #[cold]
     fn complete_failed(&mut self, shared: &Multipath, Completion { tag, buf, completed_at, .. }: Completion, why: IoError) {
         let now = completed_at.nanos();
@@ -260,12 +269,13 @@ impl MultipathRequests {
         let ended = match why {
             IoError::Status(status) => self.failover.ended(now, id, token.path(), status),
             IoError::Refused(why) => {
-                // The checks of the path's queue are those of this one: it is full, then.
+                // The path's queue checks what was checked here already, so it can only be full.
                 tracing::warn!(path = token.path().0, %why, "a path did not take a request");
                 self.failover.ended(now, id, token.path(), Status::ABORT_REQUESTED)
             }
-            // The path was reset, or is lost. What that means for the request depends on what becomes of the path, which
-            // the path states tells; a buffer that the path still has is replaced.
+            // The path was reset, or is lost. Whether the request may be sent elsewhere depends on
+            // what becomes of the path, which `read_path_states` finds out. A lost path may still
+            // write to the buffer of a Read, so the Read gets a new one.
             _ => {
                 if slot.buf.is_none() && slot.op == Op::Read {
                     slot.buf = shared.pool.alloc(slot.bytes as usize).ok();
@@ -287,14 +297,14 @@ impl MultipathRequests {
         self.finish_unsent(at, result, now);
     }
 
-    /// A request that was not on its way is finished: its buffer is here.
+    /// Completes a request that is not in flight: its buffer is in its slot.
     #[inline(never)]
     fn finish_unsent(&mut self, at: u32, result: Result<(), IoError>, now: Nanos) {
         let buf = self.slots.get_mut(at as usize).and_then(|slot| slot.buf.take());
         self.finish(at, result, buf, now);
     }
 
-    #[inline(always)] // Where nearly all requests end, and where few do.
+    #[inline(always)] // The end of nearly every request.
     fn finish(&mut self, at: u32, result: Result<(), IoError>, buf: Option<DmaBuf>, now: Nanos) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         let completion =
@@ -322,7 +332,8 @@ impl MultipathRequests {
         }
     }
 
-    /// Tells the failover what the path states says. `drained`: nothing is on its way on a path.
+    /// Passes changes of the path states to the failover. `drained`: a path has no request in
+    /// flight.
     #[cold]
     pub(super) fn read_path_states(&mut self, shared: &Multipath, now: Nanos, drained: impl Fn(PathId) -> bool) {
         let changes = shared.path_states.changes();
@@ -333,7 +344,8 @@ impl MultipathRequests {
             match self.failover.hear(now, path, seen, standing, || drained(path)) {
                 Heard::All => {}
                 Heard::Up => self.selector.forget(path),
-                // What was sent has been given back, and is in the inbox of the path's queue.
+                // Its requests were returned and wait in the inbox of the path's queue: ask again
+                // when they are taken.
                 Heard::Later => all = false,
             }
         }
@@ -345,14 +357,14 @@ impl MultipathRequests {
         }
     }
 
-    /// Time has passed: what waits for a path may have waited for too long.
+    /// Fails requests that have waited too long for a path.
     pub(super) fn tick(&mut self, now: Nanos) {
         if now >= self.failover.next_deadline() {
             self.failover.tick(now);
         }
     }
 
-    /// Does what the failover asks for. Requests that go on are staged.
+    /// Carries out the failover's actions. Retries are staged.
     #[inline]
     pub(super) fn pump(&mut self, shared: &Multipath, now: Nanos) {
         loop {
@@ -374,6 +386,8 @@ impl MultipathRequests {
         match action {
             Action::Send { request, token, path } => {
                 let is_flush = self.slots.get(token as usize).is_some_and(|slot| slot.op == Op::Flush);
+                // A Flush goes to every controller that was written to: each part has a slot of its
+                // own.
                 let at = if is_flush { self.new_part(now) } else { token as u32 };
                 let class = self.slots.get(at as usize).map_or(Class::new(Op::Flush, 0), Slot::class);
                 let token = chosen.filter(|token| token.path() == path);
@@ -387,7 +401,7 @@ impl MultipathRequests {
         }
     }
 
-    /// One controller's share of a Flush.
+    /// A slot for one controller's part of a Flush.
     fn new_part(&mut self, now: Nanos) -> u32 {
         let at = self.free_slot();
         if let Some(slot) = self.slots.get_mut(at as usize) {
@@ -397,19 +411,19 @@ impl MultipathRequests {
         at
     }
 
-    /// Before a batch.
+    /// Begins a batch.
     #[inline]
     pub(super) fn begin(&mut self, now: Nanos) {
         self.selector.begin(now);
     }
 
-    /// Counts what is staged: it is about to be sent.
+    /// Counts what is staged as sent.
     #[inline]
     pub(super) fn count_staged(&mut self, now: Nanos) {
         self.selector.commit(now);
     }
 
-    /// A path's queue did not take a request.
+    /// A path's queue rejected a request.
     pub(super) fn reject(&mut self, shared: &Multipath, why: Refused, request: Request, now: Nanos) {
         let why = IoError::from(why);
         let completion = Completion {
@@ -465,7 +479,7 @@ impl Slot {
         self.bytes = request.bytes;
         self.lba = request.lba;
         self.tag = request.tag;
-        // A free slot has no buffer: nothing to drop.
+        // A free slot has no buffer; `forget` saves the drop check.
         std::mem::forget(std::mem::replace(&mut self.buf, request.buf));
         self.submitted_at = now;
         self.sent = None;
@@ -476,12 +490,12 @@ impl Slot {
         class(self.op, self.bytes)
     }
 
-    /// The request as a path's queue takes it; the buffer goes with it.
+    /// The request for a path's queue; its buffer goes with it.
     #[inline]
     fn request(&mut self, namespace: &Namespace, at: u32) -> Request {
         Request {
             op: self.op,
-            // What is no Read and no Write is split in a way of its own.
+            // Other operations have limits of their own, so their splitter differs.
             namespace: if self.op.moves_data() { *namespace } else { namespace.of(self.op) },
             lba: self.lba,
             bytes: self.bytes,

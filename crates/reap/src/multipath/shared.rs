@@ -26,13 +26,13 @@ pub(crate) struct Multipath {
     pub(super) selector: Arc<Paths>,
     pub(super) failover: FailoverConfig,
     pub(super) traits: Vec<PathTraits>,
-    /// The one namespace, as callers see it, and as each path does.
+    /// The one namespace as callers see it, and as each path's controller does.
     pub(super) namespaces: [Namespace; 1],
     pub(super) path_namespaces: Vec<Namespace>,
     pub(super) number: u32,
     pub(super) pool: DmaPool,
     pub(super) description: Description,
-    /// Software queues that nobody has, in descending order.
+    /// Free software queues, in descending order, so that the lowest is taken first.
     pub(super) free: Mutex<Vec<usize>>,
     pub(super) software_queues: usize,
     pub(super) nodes: hw::Nodes,
@@ -42,7 +42,7 @@ pub(crate) struct Multipath {
     pub(super) control: PathControl,
 }
 
-/// What one software queue has sent by one path, and what came back. It goes on when another thread has the queue.
+/// Counters of one software queue on one path. They continue when another thread takes the queue.
 #[derive(Default)]
 pub(crate) struct PathCounters {
     pub(super) sent: Count,
@@ -73,15 +73,15 @@ impl Count {
 pub struct PathReport {
     /// Its URI.
     pub uri: String,
-    /// Its link, and the ANA state of the namespace there.
+    /// Its state, and the ANA state of the namespace there.
     pub status: PathStatus,
-    /// Requests that were sent by it and have ended, those that failed over included.
+    /// Requests sent on it that have completed, including those that failed over.
     pub ios: u64,
-    /// Of these, the ones that did not end well there.
+    /// Of these, the ones that failed on this path.
     pub failed: u64,
-    /// Requests that are on their way.
+    /// Requests in flight.
     pub in_flight: u64,
-    /// The time that all that ended took together, from the doorbell until they were found.
+    /// The sum of all completed requests' latencies, from the doorbell until they were reaped.
     pub time: Nanos,
 }
 
@@ -97,15 +97,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Multipath {
-    /// Takes a software queue for a thread. [`Multipath::give_back`] follows.
+    /// Takes a software queue for a thread; returned by [`Multipath::give_back`].
     ///
     /// # Errors
-    /// All of them are taken.
+    /// All of them are in use.
     pub(super) fn take(&self) -> Result<usize, QueueError> {
         lock(&self.free).pop().ok_or(QueueError::AllTaken { queues: self.software_queues })
     }
 
-    /// How a software queue chooses paths.
+    /// The path selector of a software queue.
     pub(super) fn selector_for(&self, index: usize) -> Selector {
         let mut selector = Selector::new(self.selector.clone(), index);
         selector.set_node(self.nodes.of(hw::current_cpu()));
@@ -120,7 +120,7 @@ impl Multipath {
         &self.namespaces
     }
 
-    /// The same namespace in the size that it has now.
+    /// The namespace with its present size.
     pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
         if namespace.device() == self.number { namespace.with_blocks(self.path_states.blocks()) } else { *namespace }
     }
@@ -138,7 +138,7 @@ impl Multipath {
         &self.description
     }
 
-    /// Whether a request can be carried out on this device.
+    /// Checks a request; see [`Request::check`].
     #[inline]
     pub(super) fn check(&self, request: Request) -> (Result<(), Refused>, Request) {
         let (checked, request) = request.check(&self.pool);
@@ -156,7 +156,7 @@ impl Multipath {
         }
     }
 
-    /// Of a software queue, by path.
+    /// The counters of a software queue, by path.
     #[inline]
     pub(super) fn path_counters(&self, index: usize) -> &[CachePadded<PathCounters>] {
         let paths = self.controllers.len();
@@ -169,12 +169,12 @@ impl Multipath {
         }
     }
 
-    /// What has gone wrong and was made good, over all software queues, as of their last wait.
+    /// Failover counters over all software queues, as of their last wait.
     pub(crate) fn counters(&self) -> Counters {
         lock(&self.counters).iter().copied().fold(Counters::default(), Counters::and)
     }
 
-    /// How each path stands, and what it has done.
+    /// The state and counters of each path.
     pub(crate) fn report(&self) -> Vec<PathReport> {
         let paths = self.controllers.len();
         let report = |(n, path): (usize, &PathUri)| {
@@ -195,7 +195,8 @@ impl Multipath {
         self.uri.paths.iter().enumerate().map(report).collect()
     }
 
-    /// Nobody waits any longer for what may never come. The paths' queues are told by their controllers.
+    /// Fails requests that wait for a path or for a retry, instead of waiting for time-outs. Each
+    /// controller notifies its queues.
     pub(crate) fn lose_patience(&self) {
         self.path_states.lose_patience();
         self.controllers.iter().for_each(Controller::fail_retries);
@@ -217,21 +218,21 @@ impl Multipath {
         }
     }
 
-    /// Something happens to a path's embedded controller.
+    /// Applies a change to a path's embedded controller.
     pub(crate) fn change(&self, path: usize, change: Change) -> Result<(), NoSuchPath> {
         self.control.apply(path, change)?;
         self.kick_device();
         Ok(())
     }
 
-    /// The same by the clock, from now on.
+    /// Plays a script of changes, beginning now.
     pub(crate) fn play(&self, script: &Script) -> Result<(), NoSuchPath> {
         self.control.play(script, hw::now())?;
         self.kick_device();
         Ok(())
     }
 
-    /// The device thread may sleep.
+    /// Wakes the device thread, which may sleep.
     pub(super) fn kick_device(&self) {
         if let Some(end) = self.controllers.first().and_then(|controller| controller.transport().end()) {
             end.kick();

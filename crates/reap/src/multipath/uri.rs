@@ -14,31 +14,33 @@ use crate::transport::vfio_user::VfioUserUri;
 use crate::uri::values::{decode, encode, no_parameter};
 use crate::uri::{DeviceUri, MULTIPATH as SCHEME, UriError};
 
-/// What a multipath URI says, checked but not yet opened.
+/// A parsed multipath URI.
 ///
-/// Each `path=` is a device URI of its own: of embedded controllers all, or, as `vfio-user:`, of such that other processes serve. An `&` inside
-/// it is written `%26`, and whatever else could be misread may be percent-encoded too. Beside the parameters of every device URI a path may have `delay=` (how much longer every command
-/// takes), `ana=` (`optimized`, `non-optimized`, `inaccessible`, `persistent-loss`, `change`: its state at power-on), `cntlid=` (its controller
-/// identifier, where several servers have a share of one subsystem) and `node=` (the
-/// memory node that its controller is on: embedded ones are nowhere by themselves).
-/// Paths that name the same medium are controllers of one subsystem and share its namespaces.
+/// Each `path=` is a device URI: embedded controllers (`mem:`, `file:`) for all paths, or
+/// `vfio-user:` servers for all. An `&` inside it is written `%26`; any other character may be
+/// percent-encoded too. A path may also have `delay=` (added to every command's time), `ana=` (its
+/// ANA state at power-on: `optimized`, `non-optimized`, `inaccessible`, `persistent-loss`,
+/// `change`), `cntlid=` (its controller identifier, where several servers serve one subsystem) and
+/// `node=` (the memory node of its controller). Paths with the same medium are controllers of one
+/// subsystem and share its namespaces.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct MultipathUri {
     /// `path=`, in order.
     pub paths: Vec<PathUri>,
-    /// `policy=`: how a path is chosen; `latency` if nothing is said.
+    /// `policy=`: how a path is chosen; `latency` by default.
     pub policy: Policy,
-    /// `nsid=`: which namespace; the first if nothing is said.
+    /// `nsid=`: the namespace; the first by default.
     pub nsid: Option<u32>,
     /// `no_path_timeout=`, `no_path_limit=`, `held_timeout=`, `unsafe_fast_failover=`.
     pub failover: FailoverConfig,
-    /// `keep_alive=`: the time-out that controllers are given. Twice as long, and their quiesce time, after its path was lost
-    /// a controller has stopped, and writes that were inside may be sent elsewhere.
+    /// `keep_alive=`: the controllers' Keep Alive Timeout. Twice this, plus their quiesce time,
+    /// after its path was lost a controller has stopped, and writes that it had may be sent
+    /// elsewhere.
     pub keep_alive: Nanos,
-    /// `script=`: what happens to the controllers, and when, from the opening on: for tests.
+    /// `script=`: changes to the controllers over time, beginning at open; for tests.
     pub script: Script,
-    /// Which parameters are given that say how a host uses the paths.
+    /// The given parameters that concern the host only; `reap serve` refuses them.
     pub(crate) of_the_host: Vec<&'static str>,
 }
 
@@ -46,15 +48,15 @@ pub struct MultipathUri {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PathUri {
-    /// As it was written, decoded.
+    /// Its text, percent-decoded.
     pub text: String,
     /// The controller.
     pub device: PathDevice,
-    /// `delay=`: how much longer every command takes.
+    /// `delay=`: time added to every command.
     pub delay: Nanos,
     /// `ana=`: the state of its ANA group at power-on.
     pub ana: AnaState,
-    /// `cntlid=`: its controller identifier; `None`: the one after the path before.
+    /// `cntlid=`: its controller identifier; `None`: the next free one.
     pub controller: Option<u16>,
     /// `node=`: the memory node that its controller is on, for `numa`.
     pub node: Option<u16>,
@@ -64,14 +66,15 @@ pub struct PathUri {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum PathDevice {
-    /// `mem:`, `file:`: one in this process. Paths that name the same medium are controllers of one subsystem.
+    /// `mem:`, `file:`: an embedded controller. Paths with the same medium are controllers of one
+    /// subsystem.
     Embedded(DeviceUri),
-    /// `vfio-user:`: one that another process serves.
+    /// `vfio-user:`: a controller that another process serves.
     Served(VfioUserUri),
 }
 
 impl PathUri {
-    /// A path to this controller. Its other fields say the rest.
+    /// A path to this controller, with the default for every other field.
     pub fn new(device: PathDevice) -> PathUri {
         let text = match &device {
             PathDevice::Embedded(uri) => uri.to_string(),
@@ -95,7 +98,7 @@ impl PathUri {
         .map_err(|what| format!("`{}`: {what}", self.text))
     }
 
-    /// The path as its parameter has it.
+    /// The value of its `path=` parameter.
     fn to_parameter(&self) -> String {
         let time = |time: Nanos| format!("delay={}ns", time.0);
         let own = [
@@ -128,13 +131,13 @@ impl fmt::Display for MultipathUri {
     }
 }
 
-/// Parameters that say how a host uses the paths.
+/// Parameters that concern the host only.
 const HOST_KEYS: [&str; 7] = ["policy", "nsid", "no_path_limit", "no_path_timeout", "held_timeout", "keep_alive", "unsafe_fast_failover"];
 
 const KEYS: &str = "path, policy, nsid, no_path_limit, no_path_timeout, held_timeout, keep_alive, unsafe_fast_failover, script";
 
 impl DeviceUri {
-    /// The device that `uri` names; where it names several paths, the controller of the first.
+    /// The device of `uri`; of a multipath URI, the controller of its first path.
     ///
     /// # Errors
     /// It does not parse, or its paths lead to other processes.
@@ -177,14 +180,15 @@ impl FromStr for MultipathUri {
     }
 }
 
-/// What is wrong with a parameter.
+/// What is wrong with a parameter: its key, or its value. They begin at different columns.
 enum ParameterError {
     Key(String),
     Value(String),
 }
 
 impl MultipathUri {
-    /// This many controllers of one device, `mem:SIZE` or `file:PATH` with parameters, which may have those of a path as well.
+    /// `paths` controllers of one device, `mem:SIZE` or `file:PATH` with parameters, a path's own
+    /// included.
     ///
     /// # Errors
     /// The device's URI does not parse.
@@ -193,7 +197,7 @@ impl MultipathUri {
         Ok(MultipathUri::new(vec![path; paths.min(PathSet::MOST)]))
     }
 
-    /// These paths. Its other fields say the rest.
+    /// A device with these paths, and the default for every other field.
     pub fn new(paths: Vec<PathUri>) -> MultipathUri {
         MultipathUri {
             paths,
@@ -206,12 +210,13 @@ impl MultipathUri {
         }
     }
 
-    /// Whether its paths lead to controllers that other processes serve.
+    /// Whether its controllers are in other processes.
     pub fn is_served(&self) -> bool {
         self.paths.iter().any(|path| matches!(path.device, PathDevice::Served(_)))
     }
 
-    /// Whether its fields can be opened: they may not come from text. Controllers of one subsystem are all of this process, or none is.
+    /// Checks the fields, which a caller may have set without parsing a URI. The controllers of a
+    /// subsystem are all embedded, or none is.
     pub(crate) fn check(&self) -> Result<(), String> {
         let paths = self.paths.len();
         if paths == 0 || paths > PathSet::MOST {
@@ -256,7 +261,7 @@ impl MultipathUri {
     }
 }
 
-/// A path's own URI: `delay`, `ana`, `cntlid` and `node` are the path's, the rest is the device's.
+/// Parses a path: `delay`, `ana`, `cntlid` and `node` are its own, the rest is its device's.
 fn parse_path(text: &str) -> Result<PathUri, String> {
     if text.starts_with(SCHEME) {
         return Err("a path leads to one controller, and cannot be `multipath:` itself".into());
@@ -303,7 +308,7 @@ fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is no whole number, or too large"))
 }
 
-/// A switch is on if nothing is said of it.
+/// A switch without a value is on.
 fn parse_switch(text: &str) -> Result<bool, String> {
     match text {
         "" | "1" | "true" | "yes" => Ok(true),

@@ -1,6 +1,5 @@
-//! Device URIs: `mem:1G?profile=optane`, `file:PATH?size=4G&lba=4096`.
-//!
-//! A URI names one subsystem of the embedded transport: what stores the data, and how the controller behaves.
+//! Device URIs of embedded controllers: `mem:1G?profile=optane`, `file:PATH?size=4G&lba=4096`. The
+//! part before the `?` says where the data is; the parameters say how the controller behaves.
 
 pub(crate) mod values;
 
@@ -13,62 +12,68 @@ use thiserror::Error;
 
 use values::{decode, each_parameter, encode, encode_path, no_parameter, one_of, parse_size, show_size, whole_blocks, within};
 
-/// What a device URI says, checked but not yet opened.
+/// A parsed device URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceUri {
-    /// Where the data lives.
+    /// Where the data is.
     pub backing: Backing,
     /// `profile=`: a name (`null`, `optane`, `tlc`, `bimodal`, `cloud`) or the path of a TOML file that ends in `.toml`.
     pub profile: String,
     /// `lba=`: bytes of a logical block, 512 or 4096.
     pub lba_bytes: u32,
-    /// `namespaces=`: how many namespaces of the given size, 1 to 16.
+    /// `namespaces=`: the number of namespaces of the given size, 1 to 16.
     pub namespaces: u32,
     /// `queues=`: I/O queue pairs that the controller supports, 1 to 64.
     pub queues: u16,
     /// `vectors=`: interrupt vectors, the admin one included, 1 to 65; fewer than queues + 1 are shared.
     pub vectors: u16,
-    /// `masks=yes|no`: whether vectors can be masked. They cannot under VFIO: then messages come although nobody reads them.
+    /// `masks=yes|no`: whether vectors can be masked. Under VFIO they cannot: interrupts arrive
+    /// while a thread polls, too.
     pub masks: bool,
-    /// `pending=cleared|kept|none`: what becomes of a message whose vector is masked ([`emu::PendingBit`]).
+    /// `pending=cleared|kept|none`: what happens to an interrupt whose vector is masked
+    /// ([`emu::PendingBit`]).
     pub pending: PendingBit,
     /// `fetch=late|early|mixed`: when the controller fetches data to write and lists of pointers ([`emu::Fetch`]).
     pub fetch: Fetch,
     /// `aborts=before|after|deferred|never`: when an aborted command completes ([`emu::AbortOrder`]).
     pub aborts: AbortOrder,
-    /// `doorbells=now|late|mapped`: late, each doorbell write reaches the controller some time after it was written, and writes to different
-    /// doorbells in any order.
+    /// `doorbells=now|late|mapped`: with `late`, each doorbell write reaches the controller some
+    /// time later, and writes to different doorbells in any order.
     pub late_doorbells: bool,
-    /// Mapped, where it is served: a client maps the doorbells, and the server polls them.
+    /// `doorbells=mapped`, where it is served: the client maps the doorbells, and the server polls
+    /// them.
     pub mapped_doorbells: bool,
-    /// `shadow=yes|no`: where it is served, whether the controller lets its host keep doorbells in memory (Doorbell Buffer Config); it does
-    /// unless this says no.
+    /// `shadow=yes|no`: where it is served, whether the controller offers shadow doorbells
+    /// (Doorbell Buffer Config). Yes by default.
     pub shadow: Option<bool>,
-    /// `sgl=yes|no`: whether commands may have SGLs (SGLS); they may not unless this says yes.
+    /// `sgl=yes|no`: whether the controller supports SGLs (SGLS). No by default.
     pub sgls: bool,
-    /// `trust=yes|no`: where it is served, whether memory of a client's is mapped although the client could take pages of it away, which would end
-    /// the server.
+    /// `trust=yes|no`: where it is served, whether to map a client's memory although the client
+    /// could take pages of it away, which would end the server (SIGBUS).
     pub trust: bool,
-    /// `share=yes|no`: of `file:`, whether other processes that say so too may write to the file.
+    /// `share=yes|no`, `file:` only: whether other processes that set it too may write to the file.
     pub share: bool,
-    /// `thread=shared|own`: whether one thread steps the controller and all others of the process, or one of its own.
+    /// `thread=shared|own`: stepped by the process's device thread, or by a thread of its own.
     pub own_thread: bool,
-    /// `entries=`: the controller's largest ring, 2 to 4096 entries (CAP.MQES + 1).
+    /// `entries=`: entries of the controller's largest queue, 2 to 4096 (CAP.MQES + 1).
     pub entries: u32,
-    /// `alloc=`: for `mem:`, the most bytes really allocated. `None`: a quarter of the machine's memory.
+    /// `alloc=`: for `mem:`, the most bytes that are allocated. `None`: a quarter of the machine's
+    /// memory.
     pub alloc_limit: Option<u64>,
-    /// `properties=`: `now`, or `late`: properties are read and written some time after they were asked for, as over fabrics.
+    /// `properties=now|late`: with `late`, property accesses are answered some time later, as over
+    /// fabrics.
     pub late_properties: bool,
-    /// `seed=`: of the profile's random service times, of late properties and doorbells, and of what is fetched early.
+    /// `seed=`: seed of the profile's random service times, of late properties and doorbells, and
+    /// of early fetches.
     pub seed: u64,
 }
 
-/// Where the data lives.
+/// Where the data is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Backing {
-    /// Sparse memory of this many bytes a namespace.
+    /// Sparse memory, per namespace.
     Mem {
         /// Bytes; a multiple of the block size.
         bytes: u64,
@@ -77,7 +82,7 @@ pub enum Backing {
     File {
         /// Its path.
         path: PathBuf,
-        /// `size=`: create or extend it, sparsely, to this many bytes.
+        /// `size=`: create it, or extend it sparsely, to this many bytes.
         bytes: Option<u64>,
     },
 }
@@ -88,9 +93,9 @@ pub enum Backing {
 pub struct UriError {
     /// The URI as given.
     pub uri: String,
-    /// Where the offending part begins.
+    /// Where the part that is wrong begins.
     pub column: usize,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what would be right.
     pub what: String,
 }
 
@@ -138,12 +143,14 @@ impl FromStr for DeviceUri {
 }
 
 impl DeviceUri {
-    /// A controller over sparse memory, of this many bytes a namespace. Its fields say the rest.
+    /// A controller over `bytes` bytes of sparse memory per namespace, with the default for every
+    /// other field.
     pub fn memory(bytes: u64) -> DeviceUri {
         DeviceUri::new(Backing::Mem { bytes })
     }
 
-    /// A controller over a file that exists, or that [`Backing::File`] gives a size.
+    /// A controller over a file that exists, or that [`Backing::File`] gives a size; the default
+    /// for every other field.
     pub fn file(path: impl Into<PathBuf>) -> DeviceUri {
         DeviceUri::new(Backing::File { path: path.into(), bytes: None })
     }
@@ -212,7 +219,8 @@ impl DeviceUri {
         Ok(())
     }
 
-    /// What of the medium this URI names otherwise than `other` does: each with its value here and there.
+    /// The parameters of the medium in which this URI differs from `other`: each with its value
+    /// here and there.
     pub(crate) fn medium_differences(&self, other: &DeviceUri) -> Vec<(&'static str, String, String)> {
         let given = |bytes: Option<u64>| bytes.map_or("not given".to_owned(), show_size);
         let medium = |backing: &Backing| match backing {
@@ -232,7 +240,7 @@ impl DeviceUri {
         [backing, lba, namespaces, alloc].into_iter().filter(|(_, here, there)| here != there).collect()
     }
 
-    /// A parameter that has no meaning for a host in this process.
+    /// A parameter that only `reap serve` uses, if one is given.
     pub(crate) fn server_only_parameter(&self) -> Option<&'static str> {
         let given = [(self.mapped_doorbells, "doorbells=mapped"), (self.shadow.is_some(), "shadow="), (self.trust, "trust=yes")];
         given.into_iter().find_map(|(given, word)| given.then_some(word))
@@ -245,7 +253,7 @@ impl DeviceUri {
         }
     }
 
-    /// Whether its fields can be opened: they may not come from text.
+    /// Checks the fields, which a caller may have set without parsing a URI.
     pub(crate) fn check(&self) -> Result<(), String> {
         let numbers = [
             ("namespaces", self.namespaces, 1, 16),

@@ -1,4 +1,4 @@
-//! Requests that neither read nor write: whether they can be carried out, and the list that a Deallocate needs.
+//! Checks of requests other than Read and Write, and the list of ranges of a Deallocate.
 
 use hw::{DmaBuf, DmaPool};
 use nvme::Lba;
@@ -8,24 +8,25 @@ use units::Op;
 use crate::error::Refused;
 use crate::namespace::Namespace;
 
-/// A request that neither reads nor writes.
+/// A request other than Read and Write.
 pub(super) struct Dataless {
     pub op: Op,
     pub namespace: Namespace,
     pub lba: u64,
     pub bytes: u64,
-    /// Of a Deallocate: the buffer has its list.
+    /// Deallocate: the buffer holds the caller's list.
     pub listed: bool,
 }
 
 impl Dataless {
-    /// Whether it can be carried out, and the buffer that it goes on with: of a Deallocate, one with its list. That is `carried`, if
-    /// it has room, or of `pool`.
+    /// Checks the request and returns its buffer. A Deallocate gets one with its list: `carried`,
+    /// if that has room, or one from `pool`.
     #[cold]
     #[inline(never)]
     pub(super) fn check(self, carried: Option<DmaBuf>, pool: &DmaPool) -> (Result<(), Refused>, Option<DmaBuf>) {
         if self.op == Op::Flush {
-            // Bytes would be blocks to the table, which posts a command for each part of them.
+            // The request table would take bytes for blocks and post a command for each part of
+            // them.
             let refused = Refused::FlushOfBytes { bytes: self.bytes.try_into().unwrap_or(u32::MAX) };
             return (if self.bytes == 0 { Ok(()) } else { Err(refused) }, carried);
         }
@@ -54,7 +55,7 @@ impl Dataless {
         (Ok(()), Some(list))
     }
 
-    /// A Compare has as many blocks as a Write of its buffer.
+    /// Checks a Compare as a Write of its buffer.
     fn check_compare(&self, buf: Option<&DmaBuf>) -> Result<(), Refused> {
         let splitter = self.namespace.splitter();
         let (size, blocks, buffer) = (splitter.block_size(), self.namespace.blocks(), buf.map_or(0, |buf| buf.len()));
@@ -71,12 +72,15 @@ impl Dataless {
         Ok(())
     }
 
-    /// A list that the caller made has whole ranges of the namespace, and no more of them than a command.
+    /// Checks a caller's list: its ranges lie in the namespace and are not more than one command
+    /// may have.
     fn check_list(&self, buf: Option<&DmaBuf>, pool: &DmaPool) -> Result<(), Refused> {
         let (splitter, blocks) = (self.namespace.splitter(), self.namespace.blocks());
         let unsupported = Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 };
         let most = splitter.most_blocks(self.op).ok_or(unsupported)?;
         let count = self.bytes / splitter.block_size();
+        // The buffer may be shorter than the list that it should hold: ranges beyond it do not
+        // exist.
         let list = buf.map_or(&[][..], |buf| buf.as_chunks().0);
         let most_ranges = splitter.most_ranges().min(list.len() as u32);
         let list = list.get(..count as usize).filter(|_| count <= u64::from(most_ranges));
@@ -95,7 +99,7 @@ impl Dataless {
         if all > u64::from(most) { Err(Refused::TooLong { blocks: all, most }) } else { Ok(()) }
     }
 
-    /// How many blocks it names, and how many of them a part does at most.
+    /// The number of blocks, and the most blocks of one part.
     fn blocks_and_most(&self, carried: &Option<DmaBuf>, pool: &DmaPool) -> Result<(u32, u32), Refused> {
         let (splitter, lba) = (self.namespace.splitter(), self.lba);
         let unsupported = Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 };
@@ -112,6 +116,7 @@ impl Dataless {
             let (bytes, buffer) = (self.bytes.try_into().unwrap_or(u32::MAX), carried.as_ref().map_or(0, |buf| buf.len()));
             return Err(Refused::Length { bytes, block: size as u32, buffer });
         }
+        // A part's first block is 32 bits of a `Token`.
         let count = u32::try_from(count).map_err(|_| Refused::TooLong { blocks: count, most: u32::MAX })?;
         if carried.as_ref().is_some_and(|buf| !buf.is_of(pool.key())) {
             return Err(Refused::ForeignBuffer);
@@ -119,7 +124,8 @@ impl Dataless {
         Ok((count, most))
     }
 
-    /// Writes the ranges of `blocks` blocks, of at most `most` each: one for each part, in order.
+    /// Writes the list of `blocks` blocks: one range of at most `most` blocks for each part, in
+    /// order.
     fn list_ranges(&self, list: &mut [u8], blocks: u32, most: u32) {
         let mut from = 0;
         for entry_bytes in list.as_chunks_mut().0 {
@@ -130,8 +136,9 @@ impl Dataless {
     }
 }
 
-/// Lists ranges of blocks in `buf`, as far as it has room, and nothing behind them. A range that ends before it begins, or with more
-/// blocks than a list can say, is one of none, which is refused.
+/// Writes a caller's ranges to `buf`, as far as it has room, and clears the rest of the list. A
+/// range that ends before it begins, or is too long for a list entry, becomes an empty one, which
+/// is refused later.
 pub(super) fn list(ranges: &[std::ops::Range<u64>], buf: &mut DmaBuf) {
     let entry = |range: &std::ops::Range<u64>| {
         let blocks = range.end.saturating_sub(range.start).try_into().unwrap_or(0);

@@ -1,6 +1,5 @@
-//! What every device URI is written with: parameters, sizes, numbers, choices, percent-encoding.
-//!
-//! Errors are the text of what is wrong; the caller knows the column.
+//! Parsing of what all device URIs have in common: parameters, sizes, numbers, choices,
+//! percent-encoding. Errors are texts; the caller adds the column.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 
-/// Hands each `key=value` of a query to `set`. `at` is where the query begins in the URI, in bytes from 0.
+/// Calls `set` with each `key=value` of a query. `at`: the byte offset of the query in the URI.
 ///
 /// # Errors
-/// A parameter without a value or given twice, or `set` refuses it: where it begins, and what is wrong.
+/// A parameter without a value, or given twice, or refused by `set`: its offset, and what is wrong.
 pub(crate) fn each_parameter(
     query: Option<&str>,
     mut at: usize,
@@ -31,18 +30,19 @@ pub(crate) fn each_parameter(
     Ok(())
 }
 
-/// There is no such parameter: with the one that was probably meant, or all that there are.
+/// The error for an unknown parameter; it suggests the nearest one or lists all.
 pub(crate) fn no_parameter(key: &str, known: &str) -> String {
     let nearest = units::nearest(key, known.split(", "));
     let hint = nearest.map_or_else(|| format!("known are {known}"), |k| format!("did you mean `{k}`?"));
     format!("there is no parameter `{key}`; {hint}")
 }
 
-/// Bytes with an optional suffix, in any case: `4096`, `64K`, `1gb`, `2TiB`. All are powers of 1024, as fio reads `kb` by default
-/// (`kb_base=1024`). fio then reads `kib` as 1000; here it is what the standard says.
+/// Parses bytes with an optional suffix, in any case: `4096`, `64K`, `1gb`, `2TiB`. All are powers
+/// of 1024, as fio reads `kb` by default (`kb_base=1024`). Unlike fio, which then reads `kib` as
+/// 1000, `kib` is 1024 as in the standard.
 ///
 /// # Errors
-/// It is no such text, or out of range.
+/// It is not a size, or out of range.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let no_size = || format!("`{text}` is no size; write it as `1G`, `512M` or a number of bytes");
@@ -62,13 +62,13 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     n.checked_mul(1 << unit).filter(|&b| b > 0 && b <= 1 << 50).ok_or_else(|| format!("`{text}` is out of range: 1 byte to 1024T"))
 }
 
-/// The shortest exact form that [`parse_size`] reads.
+/// The shortest exact text of a size that [`parse_size`] reads.
 pub(crate) fn show_size(bytes: u64) -> String {
     let unit = (bytes.trailing_zeros() / 10).min(4) as usize;
     format!("{}{}", bytes >> (10 * unit), ["", "K", "M", "G", "T"][unit])
 }
 
-/// Bytes that are whole blocks.
+/// Checks that `bytes` are whole blocks.
 ///
 /// # Errors
 /// They are not.
@@ -80,10 +80,10 @@ pub(crate) fn whole_blocks(bytes: u64, block: u32) -> Result<(), String> {
     }
 }
 
-/// A whole number from `low` to `high`.
+/// Parses a whole number from `low` to `high`.
 ///
 /// # Errors
-/// It is none.
+/// It is not one.
 pub(crate) fn within(key: &str, value: &str, low: u64, high: u64) -> Result<u64, String> {
     value
         .parse()
@@ -92,7 +92,7 @@ pub(crate) fn within(key: &str, value: &str, low: u64, high: u64) -> Result<u64,
         .ok_or_else(|| format!("`{key}={value}`: expected a whole number from {low} to {high}"))
 }
 
-/// One of two words or more.
+/// Parses one of several words.
 ///
 /// # Errors
 /// It is none of them.
@@ -105,7 +105,7 @@ pub(crate) fn one_of<'a>(key: &str, value: &'a str, words: &[&str]) -> Result<&'
     Err(format!("`{key}={value}`: expected {first} or {last}"))
 }
 
-/// Undoes percent-encoding, so that a text may contain `?` and `&`.
+/// Decodes percent-encoding, so that a text may contain `?` and `&`.
 ///
 /// # Errors
 /// The bytes are not UTF-8.
@@ -113,7 +113,7 @@ pub(crate) fn decode(text: &str) -> Result<String, String> {
     percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| format!("`{text}` is not UTF-8 once decoded"))
 }
 
-/// Undoes percent-encoding of a path, which may be any bytes but NUL.
+/// Decodes percent-encoding of a path, which may be any bytes but NUL.
 ///
 /// # Errors
 /// It is empty or contains NUL.
@@ -128,13 +128,13 @@ pub(crate) fn decode_path(text: &str) -> Result<PathBuf, String> {
     Ok(OsString::from_vec(bytes).into())
 }
 
-/// What [`decode`] reads as this value of a parameter.
+/// Encodes a parameter's value for [`decode`].
 pub(crate) fn encode(value: &str) -> String {
     const MISREAD: &AsciiSet = &CONTROLS.add(b'%').add(b'&').add(b' ');
     percent_encode(value.as_bytes(), MISREAD).to_string()
 }
 
-/// What [`decode_path`] reads as this path.
+/// Encodes a path for [`decode_path`].
 pub(crate) fn encode_path(path: &Path) -> String {
     const MISREAD: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b' ');
     percent_encode(path.as_os_str().as_bytes(), MISREAD).to_string()

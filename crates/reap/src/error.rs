@@ -1,4 +1,5 @@
-//! What can go wrong, by what a caller can do about it.
+//! Error types, with a variant for each thing that a caller can do about it. Texts say what is
+//! wrong and what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,14 +10,14 @@ use thiserror::Error;
 use crate::mode::UnsupportedMode;
 use crate::uri::UriError;
 
-/// Why a device could not be opened.
+/// Why opening a device failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The URI does not parse.
     #[error(transparent)]
     Uri(#[from] UriError),
-    /// The file behind `file:` cannot be used.
+    /// The file of `file:` cannot be used.
     #[error("media file {}: {what}", path.display())]
     Media {
         /// The file.
@@ -27,19 +28,19 @@ pub enum OpenError {
         #[source]
         source: Option<io::Error>,
     },
-    /// The file or block device behind `kernel:` cannot be used.
+    /// The file or block device of `kernel:` cannot be used.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The drive behind `pcie:` cannot be had.
+    /// The drive of `pcie:` cannot be used.
     #[error("pcie:{bdf}: {fault}")]
     Pcie {
-        /// Where it is.
+        /// Its address.
         bdf: hw::pci::Bdf,
         /// What is wrong and what to do.
         #[source]
         fault: hw::vfio::VfioError,
     },
-    /// The controller behind `vfio-user:` cannot be had.
+    /// The controller of `vfio-user:` cannot be used.
     #[error("vfio-user:{}: {fault}", socket.display())]
     VfioUser {
         /// The server's socket.
@@ -48,10 +49,10 @@ pub enum OpenError {
         #[source]
         fault: PeerFault,
     },
-    /// Memory that the device reaches cannot be pinned.
+    /// Memory cannot be pinned for DMA.
     #[error(transparent)]
     Pin(#[from] hw::PinError),
-    /// `profile=` names neither a built-in profile nor a file that describes one.
+    /// `profile=` is neither a built-in profile nor a file with one.
     #[error("profile `{name}`: {what}")]
     Profile {
         /// As given.
@@ -59,7 +60,7 @@ pub enum OpenError {
         /// What is wrong.
         what: String,
     },
-    /// Memory, an eventfd or a thread could not be had.
+    /// The system refused memory, an eventfd or a thread.
     #[error("cannot set up the {what}: {source}")]
     System {
         /// What was being set up.
@@ -68,16 +69,16 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// Devices have been opened by the process that this one was forked from.
+    /// The process that this one was forked from has opened devices.
     #[error(
-        "the process that this one was forked from has opened devices, and the threads that look after them are there; exec a program of its own to open any here"
+        "the process that this one was forked from has opened devices, whose threads exist only there; exec another program to open devices here"
     )]
     Forked,
     /// The controller did not come up.
     #[error("the controller did not come up: {0}")]
     Bringup(#[from] driver::BringupError),
-    /// The options, or parameters of the URI, do not go together.
-    #[error("the device cannot be opened so: {0}")]
+    /// The options, or the parameters of the URI, cannot be used.
+    #[error("the device cannot be opened with these options: {0}")]
     Options(#[from] OptionsError),
     /// The buffer pool is too small for the queues.
     #[error("the buffer pool of {bytes} bytes is too small for {queues} queue pairs; raise `pool_bytes` or open fewer queues")]
@@ -90,7 +91,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// The pool of `bytes` bytes gives no memory for `queues` queue pairs.
+    /// From an allocation that failed in a pool of `bytes` bytes, for `queues` queue pairs.
     pub(crate) fn no_memory(error: hw::AllocError, bytes: u64, queues: usize) -> OpenError {
         match error {
             hw::AllocError::Full { .. } => OpenError::PoolTooSmall { bytes, queues },
@@ -100,34 +101,35 @@ impl OpenError {
     }
 }
 
-/// Why options, or parameters of a URI, cannot be had.
+/// Why options, or parameters of a URI, cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// The device has no such mode.
+    /// The device does not support the mode.
     #[error(transparent)]
     Mode(#[from] UnsupportedMode),
     /// A time-out of 0.
-    #[error("with a time-out of 0 every command would be late at once; give `timeout` some seconds")]
+    #[error("with a time-out of 0 every command would time out at once; set `timeout` to some seconds")]
     NoTimeout,
-    /// No queues, or more than there can be.
+    /// Zero queues, or too many.
     #[error(transparent)]
     Queues(#[from] driver::MapError),
     /// More software queues than can share a hardware queue.
     #[error("{queues} software queues on one hardware queue are too many: {most} at most")]
     Shared {
-        /// How many there would be.
+        /// The number on one hardware queue.
         queues: usize,
         /// The most.
         most: usize,
     },
-    /// A parameter of what is served to another process.
-    #[error("`{0}` says how another process reaches the controller that `reap serve` gives it; leave it out")]
+    /// A parameter that only `reap serve` uses.
+    #[error("`{0}` concerns clients of `reap serve` only; leave it out")]
     OfServers(&'static str),
-    /// A parameter of what this process itself uses.
-    #[error("`{0}` says how a host in this process reaches the controller, and has no meaning for another one; leave it out")]
+    /// A parameter that only a host in this process uses.
+    #[error("`{0}` concerns a host in this process only, not a client of `reap serve`; leave it out")]
     OfThisProcess(&'static str),
-    /// A path that does not lead to the namespace that others lead to; or the controllers cannot be of one subsystem.
+    /// A path leads to another namespace than the others, or the controllers cannot be of one
+    /// subsystem.
     #[error("{0}")]
     Paths(String),
     /// The file's blocks are larger than a request may be.
@@ -135,7 +137,7 @@ pub enum OptionsError {
     Blocks(#[from] driver::SplitError),
 }
 
-/// Why `kernel:PATH` could not be opened.
+/// Why opening `kernel:PATH` failed.
 #[derive(Debug, Error)]
 #[error("kernel:{}: {fault}", path.display())]
 pub struct TargetError {
@@ -145,44 +147,46 @@ pub struct TargetError {
     pub fault: TargetFault,
 }
 
-/// What is wrong with a file or a block device: a variant for each thing that a caller can do about it. The text says what it is, where, and
-/// what to do.
+/// What is wrong with a file or a block device.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TargetFault {
-    /// The running kernel lacks what the transport needs, or keeps it from this process.
+    /// The running kernel lacks what the transport needs, or denies it to this process.
     #[error("it cannot be driven through this kernel: {0}")]
     Kernel(String),
-    /// Nothing has this name, no device is behind it, or it holds no bytes: `size=` lays a file out, and a device is to be attached.
+    /// There is no such file, no device behind the node, or it holds no bytes. `size=` lays out a
+    /// file; a device must be attached.
     #[error("{0}")]
     NotFound(String),
-    /// It cannot be used by any user or with any option: a directory, a controller or a format that the driver does not use.
+    /// No user and no option can use it: a directory, or a controller or format that the driver
+    /// does not support.
     #[error("{0}")]
     Unusable(String),
-    /// The system does not allow it to this user.
+    /// This user lacks the permission.
     #[error("{what}")]
     Permission {
-        /// What is not allowed, and what allows it.
+        /// What is not permitted, and what would permit it.
         what: String,
         /// The system's error.
         source: io::Error,
     },
-    /// The device or the file system takes no writes: it can be opened for reading.
+    /// The device or the file system is read-only.
     #[error("{0} is read-only; open it with `readonly=yes`")]
     ReadOnly(&'static str),
-    /// It is mounted, used as swap, locked or held: until its holders, named as far as the system tells, let it go.
+    /// It is mounted, used as swap, locked, or open elsewhere; its users are named as far as the
+    /// system shows them.
     #[error("{0}")]
     InUse(String),
-    /// A parameter of the URI does not fit it: `size=`, `lba=`, `buffered=` or `readonly=`.
+    /// A parameter of the URI does not fit the target: `size=`, `lba=`, `buffered=` or `readonly=`.
     #[error("{0}")]
     Parameter(String),
-    /// There is no room for the file that `size=` asks for, or it is larger than a limit allows.
+    /// No room for the file that `size=` asks for, or it exceeds a limit.
     #[error("{0}")]
     NoSpace(String),
-    /// The path named something else a moment later: it can be opened again.
+    /// The path was replaced while it was being opened; opening it again may work.
     #[error("it was replaced by something else while it was being opened; open it again")]
     Replaced,
-    /// Something else.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
         /// What was being done.
@@ -192,40 +196,41 @@ pub enum TargetFault {
     },
 }
 
-/// Why the controller behind `vfio-user:` cannot be had: a variant for each thing that a caller can do about it.
+/// Why a controller of `vfio-user:` cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PeerFault {
-    /// No server listens there, or not any more: it may come.
+    /// No server listens there now; one may start later.
     #[error("{0}")]
     NotFound(&'static str),
-    /// What is there is something else: no socket, no vfio-user server of a version that Reap speaks, or no NVMe controller.
+    /// Not a socket, not a vfio-user server of a version that Reap speaks, or not an NVMe
+    /// controller.
     #[error("{0}")]
     Unusable(String),
     /// This user may not connect.
-    #[error("this user may not connect to it; write permission on the socket lets it, or run as the server's user")]
+    #[error("this user may not connect to it; get write permission on the socket, or run as the server's user")]
     Permission,
-    /// The server has closed the connection before it has said anything.
+    /// The server closed the connection before it sent anything.
     #[error(
-        "the server closes the connection at once: it has another client, or is no vfio-user server; end the other client, or see what the server says"
+        "the server closes the connection at once: it has another client, or is not a vfio-user server; end the other client, or read the server's log"
     )]
     Busy,
     /// The device lacks something that Reap needs.
     #[error("it cannot be driven: {0}")]
     Lacks(String),
-    /// The server refuses, breaks the protocol, says nothing, or is gone.
-    #[error("cannot {what}: {source}; see what the server says, and start it anew if it hangs")]
+    /// The server refuses, violates the protocol, does not answer, or is gone.
+    #[error("cannot {what}: {source}; read the server's log, and restart the server if it hangs")]
     Server {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
-        /// What came of it.
+        /// How it failed.
         #[source]
         source: vfio_user::CallError,
     },
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
         /// The system's error.
         #[source]
@@ -233,13 +238,13 @@ pub enum PeerFault {
     },
 }
 
-/// Why a software queue could not be had.
+/// Why making a queue failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum QueueError {
     /// Every software queue is in use.
     #[error(
-        "all {queues} queues of the device are in use, as many as it grants or was opened for; give one back, or have threads share: open it with more (`OpenOptions::software_queues`)"
+        "all {queues} queues of the device are in use; drop one, or open the device with more (`OpenOptions::software_queues`), which share its hardware queues"
     )]
     AllTaken {
         /// How many there are.
@@ -248,10 +253,10 @@ pub enum QueueError {
     /// The kernel refuses an io_uring.
     #[error("cannot make a queue: {0}")]
     Ring(String),
-    /// The device has no such mode.
+    /// The device does not support the mode.
     #[error(transparent)]
     Mode(#[from] UnsupportedMode),
-    /// An eventfd or epoll instance could not be had.
+    /// The system refused an eventfd or epoll instance.
     #[error("cannot set up the queue's {what}: {source}")]
     System {
         /// What was being set up.
@@ -262,11 +267,12 @@ pub enum QueueError {
     },
 }
 
-/// Why an admin command has no answer, or a bad one.
+/// Why an admin command failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AdminError {
-    /// It would take from the library what it uses, or the bytes given are not what it transfers. Nothing was sent.
+    /// It would change what the library relies on, or its data has the wrong length. It was not
+    /// sent.
     #[error("admin command {opcode:02x}h is not passed on: {why}")]
     Refused {
         /// Its opcode.
@@ -274,19 +280,19 @@ pub enum AdminError {
         /// What is wrong, and what to do instead.
         why: String,
     },
-    /// The controller has refused it.
+    /// The controller completed it with an error status.
     #[error("the controller answered: {0}")]
     Status(Status),
-    /// A reset took it back.
-    #[error("the controller was reset before it answered, and may have carried the command out; ask again")]
+    /// The controller was reset meanwhile.
+    #[error("the controller was reset before it completed the command, and may have carried it out; send it again")]
     Reset,
-    /// The controller has been given up, or is being closed.
-    #[error("the controller answers no more: it failed, or its device is being closed; open the device again")]
+    /// The controller has failed, or is being closed.
+    #[error("the controller does not answer any more: it failed, or its device is being closed; open the device again")]
     Gone,
-    /// Neither an answer nor the end of the controller has come.
+    /// No completion within this time, although the controller did not fail.
     #[error("the controller has not answered within {0:?}")]
     NoAnswer(std::time::Duration),
-    /// What the kernel shows as a file or a block device takes no NVMe command.
+    /// A file or block device takes no NVMe commands.
     #[error("{0} takes no NVMe commands; a namespace's character device does, such as `kernel:/dev/ng0n1`")]
     NoController(String),
     /// The kernel does not pass it on.
@@ -307,8 +313,8 @@ impl From<hw::passthrough::CommandError> for AdminError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// The range does not lie in the namespace.
-    #[error("blocks {lba}..{end} do not lie in the namespace of {blocks} blocks")]
+    /// The range is not within the namespace.
+    #[error("blocks {lba}..{end} are not within the namespace of {blocks} blocks")]
     OutOfRange {
         /// First block.
         lba: u64,
@@ -320,7 +326,7 @@ pub enum Refused {
     /// The length is not a positive multiple of the block size, or exceeds the buffer.
     #[error("{bytes} bytes are not whole blocks of {block} bytes within the buffer of {buffer} bytes")]
     Length {
-        /// As asked for.
+        /// As requested.
         bytes: u32,
         /// Bytes of a block.
         block: u32,
@@ -330,21 +336,23 @@ pub enum Refused {
     /// A Flush has no range (NVM 3.2.2): it is for every write to the namespace.
     #[error("a Flush of {bytes} bytes; it has no length, and covers every write to the namespace: leave `Request::bytes` out")]
     FlushOfBytes {
-        /// As asked for.
+        /// As requested.
         bytes: u32,
     },
-    /// The controller, the block device or the file system does not have the command. Of a file that may show at the first request.
+    /// The controller, block device or file system does not support the operation. For a file, this
+    /// may be known only at the first request.
     #[error(
         "namespace {nsid}: its controller, block device or file system does not support {what}; ask the namespace before (`supports_…`){instead}",
         what = op.name(), instead = instead(*.op)
     )]
     Unsupported {
-        /// What was to be done.
+        /// The operation.
         op: units::Op,
         /// The namespace.
         nsid: u32,
     },
-    /// A command of the caller's own that cannot be sent so ([`Queue::io_command`](crate::Queue::io_command)).
+    /// A command that the caller built and that cannot be sent
+    /// ([`Queue::io_command`](crate::Queue::io_command)).
     #[error("I/O command {opcode:02x}h is not passed on: {why}")]
     Command {
         /// Its opcode.
@@ -353,20 +361,20 @@ pub enum Refused {
         why: &'static str,
     },
     /// No blocks at all.
-    #[error("a request for 0 blocks; the least is one")]
+    #[error("a request for 0 blocks; it needs one at least")]
     NoBlocks,
     /// More blocks than one request can name.
-    #[error("{blocks} blocks are more than a request can name, {most}; make it several")]
+    #[error("{blocks} blocks are more than one request can have ({most}); use several requests")]
     TooLong {
-        /// As asked for.
+        /// As requested.
         blocks: u64,
         /// The most.
         most: u32,
     },
-    /// More ranges than one Deallocate has, or than its buffer has room for.
+    /// More ranges than one Deallocate may have, or than fit into its buffer.
     #[error("a Deallocate of {ranges} ranges: at most {most} go into one here (`Namespace::most_ranges`, and 16 bytes of the buffer each)")]
     TooManyRanges {
-        /// As asked for.
+        /// As requested.
         ranges: u64,
         /// The most.
         most: u32,
@@ -379,31 +387,30 @@ pub enum Refused {
         /// Bytes of the list.
         bytes: usize,
     },
-    /// The buffer is neither from this device's pool nor of memory that is registered with it.
-    #[error("this device does not reach the buffer; get one by `Device::buffer`, or from memory given to its `Device::register`")]
+    /// The buffer is neither from this device's pool nor from memory registered with it.
+    #[error("this device cannot access the buffer; allocate one with `Device::buffer`, or use memory registered with `Device::register`")]
     ForeignBuffer,
-    /// The namespace is not what it was: its handle counts blocks of another size, or of another namespace.
+    /// The namespace was formatted, replaced or detached since the device was opened, so its handle
+    /// is no longer valid.
     #[error(
-        "namespace {0} was formatted otherwise, replaced or detached since the device was opened; open the device again to use what is there now"
+        "namespace {0} was formatted, replaced or detached since the device was opened; open the device again to use what is there now"
     )]
     Changed(u32),
     /// The namespace is not one of this device's.
     #[error("namespace {0} is not active on this device")]
     NoNamespace(u32),
-    /// An iterator that is being submitted has submitted to the same queue.
-    #[error("the queue is taking a batch from this very iterator; submit to it afterwards")]
+    /// The iterator passed to `submit` submitted to the same queue.
+    #[error("the queue is taking requests from this very iterator; submit to it afterwards")]
     InsideSubmit,
     /// The queue was made before a fork, by the parent process.
-    #[error(
-        "the device was opened before a fork and belongs to the parent process; use it there, or exec a program of its own that opens it"
-    )]
+    #[error("the device was opened before a fork and belongs to the parent process; use it there, or exec another program that opens it")]
     Forked,
-    /// The queue has as many open requests as it can name.
+    /// The queue's request table is full.
     #[error("the queue has 16,777,216 open requests; reap some first")]
     TooMany,
 }
 
-/// What does the same with commands that every device has, if anything does.
+/// What to do instead, with commands that every device supports.
 fn instead(op: units::Op) -> &'static str {
     match op {
         units::Op::Compare => ", and read the blocks and compare them here instead",
@@ -417,26 +424,29 @@ fn instead(op: units::Op) -> &'static str {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum IoError {
-    /// The controller said so.
+    /// The controller's status.
     #[error("the controller answered: {0}")]
     Status(Status),
-    /// It was not answered in time, and the controller was reset; the request may or may not have been carried out.
+    /// It timed out and the controller was reset; it may or may not have been carried out.
     #[error("no answer in time; the controller was reset, and the request may or may not have been carried out")]
     TimedOut,
-    /// The controller failed and did not come back. Buffers it may still write to are leaked, on purpose.
-    #[error("the controller failed and could not be brought back")]
+    /// The controller failed and did not recover. Buffers that it may still write to are leaked, on
+    /// purpose.
+    #[error("the controller failed and did not recover")]
     DeviceLost,
-    /// The system said so: an errno (errno(3)).
+    /// An errno of the system (errno(3)).
     #[error("the system answered: {}", std::io::Error::from_raw_os_error(*.0))]
     System(i32),
-    /// A Flush, or a write with FUA, of a file or block device of which an earlier one failed: what was written since the last good Flush
-    /// may be gone, and no later Flush can tell. It stays so until the device is opened again.
+    /// An earlier Flush, or write with FUA, of the file or block device failed: writes since the
+    /// last good Flush may be lost, and no later Flush can tell. Every Flush fails until the device
+    /// is opened again.
     #[error("an earlier Flush failed: what was written since the last good one may be lost; open the device again and write it anew")]
     FlushLost,
-    /// The file was truncated while it was open: a write would have made it grow again, or a read lies controller its end.
+    /// The file was truncated while it was open: a write would make it grow again, or a read is
+    /// past its end.
     #[error("the file was truncated while it was open; check what it holds, and open it again")]
     Truncated,
-    /// Several paths, and none that could be taken, or one that was lost at a bad moment.
+    /// No path could be taken, or the path was lost at a moment when a retry would not be safe.
     #[error("multipath: {0}")]
     Path(driver::multipath::Failure),
     /// It was never submitted.
@@ -445,15 +455,16 @@ pub enum IoError {
 }
 
 impl IoError {
-    /// Whether a Compare has found blocks that do not hold what its buffer has (NVM 3.3.1, Compare Failure). It was carried out; any other
-    /// error says nothing of the blocks.
+    /// Whether a Compare found blocks that differ from its buffer (NVM 3.3.1, Compare Failure). Any
+    /// other error says nothing about the blocks.
     pub fn is_miscompare(&self) -> bool {
         matches!(self, IoError::Status(status) if status.kind() == Status::COMPARE_FAILURE)
     }
 
-    /// The number that stands for this error in fio's results: an errno.
+    /// The errno that fio's results show for this error.
     pub fn errno(&self) -> i32 {
         match self {
+            // ENOSPC, EIO, ETIMEDOUT, EOPNOTSUPP, ENOMEM and EINVAL of Linux (errno(3)).
             IoError::Status(status) if status.kind() == Status::CAPACITY_EXCEEDED => 28,
             IoError::Status(_) | IoError::DeviceLost | IoError::Path(_) | IoError::FlushLost | IoError::Truncated => 5,
             IoError::System(errno) => *errno,
@@ -465,7 +476,8 @@ impl IoError {
     }
 }
 
-/// A call that would block was made where blocking is a deadlock: inside a future that a `block_on` of this thread runs.
+/// A blocking call was made inside a future that a `block_on` of this thread runs, where it would
+/// deadlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("this call blocks, and the thread is already inside `block_on`; await the request instead")]
 pub struct WouldDeadlock;

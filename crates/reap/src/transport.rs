@@ -43,7 +43,7 @@ pub(crate) use self::vfio_user::{SCHEME as VFIO_USER, ServerEvent};
 pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured};
 pub(crate) use kernel::{KernelFile, SCHEME as KERNEL, UringQueue};
 pub(crate) use pci::SCHEME as PCIE;
-pub(crate) use queue_transport::{KEY_NOTIFICATION, KEY_WAKE, Polled, QueueTransport, SleepFor, TransportCounts};
+pub(crate) use queue_transport::{Count, KEY_NOTIFICATION, KEY_WAKE, Polled, QueueTransport, SleepFor, TransportCounts};
 pub(crate) use rings::{DmaContext, HeldPair, MAX_TRANSFER, Pair, RingController, RingPair, RingPosting, Rings};
 
 /// The transport of one controller, file or block device.

@@ -1,7 +1,5 @@
 //! What the threads of a multipath device share.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_utils::CachePadded;
@@ -17,6 +15,7 @@ use crate::namespace::Namespace;
 use crate::request::Request;
 use crate::shared::controller::{Controller, Description};
 use crate::shared::path_states::PathStates;
+use crate::transport::Count;
 
 /// An open multipath device.
 pub(crate) struct Multipath {
@@ -50,21 +49,6 @@ pub(crate) struct PathCounters {
     pub(super) failed: Count,
     /// Nanoseconds, over all that ended.
     pub(super) time: Count,
-}
-
-/// A count that one thread at a time adds to, without a locked instruction, and that others read at any time.
-#[derive(Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    #[inline]
-    pub(super) fn add(&self, n: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
 }
 
 /// A path of a multipath device, as a report shows it.

@@ -94,6 +94,7 @@ impl OpenError {
     /// From an allocation that failed in a pool of `bytes` bytes, for `queues` queue pairs.
     pub(crate) fn no_memory(error: hw::AllocError, bytes: u64, queues: usize) -> OpenError {
         match error {
+            // The only error that other options can avoid.
             hw::AllocError::Full { .. } => OpenError::PoolTooSmall { bytes, queues },
             hw::AllocError::Pin(error) => OpenError::Pin(error),
             hw::AllocError::Forked => OpenError::Forked,

@@ -40,6 +40,7 @@ pub enum GivenUp {
 impl GivenUp {
     /// The reason for a device: its only controller's, or those of all paths.
     pub(crate) fn of_all(mut all: Vec<GivenUp>) -> GivenUp {
+        // One controller: its reason as it is, without a list around it.
         match all.pop() {
             Some(only) if all.is_empty() => only,
             last => GivenUp::AllPaths(all.into_iter().chain(last).collect()),
@@ -53,6 +54,7 @@ impl Health {
         Health {
             resets: self.resets + other.resets,
             aborts: self.aborts + other.aborts,
+            // Of several controllers any one reason will do; counts are summed.
             last_reset: other.last_reset.or(self.last_reset),
             dead: other.dead.or(self.dead),
             held_back: self.held_back.or(other.held_back),

@@ -128,6 +128,7 @@ impl Request {
     }
 
     fn dataless(op: Op, namespace: &Namespace, lba: u64, blocks: u64) -> Request {
+        // Saturates instead of wrapping: the range check refuses it.
         let bytes = blocks.saturating_mul(namespace.block_bytes().into());
         Request { bytes, ..Request::new(op, &namespace.of(op), lba, None) }
     }
@@ -137,6 +138,7 @@ impl Request {
     pub(crate) fn command(command: &Sqe, any: Option<&Namespace>, buf: Option<DmaBuf>) -> Request {
         let (blocks, device) = any.map_or((0, u32::MAX), |any| (any.blocks(), any.device()));
         let splitter = any.map(Namespace::splitter).unwrap_or_default();
+        // The command's own NSID, which may be FFFFFFFFh or one that the library does not use.
         let namespace = Namespace::new(Nsid(command.nsid), splitter, blocks, device);
         Request { buf, ..Request::flush(&namespace) }
     }
@@ -227,6 +229,7 @@ impl Request {
 
     #[inline(always)]
     fn check_data(&self) -> Result<(), Refused> {
+        // Shifts instead of divisions: this runs for every Read and Write.
         let log2 = self.namespace.splitter().block_log2();
         let buffer = self.buf.as_ref().map_or(0, |b| b.len());
         let count = self.bytes >> log2;
@@ -234,6 +237,7 @@ impl Request {
             return Err(wrong_length(self.bytes, log2, buffer));
         }
         let blocks = self.namespace.blocks();
+        // Written so that `lba + count` cannot overflow.
         if count > blocks || self.lba > blocks - count {
             return Err(Refused::OutOfRange { lba: self.lba, end: self.lba.saturating_add(count), blocks });
         }
@@ -267,6 +271,7 @@ pub struct Completion {
 impl Completion {
     /// A request that was never submitted.
     pub(crate) fn refused(why: Refused, request: Request) -> Completion {
+        // No clock read: nothing was submitted.
         let never = Instant::from_nanos(0);
         Completion { tag: request.tag, result: Err(why.into()), buf: request.buf, submitted_at: never, completed_at: never }
     }

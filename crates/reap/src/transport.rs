@@ -173,6 +173,7 @@ pub(crate) const NO_LINK: u32 = u32::MAX;
 /// The next unused transport number. Multipath devices take one too, because they have namespaces
 /// of their own.
 pub(crate) fn next_number() -> u32 {
+    // Relaxed: only uniqueness matters.
     static NUMBERS: AtomicU32 = AtomicU32::new(0);
     NUMBERS.fetch_add(1, Relaxed)
 }

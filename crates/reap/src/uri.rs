@@ -18,7 +18,8 @@ use values::{decode, each_parameter, encode, encode_path, no_parameter, one_of, 
 pub struct DeviceUri {
     /// Where the data is.
     pub backing: Backing,
-    /// `profile=`: a name (`null`, `optane`, `tlc`, `bimodal`, `cloud`) or the path of a TOML file that ends in `.toml`.
+    /// `profile=`: a name (`null`, `optane`, `tlc`, `bimodal`, `cloud`) or the path of a TOML file
+    /// that ends in `.toml`.
     pub profile: String,
     /// `lba=`: bytes of a logical block, 512 or 4096.
     pub lba_bytes: u32,
@@ -26,7 +27,8 @@ pub struct DeviceUri {
     pub namespaces: u32,
     /// `queues=`: I/O queue pairs that the controller supports, 1 to 64.
     pub queues: u16,
-    /// `vectors=`: interrupt vectors, the admin one included, 1 to 65; fewer than queues + 1 are shared.
+    /// `vectors=`: interrupt vectors, the admin one included, 1 to 65; fewer than queues + 1 are
+    /// shared.
     pub vectors: u16,
     /// `masks=yes|no`: whether vectors can be masked. Under VFIO they cannot: interrupts arrive
     /// while a thread polls, too.
@@ -34,9 +36,11 @@ pub struct DeviceUri {
     /// `pending=cleared|kept|none`: what happens to an interrupt whose vector is masked
     /// ([`emu::PendingBit`]).
     pub pending: PendingBit,
-    /// `fetch=late|early|mixed`: when the controller fetches data to write and lists of pointers ([`emu::Fetch`]).
+    /// `fetch=late|early|mixed`: when the controller fetches data to write and lists of pointers
+    /// ([`emu::Fetch`]).
     pub fetch: Fetch,
-    /// `aborts=before|after|deferred|never`: when an aborted command completes ([`emu::AbortOrder`]).
+    /// `aborts=before|after|deferred|never`: when an aborted command completes
+    /// ([`emu::AbortOrder`]).
     pub aborts: AbortOrder,
     /// `doorbells=now|late|mapped`: with `late`, each doorbell write reaches the controller some
     /// time later, and writes to different doorbells in any order.
@@ -113,6 +117,7 @@ impl FromStr for DeviceUri {
         let Some((scheme, rest)) = uri.split_once(':') else {
             let wanted =
                 "expected `mem:SIZE`, `file:PATH`, `kernel:PATH`, `pcie:BDF` or `vfio-user:SOCKET`, such as `mem:1G?profile=optane`";
+            // A path alone is a frequent mistake, and could mean either transport.
             let path = if uri.contains('/') {
                 "; the file or block device itself is `kernel:PATH`, and a controller of Reap's over a file `file:PATH`"
             } else {
@@ -125,8 +130,10 @@ impl FromStr for DeviceUri {
         let mut parsed = DeviceUri::new(match scheme {
             "mem" => Backing::Mem { bytes: parse_size(body).map_err(|e| fail(body_at, e))? },
             "file" if body.is_empty() => return Err(fail(body_at, "a path must follow `file:`".into())),
+            // `size=` follows with the parameters.
             "file" => Backing::File { path: PathBuf::from(decode(body).map_err(|e| fail(body_at, e))?), bytes: None },
             other => {
+                // A bare PCI address parses as scheme `0000`: suggest what was meant.
                 let address =
                     if uri.parse::<hw::pci::Bdf>().is_ok() { format!("; a drive at that address is `pcie:{uri}`") } else { String::new() };
                 let what = format!(
@@ -137,6 +144,7 @@ impl FromStr for DeviceUri {
         });
         let query_at = body_at + body.len() + 1;
         each_parameter(query, query_at, "profile=optane", |key, value| parsed.set(key, value)).map_err(|(at, what)| fail(at, what))?;
+        // Sizes are checked last, because they depend on `lba=`, which may come later.
         parsed.check().map_err(|e| fail(body_at, e))?;
         Ok(parsed)
     }
@@ -203,6 +211,7 @@ impl DeviceUri {
             "trust" => self.trust = one_of(key, value, &["yes", "no"])? == "yes",
             "share" => {
                 self.share = one_of(key, value, &["yes", "no"])? == "yes";
+                // Checked here as well, so that the error points to this parameter.
                 self.check_share()?;
             }
             "thread" => self.own_thread = one_of(key, value, &["shared", "own"])? == "own",
@@ -266,6 +275,7 @@ impl DeviceUri {
         }
         one_of("lba", &self.lba_bytes.to_string(), &["512", "4096"])?;
         self.check_share()?;
+        // Pending bits exist only behind a mask; the combination is a mistake in a test's URI.
         if !self.masks && self.pending != PendingBit::default() {
             return Err("where no vector can be masked no message is ever pending; leave out `masks=no` or `pending=`".into());
         }
@@ -284,6 +294,7 @@ impl fmt::Display for DeviceUri {
             Backing::File { path, .. } => write!(f, "file:{}", encode_path(path))?,
         }
         write!(f, "?profile={}", encode(&self.profile))?;
+        // Defaults are left out, so that the text stays short and parses to the same fields.
         let usual = DeviceUri::new(self.backing.clone());
         let other =
             |of: bool, usual: bool, key: &str, [yes, no]: [&str; 2]| (of != usual).then(|| format!("{key}={}", if of { yes } else { no }));

@@ -63,6 +63,7 @@ impl Wake {
     /// Wakes the thread if it sleeps. The caller has stored the work before.
     #[inline]
     pub(crate) fn tell(&self) {
+        // Only the first waker after `arm` claims the flag: several wake-ups cost one signal.
         if self.flag.claim_wake() {
             self.signal.signal();
         }
@@ -92,6 +93,7 @@ pub(crate) fn on_another_thread<T: Send + 'static>(name: &str, things: Vec<T>, w
     if things.is_empty() {
         return;
     }
+    // Shared, so that they are still here if the thread cannot be started.
     let things = Arc::new(Mutex::new(things));
     let theirs = things.clone();
     let take = |things: &Mutex<Vec<T>>| std::mem::take(&mut *things.lock().unwrap_or_else(PoisonError::into_inner));

@@ -67,11 +67,14 @@ impl Wakeups {
     /// where known. It may be left over from a time when the thread did not sleep, so only the part
     /// after `since` counts.
     pub(crate) fn woken(&mut self, sent: Option<Nanos>, woke_at: Nanos) {
+        // A message from before `since` did not wait for this thread.
         let delay = sent.map_or(Nanos::ZERO, |sent| Nanos(woke_at.0.saturating_sub(sent.max(self.since).0)));
+        // The first wake-up only begins the count.
         if let Some(completions) = self.since_wakeup.replace(0) {
             self.completions.add(completions as usize, completions);
         }
         let micros = delay.0 / 1_000;
+        // 0 and 1 µs share the first bucket.
         self.delay.add(micros.max(1).ilog2() as usize, micros);
     }
 

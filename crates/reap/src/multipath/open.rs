@@ -26,12 +26,14 @@ use crate::uri::DeviceUri;
 
 /// Opens the paths of `uri` and joins them.
 pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath, OpenError> {
+    // Shared by all controllers' tasks, which report their state there.
     let path_states = Arc::new(PathStates::new(uri.paths.len(), options.software(), uri.keep_alive));
     let PathTransports { transports, pool, subsystem } = if uri.is_served() { served(&uri, options)? } else { embedded(&uri, options)? };
     let mut controllers = Vec::with_capacity(uri.paths.len());
     let mut inventories = Vec::with_capacity(uri.paths.len());
     for ((n, path), transport) in (0..).zip(&uri.paths).zip(transports) {
         let path_handle = PathHandle { path_states: path_states.clone(), path: PathId(n) };
+        // One after the other: an error closes those that are open already.
         let (controller, inventory) = controller_task::open(transport, Some(path_handle), &path.text, options)?;
         controllers.push(controller);
         inventories.push(inventory);
@@ -44,6 +46,7 @@ pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath
     }
     controllers.iter().for_each(Controller::wake_task);
     let control = subsystem.control();
+    // After all paths are up: the script's clock begins with a complete device.
     apply_script(&uri, &control)?;
     let multipath = assemble(uri, options, controllers.into(), &inventories, (path_states, pool, control))?;
     multipath.kick_device();
@@ -82,6 +85,7 @@ fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, O
     let (shared, mut note) = vfio_user::shared_pool(&connected, options)?;
     let transports =
         connected.into_iter().map(|controller| controller.join(&shared, note.take(), options.pool_bytes)).collect::<Result<_, _>>()?;
+    // Without controllers: `control` refuses every path.
     let subsystem = Subsystem::new("nqn.2026-11.reap:elsewhere").map_err(|e| OptionsError::Paths(e.to_string()))?;
     Ok(PathTransports { transports, pool: shared.dma.pool, subsystem })
 }
@@ -122,6 +126,7 @@ pub(crate) fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
 /// The identity of the namespace that each path leads to.
 fn identities(uri: &MultipathUri, inventories: &[Inventory]) -> Result<Vec<PathIdentity>, OpenError> {
     let identity = |(n, (path, inventory)): (usize, (&PathUri, &Inventory))| {
+        // The first namespace if the URI names none.
         let wanted = |ns: &&driver::Namespace| uri.nsid.is_none_or(|nsid| ns.nsid.0 == nsid);
         let namespace = inventory.namespaces.iter().find(wanted).ok_or_else(|| {
             let there = inventory.namespaces.iter().map(|ns| ns.nsid.to_string()).collect::<Vec<_>>().join(", ");
@@ -147,6 +152,7 @@ fn apply_script(uri: &MultipathUri, control: &PathControl) -> Result<(), OpenErr
 fn distances(uri: &MultipathUri, nodes: &hw::Nodes) -> Result<Distances, OpenError> {
     let count = nodes.count() as u16;
     let mut named = uri.paths.iter().enumerate().filter_map(|(n, path)| Some((n, path, path.node?)));
+    // A typing error, not an unknown distance.
     if let Some((n, path, node)) = named.find(|&(.., node)| nodes.distance(node, node).is_none()) {
         return Err(OptionsError::Paths(format!(
             "path {n} (`{}`): there is no memory node {node} here; there are {count}, counted from 0",
@@ -177,10 +183,12 @@ fn assemble(
     let Some((first, controller)) = path_namespaces.first().zip(controllers.first()) else {
         return Err(OptionsError::Paths("multipath needs at least one path".into()).into());
     };
+    // The device's own number: its requests are checked against this, not against a path's.
     let number = transport::next_number();
     // The device supports only what every path supports.
     let splitter = path_namespaces.iter().fold(first.splitter(), |all, namespace| all.and_optional(namespace.splitter()));
     let namespaces = [Namespace::new(first.nsid(), splitter, path_states.blocks(), number)];
+    // The paths are controllers of one subsystem: the first one's description serves for all.
     let description = Description { uri: uri.to_string(), ..controller.description().clone() };
     let (queues, nodes) = (options.software(), hw::Nodes::here());
     let selector = Paths::new(count, distances(&uri, &nodes)?, uri.policy).map_err(|e| OptionsError::Paths(e.to_string()))?;

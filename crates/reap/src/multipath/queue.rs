@@ -44,6 +44,7 @@ impl MultipathQueue {
     /// All are in use, or the system is out of descriptors.
     pub(crate) fn take(shared: &Arc<Multipath>) -> Result<(MultipathQueue, Vec<PathQueue>), QueueError> {
         let index = shared.take()?;
+        // An error must return the index.
         MultipathQueue::new(shared, index).inspect_err(|_| shared.give_back(index))
     }
 
@@ -70,9 +71,11 @@ impl MultipathQueue {
     pub(crate) fn reap(&self, path_queues: &[PathQueue], out: &mut Vec<Completion>) -> usize {
         self.process_completions(path_queues);
         let Ok(mut table) = self.table.try_borrow_mut() else { return 0 };
+        // At least one, so that an empty `Vec` without capacity makes progress too.
         let room = (out.capacity() - out.len()).max(1);
         let count = room.min(table.done.len());
         if count == table.done.len() {
+            // The common case: no element is moved twice.
             out.append(&mut table.done);
         } else {
             out.extend(table.done.drain(..count));
@@ -133,12 +136,15 @@ impl MultipathQueue {
 
     /// See [`crate::Queue::turn`].
     pub(crate) fn turn(&self, path_queues: &[PathQueue], budget: u32) -> Turned {
+        // Clears readiness, so that the descriptor does not stay readable in the application's
+        // loop.
         _ = self.event_loop.drain(u64::MAX);
         self.commit(path_queues);
         let mut turned = Turned { found: 0, more: false };
         for path_queue in path_queues {
             let one = path_queue.turn(budget);
             turned.found += one.found;
+            // What a path's queue has reaped is processed below: it is no reason for another turn.
             turned.more |= one.more && path_queue.finished() == 0;
         }
         self.process_completions(path_queues);
@@ -171,6 +177,7 @@ impl MultipathQueue {
                 counters.sent.add(1u64.wrapping_neg());
             }
         });
+        // Not borrowed while the path queues close.
         drop(table);
         path_queues.into_iter().for_each(PathQueue::close);
         self.shared.give_back(self.index);
@@ -205,10 +212,12 @@ impl MultipathQueue {
     fn begin(&self, path_queues: &[PathQueue], now: Nanos) -> Nanos {
         self.clock.set(now);
         let mut table = self.table.borrow_mut();
+        // Only this policy needs the CPU; reading it is not free.
         if self.shared.selector.policy() == Policy::Numa {
             table.set_cpu(&self.shared, hw::current_cpu());
         }
         table.begin(now);
+        // One atomic load for each batch in the common case.
         if table.changes != self.shared.path_states.changes() {
             self.read_path_states(path_queues, &mut table, now);
         }
@@ -232,6 +241,7 @@ impl MultipathQueue {
         if !std::mem::replace(&mut table.staged, false) {
             return;
         }
+        // Counted before it is sent: a completion may come at once.
         table.count_staged(now);
         let paths = path_queues.iter().zip(self.shared.path_counters(self.index)).zip(&self.shared.path_namespaces);
         for (path, ((path_queue, counters), namespace)) in paths.enumerate() {
@@ -278,6 +288,7 @@ impl MultipathQueue {
                 ended += 1;
                 failed += u64::from(completion.result.is_err());
                 time += completion.completed_at.as_nanos().saturating_sub(completion.submitted_at.as_nanos());
+                // The queues' own clock reads: no further one here.
                 latest = latest.max(completion.completed_at.nanos());
                 table.complete(&self.shared, completion);
             });

@@ -114,6 +114,7 @@ impl MultipathRequests {
     /// Gives up all requests in flight, because the thread is gone. Calls `abandoned` with the path
     /// of each.
     pub(super) fn abandon_all(&mut self, mut abandoned: impl FnMut(PathId)) {
+        // Otherwise the selector would count them in flight for good.
         for (_, token) in self.slots.iter_mut().filter_map(|slot| slot.sent.take()) {
             abandoned(token.path());
             self.selector.abandon(token);
@@ -161,6 +162,8 @@ impl MultipathRequests {
         self.futures += u32::from(matches!(claim, Claim::Future(_)));
         let (op, class) = (request.op, class_of(&request));
         slot.fill(request, claim, now);
+        // The failover calls back with the paths that are allowed; the selector's token is kept
+        // here.
         let mut chosen = None;
         let choose = |among: PathSet| {
             chosen = selector.send_next(among, class, now);
@@ -173,6 +176,7 @@ impl MultipathRequests {
                 let token = token.unwrap_or_else(|| self.recount(chosen, path, class, now));
                 self.stage(at, request, token);
             }
+            // It stays in its slot until a path is usable.
             Submitted::Queued => {}
             Submitted::Refused(failure) => self.finish_unsent(at, Err(failure.into()), now),
         }
@@ -232,6 +236,7 @@ impl MultipathRequests {
         let (submitted_at, completed_at) = (completion.submitted_at.nanos(), completion.completed_at.nanos());
         let at = tag as u32;
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
+        // A completion of a request that was given up already: nothing to do.
         let Some((id, token)) = slot.sent.take() else { return };
         self.selector.end(token, completed_at - submitted_at, completed_at);
         let part = slot.claim == Claim::Part;
@@ -241,8 +246,10 @@ impl MultipathRequests {
                 self.finish(at, Ok(()), buf, completed_at);
             }
             Ended::Done { token, status } => self.ended(token as u32, status, completed_at),
+            // A Flush with other parts in flight, or a request that the failover has given up.
             Ended::GoesOn | Ended::Stale => self.keep(at, buf),
         }
+        // A part's slot is not the request's: release it separately.
         if part {
             self.release_slot(at);
         }
@@ -318,6 +325,8 @@ impl MultipathRequests {
                 self.futures -= 1;
                 match self.tickets.complete(ticket, completion) {
                     Ok(waker) => self.wakers.extend(waker),
+                    // The future was dropped. Pool buffers may be dropped here; registered memory
+                    // may not.
                     Err(left) => self.unclaimed.extend(left.buf.filter(DmaBuf::is_registered)),
                 }
             }
@@ -343,6 +352,7 @@ impl MultipathRequests {
             let standing = shared.path_states.standing(path);
             match self.failover.hear(now, path, seen, standing, || drained(path)) {
                 Heard::All => {}
+                // Latencies from before the loss say nothing about the path now.
                 Heard::Up => self.selector.forget(path),
                 // Its requests were returned and wait in the inbox of the path's queue: ask again
                 // when they are taken.
@@ -352,6 +362,7 @@ impl MultipathRequests {
         if shared.path_states.is_impatient() {
             self.failover.lose_patience(now);
         }
+        // Otherwise the change is read again at the next poll.
         if all {
             self.changes = changes;
         }
@@ -372,6 +383,7 @@ impl MultipathRequests {
             let mut chosen = None;
             let choose = |token: u64, among: PathSet| {
                 let class = slots.get(token as usize).map_or(Class::new(Op::Flush, 0), Slot::class);
+                // Each retry may be a batch of its own.
                 selector.begin(now);
                 chosen = selector.send_next(among, class, now);
                 chosen.map_or(PathId(0), |token| token.path())

@@ -86,6 +86,7 @@ impl Multipath {
     /// # Errors
     /// All of them are in use.
     pub(super) fn take(&self) -> Result<usize, QueueError> {
+        // From the end: the lowest index.
         lock(&self.free).pop().ok_or(QueueError::AllTaken { queues: self.software_queues })
     }
 
@@ -106,6 +107,7 @@ impl Multipath {
 
     /// The namespace with its present size.
     pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
+        // Another device's namespace stays as it is; using it here is refused later.
         if namespace.device() == self.number { namespace.with_blocks(self.path_states.blocks()) } else { *namespace }
     }
 
@@ -135,6 +137,7 @@ impl Multipath {
             return Err(Refused::NoNamespace(request.namespace.nsid().0));
         }
         match &request.buf {
+            // One pool for all paths, so one check is enough.
             Some(buf) if !buf.is_of(self.pool.key()) => Err(Refused::ForeignBuffer),
             _ => Ok(()),
         }
@@ -165,6 +168,7 @@ impl Multipath {
             let of = |field: fn(&PathCounters) -> &Count| -> u64 {
                 self.path_counters.iter().skip(n).step_by(paths).map(|counters| field(counters).get()).sum()
             };
+            // `ended` first: what is sent in between makes `in_flight` too large, never negative.
             let (ended, sent) = (of(|p| &p.ended), of(|p| &p.sent));
             let standing = self.path_states.standing(PathId(n as u8));
             PathReport {
@@ -182,6 +186,7 @@ impl Multipath {
     /// Fails requests that wait for a path or for a retry, instead of waiting for time-outs. Each
     /// controller notifies its queues.
     pub(crate) fn lose_patience(&self) {
+        // Waiting requests first, then those that wait for a retry below.
         self.path_states.lose_patience();
         self.controllers.iter().for_each(Controller::fail_retries);
     }
@@ -218,6 +223,7 @@ impl Multipath {
 
     /// Wakes the device thread, which may sleep.
     pub(super) fn kick_device(&self) {
+        // With `thread=shared`, the default, this is the thread of all of them.
         if let Some(end) = self.controllers.first().and_then(|controller| controller.transport().end()) {
             end.kick();
         }

@@ -84,12 +84,14 @@ impl PathUri {
     }
 
     fn check(&self) -> Result<(), String> {
+        // Base 2.1, CNTLID: FFF0h and above are reserved.
         let fits = |id: u16| (1..0xfff0).contains(&id);
         if let Some(id) = self.controller.filter(|&id| !fits(id)) {
             return Err(format!("`{}`: `cntlid`: `{id}` is no controller identifier: 1 to 65519", self.text));
         }
         match &self.device {
             PathDevice::Embedded(uri) => uri.check(),
+            // These describe embedded controllers; a served one has them from its server.
             PathDevice::Served(_) if self.delay > Nanos::ZERO || self.ana != AnaState::OPTIMIZED || self.controller.is_some() => {
                 Err("`delay`, `ana` and `cntlid` are what `reap serve` takes; a controller of another process is as it is".into())
             }
@@ -164,6 +166,7 @@ impl FromStr for MultipathUri {
         let mut parsed = MultipathUri::new(Vec::new());
         let mut at = SCHEME.len() + 1;
         for pair in query.split('&') {
+            // A switch such as `unsafe_fast_failover` needs no value.
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value_at = at + key.len() + 1;
             parsed.set(key, value).map_err(|wrong| match wrong {
@@ -175,6 +178,7 @@ impl FromStr for MultipathUri {
         if parsed.paths.is_empty() {
             return Err(fail(SCHEME.len(), format!("no `path=` is given; {example}")));
         }
+        // Checks that concern several parameters have no column of their own.
         parsed.check().map_err(|what| fail(0, what))?;
         Ok(parsed)
     }
@@ -219,6 +223,7 @@ impl MultipathUri {
     /// subsystem are all embedded, or none is.
     pub(crate) fn check(&self) -> Result<(), String> {
         let paths = self.paths.len();
+        // `PathSet` is a bitmap of 64 paths.
         if paths == 0 || paths > PathSet::MOST {
             return Err(format!("there are {paths} paths, and there can be 1 to {}", PathSet::MOST));
         }
@@ -240,8 +245,10 @@ impl MultipathUri {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), ParameterError> {
+        // Decoded once here; a path's own parameters are inside and may be encoded again.
         let value = &decode(value).map_err(ParameterError::Value)?;
         let set = match key {
+            // Refused here too, so that the error points to the path that is one too many.
             "path" if self.paths.len() >= PathSet::MOST => {
                 Err(format!("there are {} paths already, as many as there can be", PathSet::MOST))
             }
@@ -263,6 +270,7 @@ impl MultipathUri {
 
 /// Parses a path: `delay`, `ana`, `cntlid` and `node` are its own, the rest is its device's.
 fn parse_path(text: &str) -> Result<PathUri, String> {
+    // Would recurse.
     if text.starts_with(SCHEME) {
         return Err("a path leads to one controller, and cannot be `multipath:` itself".into());
     }
@@ -284,6 +292,7 @@ fn parse_path(text: &str) -> Result<PathUri, String> {
             _ => own.push(pair),
         }
     }
+    // The device's URI is put together again without the path's own parameters.
     let device = if own.is_empty() { body.to_owned() } else { format!("{body}?{}", own.join("&")) };
     let wrong = |e: UriError| format!("`{text}`: {}", e.what);
     let device = if !device.starts_with(VFIO_USER) {

@@ -5,7 +5,7 @@ use nvme::Nsid;
 use super::*;
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_requests_are_refused() {
     let pool = DmaPool::new(8 << 20).unwrap();
     let ns = Namespace::new(Nsid(1), Splitter::new(9, 8 * 512, 0).unwrap(), 1 << 20, 0);
     let buf = || pool.alloc(4096).unwrap();
@@ -34,7 +34,8 @@ fn constructors_set_the_operation() {
     }
 }
 
-/// A Flush is for all of the namespace: one that names blocks would be posted once for each part of them.
+/// A Flush is for all of the namespace: one that names blocks would be posted once for each part of
+/// them.
 #[test]
 fn flush_with_length_is_refused() {
     let pool = DmaPool::new(1 << 20).unwrap();

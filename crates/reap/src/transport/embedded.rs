@@ -172,6 +172,7 @@ pub(super) fn attach(
     if let Some(word) = uri.server_only_parameter() {
         return Err(OptionsError::OfServers(word).into());
     }
+    // The shared thread's CPU is set by the first device.
     let runner = if uri.own_thread { Runner::own() } else { Runner::shared(options.device_cpu) };
     let runner = runner.map_err(|source| OpenError::System { what: "device thread", source })?;
     let mut config = config(uri)?;
@@ -194,8 +195,10 @@ pub(super) fn attach(
     }
     let mut stepper: Box<dyn Stepper> = Box::new(controller(config, uri, member, port)?);
     if let Some(faults) = faults {
+        // Wrapped only on request: without faults the step has no extra branch.
         stepper = Box::new(FaultyController { controller: stepper, faults, bar: bar.clone() });
     }
+    // Last: from here on the thread steps it.
     runner.attach(stepper, attachment.clone());
     Ok((EmbeddedRegisters::new(bar, runner.clone()), EmbeddedHandle { attachment, runner, profile }))
 }
@@ -221,6 +224,7 @@ fn controller<P: Port>(
     member: Option<SubsystemMember<'_>>,
     port: P,
 ) -> Result<Controller<P>, OpenError> {
+    // Without a subsystem of several controllers it has its own namespaces and serial number.
     let Some(SubsystemMember { subsystem, ana, controller, .. }) = member else {
         let namespaces = namespaces(uri)?;
         config.serial = serial(uri)?;
@@ -259,6 +263,7 @@ pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
             (0..uri.namespaces).map(namespace).collect()
         }
         Backing::File { path, bytes } => {
+            // Namespaces of one file would overlap.
             if uri.namespaces != 1 {
                 return Err(media(path, "a file holds one namespace; leave `namespaces=` out"));
             }

@@ -63,6 +63,7 @@ impl ControllerRegisters {
     pub(in crate::transport) fn unmask(&self, vectors: &Vectors, vector: Vector) {
         match self {
             ControllerRegisters::Embedded(registers) => registers.unmask(vectors, vector),
+            // Only the host's flag: the device itself is never masked.
             ControllerRegisters::Bus(_) => _ = vectors.arm(vector.0),
         }
     }
@@ -70,6 +71,7 @@ impl ControllerRegisters {
     /// The shadow doorbells, if memory was set aside for them.
     pub(in crate::transport) fn shadow(&self) -> Option<&Shadow<DoorbellPages>> {
         match self {
+            // Its doorbells are memory already.
             ControllerRegisters::Embedded(_) => None,
             ControllerRegisters::Bus(bus) => bus.shadow.as_ref(),
         }

@@ -3,10 +3,10 @@
 //! cannot tell them apart.
 //!
 //! ```text
-//!            host memory (DmaContext)                      controller
-//!   ┌──────────────────────────────────────────┐
-//!   │ SQ ring ── buffers ── PRP table │ CQ ring │  ◄─DMA─►  embedded │ PCI │ vfio-user
-//!   └──────────────────────────────────────────┘
+//!            host memory (DmaContext)                       controller
+//!   ┌───────────────────────────────────────────┐
+//!   │ SQ ring, CQ ring, buffers, PRP table      │  ◄─DMA─►  embedded │ PCI │ vfio-user
+//!   └───────────────────────────────────────────┘
 //!      registers, doorbells ─────────────────────────────►  BAR0 (memory or messages)
 //!      eventfd per vector   ◄─────────────────────────────  MSI-X message
 //! ```
@@ -135,15 +135,18 @@ impl RingController {
         dma: DmaContext,
         member: Option<SubsystemMember<'_>>,
     ) -> Result<RingController, OpenError> {
+        // `masks=no` makes the embedded controller behave as a drive does under VFIO.
         let mask = if uri.masks { Mask::Bit } else { Mask::Unread };
         let vectors = hw::vectors(uri.vectors, uri.masks).map_err(|source| OpenError::System { what: "vectors", source })?;
         let vectors = Arc::new(vectors);
+        // Not every kernel shows the count of an eventfd in /proc/self/fdinfo.
         let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
         let facts = TransportFacts { mask, messages };
         let (registers, end) = embedded::attach(uri, options, HostResources { pool: &dma.pool, vectors: &vectors }, member)?;
         let registers = ControllerRegisters::Embedded(registers);
         let properties = HostProperties::new(registers.clone(), uri.late_properties.then_some(uri.seed));
         let (endpoint, number, notes) = (Endpoint::Embedded(Box::new(end)), next_number(), Vec::new());
+        // Wanted always: the embedded controller reports SGLS only with `sgl=yes`.
         let (wants_sgls, sgls, deac_namespaces) = (true, AtomicBool::default(), Mutex::default());
         Ok(RingController { registers, properties, endpoint, vectors, facts, dma, wants_sgls, sgls, number, notes, deac_namespaces })
     }
@@ -155,6 +158,8 @@ impl RingController {
     /// The pool has no room for the doorbells.
     pub(super) fn on_bus(bus: BusResources, pool_bytes: u64) -> Result<RingController, OpenError> {
         let BusResources { controller, registers, vectors, dma, wants_sgls, notes, shadow } = bus;
+        // Allocated before the controller is known to offer them, because bring-up sends their
+        // address.
         let pages = shadow.then(|| dma.pool.alloc_doorbells(registers.stride())).transpose();
         let pages = pages.map_err(|error| OpenError::no_memory(error, pool_bytes, 0))?;
         let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
@@ -182,6 +187,7 @@ impl RingController {
     /// them, and zero the pages for the next bring-up.
     pub(crate) fn forget_doorbells(&self) {
         if let Some(shadow) = self.registers.shadow() {
+            // In this order: once nothing is written there, the pages can be cleared.
             shadow.keep(false);
             shadow.words().clear();
         }
@@ -214,6 +220,7 @@ impl RingController {
     pub(crate) fn learn(&self, inventory: &Inventory) {
         self.keep_doorbells(inventory.doorbells_kept);
         self.sgls.store(self.wants_sgls && inventory.limits.is_some_and(|limits| limits.sgls), Relaxed);
+        // Replaced as a whole: a reset may follow a format change.
         let deac_namespaces = inventory.namespaces.iter().filter(|ns| ns.frees_zeroes).map(|ns| ns.nsid).collect();
         *self.deac_namespaces.lock().unwrap_or_else(PoisonError::into_inner) = deac_namespaces;
     }
@@ -289,6 +296,7 @@ impl RingController {
     /// became of its server: its keep-alive has run out.
     pub(crate) fn look_for_it(&self, quiet_at: Nanos) {
         if let (Endpoint::Bus(BusController::VfioUser(remote)), ControllerRegisters::Bus(registers)) = (&self.endpoint, &self.registers)
+            // Still connected: the controller itself failed, and its reset is tried instead.
             && remote.is_over()
         {
             let (remote, registers, vectors) = (remote.clone(), registers.clone(), self.vectors.clone());
@@ -318,6 +326,7 @@ impl RingController {
             }
             Endpoint::Bus(controller) => controller,
         };
+        // An eventfd that does not exist has nothing to direct: success.
         let to = |to: Vector| self.vectors.signal(to.0).map_or(Ok(()), |signal| controller.signal_from(vector, to, signal));
         let moved = to(home.unwrap_or(vector));
         let Err(error) = moved else { return true };
@@ -339,7 +348,10 @@ impl RingController {
     /// 0 is the admin queue's, and shared only if there is no other.
     pub(crate) fn vector_of(&self, n: usize, queues: usize) -> (Vector, bool) {
         match usize::from(self.vectors.len()).saturating_sub(1) {
+            // One vector in all: shared with the admin queue.
             0 => (Vector(0), false),
+            // Queues take the I/O vectors in turn. A vector is exclusive if no other queue maps to
+            // it.
             io => (Vector((1 + n % io) as u16), n < io && n + io >= queues),
         }
     }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn sizes_have_the_suffixes_of_jobs() {
+fn sizes_use_fio_suffixes() {
     for (at, letter) in ["", "k", "m", "g", "t"].into_iter().enumerate() {
         for end in if letter.is_empty() { &["", "b"][..] } else { &["", "b", "ib"] } {
             let text = format!("3{letter}{end}");
@@ -25,12 +25,12 @@ fn default_device_uri_round_trips() {
 
 #[test]
 fn uri_sets_controller_behaviour() {
-    let kind: DeviceUri = "mem:1G".parse().unwrap();
-    assert_eq!((kind.pending, kind.fetch, kind.aborts), (PendingBit::Cleared, Fetch::Late, AbortOrder::Before));
-    assert!(!kind.late_doorbells && !kind.own_thread);
-    let unkind: DeviceUri = "mem:1G?pending=kept&fetch=mixed&aborts=after&doorbells=late&thread=own".parse().unwrap();
-    assert_eq!((unkind.pending, unkind.fetch, unkind.aborts), (PendingBit::Kept, Fetch::Mixed, AbortOrder::After));
-    assert!(unkind.late_doorbells && unkind.own_thread);
+    let default: DeviceUri = "mem:1G".parse().unwrap();
+    assert_eq!((default.pending, default.fetch, default.aborts), (PendingBit::Cleared, Fetch::Late, AbortOrder::Before));
+    assert!(!default.late_doorbells && !default.own_thread);
+    let adversarial: DeviceUri = "mem:1G?pending=kept&fetch=mixed&aborts=after&doorbells=late&thread=own".parse().unwrap();
+    assert_eq!((adversarial.pending, adversarial.fetch, adversarial.aborts), (PendingBit::Kept, Fetch::Mixed, AbortOrder::After));
+    assert!(adversarial.late_doorbells && adversarial.own_thread);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn errors_name_their_column() {
 
 proptest! {
     #[test]
-    fn no_text_panics(text in "\\PC*") {
+    fn parsing_never_panics(text in "\\PC*") {
         let _ = text.parse::<DeviceUri>();
         let _ = format!("mem:1G?{text}").parse::<DeviceUri>();
         let _ = format!("file:{text}").parse::<DeviceUri>();

@@ -20,6 +20,7 @@ pub(crate) fn each_parameter(
     let mut seen = Vec::new();
     for pair in query.into_iter().flat_map(|q| q.split('&')) {
         let (key, value) = pair.split_once('=').ok_or_else(|| (at, format!("`{pair}` needs a value, as in `{example}`")))?;
+        // Before the check for repetition: an unknown key is reported as such.
         set(key, value).map_err(|what| (at, what))?;
         if seen.contains(&key) {
             return Err((at, format!("`{key}` is given twice")));
@@ -49,6 +50,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     if !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Err(no_size());
     }
+    // Case-insensitive, as in fio: `1g`, `1G` and `1GiB` are the same.
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => 0,
         "k" | "kb" | "kib" => 10,
@@ -59,11 +61,13 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         other => return Err(format!("`{other}` is no unit of size; use K, M, G, T or P (powers of 1024)")),
     };
     let n: u64 = digits.parse().map_err(|_| no_size())?;
+    // At most 1 PiB, far from where sums of byte offsets overflow.
     n.checked_mul(1 << unit).filter(|&b| b > 0 && b <= 1 << 50).ok_or_else(|| format!("`{text}` is out of range: 1 byte to 1024T"))
 }
 
 /// The shortest exact text of a size that [`parse_size`] reads.
 pub(crate) fn show_size(bytes: u64) -> String {
+    // Only units that divide the size exactly: the text must parse to the same number.
     let unit = (bytes.trailing_zeros() / 10).min(4) as usize;
     format!("{}{}", bytes >> (10 * unit), ["", "K", "M", "G", "T"][unit])
 }
@@ -130,12 +134,14 @@ pub(crate) fn decode_path(text: &str) -> Result<PathBuf, String> {
 
 /// Encodes a parameter's value for [`decode`].
 pub(crate) fn encode(value: &str) -> String {
+    // `?` need not be encoded in a value: the first one has ended the body.
     const MISREAD: &AsciiSet = &CONTROLS.add(b'%').add(b'&').add(b' ');
     percent_encode(value.as_bytes(), MISREAD).to_string()
 }
 
 /// Encodes a path for [`decode_path`].
 pub(crate) fn encode_path(path: &Path) -> String {
+    // `&` and `=` are ordinary characters before the `?`.
     const MISREAD: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b' ');
     percent_encode(path.as_os_str().as_bytes(), MISREAD).to_string()
 }

@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn wakeups_end_at_the_next() {
     let mut wakeups = Wakeups::default();
-    wakeups.took(9, Nanos(5)); // before any notification: nobody's
+    wakeups.took(9, Nanos(5)); // before any notification: not counted
     wakeups.woken(Some(Nanos(100)), Nanos(1_000));
     wakeups.took(2, Nanos(1_100));
     wakeups.took(1, Nanos(1_200));
@@ -25,7 +25,7 @@ fn last_bucket_counts_the_rest() {
     assert_eq!((both.completions.max, both.completions.counts[LINEAR - 1]), (1000, 2));
 }
 
-/// A message of the writes before the run, and one that was seen by a look of a thread that did not sleep.
+/// A message from before the run, and one that a polling thread has seen already.
 #[test]
 fn leftover_messages_are_not_timed() {
     let mut wakeups = Wakeups::begun(Nanos::from_millis(9_000));

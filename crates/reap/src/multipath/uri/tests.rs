@@ -12,7 +12,7 @@ fn fails(uri: &str) -> (usize, String) {
 }
 
 #[test]
-fn paths_are_uris_of_their_own() {
+fn paths_are_device_uris() {
     let uri = parse("multipath:?path=mem:1G?profile=tlc&path=mem:1G?profile=tlc%26delay=30ms%26ana=non-optimized&policy=queue-depth");
     assert_eq!(uri.paths.len(), 2);
     assert_eq!(uri.policy, Policy::QueueDepth);
@@ -26,7 +26,7 @@ fn paths_are_uris_of_their_own() {
 }
 
 #[test]
-fn everything_else_has_a_default() {
+fn parameters_have_defaults() {
     let uri = parse("multipath:?path=mem:1M");
     assert_eq!((uri.policy, uri.nsid, uri.keep_alive), (Policy::Latency, None, Nanos::from_secs(1)));
     assert_eq!(uri.failover, FailoverConfig::default());
@@ -49,7 +49,7 @@ fn paths_may_lead_to_other_processes() {
 }
 
 #[test]
-fn errors_say_where_and_what() {
+fn errors_name_their_column() {
     assert_eq!(fails("mem:1G").0, 1);
     assert!(fails("multipath:").1.contains("a `?` and paths must follow"));
     assert!(fails("multipath:?policy=numa").1.contains("no `path=` is given"));
@@ -77,7 +77,7 @@ fn errors_say_where_and_what() {
 
 proptest::proptest! {
     #[test]
-    fn nothing_panics(text in "multipath:\\?(path|policy|script|nsid|keep_alive|delay|ana|&|=|%26|%2|%|mem:1G|\\?|[a-z0-9:.]|é){0,40}") {
+    fn parsing_never_panics(text in "multipath:\\?(path|policy|script|nsid|keep_alive|delay|ana|&|=|%26|%2|%|mem:1G|\\?|[a-z0-9:.]|é){0,40}") {
         _ = text.parse::<MultipathUri>();
     }
 }

@@ -24,6 +24,7 @@ impl EmbeddedRegisters {
     /// one that is awake sees the mask by itself.
     #[inline]
     pub(in crate::transport) fn unmask(&self, vectors: &Vectors, vector: Vector) {
+        // `arm` returns whether a message is pending.
         if vectors.arm(vector.0) {
             self.runner.wake();
         }
@@ -39,6 +40,7 @@ impl EmbeddedRegisters {
 impl Doorbells for EmbeddedRegisters {
     #[inline]
     fn ring_sq(&self, queue: QueueId, tail: u32) {
+        // Stored before the wake-up: an awake thread sees it, a sleeping one is signalled.
         self.bar.ring_sq(queue, tail);
         self.runner.wake();
     }
@@ -65,6 +67,7 @@ impl Registers for EmbeddedRegisters {
     }
 
     fn write32(&self, offset: u32, value: u32) {
+        // As for a doorbell: store, then wake.
         self.bar.write32(offset, value);
         self.runner.wake();
     }

@@ -95,6 +95,7 @@ impl Runner {
     /// The process's device thread, started if there is none; `cpu` counts only then. A weak
     /// reference: the thread ends with the last controller.
     pub(super) fn shared(cpu: Option<usize>) -> io::Result<Arc<Runner>> {
+        // Held while the thread is started, so that two devices opened at once share one.
         let mut current = lock(&SHARED_RUNNER);
         if let Some(runner) = current.upgrade() {
             return Ok(runner);
@@ -142,6 +143,7 @@ impl Runner {
     /// Wakes the thread if it sleeps. Called after the doorbell or register was written.
     #[inline]
     pub(super) fn wake(&self) {
+        // Claims at most one wake-up per sleep: a batch of doorbells costs one signal.
         if self.idle.claim_wake() {
             self.wake_fd.signal();
         }
@@ -164,6 +166,7 @@ pub struct Measured(Arc<Runner>);
 
 impl Measured {
     pub(crate) fn new(runner: &Arc<Runner>) -> Measured {
+        // Relaxed: `kick` publishes it, and a late start of the measurement only counts fewer gaps.
         runner.measured.fetch_add(1, Relaxed);
         runner.kick();
         Measured(runner.clone())
@@ -194,6 +197,7 @@ pub struct ByHand(Arc<Runner>);
 
 impl ByHand {
     pub(crate) fn new(runner: &Arc<Runner>) -> ByHand {
+        // Before the kick: the thread must see the guard when it wakes.
         runner.by_hand.fetch_add(1, Release);
         runner.kick();
         // The device thread holds this lock while it runs. Once we have had it, the thread rests.
@@ -204,6 +208,7 @@ impl ByHand {
     /// Steps every controller once. Returns whether any of them did something.
     pub fn step(&self) -> bool {
         let mut steppers = lock(&self.0.steppers);
+        // The resting thread does not do it.
         self.0.update_steppers(&mut steppers);
         step_all(&mut steppers, hw::now()).worked
     }
@@ -239,6 +244,7 @@ impl DeviceThread {
             // The creating thread may be pinned; this one must not inherit that.
             None => hw::roam(),
         }
+        // Ends when the last host has dropped its runner.
         while let Some(runner) = self.runner.upgrade() {
             let mut steppers = lock(&runner.steppers);
             runner.update_steppers(&mut steppers);
@@ -259,9 +265,12 @@ impl DeviceThread {
         }
         runner.idle.arm();
         let now = hw::now();
+        // While guards live, the thread must not step, not even this once.
         let step = if by_hand { Step { worked: false, next: None } } else { step_all(&mut steppers, now) };
+        // Released before blocking: `ByHand` steps while the thread sleeps.
         drop(steppers);
         if !step.worked && !runner.changed.load(Acquire) {
+            // Timed work of the models (a command in progress, a late doorbell) bounds the sleep.
             let timeout = step.next.map(|next| next - now);
             if let Err(error) = self.poller.wait(timeout, &mut self.events) {
                 tracing::error!(%error, "the device thread cannot sleep");

@@ -26,7 +26,7 @@ fn file_size_limit_is_checked_first() {
 
 proptest! {
     #[test]
-    fn nothing_that_proc_may_say_panics(text in ".{0,200}") {
+    fn proc_locks_never_panic(text in ".{0,200}") {
         parse_locks(&text, FileId { device: 0, inode: 0 });
     }
 }

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn short_transfers_go_on_behind() {
+    fn short_transfers_resubmit_the_rest() {
         let (mut command, lent) = write();
         for (moved, left) in [(512, 11_776), (8_192 - 512, 4_096)] {
             assert!(matches!(command.update(moved, &methods()), Progress::Resubmit));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_of_nothing_fails() {
+    fn empty_transfers_fail() {
         let (mut command, _lent) = write();
         assert!(matches!(command.update(4_096, &methods()), Progress::Resubmit));
         assert!(matches!(command.update(0, &methods()), Progress::Done(ERRNO, 5)));

@@ -45,7 +45,8 @@ impl<'a> NewFile<'a> {
     /// Writes `bytes` bytes and makes them durable, the name too.
     ///
     /// # Errors
-    /// There is no room, a limit forbids it, or writing fails. The file is then gone, or empty again.
+    /// There is no room, a limit forbids it, or writing fails. The file is then gone, or empty
+    /// again.
     pub(super) fn lay_out(mut self, bytes: u64) -> Result<(), TargetFault> {
         check_limit(bytes)?;
         // Reserved in one call, so that a full file system shows before anything is written, and

@@ -47,7 +47,8 @@ pub(crate) struct TargetFacts {
     pub(crate) kind: TargetKind,
     /// Bytes at open: whole blocks, at least one.
     pub(crate) bytes: u64,
-    /// Bytes of a logical block: a power of two, 512 or more. Offsets and lengths are multiples of it.
+    /// Bytes of a logical block: a power of two, 512 or more. Offsets and lengths are multiples of
+    /// it.
     pub(crate) lba_bytes: u32,
     /// Alignment of buffers in bytes; 1 if I/O goes through the page cache.
     pub(crate) mem_align: u32,

@@ -15,7 +15,8 @@ const KEYS: &str = "size, readonly, buffered, lba";
 /// A parsed kernel URI:
 /// `kernel:PATH[?size=SIZE&readonly=yes|no&buffered=yes|no|auto&lba=512|4096]`.
 ///
-/// The path is percent-decoded, so `%3F` stands for a question mark in it and `%25` for a percent sign.
+/// The path is percent-decoded, so `%3F` stands for a question mark in it and `%25` for a percent
+/// sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelUri {
     /// The file or block device. Any bytes but NUL.

@@ -81,7 +81,9 @@ impl HostProperties {
 
     /// The answers that arrive in this turn of the controller task.
     pub(crate) fn answers(&self, now: Nanos) -> Vec<(Ticket, Answer)> {
+        // Only a delayed embedded controller keeps answers here; a server's are with its client.
         let Some(mut delayed) = self.delayed() else { return self.remote().map(|remote| remote.answers()).unwrap_or_default() };
+        // One turn has passed for every answer.
         delayed.open.iter_mut().for_each(|open| open.turns -= 1);
         let come = delayed.open.extract_if(.., |open| open.turns == 0 || now >= open.by);
         come.map(|open| (open.ticket, Ok(open.value.unwrap_or_else(|| open.access.carry_out(&self.registers))))).collect()
@@ -110,7 +112,9 @@ impl Properties for HostProperties {
         let Some(mut delayed) = self.delayed() else { return self.registers.ask(access) };
         let ticket = Ticket(delayed.tickets);
         delayed.tickets += 1;
+        // One random number decides it all, so that a seed replays exactly.
         let dice = delayed.dice.next_u64();
+        // Half of the accesses take effect at once, half with their answer.
         let value = (dice & 1 == 0).then(|| access.carry_out(&self.registers));
         let (turns, by) = (1 + (dice >> 1) % MAX_TURNS, hw::now() + Nanos((dice >> 8) % MAX_DELAY.0));
         delayed.open.push(DelayedAnswer { ticket, access, value, turns, by });

@@ -43,6 +43,7 @@ impl RingPair {
 
     /// For a queue pair whose completions raise no interrupt: the second one of a hardware queue.
     pub(crate) fn polled(queue_pair: Pair, controller: Arc<RingController>, prp: Arc<PrpTable>) -> RingPair {
+        // Vector 0 is a placeholder: with IEN = 0 it is never raised.
         RingPair { queue_pair, controller, prp, vector: Vector(0), notifies: false, alone: false, maskable: false, birth: Birth::here() }
     }
 
@@ -72,6 +73,7 @@ impl RingPair {
 
     /// Rings the doorbell for what was posted.
     pub(crate) fn commit(&self) {
+        // Under the lock: the tail must not overtake an SQE that another thread is still writing.
         self.queue_pair.lock_sq().commit(self.controller.doorbells());
     }
 
@@ -104,8 +106,8 @@ impl RingPair {
     /// Masks the vector.
     #[inline]
     pub(crate) fn mask(&self) {
-        if let Some(bell) = self.controller.vectors.flag(self.vector.0) {
-            bell.mask();
+        if let Some(flag) = self.controller.vectors.flag(self.vector.0) {
+            flag.mask();
         }
     }
 
@@ -260,6 +262,7 @@ impl Post for RingPosting<'_> {
 fn command(part: &Part<'_>, prp: &PrpTable, sgls: impl FnOnce() -> bool) -> Sqe {
     let (data, flags) = prp.data(part.addr, part.bytes, part.buf, sgls);
     let sqe = match part.op {
+        // Of the operations posted here, only a Write can have FUA.
         Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, if part.fua { Flags::FUA } else { Flags::NONE }),
         _ => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::NONE),
     };
@@ -279,11 +282,14 @@ fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: impl FnOnce() -> bool, f
         Op::Verify => nvme::io::verify(part.nsid, Lba(part.lba), part.blocks),
         Op::WriteUncorrectable => nvme::io::write_uncorrectable(part.nsid, Lba(part.lba), part.blocks),
         Op::Flush => nvme::io::flush(part.nsid),
+        // These transfer data to or from the buffer; the rest of the operations has none.
         Op::Read | Op::Write | Op::Compare | Op::Deallocate => {
             let (data, flags) = prp.data(part.addr, part.bytes, part.buf, sgls);
             let sqe = match part.op {
+                // NR is 0-based in the SQE; `deallocate` takes the number of ranges.
                 Op::Deallocate => nvme::io::deallocate(part.nsid, part.bytes / Range::LEN as u32, data),
                 Op::Compare => nvme::io::compare(part.nsid, Lba(part.lba), part.blocks, data),
+                // A Write comes here only with FUA set.
                 Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, Flags::FUA),
                 _ => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::FUA),
             };

@@ -6,8 +6,8 @@
 //!     connect ─► is the old controller stopped for sure? ─no─► try again
 //!                  │ yes: same process, or the old one ended, or `quiet_at` has passed
 //!                  ▼
-//!     handshake ─► BAR0, stride, vectors as before? ─► map memory ─► replace the client ─►
-//! ServerEvent::Back
+//!     handshake ─► BAR0, stride, vectors as before? ─► map memory ─► replace the client
+//!                                                              ─► ServerEvent::Back
 //! ```
 //!
 //! Commands of a stopped controller can be sent again elsewhere. But that a new server's controller
@@ -55,7 +55,9 @@ enum ReconnectFailure {
 impl From<PeerFault> for ReconnectFailure {
     fn from(fault: PeerFault) -> ReconnectFailure {
         match fault {
+            // The usual states of a restart: no message for each attempt.
             PeerFault::NotFound(_) | PeerFault::Busy => ReconnectFailure::Absent,
+            // It went away during the handshake.
             PeerFault::Server { source: CallError::Ended(End::Closed | End::Ours), .. } => ReconnectFailure::Absent,
             fault => ReconnectFailure::Refused(fault.to_string()),
         }
@@ -99,13 +101,16 @@ impl Reconnect {
             }
             pause = (pause * 2).min(MAX_PAUSE);
         }
+        // The next loss of the connection may start a thread again.
         self.remote.reconnect_task.end();
     }
 
     fn attempt(&self) -> Result<(), ReconnectFailure> {
+        // No waiting for a full backlog: the loop waits anyway.
         let stream = handshake::connect(&self.remote.socket, Nanos::ZERO)?;
         self.remote.reconnect_task.set_attempt(&stream);
         let process = Process::behind(&stream).ok();
+        // Before anything is sent: an unsuitable server must not be reset.
         self.check_process(process.as_ref())?;
         let client = handshake::negotiate(stream)?;
         handshake::set_up(&client, &mut Vec::new())?;
@@ -139,10 +144,12 @@ impl Reconnect {
         let bar = handshake::bar0(client, &mut Vec::new())?;
         let registers = self.registers.registers();
         let (stride, before) = (handshake::stride(client)?, registers.stride());
+        // Doorbell addresses were computed from the stride at open.
         if stride != before {
             return Err(ReconnectFailure::Refused(format!("its doorbells are 2^{} bytes apart, and were 2^{}", 2 + stride, 2 + before)));
         }
         let (interrupts, used) = (handshake::interrupts(client)?, self.vectors.len());
+        // More vectors than before do no harm.
         if !interrupts.by_eventfd || interrupts.count < used.into() {
             return Err(ReconnectFailure::Refused(format!("it has {} MSI-X vectors, and {used} are in use", interrupts.count)));
         }
@@ -175,6 +182,7 @@ impl ReconnectTask {
     /// Whether a thread is to be started now; true at most once until [`ReconnectTask::end`].
     pub(super) fn begin(&self) -> bool {
         let mut state = self.state();
+        // Two tasks may see the loss of one connection: only one of them starts the thread.
         !state.stopped && !std::mem::replace(&mut state.running, true)
     }
 
@@ -197,6 +205,7 @@ impl ReconnectTask {
     /// Records the socket of an attempt, or shuts it down if the task was stopped meanwhile.
     pub(super) fn set_attempt(&self, stream: &UnixStream) {
         let mut state = self.state();
+        // A clone: shutting it down ends the calls of the thread that uses the original.
         state.attempt = stream.try_clone().ok();
         if state.stopped {
             state.stop();

@@ -1,9 +1,9 @@
 //! A connected vfio-user controller: property accesses, events and reconnection, shared by the
 //! threads of this process.
 //!
-//! Locks are taken in this order: the mapper's memory, the reconnect task's state, `routes`, `accesses`, `server`,
-//! `events`, then the connection. Replacing a client ([`RemoteController::replace_client`]) takes
-//! them all, so that no thread sees half of it.
+//! Locks are taken in this order: the mapper's memory, the reconnect task's state, `routes`,
+//! `accesses`, `server`, `events`, then the connection. Replacing a client
+//! ([`RemoteController::replace_client`]) takes them all, so that no thread sees half of it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
@@ -92,6 +92,7 @@ impl RemoteController {
             trusted,
             server: Mutex::new(ServerProcess { process, messages: None }),
             accesses: Mutex::default(),
+            // Filled by `set_vectors`, when the number of vectors is known.
             routes: Mutex::default(),
             events: Mutex::default(),
             notify: OnceLock::new(),
@@ -109,12 +110,14 @@ impl RemoteController {
         let client = {
             let mut routes = lock(&self.routes);
             if let Some(now) = routes.get_mut(usize::from(vector.0)) {
+                // Recorded even if the server refuses: the caller then directs it back.
                 *now = home;
             }
             // Under the lock: a client that replaces this one later reads the new route.
             self.connection.client()
         };
         match client.signal(vector.0.into(), &[signal.as_fd()]) {
+            // No server now. The next one gets the recorded route.
             Err(CallError::Ended(_)) => Ok(()),
             answered => answered,
         }
@@ -145,6 +148,8 @@ impl RemoteController {
     fn serve_dma_to(&self, client: &Client) {
         if let Some((pool, _)) = self.memory.get() {
             let pool = pool.clone();
+            // `dma_read` and `dma_write` check that the address is lent memory: a server must not
+            // read the rest of the pool.
             client.serve_memory(Arc::new(move |ask: &DmaAsk<'_>| match *ask {
                 DmaAsk::Read { address, count } => {
                     let mut data = vec![0; count as usize];
@@ -166,11 +171,13 @@ impl RemoteController {
         server: ServerProcess,
         mut prepare: impl FnMut(&Client, &[Vector]) -> Result<(), E>,
     ) -> Result<(), E> {
+        // Not opened yet: there is nothing to take over.
         let Some((_, mapper)) = self.memory.get() else { return Ok(()) };
         let client = Arc::new(client);
         self.serve_dma_to(&client);
         let (mut routes, mut given, mut server) = (self.routes(), Pieces::new(), Some(server));
         prepare(&client, &routes)?;
+        // The routes may change while memory is mapped: prepare again until they have not.
         while !mapper.give(&client, &mut given, || self.replace(&client, &routes, &mut server))? {
             routes = self.routes();
             prepare(&client, &routes)?;
@@ -183,6 +190,7 @@ impl RemoteController {
     /// was closed meanwhile the new client is dropped, which closes it.
     fn replace(&self, client: &Arc<Client>, given: &[Vector], server: &mut Option<ServerProcess>) -> bool {
         let (wanted, routes, mut accesses) = (self.reconnect_task.wanted(), lock(&self.routes), lock(&self.accesses));
+        // Closed meanwhile: claim success and let the client drop.
         if !wanted.get() {
             return true;
         }
@@ -190,8 +198,8 @@ impl RemoteController {
             return false;
         }
         // Before the client is visible: no reply may come without a notification.
-        if let Some(tell) = self.notify.get() {
-            client.tell(tell.clone());
+        if let Some(notify) = self.notify.get() {
+            client.tell(notify.clone());
         }
         // The old connection answers nothing more.
         let open = std::mem::take(&mut accesses.open);
@@ -201,15 +209,16 @@ impl RemoteController {
         }
         let mut events = lock(&self.events);
         self.connection.replace(client.clone());
+        // The end of the new connection is a new event.
         events.1 = false;
         true
     }
 
-    /// Calls `told` when a reply arrives and when the connection ends, on this connection and those
+    /// Calls `notify` when a reply arrives and when the connection ends, on this connection and those
     /// that replace it.
-    pub(in crate::transport) fn notify_by(&self, told: Arc<dyn Fn() + Send + Sync>) {
-        self.connection.client().tell(told.clone());
-        _ = self.notify.set(told);
+    pub(in crate::transport) fn notify_by(&self, notify: Arc<dyn Fn() + Send + Sync>) {
+        self.connection.client().tell(notify.clone());
+        _ = self.notify.set(notify);
     }
 
     /// Resets the device (DEVICE_RESET). Mappings and eventfds stay; bus mastering and MSI-X are
@@ -221,6 +230,8 @@ impl RemoteController {
         let (client, mut notes) = (self.connection.client(), Vec::new());
         handshake::set_up(&client, &mut notes)?;
         handshake::enable_messages(&client)?;
+        // `set_up` notes a refused reset instead of failing, which at open is enough. Here it is
+        // not.
         notes.pop().map_or(Ok(()), |refused| Err(PeerFault::Lacks(refused)))
     }
 
@@ -236,6 +247,7 @@ impl RemoteController {
     /// MSI-X enabled but no eventfd for a message. The kernel leaves a drive's MSI-X disabled as
     /// well. No reply is requested, because no one would read it.
     fn disconnect(&self) {
+        // First: a reconnect that succeeds now would open a connection that no one closes.
         self.reconnect_task.stop();
         let (client, messages) = (self.connection.client(), self.server().messages);
         if let Some(offset) = messages
@@ -254,7 +266,7 @@ impl RemoteController {
     /// Adds an event and notifies.
     pub(super) fn push_event(&self, event: ServerEvent) {
         lock(&self.events).0.push_back(event);
-        self.notify.get().into_iter().for_each(|tell| tell());
+        self.notify.get().into_iter().for_each(|notify| notify());
     }
 
     /// The next event that was not collected yet.
@@ -288,6 +300,7 @@ impl RemoteController {
             None => Request::RegionRead(at),
             Some(bytes) => Request::RegionWrite(at, &bytes[..property.width() as usize]),
         };
+        // Held across the request, so that its reply cannot be fetched before it is recorded.
         let mut accesses = lock(&self.accesses);
         let Ok(theirs) = self.connection.client().ask(&request) else { return Asked::Now(Ok(all_ones(access))) };
         accesses.tickets += 1;
@@ -302,6 +315,7 @@ impl RemoteController {
         let client = self.connection.client();
         let mut answers: Vec<(Ticket, Answer)> = accesses.lost.drain(..).map(|(ticket, access)| (ticket, Ok(all_ones(access)))).collect();
         for (theirs, answer) in client.fetch() {
+            // Replies to other requests (memory, vectors) are awaited by their callers.
             let Some((ticket, access)) = accesses.open.remove(&theirs.0) else { continue };
             let answer = match answer {
                 Ok((body, _)) => match value(access, &body) {
@@ -320,6 +334,7 @@ impl RemoteController {
             answers.push((ticket, answer));
         }
         if client.is_over() {
+            // After the fetch above: replies that arrived before the end count.
             answers.extend(std::mem::take(&mut accesses.open).into_values().map(|(ticket, access)| (ticket, Ok(all_ones(access)))));
         }
         answers

@@ -1,4 +1,5 @@
-//! The controller against a server by hand, up to where the controller would come up: what it lacks or lies about is a sentence, or is done without.
+//! The client against a scripted server, up to the point where the controller would come up: what
+//! the server lacks or misreports is an error or a note.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -27,7 +28,7 @@ struct TestServer {
     files: Vec<OwnedFd>,
     /// What it refuses.
     refuses: Option<Command>,
-    /// It moves no vector once all have been set.
+    /// It refuses to move a vector once all have been set.
     moves_none: bool,
     /// CAP.DSTRD.
     stride: u8,
@@ -159,7 +160,8 @@ impl TestServer {
 /// What is written to CC to have a server go.
 const GO: u32 = 0xdead;
 
-/// Serves one client each, in a thread, which ends with the process; the last of them all that follow.
+/// Serves one client each, in a thread, which ends with the process; the last of them all that
+/// follow.
 fn serve_each_once(mut servers: Vec<TestServer>) -> (VfioUserUri, Writes, tempfile::TempDir) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("socket");
@@ -204,7 +206,7 @@ fn bus_mastering_and_msix_are_enabled() {
     let controller = controller.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(*written.lock().unwrap(), [(7, 4, vec![0x06, 0x04]), (7, 0x52, vec![0, 0x80])]);
     assert!(controller.notes().is_empty(), "{:?}", controller.notes());
-    // A doorbell is a message that nobody waits for.
+    // A doorbell is a message without a reply.
     controller.doorbells().ring_sq(QueueId(1), 5);
     while written.lock().unwrap().len() < 3 {
         thread::yield_now();
@@ -225,9 +227,10 @@ fn function_works_after_reset() {
     assert!(!controller.unwrap_or_else(|error| panic!("{error}")).properties().reset_function());
 }
 
-/// A server's configuration space outlives its clients: the next one may give no eventfds for messages.
+/// A server's configuration space outlives its clients: the next one may give no eventfds for
+/// messages.
 #[test]
-fn who_leaves_switches_messages_off() {
+fn closing_disables_msix() {
     let (controller, written) = TestServer::default().open();
     drop(controller.unwrap_or_else(|error| panic!("{error}")));
     while written.lock().unwrap().len() < 3 {
@@ -240,7 +243,8 @@ fn who_leaves_switches_messages_off() {
     assert_eq!(written.lock().unwrap().len(), 1);
 }
 
-/// Where a doorbell is a message, and not where it is a store; unless somebody wants it otherwise.
+/// Shadow doorbells are used where a doorbell is a message, not where it is a store, unless the URI
+/// says otherwise.
 #[test]
 fn shadow_doorbells_replace_messages() {
     for (mappable, said, kept) in [(false, None, true), (true, None, false), (false, Some(false), false), (true, Some(true), true)] {
@@ -249,7 +253,7 @@ fn shadow_doorbells_replace_messages() {
         let uri = VfioUserUri { shadow: said, ..uri };
         let controller = open(&uri, &OpenOptions::new().software_queues(1).pool_bytes(8 << 20)).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(controller.doorbell_pages().is_some(), kept, "mappable {mappable}, {said:?}");
-        // Until the controller has been told of them registers are rung.
+        // Registers are written until Doorbell Buffer Config has been sent.
         assert_eq!(controller.doorbells_rung(), None);
         let before = written.lock().unwrap().len();
         controller.doorbells().ring_sq(QueueId(1), 5);
@@ -325,7 +329,7 @@ fn unusable_servers_are_refused() {
     assert!(controller.is_ok_and(|controller| controller.notes()[0].contains("DEVICE_RESET")));
 }
 
-/// What has happened, once it has.
+/// Waits for the next event.
 fn next_event(controller: &RingController) -> ServerEvent {
     loop {
         match controller.news() {
@@ -335,7 +339,7 @@ fn next_event(controller: &RingController) -> ServerEvent {
     }
 }
 
-/// The server goes, and the driver, which has seen it, looks for another.
+/// The server exits; the driver notices and starts to reconnect.
 fn lose_server(controller: &RingController) {
     let asked = controller.properties().ask(driver::Access::Set(Property::Cc, GO.into()));
     let ServerEvent::Ended(why) = next_event(controller) else { panic!("it is not over") };
@@ -348,7 +352,8 @@ fn lose_server(controller: &RingController) {
     controller.look_for_it(Nanos::MAX);
 }
 
-/// Servers that take the place of one that went: those that differ are not taken, and it is said why.
+/// Servers that take the place of one that went: those that differ are not taken, and it is said
+/// why.
 #[test]
 fn changed_servers_fail_reconnects() {
     let sealed = || file(0x3000, SealFlags::SHRINK);
@@ -389,7 +394,7 @@ fn changed_servers_fail_reconnects() {
 
 /// The next server is given the memory that there is then, and vectors that were moved.
 #[test]
-fn a_server_is_given_everything_again() {
+fn reconnect_maps_all_memory_again() {
     let servers = [(); 2].map(|()| TestServer::default());
     let told = servers.each_ref().map(|server| (server.mapped.clone(), server.vectors_set.clone()));
     let (uri, _, _dir) = serve_each_once(servers.into());
@@ -426,7 +431,8 @@ fn huge_pages_need_every_servers_trust() {
     }
 }
 
-/// A server that refuses to move a vector, as VFIO may: its messages signal its own eventfd, and the caller knows.
+/// A server that refuses to move a vector, as VFIO may: its messages signal its own eventfd, and
+/// the caller knows.
 #[test]
 fn unmovable_vectors_stay() {
     let server = TestServer { moves_none: true, ..TestServer::default() };

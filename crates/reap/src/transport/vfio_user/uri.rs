@@ -16,7 +16,8 @@ const KEYS: &str = "vectors, hugepages, trust, shadow, sgl";
 /// A parsed vfio-user URI:
 /// `vfio-user:SOCKET[?vectors=N&hugepages=yes|no&trust=yes|no&shadow=yes|no&sgl=yes|no]`.
 ///
-/// The path is percent-decoded, so `%3F` stands for a question mark in it and `%25` for a percent sign.
+/// The path is percent-decoded, so `%3F` stands for a question mark in it and `%25` for a percent
+/// sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VfioUserUri {

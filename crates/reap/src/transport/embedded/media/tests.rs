@@ -52,7 +52,8 @@ fn failed_fdatasync_fails_later_flushes() {
     assert_eq!(read, [7; 512], "what can be read stays readable");
 }
 
-/// What the file holds, by its own bytes, after writes, zeroes and deallocations, each at odd places.
+/// What the file holds, by its own bytes, after writes, zeroes and deallocations, each at odd
+/// places.
 fn exercise(media: &mut FileMedia) {
     const BYTES: usize = 1 << 20;
     let mut model = vec![0u8; BYTES];
@@ -113,7 +114,7 @@ fn lost_flush_fails_fua_zeroes() {
 }
 
 #[test]
-fn guard_and_lost_flush_are_shared() {
+fn lock_and_lost_flush_are_shared() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("media");
     let open = || FileMedia::open(&path, Some(1 << 20), 512, FileAccess::Write);
@@ -127,7 +128,7 @@ fn guard_and_lost_flush_are_shared() {
 }
 
 #[test]
-fn a_file_in_use_is_refused() {
+fn files_in_use_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("media");
     drop(FileMedia::open(&path, Some(1 << 20), 512, FileAccess::Write).unwrap());
@@ -146,7 +147,7 @@ fn a_file_in_use_is_refused() {
 }
 
 #[test]
-fn a_truncated_file_takes_no_write() {
+fn truncated_files_refuse_write() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("media");
     let mut media = FileMedia::open(&path, Some(1 << 20), 512, FileAccess::Write).unwrap();
@@ -179,7 +180,7 @@ fn writers_that_agree_share_a_file() {
 }
 
 #[test]
-fn a_truncated_file_takes_no_flush() {
+fn truncated_files_refuse_flush() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("media");
     let mut media = FileMedia::open(&path, Some(1 << 20), 512, FileAccess::Write).unwrap();
@@ -191,7 +192,7 @@ fn a_truncated_file_takes_no_flush() {
 
 /// /dev/full is written to as a full file system is.
 #[test]
-fn a_full_file_system_is_named() {
+fn full_file_systems_are_logged() {
     let dir = tempfile::tempdir().unwrap();
     let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
     media.bytes = 0;

@@ -4,7 +4,8 @@ fn uri(text: &str) -> DeviceUri {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A file is the same medium by whatever name, and whatever it holds; another one in its place is not.
+/// A file is the same medium by whatever name, and whatever it holds; another one in its place is
+/// not.
 #[test]
 fn file_names_are_stable() {
     let dir = tempfile::tempdir().unwrap();
@@ -24,7 +25,7 @@ fn file_names_are_stable() {
 }
 
 #[test]
-fn memory_is_another_medium_each_time() {
+fn memory_media_have_unique_names() {
     let [one, other] = [(); 2].map(|()| nqn(&uri("mem:1M")).unwrap());
     assert_ne!(one, other);
     assert!(serial(&one) != serial(&other) && serial(&one).len() == 20, "{}", serial(&one));

@@ -24,7 +24,7 @@ fn profile_files_name_the_profile() {
 }
 
 #[test]
-fn mistakes_say_what_and_where() {
+fn profile_errors_name_their_line() {
     for (text, words) in [
         ("[read]\nbase = 1\n[write]\n", ["line 2", "unknown field `base`"]),
         ("[read]\n", ["line 1", "missing field `write`"]),

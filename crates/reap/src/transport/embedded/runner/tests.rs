@@ -1,6 +1,6 @@
 use super::*;
 
-/// Each guard keeps the device thread at rest, whatever becomes of the others.
+/// The device thread rests as long as any guard lives.
 #[test]
 fn device_thread_stops_for_guards() {
     let runner = Arc::new(Runner::new(None).unwrap());
@@ -12,7 +12,7 @@ fn device_thread_stops_for_guards() {
     assert!(!runner.is_by_hand());
 }
 
-/// A controller that asks for a thread of its own is not kept waiting by another's.
+/// A controller with `thread=own` does not wait for another's step.
 #[test]
 fn own_thread_steps_one_controller() {
     struct Counts(Arc<AtomicU32>);
@@ -38,8 +38,9 @@ fn own_thread_steps_one_controller() {
     assert!(resting.step() && steps[0].load(Relaxed) == first + 1);
 }
 
-/// A controller whose messages the host tallies at once, whichever thread sends them: it reads the tally, and writes one more. In between
-/// another controller's message may come, and is waited for as long as the test says.
+/// A controller whose messages the host tallies at once, whichever thread sends them: it reads the
+/// tally, and writes one more. In between another controller's message may come, and is waited for
+/// as long as the test says.
 struct Tallied {
     tally: Arc<AtomicU32>,
     /// Messages under way.
@@ -68,15 +69,16 @@ impl Stepper for Tallied {
     }
 }
 
-/// A broken host counts on two controllers taking turns, and so their messages. Controllers of one thread do, however long a
-/// message takes, and hide the fault. Two that have threads of their own show it.
+/// A broken host counts on two controllers taking turns, and so their messages. Controllers of one
+/// thread do, however long a message takes, and hide the fault. Two that have threads of their own
+/// show it.
 #[test]
 fn own_threads_step_concurrently() {
     for (own, atomically, tallied) in [(false, false, 2), (false, true, 2), (true, true, 2), (true, false, 1)] {
         let shared = Runner::own().unwrap();
         let runners = if own { [shared, Runner::own().unwrap()] } else { [shared.clone(), shared] };
         let (tally, inside) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        // One thread waits in vain, and a short time does as well.
+        // With one thread the second message cannot come: a short wait is enough.
         let patience = if own { Nanos::from_secs(60) } else { Nanos::from_millis(20) };
         for runner in &runners {
             let stepper = Tallied { tally: tally.clone(), inside: inside.clone(), atomically, patience, sent: false };
@@ -87,7 +89,7 @@ fn own_threads_step_concurrently() {
             assert!(hw::now() < limit, "a controller was not stepped");
             thread::yield_now();
         }
-        // A thread at rest has ended its step.
+        // A resting thread has ended its step.
         runners.iter().for_each(|runner| drop(ByHand::new(runner)));
         assert_eq!(tally.load(Acquire), tallied, "threads of their own: {own}, an atomic step: {atomically}");
     }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::transport::kernel::KernelUri;
 
-/// A ring on a file of its own, and its wake-up. `None`: this kernel, or file system, has no io_uring for it.
+/// A ring on a file of its own, and its wake-up. `None`: this kernel, or file system, has no
+/// io_uring for it.
 fn ring_on(query: &str, tags: u32, owned: bool) -> Option<(CommandRing, Arc<Wake>, tempfile::NamedTempFile)> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&vec![7; 1 << 20]).unwrap();
@@ -54,8 +55,8 @@ fn take_back(bufs: Vec<Option<Lent>>) {
     bufs.into_iter().flatten().for_each(|buf| drop(buf.take_back()));
 }
 
-/// The invariant: a sleep for several completions ends by the wake-up, whenever it comes, again and again, and at any number. It hangs where
-/// that is not so.
+/// Invariant: a wake-up ends a sleep for several completions, whenever it comes and however many
+/// are awaited. A failure hangs.
 #[test]
 fn wakeup_ends_sleep_for_several() {
     for owned in [true, false] {
@@ -86,7 +87,8 @@ fn wakeup_ends_sleep_for_several() {
     }
 }
 
-/// The mutant lets the wake-up come alone: its one completion is not several, and the sleep goes on to its time.
+/// Negative test: without the chain a wake-up is one completion, and the sleep lasts until its
+/// time-out.
 #[test]
 fn one_wakeup_is_one_completion() {
     let Some((mut ring, wake, _file)) = ring(64, true) else { return };
@@ -108,8 +110,8 @@ fn timeout_ends_sleep_for_several() {
     assert_eq!(ring.counts.notified.get(), 0);
 }
 
-/// A nap that brings something in its time ends with that; one that brings nothing goes on until there is something, the wake-up, or until
-/// its caller goes on.
+/// A nap that finds a completion ends after its time; one that finds none lasts until a completion,
+/// the wake-up, or its time-out.
 #[test]
 fn min_wait_ends_at_first_completion() {
     for owned in [true, false] {
@@ -123,7 +125,8 @@ fn min_wait_ends_at_first_completion() {
             let bufs = post_reads(&mut ring, several);
             let began = hw::now();
             let mut found = 0;
-            // Fewer than are out come: it is over with its time. It hangs where a nap for all is not.
+            // Fewer than are out come: it is over with its time. It hangs where a nap for all is
+            // not.
             while found < several {
                 assert!(ring.sleep(SleepFor::NapThenFirst(nap, 0), None), "owned: {owned}");
                 found += reap(&mut ring, 64);
@@ -148,7 +151,7 @@ fn min_wait_ends_at_first_completion() {
     }
 }
 
-/// A chunk that a ring knows is registered once: not again by commands that name it, nor for another of its buffers.
+/// A chunk is registered once: not again by commands that name it, nor for another of its buffers.
 #[test]
 fn prepared_buffers_register_once() {
     let Some((mut ring, _wake, _file)) = ring(8, true) else { return };
@@ -173,7 +176,8 @@ fn prepared_buffers_register_once() {
     drop(kept);
 }
 
-/// The caller's clock may be behind or ahead: a command is late by what is seen of it from search to search, and that once.
+/// The caller's clock may be behind or ahead: searches bound the time of a post, and each late
+/// command is cancelled once.
 #[test]
 fn commands_time_out_by_true_clock() {
     let Some((mut ring, _wake, _file)) = ring(64, false) else { return };
@@ -194,7 +198,7 @@ fn commands_time_out_by_true_clock() {
     take_back(posted.into());
 }
 
-/// Whatever else is out, a nap whose caller can go on is over. It hangs where that is not so.
+/// A nap ends with the completions that it waits for, whatever else is in flight. A failure hangs.
 #[test]
 fn naps_end_with_needed_completions() {
     let Some((mut ring, _wake, _file)) = ring(64, true) else { return };
@@ -231,7 +235,8 @@ fn sleep_for_several_is_one_call() {
     }
 }
 
-/// Through the page cache the kernel has one Flush at a time: of two, the one that reports a failed write-back may be reaped last.
+/// Through the page cache the kernel has one Flush at a time: of two, the one that reports a failed
+/// write-back may be reaped last.
 #[test]
 fn cached_flushes_go_one_by_one() {
     let Some((mut ring, _wake, _file)) = ring_on("buffered=yes&lba=4096", 64, true) else { return };

@@ -77,7 +77,8 @@ fn answers_are_status_errno_or_pending() {
     let status = Status::LBA_OUT_OF_RANGE.with_dnr();
     assert_eq!(over(i32::from(status.0), &open), Some((status, 0)));
     assert_eq!(over(-13, &open), Some((ERRNO, 13)));
-    // The kernel has taken it back in a reset, or has no memory now; what somebody wants cancelled is over then.
+    // EINTR (a reset took it back) and EAGAIN (no memory now) are submitted again, unless
+    // cancelled.
     assert_eq!([over(-4, &open), over(-11, &open)], [None, None]);
     assert_eq!(over(-4, &RingCommand { cancelled: true, ..open }), Some((ERRNO, 4)));
 }

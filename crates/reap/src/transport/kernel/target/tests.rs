@@ -12,8 +12,9 @@ use super::*;
 
 /// A directory on a real file system, if the build has one, and the turn of one test.
 ///
-/// A child that another test starts has every descriptor of this process until it runs its own program. For so long a file
-/// that was closed stays locked, a device held and a mount busy. So tests that close and open again run one after the other.
+/// A child that another test starts has every descriptor of this process until it runs its own
+/// program. For so long a file that was closed stays locked, a device held and a mount busy. So
+/// tests that close and open again run one after the other.
 struct Dir {
     dir: TempDir,
     _turn: MutexGuard<'static, ()>,
@@ -56,7 +57,7 @@ fn of_size(dir: &Dir, name: &str, bytes: usize) -> PathBuf {
 }
 
 #[test]
-fn a_file_says_what_it_is() {
+fn files_report_their_limits() {
     let dir = dir();
     let path = of_size(&dir, "disk", 64 << 10);
     let target = opened(&path, "");
@@ -92,7 +93,7 @@ fn buffered_targets_use_the_page_cache() {
     let path = of_size(&dir, "disk", 64 << 10);
     let target = opened(&path, "buffered=yes&lba=4096");
     assert_eq!((target.facts().direct, target.facts().lba_bytes, target.facts().mem_align), (false, 4096, 1));
-    // What was asked for is no news, whatever else there is to say of the file system.
+    // Buffered I/O that was asked for is not noted; the file system may cause other notes.
     assert!(target.notes().iter().all(|note| !note.contains("page cache")), "{:?}", target.notes());
     let flags = rustix::fs::fcntl_getfl(target.file()).unwrap();
     assert!(!flags.intersects(OFlags::DIRECT | OFlags::NONBLOCK), "{flags:?}");
@@ -109,7 +110,8 @@ fn open_flags_match_the_facts() {
 
 #[test]
 fn missing_direct_io_is_reported() {
-    // procfs files are regular and know no O_DIRECT; they also have no bytes, so tmpfs of old kernels is not needed here.
+    // procfs files are regular and know no O_DIRECT; they also have no bytes, so tmpfs of old
+    // kernels is not needed here.
     let file = File::open("/proc/self/mountinfo").unwrap();
     let io_path = direct::choose(&file, super::super::uri::Buffered::Auto, None).unwrap();
     assert!(matches!(&io_path, IoPath::Buffered(Some(why)) if why.contains("page cache")), "{io_path:?}");
@@ -135,7 +137,7 @@ fn new_files_have_no_holes() {
 }
 
 #[test]
-fn a_file_in_memory_is_told() {
+fn files_in_memory_are_noted() {
     let Ok(memory) = TempDir::new_in("/dev/shm") else { return println!("skipped: no /dev/shm here") };
     let target = opened(&memory.path().join("new"), "size=64K");
     let in_memory = matches!(&target.facts().kind, TargetKind::File { filesystem } if filesystem == "tmpfs");
@@ -186,7 +188,7 @@ fn layout_needs_a_regular_directory() {
 }
 
 #[test]
-fn rest_of_a_block_is_not_used() {
+fn partial_blocks_are_not_used() {
     let dir = dir();
     let odd = opened(&of_size(&dir, "odd", 10_000), "buffered=yes");
     assert_eq!(odd.facts().bytes, 9_728);
@@ -269,7 +271,7 @@ fn permission_errors_name_the_remedy() {
         );
         assert!(opened(&path, "readonly=yes").facts().read_only);
     }
-    // Root is refused nothing: here the system's answers are given by hand.
+    // Root is refused nothing, so these errnos are made up.
     let uri = uri(&path, "");
     let opening = OpenRequest { uri: &uri, writing: true };
     for (errno, words) in [(Errno::ACCESS, "no permission"), (Errno::PERM, "no permission"), (Errno::ROFS, "the file system is read-only")]

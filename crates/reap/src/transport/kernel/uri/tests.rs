@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn a_bare_path_says_nothing_else() {
+fn bare_paths_use_defaults() {
     let uri: KernelUri = "kernel:/dev/nvme0n1".parse().unwrap();
     let plain = KernelUri { path: "/dev/nvme0n1".into(), bytes: None, read_only: false, buffered: Buffered::Auto, lba_bytes: None };
     assert_eq!(uri, plain);

@@ -42,7 +42,8 @@ fn punch_hole_needs_file_system_support() {
 
 #[test]
 fn discard_follows_queue_limits() {
-    // Write Zeroes, discard, and a kernel that discards by entries; then how zeroes come about, and how room is given back.
+    // Write Zeroes, discard, and a kernel that discards by entries; then how zeroes come about, and
+    // how room is given back.
     for (has, zeroes, back) in [
         ((true, true, true), (ZeroMethod::Punch, Some(ZeroMethod::Zero)), Some((ZeroMethod::Discard, Some(ZeroMethod::Punch)))),
         ((true, true, false), (ZeroMethod::Punch, Some(ZeroMethod::Zero)), Some((ZeroMethod::Punch, None))),

@@ -54,7 +54,7 @@ fn late_answers_follow_their_seed() {
 
 /// A controller task with nothing else to do takes a turn for it, and one is enough.
 #[test]
-fn an_answer_has_a_deadline() {
+fn delayed_answers_have_deadlines() {
     let properties = properties(Some(1));
     for _ in 0..50 {
         let before = hw::now();

@@ -29,7 +29,7 @@ fn bytes() -> impl Strategy<Value = u32> {
 
 proptest! {
     #[test]
-    fn a_controller_finds_the_whole_buffer(page in 0u64..1024, offset in offset(), bytes in bytes()) {
+    fn pool_lists_name_whole_buffers(page in 0u64..1024, offset in offset(), bytes in bytes()) {
         let pool = DmaPool::new(16 << 20).unwrap();
         let table = PrpTable::new(&pool).unwrap();
         let addr = pool.base() + page * PAGE + offset;
@@ -39,7 +39,7 @@ proptest! {
     }
 
     #[test]
-    fn and_that_of_a_region(pages in 1usize..1500, start in 0u64..1500, offset in offset(), bytes in bytes()) {
+    fn region_lists_name_whole_buffers(pages in 1usize..1500, start in 0u64..1500, offset in offset(), bytes in bytes()) {
         let pool = DmaPool::new(4 << 20).unwrap();
         let table = PrpTable::new(&pool).unwrap();
         // Two regions, so that one's table is not the other's.
@@ -55,7 +55,8 @@ proptest! {
 }
 
 proptest! {
-    /// Where there are SGLs no list is written or read, and what a command holds is the same buffer.
+    /// Where there are SGLs no list is written or read, and what a command holds is the same
+    /// buffer.
     #[test]
     fn sgl_controllers_need_no_list(page in 0u64..1024, offset in offset(), bytes in bytes()) {
         let pool = DmaPool::new(16 << 20).unwrap();
@@ -75,7 +76,7 @@ proptest! {
     }
 }
 
-/// The twin: a table whose pages do not overlap sends a run across the end of a page of the list.
+/// Negative test: in a table whose pages do not overlap, a run would cross the end of a page.
 #[test]
 fn disjoint_runs_leave_their_page() {
     let last = ENTRIES - 1;
@@ -85,7 +86,7 @@ fn disjoint_runs_leave_their_page() {
 }
 
 #[test]
-fn a_region_takes_its_table_along() {
+fn regions_own_their_prp_table() {
     let pool = DmaPool::new(4 << 20).unwrap();
     let region = register(&pool, Pages::new(1 << 20).unwrap()).unwrap();
     let buf: DmaBuf = region.buffer(0..1 << 20).unwrap();

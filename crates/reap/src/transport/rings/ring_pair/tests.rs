@@ -3,7 +3,8 @@ use nvme::Nsid;
 
 use super::*;
 
-/// A controller may refuse the Deallocate bit of a Write Zeroes where its namespace does not take it (DLFEAT bit 3), as SPDK's target does.
+/// A controller may refuse the Deallocate bit of a Write Zeroes where its namespace does not take
+/// it (DLFEAT bit 3), as SPDK's target does.
 #[test]
 fn write_zeroes_sets_deallocate() {
     let pool = DmaPool::new(4 << 20).unwrap();

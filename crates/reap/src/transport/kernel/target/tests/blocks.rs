@@ -68,7 +68,8 @@ impl Loop {
     fn unmount(&mut self) {
         let Some(at) = self.mounted.take() else { return };
         let at = at.to_str().unwrap();
-        // Whatever else looks around on this machine (`df`, an indexer) makes it busy for a moment; nothing is left behind.
+        // Whatever else looks around on this machine (`df`, an indexer) makes it busy for a moment;
+        // nothing is left behind.
         let _ = run("umount", &[at]).or_else(|_| run("umount", &["--lazy", at])).inspect_err(|e| println!("{e}"));
     }
 }
@@ -117,7 +118,7 @@ fn writer_holds_disk_and_partitions() {
     let Some(looped) = Loop::made(&[]) else { return };
     let whole = opened(&looped.node, "");
     assert!(held(&looped.node).contains("is open in this process"));
-    // Readers may look on.
+    // Readers are allowed.
     assert!(opened(&looped.node, "readonly=yes").facts().read_only);
     let Some(partition) = looped.partition() else { return };
     let told = held(&partition);
@@ -131,7 +132,7 @@ fn writer_holds_disk_and_partitions() {
 }
 
 #[test]
-fn a_mounted_device_is_only_read() {
+fn mounted_devices_are_read_only() {
     let Some(mut looped) = Loop::made(&[]) else { return };
     let node = looped.node.clone();
     let at = match looped.mount(&node) {
@@ -175,7 +176,7 @@ fn loop_backing_files_are_read_only() {
 }
 
 #[test]
-fn a_detached_device_has_no_bytes() {
+fn detached_devices_have_no_bytes() {
     let Some(looped) = Loop::made(&[]) else { return };
     let node = looped.node.clone();
     drop(looped);

@@ -66,13 +66,6 @@ pub struct EmbeddedOptions {
     pub no_uncorrectable: bool,
 }
 
-impl EmbeddedOptions {
-    /// The faults of one controller.
-    fn faults_of(&self, path: Option<usize>) -> Option<Faults> {
-        path.map_or_else(|| self.faults.clone(), |path| self.path_faults.get(path).cloned().flatten())
-    }
-}
-
 /// The largest delay of a doorbell write with `doorbells=late`: a few commands of a fast drive.
 const LATE_DOORBELL: Nanos = Nanos::from_micros(40);
 
@@ -185,7 +178,10 @@ pub(super) fn attach(
     // buffers are sent again elsewhere.
     let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));
     let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };
-    let faults = options.faults_of(member.as_ref().map(|member| member.path));
+    let faults = match &member {
+        None => options.faults.clone(),
+        Some(member) => options.path_faults.get(member.path).cloned().flatten(),
+    };
     if let Some(faults) = &faults {
         // The caller's injector replaces the one of `doorbells=late`, and takes over its delay.
         config.faults = Some(faults.injector.clone());

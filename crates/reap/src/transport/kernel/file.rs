@@ -131,18 +131,15 @@ impl KernelFile {
 
     /// The namespace with its present size and the operations that it is known to support by now.
     pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
-        namespace.with_blocks(self.blocks_now()).with_splitter(self.with_dataless(namespace.splitter()))
+        let facts = self.target.facts();
+        // The size at open, if the system does not report the present one.
+        let blocks = self.target.current_bytes().unwrap_or(facts.bytes) / u64::from(facts.lba_bytes);
+        namespace.with_blocks(blocks).with_splitter(self.with_dataless(namespace.splitter()))
     }
 
     /// How blocks are zeroed and deallocated.
     pub(super) fn zero_methods(&self) -> &ZeroMethods {
         &self.zero_methods
-    }
-
-    /// Its present number of logical blocks; that at open, if the system does not report it.
-    fn blocks_now(&self) -> u64 {
-        let facts = self.target.facts();
-        self.target.current_bytes().unwrap_or(facts.bytes) / u64::from(facts.lba_bytes)
     }
 
     /// Whether the kernel may be able to poll the device (IOPOLL): direct I/O on a disk with poll

@@ -284,7 +284,7 @@ pub enum AdminError {
     /// The controller completed it with an error status.
     #[error("the controller answered: {0}")]
     Status(Status),
-    /// The controller was reset meanwhile.
+    /// The controller was reset before it completed the command.
     #[error("the controller was reset before it completed the command, and may have carried it out; send it again")]
     Reset,
     /// The controller has failed, or is being closed.

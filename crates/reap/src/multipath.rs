@@ -3,14 +3,12 @@
 //! ```text
 //!   requests of one thread
 //!          │
-//!   MultipathQueue ── MultipathRequests: which request is on which path, failover, choice of a
-//! path
+//!   MultipathQueue ── MultipathRequests: the path of each request, failover, choice of paths
 //!      │        │
 //!   PathQueue PathQueue     a software queue on each path's controller
 //!      │        │
 //!   controller controller   one namespace, one buffer pool
 //! ```
-//!
 //!
 //! | question | file |
 //! | --- | --- |

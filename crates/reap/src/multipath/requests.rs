@@ -38,7 +38,7 @@ pub(super) enum Claim {
 }
 
 /// A request, or one controller's part of a Flush.
-struct Slot {
+struct RequestSlot {
     op: Op,
     modifiers: Modifiers,
     urgent: bool,
@@ -61,7 +61,7 @@ const END_OF_LIST: u32 = u32::MAX;
 pub(super) struct MultipathRequests {
     failover: Failover,
     selector: Selector,
-    slots: Vec<Slot>,
+    slots: Vec<RequestSlot>,
     free: u32,
     /// Requests that have not completed.
     pub open: u32,
@@ -148,7 +148,7 @@ impl MultipathRequests {
     #[cold]
     fn grow(&mut self) {
         self.free = self.slots.len() as u32;
-        self.slots.push(Slot::free());
+        self.slots.push(RequestSlot::free());
     }
 
     /// Adds a checked request: it is staged for a path, or waits for one.
@@ -382,7 +382,7 @@ impl MultipathRequests {
             let MultipathRequests { failover, slots, selector, .. } = self;
             let mut chosen = None;
             let choose = |token: u64, among: PathSet| {
-                let class = slots.get(token as usize).map_or(Class::new(Op::Flush, 0), Slot::class);
+                let class = slots.get(token as usize).map_or(Class::new(Op::Flush, 0), RequestSlot::class);
                 // Each retry may be a batch of its own.
                 selector.begin(now);
                 chosen = selector.send_next(among, class, now);
@@ -401,7 +401,7 @@ impl MultipathRequests {
                 // A Flush goes to every controller that was written to: each part has a slot of its
                 // own.
                 let at = if is_flush { self.new_part(now) } else { token as u32 };
-                let class = self.slots.get(at as usize).map_or(Class::new(Op::Flush, 0), Slot::class);
+                let class = self.slots.get(at as usize).map_or(Class::new(Op::Flush, 0), RequestSlot::class);
                 let token = chosen.filter(|token| token.path() == path);
                 let token = token.unwrap_or_else(|| self.recount(chosen, path, class, now));
                 self.stage(at, request, token);
@@ -418,7 +418,7 @@ impl MultipathRequests {
         let at = self.free_slot();
         if let Some(slot) = self.slots.get_mut(at as usize) {
             self.free = slot.next;
-            *slot = Slot { op: Op::Flush, claim: Claim::Part, submitted_at: now, ..Slot::free() };
+            *slot = RequestSlot { op: Op::Flush, claim: Claim::Part, submitted_at: now, ..RequestSlot::free() };
         }
         at
     }
@@ -465,9 +465,9 @@ fn class_of(request: &Request) -> Class {
     class(request.op, request.bytes)
 }
 
-impl Slot {
-    fn free() -> Slot {
-        Slot {
+impl RequestSlot {
+    fn free() -> RequestSlot {
+        RequestSlot {
             op: Op::Flush,
             modifiers: Modifiers::default(),
             urgent: false,

@@ -15,7 +15,6 @@
 //! 0) or is gone for good; a buffer belongs to it from the post of its command until its
 //! completion. Memory that a controller might still write to is leaked, never reused.
 //!
-//!
 //! | question | file |
 //! | --- | --- |
 //! | where are commands posted and completions reaped? | `ring_pair.rs` |

@@ -12,7 +12,6 @@
 //! The controller's task never waits for a reply to a property access. Above that it is a
 //! controller on the bus: `rings.rs`.
 //!
-//!
 //! | question | file |
 //! | --- | --- |
 //! | what does the URI mean? | `uri.rs` |

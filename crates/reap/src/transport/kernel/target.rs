@@ -290,7 +290,7 @@ impl OpenRequest<'_> {
     }
 
     fn regular(&self) -> Result<Target, TargetFault> {
-        // O_NONBLOCK: if a FIFO has replaced the file meanwhile, opening it must not wait.
+        // O_NONBLOCK: if a FIFO has replaced the file since, opening it must not wait.
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = self.open_with(&self.uri.path, flags).map_err(|e| self.refused(e, false))?;
         let meta = file.metadata().map_err(stat_failed)?;

@@ -68,8 +68,9 @@ impl Mapper {
     }
 
     /// Maps all pinned memory at a new client; `given` is what it has already. Repeats until
-    /// nothing changed meanwhile, then calls `join` under the lock: from then on the client is told
-    /// of every change like any other. Returns what `join` says; false: it did not join.
+    /// nothing changed any more, then calls `join` under the lock: from then on the client is sent
+    /// every change like any other. Returns what `join` says; false: it did not join.
+    ///
     /// # Errors
     /// The server does not take it.
     pub(super) fn give(&self, client: &Client, given: &mut Pieces, join: impl FnOnce() -> bool) -> Result<bool, CallError> {

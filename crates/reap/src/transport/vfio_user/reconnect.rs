@@ -202,7 +202,7 @@ impl ReconnectTask {
         !waited.unwrap_or_else(PoisonError::into_inner).0.stopped
     }
 
-    /// Records the socket of an attempt, or shuts it down if the task was stopped meanwhile.
+    /// Records the socket of an attempt, or shuts it down if the task was stopped before.
     pub(super) fn set_attempt(&self, stream: &UnixStream) {
         let mut state = self.state();
         // A clone: shutting it down ends the calls of the thread that uses the original.

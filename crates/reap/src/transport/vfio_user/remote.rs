@@ -161,7 +161,7 @@ impl RemoteController {
     }
 
     /// Maps all memory at a new client and replaces the old client by it. `prepare` is called with
-    /// the vectors' routes, again if they have changed meanwhile.
+    /// the vectors' routes, again after each change of them.
     ///
     /// # Errors
     /// Those of `prepare`, or the server refuses to map memory.
@@ -187,10 +187,10 @@ impl RemoteController {
     }
 
     /// Replaces the client. False: the routes have changed since `prepare` saw them. If the device
-    /// was closed meanwhile the new client is dropped, which closes it.
+    /// has been closed the new client is dropped, which closes it.
     fn replace(&self, client: &Arc<Client>, given: &[Vector], server: &mut Option<ServerProcess>) -> bool {
         let (wanted, routes, mut accesses) = (self.reconnect_task.wanted(), lock(&self.routes), lock(&self.accesses));
-        // Closed meanwhile: claim success and let the client drop.
+        // Closed: claim success and let the client drop.
         if !wanted.get() {
             return true;
         }

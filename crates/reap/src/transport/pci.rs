@@ -107,7 +107,7 @@ pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingControlle
     };
     let device = vfio::open(bdf).map_err(fault)?;
     // Bus mastering first: without it the drive can neither read its rings nor send MSI-X.
-    device.become_master().map_err(system("let the drive dma memory"))?;
+    device.become_master().map_err(system("let the drive access memory"))?;
     let registers = device.registers().map_err(fault)?;
     let queues = options.hardware();
     let (vectors, note) = vectors(&device, uri, queues)?;

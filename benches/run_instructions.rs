@@ -126,7 +126,7 @@ fn counted_load(generator: &mut Generator, posted: &mut Vec<workload::Io>, now: 
             }
             Next::Reap { .. } | Next::Wait { .. } => {
                 for io in posted.drain(..) {
-                    generator.completed(&io, now, Ok(()), &[]);
+                    generator.completed(io.slot, now, Ok(()), &[]);
                 }
                 return true;
             }

@@ -74,7 +74,7 @@ fn play<E: std::fmt::Display>(job: &Job, targets: &[Target], generator: Result<G
                 now = Nanos(now.0 + 10_000);
                 for io in flying.drain(..) {
                     buf.resize(io.len as usize, 0);
-                    generator.completed(&io, now, Ok(()), &buf);
+                    generator.completed(io.slot, now, Ok(()), &buf);
                 }
             }
             Next::Wait { until } => {

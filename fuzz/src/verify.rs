@@ -78,7 +78,7 @@ fn play(text: &str, memory: &mut [u8]) -> Option<(u64, u64)> {
             Next::Reap { .. } => {
                 now = Nanos(now.0 + 1_000);
                 for io in flying.drain(..) {
-                    generator.completed(&io, now, Ok(()), &memory[io.offset as usize..][..io.len as usize]);
+                    generator.completed(io.slot, now, Ok(()), &memory[io.offset as usize..][..io.len as usize]);
                 }
             }
             Next::Wait { until } => now = until,

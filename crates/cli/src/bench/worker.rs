@@ -85,19 +85,21 @@ pub struct Worker {
     targets: Vec<TargetState>,
     /// I/Os in flight at most.
     depth: usize,
-    /// For each target `depth` of them: an I/O's slot number picks its own. The index of a slot is its request's tag.
-    slots: Vec<IoSlot>,
+    /// For each target `depth` of them: an I/O's slot number picks its own. `None`: in flight, or lost with its controller.
+    buffers: Vec<Option<DmaBuf>>,
     found: Vec<Completion>,
+    /// Of the last batch, slots of I/Os that were not submitted, and why.
+    failed: Vec<(u32, ErrorCode)>,
     /// Latencies to or from the doorbell are measured, so that commits need a clock read: before the doorbell if completions may be found
     /// before the commit returns, and else after it, as fio has it.
     timed: bool,
     before: bool,
-    /// Submitting and waiting can be one system call: a commit is put off until it is known whether a wait follows.
+    /// Submitting and waiting can be one system call: what is submitted is announced once it is known whether a wait follows.
     fuses: bool,
-    /// Each I/O is marked urgent.
-    urgent: bool,
-    /// Force Unit Access: each write is durable when it completes.
-    durable: bool,
+    /// Buffers have data that the generator fills in and looks at.
+    verifies: bool,
+    /// Some I/Os are Flushes.
+    flushes: bool,
     host_work: Nanos,
     first_error: Option<IoError>,
 }
@@ -107,8 +109,12 @@ struct TargetState {
     device: Device,
     namespace: Namespace,
     block_shift: u32,
-    /// Slots of I/Os that are posted and not yet committed.
-    batch: Vec<u32>,
+    /// What its requests have in their tags besides the slot.
+    tag: u64,
+    /// Each I/O is marked urgent.
+    urgent: bool,
+    /// Force Unit Access: each write is durable when it completes.
+    durable: bool,
     completed: Completed,
 }
 
@@ -137,7 +143,7 @@ impl Worker {
     pub fn new(job: &Job, devices: Vec<Device>, mode: Mode, host_work: Nanos) -> Result<Worker> {
         let depth = job.iodepth.max(1) as usize;
         let len = job.block.read.max.max(job.block.write.max) as usize;
-        let mut slots = Vec::with_capacity(depth * devices.len());
+        let mut buffers = Vec::with_capacity(depth * devices.len());
         let mut targets = Vec::with_capacity(devices.len());
         for device in devices {
             let namespace = first_namespace(&device)?;
@@ -145,11 +151,12 @@ impl Worker {
             let len = len.min(namespace.bytes() as usize).next_multiple_of(namespace.block_bytes() as usize);
             for _ in 0..depth {
                 let mut buf = device.buffer(len)?;
-                scribble(&mut buf, slots.len() as u64);
-                slots.push(IoSlot { io: Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 0 }, buf: Some(buf) });
+                scribble(&mut buf, buffers.len() as u64);
+                buffers.push(Some(buf));
             }
-            let (block_shift, batch) = (namespace.block_bytes().ilog2(), Vec::with_capacity(depth));
-            targets.push(TargetState { device, namespace, block_shift, batch, completed: Completed::default() });
+            let block_shift = namespace.block_bytes().ilog2();
+            let (tag, urgent, durable, completed) = ((targets.len() as u64) << 32, job.urgent, job.sync_writes, Completed::default());
+            targets.push(TargetState { device, namespace, block_shift, tag, urgent, durable, completed });
         }
         // How many completions are taken before the next I/Os are issued: `iodepth_batch_complete_max`, which is as many as `_min` if it
         // is not given. A job that says nothing of batches gets whatever there is.
@@ -158,7 +165,7 @@ impl Worker {
             most => most as usize,
         };
         Ok(Worker {
-            queues: JobQueues::open(&targets, &mut slots, mode)?,
+            queues: JobQueues::open(&targets, &mut buffers, mode)?,
             made_for: Some(mode).filter(|mode| mode.is_the_kernels()),
             unused: Vec::new(),
             counts_wakeups: false,
@@ -166,12 +173,13 @@ impl Worker {
             fuses: targets.len() == 1 && targets.iter().all(|target| target.device.embedded().is_none()),
             targets,
             depth,
-            slots,
+            buffers,
             found: Vec::with_capacity(at_once),
+            failed: Vec::new(),
             timed: job.measure.slat || job.measure.clat,
             before: false,
-            urgent: job.urgent,
-            durable: job.sync_writes,
+            verifies: job.verify.is_some(),
+            flushes: job.sync_every > 0 || job.data_sync_every > 0 || job.sync_at_end || job.iolog.is_some(),
             host_work,
             first_error: None,
         })
@@ -199,7 +207,7 @@ impl Worker {
             let queues = match self.unused.iter().position(|(other, _)| *other == made_for) {
                 Some(at) => self.unused.swap_remove(at).1,
                 None => {
-                    let queues = JobQueues::open(&self.targets, &mut self.slots, mode)?;
+                    let queues = JobQueues::open(&self.targets, &mut self.buffers, mode)?;
                     queues.all().for_each(|queue| queue.set_spin(self.spin));
                     if self.counts_wakeups {
                         queues.all().for_each(Queue::count_wakeups);
@@ -232,7 +240,7 @@ impl Worker {
     pub fn begin(&mut self) -> Run {
         // Only jobs with a clock say so, and the last run may have been of one.
         self.queues.set_wants_room_at(None);
-        self.before = self.queues.all().any(Queue::looks_on_commit);
+        self.before = self.queues.all().any(|queue| queue.mode().facts().submit_check);
         let usage = hw::thread_usage();
         let now = hw::now();
         Run { usage, now, report_at: now, mark: None }
@@ -245,28 +253,46 @@ impl Worker {
     /// As [`Worker::run`].
     pub fn turn(&mut self, run: &mut Run, generator: &mut Generator, control: &Control<'_>) -> Result<bool> {
         let mut now = run.now;
-        let next = loop {
+        let mut next = loop {
             match generator.next(now) {
-                Next::Issue(io) => self.post(generator, io, now),
+                Next::Issue(io) if self.verifies => self.fill(generator, &io),
+                Next::Issue(_) => {}
                 next => break next,
             }
         };
-        if run.mark.is_none() && next == Next::Commit && generator.measured_since().is_some() {
-            run.mark = Some(Mark::new(counted_targets(&self.queues, &self.targets)));
-            now = hw::now();
+        if next == Next::Commit {
+            if run.mark.is_none() && generator.measured_since().is_some() {
+                run.mark = Some(Mark::new(counted_targets(&self.queues, &self.targets)));
+                now = hw::now();
+            }
+            now = self.commit(generator, now);
+            run.now = now;
+            if !self.fuses {
+                return Ok(true);
+            }
+            next = generator.next(now);
+            if !matches!(next, Next::Reap { .. }) {
+                self.queues.commit();
+            }
+            if let Next::Issue(io) = next
+                && self.verifies
+            {
+                self.fill(generator, &io);
+            }
         }
-        match next {
-            Next::Issue(_) => {}
-            Next::Commit if self.fuses => now = self.commit_and_reap(generator, now)?,
-            Next::Commit => {
-                run.now = self.commit(generator, now);
+        let (min, until) = match next {
+            // The next turn goes on with it.
+            Next::Issue(_) | Next::Commit => {
+                if control.is_set() {
+                    generator.stop();
+                }
                 return Ok(true);
             }
             Next::Reap { min } => {
                 if generator.is_paced() {
                     self.queues.set_wants_room_at(generator.next_due());
                 }
-                now = self.reap(generator, min, Nanos::MAX, now)?;
+                (min, Nanos::MAX)
             }
             Next::Wait { until } => {
                 // There is room.
@@ -277,10 +303,11 @@ impl Worker {
                 if let Some(end) = generator.computes_until().filter(|end| *end > now) {
                     now = spin(end.min(until).min(now + STOP_EVERY) - now);
                 }
-                now = self.reap(generator, 1, until.min(now + STOP_EVERY), now)?;
+                (1, until.min(now + STOP_EVERY))
             }
             Next::Done => return Ok(false),
-        }
+        };
+        now = self.reap(generator, min, until, now)?;
         if control.is_set() {
             generator.stop();
         }
@@ -311,131 +338,86 @@ impl Worker {
         Ran { counted, usage, first_error: self.first_error.take(), wakeups }
     }
 
-    #[inline(always)] // Once for each I/O: a call would cost a fifth of it.
-    fn post(&mut self, generator: &mut Generator, io: Io, now: Nanos) {
-        let number = usize::from(io.target) * self.depth + io.slot as usize;
-        let Some(slot) = self.slots.get_mut(number).filter(|slot| slot.buf.is_some()) else {
-            // A lost controller keeps the buffers that it may still write to.
-            return generator.completed(&io, now, Err(ErrorCode::EIO), &[]);
-        };
+    /// Puts into its buffer what a write is to write.
+    #[inline(never)]
+    fn fill(&mut self, generator: &Generator, io: &Io) {
+        let place = self.buffers.get_mut(usize::from(io.target) * self.depth + io.slot as usize);
         if io.op == Op::Write
-            && generator.verifies()
-            && let Some(data) = slot.buf.as_mut().and_then(|buf| buf.get_mut(..io.len as usize))
+            && let Some(Some(buf)) = place
+            && let Some(data) = buf.get_mut(..io.len as usize)
         {
-            generator.fill(&io, data);
-        }
-        slot.io = io;
-        if let Some(target) = self.targets.get_mut(usize::from(io.target)) {
-            target.batch.push(number as u32);
+            generator.fill(io, data);
         }
     }
 
-    /// Rings the doorbell, and waits for completions if that is what follows. The clock read is from before the doorbell: after a
-    /// wait there would be none that is the batch's.
-    #[inline(never)] // What it needs of registers, other turns do without.
-    fn commit_and_reap(&mut self, generator: &mut Generator, now: Nanos) -> Result<Nanos> {
-        let now = if self.timed { hw::now() } else { now };
-        generator.committed(now);
-        let follows = generator.next(now);
-        let Next::Reap { min } = follows else {
-            self.submit(generator, now, false);
-            // Whatever else follows, it is said again at the next turn.
-            if let Next::Issue(io) = follows {
-                self.post(generator, io, now);
-            }
-            return Ok(now);
-        };
-        if generator.is_paced() {
-            self.queues.set_wants_room_at(generator.next_due());
-        }
-        if self.targets.iter().all(|target| target.batch.is_empty()) {
-            // All that was issued has ended by itself: a wait is left.
-            return self.reap(generator, min, Nanos::MAX, now);
-        }
-        let refused = self.submit(generator, now, true);
-        self.queues.wait(min as usize, Nanos::MAX)?;
-        self.queues.reap(&mut self.found, &mut self.targets);
-        // Those that were refused have ended, and nothing else may have.
-        if refused && self.found.is_empty() { Ok(now) } else { self.take(generator, Nanos::MAX, now) }
-    }
-
-    /// Rings the doorbells. The clock read is the batch's.
+    /// Submits what the generator has issued. The clock read of the commit.
     #[inline]
-    fn commit(&mut self, generator: &mut Generator, now: Nanos) -> Nanos {
-        let mut now = if self.timed && self.before { hw::now() } else { now };
-        self.submit(generator, now, false);
-        if self.timed && !self.before {
+    fn commit(&mut self, generator: &mut Generator, mut now: Nanos) -> Nanos {
+        // A clock read after the doorbell would be after a wait, or after completions were found.
+        let early = self.fuses || self.before;
+        if early && self.timed {
+            now = hw::now();
+        }
+        let one = self.targets.len() == 1;
+        for (number, target) in self.targets.iter().enumerate() {
+            if !one && !generator.queued().any(|io| usize::from(io.target) == number) {
+                continue;
+            }
+            let only = if one { None } else { Some(number as u16) };
+            let buffers = self.buffers.get_mut(number * self.depth..).unwrap_or_default();
+            let mut requests = Requests { ios: generator.queued(), only, target, buffers, failed: &mut self.failed };
+            // Those after one that is refused are submitted all the same.
+            while let Err((why, request)) = self.queues.submit(number, now, &mut requests) {
+                self.first_error.get_or_insert(why.into());
+                requests.refused(request);
+            }
+        }
+        if !one {
+            self.queues.commit();
+        }
+        if !early && self.timed {
             now = hw::now();
         }
         generator.committed(now);
-        now
-    }
-
-    /// Submits the batches, before a wait if the thread `waits` next. Whether any was refused.
-    #[inline(always)] // Of a batch of one a call would cost a fifth of it.
-    fn submit(&mut self, generator: &mut Generator, now: Nanos, waits: bool) -> bool {
-        let mut any = false;
-        for (number, target) in self.targets.iter_mut().enumerate() {
-            if target.batch.is_empty() {
-                continue;
-            }
-            let (namespace, block_shift, urgent, durable) = (&target.namespace, target.block_shift, self.urgent, self.durable);
-            let mut requests = Requests { numbers: target.batch.iter(), slots: &mut self.slots, namespace, block_shift, urgent, durable };
-            // Those after one that is refused are submitted all the same.
-            while let Err((why, request)) = self.queues.submit(number, now, waits, &mut requests) {
-                any = true;
-                self.first_error.get_or_insert(why.into());
-                if let Some(io) = requests.give_back(request) {
-                    generator.completed(io, now, Err(REFUSED), &[]);
-                }
-            }
-            target.batch.clear();
+        if !self.failed.is_empty() {
+            self.failed.drain(..).for_each(|(slot, code)| generator.completed(slot, now, Err(code), &[]));
         }
-        any
+        now
     }
 
     /// Waits for `min` completions, or until `until`, and hands on whatever there is.
     #[inline]
-    fn reap(&mut self, generator: &mut Generator, min: u32, until: Nanos, now: Nanos) -> Result<Nanos> {
-        self.queues.wait(min as usize, until)?;
-        self.queues.reap(&mut self.found, &mut self.targets);
-        self.take(generator, until, now)
-    }
-
-    /// Hands on what was found, waiting until `until`.
-    #[inline]
-    fn take(&mut self, generator: &mut Generator, until: Nanos, now: Nanos) -> Result<Nanos> {
+    fn reap(&mut self, generator: &mut Generator, min: u32, until: Nanos, mut now: Nanos) -> Result<Nanos> {
+        self.queues.wait_and_reap(min as usize, until, &mut self.found, &mut self.targets)?;
         if self.found.is_empty() {
             if until == Nanos::MAX {
                 bail!("an I/O was lost: {} are due, and none is in flight", generator.in_flight());
             }
             return Ok(hw::now());
         }
-        let mut now = now;
         let found = self.found.len() as u64;
-        let verifies = generator.verifies();
         for Completion { tag, result, buf, completed_at: at, .. } in self.found.drain(..) {
-            let Some(slot) = self.slots.get_mut(tag as usize).filter(|slot| slot.buf.is_none()) else {
-                bail!("a completion names I/O {tag}, which is not in flight");
+            let (target, slot) = ((tag >> 32) as usize, tag as u32);
+            let Some(place) = self.buffers.get_mut(target * self.depth + slot as usize).filter(|buf| buf.is_none()) else {
+                bail!("a completion names I/O {tag:#x}, which is not in flight");
             };
-            let io = &slot.io;
             let at = Nanos(at.as_nanos());
             now = now.max(at);
             // There was none: nothing to drop.
-            std::mem::forget(std::mem::replace(&mut slot.buf, buf));
+            std::mem::forget(std::mem::replace(place, buf));
             let result = result.map_err(|error| {
                 self.first_error.get_or_insert(error);
                 ErrorCode(error.errno())
             });
-            // The buffer is as long as the longest I/O.
-            let data = if verifies { slot.buf.as_deref().and_then(|buf| buf.get(..io.len as usize)) } else { None }.unwrap_or_default();
-            generator.completed(io, at, result, data);
-            if io.op == Op::Flush
-                && let Some(target) = self.targets.get_mut(usize::from(io.target))
+            if self.flushes
+                && generator.op(slot) == Some(Op::Flush)
+                && let Some(target) = self.targets.get_mut(target)
             {
                 target.completed.ios -= 1;
                 target.completed.flushes += 1;
             }
+            let data = if self.verifies { place.as_deref().unwrap_or_default() } else { &[] };
+            generator.completed(slot, at, result, data);
         }
         Ok(if self.host_work == Nanos::ZERO { now } else { spin(Nanos(self.host_work.0 * found)) })
     }
@@ -466,48 +448,51 @@ fn spin(span: Nanos) -> Nanos {
     now
 }
 
-/// An I/O while it is in flight, and its buffer while it is not.
-struct IoSlot {
-    io: Io,
-    /// `None`: in flight, or lost with its controller.
-    buf: Option<DmaBuf>,
+/// I/Os as requests of one target: each takes its slot's buffer.
+struct Requests<'a, I> {
+    ios: I,
+    /// I/Os of other targets are passed over. `None`: there is but one.
+    only: Option<u16>,
+    target: &'a TargetState,
+    /// The target's.
+    buffers: &'a mut [Option<DmaBuf>],
+    /// Slots of I/Os that were not submitted, and why.
+    failed: &'a mut Vec<(u32, ErrorCode)>,
 }
 
-/// What has yet to be submitted of a batch, as requests: each takes its slot's buffer.
-struct Requests<'a> {
-    numbers: std::slice::Iter<'a, u32>,
-    slots: &'a mut [IoSlot],
-    namespace: &'a Namespace,
-    block_shift: u32,
-    urgent: bool,
-    durable: bool,
-}
-
-impl Iterator for Requests<'_> {
+impl<'a, I: Iterator<Item = &'a Io>> Iterator for Requests<'a, I> {
     type Item = Request;
 
     #[inline(always)] // Once for each I/O, into the library's loop.
     fn next(&mut self) -> Option<Request> {
         loop {
-            let number = *self.numbers.next()?;
-            let Some(slot) = self.slots.get_mut(number as usize) else { continue };
-            let (io, Some(buf)) = (slot.io, slot.buf.take()) else { continue };
-            let lba = io.offset >> self.block_shift;
-            let request = Request::of(io.op, self.namespace, lba, buf);
-            let request = if self.urgent { request.urgent() } else { request };
-            let request = if self.durable && io.op == Op::Write { request.fua() } else { request };
-            return Some(request.bytes(io.len).tag(number.into()));
+            let io = self.ios.next()?;
+            if self.only.is_some_and(|target| target != io.target) {
+                continue;
+            }
+            let Some(buf) = self.buffers.get_mut(io.slot as usize).and_then(Option::take) else {
+                // A lost controller keeps the buffers that it may still write to.
+                self.failed.push((io.slot, ErrorCode::EIO));
+                continue;
+            };
+            let &TargetState { ref namespace, block_shift, tag, urgent, durable, .. } = self.target;
+            let request = Request::of(io.op, namespace, io.offset >> block_shift, buf);
+            let request = if urgent { request.urgent() } else { request };
+            let request = if durable && io.op == Op::Write { request.fua() } else { request };
+            return Some(request.bytes(io.len).tag(tag | u64::from(io.slot)));
         }
     }
 }
 
-impl Requests<'_> {
-    /// One that was refused: its buffer is its slot's again.
+impl<I> Requests<'_, I> {
+    /// One was refused: its buffer is its slot's again.
     #[cold]
-    fn give_back(&mut self, request: Request) -> Option<&Io> {
-        let slot = self.slots.get_mut(request.number() as usize)?;
-        slot.buf = request.into_buffer();
-        Some(&slot.io)
+    fn refused(&mut self, request: Request) {
+        let slot = request.number() as u32;
+        if let Some(place) = self.buffers.get_mut(slot as usize) {
+            *place = request.into_buffer();
+        }
+        self.failed.push((slot, REFUSED));
     }
 }
 
@@ -539,17 +524,17 @@ enum JobQueues {
 }
 
 impl JobQueues {
-    /// The calling thread's queues of `targets`, of which there is at least one, for `mode`; the buffers of `slots` are registered with them
+    /// The calling thread's queues of `targets`, of which there is at least one, for `mode`; `buffers` are registered with them
     /// before anything is measured, as fio registers its own before its clock starts.
-    fn open(targets: &[TargetState], slots: &mut [IoSlot], mode: Mode) -> Result<JobQueues> {
-        let depth = slots.len() / targets.len().max(1);
+    fn open(targets: &[TargetState], buffers: &mut [Option<DmaBuf>], mode: Mode) -> Result<JobQueues> {
+        let depth = buffers.len() / targets.len().max(1);
         let mut queues = Vec::with_capacity(targets.len());
-        for (TargetState { device, .. }, slots) in targets.iter().zip(slots.chunks_mut(depth.max(1))) {
+        for (TargetState { device, .. }, buffers) in targets.iter().zip(buffers.chunks_mut(depth.max(1))) {
             // Of a device in this process any thread may drain any queue; the kernel's are one thread's, unless they are asked for otherwise.
             let drained = mode.facts().drain_thread && device.embedded().is_none();
             let queue = if drained { JobQueue::Any(device.queue()?) } else { JobQueue::Own(device.local_queue_in(mode)?) };
-            for slot in slots {
-                slot.buf = slot.buf.take().map(|buf| queue.as_ref().prepare(buf));
+            for buf in buffers {
+                *buf = buf.take().map(|buf| queue.as_ref().prepare(buf));
             }
             queues.push(queue);
         }
@@ -578,40 +563,44 @@ impl JobQueues {
         self.all().for_each(|queue| queue.set_wants_room_at(due.map(instant)));
     }
 
-    /// Submits `requests` on the queue of `target`. Where the thread `waits` next, the wait may announce them, in one system call.
+    /// Submits `requests` on the queue of `target`. Where submitting and waiting can be one system call, a wait announces them, or a commit.
     ///
     /// # Errors
     /// The first that is refused: those after it stay in the iterator.
     #[inline(never)]
-    fn submit(&self, target: usize, now: Nanos, waits: bool, requests: impl Iterator<Item = Request>) -> Result<(), (Refused, Request)> {
+    fn submit(&self, target: usize, now: Nanos, requests: impl Iterator<Item = Request>) -> Result<(), (Refused, Request)> {
         match self.slice().get(target) {
-            Some(queue) => queue.as_ref().submit_or_post_at(instant(now), waits, requests),
+            Some(queue) => queue.as_ref().post_at(instant(now), requests),
             None => Ok(()),
         }
     }
 
-    /// Waits as the completion mode plans, until `min` requests are finished, until `until`, or, without that limit,
-    /// until nothing is in flight.
-    #[inline(never)]
-    fn wait(&self, min: usize, until: Nanos) -> Result<(), WouldDeadlock> {
-        let limit = (until < Nanos::MAX).then(|| instant(until));
-        match self {
-            JobQueues::One(queue) => queue.as_ref().wait(min, limit),
-            JobQueues::Many(group) => group.wait(min, limit),
-        }
-        .map(drop)
+    /// Announces what was submitted and was left for a wait to announce.
+    fn commit(&self) {
+        self.all().for_each(Queue::commit);
     }
 
-    /// Moves what is finished to `found`, and counts it: none of it is taken for a Flush yet.
+    /// Waits as the completion mode plans, until `min` requests are finished, until `until`, or, without that limit, until nothing is in
+    /// flight. Moves what is finished to `found`, and counts it: none of it is taken for a Flush yet.
     #[inline(never)]
-    fn reap(&self, found: &mut Vec<Completion>, targets: &mut [TargetState]) {
+    fn wait_and_reap(
+        &self,
+        min: usize,
+        until: Nanos,
+        found: &mut Vec<Completion>,
+        targets: &mut [TargetState],
+    ) -> Result<(), WouldDeadlock> {
+        let limit = (until < Nanos::MAX).then(|| instant(until));
+        match self {
+            JobQueues::One(queue) => queue.as_ref().wait(min, limit)?,
+            JobQueues::Many(group) => group.wait(min, limit)?,
+        };
         for (queue, target) in self.all().zip(targets) {
             if found.len() < found.capacity() {
-                let before = found.len();
-                queue.reap(found);
-                target.completed.ios += (found.len() - before) as u64;
+                target.completed.ios += queue.reap(found) as u64;
             }
         }
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@
 //!     match generator.next(now) {
 //!         Issue(io)        => { fill(&io, buffer) if it writes; post }
 //!         Commit           => { ring the doorbell; read the clock; generator.committed(now) }
-//!         Reap { min }     => { wait for min completions; for each: generator.completed(io, now, result, buffer) }
+//!         Reap { min }     => { wait for min completions; for each: generator.completed(slot, now, result, buffer) }
 //!         Wait { until }   => { take completions as they come, until then; then ask again }
 //!         Done             => break,
 //!     }
@@ -34,7 +34,7 @@ pub use verify::BadBlock;
 use crate::job::{Job, PerOp};
 use crate::stats::Stats;
 use checking::Checks;
-use flight::{Alike, Extra, Flight, Times};
+use flight::{Alike, Extra, Flight, Slot};
 use offsets::Stream;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
@@ -308,15 +308,15 @@ impl Generator {
             if now < self.event {
                 if self.room > 0 {
                     if let Some(io) = self.stream.next()
-                        && let Some(slot) = self.flight.post(io.op, now)
+                        && let Some(io) = self.flight.post(io, now)
                     {
                         self.room -= 1;
                         self.took(&io);
-                        return Next::Issue(Io { slot, ..io });
+                        return Next::Issue(io);
                     }
                     (self.room, self.bytes_left) = (0, 0);
                 }
-                let queued = self.flight.queued();
+                let queued = self.flight.queued;
                 if queued >= self.batch {
                     return Next::Commit;
                 }
@@ -342,8 +342,8 @@ impl Generator {
             if now >= self.event {
                 self.on_event(now);
             }
-            let (in_flight, queued) = (self.flight.in_flight, self.flight.queued());
-            if queued >= self.batch || queued > 0 && in_flight >= self.limit {
+            let (in_flight, queued) = (self.flight.in_flight, self.flight.queued);
+            if queued > 0 && (queued >= self.batch || in_flight >= self.limit) {
                 return Some(Next::Commit);
             }
             if in_flight >= self.limit {
@@ -362,12 +362,12 @@ impl Generator {
                 // What is out keeps the device busy for about as long as it takes to make as many.
                 self.batch = in_flight.clamp(1, most);
             }
+            let bytes = self.bytes_left.min(self.goal.left);
             let next = match self.phase {
-                Phase::Run if self.bytes_left > 0 && self.ios_left > 0 && self.goal.left > 0 => {
+                Phase::Run if bytes > 0 && self.ios_left > 0 => {
                     if !self.special {
-                        let bytes = self.bytes_left.min(self.goal.left) as u64;
                         let room = (self.batch - queued).min(self.limit - in_flight);
-                        self.room = self.stream.least_ios(bytes, self.ios_left.min(room.into())) as u32;
+                        self.room = self.stream.least_ios(bytes as u64, self.ios_left.min(room.into())) as u32;
                         return None;
                     }
                     self.issue_special(now)
@@ -449,8 +449,7 @@ impl Generator {
     /// An I/O of a job that keeps more than the times of each.
     fn post(&mut self, io: Io, extra: Extra, now: Nanos) -> Next {
         // One slot at least is free: fewer than `depth` are in flight.
-        let Some(slot) = self.flight.post(io.op, now) else { return Next::Wait { until: now } };
-        let io = Io { slot, ..io };
+        let Some(io) = self.flight.post(io, now) else { return Next::Wait { until: now } };
         if let Some(syncs) = &mut self.syncs {
             syncs.issued(io.op);
         }
@@ -459,7 +458,7 @@ impl Generator {
             trail.issued(ListLine { at: now, io: Io { offset, ..io }, data_sync: extra.data_sync });
         }
         self.overlaps.iter_mut().for_each(|in_flight| in_flight.push(io));
-        if let Some(place) = self.flight.extras.get_mut(slot as usize) {
+        if let Some(place) = self.flight.extras.get_mut(io.slot as usize) {
             *place = extra;
         }
         Next::Issue(io)
@@ -471,35 +470,51 @@ impl Generator {
         self.flight.commit(now, &mut self.stats);
     }
 
-    /// `io` completed, and was found at `now`. `buf` is its data: looked at only if the job [`Generator::verifies`]. It is among the
-    /// statistics once [`Generator::next`] has been asked again.
+    /// The I/O in `slot` completed, and was found at `now`. `buf` begins with its data: looked at only if the job [`Generator::verifies`]. It is
+    /// among the statistics once [`Generator::next`] has been asked again.
     #[inline]
-    pub fn completed(&mut self, io: &Io, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
-        let Some(times) = self.flight.release(io.slot) else { return };
+    pub fn completed(&mut self, slot: u32, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
+        let Some(ended) = self.flight.get(slot) else { return };
         self.reaped += 1;
-        if self.special {
-            self.completed_special(io, times, now, result.is_ok(), buf);
+        if self.special || result.is_err() {
+            let ended = *ended;
+            self.completed_special(&ended, now, result, buf);
+        } else {
+            self.alike.add(ended, now, &mut self.stats);
         }
-        match result {
-            Ok(()) => self.alike.add(io, times, now, &mut self.stats),
-            Err(code) => self.fail(Failure { code, io: *io }),
-        }
+        self.flight.release(slot);
     }
 
     #[inline(never)]
-    fn completed_special(&mut self, io: &Io, times: Times, now: Nanos, good: bool, buf: &[u8]) {
+    fn completed_special(&mut self, ended: &Slot, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
+        let &Slot { ref io, start, committed } = ended;
         self.overlaps.iter_mut().for_each(|in_flight| in_flight.retain(|other| other.slot != io.slot));
-        let Some(extra) = self.flight.extras.get(io.slot as usize).copied().filter(|_| good) else { return };
+        if let Err(code) = result {
+            return self.fail(Failure { code, io: *io });
+        }
+        self.alike.add(ended, now, &mut self.stats);
+        let Some(extra) = self.flight.extras.get(io.slot as usize).copied() else { return };
         if let Some(trail) = &mut self.noted {
-            trail.completed(io.op, io.len, [times.start, times.committed, now]);
+            trail.completed(io.op, io.len, [start, committed, now]);
         }
         let intended = &mut self.stats.op_mut(io.op).intended;
         if intended.histogram.is_some() && extra.intended != Nanos::MAX {
             intended.add(now - extra.intended, 1);
         }
         if extra.check {
-            self.check(io, extra, now, buf);
+            self.check(io, extra, now, buf.get(..io.len as usize).unwrap_or_default());
         }
+    }
+
+    /// What the I/O in `slot` does, while it is in flight.
+    pub fn op(&self, slot: u32) -> Option<Op> {
+        self.flight.get(slot).map(|slot| slot.io.op)
+    }
+
+    /// The I/Os that are posted and not yet announced.
+    #[inline]
+    pub fn queued(&self) -> impl Iterator<Item = &Io> {
+        self.flight.queued()
     }
 
     /// Whether the job has a rate.

@@ -241,7 +241,7 @@ impl Generator {
             Phase::Delay => return Some(Next::Wait { until: self.clock.delay }),
             _ => {}
         }
-        if self.flight.queued() > 0 {
+        if self.flight.queued > 0 {
             return Some(Next::Commit);
         }
         if self.flight.in_flight > 0 {
@@ -348,7 +348,7 @@ impl Generator {
     /// What to do while I/Os are held back.
     #[cold]
     pub(super) fn held(&mut self, hold: Hold) -> Next {
-        if self.flight.queued() > 0 {
+        if self.flight.queued > 0 {
             return Next::Commit;
         }
         let in_flight = self.flight.in_flight;

@@ -85,7 +85,7 @@ impl Device {
         }
         let result = if self.fails == Some(self.ios) { Err(ErrorCode::EIO) } else { Ok(()) };
         self.ios += 1;
-        generator.completed(&io, self.now, result, &self.memory[Self::range(&io)]);
+        generator.completed(io.slot, self.now, result, &self.memory[Self::range(&io)]);
     }
 
     /// Runs a job to its end and tells `see` of each answer.

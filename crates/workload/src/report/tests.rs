@@ -68,7 +68,7 @@ fn drive(generator: &mut Generator) {
                     // Mostly some microseconds, seldom a millisecond.
                     now += Nanos(8_000 + count.wrapping_mul(2_654_435_761) % 9_000 + if count % 997 == 0 { 1_500_000 } else { 0 });
                     let io: crate::Io = flying.pop_front().unwrap();
-                    generator.completed(&io, now, Ok(()), &memory[..io.len as usize]);
+                    generator.completed(io.slot, now, Ok(()), &memory[..io.len as usize]);
                 }
             }
             Next::Wait { until } => now = until,

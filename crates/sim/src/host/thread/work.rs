@@ -86,7 +86,7 @@ impl Thread {
             }
             let (requests, generator) = (&self.app.requests, &mut self.app.generator);
             let result = result.map_err(|_| ErrorCode::EIO);
-            requests.with_buffer(&io, |buffer| generator.completed(&io, g.now, result, buffer));
+            requests.with_buffer(&io, |buffer| generator.completed(io.slot, g.now, result, buffer));
         }
         counting += self.pay_for_paths();
         self.in_call = false;

@@ -27,7 +27,7 @@ fn writes(job: &Job, seat: Seat) -> Vec<(u64, u32, u64)> {
                     seeds.push(u64::from_le_bytes(data[8..16].try_into().unwrap()));
                 }
                 generator.committed(Nanos(1));
-                generator.completed(&io, Nanos(1), Ok(()), &data[..io.len as usize]);
+                generator.completed(io.slot, Nanos(1), Ok(()), &data[..io.len as usize]);
             }
             Next::Done => break,
             _ => {}

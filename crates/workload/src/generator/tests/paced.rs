@@ -34,7 +34,7 @@ fn thinktime_pauses_after_completions() {
             Next::Issue(io) => {
                 generator.committed(now);
                 now += Nanos(500);
-                generator.completed(&io, now, Ok(()), &[]);
+                generator.completed(io.slot, now, Ok(()), &[]);
             }
             Next::Wait { until } if generator.in_flight() == 0 && until > now => break until,
             _ => {}

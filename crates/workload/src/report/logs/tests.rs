@@ -19,7 +19,7 @@ fn logs(options: &str) -> Vec<(String, String)> {
             }
             Next::Reap { .. } | Next::Wait { .. } => {
                 now += Nanos(10_000);
-                flying.drain(..).for_each(|io| generator.completed(&io, now, Ok(()), &[]));
+                flying.drain(..).for_each(|io| generator.completed(io.slot, now, Ok(()), &[]));
             }
             Next::Done => break,
         }

@@ -70,7 +70,7 @@ impl Request {
 
     /// Makes every completed write durable (NVM 3.2.2, Base 7.2).
     pub fn flush(namespace: &Namespace) -> Request {
-        Request::new(Op::Flush, &namespace.of(Op::Flush), 0, None)
+        Request::new(Op::Flush, namespace, 0, None)
     }
 
     /// Zeroes `blocks` blocks from `lba` on without transferring data (NVM 3.3.8), split as the
@@ -111,7 +111,7 @@ impl Request {
     /// Only the result comes back: [`IoError::is_miscompare`] if any block differs. Parts are
     /// compared one by one, so a concurrent write may be seen by some of them only.
     pub fn compare(namespace: &Namespace, lba: u64, buf: DmaBuf) -> Request {
-        Request::of(Op::Compare, namespace, lba, buf)
+        Request::new(Op::Compare, namespace, lba, Some(buf))
     }
 
     /// Checks that `blocks` blocks from `lba` on can be read, without transferring data (NVM
@@ -130,7 +130,7 @@ impl Request {
     fn dataless(op: Op, namespace: &Namespace, lba: u64, blocks: u64) -> Request {
         // Saturates instead of wrapping: the range check refuses it.
         let bytes = blocks.saturating_mul(namespace.block_bytes().into());
-        Request { bytes, ..Request::new(op, &namespace.of(op), lba, None) }
+        Request { bytes, ..Request::new(op, namespace, lba, None) }
     }
 
     /// The request that stands for a command that the caller built: it has no blocks and one part.
@@ -147,7 +147,7 @@ impl Request {
     /// `buf`; set [`Request::bytes`] afterwards.
     #[inline]
     pub fn of(op: Op, namespace: &Namespace, lba: u64, buf: DmaBuf) -> Request {
-        Request::new(op, &namespace.of(op), lba, Some(buf))
+        Request::new(op, namespace, lba, Some(buf))
     }
 
     #[inline]
@@ -159,7 +159,7 @@ impl Request {
     /// Attaches a buffer to a request that transfers no data, for callers that keep one buffer per
     /// slot. A Deallocate puts its list into it; other operations do not use it.
     #[inline]
-    pub fn carrying(mut self, buf: DmaBuf) -> Request {
+    pub(crate) fn carrying(mut self, buf: DmaBuf) -> Request {
         self.buf = Some(buf);
         self
     }
@@ -223,6 +223,8 @@ impl Request {
         }
         // Passed by fields: a reference to the request would force every request into memory.
         let Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag } = self;
+        // Such a request is split in a way of its own.
+        let namespace = namespace.of(op);
         let (checked, buf) = ranges::Dataless { op, namespace, lba, bytes, listed: modifiers.listed() }.check(buf, pool);
         (checked, Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag })
     }

@@ -507,8 +507,7 @@ impl RequestSlot {
     fn request(&mut self, namespace: &Namespace, at: u32) -> Request {
         Request {
             op: self.op,
-            // Other operations have limits of their own, so their splitter differs.
-            namespace: if self.op.moves_data() { *namespace } else { namespace.of(self.op) },
+            namespace: *namespace,
             lba: self.lba,
             bytes: self.bytes,
             buf: self.buf.take(),

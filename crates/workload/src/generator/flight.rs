@@ -107,12 +107,12 @@ impl Flight {
 
     /// The I/O in `slot`, which was taken, is over.
     #[inline]
-    pub fn release(&mut self, slot: u32) {
+    pub fn release(&mut self, slot: u32, stats: &mut Stats) {
         if let Some(place) = self.slots.get_mut(slot as usize) {
             place.start = Nanos::MAX;
         }
         if self.queued > 0 {
-            self.close_gap(slot);
+            self.close_gap(slot, stats);
         }
         self.in_flight -= 1;
         if let Some(place) = self.free.get_mut(self.in_flight as usize) {
@@ -122,12 +122,15 @@ impl Flight {
 
     /// Moves the slots that are not announced down by one, for `slot`, which is over, to follow them. It may be one of them, which was refused.
     #[cold]
-    fn close_gap(&mut self, slot: u32) {
+    fn close_gap(&mut self, slot: u32, stats: &mut Stats) {
         let end = self.in_flight as usize;
         let first = end - (self.queued - self.refused) as usize;
         let Some(queued) = self.free.get(first..end) else { return };
         let at = queued.iter().position(|other| *other == slot);
-        self.refused += u32::from(at.is_some());
+        if let (Some(_), Some(Slot { io, .. })) = (at, self.slots.get(slot as usize)) {
+            self.refused += 1;
+            stats.op_mut(io.op).issued += 1;
+        }
         let from = at.map_or(first, |at| first + at + 1);
         if from > 0 {
             self.free.copy_within(from..end, from - 1);
@@ -196,7 +199,7 @@ mod tests {
 
     fn times(flight: &mut Flight, slot: u32) -> (u64, u64) {
         let &Slot { start, committed, .. } = flight.get(slot).unwrap();
-        flight.release(slot);
+        flight.release(slot, &mut Stats::default());
         (start.0, committed.0)
     }
 

@@ -482,7 +482,7 @@ impl Generator {
         } else {
             self.alike.add(ended, now, &mut self.stats);
         }
-        self.flight.release(slot);
+        self.flight.release(slot, &mut self.stats);
     }
 
     #[inline(never)]

@@ -21,7 +21,7 @@ async fn reads(reactor: Reactor, ns: Namespace, task: u64, mut buf: DmaBuf) -> R
 async fn main() -> Result<(), Box<dyn Error>> {
     let device = Device::open("mem:1G?profile=optane")?;
     let ns = device.namespaces()[0];
-    let reactor = Reactor::start_local(&device, None)?;
+    let reactor = Reactor::start(&device, None)?;
 
     let mut buf = device.buffer(4096)?;
     buf.fill(0x5a);

@@ -287,20 +287,9 @@ fn reactor_drives_its_own_queue() {
         for mode in Mode::ALL {
             // The last reactor's thread ends by itself, and then lets go of the device.
             let device = place.open_when_free(&options(1).mode(mode));
-            let reactor = Reactor::start_local(&device, None).unwrap();
-            assert!(matches!(Reactor::start_local(&device, None), Err(QueueError::AllTaken { .. })));
+            let reactor = Reactor::start(&device, None).unwrap();
+            assert!(matches!(Reactor::start(&device, None), Err(QueueError::AllTaken { .. })));
             through(&reactor, &device);
-        }
-    });
-}
-
-#[test]
-fn reactor_drives_a_sent_queue() {
-    everywhere(&[], |place| {
-        for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
-            // The last reactor's thread ends by itself, and then lets go of the device.
-            let device = place.open_when_free(&options(1).mode(mode));
-            through(&Reactor::start(device.queue().unwrap(), None).unwrap(), &device);
         }
     });
 }

@@ -20,7 +20,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use reap::{Device, IoError, OpenError, Queue, Request, TargetError, TargetFault};
+use reap::{Device, IoError, OpenError, Queue, Request, TargetFault};
 
 use super::place::options;
 use super::table::watched;
@@ -62,7 +62,7 @@ fn passes(child: Child) -> String {
 /// Why a file is not opened.
 fn fault(uri: &str) -> TargetFault {
     match Device::open_with(uri, &options(1)) {
-        Err(OpenError::Target(TargetError { fault, .. })) => {
+        Err(OpenError::Kernel { fault, .. }) => {
             println!("{uri}: {fault}");
             fault
         }

@@ -18,7 +18,7 @@ fn write(queue: &Queue, ns: &Namespace, lba: u64, blocks: u64, byte: u8) {
 }
 
 fn compare(queue: &Queue, ns: &Namespace, lba: u64, blocks: u64, byte: u8) -> Result<(), IoError> {
-    queue.block_on(queue.compare(ns, lba, filled(queue, ns, blocks, byte))).unwrap().0
+    queue.block_on(queue.start(Request::compare(ns, lba, filled(queue, ns, blocks, byte)))).unwrap().result
 }
 
 fn drain(queue: &Queue, count: usize) -> Vec<reap::Completion> {
@@ -40,7 +40,7 @@ fn unsupported_commands_are_never_sent() {
         let refused = compare(&queue, &ns, 0, 8, 0).unwrap_err();
         assert!(matches!(refused, IoError::Refused(Refused::Unsupported { op: units::Op::Compare, nsid: 1 })), "{refused}");
         assert!(refused.to_string().contains("support Compare") && !refused.is_miscompare(), "{refused}");
-        let refused = queue.block_on(queue.verify(&ns, 0, 8)).unwrap().unwrap_err();
+        let refused = queue.block_on(queue.start(Request::verify(&ns, 0, 8))).unwrap().result.unwrap_err();
         assert!(matches!(refused, IoError::Refused(Refused::Unsupported { op: units::Op::Verify, .. })), "{refused}");
         write(&queue, &ns, 0, 8, 5);
     }
@@ -55,12 +55,12 @@ fn paths_and_reactors_pass_them_on() {
     assert_eq!(compare(&queue, &ns, 0, 64, 5), Ok(()));
     let why = compare(&queue, &ns, 8, 64, 5).unwrap_err();
     assert!(why.is_miscompare(), "{why}");
-    assert_eq!(queue.block_on(queue.verify(&ns, 0, ns.blocks())).unwrap(), Ok(()));
-    let reactor = Reactor::start(queue, None).unwrap();
+    assert_eq!(queue.block_on(queue.start(Request::verify(&ns, 0, ns.blocks()))).unwrap().result, Ok(()));
+    let reactor = Reactor::start(&device, None).unwrap();
     let other = device.queue().unwrap();
-    let (result, buf) = other.block_on(reactor.compare(&ns, 0, filled(&other, &ns, 8, 4))).unwrap();
-    assert_eq!((result.map_err(|why| why.is_miscompare()), buf.len()), (Err(true), 8 * 512));
-    assert_eq!(other.block_on(reactor.verify(&ns, 0, 8)).unwrap(), Ok(()));
+    let done = other.block_on(reactor.start_request(Request::compare(&ns, 0, filled(&other, &ns, 8, 4)))).unwrap();
+    assert_eq!((done.result.map_err(|why| why.is_miscompare()), done.buf.unwrap().len()), (Err(true), 8 * 512));
+    assert_eq!(other.block_on(reactor.start_request(Request::verify(&ns, 0, 8))).unwrap().result, Ok(()));
     // A path that answers so is no worse for it.
     assert!(device.paths().iter().all(|path| path.status.link == PathLink::Live));
     assert_eq!(device.failover().retried, 0);
@@ -126,12 +126,16 @@ fn uncorrectable_blocks_fail_on_every_path() {
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         let most = u64::from(ns.supports_write_uncorrectable().unwrap());
         write(&queue, &ns, 0, 64, 5);
-        assert_eq!(queue.block_on(queue.write_uncorrectable(&ns, 8, most + 8)).unwrap(), Ok(()), "{uri}: in two parts");
+        assert_eq!(
+            queue.block_on(queue.start(Request::write_uncorrectable(&ns, 8, most + 8))).unwrap().result,
+            Ok(()),
+            "{uri}: in two parts"
+        );
         for path in 0..device.paths().len().max(1) {
             if path > 0 {
                 device.embedded().unwrap().change_path(path - 1, Change::Lost(Loss::Gone)).unwrap();
             }
-            let verify = |lba| queue.block_on(queue.verify(&ns, lba, 1)).unwrap();
+            let verify = |lba| queue.block_on(queue.start(Request::verify(&ns, lba, 1))).unwrap().result;
             for (lba, good) in [(7, true), (8, false), (most + 15, false), (most + 16, true)] {
                 let said = verify(lba).map_err(|why| matches!(why, IoError::Status(status) if status.code_type() == 2));
                 assert_eq!(said, if good { Ok(()) } else { Err(true) }, "{uri}, path {path}, block {lba}");
@@ -139,16 +143,16 @@ fn uncorrectable_blocks_fail_on_every_path() {
         }
         write(&queue, &ns, 8, 8, 6);
         assert_eq!(compare(&queue, &ns, 8, 8, 6), Ok(()), "{uri}");
-        let reactor = Reactor::start(queue, None).unwrap();
+        let reactor = Reactor::start(&device, None).unwrap();
         let other = device.queue().unwrap();
-        assert_eq!(other.block_on(reactor.write_uncorrectable(&ns, 9, 1)).unwrap(), Ok(()));
+        assert_eq!(other.block_on(reactor.start_request(Request::write_uncorrectable(&ns, 9, 1))).unwrap().result, Ok(()));
         assert!(compare(&other, &ns, 8, 8, 6).is_err_and(|why| !why.is_miscompare()), "{uri}");
     }
     let embedded = EmbeddedOptions { no_uncorrectable: true, ..EmbeddedOptions::default() };
     let device = open("mem:8M", OpenOptions::new().embedded(embedded));
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     assert_eq!(ns.supports_write_uncorrectable(), None);
-    let refused = queue.block_on(queue.write_uncorrectable(&ns, 0, 8)).unwrap().unwrap_err();
+    let refused = queue.block_on(queue.start(Request::write_uncorrectable(&ns, 0, 8))).unwrap().result.unwrap_err();
     assert!(refused.to_string().contains("does not support Write Uncorrectable") && !refused.to_string().contains("instead"), "{refused}");
 }
 
@@ -160,10 +164,10 @@ fn verify_finds_unreadable_blocks() {
     let device = open(&format!("file:{}?size=16M&lba=512", path.display()), OpenOptions::default());
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     write(&queue, &ns, 0, 64, 5);
-    assert_eq!(queue.block_on(queue.verify(&ns, 0, ns.blocks())).unwrap(), Ok(()));
+    assert_eq!(queue.block_on(queue.start(Request::verify(&ns, 0, ns.blocks()))).unwrap().result, Ok(()));
     std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
-    let why = queue.block_on(queue.verify(&ns, 0, ns.blocks())).unwrap().unwrap_err();
+    let why = queue.block_on(queue.start(Request::verify(&ns, 0, ns.blocks()))).unwrap().result.unwrap_err();
     assert!(matches!(why, IoError::Status(status) if status.code_type() == 2) && !why.is_miscompare(), "{why}");
-    assert_eq!(queue.block_on(queue.verify(&ns, 0, 2048)).unwrap(), Ok(()));
+    assert_eq!(queue.block_on(queue.start(Request::verify(&ns, 0, 2048))).unwrap().result, Ok(()));
     assert_eq!(compare(&queue, &ns, 0, 64, 5), Ok(()));
 }

@@ -1,6 +1,6 @@
 //! One run of blocks in several buffers.
 
-use reap::{Device, DmaBuf, IoError, Namespace, OpenOptions, Queue, Refused};
+use reap::{Device, DmaBuf, IoError, Namespace, OpenOptions, Queue, Refused, Request};
 
 use crate::common::open;
 
@@ -76,7 +76,7 @@ fn unfit_buffers_write_nothing() {
 fn failed_part_is_the_result() {
     let device = open("mem:1M?profile=optane", OpenOptions::default());
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
-    queue.block_on(queue.write_uncorrectable(&ns, 2, 1)).unwrap().unwrap();
+    queue.block_on(queue.start(Request::write_uncorrectable(&ns, 2, 1))).unwrap().result.unwrap();
     let (result, bufs) = queue.block_on(queue.read_vectored(&ns, 0, buffers(&queue, &[1024, 1024], |_| 1))).unwrap();
     assert!(matches!(result, Err(IoError::Status(_))), "{result:?}");
     assert!(bufs.len() == 2 && bufs[0].iter().all(|&byte| byte == 0));

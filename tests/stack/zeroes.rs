@@ -80,7 +80,7 @@ fn on_a_file() {
     (0..64).for_each(|at| write(&queue, &ns, at * 2048, 2048, 5));
     run(&queue, queue.flush(&ns)).unwrap();
     let full = std::fs::metadata(&path).unwrap().blocks();
-    run(&queue, queue.deallocate(&ns, 0, ns.blocks())).unwrap();
+    one(&queue, Request::deallocate(&ns, 0, ns.blocks())).unwrap();
     run(&queue, queue.flush(&ns)).unwrap();
     let meta = std::fs::metadata(&path).unwrap();
     assert_eq!(meta.len(), 64 << 20);
@@ -104,8 +104,8 @@ fn memory_is_given_back() {
         let full = queue.block_on(queue.write(&ns, ns.blocks() - 2048, queue.buffer(1 << 20).unwrap())).unwrap().0;
         assert!(matches!(full, Err(IoError::Status(_))), "{full:?}");
         match round % 2 {
-            0 => run(&queue, queue.deallocate(&ns, 0, ns.blocks())).unwrap(),
-            _ => run(&queue, queue.write_zeroes(&ns, 0, ns.blocks())).unwrap(),
+            0 => one(&queue, Request::deallocate(&ns, 0, ns.blocks())).unwrap(),
+            _ => one(&queue, Request::write_zeroes(&ns, 0, ns.blocks())).unwrap(),
         }
     }
     // Zeroes that keep their room, and so none for others.
@@ -139,10 +139,10 @@ fn unsupported_zeroes_are_never_sent() {
         let device = open(uri, OpenOptions::new().embedded(embedded));
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         assert_eq!((ns.supports_write_zeroes(), ns.supports_deallocate()), (None, None));
-        let refused = run(&queue, queue.write_zeroes(&ns, 0, 8)).unwrap_err();
+        let refused = one(&queue, Request::write_zeroes(&ns, 0, 8)).unwrap_err();
         assert!(matches!(refused, IoError::Refused(Refused::Unsupported { op: units::Op::WriteZeroes, nsid: 1 })), "{refused}");
         assert_eq!((refused.errno(), refused.to_string().contains("Write Zeroes")), (95, true));
-        let refused = run(&queue, queue.deallocate(&ns, 0, 8)).unwrap_err();
+        let refused = one(&queue, Request::deallocate(&ns, 0, 8)).unwrap_err();
         assert!(matches!(refused, IoError::Refused(Refused::Unsupported { op: units::Op::Deallocate, .. })), "{refused}");
         write(&queue, &ns, 0, 8, 5);
     }

@@ -309,7 +309,11 @@ impl Device {
     /// Where its controllers are in this process: what only tests and benchmarks need of them.
     pub fn embedded(&self) -> Option<Embedded> {
         self.first().transport().end()?;
-        Some(Embedded { controllers: self.controllers.clone(), paths: self.paths.clone() })
+        Some(Embedded {
+            controllers: self.controllers.clone(),
+            #[cfg(feature = "testing")]
+            paths: self.paths.clone(),
+        })
     }
 
     /// Resets the controller now, of several all. Requests in flight are posted again, however often this is called.

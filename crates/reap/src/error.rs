@@ -29,8 +29,13 @@ pub enum OpenError {
         source: Option<io::Error>,
     },
     /// The file or block device of `kernel:` cannot be used.
-    #[error(transparent)]
-    Target(#[from] TargetError),
+    #[error("kernel:{}: {fault}", path.display())]
+    Kernel {
+        /// As given.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        fault: TargetFault,
+    },
     /// The drive of `pcie:` cannot be used.
     #[error("pcie:{bdf}: {fault}")]
     Pcie {
@@ -136,16 +141,6 @@ pub enum OptionsError {
     /// The file's blocks are larger than a request may be.
     #[error(transparent)]
     Blocks(#[from] driver::SplitError),
-}
-
-/// Why opening `kernel:PATH` failed.
-#[derive(Debug, Error)]
-#[error("kernel:{}: {fault}", path.display())]
-pub struct TargetError {
-    /// As given.
-    pub path: PathBuf,
-    /// What is wrong and what to do.
-    pub fault: TargetFault,
 }
 
 /// What is wrong with a file or a block device.

@@ -1,6 +1,6 @@
 //! Instants: readings of one clock, which no number and no span is taken for.
 
-use std::ops::{Add, AddAssign, Sub};
+use std::ops::{Add, Sub};
 use std::time::Duration;
 
 use units::Nanos;
@@ -58,12 +58,6 @@ impl Add<Duration> for Instant {
     #[inline]
     fn add(self, span: Duration) -> Instant {
         Instant(self.0 + span.into())
-    }
-}
-
-impl AddAssign<Duration> for Instant {
-    fn add_assign(&mut self, span: Duration) {
-        *self = *self + span;
     }
 }
 

@@ -89,54 +89,44 @@ mod reactor;
 // An embedded controller for another process.
 pub mod serve;
 
-pub use ::driver::paths;
 /// A policy of one's own: [`policy::Policy`] is the trait, [`Mode::register`] gives it a name.
-pub mod policy {
-    pub use completion::{
-        Batch, Cause, CustomId, Cycle, Done, Facts, KeepArmed, Plan, Policy, Records, RegisterError, Route, Seen, WEIGHT, Woke,
-    };
-
-    #[cfg(feature = "testing")]
-    pub use completion::testing;
-}
-pub use ::emu::{
-    AbortOrder, Change, Fault, FaultPlan, Fetch, Hidden, Injected, Loss, NoSuchPath, PendingBit, Profile, Script, ScriptError, Service,
-    Timed, UnknownProfile,
-};
-pub use completion::{Decisions, LatencyPrice, Mode, ModeError, Moderation, PollLimits, Preset, PriceError, Spin};
+pub use ::completion as policy;
+pub use ::driver::paths;
+#[cfg(feature = "testing")]
+pub use ::emu::{Change, Fault, FaultPlan, Hidden, Injected, Loss, NoSuchPath};
+pub use ::emu::{Profile, Script};
+pub use completion::Mode;
 pub use counters::{Counters, DeviceCounters, HardwareCounters};
 pub use device::{Device, Embedded, Uri};
 pub use driver::multipath::{Counters as FailoverCounters, FailoverConfig, Failure as PathFailure, Link as PathLink, PathStatus};
-pub use driver::{
-    Access, BringupCause, BringupError, BringupPhase, Dead, MapError, Property, PropertyError, ProtocolViolation, RefusedFormat,
-    RegisterValues, ResetCause, Unusable,
-};
-pub use error::{AdminError, IoError, OpenError, OptionsError, PeerFault, QueueError, Refused, TargetError, TargetFault, WouldDeadlock};
+pub use driver::{BringupError, Dead, MapError, ProtocolViolation, ResetCause};
+pub use error::{AdminError, IoError, OpenError, OptionsError, PeerFault, QueueError, Refused, TargetFault, WouldDeadlock};
 pub use group::Group;
 pub use health::{GivenUp, Health};
-pub use hw::pci::{Bdf, BdfError};
+pub use hw::pci::Bdf;
 pub use hw::vfio::VfioError;
-pub use hw::{AllocError, DmaBuf, Lent, Memory, Pages, PinError, PoolKey, RangeError, RawMemory, Region, RegisterError};
+pub use hw::{AllocError, DmaBuf, Memory, Pages, PinError, RangeError, RawMemory, Region, RegisterError};
 pub use instant::Instant;
 pub use mode::{ModeNote, UnsupportedMode};
 pub use multipath::{MultipathUri, PathDevice, PathReport, PathUri};
 pub use namespace::Namespace;
 pub use nvme::Sqe;
 pub use nvme::admin::{AsyncEvent, GetLogPage, Identify};
-pub use nvme::identify::ExtendedFormat;
-pub use nvme::{AnaState, Cid, Nsid, QueueId, Status, TooShort};
+pub use nvme::{AnaState, Nsid, Status};
 pub use options::OpenOptions;
 pub use queue::{LocalQueue, Queue};
-pub use reactor::{Reactor, Submitted, SubmittedFlush, SubmittedIo};
+pub use reactor::Reactor;
 pub use request::{Completion, Request};
 pub use shared::controller::Description;
 pub use shared::events::{Event, EventKind, Events};
-pub use shared::future::{CommandFuture, FlushFuture, IoFuture, Pending, VectoredFuture};
+pub use shared::future::{IoFuture, Pending};
 pub use thread::queue_pair::Turned;
 pub use transport::kernel::{Buffered, KernelUri};
 pub use transport::pci::PcieUri;
 pub use transport::vfio_user::VfioUserUri;
-pub use transport::{ByHand, EmbeddedOptions, Faults, Measured};
+#[cfg(feature = "testing")]
+pub use transport::{ByHand, Faults};
+pub use transport::{EmbeddedOptions, Measured};
 pub use units::{Class, Nanos, Op};
 pub use uri::{Backing, DeviceUri, UriError};
 pub use wakeups::{Tally, Wakeups};

@@ -13,16 +13,18 @@ use nvme::Sqe;
 use units::Nanos;
 
 use crate::counters::{Counters, HardwareCounters};
-use crate::error::{QueueError, Refused, WouldDeadlock};
+use crate::error::{IoError, QueueError, Refused, WouldDeadlock};
 use crate::instant::{Instant, deadline};
 use crate::multipath::{Multipath, MultipathQueue};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
 use crate::shared::controller::Controller;
-use crate::shared::future::{CommandFuture, FlushFuture, IoFuture, Pending, VectoredFuture};
+use crate::shared::future::{IoFuture, Pending};
+use crate::shared::future_states::FutureStates;
 use crate::thread::block_on::{self, Signal};
 use crate::thread::path_queue::PathQueue;
 use crate::thread::queue_pair::Turned;
+use crate::wake;
 use crate::wakeups::Wakeups;
 
 /// A software queue. It can be sent to another thread, and used by one at a time.
@@ -141,7 +143,7 @@ impl Queue {
     /// As of [`Queue::submit`].
     #[inline]
     pub fn submit_at(&self, now: Instant, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
-        self.submit_or_post_at(now, false, requests)
+        self.submit_or_post(now, false, requests)
     }
 
     /// Submits requests, all of them or as [`Queue::submit`] says, for a caller that is about to wait: where submitting and sleeping can
@@ -160,20 +162,11 @@ impl Queue {
     /// As of [`Queue::submit`].
     #[inline]
     pub fn post_at(&self, now: Instant, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
-        self.submit_or_post_at(now, true, requests)
+        self.submit_or_post(now, true, requests)
     }
 
-    /// As [`Queue::post_at`] if the caller is about to wait (`waits`), else as [`Queue::submit_at`]: for callers that do both in one place.
-    ///
-    /// # Errors
-    /// As of [`Queue::submit`].
     #[inline]
-    pub fn submit_or_post_at(
-        &self,
-        now: Instant,
-        waits: bool,
-        requests: impl IntoIterator<Item = Request>,
-    ) -> Result<(), (Refused, Request)> {
+    fn submit_or_post(&self, now: Instant, waits: bool, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         let now = now.nanos();
         // Lent, because it may be large, and each floor below would move it.
         let mut requests = requests.into_iter();
@@ -250,25 +243,68 @@ impl Queue {
 
     /// A request as a future. It is posted at once; the doorbell rings when the queue is next driven, or by
     /// [`Queue::commit`].
+    ///
+    /// ```
+    /// use reap::Request;
+    ///
+    /// let device = reap::Device::open("mem:64M")?;
+    /// let (queue, ns) = (device.queue()?, device.namespaces()[0]);
+    /// let mut buf = device.buffer(4096)?;
+    /// buf.fill(1);
+    /// let compared = queue.block_on(queue.start(Request::compare(&ns, 0, buf)))?;
+    /// assert!(compared.result.is_err_and(|why| why.is_miscompare()), "new blocks are zeroes");
+    /// queue.block_on(queue.start(Request::verify(&ns, 0, 8)))?.result?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn start(&self, request: Request) -> Pending {
-        match &self.multipath {
-            None => self.path_queue().start(request, None),
-            Some(multipath) => multipath.start(&self.path_queues, request),
+        self.start_with(|ticket| self.start_as(ticket, request))
+    }
+
+    /// A future, whose request `start` submits with the future's ticket.
+    fn start_with(&self, start: impl FnOnce(u32) -> Result<(), (Refused, Request)>) -> Pending {
+        // In a forked child another thread of the parent's may have the lock of the tickets for good.
+        let tickets = if self.path_queue().is_here() { self.tickets() } else { Arc::default() };
+        let ticket = tickets.issue();
+        if let Err((why, request)) = start(ticket) {
+            refuse(&tickets, ticket, why, request);
         }
+        Pending::new(tickets, ticket, self.pool().clone())
+    }
+
+    /// A request whose future has `ticket`.
+    ///
+    /// # Errors
+    /// It cannot be carried out.
+    pub(crate) fn start_as(&self, ticket: u32, request: Request) -> Result<(), (Refused, Request)> {
+        match &self.multipath {
+            None => self.path_queue().start(ticket, request, None),
+            Some(multipath) => multipath.start(&self.path_queues, ticket, request),
+        }
+    }
+
+    /// What futures have.
+    pub(crate) fn tickets(&self) -> Arc<FutureStates> {
+        self.multipath.as_ref().map_or_else(|| self.path_queue().tickets(), |multipath| multipath.tickets().clone())
     }
 
     /// Reads blocks from `lba` on into `buf`.
     pub fn read(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> IoFuture {
-        IoFuture::new(self.start(Request::read(namespace, lba, buf)), self.pool().clone())
+        self.start(Request::read(namespace, lba, buf)).with_buffer()
     }
 
     /// Writes `buf` to the blocks from `lba` on.
     pub fn write(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> IoFuture {
-        IoFuture::new(self.start(Request::write(namespace, lba, buf)), self.pool().clone())
+        self.start(Request::write(namespace, lba, buf)).with_buffer()
+    }
+
+    /// Makes every write that has completed durable.
+    pub fn flush(&self, namespace: &Namespace) -> Pending<Result<(), IoError>> {
+        self.start(Request::flush(namespace)).without_buffer()
     }
 
     /// Reads blocks from `lba` on into several buffers, one after the other (readv(2)): a request for each, all of them announced together. Each
-    /// buffer has whole blocks. Where one is not fit nothing is read.
+    /// buffer has whole blocks. Where one is not fit nothing is read. The future is the result, which is that of the first that has failed, and
+    /// the buffers in their order.
     ///
     /// ```
     /// let device = reap::Device::open("mem:64M")?;
@@ -279,13 +315,23 @@ impl Queue {
     /// assert_eq!(bufs.iter().map(|buf| buf.len()).sum::<usize>(), 512 + 65_536);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn read_vectored(&self, namespace: &Namespace, lba: u64, bufs: Vec<DmaBuf>) -> VectoredFuture {
+    pub fn read_vectored(
+        &self,
+        namespace: &Namespace,
+        lba: u64,
+        bufs: Vec<DmaBuf>,
+    ) -> impl Future<Output = (Result<(), IoError>, Vec<DmaBuf>)> + Send + use<> {
         self.start_vectored(namespace, lba, bufs, Request::read)
     }
 
     /// Writes several buffers, one after the other, to the blocks from `lba` on (writev(2)), as [`Queue::read_vectored`] reads. A controller that
     /// loses its power may have written some of them.
-    pub fn write_vectored(&self, namespace: &Namespace, lba: u64, bufs: Vec<DmaBuf>) -> VectoredFuture {
+    pub fn write_vectored(
+        &self,
+        namespace: &Namespace,
+        lba: u64,
+        bufs: Vec<DmaBuf>,
+    ) -> impl Future<Output = (Result<(), IoError>, Vec<DmaBuf>)> + Send + use<> {
         self.start_vectored(namespace, lba, bufs, Request::write)
     }
 
@@ -295,7 +341,7 @@ impl Queue {
         lba: u64,
         bufs: Vec<DmaBuf>,
         request: fn(&Namespace, u64, DmaBuf) -> Request,
-    ) -> VectoredFuture {
+    ) -> impl Future<Output = (Result<(), IoError>, Vec<DmaBuf>)> + Send + use<> {
         let (block, blocks) = (namespace.block_bytes(), namespace.blocks());
         let unfit = bufs.iter().find_map(|buf| {
             let length = || Refused::Length { bytes: buf.len().try_into().unwrap_or(u32::MAX), block, buffer: buf.len() };
@@ -304,68 +350,31 @@ impl Queue {
         let foreign = || bufs.iter().any(|buf| !buf.is_of(self.pool().key())).then_some(Refused::ForeignBuffer);
         let end = bufs.iter().map(|buf| buf.len() as u64 / u64::from(block)).fold(lba, u64::saturating_add);
         let outside = || (end > blocks).then_some(Refused::OutOfRange { lba, end, blocks });
-        if let Some(why) = unfit.or_else(foreign).or_else(outside) {
-            return VectoredFuture::refused(why, bufs);
-        }
-        let mut at = lba;
-        let start = |buf: DmaBuf| {
-            let first = at;
-            at += buf.len() as u64 / u64::from(block);
-            IoFuture::new(self.start(request(namespace, first, buf)), self.pool().clone())
+        let started = match unfit.or_else(foreign).or_else(outside) {
+            Some(why) => Err((why, bufs)),
+            None => {
+                let mut at = lba;
+                let start = |buf: DmaBuf| {
+                    let first = at;
+                    at += buf.len() as u64 / u64::from(block);
+                    self.start(request(namespace, first, buf)).with_buffer()
+                };
+                Ok(bufs.into_iter().map(start).collect::<Vec<IoFuture>>())
+            }
         };
-        VectoredFuture::new(bufs.into_iter().map(start).collect())
-    }
-
-    /// Makes every write that has completed durable.
-    pub fn flush(&self, namespace: &Namespace) -> FlushFuture {
-        FlushFuture(self.start(Request::flush(namespace)))
-    }
-
-    /// Makes blocks read as zeroes: see [`Request::write_zeroes`].
-    pub fn write_zeroes(&self, namespace: &Namespace, lba: u64, blocks: u64) -> FlushFuture {
-        FlushFuture(self.start(Request::write_zeroes(namespace, lba, blocks)))
-    }
-
-    /// Tells that nobody needs what blocks hold: see [`Request::deallocate`].
-    pub fn deallocate(&self, namespace: &Namespace, lba: u64, blocks: u64) -> FlushFuture {
-        FlushFuture(self.start(Request::deallocate(namespace, lba, blocks)))
-    }
-
-    /// Has the device compare `buf` with blocks: see [`Request::compare`].
-    ///
-    /// ```
-    /// let device = reap::Device::open("mem:64M")?;
-    /// let (queue, ns) = (device.queue()?, device.namespaces()[0]);
-    /// let mut buf = device.buffer(4096)?;
-    /// buf.fill(1);
-    /// let (result, _buf) = queue.block_on(queue.compare(&ns, 0, buf))?;
-    /// assert!(result.is_err_and(|why| why.is_miscompare()), "new blocks are zeroes");
-    /// queue.block_on(queue.verify(&ns, 0, 8))??;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn compare(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> IoFuture {
-        IoFuture::new(self.start(Request::compare(namespace, lba, buf)), self.pool().clone())
-    }
-
-    /// Has the device make sure that blocks can be read: see [`Request::verify`].
-    pub fn verify(&self, namespace: &Namespace, lba: u64, blocks: u64) -> FlushFuture {
-        FlushFuture(self.start(Request::verify(namespace, lba, blocks)))
-    }
-
-    /// Makes blocks unreadable until they are written again: see [`Request::write_uncorrectable`].
-    ///
-    /// ```
-    /// let device = reap::Device::open("mem:64M")?;
-    /// let (queue, ns) = (device.queue()?, device.namespaces()[0]);
-    /// queue.block_on(queue.write_uncorrectable(&ns, 8, 1))??;
-    /// let (result, buf) = queue.block_on(queue.read(&ns, 8, device.buffer(512)?))?;
-    /// assert!(result.is_err(), "the medium has lost it");
-    /// queue.block_on(queue.write(&ns, 8, buf))?.0?;
-    /// queue.block_on(queue.verify(&ns, 8, 1))??;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn write_uncorrectable(&self, namespace: &Namespace, lba: u64, blocks: u64) -> FlushFuture {
-        FlushFuture(self.start(Request::write_uncorrectable(namespace, lba, blocks)))
+        async move {
+            let parts = match started {
+                Ok(parts) => parts,
+                Err((why, bufs)) => return (Err(why.into()), bufs),
+            };
+            let (mut all, mut bufs) = (Ok(()), Vec::with_capacity(parts.len()));
+            for part in parts {
+                let (result, buf) = part.await;
+                all = all.and(result);
+                bufs.push(buf);
+            }
+            (all, bufs)
+        }
     }
 
     /// Sends an I/O command of the caller's own, as [`Device::admin_command`](crate::Device::admin_command) sends an admin command, as a future:
@@ -388,17 +397,17 @@ impl Queue {
     /// assert_eq!((result?, buf.map(|buf| buf.len())), (0, Some(4096)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn io_command(&self, command: &Sqe, buf: Option<DmaBuf>) -> CommandFuture {
-        let result = Arc::new(AtomicU32::new(0));
+    pub fn io_command(&self, command: &Sqe, buf: Option<DmaBuf>) -> Pending<(Result<u32, IoError>, Option<DmaBuf>)> {
+        let dword = Arc::new(AtomicU32::new(0));
         let request = Request::command(command, self.namespaces().first(), buf);
-        let pending = match &self.multipath {
-            None => self.path_queue().io_command(command, request, result.clone()),
+        let pending = self.start_with(|ticket| match &self.multipath {
+            None => self.path_queue().io_command(ticket, command, request, dword.clone()),
             Some(_) => {
                 let why = "the device has several controllers; open the path that is meant";
-                Pending::refused(Refused::Command { opcode: command.opcode, why }, request)
+                Err((Refused::Command { opcode: command.opcode, why }, request))
             }
-        };
-        CommandFuture::new(pending, result)
+        });
+        pending.with_dword(dword)
     }
 
     /// Runs a future to its end on this thread, driving the queue while it waits.
@@ -467,6 +476,7 @@ impl Queue {
     }
 
     /// What [`Queue::set_wants_room_at`] told last.
+    #[cfg(feature = "testing")]
     pub fn wants_room_at(&self) -> Option<Instant> {
         self.path_queue().wants_room_at().map(Instant::of)
     }
@@ -474,12 +484,6 @@ impl Queue {
     /// The completion mode in force.
     pub fn mode(&self) -> Mode {
         self.path_queue().mode()
-    }
-
-    /// Whether the next commit may look for completions before it returns, so that some are found before a clock read that
-    /// follows it.
-    pub fn looks_on_commit(&self) -> bool {
-        self.path_queues.iter().any(PathQueue::looks_on_commit)
     }
 
     /// What this queue's thread has counted.
@@ -537,6 +541,13 @@ impl Queue {
     pub(crate) fn look_after_paths(&self) -> Nanos {
         self.multipath.as_ref().map_or(Nanos::MAX, |multipath| multipath.look_after(&self.path_queues))
     }
+}
+
+/// The request of a future is not carried out.
+#[cold]
+pub(crate) fn refuse(tickets: &FutureStates, ticket: u32, why: Refused, request: Request) {
+    let waker = tickets.complete(ticket, Completion::refused(why, request));
+    wake::wake_all(waker.into_iter().flatten());
 }
 
 impl AsRef<Queue> for Queue {

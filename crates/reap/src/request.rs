@@ -159,7 +159,7 @@ impl Request {
     /// Attaches a buffer to a request that transfers no data, for callers that keep one buffer per
     /// slot. A Deallocate puts its list into it; other operations do not use it.
     #[inline]
-    pub(crate) fn carrying(mut self, buf: DmaBuf) -> Request {
+    pub fn carrying(mut self, buf: DmaBuf) -> Request {
         self.buf = Some(buf);
         self
     }

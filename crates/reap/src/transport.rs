@@ -40,7 +40,9 @@ use crate::request::Token;
 use embedded::EmbeddedHandle;
 
 pub(crate) use self::vfio_user::{SCHEME as VFIO_USER, ServerEvent};
-pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured};
+#[cfg(feature = "testing")]
+pub use embedded::{ByHand, Faults};
+pub use embedded::{EmbeddedOptions, Measured};
 pub(crate) use kernel::{KernelFile, SCHEME as KERNEL, UringQueue};
 pub(crate) use pci::SCHEME as PCIE;
 pub(crate) use queue_transport::{Count, KEY_NOTIFICATION, KEY_WAKE, Polled, QueueTransport, SleepFor, TransportCounts};

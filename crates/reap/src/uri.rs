@@ -29,48 +29,48 @@ pub struct DeviceUri {
     pub queues: u16,
     /// `vectors=`: interrupt vectors, the admin one included, 1 to 65; fewer than queues + 1 are
     /// shared.
-    pub vectors: u16,
+    pub(crate) vectors: u16,
     /// `masks=yes|no`: whether vectors can be masked. Under VFIO they cannot: interrupts arrive
     /// while a thread polls, too.
-    pub masks: bool,
+    pub(crate) masks: bool,
     /// `pending=cleared|kept|none`: what happens to an interrupt whose vector is masked
     /// ([`emu::PendingBit`]).
-    pub pending: PendingBit,
+    pub(crate) pending: PendingBit,
     /// `fetch=late|early|mixed`: when the controller fetches data to write and lists of pointers
     /// ([`emu::Fetch`]).
-    pub fetch: Fetch,
+    pub(crate) fetch: Fetch,
     /// `aborts=before|after|deferred|never`: when an aborted command completes
     /// ([`emu::AbortOrder`]).
-    pub aborts: AbortOrder,
+    pub(crate) aborts: AbortOrder,
     /// `doorbells=now|late|mapped`: with `late`, each doorbell write reaches the controller some
     /// time later, and writes to different doorbells in any order.
-    pub late_doorbells: bool,
+    pub(crate) late_doorbells: bool,
     /// `doorbells=mapped`, where it is served: the client maps the doorbells, and the server polls
     /// them.
-    pub mapped_doorbells: bool,
+    pub(crate) mapped_doorbells: bool,
     /// `shadow=yes|no`: where it is served, whether the controller offers shadow doorbells
     /// (Doorbell Buffer Config). Yes by default.
-    pub shadow: Option<bool>,
+    pub(crate) shadow: Option<bool>,
     /// `sgl=yes|no`: whether the controller supports SGLs (SGLS). No by default.
-    pub sgls: bool,
+    pub(crate) sgls: bool,
     /// `trust=yes|no`: where it is served, whether to map a client's memory although the client
     /// could take pages of it away, which would end the server (SIGBUS).
-    pub trust: bool,
+    pub(crate) trust: bool,
     /// `share=yes|no`, `file:` only: whether other processes that set it too may write to the file.
-    pub share: bool,
+    pub(crate) share: bool,
     /// `thread=shared|own`: stepped by the process's device thread, or by a thread of its own.
-    pub own_thread: bool,
+    pub(crate) own_thread: bool,
     /// `entries=`: entries of the controller's largest queue, 2 to 4096 (CAP.MQES + 1).
-    pub entries: u32,
+    pub(crate) entries: u32,
     /// `alloc=`: for `mem:`, the most bytes that are allocated. `None`: a quarter of the machine's
     /// memory.
-    pub alloc_limit: Option<u64>,
+    pub(crate) alloc_limit: Option<u64>,
     /// `properties=now|late`: with `late`, property accesses are answered some time later, as over
     /// fabrics.
-    pub late_properties: bool,
+    pub(crate) late_properties: bool,
     /// `seed=`: seed of the profile's random service times, of late properties and doorbells, and
     /// of early fetches.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// Where the data is.

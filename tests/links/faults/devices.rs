@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use reap::{Device, IoError, Mode, OpenError, Request, TargetError, TargetFault};
+use reap::{Device, IoError, Mode, OpenError, Request, TargetFault};
 
 use super::Written;
 use crate::place::{BYTES, Loop, Scratch, options, run};
@@ -15,7 +15,7 @@ fn once_let_go(open: impl Fn() -> Result<Device, OpenError>) -> Device {
     let since = Instant::now();
     loop {
         match open() {
-            Err(OpenError::Target(TargetError { fault: TargetFault::InUse(_), .. })) if since.elapsed() < Duration::from_secs(60) => {
+            Err(OpenError::Kernel { fault: TargetFault::InUse(_), .. }) if since.elapsed() < Duration::from_secs(60) => {
                 thread::sleep(Duration::from_millis(5));
             }
             opened => return opened.unwrap(),
@@ -57,7 +57,7 @@ fn detached_loop_device_stays_open() {
         let is_others = || run("losetup", &[&node.display().to_string()]).is_ok();
         let before = is_others();
         match Device::open_with(&format!("{uri}?readonly=yes"), &options(1)).err() {
-            Some(OpenError::Target(TargetError { fault: TargetFault::NotFound(_), .. })) => {}
+            Some(OpenError::Kernel { fault: TargetFault::NotFound(_), .. }) => {}
             other => assert!(before || is_others(), "{uri}, to which nothing is attached: {other:?}"),
         }
     }

@@ -168,7 +168,7 @@ fn missing_descriptors_refuse_then_recover() {
             Ok(device) => break device,
             Err(why) => {
                 println!("{descriptors}: {why}");
-                assert!(matches!(why, OpenError::Target(_) | OpenError::System { .. }), "{why:?}");
+                assert!(matches!(why, OpenError::Kernel { .. } | OpenError::System { .. }), "{why:?}");
                 refusals += 1;
             }
         }

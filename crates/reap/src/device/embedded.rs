@@ -3,17 +3,23 @@
 use std::fmt;
 use std::sync::Arc;
 
-use emu::{Change, NoSuchPath, Profile, Script};
+use emu::Profile;
+#[cfg(feature = "testing")]
+use emu::{Change, NoSuchPath, Script};
 
+#[cfg(feature = "testing")]
 use crate::multipath::Multipath;
 use crate::shared::controller::Controller;
+#[cfg(feature = "testing")]
+use crate::transport::ByHand;
+use crate::transport::Measured;
 use crate::transport::embedded::End;
-use crate::transport::{ByHand, Measured};
 
 /// The embedded controllers of a device. It keeps the device open.
 #[derive(Clone)]
 pub struct Embedded {
     pub(super) controllers: Arc<[Controller]>,
+    #[cfg(feature = "testing")]
     pub(super) paths: Option<Arc<Multipath>>,
 }
 
@@ -37,12 +43,13 @@ impl Embedded {
         self.end().profile()
     }
 
-    /// Keeps the device thread from sleeping, and counts its gaps, for as long as the guard lives.
+    /// Keeps the device thread from sleeping for as long as the guard lives.
     pub fn measure(&self) -> Measured {
         self.end().measure()
     }
 
     /// Stops the device thread: from now on all embedded controllers of the process run by hand.
+    #[cfg(feature = "testing")]
     pub fn by_hand(&self) -> ByHand {
         self.end().by_hand()
     }
@@ -56,6 +63,7 @@ impl Embedded {
     ///
     /// # Errors
     /// There is no such path.
+    #[cfg(feature = "testing")]
     pub fn change_path(&self, path: usize, change: Change) -> Result<(), NoSuchPath> {
         self.paths.as_ref().map_or(Err(NoSuchPath { path, paths: 0 }), |paths| paths.change(path, change))
     }
@@ -64,6 +72,7 @@ impl Embedded {
     ///
     /// # Errors
     /// The script names a path that there is not.
+    #[cfg(feature = "testing")]
     pub fn play(&self, script: &Script) -> Result<(), NoSuchPath> {
         let none = NoSuchPath { path: script.steps.first().map_or(0, |step| step.path), paths: 0 };
         self.paths.as_ref().map_or(Err(none), |paths| paths.play(script))

@@ -16,7 +16,7 @@ use super::requests::{Claim, MultipathRequests};
 use super::shared::Multipath;
 use crate::error::{QueueError, Refused};
 use crate::request::{Completion, Request};
-use crate::shared::future::Pending;
+use crate::shared::future_states::FutureStates;
 use crate::thread::block_on;
 use crate::thread::event_loop::{self, EventLoop};
 use crate::thread::path_queue::PathQueue;
@@ -31,6 +31,7 @@ pub(crate) struct MultipathQueue {
     shared: Arc<Multipath>,
     index: usize,
     event_loop: EventLoop,
+    tickets: Arc<FutureStates>,
     /// Borrowed mutably while the application's iterator runs.
     table: RefCell<MultipathRequests>,
     /// The latest clock read; saves one where the exact time does not matter.
@@ -59,8 +60,9 @@ impl MultipathQueue {
         // Cannot fail: the number of paths was checked when they were joined.
         let failover = Failover::new(shared.failover, &shared.traits, &shared.path_states.marks, index, 256);
         let failover = failover.map_err(|e| QueueError::System { what: "failover", source: std::io::Error::other(e) })?;
-        let table = RefCell::new(MultipathRequests::new(shared, failover, shared.selector_for(index)));
-        Ok((MultipathQueue { shared: shared.clone(), index, event_loop, table, clock: Cell::new(hw::now()) }, path_queues))
+        let table = MultipathRequests::new(shared, failover, shared.selector_for(index));
+        let (tickets, table) = (table.tickets.clone(), RefCell::new(table));
+        Ok((MultipathQueue { shared: shared.clone(), index, event_loop, tickets, table, clock: Cell::new(hw::now()) }, path_queues))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Multipath> {
@@ -110,21 +112,28 @@ impl MultipathQueue {
         self.done()
     }
 
-    /// See [`crate::Queue::start`].
-    pub(crate) fn start(&self, path_queues: &[PathQueue], request: Request) -> Pending {
+    /// See [`crate::Queue::start`]; `ticket` is its future's.
+    ///
+    /// # Errors
+    /// The request cannot be carried out.
+    pub(crate) fn start(&self, path_queues: &[PathQueue], ticket: u32, request: Request) -> Result<(), (Refused, Request)> {
         let (checked, request) = self.shared.check(request);
         if let Err(why) = checked {
-            return Pending::refused(why, request);
+            return Err((why, request));
         }
         if self.is_submitting() {
-            return Pending::refused(Refused::InsideSubmit, request);
+            return Err((Refused::InsideSubmit, request));
         }
         let now = self.begin(path_queues, hw::now());
         let mut table = self.table.borrow_mut();
-        let ticket = table.tickets.issue();
         table.submit(request, Claim::Future(ticket), now);
         table.pump(&self.shared, now);
-        Pending::new(table.tickets.clone(), ticket)
+        Ok(())
+    }
+
+    /// The states of its futures.
+    pub(crate) fn tickets(&self) -> &Arc<FutureStates> {
+        &self.tickets
     }
 
     /// See [`crate::Queue::commit`].

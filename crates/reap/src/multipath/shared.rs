@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crossbeam_utils::CachePadded;
 use driver::multipath::{Counters, FailoverConfig, PathStatus, PathTraits};
 use driver::paths::{PathId, Paths, Selector};
-use emu::{Change, NoSuchPath, PathControl, Script};
+use emu::PathControl;
+#[cfg(feature = "testing")]
+use emu::{Change, NoSuchPath, Script};
 use hw::DmaPool;
 use units::Nanos;
 
@@ -38,6 +40,7 @@ pub(crate) struct Multipath {
     /// By software queue and path.
     pub(super) path_counters: Box<[CachePadded<PathCounters>]>,
     pub(super) counters: Mutex<Vec<Counters>>,
+    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only tests change a path while it is in use"))]
     pub(super) control: PathControl,
 }
 
@@ -208,6 +211,7 @@ impl Multipath {
     }
 
     /// Applies a change to a path's embedded controller.
+    #[cfg(feature = "testing")]
     pub(crate) fn change(&self, path: usize, change: Change) -> Result<(), NoSuchPath> {
         self.control.apply(path, change)?;
         self.kick_device();
@@ -215,6 +219,7 @@ impl Multipath {
     }
 
     /// Plays a script of changes, beginning now.
+    #[cfg(feature = "testing")]
     pub(crate) fn play(&self, script: &Script) -> Result<(), NoSuchPath> {
         self.control.play(script, hw::now())?;
         self.kick_device();

@@ -39,7 +39,7 @@ pub struct MultipathUri {
     /// elsewhere.
     pub keep_alive: Nanos,
     /// `script=`: changes to the controllers over time, beginning at open; for tests.
-    pub script: Script,
+    pub(crate) script: Script,
     /// The given parameters that concern the host only; `reap serve` refuses them.
     pub(crate) of_the_host: Vec<&'static str>,
 }
@@ -49,7 +49,7 @@ pub struct MultipathUri {
 #[non_exhaustive]
 pub struct PathUri {
     /// Its text, percent-decoded.
-    pub text: String,
+    pub(crate) text: String,
     /// The controller.
     pub device: PathDevice,
     /// `delay=`: time added to every command.

@@ -284,8 +284,7 @@ impl Events {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// [`Events::recv`] as the `poll_next` of a stream.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let (log, waker) = (self.log.clone(), cx.waker().clone());
         let mut state = log.lock();
         let event = self.take(&state);

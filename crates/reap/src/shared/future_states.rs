@@ -52,13 +52,7 @@ impl FutureStates {
         at
     }
 
-    /// Frees a ticket whose request was refused.
-    #[cold]
-    pub(crate) fn withdraw(&self, at: u32) {
-        self.lock().free_ticket(at);
-    }
-
-    /// Stores the completion of a request. Returns the waker, to be called outside every lock.
+    /// The request is finished. The waker to be called, outside every lock.
     ///
     /// # Errors
     /// The future was dropped: the completion. Dropping it may run the application's code, so not

@@ -21,7 +21,7 @@ use crate::error::{QueueError, Refused, WouldDeadlock};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
 use crate::shared::controller::Controller;
-use crate::shared::future::Pending;
+use crate::shared::future_states::FutureStates;
 use crate::transport::{IoCommand, Transport, UringQueue};
 use crate::wakeups::Wakeups;
 
@@ -89,14 +89,15 @@ impl PathQueue {
         pub(crate) fn is_submitting(&self) -> bool;
         #[inline]
         pub(crate) fn wait(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock>;
-        pub(crate) fn start(&self, request: Request, command: Option<Box<IoCommand>>) -> Pending;
+        pub(crate) fn tickets(&self) -> Arc<FutureStates>;
+        pub(crate) fn start(&self, ticket: u32, request: Request, command: Option<Box<IoCommand>>) -> Result<(), (Refused, Request)>;
         pub(crate) fn commit(&self);
         pub(crate) fn set_mode(&self, mode: Mode);
         pub(crate) fn set_spin(&self, spin: Spin);
         pub(crate) fn set_wants_room_at(&self, due: Option<Nanos>);
+        #[cfg(feature = "testing")]
         pub(crate) fn wants_room_at(&self) -> Option<Nanos>;
         pub(crate) fn mode(&self) -> Mode;
-        pub(crate) fn looks_on_commit(&self) -> bool;
         pub(crate) fn counters(&self) -> Counters;
         pub(crate) fn take_counters(&self) -> Counters;
         pub(crate) fn hardware_counters(&self) -> HardwareCounters;
@@ -113,7 +114,7 @@ impl PathQueue {
         pub(crate) fn next_deadline(&self) -> Option<Nanos>;
     }
 
-    /// See [`crate::Queue::submit_or_post_at`].
+    /// See [`crate::Queue::submit`] and [`crate::Queue::post`].
     #[inline]
     pub(crate) fn submit(&self, now: Nanos, waits: bool, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         match self {
@@ -131,10 +132,18 @@ impl PathQueue {
         }
     }
 
-    /// See [`crate::Queue::io_command`]. `request` has the buffer; `result` receives dword 0 of the
-    /// completion.
-    pub(crate) fn io_command(&self, command: &Sqe, request: Request, result: Arc<AtomicU32>) -> Pending {
-        let refused = |why, request| Pending::refused(Refused::Command { opcode: command.opcode, why }, request);
+    /// See [`crate::Queue::io_command`]: `request` has the buffer, `ticket` is its future's, and `result` will be dword 0 of the completion.
+    ///
+    /// # Errors
+    /// It cannot be carried out.
+    pub(crate) fn io_command(
+        &self,
+        ticket: u32,
+        command: &Sqe,
+        request: Request,
+        result: Arc<AtomicU32>,
+    ) -> Result<(), (Refused, Request)> {
+        let refused = |why, request| Err((Refused::Command { opcode: command.opcode, why }, request));
         let PathQueue::Controller(queue) = self else {
             // io_uring returns dword 0 only in CQEs of 32 bytes (IORING_SETUP_CQE32), which would
             // make every completion dearer.
@@ -148,7 +157,7 @@ impl PathQueue {
         let &Sqe { opcode, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = command;
         let sqe = Sqe { opcode, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, ..Sqe::default() };
         let bytes = request.buf.as_ref().map_or(0, |buf| buf.len()) as u32;
-        queue.start(request, Some(Box::new(IoCommand { sqe, bytes, result })))
+        queue.start(ticket, request, Some(Box::new(IoCommand { sqe, bytes, result })))
     }
 
     /// Calls `take` for each finished request. `take` must not use the queue.

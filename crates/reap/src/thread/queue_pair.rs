@@ -41,7 +41,7 @@ use crate::namespace::Namespace;
 use crate::request::{Completion, Request, Token};
 use crate::shared::controller::Controller;
 use crate::shared::events::EventKind;
-use crate::shared::future::Pending;
+use crate::shared::future_states::FutureStates;
 use crate::shared::queue_shared::{Orphan, QueueShared};
 use crate::shared::reports::Reporter;
 use crate::shared::requests::{Claim, Failure, Requests};
@@ -642,19 +642,20 @@ impl<T: QueueTransport> QueuePair<T> {
         refused.map_or(Ok(()), |refused| Err(*refused))
     }
 
-    /// See [`crate::Queue::start`]. With `command` the request is an I/O command that the caller
-    /// has built.
-    pub(crate) fn start(&self, request: Request, command: Option<Box<IoCommand>>) -> Pending {
+    /// What futures have.
+    pub(crate) fn tickets(&self) -> Arc<FutureStates> {
+        self.inner.borrow().requests.tickets().clone()
+    }
+
+    /// See [`crate::Queue::start`]; `ticket` is its future's. With a `command` of the caller's own the request is that.
+    pub(crate) fn start(&self, ticket: u32, request: Request, command: Option<Box<IoCommand>>) -> Result<(), (Refused, Request)> {
         if !self.is_here() {
-            return Pending::refused(Refused::Forked, request);
+            return Err((Refused::Forked, request));
         }
         if self.submitting.get() {
-            return Pending::refused(Refused::InsideSubmit, request);
+            return Err((Refused::InsideSubmit, request));
         }
-        let tickets = self.inner.borrow().requests.tickets().clone();
-        let ticket = tickets.issue();
-        // The doorbell is rung when the queue is next driven, or by `commit`: futures that are
-        // started one after the other share it.
+        // Announced when the queue is next driven, or by `commit`.
         let mut batch = Submission::begin(self, hw::now(), true);
         self.inner.borrow_mut().has_futures = true;
         let refused = batch.enter(std::iter::once(request), Claim::Future(ticket));
@@ -662,13 +663,7 @@ impl<T: QueueTransport> QueuePair<T> {
             requests.set_command(command);
         }
         drop(batch);
-        match refused {
-            None => Pending::new(tickets, ticket),
-            Some(refused) => {
-                tickets.withdraw(ticket);
-                Pending::refused(refused.0, refused.1)
-            }
-        }
+        refused.map_or(Ok(()), |refused| Err(*refused))
     }
 
     /// See [`crate::Queue::reap`].
@@ -832,6 +827,7 @@ impl<T: QueueTransport> QueuePair<T> {
     }
 
     /// See [`crate::Queue::wants_room_at`].
+    #[cfg(feature = "testing")]
     pub(crate) fn wants_room_at(&self) -> Option<Nanos> {
         self.inner.borrow().waiter.seen.wants_room_at
     }
@@ -841,8 +837,8 @@ impl<T: QueueTransport> QueuePair<T> {
         self.inner.borrow().waiter.policy.mode()
     }
 
-    /// See [`crate::Queue::looks_on_commit`].
-    pub(crate) fn looks_on_commit(&self) -> bool {
+    /// Whether a commit polls for completions before it returns.
+    fn looks_on_commit(&self) -> bool {
         self.inner.borrow().waiter.policy.facts().submit_check
     }
 

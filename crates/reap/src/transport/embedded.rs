@@ -14,6 +14,7 @@
 //! | what is its subsystem's NQN? | `name.rs` |
 //! | how are faults injected? | `faults.rs` |
 
+#[cfg(feature = "testing")]
 mod faults;
 mod media;
 mod name;
@@ -23,7 +24,6 @@ mod registers;
 mod runner;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use emu::{Ana, Config, Controller, FaultInjector, FaultPlan, Mem, Namespace, Port, Profile, Subsystem};
 use hw::{Bar, DmaPool, Vectors};
@@ -34,14 +34,16 @@ use units::Nanos;
 use crate::error::{OpenError, OptionsError};
 use crate::transport::file_lock::FileAccess;
 use crate::uri::{Backing, DeviceUri};
-use faults::FaultyController;
 use media::FileMedia;
 use port::{Attachment, EmbeddedPort};
 use runner::{Runner, Stepper};
 
+#[cfg(feature = "testing")]
 pub use faults::Faults;
 pub(super) use registers::EmbeddedRegisters;
-pub use runner::{ByHand, Measured};
+#[cfg(feature = "testing")]
+pub use runner::ByHand;
+pub use runner::Measured;
 
 /// Options for embedded controllers only.
 #[derive(Clone, Debug, Default)]
@@ -49,21 +51,47 @@ pub struct EmbeddedOptions {
     /// The CPU to pin the device thread to. Only the first device of a process sets it.
     pub device_cpu: Option<usize>,
     /// Faults to inject, for tests. `None`: none, at no cost.
+    #[cfg(feature = "testing")]
     pub faults: Option<Faults>,
     /// Faults for each path's controller of a `multipath:` device, by path.
+    #[cfg(feature = "testing")]
     pub path_faults: Vec<Option<Faults>>,
     /// CAP.TO: how long the host waits for the controller to become ready or to stop, in steps of
     /// 500 ms. `None`: 10 s, as real drives report, because the device thread may be late. Tests of
     /// controllers that do neither set it lower.
-    pub ready_timeout: Option<Duration>,
+    #[cfg(feature = "testing")]
+    pub ready_timeout: Option<std::time::Duration>,
     /// The controller has no Write Zeroes.
+    #[cfg(feature = "testing")]
     pub no_write_zeroes: bool,
     /// The controller has no Dataset Management, and so no Deallocate.
+    #[cfg(feature = "testing")]
     pub no_deallocate: bool,
     /// The controller has neither Compare nor Verify.
+    #[cfg(feature = "testing")]
     pub no_checks: bool,
     /// The controller has no Write Uncorrectable.
+    #[cfg(feature = "testing")]
     pub no_uncorrectable: bool,
+}
+
+#[cfg(feature = "testing")]
+impl EmbeddedOptions {
+    /// The configuration and the faults of one controller. `path`: which of several it is.
+    fn applied_to(&self, mut config: Config, uri: &DeviceUri, path: Option<usize>) -> (Config, Option<Faults>) {
+        config.ready_timeout = self.ready_timeout.map_or(config.ready_timeout, Into::into);
+        (config.write_zeroes, config.dataset_management) = (!self.no_write_zeroes, !self.no_deallocate);
+        (config.checks, config.uncorrectable) = (!self.no_checks, !self.no_uncorrectable);
+        let faults = path.map_or_else(|| self.faults.clone(), |path| self.path_faults.get(path).cloned().flatten());
+        if let Some(faults) = &faults {
+            // The caller's injector replaces the one of `doorbells=late`, and takes over its delay.
+            config.faults = Some(faults.injector.clone());
+            if uri.late_doorbells {
+                faults.injector.delay_doorbells(LATE_DOORBELL, uri.seed);
+            }
+        }
+        (config, faults)
+    }
 }
 
 /// The largest delay of a doorbell write with `doorbells=late`: a few commands of a fast drive.
@@ -121,6 +149,7 @@ impl EmbeddedHandle {
     }
 
     /// Stops the device thread while the result lives; its controllers run one step at a time.
+    #[cfg(feature = "testing")]
     pub(crate) fn by_hand(&self) -> ByHand {
         ByHand::new(&self.runner)
     }
@@ -151,6 +180,7 @@ pub(crate) struct SubsystemMember<'a> {
     /// Its controller identifier (CNTLID); `None`: the next free one.
     pub controller: Option<u16>,
     /// Its path's number.
+    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only tests have faults by path"))]
     pub path: usize,
 }
 
@@ -168,32 +198,22 @@ pub(super) fn attach(
     // The shared thread's CPU is set by the first device.
     let runner = if uri.own_thread { Runner::own() } else { Runner::shared(options.device_cpu) };
     let runner = runner.map_err(|source| OpenError::System { what: "device thread", source })?;
-    let mut config = config(uri)?;
+    let config = config(uri)?;
     let profile = config.profile.clone();
-    config.ready_timeout = options.ready_timeout.map_or(config.ready_timeout, Into::into);
-    (config.write_zeroes, config.dataset_management) = (!options.no_write_zeroes, !options.no_deallocate);
-    (config.checks, config.uncorrectable) = (!options.no_checks, !options.no_uncorrectable);
+    #[cfg(feature = "testing")]
+    let (config, faults) = options.applied_to(config, uri, member.as_ref().map(|member| member.path));
     let bar = Arc::new(Bar::new(uri.queues + 1));
     // Only paths need a gate: a path that does not answer is given up while others go on, and its
     // buffers are sent again elsewhere.
     let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));
     let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };
-    let faults = match &member {
-        None => options.faults.clone(),
-        Some(member) => options.path_faults.get(member.path).cloned().flatten(),
-    };
-    if let Some(faults) = &faults {
-        // The caller's injector replaces the one of `doorbells=late`, and takes over its delay.
-        config.faults = Some(faults.injector.clone());
-        if uri.late_doorbells {
-            faults.injector.delay_doorbells(LATE_DOORBELL, uri.seed);
-        }
-    }
-    let mut stepper: Box<dyn Stepper> = Box::new(controller(config, uri, member, port)?);
-    if let Some(faults) = faults {
+    let stepper: Box<dyn Stepper> = Box::new(controller(config, uri, member, port)?);
+    #[cfg(feature = "testing")]
+    let stepper: Box<dyn Stepper> = match faults {
         // Wrapped only on request: without faults the step has no extra branch.
-        stepper = Box::new(FaultyController { controller: stepper, faults, bar: bar.clone() });
-    }
+        Some(faults) => Box::new(faults::FaultyController { controller: stepper, faults, bar: bar.clone() }),
+        None => stepper,
+    };
     // Last: from here on the thread steps it.
     runner.attach(stepper, attachment.clone());
     Ok((EmbeddedRegisters::new(bar, runner.clone()), EmbeddedHandle { attachment, runner, profile }))

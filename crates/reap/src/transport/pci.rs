@@ -34,13 +34,13 @@ pub struct PcieUri {
     pub bdf: Bdf,
     /// `vectors=`: the most interrupt vectors to use, the admin one included; fewer than queues + 1
     /// are shared. `None`: as many as the drive has.
-    pub vectors: Option<u16>,
+    pub(crate) vectors: Option<u16>,
     /// `shadow=yes|no`: whether to use shadow doorbells (Doorbell Buffer Config) where the drive
     /// offers them. Yes by default.
-    pub shadow: bool,
+    pub(crate) shadow: bool,
     /// `sgl=yes|no`: whether transfers that would need a PRP list use SGLs where the drive has
     /// them. Yes by default.
-    pub sgl: bool,
+    pub(crate) sgl: bool,
 }
 
 impl PcieUri {

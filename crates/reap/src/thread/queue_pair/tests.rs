@@ -143,7 +143,7 @@ fn iterators_cannot_use_their_queue() {
         queue.commit();
         queue.leave_loop();
         drop(queue.prepare(queue.buffer(4096).unwrap()));
-        assert_eq!((queue.mode(), queue.looks_on_commit(), queue.next_deadline(), queue.decisions()), (Mode::INTERRUPT, false, None, None));
+        assert_eq!((queue.mode(), queue.next_deadline(), queue.decisions()), (Mode::INTERRUPT, None, None));
         assert_eq!((queue.finished(), queue.take_counters().entries, queue.wakeups().completions.max), (0, 0, 0));
         assert!(queue.hardware_counters().finished <= 8 && queue.in_flight() <= 2 && queue.wants_room_at().is_none());
         let inside = queue.submit([read(&queue, 0)]);

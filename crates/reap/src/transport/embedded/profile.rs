@@ -5,7 +5,6 @@ use std::path::Path;
 use emu::Profile;
 
 use crate::error::OpenError;
-use crate::uri::DeviceUri;
 
 /// Largest profile file that is read, in bytes: a mistyped path must not fill the memory.
 const MAX_PROFILE_BYTES: u64 = 16 << 20;
@@ -20,16 +19,6 @@ pub(super) fn load(name: &str) -> Result<Profile, OpenError> {
     let file: Profile = toml::from_str(&text).map_err(|e| fail(format!("not a profile: {e}")))?;
     let stem = Path::new(name).file_stem().map_or(name.into(), |s| s.to_string_lossy().into_owned());
     Ok(Profile { name: stem, ..file })
-}
-
-impl DeviceUri {
-    /// Loads the profile that the URI names.
-    ///
-    /// # Errors
-    /// There is no such profile, or the file does not describe one.
-    pub fn load_profile(&self) -> Result<Profile, OpenError> {
-        load(&self.profile)
-    }
 }
 
 #[cfg(test)]

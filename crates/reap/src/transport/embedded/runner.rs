@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use emu::{Controller, Port, Step};
-use hw::{EventFd, Poller, RunDelay};
+use hw::{EventFd, Poller};
 use sync::WakeFlag;
 use units::Nanos;
 
@@ -29,12 +29,6 @@ use super::port::Attachment;
 /// The thread sleeps after this long without work (unless measured), so that an idle process uses
 /// no CPU.
 const IDLE_AFTER: Nanos = Nanos::from_millis(100);
-
-/// A gap in the thread's running that is long enough to distort a measurement.
-const GAP: Nanos = Nanos::from_micros(50);
-
-/// Longer than any step can take: such a gap counts even if the step did work.
-const LONGEST_STEP: Nanos = Nanos::from_millis(1);
 
 /// A controller with its port type erased.
 pub(super) trait Stepper: Send {
@@ -67,7 +61,6 @@ pub(crate) struct Runner {
     idle: WakeFlag,
     wake_fd: EventFd,
     measured: AtomicU64,
-    gaps: AtomicU64,
     cpu: Option<usize>,
 }
 
@@ -87,7 +80,6 @@ impl Runner {
             idle: WakeFlag::new(),
             wake_fd: EventFd::new()?,
             measured: AtomicU64::new(0),
-            gaps: AtomicU64::new(0),
             cpu,
         })
     }
@@ -160,8 +152,7 @@ impl Runner {
     }
 }
 
-/// While this lives the device thread never sleeps, and gaps of more than 50 µs in its running are
-/// counted. A benchmark discards blocks with gaps: the device was not running.
+/// While this lives the device thread never sleeps, so that no command waits for it to wake up.
 pub struct Measured(Arc<Runner>);
 
 impl Measured {
@@ -171,16 +162,11 @@ impl Measured {
         runner.kick();
         Measured(runner.clone())
     }
-
-    /// Gaps so far.
-    pub fn gaps(&self) -> u64 {
-        self.0.gaps.load(Relaxed)
-    }
 }
 
 impl fmt::Debug for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Measured").field("gaps", &self.gaps()).finish_non_exhaustive()
+        f.debug_struct("Measured").finish_non_exhaustive()
     }
 }
 
@@ -193,8 +179,10 @@ impl Drop for Measured {
 /// While this lives the device thread rests, and its embedded controllers run only when
 /// [`ByHand::step`] is called. For instruction counts, and for tests that must know when the device
 /// does what.
+#[cfg(feature = "testing")]
 pub struct ByHand(Arc<Runner>);
 
+#[cfg(feature = "testing")]
 impl ByHand {
     pub(crate) fn new(runner: &Arc<Runner>) -> ByHand {
         // Before the kick: the thread must see the guard when it wakes.
@@ -214,12 +202,14 @@ impl ByHand {
     }
 }
 
+#[cfg(feature = "testing")]
 impl fmt::Debug for ByHand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ByHand").finish_non_exhaustive()
     }
 }
 
+#[cfg(feature = "testing")]
 impl Drop for ByHand {
     fn drop(&mut self) {
         self.0.by_hand.fetch_sub(1, Release);
@@ -282,16 +272,9 @@ impl DeviceThread {
 
 /// Steps until `changed` is set or there was nothing to do for [`IDLE_AFTER`].
 fn run_until_idle(runner: &Runner, steppers: &mut [Attached]) {
-    let mut gaps = GapDetector::new();
-    let mut last = hw::now();
-    let mut worked_at = last;
+    let mut worked_at = hw::now();
     loop {
         let now = hw::now();
-        // A clock read per round: gaps are found without a second thread.
-        if now - last > GAP && gaps.was_preempted(now - last, worked_at == last) {
-            runner.gaps.fetch_add(1, Relaxed);
-        }
-        last = now;
         if step_all(steppers, now).worked {
             worked_at = now;
             continue;
@@ -303,35 +286,6 @@ fn run_until_idle(runner: &Runner, steppers: &mut [Attached]) {
             return;
         }
         std::hint::spin_loop();
-    }
-}
-
-/// Tells gaps in the thread's running (preemption) from long steps: a step that copies much data,
-/// or sends many messages, may take longer than [`GAP`].
-struct GapDetector {
-    delay: Option<RunDelay>,
-    seen: Nanos,
-}
-
-impl GapDetector {
-    /// For the calling thread.
-    fn new() -> GapDetector {
-        let delay = RunDelay::of_current().ok();
-        let seen = delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
-        GapDetector { delay, seen }
-    }
-
-    /// Whether the thread was preempted within the last `span`: it had nothing to do in it, or
-    /// waited for its CPU, or no step takes that long. Called for long spans only, because it reads
-    /// a file.
-    #[cold]
-    fn was_preempted(&mut self, span: Nanos, worked: bool) -> bool {
-        // Without schedstat every gap counts: better to discard a good block than to keep a bad
-        // one.
-        let Some(delay) = &self.delay else { return true };
-        let delay = delay.read();
-        let waited = delay - std::mem::replace(&mut self.seen, delay);
-        !worked || waited > GAP || span > LONGEST_STEP
     }
 }
 

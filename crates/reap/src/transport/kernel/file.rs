@@ -16,7 +16,7 @@ use super::probe::PassthroughProbe;
 use super::target::{Target, TargetKind};
 use super::uri::KernelUri;
 use super::zeroing::ZeroMethods;
-use crate::error::{AdminError, OpenError, OptionsError, TargetError, TargetFault};
+use crate::error::{AdminError, OpenError, OptionsError, TargetFault};
 use crate::mode::{ModeNote, UnsupportedMode};
 use crate::namespace::Namespace;
 use crate::transport::next_number;
@@ -45,13 +45,11 @@ impl KernelFile {
     /// # Errors
     /// See [`OpenError`].
     pub(crate) fn open(uri: &KernelUri, pool_bytes: u64) -> Result<KernelFile, OpenError> {
-        let unusable = |what: String| TargetError { path: uri.path.clone(), fault: TargetFault::Kernel(what) };
+        let unusable = |what: String| OpenError::Kernel { path: uri.path.clone(), fault: TargetFault::Kernel(what) };
         let features = Features::probe().map_err(|e| unusable(e.to_string()))?;
         // Without `keeps_overflow` the kernel would drop completions.
         if !features.timeouts || !features.keeps_overflow || !features.shared {
-            return Err(
-                unusable("its io_uring lacks time-outs, overflow or cooperative tasks; Linux 5.19 and newer have them".into()).into()
-            );
+            return Err(unusable("its io_uring lacks time-outs, overflow or cooperative tasks; Linux 5.19 and newer have them".into()));
         }
         let target = Target::open(uri, true)?;
         let pool = PoolOptions { alignment: target.facts().mem_align, ..PoolOptions::default() }.open(pool_bytes);
@@ -62,7 +60,7 @@ impl KernelFile {
         if let Some(passthrough) = kernel_file.target.passthrough() {
             let probe =
                 PassthroughProbe { file: kernel_file.target.file(), pool: &kernel_file.pool, features: &kernel_file.features, passthrough };
-            let registers = probe.run().map_err(|fault| TargetError { path: uri.path.clone(), fault })?;
+            let registers = probe.run().map_err(|fault| OpenError::Kernel { path: uri.path.clone(), fault })?;
             if !registers && kernel_file.stop_registering() {
                 tracing::warn!(
                     "with commands that pass through, this kernel takes no registered memory; Linux 6.1 and newer do, and are faster"

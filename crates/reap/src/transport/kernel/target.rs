@@ -17,7 +17,7 @@ use super::direct::{self, Alignment, IoPath};
 use super::layout::{self, NewFile};
 use super::namespace::{self, IdentifyData, Passthrough};
 use super::uri::{Buffered, KernelUri};
-use crate::error::{TargetError, TargetFault};
+use crate::error::{OpenError, TargetFault};
 use crate::transport::file_lock::{self, FileAccess, retry_while_busy};
 use crate::transport::write_back::WriteBack;
 use hw::block::{Disk, Identity, Users, mount_of, mounts};
@@ -105,9 +105,9 @@ impl Target {
     ///
     /// # Errors
     /// See [`TargetFault`].
-    pub(crate) fn open(uri: &KernelUri, writable: bool) -> Result<Target, TargetError> {
+    pub(crate) fn open(uri: &KernelUri, writable: bool) -> Result<Target, OpenError> {
         let opening = OpenRequest { uri, writing: writable && !uri.read_only };
-        opening.open().map_err(|fault| TargetError { path: uri.path.clone(), fault })
+        opening.open().map_err(|fault| OpenError::Kernel { path: uri.path.clone(), fault })
     }
 
     /// The open file. Its file offset is not used.

@@ -25,7 +25,7 @@ pub struct VfioUserUri {
     pub socket: PathBuf,
     /// `vectors=`: the most interrupt vectors to use, the admin one included; fewer than queues + 1
     /// are shared. `None`: as many as the server has.
-    pub vectors: Option<u16>,
+    pub(crate) vectors: Option<u16>,
     /// `hugepages=yes|no`: whether the pool is made of huge pages of 2 MiB, as far as they are
     /// reserved. SPDK's target can map no other memory.
     pub huge_pages: bool,
@@ -34,10 +34,10 @@ pub struct VfioUserUri {
     pub trust: bool,
     /// `shadow=yes|no`: whether to use shadow doorbells (Doorbell Buffer Config) where the
     /// controller offers them. `None`: only where a doorbell is a message.
-    pub shadow: Option<bool>,
+    pub(crate) shadow: Option<bool>,
     /// `sgl=yes|no`: whether transfers that would need a PRP list use SGLs where the controller has
     /// them. Yes by default.
-    pub sgl: bool,
+    pub(crate) sgl: bool,
 }
 
 impl FromStr for VfioUserUri {

@@ -182,7 +182,7 @@ fn detached_devices_have_no_bytes() {
     drop(looped);
     // Another test may have taken the number meanwhile: then it has bytes, or a holder.
     match Target::open(&uri(&node, "readonly=yes"), false) {
-        Err(TargetError { fault: TargetFault::NotFound(_), .. }) => {}
+        Err(OpenError::Kernel { fault: TargetFault::NotFound(_), .. }) => {}
         Err(other) => panic!("{other}"),
         Ok(target) => assert!(target.facts().bytes > 0),
     }

@@ -51,7 +51,13 @@ pub struct Controller {
     /// CNTRLTYPE, 111. Controller type; see [`Controller::TYPE_IO`].
     pub cntrltype: u8,
     #[doc(hidden)]
-    pub reserved112: [u8; 144],
+    pub reserved112: [u8; 23],
+    /// CIU, 135. Controller Instance Uniquifier: another one for each association (TP8028).
+    pub ciu: u8,
+    /// CIRN, 143:136. Controller Instance Random Number.
+    pub cirn: u64,
+    #[doc(hidden)]
+    pub reserved144: [u8; 112],
     /// OACS, 257:256. Optional admin commands.
     pub oacs: u16,
     /// ACL, 258. Concurrent Abort commands, 0's based.
@@ -125,7 +131,25 @@ pub struct Controller {
     /// SUBNQN, 1023:768. NVMe Qualified Name of the subsystem.
     pub subnqn: Text<256>,
     #[doc(hidden)]
-    pub reserved1024: [u8; 3072],
+    pub reserved1024: [u8; 768],
+    /// IOCCSZ, 1795:1792. Most bytes of a command capsule of an I/O queue, in units of 16 (NVMe over Fabrics, as all that follow).
+    pub ioccsz: u32,
+    /// IORCSZ, 1799:1796. The same of a response capsule.
+    pub iorcsz: u32,
+    /// ICDOFF, 1801:1800. Where in a capsule data begin, after the command, in units of 16.
+    pub icdoff: u16,
+    /// FCATT, 1802. Bit 0: the controllers are static.
+    pub fcatt: u8,
+    /// MSDBD, 1803. Most SGL data block descriptors in a capsule; 0: not limited.
+    pub msdbd: u8,
+    /// OFCS, 1805:1804. Bit 0: there is Disconnect.
+    pub ofcs: u16,
+    /// DCTYPE, 1806. Type of a discovery controller; 0: not said.
+    pub dctype: u8,
+    /// CCRL, 1807. Cross-Controller Resets that may be under way.
+    pub ccrl: u8,
+    #[doc(hidden)]
+    pub reserved1808: [u8; 2288],
 }
 
 page!(Controller, 4096);
@@ -169,6 +193,8 @@ impl Controller {
     pub const ANACAP_STATIC_GROUPS: u8 = 1 << 6;
     /// CNTRLTYPE: an I/O controller.
     pub const TYPE_IO: u8 = 1;
+    /// CNTRLTYPE: a discovery controller.
+    pub const TYPE_DISCOVERY: u8 = 2;
     /// LPA bit 1: Commands Supported and Effects log.
     pub const LPA_EFFECTS: u8 = 1 << 1;
     /// LPA bit 2: Get Log Page has NUMDU, LPOL and LPOU.
@@ -191,6 +217,10 @@ impl Controller {
     pub const ONCS_VERIFY: u16 = 1 << 7;
     /// SGLS bits 1:0, the value 10b: SGLs in I/O commands, of data blocks that are dword aligned and of whole dwords.
     pub const SGLS_DWORDS: u32 = 0b10;
+    /// SGLS on a fabric: SGLs of any alignment, offsets as addresses (bit 20), Transport SGL Data Blocks (bit 21).
+    pub const SGLS_FABRIC: u32 = 0b01 | 1 << 20 | 1 << 21;
+    /// OFCS bit 0: there is Disconnect.
+    pub const OFCS_DISCONNECT: u16 = 1;
     /// CTRATT bit 6: traffic based keep alive.
     pub const CTRATT_TBKAS: u32 = 1 << 6;
 

@@ -9,7 +9,7 @@
 //! - [`regs`]: properties and doorbell offsets. [`opcode`]: opcodes and their names.
 //! - [`io`] and [`admin`]: commands, built by the host and decoded by the controller; [`features`]: their values.
 //! - [`identify`] and [`log`]: structures that travel in pages, each a [`Page`].
-//! - [`prp`] and [`sgl`]: where a command's data are.
+//! - [`prp`] and [`sgl`]: where a command's data are. [`fabrics`]: commands and logs of NVMe over Fabrics.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ use std::fmt;
 
 pub mod admin;
 mod entry;
+pub mod fabrics;
 pub mod features;
 pub mod identify;
 pub mod io;

@@ -34,6 +34,8 @@ pub mod admin {
     pub const VIRTUALIZATION_MANAGEMENT: u8 = 0x1c;
     /// Capacity Management (Base 5.1.3).
     pub const CAPACITY_MANAGEMENT: u8 = 0x20;
+    /// Cross-Controller Reset (TP8028).
+    pub const CROSS_CONTROLLER_RESET: u8 = 0x38;
     /// Migration Send (Base 5.1.17).
     pub const MIGRATION_SEND: u8 = 0x41;
     /// Controller Data Queue (Base 5.1.4).

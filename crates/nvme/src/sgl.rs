@@ -15,6 +15,10 @@ const DATA_BLOCK: u8 = 0x00;
 const SEGMENT: u8 = 0x20;
 /// Of the last segment.
 const LAST_SEGMENT: u8 = 0x30;
+/// Of data in the capsule of the command: the address is an offset there (NVMe over Fabrics).
+const DATA_OFFSET: u8 = 0x01;
+/// Of data that the transport moves: there is no address (NVMe over Fabrics).
+const TRANSPORT_DATA: u8 = 0x5a;
 
 /// The most descriptors that [`walk`] follows for a command. No host needs as many, and a list without an end has more.
 pub const MOST_DESCRIPTORS: u32 = 4096;
@@ -53,6 +57,26 @@ impl Descriptor {
     /// The last segment, of `descriptors` descriptors at bus address `addr`.
     pub const fn last_segment(addr: u64, descriptors: u32) -> Descriptor {
         Descriptor { addr, len: descriptors * Descriptor::LEN, reserved: [0; 3], kind: LAST_SEGMENT }
+    }
+
+    /// `len` bytes of data in the capsule of their command, from `offset` on.
+    pub const fn in_capsule(offset: u64, len: u32) -> Descriptor {
+        Descriptor { addr: offset, len, reserved: [0; 3], kind: DATA_OFFSET }
+    }
+
+    /// `len` bytes of data that the transport moves.
+    pub const fn transport(len: u32) -> Descriptor {
+        Descriptor { addr: 0, len, reserved: [0; 3], kind: TRANSPORT_DATA }
+    }
+
+    /// Whether the data are in the capsule.
+    pub const fn is_in_capsule(&self) -> bool {
+        self.kind == DATA_OFFSET
+    }
+
+    /// Whether the transport moves the data.
+    pub const fn is_transport(&self) -> bool {
+        self.kind == TRANSPORT_DATA
     }
 
     /// The descriptor in a command's data pointer (DPTR.SGL1).

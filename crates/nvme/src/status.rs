@@ -186,6 +186,7 @@ statuses! {
     COMMAND_SET_COMBINATION_REJECTED = SPECIFIC, 0x2b, "I/O Command Set Combination Rejected";
     INVALID_COMMAND_SET = SPECIFIC, 0x2c, "Invalid I/O Command Set";
     IDENTIFIER_UNAVAILABLE = SPECIFIC, 0x2d, "Identifier Unavailable";
+    CROSS_RESET_IN_PROGRESS = SPECIFIC, 0x3f, "Cross-Controller Reset In Progress";
     CONFLICTING_ATTRIBUTES = SPECIFIC, 0x80, "Conflicting Attributes";
     INVALID_PROTECTION_INFORMATION = SPECIFIC, 0x81, "Invalid Protection Information";
     WRITE_TO_READ_ONLY_RANGE = SPECIFIC, 0x82, "Attempted Write to Read Only Range";

@@ -15,6 +15,8 @@ pub mod prp;
 pub mod scenarios;
 pub mod scripts;
 pub mod sgl;
+pub mod tcp_pdus;
+pub mod tcp_target;
 pub mod uris;
 pub mod verify;
 pub mod vfio_user;

@@ -1,0 +1,149 @@
+//! A stream cut into PDUs.
+
+use crate::digest;
+use crate::pdu::{Common, DIGEST, Digests, Fes, Pdu, Side, Term, Violation};
+use zerocopy::FromBytes;
+
+/// What has come.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A header. If it has data, [`Receiver::place`] says where they belong before anything else is asked.
+    Head(Pdu),
+    /// The data of the last header are in place.
+    Data {
+        /// The buffer that was given.
+        buffer: Vec<u8>,
+        /// Their digest is right, or there is none.
+        intact: bool,
+    },
+}
+
+/// Bytes on their way into a buffer.
+#[derive(Debug)]
+struct Filling {
+    buffer: Vec<u8>,
+    from: usize,
+    at: usize,
+    end: usize,
+}
+
+/// Receives one direction of a connection.
+#[derive(Debug)]
+pub struct Receiver {
+    side: Side,
+    digests: Digests,
+    /// Bytes that have come and are not used up: `staging[begin..end]`.
+    staging: Box<[u8]>,
+    begin: usize,
+    end: usize,
+    filling: Option<Filling>,
+    /// The header before has data with a digest.
+    has_digest: bool,
+    /// The last header, for a TermReq to quote.
+    last: Vec<u8>,
+}
+
+impl Receiver {
+    /// Bytes for what has come and is not used up, before a greeting.
+    pub const SMALL: usize = 512;
+
+    /// The receiver of `side`, without digests.
+    pub fn new(side: Side) -> Receiver {
+        Receiver {
+            side,
+            digests: Digests::default(),
+            staging: vec![0; Receiver::SMALL].into(),
+            begin: 0,
+            end: 0,
+            filling: None,
+            has_digest: false,
+            last: Vec::new(),
+        }
+    }
+
+    /// Digests are in force from the next PDU on, and there is room for this many bytes.
+    pub fn begin(&mut self, digests: Digests, room: usize) {
+        self.digests = digests;
+        let mut staging = vec![0; room.max(Receiver::SMALL)];
+        let rest = self.begin..self.end;
+        staging[..rest.len()].copy_from_slice(&self.staging[rest.clone()]);
+        (self.begin, self.end) = (0, rest.len());
+        self.staging = staging.into();
+    }
+
+    /// Where the next bytes belong, in this order: payload that is awaited, then whatever follows it. Both are empty if what has come is to
+    /// be taken first.
+    pub fn space(&mut self) -> [&mut [u8]; 2] {
+        if self.begin > 0 {
+            self.staging.copy_within(self.begin..self.end, 0);
+            (self.begin, self.end) = (0, self.end - self.begin);
+        }
+        let payload = match &mut self.filling {
+            Some(filling) if self.end == 0 => filling.buffer.get_mut(filling.at..filling.end).unwrap_or_default(),
+            _ => &mut [],
+        };
+        [payload, &mut self.staging[self.end..]]
+    }
+
+    /// So many bytes have been put there.
+    pub fn filled(&mut self, n: usize) {
+        let mut rest = n;
+        if let Some(filling) = &mut self.filling
+            && self.begin == self.end
+        {
+            let payload = rest.min(filling.end - filling.at);
+            filling.at += payload;
+            rest -= payload;
+        }
+        self.end = (self.end + rest).min(self.staging.len());
+    }
+
+    /// Bytes of data of the last header that [`Receiver::place`] is to be called for go to `buffer`, from `at` on. It has room for them.
+    pub fn place(&mut self, buffer: Vec<u8>, at: usize, len: u32) {
+        let end = (at + len as usize).min(buffer.len());
+        self.filling = Some(Filling { buffer, from: at, at, end });
+    }
+
+    /// The next thing that is complete.
+    ///
+    /// # Errors
+    /// What came cannot be followed, and neither can anything after it.
+    pub fn next(&mut self) -> Result<Option<Item>, Violation> {
+        if let Some(filling) = &mut self.filling {
+            let n = (filling.end - filling.at).min(self.end - self.begin);
+            filling.buffer[filling.at..filling.at + n].copy_from_slice(&self.staging[self.begin..self.begin + n]);
+            (filling.at, self.begin) = (filling.at + n, self.begin + n);
+            if filling.at < filling.end {
+                return Ok(None);
+            }
+            let mut intact = true;
+            if self.has_digest {
+                let Some(sent) = self.staging[self.begin..self.end].first_chunk() else { return Ok(None) };
+                intact = u32::from_le_bytes(*sent) == digest(&filling.buffer[filling.from..filling.end]);
+                self.begin += DIGEST;
+            }
+            return Ok(self.filling.take().map(|filling| Item::Data { buffer: filling.buffer, intact }));
+        }
+        let come = &self.staging[self.begin..self.end];
+        let Ok((common, _)) = Common::read_from_prefix(come) else { return Ok(None) };
+        let shape = common.shape(self.side, self.digests, 0).inspect_err(|_| self.last = come[..Common::LEN].to_vec())?;
+        let Some(head) = come.get(..shape.head) else { return Ok(None) };
+        self.last.clear();
+        self.last.extend_from_slice(&head[..shape.hlen]);
+        if shape.header_digest {
+            let sent = head[shape.hlen..].first_chunk().map_or(0, |sent| u32::from_le_bytes(*sent));
+            if sent != digest(&head[..shape.hlen]) {
+                return Err(Violation(Term { fes: Fes::HEADER_DIGEST, fei: sent }));
+            }
+        }
+        let pdu = Pdu::read(head, common, shape);
+        self.begin += shape.head;
+        self.has_digest = shape.data_digest;
+        Ok(pdu.map(Item::Head))
+    }
+
+    /// The header that came last, or what there is of it: for a TermReq to quote.
+    pub fn last_header(&self) -> &[u8] {
+        &self.last
+    }
+}

@@ -3,6 +3,7 @@
 mod values;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -523,8 +524,15 @@ pub struct ServeArgs {
     pub device: String,
     /// Where clients come: a Unix socket, which is made, and removed in the end. Given several times, each is one of this many controllers of one
     /// subsystem, which share the namespaces
-    #[arg(long, value_name = "SOCKET", required = true)]
+    #[arg(long, value_name = "SOCKET", required_unless_present = "tcp", conflicts_with = "tcp")]
     pub vfio_user: Vec<PathBuf>,
+    /// Serve over NVMe/TCP instead, at this address. Given several times, each is a path to the same subsystem. It has a discovery service
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub tcp: Vec<SocketAddr>,
+    /// Only a host of this name may connect, of several if given several times. Needed where other machines reach the address; names are
+    /// compared, and nothing is authenticated
+    #[arg(long, value_name = "HOSTNQN", requires = "tcp")]
+    pub allow: Vec<String>,
     /// What happens to the controllers, and when, counted from when the first client has come: a file of lines as `at 10s path 0 hold`
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
@@ -534,8 +542,8 @@ pub struct ServeArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = CTL_EXAMPLES)]
 pub struct CtlArgs {
-    /// The socket that `reap serve --vfio-user` was given; the control socket has the same name and `.ctl`
-    #[arg(value_name = "SOCKET")]
+    /// The socket that `reap serve --vfio-user` was given, or the address of --tcp; the control socket of a socket has the same name and `.ctl`
+    #[arg(value_name = "SOCKET|ADDR:PORT")]
     pub socket: PathBuf,
     /// What is asked: status, or fault and a change, in the words of a script
     #[arg(value_name = "ORDER", required = true, num_args = 1..)]
@@ -548,6 +556,7 @@ Examples:
   reap ctl /tmp/nvme.sock fault hold              commands hang, until: fault release
   reap ctl /tmp/nvme.sock fault wrong-status 0x281 times 3
   reap ctl /tmp/nvme.sock fault reset-takes forever
+  reap ctl 127.0.0.1:4420 fault lost              no host reaches this address, until: fault back
 
 docs/serve.md has every fault. Status 0: it was done; 1: it was not, and stderr says why.";
 
@@ -557,6 +566,7 @@ Examples:
   reap serve 'file:disk.img?profile=tlc' --vfio-user /tmp/nvme.sock --script hang.txt
   reap serve 'mem:1G?profile=null&doorbells=mapped' --vfio-user /tmp/nvme.sock      it polls, and never idles while a client is there
   reap serve mem:1G --vfio-user /tmp/a.sock --vfio-user /tmp/b.sock                 two controllers, one namespace
+  reap serve mem:1G --tcp 127.0.0.1:4420 --tcp 127.0.0.1:4421                       an NVMe/TCP subsystem with two paths
 
 QEMU 10.1 and later connects to it, with RAM that another process can map:
   qemu-system-x86_64 -machine q35,memory-backend=ram -object memory-backend-memfd,id=ram,size=1G,share=on \\

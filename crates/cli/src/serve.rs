@@ -1,4 +1,4 @@
-//! `reap serve`: an embedded controller as a PCI device of a guest, until Ctrl-C. `reap ctl`: meddling with it meanwhile.
+//! `reap serve`: an embedded controller as a PCI device of a guest, or over NVMe/TCP, until Ctrl-C. `reap ctl`: faults meanwhile.
 
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use crate::{jobs, output, stop};
 /// Schemes of devices that are somebody else's controllers.
 const OTHERS: [&str; 3] = ["kernel:", "pcie:", "vfio-user:"];
 
-/// Serves until a signal comes.
+/// Serves what the arguments name.
 pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
     if let Some(scheme) = OTHERS.iter().find(|scheme| args.device.starts_with(**scheme)) {
         bail!("`{scheme}` cannot be served: a controller of Reap's own can, `mem:SIZE` or `file:PATH`");
@@ -24,12 +24,26 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
         text.parse::<Script>().map_err(|error| anyhow!("script {}: {error}", path.display()))
     });
     let (sockets, script) = (&args.vfio_user[..], script.transpose()?);
+    if !args.tcp.is_empty() {
+        let uri = if args.device.starts_with("multipath:") {
+            args.device.parse()?
+        } else {
+            MultipathUri::repeated(&args.device, args.tcp.len())?
+        };
+        let mut server = serve::open_tcp(&uri, &args.tcp, args.allow.clone(), script)?;
+        return until_stopped(|stop| server.run(stop, &mut |event| output::say(event)));
+    }
     // One controller, or one of a subsystem for each socket.
     let mut server = match sockets {
         _ if args.device.starts_with("multipath:") => serve::open_paths(&args.device.parse()?, sockets, script)?,
         [socket] => serve::open(&args.device.parse()?, socket, script)?,
         _ => serve::open_paths(&MultipathUri::repeated(&args.device, sockets.len())?, sockets, script)?,
     };
+    until_stopped(|stop| server.run(stop, &mut |event| output::say(event)))
+}
+
+/// Serves until a signal comes.
+fn until_stopped(run: impl FnOnce(&UnixStream) -> Result<(), serve::ServerError>) -> Result<ExitCode> {
     // The flag has the second signal end the program, should the first not do it.
     let _flag = stop::flag().context("cannot listen for signals")?;
     let (stop, written) = UnixStream::pair().context("cannot listen for signals")?;
@@ -37,13 +51,15 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
         let written = written.try_clone().context("cannot listen for signals")?;
         signal_hook::low_level::pipe::register(signal, written).context("cannot listen for signals")?;
     }
-    server.run(&stop, &mut |event| output::say(event))?;
+    run(&stop)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Asks a server that runs.
 pub fn ctl(args: &CtlArgs) -> Result<ExitCode> {
-    let answer = serve::ask(&args.socket, &args.order.join(" "))?;
+    let order = args.order.join(" ");
+    let address = args.socket.to_str().and_then(|socket| socket.parse().ok());
+    let answer = address.map_or_else(|| serve::ask(&args.socket, &order), |address| serve::ask_address(address, &order))?;
     output::print(&answer)?;
     Ok(ExitCode::SUCCESS)
 }

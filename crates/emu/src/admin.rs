@@ -259,6 +259,12 @@ impl<P: Port> Controller<P> {
             lid::FEATURES_SUPPORTED => |controller, _, _| controller.features_supported().as_page().to_vec(),
             // No NVMe-MI command is supported, but LPA.MLPS says that the page is.
             lid::MI_COMMANDS_SUPPORTED => |_, _, _| vec![0; 4096],
+            // Every reset has been done before its command was over, so that the log has no entries.
+            lid::CROSS_CONTROLLER_RESET if self.config.fabric.is_some() => |_, _, _| vec![0; 4096],
+            lid::DISCOVERY if self.config.fabric.as_ref().is_some_and(|fabric| fabric.discovery.is_some()) => |controller, _, _| {
+                let log = controller.config.fabric.as_ref().and_then(|fabric| fabric.discovery.as_deref());
+                log.unwrap_or_default().to_vec()
+            },
             _ => return None,
         })
     }

@@ -69,6 +69,8 @@ pub struct Config {
     /// Whether I/O commands may have SGLs (SGLS): of data blocks that are dword aligned, in segments of any number, of
     /// [`nvme::sgl::MOST_DESCRIPTORS`] descriptors at most.
     pub sgls: bool,
+    /// On a fabric: what only controllers there say.
+    pub fabric: Option<Fabric>,
     /// What goes wrong on purpose.
     pub faults: Option<FaultInjector>,
     /// Doorbells are 4 << this bytes apart (CAP.DSTRD), 15 at most.
@@ -106,6 +108,7 @@ impl Config {
             uncorrectable: true,
             shadow_doorbells: false,
             sgls: false,
+            fabric: None,
             faults: None,
             doorbell_stride: Config::A_LINE_EACH,
         }
@@ -146,6 +149,17 @@ impl Config {
     pub(crate) const MOST_RANGE_BLOCKS: u32 = 1 << 21;
     /// DMSL: logical blocks of all ranges of a command together.
     pub(crate) const MOST_DEALLOCATED_BLOCKS: u64 = 1 << 23;
+}
+
+/// What a controller on a fabric says of itself. The host's data are where its port has put them, whatever its commands say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fabric {
+    /// Most bytes of data in a command capsule.
+    pub in_capsule: u32,
+    /// CIU and CIRN, which tell this association's controller from others that have had its identifier.
+    pub instance: (u8, u64),
+    /// It is a discovery controller, with this log.
+    pub discovery: Option<Arc<[u8]>>,
 }
 
 /// By what a namespace can be told from all others, whatever path leads to it. Zeroes: none of that kind.

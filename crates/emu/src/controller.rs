@@ -3,6 +3,8 @@
 mod apart;
 mod early;
 mod external;
+#[cfg(feature = "serve")]
+mod fabric;
 mod life;
 mod registers;
 

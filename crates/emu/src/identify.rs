@@ -18,6 +18,9 @@ use crate::{Config, Identifiers, Namespace};
 /// Aborts that may be outstanding (ACL + 1). Each is over before the next is fetched.
 pub(crate) const ABORTS: u8 = 4;
 
+/// Resets of other controllers that may be under way (CCRL). Each is over before the next is fetched.
+const CROSS_RESETS: u8 = 1;
+
 /// The page that an Identify command asks for.
 pub(crate) fn page(command: &Identify, config: &Config, store: &Store, ana: Option<&AnaStates>) -> Result<Vec<u8>, Status> {
     let is_nvm = || if command.csi == csi::NVM { Ok(()) } else { Err(Status::INVALID_FIELD.with_dnr()) };
@@ -57,6 +60,7 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
     let cmic = MultiPath::new().with_ports(several).with_controllers(several).with_ana(ana.is_some());
     let (groups, highest) = ana.map_or((0, 0), AnaStates::count_and_highest);
     let reported = AnaState::ALL.iter().fold(Controller::ANACAP_STATIC_GROUPS, |bits, state| bits | state.capability());
+    let fabric = config.fabric.as_ref();
     let cache = VolatileCache::new().with_present(store.is_volatile()).with_flush_all(VolatileCache::ALL_FLUSHED);
     Controller {
         sn: Text::ascii(&config.serial),
@@ -68,7 +72,10 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
         cntlid: config.controller_id,
         ver: Version::V2_1.into_bits(),
         oaes: aen.into_bits(),
-        cntrltype: Controller::TYPE_IO,
+        ctratt: if fabric.is_some() { Controller::CTRATT_TBKAS } else { 0 },
+        cntrltype: if fabric.is_some_and(|fabric| fabric.discovery.is_some()) { Controller::TYPE_DISCOVERY } else { Controller::TYPE_IO },
+        ciu: fabric.map_or(0, |fabric| fabric.instance.0),
+        cirn: fabric.map_or(0, |fabric| fabric.instance.1),
         oacs: if config.shadow_doorbells { Controller::OACS_DOORBELL_BUFFERS } else { 0 },
         acl: ABORTS - 1,
         aerl: EVENT_REQUESTS as u8 - 1,
@@ -93,8 +100,19 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
         mnan: store.highest(),
         oncs: optional_commands(store),
         vwc: cache,
-        sgls: if config.sgls { Controller::SGLS_DWORDS } else { 0 },
+        maxcmd: if fabric.is_some() { config.queue_entries.min(u16::MAX.into()) as u16 } else { 0 },
+        sgls: match (fabric, config.sgls) {
+            (Some(_), _) => Controller::SGLS_FABRIC,
+            (None, true) => Controller::SGLS_DWORDS,
+            (None, false) => 0,
+        },
         subnqn: Text::nul_terminated(&nqn(config)),
+        // In units of 16 bytes.
+        ioccsz: fabric.map_or(0, |fabric| (64 + fabric.in_capsule) / 16),
+        iorcsz: u32::from(fabric.is_some()),
+        msdbd: fabric.is_some().into(),
+        ofcs: if fabric.is_some() { Controller::OFCS_DISCONNECT } else { 0 },
+        ccrl: if fabric.is_some() { CROSS_RESETS } else { 0 },
         ..Controller::default()
     }
 }

@@ -32,7 +32,7 @@ mod subsystem;
 mod testing;
 
 pub use behaviour::{AbortOrder, Fetch, PendingBit};
-pub use config::{Config, Identifiers, Namespace, NamespaceError};
+pub use config::{Config, Fabric, Identifiers, Namespace, NamespaceError};
 pub use controller::{Controller, Counters, Step};
 pub use faults::{Fault, FaultInjector, FaultPlan, Injected};
 pub use media::{Access, Budget, Media, MediaError, Mem, write_zeroes};

@@ -96,6 +96,14 @@ impl Subsystem {
         Ok(controller)
     }
 
+    /// A controller that one association has: it may go, and another one have its identifier. It is reached by who made it, not by
+    /// [`PathControl`].
+    #[cfg(feature = "serve")]
+    pub(crate) fn dynamic_controller<P: Port>(&mut self, config: Config, port: P) -> Controller<P> {
+        let namespaces = self.shared.iter_mut().map(Namespace::share).collect();
+        Controller::new(Config { nqn: Some(self.nqn.clone()), ..config }, namespaces, port)
+    }
+
     /// The controller identifier that comes next.
     pub fn next_controller_id(&self) -> u16 {
         self.controllers.last().map_or(1, |last| last + 1)

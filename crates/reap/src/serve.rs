@@ -1,5 +1,6 @@
-//! Serving: the controllers that URIs name, as PCI devices of other processes over vfio-user. The server is `emu::serve`'s.
+//! Serving: the controllers that URIs name, as PCI devices of other processes over vfio-user, or to hosts over NVMe/TCP. The server is `emu::serve`'s.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use emu::serve::{Namespaces, Served};
@@ -11,7 +12,7 @@ use crate::multipath::{self, MultipathUri};
 use crate::transport::embedded;
 use crate::uri::DeviceUri;
 
-pub use emu::serve::{ControlError, ServeError as ServerError, ServeEvent, Server, SocketFault, ask};
+pub use emu::serve::{ControlError, ServeError as ServerError, ServeEvent, Server, SocketFault, TcpServer, ask, ask_address};
 
 /// Why a device cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -69,15 +70,7 @@ pub fn open(uri: &DeviceUri, path: &Path, script: Option<Script>) -> Result<Serv
 /// # Errors
 /// See [`ServeError`].
 pub fn open_paths(uri: &MultipathUri, sockets: &[PathBuf], script: Option<Script>) -> Result<Server, ServeError> {
-    let paths = uri.paths.len();
-    if sockets.len() != paths {
-        return Err(ServeError::Sockets { paths, sockets: sockets.len() });
-    }
-    let node = uri.paths.iter().any(|path| path.node.is_some()).then_some("node");
-    if let Some(&parameter) = uri.of_the_host.iter().chain(&node).next() {
-        return Err(ServeError::OfTheHost { parameter });
-    }
-    let mut steps = uri.script.clone();
+    let mut steps = check_paths(uri, sockets.len())?;
     steps.steps.extend(script.unwrap_or_default().steps);
     let mut server = Server::new()?;
     let mut subsystem = multipath::the_subsystem(&uri.paths)?;
@@ -92,6 +85,47 @@ pub fn open_paths(uri: &MultipathUri, sockets: &[PathBuf], script: Option<Script
     }
     server.play(steps)?;
     Ok(server)
+}
+
+/// A server of a subsystem over NVMe/TCP: path `n` at `addresses[n]`, with a controller for each host that connects there, of the NQNs that
+/// `allowed` names, or of any. Scripts count from when the first host has connected.
+///
+/// # Errors
+/// See [`ServeError`].
+pub fn open_tcp(
+    uri: &MultipathUri,
+    addresses: &[SocketAddr],
+    allowed: Vec<String>,
+    script: Option<Script>,
+) -> Result<TcpServer, ServeError> {
+    let mut steps = check_paths(uri, addresses.len())?;
+    steps.steps.extend(script.unwrap_or_default().steps);
+    let mut server = TcpServer::new(multipath::the_subsystem(&uri.paths)?, allowed)?;
+    for (n, (path, address)) in uri.paths.iter().zip(addresses).enumerate() {
+        let device = multipath::of_this_process(path)?;
+        let Served { mut config, .. } = served(device, path.text.clone(), Namespaces::Own(Vec::new()))?;
+        config.serial = embedded::serial(device)?;
+        config.ana = Some(Ana::new(path.ana));
+        server.add(*address, path.text.clone(), config)?;
+        if path.delay > Nanos::ZERO {
+            steps = steps.with(Nanos::ZERO, n, Change::Delay(path.delay));
+        }
+    }
+    server.play(steps)?;
+    Ok(server)
+}
+
+/// The script of a URI that is served at so many places, which has to have as many paths, and nothing for hosts.
+fn check_paths(uri: &MultipathUri, sockets: usize) -> Result<Script, ServeError> {
+    let paths = uri.paths.len();
+    if sockets != paths {
+        return Err(ServeError::Sockets { paths, sockets });
+    }
+    let node = uri.paths.iter().any(|path| path.node.is_some()).then_some("node");
+    if let Some(&parameter) = uri.of_the_host.iter().chain(&node).next() {
+        return Err(ServeError::OfTheHost { parameter });
+    }
+    Ok(uri.script.clone())
 }
 
 /// The controller of `uri`, but for what tells it from others.

@@ -189,6 +189,11 @@ impl Target {
         self.state == State::Open
     }
 
+    /// Whether a command waits for memory.
+    pub fn waits(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Whether data have been asked for that have not come.
     pub fn awaits_data(&self) -> bool {
         self.asked.iter().any(Option::is_some)

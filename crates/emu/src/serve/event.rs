@@ -1,6 +1,7 @@
 //! What a server tells while it runs.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Something that happened, for people to read.
@@ -22,6 +23,37 @@ pub enum ServeEvent {
         socket: PathBuf,
         /// What is served.
         device: String,
+    },
+    /// Hosts can connect.
+    ListeningTcp {
+        /// Where.
+        address: SocketAddr,
+        /// What is served.
+        device: String,
+        /// As which subsystem.
+        nqn: String,
+    },
+    /// Other machines reach the server, and only names of hosts keep them away.
+    OnlyFilters,
+    /// A host has a controller.
+    Associated {
+        /// CNTLID.
+        controller: u16,
+        /// HOSTNQN.
+        host: String,
+        /// Where it came.
+        address: SocketAddr,
+    },
+    /// It has none any more.
+    Dissociated {
+        /// CNTLID.
+        controller: u16,
+        /// HOSTNQN.
+        host: String,
+        /// Why.
+        why: String,
+        /// Commands that it had carried out.
+        commands: u64,
     },
     /// Doorbells can be mapped, and the server polls them.
     Polls,
@@ -58,6 +90,14 @@ impl fmt::Display for ServeEvent {
             ServeEvent::TookOver(socket) => write!(f, "{}: nobody listened there any more; the socket file is replaced", socket.display()),
             ServeEvent::At { socket, event } => write!(f, "{}: {event}", socket.display()),
             ServeEvent::Listening { socket, device } => write!(f, "{}: serving {device}", socket.display()),
+            ServeEvent::ListeningTcp { address, device, nqn } => write!(f, "{address}: serving {device} as {nqn}"),
+            ServeEvent::OnlyFilters => {
+                write!(f, "other machines can connect: --allow compares the names that hosts give themselves, and authenticates nobody")
+            }
+            ServeEvent::Associated { controller, host, address } => write!(f, "{address}: controller {controller} for {host}"),
+            ServeEvent::Dissociated { controller, host, why, commands } => {
+                write!(f, "controller {controller} of {host} is gone after {commands} commands: {why}")
+            }
             ServeEvent::Polls => write!(
                 f,
                 "clients may map the doorbells, and a mapped one wakes nobody: the server polls them, and never idles while it has a client"

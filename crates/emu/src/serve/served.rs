@@ -1,6 +1,7 @@
 //! What is served, and why it cannot be.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::listener::SocketFault;
@@ -27,6 +28,20 @@ pub enum ServeError {
         /// How many there are.
         paths: usize,
     },
+    /// The address cannot be had.
+    #[error("{address}: {source}")]
+    Address {
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Other machines could connect.
+    #[error("{0} can be reached from other machines: name each host that may connect (--allow HOSTNQN), or serve at a loopback address")]
+    Open(SocketAddr),
+    /// What a script says cannot happen over TCP.
+    #[error("{0}")]
+    NotHere(String),
     /// The subsystem cannot have the controller.
     #[error(transparent)]
     Subsystem(#[from] SubsystemError),

@@ -1,0 +1,53 @@
+//! What a controller on a fabric does that one on a bus does not: queues by Connect, and keep alive by any traffic.
+
+use nvme::features::fid;
+use nvme::{QueueId, Status};
+use units::Nanos;
+
+use super::Controller;
+use super::life::Life;
+use crate::Port;
+
+impl<P: Port> Controller<P> {
+    /// Whether it takes commands.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.life == Life::Ready
+    }
+
+    /// Connect has made an I/O queue pair of so many entries, which the port finds at `addr`.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_QUEUE_ID`], [`Status::INVALID_QUEUE_SIZE`], or what else is wrong.
+    pub(crate) fn connect(&mut self, queue: QueueId, entries: u32, addr: u64) -> Result<(), Status> {
+        if !self.is_ready() {
+            return Err(Status::COMMAND_SEQUENCE_ERROR);
+        }
+        if u32::from(queue.0) > self.features.granted().submission() || !self.queues.is_free_id(queue, true) {
+            return Err(Status::INVALID_QUEUE_ID);
+        }
+        if entries < 2 || entries > self.config.queue_entries {
+            return Err(Status::INVALID_QUEUE_SIZE);
+        }
+        // A host without flow control fills a queue to its last entry, which a ring cannot.
+        let made = self.new_cq(queue, None, addr, entries + 1).and_then(|()| self.new_sq(queue, queue, addr, entries + 1));
+        made.map_err(|_| Status::INTERNAL_ERROR)
+    }
+
+    /// The queue pair is gone, and its commands with it.
+    pub(crate) fn disconnect(&mut self, queue: QueueId) {
+        self.commands.remove_all(queue);
+        self.queues.remove_sq(queue);
+        self.queues.remove_cq(queue);
+    }
+
+    /// Connect has said how long the host may be silent; 0: for ever.
+    pub(crate) fn set_keep_alive(&mut self, now: Nanos, kato: u32) {
+        self.features.set(fid::KEEP_ALIVE_TIMER, kato.checked_next_multiple_of(100).unwrap_or(kato), false);
+        self.restart_keep_alive(now);
+    }
+
+    /// Whether the host has been silent for too long.
+    pub(crate) fn is_abandoned(&self, now: Nanos) -> bool {
+        now >= self.keep_alive
+    }
+}

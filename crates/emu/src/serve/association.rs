@@ -1,0 +1,128 @@
+//! An association: a host, and the controller that it has been given (Base 2.2.2, 3.3).
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use nvme::fabrics::{self, Connect, ConnectData, Property};
+use nvme::regs::{self, Aqa, Cc, Csts};
+use nvme::{Cqe, QueueId, Registers, Sqe, Status};
+use units::Nanos;
+
+use super::fabric_host::{FabricHost, FabricPort};
+use crate::{Config, Controller};
+
+/// Who a host says that it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Host {
+    pub(super) nqn: String,
+    pub(super) id: [u8; 16],
+}
+
+/// A controller and its host.
+pub(super) struct Association {
+    pub(super) controller: Controller<FabricPort>,
+    pub(super) link: Rc<FabricHost>,
+    pub(super) host: Host,
+    pub(super) subnqn: String,
+    /// At which of the server's addresses.
+    pub(super) port: usize,
+    /// The connection of each queue.
+    pub(super) queues: BTreeMap<QueueId, u64>,
+    /// CIU and CIRN.
+    pub(super) instance: (u8, u64),
+    /// When something happens to the controller by itself.
+    pub(super) next: Option<Nanos>,
+    /// It has to be stepped.
+    pub(super) moved: bool,
+    /// Its connections are lost, and it may still carry out what it has been sent.
+    pub(super) alone: bool,
+    admin_entries: u32,
+}
+
+/// Most entries of an admin queue.
+pub(super) const ADMIN_ENTRIES: u32 = 256;
+
+/// DW0 and status of a Connect that is refused: which parameter, whether it is in the data.
+pub(super) fn invalid(offset: usize, in_data: bool) -> (u32, Status) {
+    (fabrics::invalid_parameter(offset, in_data), fabrics::INVALID_PARAMETERS.with_dnr())
+}
+
+/// Where in a Connect its fields are.
+pub(super) const QID_AT: usize = 42;
+pub(super) const SQSIZE_AT: usize = 44;
+
+impl Association {
+    /// One that Connect has begun. `make` makes its controller.
+    pub(super) fn new(
+        host: Host,
+        subnqn: String,
+        port: usize,
+        connect: &Connect,
+        config: Config,
+        make: impl FnOnce(Config, FabricPort) -> Controller<FabricPort>,
+    ) -> Association {
+        let link = Rc::new(FabricHost::new(config.queue_pairs));
+        let instance = config.fabric.as_ref().map_or((0, 0), |fabric| fabric.instance);
+        let mut controller = make(config, FabricPort(link.clone()));
+        controller.set_keep_alive(hw::now(), connect.kato);
+        Association {
+            controller,
+            link,
+            host,
+            subnqn,
+            port,
+            queues: BTreeMap::new(),
+            instance,
+            next: None,
+            moved: true,
+            alone: false,
+            admin_entries: connect.entries,
+        }
+    }
+
+    /// Connect for an I/O queue.
+    pub(super) fn connect(&mut self, connect: &Connect) -> Result<(), (u32, Status)> {
+        let made = self.controller.connect(connect.queue, connect.entries, FabricHost::ring_at(connect.queue));
+        made.map_err(|status| match status {
+            Status::INVALID_QUEUE_ID => invalid(QID_AT, false),
+            Status::INVALID_QUEUE_SIZE => invalid(SQSIZE_AT, false),
+            other => (0, other.with_dnr()),
+        })
+    }
+
+    /// A Fabrics command but Connect and Disconnect: the entry that ends it.
+    pub(super) fn property(&mut self, sqe: &Sqe, set: bool) -> Cqe {
+        let property = Property::from_sqe(sqe);
+        let end = |status: Status| Cqe::new(sqe.cid(), QueueId::ADMIN, 0, status, 0, false);
+        let Some((wide, settable)) = Property::size(property.offset).filter(|(wide, _)| property.wide == Some(*wide)) else {
+            return end(Status::INVALID_FIELD.with_dnr());
+        };
+        let registers = &self.link.bar;
+        if !set {
+            let value = if wide { registers.read64(property.offset) } else { registers.read32(property.offset).into() };
+            return Cqe { result: value as u32, dw1: (value >> 32) as u32, ..end(Status::SUCCESS) };
+        }
+        if !settable {
+            return end(Status::INVALID_FIELD.with_dnr());
+        }
+        if property.offset == regs::CC && Cc::from_bits(property.value as u32).en() {
+            // What a host on a bus would have written: a ring for as many commands as the queue has, and one entry that stays free.
+            registers.write32(regs::AQA, Aqa::of(self.admin_entries + 1, self.admin_entries + 1).into_bits());
+            registers.write64(regs::ASQ, FabricHost::ring_at(QueueId::ADMIN));
+            registers.write64(regs::ACQ, FabricHost::ring_at(QueueId::ADMIN));
+        }
+        registers.write32(property.offset, property.value as u32);
+        self.moved = true;
+        end(Status::SUCCESS)
+    }
+
+    /// CSTS as the host reads it.
+    pub(super) fn csts(&self) -> Csts {
+        Csts::from_bits(self.link.bar.read32(regs::CSTS))
+    }
+
+    /// Whether it is the same host and subsystem that a Connect for an I/O queue names.
+    pub(super) fn is_of(&self, host: &Host, data: &ConnectData, port: usize) -> bool {
+        self.host == *host && fabrics::nqn(&data.subnqn) == Some(&self.subnqn) && self.port == port && !self.alone
+    }
+}

@@ -1,0 +1,844 @@
+//! Serving over NVMe/TCP: a subsystem at one address or several, with a controller for each association.
+//!
+//! One thread does everything, as for vfio-user. It sleeps where there is nothing to do.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hw::Poller;
+use nvme::fabrics::{self, Connect, ConnectData, CrossControllerReset, DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader, fctype};
+use nvme::{Cqe, Page, QueueId, Sqe, Status, Text, opcode};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use rustix::net::sockopt::set_socket_linger;
+use tcp::{Digests, Event, Limits, Target, Term};
+use units::Nanos;
+
+use super::association::{ADMIN_ENTRIES, Association, Host, QID_AT, SQSIZE_AT, invalid};
+use super::control::{self, Control, ControlError};
+use super::event::ServeEvent;
+use super::served::ServeError;
+use crate::{Change, Config, Controller, Fabric, Order, Script, Subsystem};
+
+/// Where events go.
+type Report<'a> = &'a mut dyn FnMut(ServeEvent);
+
+const STOP: u64 = 0;
+/// Keys of the poller: the control sockets' listeners, the addresses', the connections'. Callers of control sockets are above all.
+const CONTROLS: u64 = 1 << 8;
+const PORTS: u64 = 1 << 9;
+const CONNECTIONS: u64 = 1 << 16;
+
+/// Connections at one time.
+const MOST_CONNECTIONS: usize = 2048;
+/// Associations at one time.
+const MOST_ASSOCIATIONS: usize = 512;
+/// How long a connection may take until Connect is over.
+const GREETING: Nanos = Nanos::from_secs(5);
+/// How long the end of a connection that was terminated is awaited.
+const LINGER: Nanos = Nanos::from_secs(1);
+/// How soon a connection is accepted that could not be, for want of a descriptor.
+const AGAIN: Nanos = Nanos::from_millis(100);
+/// Bytes of commands' data, of all connections together. A command that needs more waits; what comes in capsules is not waited for.
+const MEMORY: u64 = 256 << 20;
+/// Bytes of the same that one connection has at most.
+const MEMORY_OF_ONE: u64 = 32 << 20;
+/// Reads of a connection before others get their turn.
+const READS: usize = 16;
+/// Steps of a controller before the connections get their turn.
+const STEPS: usize = 16;
+/// Most bytes of one command.
+const TRANSFER: u32 = 1 << 20;
+
+const LIMITS: Limits = Limits {
+    digests: Digests { header: true, data: true },
+    in_capsule: 8192,
+    h2c_data: 256 << 10,
+    transfer: TRANSFER,
+    r2t: 128 << 10,
+    room: 16 << 10,
+};
+
+/// An address that is served.
+struct Port {
+    address: SocketAddr,
+    /// `None`: hosts cannot reach it.
+    listener: Option<TcpListener>,
+    control: Control,
+    config: Config,
+    device: String,
+    /// What holds for each controller that begins here.
+    changes: Vec<Change>,
+    /// Someone waits that could not be accepted.
+    keeps_waiting: bool,
+    completed: u64,
+}
+
+/// A connection.
+struct Connection {
+    stream: TcpStream,
+    target: Target,
+    port: usize,
+    /// Of which association, and which of its queues.
+    association: Option<u16>,
+    queue: QueueId,
+    watches_writes: bool,
+    /// Terminated: bytes are discarded until the host has closed it too.
+    ended: bool,
+    /// Bytes that its commands' data take, as counted in the server's sum.
+    counted: u64,
+}
+
+/// A server of one subsystem over NVMe/TCP.
+pub struct TcpServer {
+    subsystem: Subsystem,
+    ports: Vec<Port>,
+    /// Hosts that may connect; empty: all.
+    allowed: Vec<String>,
+    poller: Poller,
+    connections: BTreeMap<u64, Connection>,
+    next_key: u64,
+    associations: BTreeMap<u16, Association>,
+    next_cntlid: u16,
+    /// Connections to look at.
+    ready: BTreeSet<u64>,
+    /// Those with something to send.
+    unsent: BTreeSet<u64>,
+    /// When connections have to be over, if they are not what they should be by then.
+    deadlines: VecDeque<(Nanos, u64)>,
+    held: u64,
+    script: VecDeque<(Nanos, usize, Change)>,
+    waiting_script: Option<Script>,
+    dice: Xoshiro256PlusPlus,
+    news: Vec<ServeEvent>,
+}
+
+impl std::fmt::Debug for TcpServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TcpServer").field("ports", &self.ports.len()).finish_non_exhaustive()
+    }
+}
+
+impl TcpServer {
+    /// A server of this subsystem, for the hosts of these NQNs, or for all if there are none.
+    ///
+    /// # Errors
+    /// The system has no poller.
+    pub fn new(subsystem: Subsystem, allowed: Vec<String>) -> Result<TcpServer, ServeError> {
+        Ok(TcpServer {
+            subsystem,
+            ports: Vec::new(),
+            allowed,
+            poller: Poller::new()?,
+            connections: BTreeMap::new(),
+            next_key: CONNECTIONS,
+            associations: BTreeMap::new(),
+            next_cntlid: 1,
+            ready: BTreeSet::new(),
+            unsent: BTreeSet::new(),
+            deadlines: VecDeque::new(),
+            held: 0,
+            script: VecDeque::new(),
+            waiting_script: None,
+            dice: Xoshiro256PlusPlus::seed_from_u64(hw::now().0 ^ u64::from(std::process::id()) << 40),
+            news: Vec::new(),
+        })
+    }
+
+    /// One more address, whose controllers are made of `config`. Where it is, which port 0 leaves to the system.
+    ///
+    /// # Errors
+    /// The address cannot be had, or would be reached by other machines and no hosts are named.
+    pub fn add(&mut self, address: SocketAddr, device: String, config: Config) -> Result<SocketAddr, ServeError> {
+        let fault = |source| ServeError::Address { address, source };
+        if !address.ip().is_loopback() && self.allowed.is_empty() {
+            return Err(ServeError::Open(address));
+        }
+        let n = self.ports.len() as u64;
+        let listener = listen(address).map_err(fault)?;
+        let address = listener.local_addr().map_err(fault)?;
+        let control = control_path(address);
+        let fault = |fault| ServeError::Socket { path: control::path_of(&control), fault };
+        let control = Control::for_socket(&control, n as usize).map_err(fault)?;
+        self.poller.add(&listener, PORTS + n)?;
+        self.poller.add(&control.listener.listener, CONTROLS + n)?;
+        self.news.push(ServeEvent::ListeningTcp { address, device: device.clone(), nqn: self.subsystem.nqn().to_owned() });
+        if !address.ip().is_loopback() {
+            self.news.push(ServeEvent::OnlyFilters);
+        }
+        let config = Config {
+            // Doorbells and vectors are not those of a bus.
+            doorbell_stride: 0,
+            vectors: 1,
+            shadow_doorbells: false,
+            sgls: true,
+            max_transfer: config.max_transfer.min(TRANSFER),
+            ..config
+        };
+        let (listener, changes) = (Some(listener), Vec::new());
+        self.ports.push(Port { address, listener, control, config, device, changes, keeps_waiting: false, completed: 0 });
+        Ok(address)
+    }
+
+    /// What the script says happens, counted from when the first host has connected. A path is an address.
+    ///
+    /// # Errors
+    /// It names an address that there is not, or what cannot happen here.
+    pub fn play(&mut self, script: Script) -> Result<(), ServeError> {
+        let paths = self.ports.len();
+        if let Some(step) = script.steps.iter().find(|step| step.path >= paths) {
+            return Err(ServeError::Path { path: step.path, paths });
+        }
+        if let Some(why) = script.steps.iter().find_map(|step| not_here(step.change)) {
+            return Err(ServeError::NotHere(why));
+        }
+        self.waiting_script = Some(script);
+        Ok(())
+    }
+
+    /// Serves until `stop` can be read from.
+    ///
+    /// # Errors
+    /// The thread cannot sleep.
+    pub fn run(&mut self, stop: impl AsFd, report: Report<'_>) -> Result<(), ServeError> {
+        self.news.drain(..).for_each(&mut *report);
+        // A command's time is that of its profile, not of timers that the kernel gathers.
+        _ = hw::set_timer_slack(Nanos(1));
+        self.poller.add(&stop, STOP)?;
+        let (mut arrived, mut timeout) = (Vec::new(), Some(Nanos::ZERO));
+        loop {
+            self.poller.wait(timeout, &mut arrived)?;
+            for key in &arrived {
+                match key & !Poller::WRITABLE {
+                    STOP => {
+                        self.poller.remove(&stop)?;
+                        return Ok(());
+                    }
+                    key @ CONNECTIONS..0x1_0000_0000 => _ = self.ready.insert(key),
+                    key @ PORTS..CONNECTIONS => self.admit((key - PORTS) as usize, report),
+                    key @ CONTROLS..PORTS => self.ports[(key - CONTROLS) as usize].control.admit(&self.poller),
+                    key => self.hear(key, report),
+                }
+                if key & Poller::WRITABLE != 0 {
+                    self.unsent.insert(key & !Poller::WRITABLE);
+                }
+            }
+            for n in 0..self.ports.len() {
+                if self.ports[n].keeps_waiting {
+                    self.admit(n, report);
+                }
+                if self.ports[n].control.listener.keeps_waiting {
+                    self.ports[n].control.admit(&self.poller);
+                }
+            }
+            timeout = self.turn(report);
+        }
+    }
+
+    /// Reads, steps and sends what there is: at most how long nothing will happen by itself.
+    fn turn(&mut self, report: Report<'_>) -> Option<Nanos> {
+        let now = hw::now();
+        while let Some((_, path, change)) = self.script.pop_front_if(|(at, ..)| *at <= now) {
+            self.happen(path, change, report);
+        }
+        while let Some((_, key)) = self.deadlines.pop_front_if(|(at, _)| *at <= now) {
+            if self.connections.get(&key).is_some_and(|connection| connection.ended || connection.association.is_none()) {
+                self.close(key, "no Connect came in time", report);
+            }
+        }
+        for key in std::mem::take(&mut self.ready) {
+            self.receive(key, report);
+        }
+        let mut next = self.step(report);
+        for key in std::mem::take(&mut self.unsent) {
+            self.send(key, report);
+        }
+        if !self.ready.is_empty() {
+            return Some(Nanos::ZERO);
+        }
+        let others = [self.script.front().map(|(at, ..)| *at), self.deadlines.front().map(|(at, _)| *at)];
+        next = next.into_iter().chain(others.into_iter().flatten()).min();
+        let again = self.ports.iter().any(|port| port.keeps_waiting || port.control.listener.keeps_waiting);
+        let next = next.map(|next| next - hw::now());
+        if again { Some(next.map_or(AGAIN, |next| next.min(AGAIN))) } else { next }
+    }
+
+    /// Takes in who has connected.
+    fn admit(&mut self, n: usize, report: Report<'_>) {
+        let now = hw::now();
+        loop {
+            let Some(listener) = &self.ports[n].listener else { return };
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
+                Err(error) => {
+                    let waits = error.kind() != ErrorKind::WouldBlock;
+                    if waits && !std::mem::replace(&mut self.ports[n].keeps_waiting, true) {
+                        report(ServeEvent::Waits(super::listener::no_room(&error)));
+                    }
+                    self.ports[n].keeps_waiting = waits;
+                    return;
+                }
+            };
+            if self.connections.len() >= MOST_CONNECTIONS {
+                reset(&stream);
+                continue;
+            }
+            let key = self.next_key;
+            let set = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+            if set.and_then(|()| self.poller.add(&stream, key)).is_err() {
+                continue;
+            }
+            self.next_key = if key + 1 == 1 << 32 { CONNECTIONS } else { key + 1 };
+            self.deadlines.push_back((now + GREETING, key));
+            let connection = Connection {
+                stream,
+                target: Target::new(LIMITS),
+                port: n,
+                association: None,
+                queue: QueueId::ADMIN,
+                watches_writes: false,
+                ended: false,
+                counted: 0,
+            };
+            self.connections.insert(key, connection);
+        }
+    }
+
+    /// Something came from a caller of a control socket.
+    fn hear(&mut self, key: u64, report: Report<'_>) {
+        let n = ((key >> 32) as usize).wrapping_sub(1);
+        if n >= self.ports.len() {
+            return;
+        }
+        let mut asked = None;
+        let status = self.status(n);
+        let nqn_groups = self.ports[n].config.ana.is_some();
+        self.ports[n].control.hear(key, |order| match order {
+            Order::Status => Ok(status),
+            Order::Fault(Change::Ana { .. }) if !nqn_groups => {
+                Err("this controller has no ANA groups: it is the only one of its subsystem".into())
+            }
+            Order::Fault(change) => not_here(change).map_or(Ok(()), Err).map(|()| {
+                asked = Some(change);
+                String::new()
+            }),
+        });
+        if let Some(change) = asked {
+            self.happen(n, change, report);
+        }
+    }
+
+    /// How an address stands, a line for each matter.
+    fn status(&self, n: usize) -> String {
+        let port = &self.ports[n];
+        let mut text = format!("device {}\naddress {}{}\n", port.device, port.address, if port.listener.is_some() { "" } else { ", lost" });
+        let mut completed = port.completed;
+        for (id, association) in self.associations.iter().filter(|(_, association)| association.port == n) {
+            let csts = association.csts();
+            let state = match () {
+                () if association.alone => "alone",
+                () if csts.cfs() => "failed",
+                () if csts.rdy() => "ready",
+                () => "connected",
+            };
+            let changes: Vec<String> = association.controller.circumstances().iter().map(ToString::to_string).collect();
+            let faults = if changes.is_empty() { String::new() } else { format!(", faults {}", changes.join("; ")) };
+            text += &format!("controller {id} {state}, host {}, {} queues{faults}\n", association.host.nqn, association.queues.len());
+            completed += association.controller.counters().completed;
+        }
+        let changes: Vec<String> = port.changes.iter().map(ToString::to_string).collect();
+        text + &format!("commands {completed}\nfaults {}\n", if changes.is_empty() { "none".to_owned() } else { changes.join("; ") })
+    }
+
+    /// Something happens at an address: to the controllers there, to those that will be there, or to the connections.
+    fn happen(&mut self, n: usize, change: Change, report: Report<'_>) {
+        let now = hw::now();
+        report(ServeEvent::At { socket: self.ports[n].address.to_string().into(), event: Box::new(ServeEvent::Fault(change.to_string())) });
+        let port = &mut self.ports[n];
+        let same = |other: &Change| std::mem::discriminant(other) == std::mem::discriminant(&change);
+        match change {
+            Change::Delay(_) | Change::Hold(_) | Change::ResetTakes(_) => {
+                port.changes.retain(|other| !same(other));
+                if change != Change::Delay(Nanos::ZERO) {
+                    port.changes.push(change);
+                }
+            }
+            Change::Release => port.changes.retain(|other| !matches!(other, Change::Hold(_))),
+            Change::Ana { group, state } => {
+                for (of, current) in port.config.ana.iter_mut().flat_map(|ana| &mut ana.groups) {
+                    if group.is_none_or(|group| group == *of) {
+                        *current = state;
+                    }
+                }
+            }
+            Change::Lost(_) | Change::PowerLost => {
+                port.listener = None;
+                let keys: Vec<u64> = self.connections.iter().filter(|(_, connection)| connection.port == n).map(|(key, _)| *key).collect();
+                for association in self.associations.values_mut().filter(|association| association.port == n) {
+                    association.controller.change(now, change);
+                    (association.alone, association.moved) = (true, true);
+                    association.queues.clear();
+                }
+                for key in keys {
+                    if let Some(connection) = self.connections.remove(&key) {
+                        self.held -= connection.counted;
+                        reset(&connection.stream);
+                    }
+                }
+                if change == Change::PowerLost {
+                    self.associations.retain(|_, association| association.port != n);
+                }
+                return;
+            }
+            Change::Back => {
+                if port.listener.is_none() {
+                    match listen(port.address).and_then(|listener| self.poller.add(&listener, PORTS + n as u64).map(|()| listener)) {
+                        Ok(listener) => port.listener = Some(listener),
+                        Err(error) => report(ServeEvent::Refused(format!("{}: {error}", port.address))),
+                    }
+                }
+                return;
+            }
+            _ => {}
+        }
+        for association in self.associations.values_mut().filter(|association| association.port == n) {
+            association.controller.change(now, change);
+            association.moved = true;
+        }
+    }
+
+    /// Reads from a connection, and deals with what has come.
+    fn receive(&mut self, key: u64, report: Report<'_>) {
+        for _ in 0..READS {
+            if !self.listen(key, report) {
+                return;
+            }
+            let Some(connection) = self.connections.get_mut(&key) else { return };
+            let mut scrap = [0; 4096];
+            let (result, room) = if connection.ended {
+                (connection.stream.read(&mut scrap), scrap.len())
+            } else {
+                let mut spaces = connection.target.space().map(IoSliceMut::new);
+                let room = spaces.iter().map(|space| space.len()).sum();
+                (connection.stream.read_vectored(&mut spaces), room)
+            };
+            match result {
+                Ok(0) if room > 0 => return self.close(key, "the host has closed it", report),
+                Ok(n) => {
+                    if !connection.ended {
+                        connection.target.filled(n);
+                    }
+                    if n < room {
+                        self.listen(key, report);
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return self.close(key, &error.to_string(), report),
+            }
+        }
+        self.ready.insert(key);
+    }
+
+    /// Deals with what has come on a connection. False: there is no such connection any more.
+    fn listen(&mut self, key: u64, report: Report<'_>) -> bool {
+        loop {
+            let Some(connection) = self.connections.get_mut(&key) else { return false };
+            let held = connection.target.held();
+            let free = MEMORY.saturating_sub(self.held).min(MEMORY_OF_ONE.saturating_sub(held));
+            let event = connection.target.poll(free);
+            self.held = self.held + connection.target.held() - connection.counted;
+            connection.counted = connection.target.held();
+            if connection.target.output().left() > 0 {
+                self.unsent.insert(key);
+            }
+            match event {
+                None => return true,
+                Some(Event::Greeted(_)) => {}
+                Some(Event::Ended { term, by_host }) => {
+                    self.terminated(key, term, by_host, report);
+                    return self.connections.contains_key(&key);
+                }
+                Some(Event::Command { sqe, data }) => self.command(key, &sqe, data, report),
+            }
+        }
+    }
+
+    /// A connection cannot go on.
+    fn terminated(&mut self, key: u64, term: Term, by_host: bool, report: Report<'_>) {
+        let who = if by_host { "the host ended it" } else { "it was terminated" };
+        let why = format!("{who}: FES {:#x}, FEI {:#x}", term.fes.0, term.fei);
+        if by_host {
+            return self.close(key, &why, report);
+        }
+        // The host is to read why: its end of the connection is awaited for a moment.
+        if let Some(connection) = self.connections.get_mut(&key) {
+            connection.ended = true;
+            let at = hw::now() + LINGER;
+            let place = self.deadlines.partition_point(|(other, _)| *other <= at);
+            self.deadlines.insert(place, (at, key));
+            match connection.association.take() {
+                Some(id) => self.end(id, Some(key), &why, report),
+                None => report(ServeEvent::Refused(format!("a connection: {why}"))),
+            }
+        }
+    }
+
+    /// A connection is over, and with it its association.
+    fn close(&mut self, key: u64, why: &str, report: Report<'_>) {
+        let Some(connection) = self.connections.remove(&key) else { return };
+        self.held -= connection.counted;
+        if let Some(id) = connection.association {
+            self.end(id, Some(key), why, report);
+        }
+    }
+
+    /// An association is over: its other connections are closed, and what its controller has been sent is forgotten.
+    fn end(&mut self, id: u16, but: Option<u64>, why: &str, report: Report<'_>) {
+        let Some(association) = self.associations.remove(&id) else { return };
+        let commands = association.controller.counters().completed;
+        self.ports[association.port].completed += commands;
+        for key in association.queues.into_values().filter(|key| Some(*key) != but) {
+            if let Some(connection) = self.connections.remove(&key) {
+                self.held -= connection.counted;
+            }
+        }
+        report(ServeEvent::Dissociated { controller: id, host: association.host.nqn, why: why.to_owned(), commands });
+    }
+
+    /// A command has come.
+    fn command(&mut self, key: u64, sqe: &Sqe, data: Vec<u8>, report: Report<'_>) {
+        let Some(connection) = self.connections.get(&key) else { return };
+        let (queue, id) = (connection.queue, connection.association);
+        let of_fabrics = fabrics::fctype_of(sqe);
+        let mut association = id.and_then(|id| self.associations.get_mut(&id));
+        if let Some(association) = &mut association {
+            // Any command tells that the host is there (CTRATT.TBKAS).
+            association.controller.restart_keep_alive(hw::now());
+        }
+        let end = |result, status: Status| Cqe::new(sqe.cid(), queue, 0, status, result, false);
+        let done = match (of_fabrics, association) {
+            (Some(fctype::CONNECT), _) => {
+                let (result, status) = match self.connect(key, sqe, &data, report) {
+                    Ok(id) => (id.into(), Status::SUCCESS),
+                    Err(refusal) => refusal,
+                };
+                end(result, status)
+            }
+            (_, None) => end(0, Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
+            (Some(fctype::PROPERTY_GET), Some(association)) => association.property(sqe, false),
+            (Some(fctype::PROPERTY_SET), Some(association)) => association.property(sqe, true),
+            (Some(fctype::DISCONNECT), Some(association)) if queue != QueueId::ADMIN => {
+                association.controller.disconnect(queue);
+                association.link.forget(Some(queue));
+                association.queues.remove(&queue);
+                if let Some(connection) = self.connections.get_mut(&key) {
+                    connection.association = None;
+                }
+                end(0, Status::SUCCESS)
+            }
+            (Some(_), _) => end(0, Status::INVALID_OPCODE.with_dnr()),
+            (None, Some(association)) if !association.controller.is_ready() => end(0, Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
+            (None, Some(association)) => match sqe.opcode {
+                opcode::admin::CROSS_CONTROLLER_RESET if queue == QueueId::ADMIN => {
+                    let host = association.host.clone();
+                    let (result, status) = self.reset_other(id, &host, &CrossControllerReset::from_sqe(sqe), report);
+                    end(result, status)
+                }
+                // Queues are made by Connect.
+                opcode::admin::DELETE_SQ | opcode::admin::CREATE_SQ | opcode::admin::DELETE_CQ | opcode::admin::CREATE_CQ
+                    if queue == QueueId::ADMIN =>
+                {
+                    end(0, Status::INVALID_OPCODE.with_dnr())
+                }
+                _ if association.link.post(queue, *sqe, data) => {
+                    association.moved = true;
+                    return;
+                }
+                _ => end(0, Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
+            },
+        };
+        if let Some(connection) = self.connections.get_mut(&key) {
+            connection.target.complete(done, Vec::new());
+            self.unsent.insert(key);
+        }
+    }
+
+    /// Connect: the controller's identifier, or DW0 and status.
+    fn connect(&mut self, key: u64, sqe: &Sqe, data: &[u8], report: Report<'_>) -> Result<u16, (u32, Status)> {
+        let Some(connection) = self.connections.get(&key) else { return Err((0, Status::INTERNAL_ERROR)) };
+        let (n, local) = (connection.port, connection.stream.local_addr());
+        let connect = Connect::from_sqe(sqe);
+        let data = ConnectData::from_page(data).map_err(|_| (0, Status::DATA_SGL_LENGTH_INVALID.with_dnr()))?;
+        if connection.association.is_some() {
+            return Err((0, Status::COMMAND_SEQUENCE_ERROR.with_dnr()));
+        }
+        if connect.format != 0 {
+            return Err((0, fabrics::INCOMPATIBLE_FORMAT.with_dnr()));
+        }
+        let nqn = fabrics::nqn(&data.hostnqn).ok_or(invalid(ConnectData::HOSTNQN_AT, true))?;
+        let host = Host { nqn: nqn.to_owned(), id: data.host_id };
+        if !self.allowed.is_empty() && !self.allowed.contains(&host.nqn) {
+            report(ServeEvent::Refused(format!("host {}, which no --allow names", host.nqn)));
+            return Err((0, fabrics::INVALID_HOST.with_dnr()));
+        }
+        let subnqn = fabrics::nqn(&data.subnqn).filter(|nqn| *nqn == DISCOVERY_NQN || *nqn == self.subsystem.nqn());
+        let subnqn = subnqn.ok_or(invalid(ConnectData::SUBNQN_AT, true))?.to_owned();
+        let id = if connect.queue == QueueId::ADMIN {
+            if data.cntlid.get() != ConnectData::ANY {
+                return Err(invalid(ConnectData::CNTLID_AT, true));
+            }
+            if !(2..=ADMIN_ENTRIES).contains(&connect.entries) {
+                return Err(invalid(SQSIZE_AT, false));
+            }
+            if self.associations.len() >= MOST_ASSOCIATIONS {
+                return Err((0, fabrics::CONTROLLER_BUSY));
+            }
+            let id = self.free_cntlid();
+            let association = self.associate(id, n, host, subnqn, &connect, local.ok());
+            self.associations.insert(id, association);
+            id
+        } else {
+            let id = data.cntlid.get();
+            let association = self.associations.get_mut(&id).filter(|association| association.is_of(&host, &data, n));
+            let association = association.ok_or(invalid(ConnectData::CNTLID_AT, true))?;
+            if association.subnqn == DISCOVERY_NQN {
+                return Err(invalid(QID_AT, false));
+            }
+            association.connect(&connect)?;
+            id
+        };
+        if let Some(association) = self.associations.get_mut(&id) {
+            association.queues.insert(connect.queue, key);
+            if connect.queue == QueueId::ADMIN {
+                report(ServeEvent::Associated { controller: id, host: association.host.nqn.clone(), address: self.ports[n].address });
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(&key) {
+            (connection.association, connection.queue) = (Some(id), connect.queue);
+            connection.target.connect(connect.entries, !connect.no_flow_control);
+        }
+        let now = hw::now();
+        for step in self.waiting_script.take().into_iter().flat_map(|script| script.steps) {
+            let at = now + step.at;
+            let place = self.script.partition_point(|(other, ..)| *other <= at);
+            self.script.insert(place, (at, step.path, step.change));
+        }
+        Ok(id)
+    }
+
+    fn free_cntlid(&mut self) -> u16 {
+        loop {
+            let id = self.next_cntlid;
+            self.next_cntlid = if id >= 0xffef { 1 } else { id + 1 };
+            if !self.associations.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// A controller for a host.
+    fn associate(&mut self, id: u16, n: usize, host: Host, subnqn: String, connect: &Connect, local: Option<SocketAddr>) -> Association {
+        let is_discovery = subnqn == DISCOVERY_NQN;
+        let discovery = is_discovery.then(|| self.discovery_log(local));
+        let instance = (self.dice.next_u64() as u8, self.dice.next_u64());
+        let port = &self.ports[n];
+        let config = Config {
+            controller_id: id,
+            fabric: Some(Fabric { in_capsule: LIMITS.in_capsule, instance, discovery }),
+            ana: port.config.ana.clone().filter(|_| !is_discovery),
+            nqn: Some(subnqn.clone()),
+            ..port.config.clone()
+        };
+        let subsystem = &mut self.subsystem;
+        let mut association = Association::new(host, subnqn, n, connect, config, |config, link| {
+            if is_discovery { Controller::new(config, Vec::new(), link) } else { subsystem.dynamic_controller(config, link) }
+        });
+        if !is_discovery {
+            for change in &port.changes {
+                association.controller.change(Nanos::ZERO, *change);
+            }
+        }
+        association
+    }
+
+    /// Where the subsystem is reached, as a host that has come by `local` may use it.
+    fn discovery_log(&self, local: Option<SocketAddr>) -> Arc<[u8]> {
+        let ports = || self.ports.iter().enumerate().filter(|(_, port)| port.listener.is_some());
+        let header = DiscoveryHeader { generation: 1.into(), records: (ports().count() as u64).into(), ..DiscoveryHeader::default() };
+        let mut log = header.as_page().to_vec();
+        for (n, port) in ports() {
+            let mut address = port.address.ip();
+            if address.is_unspecified()
+                && let Some(local) = local
+            {
+                address = local.ip();
+            }
+            let entry = DiscoveryEntry {
+                transport: DiscoveryEntry::TCP,
+                family: if address.is_ipv6() { DiscoveryEntry::IPV6 } else { DiscoveryEntry::IPV4 },
+                kind: DiscoveryEntry::NVM,
+                requirements: DiscoveryEntry::OPEN,
+                port: (n as u16 + 1).into(),
+                cntlid: ConnectData::ANY.into(),
+                admin_entries: (ADMIN_ENTRIES as u16).into(),
+                service: Text::ascii(&port.address.port().to_string()),
+                subnqn: Text::nul_terminated(self.subsystem.nqn()),
+                address: Text::ascii(&address.to_string()),
+                ..DiscoveryEntry::default()
+            };
+            log.extend_from_slice(entry.as_page());
+        }
+        log.into()
+    }
+
+    /// Cross-Controller Reset: what the other controller has been sent is not carried out any more once this is over.
+    fn reset_other(&mut self, own: Option<u16>, host: &Host, asked: &CrossControllerReset, report: Report<'_>) -> (u32, Status) {
+        let other = self.associations.get(&asked.icid).filter(|other| other.host.id == host.id && own != Some(asked.icid));
+        match other {
+            Some(other) if other.instance == (asked.ciu, asked.cirn) => {
+                self.end(asked.icid, None, "another controller has reset it", report);
+                (CrossControllerReset::RESET, Status::SUCCESS)
+            }
+            // It is gone already, or is that of another association by now.
+            _ => (0, Status::INVALID_FIELD.with_dnr()),
+        }
+    }
+
+    /// Steps the controllers that have something to do, and answers their commands. When the next thing happens by itself.
+    fn step(&mut self, report: Report<'_>) -> Option<Nanos> {
+        let mut now = hw::now();
+        let (mut next, mut over) = (None, Vec::new());
+        for (id, association) in &mut self.associations {
+            if !association.moved && association.next.is_none_or(|next| next > now) {
+                next = next.into_iter().chain(association.next).min();
+                continue;
+            }
+            let mut worked = true;
+            for _ in 0..STEPS {
+                if association.controller.is_abandoned(now) && !association.alone {
+                    over.push((*id, "no Keep Alive came in time"));
+                    break;
+                }
+                let was_ready = association.csts().rdy();
+                let step = association.controller.step(now);
+                (worked, association.next) = (step.worked, step.next);
+                if was_ready && !association.csts().rdy() && !association.alone {
+                    // A controller reset: the I/O queues are gone.
+                    association.link.forget(None);
+                    for key in association.queues.extract_if(QueueId(1).., |_, _| true).map(|(_, key)| key) {
+                        if let Some(connection) = self.connections.remove(&key) {
+                            self.held -= connection.counted;
+                        }
+                    }
+                }
+                while let Some((queue, cqe, data)) = association.link.take_posted() {
+                    let Some(key) = association.queues.get(&queue) else { continue };
+                    let Some(connection) = self.connections.get_mut(key) else { continue };
+                    connection.target.complete(cqe, data);
+                    self.unsent.insert(*key);
+                }
+                if !worked {
+                    break;
+                }
+                now = hw::now();
+            }
+            association.moved = worked;
+            if worked {
+                association.next = Some(now);
+            }
+            if association.alone && association.csts().cfs() {
+                over.push((*id, "it has carried out what it had been sent"));
+            }
+            next = next.into_iter().chain(association.next).min();
+        }
+        for (id, why) in over {
+            self.end(id, None, why, report);
+        }
+        next
+    }
+
+    /// Sends what a connection takes.
+    fn send(&mut self, key: u64, report: Report<'_>) {
+        loop {
+            let Some(connection) = self.connections.get_mut(&key) else { return };
+            let left = connection.target.output().left();
+            if left == 0 {
+                break;
+            }
+            let mut slices = [IoSlice::new(&[]); 64];
+            let mut n = 0;
+            for (slice, bytes) in slices.iter_mut().zip(connection.target.output().slices()) {
+                (*slice, n) = (IoSlice::new(bytes), n + 1);
+            }
+            match connection.stream.write_vectored(slices.get(..n).unwrap_or_default()) {
+                Ok(n) => {
+                    connection.target.sent(n);
+                    self.held = self.held + connection.target.held() - connection.counted;
+                    connection.counted = connection.target.held();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if !std::mem::replace(&mut connection.watches_writes, true) {
+                        _ = self.poller.watch_writes(&connection.stream, key, true);
+                    }
+                    return;
+                }
+                Err(error) => return self.close(key, &error.to_string(), report),
+            }
+        }
+        let Some(connection) = self.connections.get_mut(&key) else { return };
+        if std::mem::replace(&mut connection.watches_writes, false) {
+            _ = self.poller.watch_writes(&connection.stream, key, false);
+        }
+        if connection.ended {
+            _ = connection.stream.shutdown(Shutdown::Write);
+        } else if connection.target.waits() {
+            // There may be memory for its next command now.
+            self.ready.insert(key);
+        }
+    }
+}
+
+/// What cannot happen to a controller without a bus, and why.
+fn not_here(change: Change) -> Option<String> {
+    use crate::Fault::{DelayMessage, DoubleMessage, LoseMessage, WrongPhase};
+    match change {
+        Change::Fault { fault: LoseMessage | DelayMessage(_) | DoubleMessage | WrongPhase, .. } => {
+            Some(format!("`{change}` is of controllers on a bus: over TCP there are no interrupts and no phase tags"))
+        }
+        _ => None,
+    }
+}
+
+/// Where the control socket of an address is, but for its suffix.
+fn control_path(address: SocketAddr) -> PathBuf {
+    let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    folder.join(format!("reap-{address}"))
+}
+
+/// Asks the server of this address something; see [`ask`](super::ask).
+///
+/// # Errors
+/// See [`ControlError`].
+pub fn ask_address(address: SocketAddr, order: &str) -> Result<String, ControlError> {
+    control::ask(&control_path(address), order)
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Has a connection end by RST rather than by FIN.
+fn reset(stream: &TcpStream) {
+    _ = set_socket_linger(stream, Some(Duration::ZERO));
+}

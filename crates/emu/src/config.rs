@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nvme::{Nsid, Status};
 use units::Nanos;
 
-use crate::media::Spoilt;
-use crate::{AbortOrder, Ana, FaultInjector, Fetch, Media, MediaError, Mem, PendingBit, Profile};
+use crate::media::{Faulty, Spoilt};
+use crate::{AbortOrder, Ana, FaultInjector, Fetch, Media, MediaError, MediaFault, Mem, PendingBit, Profile};
 
 /// A controller's properties. Start from [`Config::new`] and change what matters.
 #[derive(Clone, Debug)]
@@ -199,6 +199,8 @@ pub(crate) enum Medium {
     Shared(Arc<Mutex<Medium>>),
     /// Some of its blocks were made unreadable.
     Spoilt(Box<Spoilt<Medium>>),
+    /// It misbehaves.
+    Faulty(Box<Faulty<Medium>>),
 }
 
 impl Medium {
@@ -208,14 +210,34 @@ impl Medium {
         match self {
             Medium::Shared(shared) => return shared.lock().unwrap_or_else(PoisonError::into_inner).spoil(at, len),
             Medium::Spoilt(_) => {}
-            Medium::Mem(_) | Medium::Other(_) => {
-                // For a moment the namespace has a medium of no bytes; nobody sees it.
-                let own = std::mem::replace(self, Medium::Mem(Mem::new(0, crate::Budget::new(0))));
-                *self = Medium::Spoilt(Box::new(Spoilt::new(own)));
-            }
+            Medium::Mem(_) | Medium::Other(_) | Medium::Faulty(_) => *self = Medium::Spoilt(Box::new(Spoilt::new(self.take()))),
         }
         if let Medium::Spoilt(spoilt) = self {
             spoilt.mark(at, len);
+        }
+    }
+
+    /// The medium itself. For a moment the namespace has one of no bytes; nobody sees it.
+    fn take(&mut self) -> Medium {
+        std::mem::replace(self, Medium::Mem(Mem::new(0, crate::Budget::new(0))))
+    }
+
+    /// Has it misbehave. Of logical blocks of `block` bytes.
+    pub(crate) fn expect(&mut self, fault: MediaFault, block: u64) -> Result<(), MediaError> {
+        match self {
+            Medium::Shared(shared) => return shared.lock().unwrap_or_else(PoisonError::into_inner).expect(fault, block),
+            Medium::Faulty(_) => {}
+            Medium::Mem(_) | Medium::Other(_) | Medium::Spoilt(_) => *self = Medium::Faulty(Box::new(Faulty::new(self.take()))),
+        }
+        if let Medium::Faulty(faulty) = self { faulty.expect(fault, block) } else { Ok(()) }
+    }
+
+    /// A cache that it was given is lost.
+    pub(crate) fn lose_power(&mut self) -> Result<(), MediaError> {
+        match self {
+            Medium::Shared(shared) => shared.lock().unwrap_or_else(PoisonError::into_inner).lose_power(),
+            Medium::Faulty(faulty) => faulty.lose_power(),
+            Medium::Mem(_) | Medium::Other(_) | Medium::Spoilt(_) => Ok(()),
         }
     }
 
@@ -223,7 +245,7 @@ impl Medium {
     pub(crate) fn needs_buffer(&self) -> bool {
         match self {
             Medium::Mem(_) => false,
-            Medium::Other(_) | Medium::Spoilt(_) => true,
+            Medium::Other(_) | Medium::Spoilt(_) | Medium::Faulty(_) => true,
             Medium::Shared(shared) => shared.lock().unwrap_or_else(PoisonError::into_inner).needs_buffer(),
         }
     }
@@ -234,6 +256,7 @@ impl Medium {
             Medium::Other(other) => other.as_ref(),
             Medium::Shared(shared) => shared,
             Medium::Spoilt(spoilt) => spoilt.as_ref(),
+            Medium::Faulty(faulty) => faulty.as_ref(),
         }
     }
 
@@ -243,6 +266,7 @@ impl Medium {
             Medium::Other(other) => other.as_mut(),
             Medium::Shared(shared) => shared,
             Medium::Spoilt(spoilt) => spoilt.as_mut(),
+            Medium::Faulty(faulty) => faulty.as_mut(),
         }
     }
 }
@@ -283,6 +307,7 @@ impl std::fmt::Debug for Medium {
             Medium::Mem(mem) => mem.fmt(f),
             Medium::Shared(_) => write!(f, "a shared medium"),
             Medium::Other(other) => write!(f, "a medium of {} bytes", other.bytes()),
+            Medium::Faulty(faulty) => write!(f, "a medium of {} bytes with faults", faulty.bytes()),
             Medium::Spoilt(spoilt) => write!(f, "a medium of {} bytes, some of them unreadable", spoilt.bytes()),
         }
     }
@@ -365,11 +390,7 @@ impl Namespace {
     pub fn share(&mut self) -> Namespace {
         let shared = match &self.medium {
             Medium::Shared(shared) => shared.clone(),
-            _ => {
-                // For a moment the namespace has a medium of no bytes; nobody sees it.
-                let own = std::mem::replace(&mut self.medium, Medium::Mem(Mem::new(0, crate::Budget::new(0))));
-                Arc::new(Mutex::new(own))
-            }
+            _ => Arc::new(Mutex::new(self.medium.take())),
         };
         self.medium = Medium::Shared(shared.clone());
         Namespace { medium: Medium::Shared(shared), ..*self }

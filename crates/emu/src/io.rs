@@ -13,7 +13,7 @@ use std::sync::PoisonError;
 
 use crate::config::{Config, Medium};
 use crate::media::Media;
-use crate::{Namespace, Port};
+use crate::{MediaFault, Namespace, Port};
 pub(crate) use data::{Data, gather, scatter};
 use data::{Pointer, read_mem, refused, status_of, write_mem};
 
@@ -149,6 +149,23 @@ impl Store {
     #[inline]
     pub(crate) fn get_mut(&mut self, nsid: Nsid) -> Option<&mut Namespace> {
         self.namespaces.get_mut(nsid.0.wrapping_sub(1) as usize)?.as_mut()
+    }
+
+    /// The medium of a namespace misbehaves.
+    pub(crate) fn expect(&mut self, nsid: Nsid, fault: MediaFault) {
+        let done = self.get_mut(nsid).map(|namespace| namespace.medium.expect(fault, 1 << namespace.block_shift));
+        if let None | Some(Err(_)) = done {
+            tracing::warn!(%nsid, ?fault, "no such namespace, or no such block");
+        }
+    }
+
+    /// Caches of media are lost.
+    pub(crate) fn lose_power(&mut self) {
+        for namespace in self.iter_mut() {
+            if let Err(error) = namespace.medium.lose_power() {
+                tracing::warn!(%error, "a cache could not be emptied");
+            }
+        }
     }
 
     /// Whether any medium has a volatile write cache.

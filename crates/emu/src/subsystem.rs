@@ -18,7 +18,7 @@ pub use ana::Ana;
 pub(crate) use ana::AnaStates;
 pub(crate) use control::Mailbox;
 pub use control::{NoSuchPath, PathControl};
-pub use script::{Change, Loss, Order, Script, ScriptError, Timed};
+pub use script::{Change, Loss, Order, Script, ScriptError, Timed, Wire};
 
 /// A subsystem that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +102,29 @@ impl Subsystem {
     pub(crate) fn dynamic_controller<P: Port>(&mut self, config: Config, port: P) -> Controller<P> {
         let namespaces = self.shared.iter_mut().map(Namespace::share).collect();
         Controller::new(Config { nqn: Some(self.nqn.clone()), ..config }, namespaces, port)
+    }
+
+    /// Whether there is such a namespace that controllers share.
+    #[cfg(feature = "serve")]
+    pub(crate) fn has(&self, nsid: Nsid) -> bool {
+        self.shared.iter().any(|namespace| namespace.nsid == Some(nsid))
+    }
+
+    /// The medium of a shared namespace misbehaves. False: there is no such namespace, or no such block.
+    #[cfg(feature = "serve")]
+    pub(crate) fn expect(&mut self, nsid: Nsid, fault: crate::MediaFault) -> bool {
+        let namespace = self.shared.iter_mut().find(|namespace| namespace.nsid == Some(nsid));
+        namespace.is_some_and(|namespace| namespace.medium.expect(fault, 1 << namespace.block_shift).is_ok())
+    }
+
+    /// Caches of shared media are lost.
+    #[cfg(feature = "serve")]
+    pub(crate) fn lose_power(&mut self) {
+        for namespace in &mut self.shared {
+            if let Err(error) = namespace.medium.lose_power() {
+                tracing::warn!(%error, "a cache could not be emptied");
+            }
+        }
     }
 
     /// The controller identifier that comes next.

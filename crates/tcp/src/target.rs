@@ -189,6 +189,11 @@ impl Target {
         self.state == State::Open
     }
 
+    /// The digests that have been agreed on.
+    pub fn digests(&self) -> Digests {
+        self.digests
+    }
+
     /// Whether a command waits for memory.
     pub fn waits(&self) -> bool {
         !self.waiting.is_empty()

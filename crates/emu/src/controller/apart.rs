@@ -100,7 +100,10 @@ impl<P: Port> Controller<P> {
                     tracing::warn!(controller = self.config.controller_id, %nsid, "there is no such namespace to resize");
                 }
             }
+            Change::Wire(_) => tracing::warn!("a controller has no connections of its own"),
+            Change::Media { nsid, fault } => self.store.expect(nsid, fault),
             Change::PowerLost => {
+                self.store.lose_power();
                 self.lose_touch(Loss::Gone);
                 self.lose_power();
             }

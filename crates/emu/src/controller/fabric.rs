@@ -14,6 +14,11 @@ impl<P: Port> Controller<P> {
         self.life == Life::Ready
     }
 
+    /// Whether it does nothing more until it is reset.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.life == Life::Dead
+    }
+
     /// Connect has made an I/O queue pair of so many entries, which the port finds at `addr`.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ mod budget;
 #[cfg(test)]
 #[path = "tests/cache.rs"]
 mod cache;
+mod faulty;
 mod mem;
 mod slabs;
 mod spoilt;
@@ -16,6 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use budget::Budget;
 #[cfg(test)]
 pub(crate) use cache::WriteCache;
+pub(crate) use faulty::Faulty;
+pub use faulty::MediaFault;
 pub use mem::Mem;
 pub(crate) use spoilt::Spoilt;
 

@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use hw::Bar;
+use nvme::fabrics::{Direction, direction_of};
 use nvme::prp::Dptr;
 use nvme::regs::{self, Cc};
 use nvme::sgl::Descriptor;
@@ -40,6 +41,8 @@ struct Ring {
 /// Data of a command.
 struct Buffer {
     bytes: Vec<u8>,
+    /// They go to the host.
+    to_host: bool,
     /// So many have been written by the controller.
     written: usize,
 }
@@ -85,7 +88,8 @@ impl FabricHost {
         };
         (sqe.prp1, sqe.prp2) = (dptr.prp1, dptr.prp2);
         if len > 0 {
-            self.buffers.borrow_mut().insert(key, Buffer { bytes: data, written: 0 });
+            let to_host = direction_of(&sqe) == Direction::ToHost;
+            self.buffers.borrow_mut().insert(key, Buffer { bytes: data, to_host, written: 0 });
         }
         let mut slots = ring.slots.borrow_mut();
         let (at, entries) = (ring.tail.get(), slots.len() as u32);
@@ -101,13 +105,14 @@ impl FabricHost {
     pub(super) fn take_posted(&self) -> Option<(QueueId, Cqe, Vec<u8>)> {
         let cqe = self.posted.borrow_mut().pop_front()?;
         let buffer = self.buffers.borrow_mut().remove(&key(QueueId(cqe.sq_id), cqe.cid));
-        let data = buffer.map_or_else(Vec::new, |mut buffer| {
+        let mut data = Vec::new();
+        if let Some(buffer) = buffer.filter(|buffer| buffer.to_host) {
+            data = buffer.bytes;
             // An I/O command has as many as its buffer, an admin command maybe fewer.
             if cqe.sq_id == QueueId::ADMIN.0 {
-                buffer.bytes.truncate(buffer.written);
+                data.truncate(buffer.written);
             }
-            buffer.bytes
-        });
+        }
         Some((QueueId(cqe.sq_id), cqe, data))
     }
 

@@ -114,6 +114,7 @@ impl Function {
             Change::Resize { nsid, .. } if self.controller.store.get(nsid).is_none() => {
                 Err(format!("there is no namespace {nsid}: they are 1 to {}", self.controller.store.highest()))
             }
+            Change::Wire(_) => Err(format!("`{change}` happens to connections, and a device on a bus has none")),
             _ => {
                 self.controller.change(hw::now(), change);
                 Ok(())

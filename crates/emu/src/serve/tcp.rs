@@ -16,14 +16,14 @@ use nvme::{Cqe, Page, QueueId, Sqe, Status, Text, opcode};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use rustix::net::sockopt::set_socket_linger;
-use tcp::{Digests, Event, Limits, Target, Term};
+use tcp::{Digests, Event, Fes, Limits, Tamper, Target, Term, Violation};
 use units::Nanos;
 
 use super::association::{ADMIN_ENTRIES, Association, Host, QID_AT, SQSIZE_AT, invalid};
 use super::control::{self, Control, ControlError};
 use super::event::ServeEvent;
 use super::served::ServeError;
-use crate::{Change, Config, Controller, Fabric, Order, Script, Subsystem};
+use crate::{Change, Config, Controller, Fabric, Order, Script, Subsystem, Wire};
 
 /// Where events go.
 type Report<'a> = &'a mut dyn FnMut(ServeEvent);
@@ -69,13 +69,18 @@ struct Port {
     address: SocketAddr,
     /// `None`: hosts cannot reach it.
     listener: Option<TcpListener>,
-    control: Control,
     config: Config,
     device: String,
     /// What holds for each controller that begins here.
     changes: Vec<Change>,
     /// Someone waits that could not be accepted.
     keeps_waiting: bool,
+    /// Nothing is read here until then.
+    stalled: Option<Nanos>,
+    /// Of answers that are ready together the last is sent first.
+    reorders: bool,
+    /// What is still to be sent wrong on I/O queues, and how often.
+    tampers: [(Tamper, u32); 3],
     completed: u64,
 }
 
@@ -90,6 +95,8 @@ struct Connection {
     watches_writes: bool,
     /// Terminated: bytes are discarded until the host has closed it too.
     ended: bool,
+    /// It ends by RST once so many more bytes have been sent.
+    cut: Option<u64>,
     /// Bytes that its commands' data take, as counted in the server's sum.
     counted: u64,
 }
@@ -98,6 +105,8 @@ struct Connection {
 pub struct TcpServer {
     subsystem: Subsystem,
     ports: Vec<Port>,
+    /// A control socket for each.
+    controls: Vec<Control>,
     /// Hosts that may connect; empty: all.
     allowed: Vec<String>,
     poller: Poller,
@@ -133,6 +142,7 @@ impl TcpServer {
         Ok(TcpServer {
             subsystem,
             ports: Vec::new(),
+            controls: Vec::new(),
             allowed,
             poller: Poller::new()?,
             connections: BTreeMap::new(),
@@ -181,7 +191,19 @@ impl TcpServer {
             ..config
         };
         let (listener, changes) = (Some(listener), Vec::new());
-        self.ports.push(Port { address, listener, control, config, device, changes, keeps_waiting: false, completed: 0 });
+        self.controls.push(control);
+        self.ports.push(Port {
+            address,
+            listener,
+            config,
+            device,
+            changes,
+            keeps_waiting: false,
+            stalled: None,
+            reorders: false,
+            tampers: [Tamper::HeaderDigest, Tamper::DataDigest, Tamper::R2t].map(|tamper| (tamper, 0)),
+            completed: 0,
+        });
         Ok(address)
     }
 
@@ -221,7 +243,7 @@ impl TcpServer {
                     }
                     key @ CONNECTIONS..0x1_0000_0000 => _ = self.ready.insert(key),
                     key @ PORTS..CONNECTIONS => self.admit((key - PORTS) as usize, report),
-                    key @ CONTROLS..PORTS => self.ports[(key - CONTROLS) as usize].control.admit(&self.poller),
+                    key @ CONTROLS..PORTS => self.controls[(key - CONTROLS) as usize].admit(&self.poller),
                     key => self.hear(key, report),
                 }
                 if key & Poller::WRITABLE != 0 {
@@ -232,8 +254,8 @@ impl TcpServer {
                 if self.ports[n].keeps_waiting {
                     self.admit(n, report);
                 }
-                if self.ports[n].control.listener.keeps_waiting {
-                    self.ports[n].control.admit(&self.poller);
+                if self.controls[n].listener.keeps_waiting {
+                    self.controls[n].admit(&self.poller);
                 }
             }
             timeout = self.turn(report);
@@ -251,6 +273,11 @@ impl TcpServer {
                 self.close(key, "no Connect came in time", report);
             }
         }
+        for n in 0..self.ports.len() {
+            if self.ports[n].stalled.take_if(|until| *until <= now).is_some() {
+                self.ready.extend(self.connections.iter().filter(|(_, connection)| connection.port == n).map(|(key, _)| *key));
+            }
+        }
         for key in std::mem::take(&mut self.ready) {
             self.receive(key, report);
         }
@@ -262,8 +289,8 @@ impl TcpServer {
             return Some(Nanos::ZERO);
         }
         let others = [self.script.front().map(|(at, ..)| *at), self.deadlines.front().map(|(at, _)| *at)];
-        next = next.into_iter().chain(others.into_iter().flatten()).min();
-        let again = self.ports.iter().any(|port| port.keeps_waiting || port.control.listener.keeps_waiting);
+        next = next.into_iter().chain(others.into_iter().flatten()).chain(self.ports.iter().filter_map(|port| port.stalled)).min();
+        let again = self.ports.iter().any(|port| port.keeps_waiting) || self.controls.iter().any(|control| control.listener.keeps_waiting);
         let next = next.map(|next| next - hw::now());
         if again { Some(next.map_or(AGAIN, |next| next.min(AGAIN))) } else { next }
     }
@@ -304,6 +331,7 @@ impl TcpServer {
                 queue: QueueId::ADMIN,
                 watches_writes: false,
                 ended: false,
+                cut: None,
                 counted: 0,
             };
             self.connections.insert(key, connection);
@@ -316,22 +344,18 @@ impl TcpServer {
         if n >= self.ports.len() {
             return;
         }
-        let mut asked = None;
-        let status = self.status(n);
-        let nqn_groups = self.ports[n].config.ana.is_some();
-        self.ports[n].control.hear(key, |order| match order {
-            Order::Status => Ok(status),
-            Order::Fault(Change::Ana { .. }) if !nqn_groups => {
-                Err("this controller has no ANA groups: it is the only one of its subsystem".into())
+        let mut controls = std::mem::take(&mut self.controls);
+        controls[n].hear(key, |order| match order {
+            Order::Status => Ok(self.status(n)),
+            Order::Fault(Change::Media { nsid, .. } | Change::Resize { nsid, .. }) if !self.subsystem.has(nsid) => {
+                Err(format!("there is no namespace {nsid}"))
             }
             Order::Fault(change) => not_here(change).map_or(Ok(()), Err).map(|()| {
-                asked = Some(change);
+                self.happen(n, change, report);
                 String::new()
             }),
         });
-        if let Some(change) = asked {
-            self.happen(n, change, report);
-        }
+        self.controls = controls;
     }
 
     /// How an address stands, a line for each matter.
@@ -377,9 +401,16 @@ impl TcpServer {
                     }
                 }
             }
+            Change::Wire(wire) => return self.happen_to_connections(n, wire, report),
+            Change::Media { nsid, fault } => {
+                if !self.subsystem.expect(nsid, fault) {
+                    report(ServeEvent::Refused(format!("{change}: there is no such namespace, or no such block")));
+                }
+                return;
+            }
             Change::Lost(_) | Change::PowerLost => {
                 port.listener = None;
-                let keys: Vec<u64> = self.connections.iter().filter(|(_, connection)| connection.port == n).map(|(key, _)| *key).collect();
+                let keys = self.keys_at(n);
                 for association in self.associations.values_mut().filter(|association| association.port == n) {
                     association.controller.change(now, change);
                     (association.alone, association.moved) = (true, true);
@@ -392,6 +423,7 @@ impl TcpServer {
                     }
                 }
                 if change == Change::PowerLost {
+                    self.subsystem.lose_power();
                     self.associations.retain(|_, association| association.port != n);
                 }
                 return;
@@ -413,10 +445,51 @@ impl TcpServer {
         }
     }
 
+    fn keys_at(&self, n: usize) -> Vec<u64> {
+        self.connections.iter().filter(|(_, connection)| connection.port == n).map(|(key, _)| *key).collect()
+    }
+
+    /// Something happens to the connections of an address.
+    fn happen_to_connections(&mut self, n: usize, wire: Wire, report: Report<'_>) {
+        let keys = self.keys_at(n);
+        let port = &mut self.ports[n];
+        match wire {
+            Wire::Stall(time) => port.stalled = Some(hw::now() + time),
+            Wire::Reorder(reorders) => port.reorders = reorders,
+            Wire::HeaderDigest(times) => port.tampers[0].1 = times,
+            Wire::DataDigest(times) => port.tampers[1].1 = times,
+            Wire::R2t(times) => port.tampers[2].1 = times,
+            Wire::Drop => {
+                for key in keys {
+                    if let Some(connection) = self.connections.get(&key) {
+                        reset(&connection.stream);
+                        self.close(key, "it was dropped", report);
+                    }
+                }
+            }
+            Wire::Cut(_) | Wire::Terminate(_) => {
+                for key in keys {
+                    let Some(connection) = self.connections.get_mut(&key).filter(|connection| connection.queue != QueueId::ADMIN) else {
+                        continue;
+                    };
+                    if let Wire::Terminate(fes) = wire {
+                        let term = Term { fes: Fes(fes), fei: 0 };
+                        connection.target.terminate(Violation(term));
+                        self.unsent.insert(key);
+                        self.terminated(key, term, false, report);
+                    } else if let Wire::Cut(bytes) = wire {
+                        connection.cut = Some(bytes);
+                    }
+                }
+            }
+        }
+    }
+
     /// Reads from a connection, and deals with what has come.
     fn receive(&mut self, key: u64, report: Report<'_>) {
         for _ in 0..READS {
-            if !self.listen(key, report) {
+            let stalled = self.connections.get(&key).is_some_and(|connection| self.ports[connection.port].stalled.is_some());
+            if stalled || !self.listen(key, report) {
                 return;
             }
             let Some(connection) = self.connections.get_mut(&key) else { return };
@@ -453,7 +526,8 @@ impl TcpServer {
             let Some(connection) = self.connections.get_mut(&key) else { return false };
             let held = connection.target.held();
             let free = MEMORY.saturating_sub(self.held).min(MEMORY_OF_ONE.saturating_sub(held));
-            let event = connection.target.poll(free);
+            let port = &mut self.ports[connection.port];
+            let event = tampered(port, connection, |target| target.poll(free));
             self.held = self.held + connection.target.held() - connection.counted;
             connection.counted = connection.target.held();
             if connection.target.output().left() > 0 {
@@ -739,10 +813,12 @@ impl TcpServer {
                         }
                     }
                 }
-                while let Some((queue, cqe, data)) = association.link.take_posted() {
+                let port = &mut self.ports[association.port];
+                let mut posted: VecDeque<_> = std::iter::from_fn(|| association.link.take_posted()).collect();
+                while let Some((queue, cqe, data)) = if port.reorders { posted.pop_back() } else { posted.pop_front() } {
                     let Some(key) = association.queues.get(&queue) else { continue };
                     let Some(connection) = self.connections.get_mut(key) else { continue };
-                    connection.target.complete(cqe, data);
+                    tampered(port, connection, |target| target.complete(cqe, data));
                     self.unsent.insert(*key);
                 }
                 if !worked {
@@ -754,7 +830,7 @@ impl TcpServer {
             if worked {
                 association.next = Some(now);
             }
-            if association.alone && association.csts().cfs() {
+            if association.alone && association.controller.is_dead() {
                 over.push((*id, "it has carried out what it had been sent"));
             }
             next = next.into_iter().chain(association.next).min();
@@ -773,14 +849,23 @@ impl TcpServer {
             if left == 0 {
                 break;
             }
+            if connection.cut == Some(0) {
+                reset(&connection.stream);
+                return self.close(key, "it was to be cut there", report);
+            }
             let mut slices = [IoSlice::new(&[]); 64];
-            let mut n = 0;
+            let (mut n, mut most) = (0, connection.cut.unwrap_or(u64::MAX));
             for (slice, bytes) in slices.iter_mut().zip(connection.target.output().slices()) {
-                (*slice, n) = (IoSlice::new(bytes), n + 1);
+                if most == 0 {
+                    break;
+                }
+                let bytes = bytes.get(..most as usize).unwrap_or(bytes);
+                (*slice, n, most) = (IoSlice::new(bytes), n + 1, most - bytes.len() as u64);
             }
             match connection.stream.write_vectored(slices.get(..n).unwrap_or_default()) {
                 Ok(n) => {
                     connection.target.sent(n);
+                    connection.cut = connection.cut.map(|cut| cut - n as u64);
                     self.held = self.held + connection.target.held() - connection.counted;
                     connection.counted = connection.target.held();
                 }
@@ -805,6 +890,27 @@ impl TcpServer {
             self.ready.insert(key);
         }
     }
+}
+
+/// Lets a connection do something while the next thing that is to be sent wrong at its address is so, if it is.
+fn tampered<T>(port: &mut Port, connection: &mut Connection, act: impl FnOnce(&mut Target) -> T) -> T {
+    let digests = connection.target.digests();
+    let next = port.tampers.iter_mut().find(|(tamper, times)| {
+        *times > 0
+            && connection.queue != QueueId::ADMIN
+            && match tamper {
+                Tamper::HeaderDigest => digests.header,
+                Tamper::DataDigest => digests.data,
+                Tamper::R2t => true,
+            }
+    });
+    let Some((tamper, times)) = next else { return act(&mut connection.target) };
+    connection.target.tamper = Some(*tamper);
+    let done = act(&mut connection.target);
+    if connection.target.tamper.take().is_none() {
+        *times -= 1;
+    }
+    done
 }
 
 /// What cannot happen to a controller without a bus, and why.
@@ -842,3 +948,6 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 fn reset(stream: &TcpStream) {
     _ = set_socket_linger(stream, Some(Duration::ZERO));
 }
+
+#[cfg(test)]
+mod tests;

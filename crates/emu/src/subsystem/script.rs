@@ -20,7 +20,7 @@ use std::str::FromStr;
 use nvme::{AnaState, Nsid, Status};
 use units::{Nanos, Op};
 
-use crate::Fault;
+use crate::{Fault, MediaFault};
 
 /// How a path is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,15 @@ pub enum Change {
     PowerLost,
     /// The controller fails (CSTS.CFS), until the host resets it.
     Fail,
+    /// Something happens to connections; of controllers that are reached over a network.
+    Wire(Wire),
+    /// The medium of a namespace misbehaves, whatever controller reaches it.
+    Media {
+        /// Which namespace.
+        nsid: Nsid,
+        /// How.
+        fault: MediaFault,
+    },
     /// From now on the controller takes so long to follow CC.EN, both ways; [`Nanos::MAX`]: it never does. CAP.TO says what it said.
     ResetTakes(Nanos),
     /// The next `times` commands, entries or messages of I/O queues, whichever the fault concerns, meet this fault.
@@ -77,6 +86,27 @@ pub enum Change {
         /// How often.
         times: u32,
     },
+}
+
+/// Something that happens to connections of a controller over TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// They end by RST.
+    Drop,
+    /// Those of I/O queues end by RST once so many more bytes have been sent.
+    Cut(u64),
+    /// Nothing is read from them for so long.
+    Stall(Nanos),
+    /// Of answers that are ready together, the last is sent first, or no longer.
+    Reorder(bool),
+    /// They are terminated, with this FES.
+    Terminate(u16),
+    /// The next so many digests of headers are wrong, on I/O queues that have them.
+    HeaderDigest(u32),
+    /// The same of data.
+    DataDigest(u32),
+    /// The next so many R2Ts ask for data beyond those of their command.
+    R2t(u32),
 }
 
 /// A change at a time.
@@ -130,8 +160,10 @@ const KINDS: [(&str, Op); 8] = [
 
 /// Every change, as it is written.
 const CHANGES: &str = "ana STATE [group N], lost [frozen], back, delay TIME, hold [KIND], release, resize BLOCKS [namespace N], power-lost, fail, \
-    reset-takes TIME, reset-takes forever, and, each with [times N]: wrong-status STATUS, wrong-cid, stale-cid, double-entry, wrong-phase, \
-    swallow-entry, swallow-command, fatal, lose-message, double-message, delay-message TIME";
+    reset-takes TIME, reset-takes forever, drop, cut BYTES, stall TIME, reorder, in-order, terminate FES, rot LBA, volatile-cache, lying-flush, \
+    honest-flush (the last four with [namespace N]), and, each with [times N]: wrong-status STATUS, wrong-cid, stale-cid, double-entry, wrong-phase, \
+    swallow-entry, swallow-command, fatal, lose-message, double-message, delay-message TIME, wrong-header-digest, wrong-data-digest, wrong-r2t, \
+    misdirected-write, phantom-write";
 
 impl Script {
     /// The script with one more step.
@@ -216,9 +248,59 @@ fn change(words: &[&str]) -> Result<Change, String> {
         ["fail"] => Change::Fail,
         ["reset-takes", "forever"] => Change::ResetTakes(Nanos::MAX),
         ["reset-takes", span] => Change::ResetTakes(span.parse()?),
+        ["drop"] => Change::Wire(Wire::Drop),
+        ["cut", bytes] => Change::Wire(Wire::Cut(number(bytes, 0)?)),
+        ["stall", time] => Change::Wire(Wire::Stall(time.parse()?)),
+        ["reorder"] => Change::Wire(Wire::Reorder(true)),
+        ["in-order"] => Change::Wire(Wire::Reorder(false)),
+        ["terminate", fes] => Change::Wire(Wire::Terminate(number(fes, 1)?)),
+        [ref fault @ .., "namespace", nsid] if let Some(fault) = media_fault(fault)? => {
+            Change::Media { nsid: Nsid(number(nsid, 1)?), fault }
+        }
+        ref fault if let Some(fault) = media_fault(fault)? => Change::Media { nsid: Nsid(1), fault },
+        ref fault if let Some(wire) = wire_fault(fault)? => Change::Wire(wire),
         [ref fault @ .., "times", times] => Change::Fault { fault: self::fault(fault)?, times: number(times, 1)? },
         ref fault => Change::Fault { fault: self::fault(fault)?, times: 1 },
     })
+}
+
+/// What words say of how often, if they do.
+fn with_times<'a>(words: &'a [&'a str]) -> Result<(&'a [&'a str], u32), String> {
+    match words {
+        [fault @ .., "times", times] => Ok((fault, number(times, 1)?)),
+        fault => Ok((fault, 1)),
+    }
+}
+
+/// A fault of a medium, if it is one.
+fn media_fault(words: &[&str]) -> Result<Option<MediaFault>, String> {
+    let (words, times) = with_times(words)?;
+    Ok(Some(match *words {
+        ["rot", lba] => MediaFault::Rot(number(lba, 0)?),
+        ["misdirected-write"] => MediaFault::Misdirected(times),
+        ["phantom-write"] => MediaFault::Phantom(times),
+        ["volatile-cache"] => MediaFault::Cache,
+        ["lying-flush"] => MediaFault::LyingFlush,
+        ["honest-flush"] => MediaFault::HonestFlush,
+        _ => return Ok(None),
+    }))
+}
+
+/// What is sent wrong, if it is that.
+fn wire_fault(words: &[&str]) -> Result<Option<Wire>, String> {
+    let (words, times) = with_times(words)?;
+    Ok(Some(match *words {
+        ["wrong-header-digest"] => Wire::HeaderDigest(times),
+        ["wrong-data-digest"] => Wire::DataDigest(times),
+        ["wrong-r2t"] => Wire::R2t(times),
+        _ => return Ok(None),
+    }))
+}
+
+/// How often, as it is written after a fault.
+fn write_times(f: &mut fmt::Formatter<'_>, fault: &str, times: u32) -> fmt::Result {
+    f.write_str(fault)?;
+    if times == 1 { Ok(()) } else { write!(f, " times {times}") }
 }
 
 fn fault(words: &[&str]) -> Result<Fault, String> {
@@ -291,6 +373,28 @@ impl fmt::Display for Change {
             Change::Fail => f.write_str("fail"),
             Change::ResetTakes(Nanos::MAX) => f.write_str("reset-takes forever"),
             Change::ResetTakes(time) => write!(f, "reset-takes {}", write_time(*time)),
+            Change::Wire(wire) => match wire {
+                Wire::Drop => f.write_str("drop"),
+                Wire::Cut(bytes) => write!(f, "cut {bytes}"),
+                Wire::Stall(time) => write!(f, "stall {}", write_time(*time)),
+                Wire::Reorder(true) => f.write_str("reorder"),
+                Wire::Reorder(false) => f.write_str("in-order"),
+                Wire::Terminate(fes) => write!(f, "terminate {fes}"),
+                Wire::HeaderDigest(times) => write_times(f, "wrong-header-digest", *times),
+                Wire::DataDigest(times) => write_times(f, "wrong-data-digest", *times),
+                Wire::R2t(times) => write_times(f, "wrong-r2t", *times),
+            },
+            Change::Media { nsid, fault } => {
+                match fault {
+                    MediaFault::Rot(lba) => write!(f, "rot {lba}"),
+                    MediaFault::Misdirected(times) => write_times(f, "misdirected-write", *times),
+                    MediaFault::Phantom(times) => write_times(f, "phantom-write", *times),
+                    MediaFault::Cache => f.write_str("volatile-cache"),
+                    MediaFault::LyingFlush => f.write_str("lying-flush"),
+                    MediaFault::HonestFlush => f.write_str("honest-flush"),
+                }?;
+                if *nsid == Nsid(1) { Ok(()) } else { write!(f, " namespace {nsid}") }
+            }
             Change::Fault { fault, times } => {
                 match fault {
                     Fault::Status(status) => write!(f, "wrong-status {:#x}", status.0)?,

@@ -1,0 +1,205 @@
+//! A medium that misbehaves on demand.
+
+use std::collections::BTreeMap;
+
+use super::{Media, MediaError};
+
+/// What a medium does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MediaFault {
+    /// A bit of what this logical block holds is another one now.
+    Rot(u64),
+    /// So many writes go to the blocks after theirs (before theirs, at the end).
+    Misdirected(u32),
+    /// So many writes are acknowledged, and not carried out.
+    Phantom(u32),
+    /// Writes stay in a cache, which a loss of power empties, until a Flush, or until it is full.
+    Cache,
+    /// Flush leaves the cache as it is.
+    LyingFlush,
+    /// Flush does what it says again.
+    HonestFlush,
+}
+
+/// Bytes of a cache.
+const CACHE: usize = 64 << 20;
+/// In pieces of so many.
+const PIECE: u64 = 4096;
+
+/// A medium with faults.
+pub(crate) struct Faulty<M> {
+    inner: M,
+    misdirected: u32,
+    phantom: u32,
+    lies: bool,
+    /// With a cache: what was on the medium where something has been written since the last Flush.
+    before: Option<BTreeMap<u64, Vec<u8>>>,
+}
+
+impl<M: Media> Faulty<M> {
+    pub(crate) fn new(inner: M) -> Faulty<M> {
+        Faulty { inner, misdirected: 0, phantom: 0, lies: false, before: None }
+    }
+
+    /// From now on, or once. Of logical blocks of `block` bytes.
+    pub(crate) fn expect(&mut self, fault: MediaFault, block: u64) -> Result<(), MediaError> {
+        match fault {
+            MediaFault::Rot(lba) => {
+                let (at, mut byte) = (lba.saturating_mul(block), [0]);
+                self.inner.read_at(at, &mut byte)?;
+                self.inner.write_at(at, &[byte[0] ^ 0x10], false)?;
+            }
+            MediaFault::Misdirected(times) => self.misdirected = times,
+            MediaFault::Phantom(times) => self.phantom = times,
+            MediaFault::Cache => _ = self.before.get_or_insert_default(),
+            MediaFault::LyingFlush => self.lies = true,
+            MediaFault::HonestFlush => self.lies = false,
+        }
+        Ok(())
+    }
+
+    /// What the cache has is gone.
+    pub(crate) fn lose_power(&mut self) -> Result<(), MediaError> {
+        let before = self.before.as_mut().map(std::mem::take).unwrap_or_default();
+        before.into_iter().try_for_each(|(at, bytes)| self.inner.write_at(at, &bytes, false))
+    }
+
+    /// Keeps what is there, before something else is.
+    fn remember(&mut self, at: u64, len: u64) -> Result<(), MediaError> {
+        let Some(before) = &mut self.before else { return Ok(()) };
+        if before.len() * PIECE as usize >= CACHE {
+            before.clear();
+        }
+        let mut piece = at / PIECE * PIECE;
+        while piece < at.saturating_add(len).min(self.inner.bytes()) {
+            if !before.contains_key(&piece) {
+                let mut bytes = vec![0; PIECE.min(self.inner.bytes() - piece) as usize];
+                self.inner.read_at(piece, &mut bytes)?;
+                before.insert(piece, bytes);
+            }
+            piece += PIECE;
+        }
+        Ok(())
+    }
+}
+
+impl<M: Media> Media for Faulty<M> {
+    fn bytes(&self) -> u64 {
+        self.inner.bytes()
+    }
+
+    fn allocated(&self) -> u64 {
+        self.inner.allocated()
+    }
+
+    fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
+        self.inner.read_at(at, into)
+    }
+
+    fn write_at(&mut self, mut at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
+        let len = from.len() as u64;
+        if self.phantom > 0 {
+            self.phantom -= 1;
+            return Ok(());
+        }
+        if self.misdirected > 0 {
+            self.misdirected -= 1;
+            let fits = at.saturating_add(2 * len) <= self.inner.bytes();
+            at = if fits { at + len } else { at.saturating_sub(len) };
+        }
+        if !fua {
+            self.remember(at, len)?;
+        }
+        self.inner.write_at(at, from, fua)?;
+        // What is durable is not lost with what was written before.
+        if let Some(before) = self.before.as_mut().filter(|_| fua) {
+            for (piece, bytes) in before.range_mut(at / PIECE * PIECE..at + len) {
+                let (from_byte, to) = (at.max(*piece), (at + len).min(piece + bytes.len() as u64));
+                let kept = bytes.get_mut((from_byte - piece) as usize..(to - piece) as usize);
+                if let (Some(kept), Some(new)) = (kept, from.get((from_byte - at) as usize..(to - at) as usize)) {
+                    kept.copy_from_slice(new);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+        if self.before.is_some() {
+            // Zeroes in a cache are data as any others.
+            return super::write_zeroes(len, |done, zeroes| self.write_at(at + done, zeroes, fua));
+        }
+        self.inner.zero_at(at, len, deallocate, fua)
+    }
+
+    fn flush(&mut self) -> Result<(), MediaError> {
+        if self.lies {
+            return Ok(());
+        }
+        if let Some(before) = &mut self.before {
+            before.clear();
+        }
+        self.inner.flush()
+    }
+
+    fn is_volatile(&self) -> bool {
+        self.before.is_some() || self.inner.is_volatile()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Budget, Mem};
+
+    fn medium() -> Faulty<Mem> {
+        Faulty::new(Mem::new(65_536, Budget::new(1 << 20)))
+    }
+
+    fn read(medium: &mut Faulty<Mem>, at: u64) -> u8 {
+        let mut byte = [0];
+        medium.read_at(at, &mut byte).unwrap();
+        byte[0]
+    }
+
+    #[test]
+    fn writes_go_astray_or_nowhere() {
+        let mut medium = medium();
+        medium.expect(MediaFault::Misdirected(1), 512).unwrap();
+        medium.write_at(512, &[7; 512], false).unwrap();
+        assert_eq!((read(&mut medium, 512), read(&mut medium, 1024)), (0, 7));
+        medium.expect(MediaFault::Misdirected(1), 512).unwrap();
+        medium.write_at(65_024, &[8; 512], false).unwrap();
+        assert_eq!((read(&mut medium, 65_024), read(&mut medium, 64_512)), (0, 8));
+        medium.expect(MediaFault::Phantom(1), 512).unwrap();
+        medium.write_at(0, &[9; 512], true).unwrap();
+        assert_eq!(read(&mut medium, 0), 0);
+        medium.write_at(0, &[9; 512], true).unwrap();
+        assert_eq!(read(&mut medium, 0), 9);
+        medium.expect(MediaFault::Rot(0), 512).unwrap();
+        assert_eq!(read(&mut medium, 0), 9 ^ 0x10);
+        assert!(medium.expect(MediaFault::Rot(u64::MAX), 512).is_err());
+    }
+
+    #[test]
+    fn cache_is_lost_with_power() {
+        let mut medium = medium();
+        medium.write_at(0, &[1; 8192], false).unwrap();
+        medium.expect(MediaFault::Cache, 512).unwrap();
+        assert!(medium.is_volatile());
+        medium.write_at(512, &[2; 512], false).unwrap();
+        medium.write_at(1024, &[3; 512], true).unwrap();
+        medium.zero_at(4096, 512, true, false).unwrap();
+        medium.lose_power().unwrap();
+        assert_eq!([0, 512, 1024, 4096].map(|at| read(&mut medium, at)), [1, 1, 3, 1]);
+        medium.write_at(512, &[4; 512], false).unwrap();
+        medium.flush().unwrap();
+        medium.lose_power().unwrap();
+        assert_eq!(read(&mut medium, 512), 4);
+        medium.expect(MediaFault::LyingFlush, 512).unwrap();
+        medium.write_at(512, &[5; 512], false).unwrap();
+        medium.flush().unwrap();
+        medium.lose_power().unwrap();
+        assert_eq!(read(&mut medium, 512), 4);
+    }
+}

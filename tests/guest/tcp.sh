@@ -82,10 +82,34 @@ soon "the path does not return" 'is $node/nvme0/state live'
 wait $fio || { failed "fio while a path was lost"; cat /tmp/fio; }
 cmp /tmp/bytes /mnt/more || failed "a file has other bytes after the loss"
 
-part "the target ends connections"
-echo "host: 0 fail"
-done_by "a reset by hand" sh -c "echo 1 >$node/nvme0/reset_controller"
+part "faults on the wire"
+# Path 0 has digests. What it does wrong costs a path for a moment, and no bytes.
+echo numa >/sys/class/nvme-subsystem/nvme-subsys0/iopolicy
+echo "host: 1 ana non-optimized"
+soon "the second path" 'is /sys/block/nvme0c1n1/ana_state non-optimized'
+uses() { # uses: reads and writes go on
+    echo 3 >/proc/sys/vm/drop_caches
+    cmp /tmp/bytes /mnt/bytes || failed "other bytes after: $fault"
+    cp /tmp/bytes /mnt/again && sync && cmp /tmp/bytes /mnt/again || failed "a file after: $fault"
+}
+fault="wrong-data-digest"
+echo "host: 0 $fault"
+soon "no wrong digest of data" 'dd if=$disk of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null; dmesg | grep -q "data digest error"'
+uses
+for fault in wrong-header-digest "terminate 4" "cut 1000" drop wrong-r2t; do
+    before=$(cat $node/nvme0/cntlid)
+    echo "host: 0 $fault"
+    soon "$fault does nothing" 'uses; [ "$(cat $node/nvme0/cntlid)" != $before ]'
+    soon "the path does not return after $fault" 'is $node/nvme0/state live'
+    uses
+done
+fault="stall 20s"
+before=$(cat $node/nvme0/cntlid)
+echo "host: 0 $fault"
+soon "the keep alive of the host notices nothing" 'is $node/nvme0/state connecting || [ "$(cat $node/nvme0/cntlid)" != $before ]'
+uses
 soon "the path does not return" 'is $node/nvme0/state live'
+echo "host: 1 ana optimized"
 done_by "umount" umount /mnt
 done_by "fsck" e2fsck -fn $disk
 

@@ -132,7 +132,7 @@ pub enum Command {
     Bind(BindArgs),
     /// Give a drive back from vfio-pci to the kernel's driver
     Unbind(UnbindArgs),
-    /// Serve an embedded controller to QEMU and others, as a PCI device (vfio-user)
+    /// Serve an embedded controller: to QEMU and others as a PCI device (vfio-user), or over NVMe/TCP
     Serve(ServeArgs),
     /// Ask a device that is served how it stands, or have something go wrong with it
     Ctl(CtlArgs),

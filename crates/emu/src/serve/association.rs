@@ -90,6 +90,13 @@ impl Association {
         })
     }
 
+    /// An I/O queue is gone, and what it has been sent is forgotten.
+    pub(super) fn disconnect(&mut self, queue: QueueId) {
+        self.controller.disconnect(queue);
+        self.link.forget(Some(queue));
+        self.queues.remove(&queue);
+    }
+
     /// A Fabrics command but Connect and Disconnect: the entry that ends it.
     pub(super) fn property(&mut self, sqe: &Sqe, set: bool) -> Cqe {
         let property = Property::from_sqe(sqe);

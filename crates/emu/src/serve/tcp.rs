@@ -550,7 +550,12 @@ impl TcpServer {
         let who = if by_host { "the host ended it" } else { "it was terminated" };
         let why = format!("{who}: FES {:#x}, FEI {:#x}", term.fes.0, term.fei);
         if by_host {
-            return self.close(key, &why, report);
+            let id = self.connections.get(&key).and_then(|connection| connection.association);
+            self.close(key, &why, report);
+            if let Some(id) = id {
+                self.end(id, None, &why, report);
+            }
+            return;
         }
         // The host is to read why: its end of the connection is awaited for a moment.
         if let Some(connection) = self.connections.get_mut(&key) {
@@ -565,12 +570,15 @@ impl TcpServer {
         }
     }
 
-    /// A connection is over, and with it its association.
+    /// A connection is over, and with it its association, or if it is an I/O queue's that queue: Linux closes those first when it
+    /// disconnects, and then shuts its controller down.
     fn close(&mut self, key: u64, why: &str, report: Report<'_>) {
         let Some(connection) = self.connections.remove(&key) else { return };
         self.held -= connection.counted;
-        if let Some(id) = connection.association {
-            self.end(id, Some(key), why, report);
+        let (Some(id), queue) = (connection.association, connection.queue) else { return };
+        match self.associations.get_mut(&id) {
+            Some(association) if queue != QueueId::ADMIN => association.disconnect(queue),
+            _ => self.end(id, Some(key), why, report),
         }
     }
 
@@ -610,9 +618,7 @@ impl TcpServer {
             (Some(fctype::PROPERTY_GET), Some(association)) => association.property(sqe, false),
             (Some(fctype::PROPERTY_SET), Some(association)) => association.property(sqe, true),
             (Some(fctype::DISCONNECT), Some(association)) if queue != QueueId::ADMIN => {
-                association.controller.disconnect(queue);
-                association.link.forget(Some(queue));
-                association.queues.remove(&queue);
+                association.disconnect(queue);
                 if let Some(connection) = self.connections.get_mut(&key) {
                     connection.association = None;
                 }
@@ -851,7 +857,12 @@ impl TcpServer {
             }
             if connection.cut == Some(0) {
                 reset(&connection.stream);
-                return self.close(key, "it was to be cut there", report);
+                let id = connection.association;
+                self.close(key, "", report);
+                if let Some(id) = id {
+                    self.end(id, None, "a connection was to be cut there", report);
+                }
+                return;
             }
             let mut slices = [IoSlice::new(&[]); 64];
             let (mut n, mut most) = (0, connection.cut.unwrap_or(u64::MAX));

@@ -22,7 +22,7 @@ pub fn run(data: &[u8]) {
         assert!(n > 0, "what has come is taken, so that there is room");
         receiver.filled(n);
         loop {
-            match receiver.next() {
+            match receiver.take() {
                 Ok(None) => break,
                 Ok(Some(Item::Data { .. })) => {}
                 Ok(Some(Item::Head(pdu))) => {

@@ -44,13 +44,13 @@ for words in "cntlid *: 0x" "ioccsz *: 516" "ctratt *: 0x40" "sgls *: 0x300001" 
 done
 
 part "bytes"
-head -c 8388608 /dev/urandom >/tmp/bytes
+head -c 4194304 /dev/urandom >/tmp/bytes
 for policy in numa round-robin queue-depth; do
     echo $policy >/sys/class/nvme-subsystem/nvme-subsys0/iopolicy || failed "policy $policy"
     done_by "a write" dd if=/tmp/bytes of=$disk bs=64k oflag=direct
-    done_by "a read" dd if=$disk of=/tmp/back bs=256k count=32 iflag=direct
+    done_by "a read" dd if=$disk of=/tmp/back bs=256k count=16 iflag=direct
     cmp /tmp/bytes /tmp/back || failed "other bytes were read than written"
-    done_by "zeroes" dd if=/dev/zero of=$disk bs=1M count=8 oflag=direct
+    done_by "zeroes" dd if=/dev/zero of=$disk bs=1M count=4 oflag=direct
 done
 echo round-robin >/sys/class/nvme-subsystem/nvme-subsys0/iopolicy
 
@@ -60,11 +60,11 @@ done_by "mkfs" mkfs.ext4 -q $disk
 done_by "mount" mount -t ext4 -o discard $disk /mnt
 cp /tmp/bytes /mnt/bytes && sync && echo 3 >/proc/sys/vm/drop_caches
 cmp /tmp/bytes /mnt/bytes || failed "a file has other bytes"
-verify() { fio --name=verified --filename=/mnt/verified --size=4m --rw=randwrite --bs=4k --direct=1 --ioengine=psync --verify=crc32c --numjobs=1 "$@"; }
+verify() { fio --name=verified --filename=/mnt/verified --size=2m --rw=randwrite --bs=4k --direct=1 --ioengine=psync --verify=crc32c --numjobs=1 "$@"; }
 done_by "fio" verify
 
 part "ANA states change under load"
-verify --time_based --runtime=8 >/tmp/fio 2>&1 &
+verify --time_based --runtime=4 >/tmp/fio 2>&1 &
 for state in non-optimized inaccessible optimized; do
     echo "host: 1 ana $state"
     soon "ANA $state" "is /sys/block/nvme0c1n1/ana_state $state"
@@ -72,7 +72,7 @@ done
 wait $! || { failed "fio under ANA changes"; cat /tmp/fio; }
 
 part "a path is lost, and returns"
-verify --time_based --runtime=8 >/tmp/fio 2>&1 &
+verify --time_based --runtime=4 >/tmp/fio 2>&1 &
 fio=$!
 echo "host: 0 lost"
 soon "the path is still there" 'is $node/nvme0/state connecting'
@@ -89,9 +89,11 @@ echo "host: 1 ana non-optimized"
 soon "the second path" 'is /sys/block/nvme0c1n1/ana_state non-optimized'
 uses() { # uses: reads and writes go on
     echo 3 >/proc/sys/vm/drop_caches
-    cmp /tmp/bytes /mnt/bytes || failed "other bytes after: $fault"
-    cp /tmp/bytes /mnt/again && sync && cmp /tmp/bytes /mnt/again || failed "a file after: $fault"
+    cmp /tmp/few /mnt/few || failed "other bytes after: $fault"
+    cp /tmp/few /mnt/again && sync && cmp /tmp/few /mnt/again || failed "a file after: $fault"
 }
+head -c 262144 /tmp/bytes >/tmp/few
+cp /tmp/few /mnt/few && sync
 fault="wrong-data-digest"
 echo "host: 0 $fault"
 soon "no wrong digest of data" 'dd if=$disk of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null; dmesg | grep -q "data digest error"'

@@ -108,7 +108,7 @@ impl Receiver {
     ///
     /// # Errors
     /// What came cannot be followed, and neither can anything after it.
-    pub fn next(&mut self) -> Result<Option<Item>, Violation> {
+    pub fn take(&mut self) -> Result<Option<Item>, Violation> {
         if let Some(filling) = &mut self.filling {
             let n = (filling.end - filling.at).min(self.end - self.begin);
             filling.buffer[filling.at..filling.at + n].copy_from_slice(&self.staging[self.begin..self.begin + n]);

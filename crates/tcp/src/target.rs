@@ -219,7 +219,7 @@ impl Target {
                 }
                 continue;
             }
-            match self.receiver.next() {
+            match self.receiver.take() {
                 Ok(None) => return None,
                 Ok(Some(item)) => match self.take(item) {
                     Ok(None) => {}

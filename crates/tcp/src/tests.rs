@@ -70,7 +70,7 @@ impl Host {
                     (rest, n) = (&rest[len..], n + len);
                 }
                 self.receiver.filled(n);
-                while let Some(item) = self.receiver.next().unwrap() {
+                while let Some(item) = self.receiver.take().unwrap() {
                     match item {
                         Item::Head(pdu) => {
                             if pdu.data > 0 && matches!(pdu.body, Body::C2hData(_)) {

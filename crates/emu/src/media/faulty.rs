@@ -1,6 +1,7 @@
 //! A medium that misbehaves on demand.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::{Media, MediaError};
 
@@ -72,10 +73,10 @@ impl<M: Media> Faulty<M> {
         }
         let mut piece = at / PIECE * PIECE;
         while piece < at.saturating_add(len).min(self.inner.bytes()) {
-            if !before.contains_key(&piece) {
+            if let Entry::Vacant(vacant) = before.entry(piece) {
                 let mut bytes = vec![0; PIECE.min(self.inner.bytes() - piece) as usize];
                 self.inner.read_at(piece, &mut bytes)?;
-                before.insert(piece, bytes);
+                vacant.insert(bytes);
             }
             piece += PIECE;
         }

@@ -23,7 +23,7 @@ use super::association::{ADMIN_ENTRIES, Association, Host, QID_AT, SQSIZE_AT, in
 use super::control::{self, Control, ControlError};
 use super::event::ServeEvent;
 use super::served::ServeError;
-use crate::{Change, Config, Controller, Fabric, Order, Script, Subsystem, Wire};
+use crate::{Change, Config, Controller, Fabric, Loss, Order, Script, Subsystem, Wire};
 
 /// Where events go.
 type Report<'a> = &'a mut dyn FnMut(ServeEvent);
@@ -48,6 +48,10 @@ const AGAIN: Nanos = Nanos::from_millis(100);
 const MEMORY: u64 = 256 << 20;
 /// Bytes of the same that one connection has at most.
 const MEMORY_OF_ONE: u64 = 32 << 20;
+/// Bytes of answers without data that wait for a host at most, roughly: one that reads none is not read from either.
+const UNSENT: u64 = 1 << 20;
+/// How long data that were asked for may fail to come.
+const DATA: Nanos = Nanos::from_secs(30);
 /// Reads of a connection before others get their turn.
 const READS: usize = 16;
 /// Steps of a controller before the connections get their turn.
@@ -95,6 +99,10 @@ struct Connection {
     watches_writes: bool,
     /// Terminated: bytes are discarded until the host has closed it too.
     ended: bool,
+    /// There is no room for more answers.
+    full: bool,
+    /// When something came last, where data are awaited and a deadline is set for them.
+    heard: Option<Nanos>,
     /// It ends by RST once so many more bytes have been sent.
     cut: Option<u64>,
     /// Bytes that its commands' data take, as counted in the server's sum.
@@ -269,8 +277,16 @@ impl TcpServer {
             self.happen(path, change, report);
         }
         while let Some((_, key)) = self.deadlines.pop_front_if(|(at, _)| *at <= now) {
-            if self.connections.get(&key).is_some_and(|connection| connection.ended || connection.association.is_none()) {
+            let Some(connection) = self.connections.get_mut(&key) else { continue };
+            if connection.ended || connection.association.is_none() {
                 self.close(key, "no Connect came in time", report);
+            } else if let Some(heard) = connection.heard.take().filter(|_| connection.target.awaits_data()) {
+                if heard + DATA <= now {
+                    self.give_up(key, "data that were asked for did not come", report);
+                } else {
+                    connection.heard = Some(heard);
+                    self.set_deadline(heard + DATA, key);
+                }
             }
         }
         for n in 0..self.ports.len() {
@@ -290,6 +306,7 @@ impl TcpServer {
         }
         let others = [self.script.front().map(|(at, ..)| *at), self.deadlines.front().map(|(at, _)| *at)];
         next = next.into_iter().chain(others.into_iter().flatten()).chain(self.ports.iter().filter_map(|port| port.stalled)).min();
+        next = next.filter(|next| *next != Nanos::MAX);
         let again = self.ports.iter().any(|port| port.keeps_waiting) || self.controls.iter().any(|control| control.listener.keeps_waiting);
         let next = next.map(|next| next - hw::now());
         if again { Some(next.map_or(AGAIN, |next| next.min(AGAIN))) } else { next }
@@ -299,7 +316,7 @@ impl TcpServer {
     fn admit(&mut self, n: usize, report: Report<'_>) {
         let now = hw::now();
         loop {
-            let Some(listener) = &self.ports[n].listener else { return };
+            let Some(listener) = self.ports[n].listener.as_ref().filter(|_| self.ports[n].stalled != Some(Nanos::MAX)) else { return };
             let stream = match listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
@@ -322,7 +339,7 @@ impl TcpServer {
                 continue;
             }
             self.next_key = if key + 1 == 1 << 32 { CONNECTIONS } else { key + 1 };
-            self.deadlines.push_back((now + GREETING, key));
+            self.set_deadline(now + GREETING, key);
             let connection = Connection {
                 stream,
                 target: Target::new(LIMITS),
@@ -331,6 +348,8 @@ impl TcpServer {
                 queue: QueueId::ADMIN,
                 watches_writes: false,
                 ended: false,
+                full: false,
+                heard: None,
                 cut: None,
                 counted: 0,
             };
@@ -409,8 +428,13 @@ impl TcpServer {
                 return;
             }
             Change::Lost(_) | Change::PowerLost => {
-                port.listener = None;
-                let keys = self.keys_at(n);
+                if change == Change::Lost(Loss::Frozen) {
+                    // Hosts are neither heard nor answered.
+                    port.stalled = Some(Nanos::MAX);
+                } else {
+                    port.listener = None;
+                }
+                let keys = if port.listener.is_none() { self.keys_at(n) } else { Vec::new() };
                 for association in self.associations.values_mut().filter(|association| association.port == n) {
                     association.controller.change(now, change);
                     (association.alone, association.moved) = (true, true);
@@ -429,7 +453,10 @@ impl TcpServer {
                 return;
             }
             Change::Back => {
-                if port.listener.is_none() {
+                if port.stalled.take_if(|until| *until == Nanos::MAX).is_some() {
+                    self.keys_at(n).into_iter().for_each(|key| self.give_up(key, "its path was lost", report));
+                    self.admit(n, report);
+                } else if port.listener.is_none() {
                     match listen(port.address).and_then(|listener| self.poller.add(&listener, PORTS + n as u64).map(|()| listener)) {
                         Ok(listener) => port.listener = Some(listener),
                         Err(error) => report(ServeEvent::Refused(format!("{}: {error}", port.address))),
@@ -493,6 +520,10 @@ impl TcpServer {
                 return;
             }
             let Some(connection) = self.connections.get_mut(&key) else { return };
+            connection.full = connection.target.output().left() as u64 > connection.target.held() + UNSENT;
+            if connection.full {
+                return;
+            }
             let mut scrap = [0; 4096];
             let (result, room) = if connection.ended {
                 (connection.stream.read(&mut scrap), scrap.len())
@@ -533,8 +564,21 @@ impl TcpServer {
             if connection.target.output().left() > 0 {
                 self.unsent.insert(key);
             }
+            // What comes in capsules has not been waited for.
+            if self.held > 2 * MEMORY {
+                self.give_up(key, "there is no memory for its commands' data", report);
+                return false;
+            }
             match event {
-                None => return true,
+                None => {
+                    if connection.target.awaits_data() {
+                        let now = hw::now();
+                        if connection.heard.replace(now).is_none() {
+                            self.set_deadline(now + DATA, key);
+                        }
+                    }
+                    return true;
+                }
                 Some(Event::Greeted(_)) => {}
                 Some(Event::Ended { term, by_host }) => {
                     self.terminated(key, term, by_host, report);
@@ -550,20 +594,14 @@ impl TcpServer {
         let who = if by_host { "the host ended it" } else { "it was terminated" };
         let why = format!("{who}: FES {:#x}, FEI {:#x}", term.fes.0, term.fei);
         if by_host {
-            let id = self.connections.get(&key).and_then(|connection| connection.association);
-            self.close(key, &why, report);
-            if let Some(id) = id {
-                self.end(id, None, &why, report);
-            }
-            return;
+            return self.give_up(key, &why, report);
         }
         // The host is to read why: its end of the connection is awaited for a moment.
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.ended = true;
-            let at = hw::now() + LINGER;
-            let place = self.deadlines.partition_point(|(other, _)| *other <= at);
-            self.deadlines.insert(place, (at, key));
-            match connection.association.take() {
+            let id = connection.association.take();
+            self.set_deadline(hw::now() + LINGER, key);
+            match id {
                 Some(id) => self.end(id, Some(key), &why, report),
                 None => report(ServeEvent::Refused(format!("a connection: {why}"))),
             }
@@ -580,6 +618,20 @@ impl TcpServer {
             Some(association) if queue != QueueId::ADMIN => association.disconnect(queue),
             _ => self.end(id, Some(key), why, report),
         }
+    }
+
+    /// A connection is over, and its association with it, whatever queue it was.
+    fn give_up(&mut self, key: u64, why: &str, report: Report<'_>) {
+        let id = self.connections.get(&key).and_then(|connection| connection.association);
+        self.close(key, why, report);
+        if let Some(id) = id {
+            self.end(id, None, why, report);
+        }
+    }
+
+    fn set_deadline(&mut self, at: Nanos, key: u64) {
+        let place = self.deadlines.partition_point(|(other, _)| *other <= at);
+        self.deadlines.insert(place, (at, key));
     }
 
     /// An association is over: its other connections are closed, and what its controller has been sent is forgotten.
@@ -622,6 +674,7 @@ impl TcpServer {
                 if let Some(connection) = self.connections.get_mut(&key) {
                     connection.association = None;
                 }
+                self.set_deadline(hw::now() + LINGER, key);
                 end(0, Status::SUCCESS)
             }
             (Some(_), _) => end(0, Status::INVALID_OPCODE.with_dnr()),
@@ -809,7 +862,9 @@ impl TcpServer {
                 }
                 let was_ready = association.csts().rdy();
                 let step = association.controller.step(now);
-                (worked, association.next) = (step.worked, step.next);
+                // A controller that is not enabled does not look at its timer.
+                let keep_alive = (!association.alone).then_some(association.controller.keep_alive).filter(|at| *at != Nanos::MAX);
+                (worked, association.next) = (step.worked, step.next.into_iter().chain(keep_alive).min());
                 if was_ready && !association.csts().rdy() && !association.alone {
                     // A controller reset: the I/O queues are gone.
                     association.link.forget(None);
@@ -857,12 +912,7 @@ impl TcpServer {
             }
             if connection.cut == Some(0) {
                 reset(&connection.stream);
-                let id = connection.association;
-                self.close(key, "", report);
-                if let Some(id) = id {
-                    self.end(id, None, "a connection was to be cut there", report);
-                }
-                return;
+                return self.give_up(key, "a connection was to be cut there", report);
             }
             let mut slices = [IoSlice::new(&[]); 64];
             let (mut n, mut most) = (0, connection.cut.unwrap_or(u64::MAX));
@@ -896,8 +946,8 @@ impl TcpServer {
         }
         if connection.ended {
             _ = connection.stream.shutdown(Shutdown::Write);
-        } else if connection.target.waits() {
-            // There may be memory for its next command now.
+        } else if connection.full || connection.target.waits() {
+            // There may be room for its next command now.
             self.ready.insert(key);
         }
     }

@@ -94,7 +94,7 @@ impl Queue {
     fn next(&mut self) -> Option<(Pdu, Vec<u8>)> {
         let mut head = None;
         loop {
-            match self.receiver.next() {
+            match self.receiver.take() {
                 Ok(Some(Item::Head(pdu))) if matches!(pdu.body, Body::C2hData(_)) => {
                     self.receiver.place(vec![0; pdu.data as usize], 0, pdu.data);
                     head = Some(pdu);

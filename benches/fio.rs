@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     }
     let perf = missing.is_empty();
     let pinned = |by_default: Asked| {
-        let cpu = hw::block::Completing::of(Path::new("/"), &by_default.file).and_then(|disk| disk.cpus.first().copied()).unwrap_or(0);
+        let cpu = hw::block::CompletionCpus::of(Path::new("/"), &by_default.file).and_then(|disk| disk.cpus.first().copied()).unwrap_or(0);
         println!("\nBoth pinned to CPU {cpu}:");
         let asked = Asked { cpu: Some(cpu), ..by_default };
         compare(&asked, perf).map(|()| asked)

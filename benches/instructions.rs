@@ -6,7 +6,7 @@ mod callgrind;
 
 use std::process::ExitCode;
 
-use reap::{ByHand, Completion, Device, DmaBuf, Instant, Mode, Namespace, OpenOptions, Queue, Request};
+use reap::{Completion, Device, DmaBuf, Instant, ManualStepper, Mode, Namespace, OpenOptions, Queue, Request};
 
 /// Batches that are counted.
 const BATCHES: usize = 2000;
@@ -55,14 +55,14 @@ fn run(mode: Mode, depth: usize, bytes: u32) {
     let device = Device::open_with("mem:64M?profile=null", &options).expect("the embedded device opens");
     let mut free: Vec<_> = (0..depth).map(|_| device.buffer(bytes as usize).expect("a buffer")).collect();
     let (queue, hand, ns) =
-        (device.queue().expect("a queue"), device.embedded().expect("an embedded controller").by_hand(), device.namespaces()[0]);
+        (device.queue().expect("a queue"), device.embedded().expect("an embedded controller").manual_step(), device.namespaces()[0]);
     let mut done = Vec::with_capacity(depth);
     for _ in 0..BATCHES {
         batch(&queue, &hand, &ns, &mut free, &mut done);
     }
 }
 
-fn batch(queue: &Queue, hand: &ByHand, ns: &Namespace, free: &mut Vec<DmaBuf>, done: &mut Vec<Completion>) {
+fn batch(queue: &Queue, hand: &ManualStepper, ns: &Namespace, free: &mut Vec<DmaBuf>, done: &mut Vec<Completion>) {
     let depth = free.len();
     let now = Instant::now();
     counted_submit(queue, ns, free, now);

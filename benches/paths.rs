@@ -7,7 +7,7 @@ mod callgrind;
 
 use std::process::ExitCode;
 
-use reap::{ByHand, Completion, Device, DmaBuf, Mode, Namespace, OpenOptions, Queue, Request};
+use reap::{Completion, Device, DmaBuf, ManualStepper, Mode, Namespace, OpenOptions, Queue, Request};
 
 /// I/Os that are counted of each case.
 const IOS: usize = 32_000;
@@ -48,7 +48,7 @@ fn run(uri: &str, depth: usize) {
     let device = Device::open_with(uri, &options).expect("the embedded device opens");
     let mut free: Vec<_> = (0..depth).map(|_| device.buffer(512).expect("a buffer")).collect();
     let (queue, hand, ns) =
-        (device.queue().expect("a queue"), device.embedded().expect("an embedded controller").by_hand(), device.namespaces()[0]);
+        (device.queue().expect("a queue"), device.embedded().expect("an embedded controller").manual_step(), device.namespaces()[0]);
     let mut done = Vec::with_capacity(depth);
     for _ in 0..IOS / depth {
         counted_io_submit(&queue, &ns, &mut free);
@@ -58,7 +58,7 @@ fn run(uri: &str, depth: usize) {
         }
         free.extend(done.drain(..).filter_map(|completion: Completion| completion.buf));
     }
-    drop::<ByHand>(hand);
+    drop::<ManualStepper>(hand);
 }
 
 #[inline(never)]

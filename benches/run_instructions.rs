@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use cli::bench::{Control, Progress, Rig, Run, Setup, TargetDevice, Worker};
 use cli::machine::Machine;
 use completion::Spin;
-use reap::{ByHand, Mode, Nanos};
+use reap::{ManualStepper, Mode, Nanos};
 use workload::fio::{self, Input};
 use workload::plan::plan;
 use workload::{Generator, Job, Next, Seat, Target};
@@ -72,7 +72,7 @@ fn run(job: &Job) {
         .expect("the embedded device opens");
     let targets = rig.targets(&plan.threads[0]).expect("a namespace");
     let mut worker = rig.worker(&jobs, &plan.threads[0], Nanos::ZERO)().expect("a worker");
-    let hand = rig.devices[0].embedded().expect("an embedded controller").by_hand();
+    let hand = rig.devices[0].embedded().expect("an embedded controller").manual_step();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
     let control = Control { stop: [&never, &never], progress: &progress };
     let mut generator = generator(job, &targets);
@@ -95,7 +95,7 @@ fn counted_turn(worker: &mut Worker, run: &mut Run, generator: &mut Generator, c
 }
 
 #[inline(never)]
-fn counted_step(hand: &ByHand) -> bool {
+fn counted_step(hand: &ManualStepper) -> bool {
     hand.step()
 }
 

@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         queue.submit(batch).map_err(|(why, _)| why)?;
 
         // Look, and leave the queue armed. It neither blocks nor spins.
-        if !queue.turn(64).more {
+        if !queue.poll_events(64).more {
             // The descriptor tells of completions; what else is due comes by the clock.
             let left = queue.next_deadline().map(|deadline| deadline - Instant::now());
             let left = left.map(Timespec::try_from).transpose()?;

@@ -2,7 +2,7 @@
 
 use std::alloc::System;
 
-use reap::{ByHand, Completion, Device, DmaBuf, Mode, OpenOptions, Queue, Request};
+use reap::{Completion, Device, DmaBuf, ManualStepper, Mode, OpenOptions, Queue, Request};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -12,7 +12,7 @@ const DEPTH: usize = 32;
 
 struct Load {
     queue: Queue,
-    hand: ByHand,
+    hand: ManualStepper,
     free: Vec<DmaBuf>,
     done: Vec<Completion>,
 }
@@ -39,7 +39,7 @@ impl Load {
 fn no_allocation_in_any_mode() {
     let device = Device::open_with("mem:64M?profile=null", &OpenOptions::default()).unwrap();
     let free = (0..DEPTH).map(|_| device.buffer(2 << 20).unwrap()).collect();
-    let (queue, hand) = (device.queue().unwrap(), device.embedded().expect("an embedded controller").by_hand());
+    let (queue, hand) = (device.queue().unwrap(), device.embedded().expect("an embedded controller").manual_step());
     let mut load = Load { queue, hand, free, done: Vec::with_capacity(DEPTH) };
     for mode in Mode::ALL {
         load.queue.set_mode(mode);

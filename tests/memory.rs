@@ -251,7 +251,7 @@ fn memory_drops_once_and_last() {
     for (uri, order) in all {
         let device = open(uri);
         // From here on no command is carried out before the hand is taken away.
-        let hand = device.embedded().unwrap().by_hand();
+        let hand = device.embedded().unwrap().manual_step();
         _ = hand.step();
         let (mut things, freed) = Things::new(device);
         for &thing in order {
@@ -274,7 +274,7 @@ fn forgotten_futures_keep_their_memory() {
             // The requests are carried out all the same.
             let (device, queue) = (things.device.as_ref().unwrap(), things.queue.as_ref().unwrap());
             while device.in_flight() > 0 {
-                _ = queue.turn(16);
+                _ = queue.poll_events(16);
             }
             order[1..].iter().for_each(|&thing| things.drop(thing, false));
             assert_eq!(freed.load(Ordering::Relaxed), 0, "{uri}, {order:?}");
@@ -298,7 +298,7 @@ fn lost_device_keeps_its_memory() {
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     let (region, freed) = register(&device, 64 << 10);
     // While it is stepped by hand none of its steps is under way.
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     _ = hand.step();
     faults.hang();
     let reads = [0, 32 << 10].map(|at| queue.read(&ns, 0, region.buffer(at..at + (32 << 10)).unwrap()));

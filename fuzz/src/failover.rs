@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use driver::multipath::{Action, Ended, Failover, FailoverConfig, PathId, PathTraits, RequestId, Submitted, WriteMarks};
+use driver::multipath::{Action, CompletionOutcome, Failover, FailoverConfig, PathId, PathTraits, RequestId, Submitted, WriteMarks};
 use nvme::{AnaState, Status};
 use units::{Nanos, Op};
 
@@ -67,7 +67,7 @@ impl World {
             6 if !self.stale.is_empty() => {
                 let (request, path) = self.stale[usize::from(path.0) % self.stale.len()];
                 let again = self.failover.ended(self.now, request, path, Status(source.u16()));
-                assert_eq!(again, Ended::Stale, "an answer to a request that is over");
+                assert_eq!(again, CompletionOutcome::Stale, "an answer to a request that is over");
             }
             7 => self.failover.path_lost(self.now, path),
             8 => self.failover.path_resetting(self.now, path),
@@ -93,7 +93,7 @@ impl World {
     }
 
     fn answer(&mut self, request: RequestId, path: PathId, status: Status) {
-        if let Ended::Done { token, .. } = self.failover.ended(self.now, request, path, status) {
+        if let CompletionOutcome::Done { token, .. } = self.failover.ended(self.now, request, path, status) {
             self.stale.push((request, path));
             self.end(token);
         }

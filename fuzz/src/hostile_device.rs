@@ -9,9 +9,9 @@ mod bus;
 use std::collections::BTreeMap;
 
 use driver::{
-    AdminCommand, AdminReply, AnaPieces, Answer, Bringup, BringupAsk, BringupConfig, Buffers, Completed, Events, Inventory,
-    ProtocolViolation, Purpose, QueuePair, QueueSizes, Reading, Recovery, RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, Ticket,
-    WantedQueues, Watch,
+    AdminCommand, AdminReply, AnaLogReader, Answer, Bringup, BringupAction, BringupConfig, Buffers, Completed, Events, Inventory,
+    ProtocolViolation, Purpose, QueuePair, QueueSizes, Reading, Recovery, RecoveryAction, RecoveryConfig, Shutdown, ShutdownAction, Ticket,
+    WantedQueues, TimeoutScan,
 };
 use emu::{Ana, Budget, Config, Controller, Mem, Namespace, Profile, Step};
 use nvme::prp::Dptr;
@@ -49,7 +49,7 @@ struct Host {
     io: BTreeMap<QueueId, Pair>,
     violation: Option<ProtocolViolation>,
     events: Events,
-    pieces: AnaPieces,
+    pieces: AnaLogReader,
     log_offsets: bool,
     /// Tokens that are out; each ends once.
     out: BTreeMap<u64, u32>,
@@ -74,10 +74,10 @@ pub fn run(data: &[u8]) {
     if inventory.queues.is_empty() {
         return host.shut_down(&inventory);
     }
-    let again = BringupConfig { queues: WantedQueues::Again(inventory.queues.clone()), ..config };
+    let again = BringupConfig { queues: WantedQueues::Existing(inventory.queues.clone()), ..config };
     let (timeout, grace) = (SECOND, Nanos::from_millis(500));
-    let lost_patience = if twist.number(1) & 1 == 0 { Nanos::ZERO } else { SECOND };
-    let config = RecoveryConfig { command_timeout: timeout, grace, attempts: 3, health_interval: SECOND, lost_patience };
+    let lost_timeout = if twist.number(1) & 1 == 0 { Nanos::ZERO } else { SECOND };
+    let config = RecoveryConfig { command_timeout: timeout, grace, attempts: 3, health_interval: SECOND, lost_timeout };
     let mut recovery = Recovery::new(config, again, &inventory);
     (host.events, host.log_offsets, host.up) = (Events::new(&inventory), inventory.log_offsets, true);
     let (mut token, mut dead) = (0, false);
@@ -112,7 +112,7 @@ impl Host {
             io: BTreeMap::new(),
             violation: None,
             events: Events::default(),
-            pieces: AnaPieces::default(),
+            pieces: AnaLogReader::default(),
             log_offsets: false,
             out: BTreeMap::new(),
             up: false,
@@ -164,7 +164,7 @@ impl Host {
         let mut bringup = Bringup::new(config.clone());
         loop {
             match bringup.step(self.now, &self.wire) {
-                BringupAsk::Wait { until } => {
+                BringupAction::Wait { until } => {
                     let (completed, answers) = self.sleep(until);
                     answers.into_iter().for_each(|(ticket, answer)| bringup.answered(ticket, answer));
                     let page = self.page();
@@ -172,18 +172,18 @@ impl Host {
                     self.violation.take().into_iter().for_each(|violation| bringup.violated(violation));
                 }
                 // One command at a time: there is a tag, unless earlier ones were never answered.
-                BringupAsk::Admin(command) => assert!(self.post_admin(command, Purpose::Sequence), "no admin tag"),
-                BringupAsk::Rings { id, sizes } => {
+                BringupAction::Admin(command) => assert!(self.post_admin(command, Purpose::Sequence), "no admin tag"),
+                BringupAction::Rings { id, sizes } => {
                     let [sq, cq] = self.rings(id, sizes);
                     bringup.rings(sq, cq);
                 }
-                BringupAsk::ReopenAdmin => {
+                BringupAction::ReopenAdmin => {
                     self.admin.exclusive().close();
                     self.admin.exclusive().abandon();
                     self.admin.exclusive().reopen();
                 }
-                BringupAsk::Ready(inventory) => return Some(*inventory),
-                BringupAsk::Failed(error) => {
+                BringupAction::Ready(inventory) => return Some(*inventory),
+                BringupAction::Failed(error) => {
                     assert!(!error.to_string().is_empty());
                     return None;
                 }
@@ -195,15 +195,15 @@ impl Host {
         let mut shutdown = Shutdown::new(inventory, SECOND);
         loop {
             match shutdown.step(self.now, &self.wire) {
-                ShutdownAsk::Wait { until } => {
+                ShutdownAction::Wait { until } => {
                     let (completed, answers) = self.sleep(until);
                     answers.into_iter().for_each(|(ticket, answer)| shutdown.answered(ticket, answer));
                     let sequence = completed.iter().filter(|completed| Purpose::from_token(completed.token) == Purpose::Sequence);
                     sequence.for_each(|completed| shutdown.completed(&reply(completed, &[])));
                 }
-                ShutdownAsk::Admin(command) => drop(self.post_admin(command, Purpose::Sequence)),
-                ShutdownAsk::Stopped => return,
-                ShutdownAsk::Failed(error) => return assert!(!error.to_string().is_empty()),
+                ShutdownAction::Admin(command) => drop(self.post_admin(command, Purpose::Sequence)),
+                ShutdownAction::Stopped => return,
+                ShutdownAction::Failed(error) => return assert!(!error.to_string().is_empty()),
             }
         }
     }
@@ -262,17 +262,17 @@ impl Host {
         if self.up {
             self.ask_for_events();
         }
-        let mut watch = Watch::new();
-        watch.look(&self.admin, self.now, config);
-        self.io.values().for_each(|pair| watch.look(pair, self.now, config));
+        let mut watch = TimeoutScan::new();
+        watch.scan(&self.admin, self.now, config);
+        self.io.values().for_each(|pair| watch.scan(pair, self.now, config));
         match recovery.step(self.now, &self.wire, &watch) {
-            RecoveryAsk::Wait { until } => {
+            RecoveryAction::Wait { until } => {
                 let (completed, answers) = self.sleep(until.min(self.events.until(self.now)));
                 answers.into_iter().for_each(|(ticket, answer)| recovery.answered(ticket, answer));
                 completed.iter().for_each(|completed| self.answered(recovery, completed));
                 self.violation.take().into_iter().for_each(|violation| recovery.violated(violation));
             }
-            RecoveryAsk::Abort { queue, command, sqe } => {
+            RecoveryAction::Abort { queue, command, sqe } => {
                 let purpose = Purpose::Abort { queue, cid: command.cid };
                 let begun = self.io[&queue].exclusive().begin_abort(&command);
                 if !(begun && self.post_admin(AdminCommand { sqe, page: false }, purpose)) {
@@ -280,19 +280,19 @@ impl Host {
                     recovery.abort_ended();
                 }
             }
-            RecoveryAsk::Close(_) => {
+            RecoveryAction::Close(_) => {
                 self.up = false;
                 self.io.values().chain([&self.admin]).for_each(|pair| pair.exclusive().close());
             }
-            RecoveryAsk::Lost(_) => {}
-            RecoveryAsk::Abandon(buffers) => self.abandon(buffers),
-            RecoveryAsk::Admin(command) => assert!(self.post_admin(command, Purpose::Sequence), "no admin tag"),
-            RecoveryAsk::Rings { .. } => panic!("the queues are known"),
-            RecoveryAsk::Restored(inventory) => {
+            RecoveryAction::Lost(_) => {}
+            RecoveryAction::Abandon(buffers) => self.abandon(buffers),
+            RecoveryAction::Admin(command) => assert!(self.post_admin(command, Purpose::Sequence), "no admin tag"),
+            RecoveryAction::Rings { .. } => panic!("the queues are known"),
+            RecoveryAction::Restored(inventory) => {
                 self.io.values().for_each(|pair| pair.exclusive().reopen());
                 (self.events, self.log_offsets, self.up) = (Events::new(&inventory), inventory.log_offsets, true);
             }
-            RecoveryAsk::Dead(_) => return true,
+            RecoveryAction::Dead(_) => return true,
         }
         false
     }
@@ -323,9 +323,9 @@ impl Host {
                 recovery.abort_ended();
             }
             Purpose::Sequence => recovery.completed(&reply(completed, &self.page())),
-            Purpose::AsyncEvent => drop(self.events.happened(completed.status, completed.result)),
+            Purpose::AsyncEvent => drop(self.events.event_completed(completed.status, completed.result)),
             Purpose::Own(number) => {
-                self.events.was_read();
+                self.events.read_completed();
                 let (what, page) = (Reading::from_number(number), self.page());
                 if matches!(what, Reading::Log(nvme::log::lid::ANA) | Reading::Rest(..)) {
                     let piece = if completed.status.is_success() { &page[..] } else { &[] };

@@ -1,7 +1,7 @@
 //! Identify data and log pages of any bytes, read field by field, and what the driver makes of them.
 
 use driver::multipath::{PathIdentity, join};
-use driver::{AnaPieces, Inventory, Limits, Namespace, Reading};
+use driver::{AnaLogReader, Inventory, Limits, Namespace, Reading};
 use nvme::identify::{self, DescriptorList, NamespaceList, NvmController, NvmNamespace};
 use nvme::log::ana::AnaLog;
 use nvme::log::{ErrorEntry, Smart};
@@ -55,7 +55,7 @@ fn namespaces(page: &[u8]) {
         let Ok(namespace) = namespace.with_extended(format, extended).and_then(|namespace| namespace.with_descriptors(&list)) else {
             continue;
         };
-        assert!(namespace.is_still(&namespace));
+        assert!(namespace.is_same_as(&namespace));
         found.push(PathIdentity::new(&Inventory::default(), &namespace));
     }
     match join(&found) {
@@ -88,7 +88,7 @@ fn logs(bytes: &[u8], what: u8) {
         assert_eq!((again.groups.len(), again.change_count), (log.groups.len(), log.change_count));
     }
     // Piece by piece, as pages of an admin command; one that never ends is given up in time.
-    let (mut pieces, mut next) = (AnaPieces::default(), Reading::Log(nvme::log::lid::ANA));
+    let (mut pieces, mut next) = (AnaLogReader::default(), Reading::Log(nvme::log::lid::ANA));
     for read in 0.. {
         assert!(read < 600, "the log is read for ever");
         // Some read short.

@@ -1,6 +1,6 @@
 //! A vfio-user client's bytes, in pieces of any size, with descriptors that are numbers: messages, and what they ask.
 
-use vfio_user::{Assembler, Command, Device, DmaAsk, Flags, Header, Interrupts, Region, Request, Version};
+use vfio_user::{Assembler, Command, Device, DmaRequest, Flags, Header, Interrupts, Region, Request, Version};
 
 use crate::source::Source;
 
@@ -37,9 +37,9 @@ fn read(header: &Header, body: &[u8]) {
     // A client reads answers of the same shape.
     _ = (Device::from_answer(body), Region::from_answer(0, body), Interrupts::from_answer(0, body), Version::from_bytes(body));
     // What it gives of its memory is as much as was asked for.
-    for ask in [DmaAsk::Read { address: 0, count: 4 }, DmaAsk::Write { address: 0, data: &[7; 4] }] {
+    for ask in [DmaRequest::Read { address: 0, count: 4 }, DmaRequest::Write { address: 0, data: &[7; 4] }] {
         let given = ask.read_answer(header, body).ok().flatten().map(<[u8]>::len);
-        assert!(given.is_none_or(|len| len == if matches!(ask, DmaAsk::Read { .. }) { 4 } else { 0 }));
+        assert!(given.is_none_or(|len| len == if matches!(ask, DmaRequest::Read { .. }) { 4 } else { 0 }));
     }
     let Some(command) = Command::from_number(header.command) else { return };
     let Ok(request) = Request::from_bytes(command, body) else { return };

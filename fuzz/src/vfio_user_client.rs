@@ -1,6 +1,6 @@
 //! A vfio-user server's bytes, as a client reads them: messages cut anywhere, answers to what was asked, requests for memory.
 
-use vfio_user::{Access, Assembler, Calls, Device, DmaAsk, Interrupts, Message, Region, Version, region_data};
+use vfio_user::{Access, Assembler, Calls, Device, DmaRequest, Interrupts, Message, Region, Version, region_data};
 
 use crate::source::Source;
 
@@ -59,10 +59,10 @@ fn answer(body: &[u8]) {
 
 /// A request for memory is refused, or about no more than there may be.
 fn request(message: &Message<u32>) {
-    let Ok(Some(ask)) = DmaAsk::from_message(&message.header, &message.body, MOST_DATA) else { return };
+    let Ok(Some(ask)) = DmaRequest::from_message(&message.header, &message.body, MOST_DATA) else { return };
     let count = match ask {
-        DmaAsk::Read { count, .. } => count as usize,
-        DmaAsk::Write { data, .. } => data.len(),
+        DmaRequest::Read { count, .. } => count as usize,
+        DmaRequest::Write { data, .. } => data.len(),
     };
     assert!(count <= MOST_DATA as usize);
     assert!(ask.answer(&message.header, &[]).len() >= 32);

@@ -134,7 +134,7 @@ fn group_files_keep_own_modes() {
                 assert_eq!(alone.wait(10, None).unwrap(), 10);
             } else {
                 while alone.finished() < 10 {
-                    alone.turn(8);
+                    alone.poll_events(8);
                 }
                 alone.leave_loop();
             }
@@ -192,7 +192,7 @@ fn foreign_loop_polls_a_batch() {
                 for _ in 0..3 {
                     begin(queue, 24);
                     while queue.finished() < 24 {
-                        if !queue.turn(8).more {
+                        if !queue.poll_events(8).more {
                             // What is only looked for tells nobody: the queue says when to come.
                             let due = queue.next_deadline().map(|due| reap::Nanos::from(due - reap::Instant::now()));
                             poller.wait(due, &mut Vec::new()).unwrap();
@@ -228,7 +228,7 @@ async fn turned(queue: &tokio::io::unix::AsyncFd<Lent<'_>>, request: Request) ->
         if let Poll::Ready(done) = pending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return done;
         }
-        if queue.get_ref().0.turn(64).more || queue.get_ref().0.in_flight() == 0 {
+        if queue.get_ref().0.poll_events(64).more || queue.get_ref().0.in_flight() == 0 {
             continue;
         }
         let left = queue.get_ref().0.next_deadline().map_or(Nanos::MAX, |deadline| reap::Nanos::from(deadline - reap::Instant::now()));

@@ -73,7 +73,7 @@ fn reset_sends_checks_again() {
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     (0..40).for_each(|at| write(&queue, &ns, at * 8, 8, at as u8));
     // Its thread rests until the reset is begun, so that it takes back all of them.
-    let resting = device.embedded().unwrap().by_hand();
+    let resting = device.embedded().unwrap().manual_step();
     let compares = (0..40).map(|n| Request::compare(&ns, n * 8, filled(&queue, &ns, 8, n as u8 + u8::from(n % 4 == 0))).tag(n));
     let verifies = (40..50).map(|n| Request::verify(&ns, n, 64).tag(n));
     queue.submit(compares.chain(verifies)).map_err(|(why, _)| why).unwrap();

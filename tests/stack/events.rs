@@ -25,7 +25,7 @@ fn resets_are_told_to_every_receiver() {
         runtime.block_on(async { [first.recv().await, first.recv().await] }).map(|event| event.unwrap().kind)
     });
     device.reset();
-    let told = [EventKind::Reset(ResetCause::Asked), EventKind::Restored];
+    let told = [EventKind::Reset(ResetCause::Requested), EventKind::Restored];
     assert_eq!(waits.join().unwrap(), told);
     assert_eq!([next(&mut late), next(&mut late)], told);
     assert_eq!(happened(&device), told, "a receiver begins with what has happened");
@@ -52,7 +52,7 @@ fn oldest_events_are_dropped_and_counted() {
     let [mut events, mut follows] = [device.events(), device.events()];
     for _ in 0..150 {
         device.reset();
-        assert_eq!([next(&mut follows), next(&mut follows)], [EventKind::Reset(ResetCause::Asked), EventKind::Restored]);
+        assert_eq!([next(&mut follows), next(&mut follows)], [EventKind::Reset(ResetCause::Requested), EventKind::Restored]);
     }
     assert!(events.try_next().is_some());
     assert_eq!(events.lost(), 300 - 256);

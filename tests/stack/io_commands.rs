@@ -114,7 +114,7 @@ fn reset_ends_commands_inside() {
     let device = open("mem:64M?profile=tlc&thread=own", OpenOptions::default());
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     // Its thread rests until the reset is begun, so that it takes back all of them.
-    let resting = device.embedded().unwrap().by_hand();
+    let resting = device.embedded().unwrap().manual_step();
     let command = queue.io_command(&transfer(io::WRITE, 0, 8), Some(queue.buffer(4096).unwrap()));
     let request = queue.start(Request::read(&ns, 0, queue.buffer(4096).unwrap()));
     queue.commit();

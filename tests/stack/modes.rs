@@ -164,11 +164,11 @@ fn full_output_keeps_its_mode_note() {
     let device = open("optane", OpenOptions::new().mode(Mode::ADAPTIVE));
     let queue = device.queue().unwrap();
     let due = Some(reap::Instant::now());
-    queue.set_wants_room_at(due);
+    queue.set_next_due(due);
     assert_eq!(read(&queue, 100, 8, false), 100);
-    assert_eq!(queue.wants_room_at(), due);
-    queue.set_wants_room_at(None);
-    assert_eq!((read(&queue, 100, 8, false), queue.wants_room_at()), (100, None));
+    assert_eq!(queue.next_due(), due);
+    queue.set_next_due(None);
+    assert_eq!((read(&queue, 100, 8, false), queue.next_due()), (100, None));
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn one_path_serves_alone() {
         assert_eq!(queue.wait(1, Some(late)).unwrap(), 0, "nothing is in flight");
         queue.submit([Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
         while queue.finished() == 0 {
-            queue.turn(8);
+            queue.poll_events(8);
         }
         queue.leave_loop();
         let group = reap::Group::new(vec![queue]).unwrap();
@@ -198,7 +198,7 @@ fn foreign_loop_stops_waiting_for_paths() {
     while queue.finished() == 0 {
         turns += 1;
         assert!(turns < 1_000, "the deadline passes, and nothing comes of it");
-        if !queue.turn(64).more {
+        if !queue.poll_events(64).more {
             let timeout = queue.next_deadline().map(|deadline| reap::Nanos::from(deadline - reap::Instant::now()));
             poller.wait(timeout, &mut events).unwrap();
         }
@@ -225,7 +225,7 @@ fn zero_patience_fails_at_once() {
         let waits = scope.spawn(|| (read(&queue), queue));
         // Long enough for it to sleep by then, as a rule; it ends whether it does or not.
         std::thread::sleep(Duration::from_millis(20));
-        device.lose_patience();
+        device.fail_pending();
         waits.join().unwrap()
     });
     assert!(failed.contains("no path was usable"), "{failed}");
@@ -320,7 +320,7 @@ fn different_media_are_refused_by_field() {
     let refused =
         |other: &str| Device::open(&format!("multipath:?path=mem:64M&path={other}")).err().map(|e| e.to_string()).unwrap_or_default();
     for (other, told) in [
-        ("mem:32M", "path 1 (`mem:32M`) leads elsewhere than path 0 (`mem:64M`): size is 32M, and 64M on path 0"),
+        ("mem:32M", "path 1 (`mem:32M`) leads to another namespace than path 0 (`mem:64M`): size is 32M, and 64M on path 0"),
         ("mem:64M?lba=4096", ": `lba` is 4096, and 512 on path 0"),
         ("mem:64M?namespaces=3", ": `namespaces` is 3, and 1 on path 0"),
         ("mem:64M?alloc=1M", ": `alloc` is 1M, and not given on path 0"),

@@ -161,7 +161,7 @@ fn foreign_loop_sees_mode_switches() {
             let (poller, mut events) = (hw::Poller::new().unwrap(), Vec::new());
             poller.add(&queue, 0).unwrap();
             loop {
-                while queue.turn(64).more {}
+                while queue.poll_events(64).more {}
                 in_force.store(queue.mode().into(), Ordering::Release);
                 // After the turn: the last mode may have been adopted by that, and there is no signal for it then.
                 if over.load(Ordering::Acquire) {

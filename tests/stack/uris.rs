@@ -105,7 +105,7 @@ fn refused_options_are_typed() {
     assert!(matches!(shared, OptionsError::Shared { queues: 300, most: 256 }), "{shared:?}");
     let mode = refused(mem, OpenOptions::new().mode(kernels));
     assert!(matches!(mode, OptionsError::Mode(UnsupportedMode::NotTheKernels(mode)) if mode == kernels), "{mode:?}");
-    assert!(matches!(refused("mem:1M?shadow=no", OpenOptions::new()), OptionsError::OfServers("shadow=")));
+    assert!(matches!(refused("mem:1M?shadow=no", OpenOptions::new()), OptionsError::ServerOnly("shadow=")));
     assert!(matches!(refused("multipath:?path=mem:1M&path=mem:2M", OpenOptions::new()), OptionsError::Paths(_)));
     let device = Device::open(mem).unwrap();
     assert_eq!((device.lacks(kernels), device.mode_note(Mode::POSTED)), (Some(UnsupportedMode::NotTheKernels(kernels)), None));

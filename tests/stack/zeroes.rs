@@ -159,7 +159,7 @@ fn reset_sends_zeroes_again() {
         let dataless = (0..40).map(|n| BOTH[n as usize % 2](&ns, n * 1024 + round * 256, 256).tag(n));
         let reads = (0..40).map(|n| Request::read(&ns, n * 1024, queue.buffer(512).unwrap()).tag(100 + n));
         // Its thread rests until the reset is begun, so that it takes back all of them.
-        let resting = device.embedded().unwrap().by_hand();
+        let resting = device.embedded().unwrap().manual_step();
         queue.submit(dataless.chain(reads)).map_err(|(why, _)| why).unwrap();
         device.reset();
         let limit = reap::Instant::now() + Duration::from_secs(60);

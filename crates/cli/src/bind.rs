@@ -119,7 +119,7 @@ fn controller(bus: &Bus, bdf: Bdf) -> Result<Function> {
     let Some(function) = bus.find(bdf).context("cannot read /sys/bus/pci")? else {
         bail!("{bdf}: there is no such PCI function; of NVMe controllers {}", there()?)
     };
-    ensure!(function.class == CLASS_NVME, "{bdf}: it is no NVMe controller (class {:06x}h); of those {}", function.class, there()?);
+    ensure!(function.class == CLASS_NVME, "{bdf}: it is not an NVMe controller (class {:06x}h); of those {}", function.class, there()?);
     Ok(function)
 }
 

@@ -64,7 +64,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let here = Here {
         root: Path::new("/"),
         uring: Features::probe(),
-        trace: trace::lacks().iter().map(ToString::to_string).collect(),
+        trace: trace::missing_requirements().iter().map(ToString::to_string).collect(),
         memlock: getrlimit(Resource::Memlock).current,
         cpus: hw::allowed_cpus().map_or(0, |cpus| cpus.len()),
     };

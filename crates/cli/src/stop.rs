@@ -68,7 +68,7 @@ pub fn reach(stop: &Arc<AtomicBool>, devices: &[Device]) -> io::Result<Reach> {
         if !stop.load(Relaxed) && signals.forever().next().is_none() {
             return;
         }
-        devices.iter().for_each(Device::lose_patience);
+        devices.iter().for_each(Device::fail_pending);
         // A stop that takes longer prints a line.
         thread::park_timeout(Duration::from_millis(500));
         if !ended.is_closed() {

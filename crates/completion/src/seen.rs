@@ -85,7 +85,7 @@ pub struct Seen {
     /// When the waiting thread goes on whatever has completed, if at all: a sleep ends then anyway.
     pub goes_on_at: Option<Nanos>,
     /// The thread only waits for room, and has had a command to submit since this instant, or will have one then.
-    pub wants_room_at: Option<Nanos>,
+    pub next_due: Option<Nanos>,
     /// The device holds its messages back until this many entries are there, or for a while: 0 and 1, it does not. What the policy asked for
     /// (`hold` of [`Plan::Sleep`]), as far as the device has confirmed it.
     pub held: u32,

@@ -202,8 +202,8 @@ impl<H: Habits> Waiter<H> {
     #[inline]
     pub fn begin_look(&mut self) -> (bool, bool) {
         let before = (self.seen.woke.is_some(), self.seen.pending);
-        let Seen { cpu_wanted, wants_room_at, .. } = self.seen;
-        self.seen = Seen { cpu_wanted, wants_room_at, ..Seen::default() };
+        let Seen { cpu_wanted, next_due, .. } = self.seen;
+        self.seen = Seen { cpu_wanted, next_due, ..Seen::default() };
         before
     }
 

@@ -2,7 +2,7 @@
 //! queues exist, by the initialisation sequence of the specification (Base 3.5.1).
 //!
 //! The machine does no I/O. The executor steps it with the time and the controller's properties,
-//! and carries out the [`BringupAsk`] that each step returns:
+//! and carries out the [`BringupAction`] that each step returns:
 //!
 //! ```text
 //!   read CAP, VS     stop (CC.EN = 0, RDY = 0)     enable (CC.EN = 1, RDY = 1)
@@ -25,8 +25,8 @@ use units::Nanos;
 use crate::properties::{AccessError, Accesses, PollTiming, Properties, Property, StatusPoll};
 use crate::stop::{Backoff, StepTimer, StopSequence, StopStatus, ready_timeout};
 use crate::{
-    AdminCommand, AdminReply, Answer, Limits, Namespace, PropertyError, ProtocolViolation, QueueSizes, RefusedFormat, RegisterValues,
-    Ticket, Unusable,
+    AdminCommand, AdminReply, Answer, Limits, Namespace, PropertyError, ProtocolViolation, QueueSizes, RegisterValues, Ticket,
+    UnsupportedNamespace, Unusable,
 };
 
 /// Configuration of a bring-up.
@@ -52,7 +52,7 @@ pub struct BringupConfig {
 
 /// An action for the executor, to be carried out before the next step.
 #[derive(Clone, Debug, PartialEq)]
-pub enum BringupAsk {
+pub enum BringupAction {
     /// Step again when the reply or the property value has arrived, and at `until` at the latest.
     Wait {
         /// When.
@@ -90,7 +90,7 @@ pub enum WantedQueues {
     },
     /// After a reset: the same queue pairs with the same memory. It is an error if the controller
     /// now grants fewer.
-    Again(Vec<QueueLayout>),
+    Existing(Vec<QueueLayout>),
 }
 
 /// An I/O queue pair to create.
@@ -124,7 +124,7 @@ pub struct Inventory {
     /// The active namespaces that this driver can use.
     pub namespaces: Vec<Namespace>,
     /// The active namespaces that it cannot use, and why.
-    pub refused: Vec<RefusedFormat>,
+    pub refused: Vec<UnsupportedNamespace>,
     /// I/O submission and completion queues granted.
     pub granted: (u32, u32),
     /// The I/O queue pairs created.
@@ -139,7 +139,7 @@ pub struct Inventory {
     pub shadow_doorbells_supported: bool,
     /// Shadow doorbells are in use, in the pages of [`crate::BringupConfig::doorbells`], until the
     /// controller is reset.
-    pub doorbells_kept: bool,
+    pub shadow_doorbells_active: bool,
     /// RTD3E in microseconds: how long a shutdown may take; 0: not reported.
     pub shutdown_micros: u32,
 }
@@ -435,7 +435,7 @@ impl Bringup {
 
     /// Advances as far as possible. If the executor steps later than it was asked to, the excess
     /// counts towards no deadline.
-    pub fn step(&mut self, now: Nanos, properties: &impl Properties) -> BringupAsk {
+    pub fn step(&mut self, now: Nanos, properties: &impl Properties) -> BringupAction {
         let overrun = self.step_timer.overrun(now);
         self.commands_since += overrun;
         match &mut self.state {
@@ -448,7 +448,7 @@ impl Bringup {
         let mut ask = loop {
             let action = match self.advance(now, properties) {
                 // The round goes on at the next step: its accesses are kept.
-                Err(AccessError::WouldBlock(until)) => break BringupAsk::Wait { until },
+                Err(AccessError::WouldBlock(until)) => break BringupAction::Wait { until },
                 Err(AccessError::Failed(error)) => {
                     self.fail(BringupCause::Property(error));
                     None
@@ -458,21 +458,21 @@ impl Bringup {
             // The transition is complete: its accesses must not be replayed by the next one.
             self.accesses.end_round();
             if let BringupState::Failed(error) = &self.state {
-                break BringupAsk::Failed(error.clone());
+                break BringupAction::Failed(error.clone());
             }
             if let Some(action) = action {
                 break action;
             }
         };
         // A wait in pieces, so that an overrun of the executor is noticed.
-        if let BringupAsk::Wait { until } = &mut ask {
+        if let BringupAction::Wait { until } = &mut ask {
             self.step_timer.schedule_within(now, until);
         }
         ask
     }
 
     /// Makes one transition. Returns an action if the executor has something to do.
-    fn advance(&mut self, now: Nanos, properties: &impl Properties) -> Result<Option<BringupAsk>, AccessError> {
+    fn advance(&mut self, now: Nanos, properties: &impl Properties) -> Result<Option<BringupAction>, AccessError> {
         let timeout = self.config.admin_timeout;
         let mut round = self.accesses.round(now, timeout, properties);
         match &mut self.state {
@@ -483,7 +483,7 @@ impl Bringup {
                 StopStatus::Stopped => {
                     self.state = BringupState::Enabling;
                     // Only this retry has left a command on the admin queue.
-                    return Ok(self.skip_nsid_list.then_some(BringupAsk::ReopenAdmin));
+                    return Ok(self.skip_nsid_list.then_some(BringupAction::ReopenAdmin));
                 }
                 StopStatus::TimedOut(waited) => self.fail(BringupCause::NotStopped { waited }),
                 StopStatus::Gone => self.fail(BringupCause::Gone),
@@ -505,7 +505,7 @@ impl Bringup {
                         self.state = post(BringupCommand::Controller);
                     }
                     _ => match backoff.next(now) {
-                        Ok(until) => return Ok(Some(BringupAsk::Wait { until })),
+                        Ok(until) => return Ok(Some(BringupAction::Wait { until })),
                         Err(_) if *fatal => self.fail(BringupCause::Fatal),
                         Err(waited) => self.fail(BringupCause::NotReady { waited }),
                     },
@@ -518,7 +518,7 @@ impl Bringup {
             BringupState::Admin { command, deadline: deadline @ None } => {
                 let command = *command;
                 *deadline = Some(now + timeout);
-                return Ok(Some(BringupAsk::Admin(self.build(command))));
+                return Ok(Some(BringupAction::Admin(self.build(command))));
             }
             BringupState::Admin { deadline: Some(deadline), .. } => {
                 let deadline = *deadline;
@@ -527,12 +527,12 @@ impl Bringup {
             BringupState::Rings(n) => {
                 let n = *n;
                 match self.inventory.queues.get(n) {
-                    Some(layout) => return Ok(Some(BringupAsk::Rings { id: layout.id, sizes: layout.sizes })),
+                    Some(layout) => return Ok(Some(BringupAction::Rings { id: layout.id, sizes: layout.sizes })),
                     // Cannot happen: `next_queue` checks the index. Not worth a panic.
                     None => self.state = BringupState::Ready,
                 }
             }
-            BringupState::Ready => return Ok(Some(BringupAsk::Ready(Box::new(self.inventory.clone())))),
+            BringupState::Ready => return Ok(Some(BringupAction::Ready(Box::new(self.inventory.clone())))),
             BringupState::Failed(_) => {}
         }
         Ok(None)
@@ -585,7 +585,7 @@ impl Bringup {
     }
 
     /// Waits for the reply, and fails early if CSTS shows that none will come.
-    fn poll_reply(&mut self, now: Nanos, deadline: Nanos, properties: &impl Properties) -> Result<Option<BringupAsk>, AccessError> {
+    fn poll_reply(&mut self, now: Nanos, deadline: Nanos, properties: &impl Properties) -> Result<Option<BringupAction>, AccessError> {
         let timeout = self.config.admin_timeout;
         let (csts, until) =
             self.status_poll.poll(now, PollTiming { timeout, interval: Backoff::MAX_INTERVAL }, properties).map_err(AccessError::Failed)?;
@@ -602,7 +602,7 @@ impl Bringup {
         } else if now >= deadline {
             self.fail(BringupCause::NoReply { waited: timeout });
         } else {
-            return Ok(Some(BringupAsk::Wait { until: until.min(deadline) }));
+            return Ok(Some(BringupAction::Wait { until: until.min(deadline) }));
         }
         Ok(None)
     }
@@ -666,7 +666,7 @@ impl Bringup {
         self.status_poll.answered(ticket, answer);
     }
 
-    /// The ring memory of the queue pair that [`BringupAsk::Rings`] named.
+    /// The ring memory of the queue pair that [`BringupAction::Rings`] named.
     pub fn rings(&mut self, sq: u64, cq: u64) {
         if let BringupState::Rings(n) = self.state
             && let Some(layout) = self.inventory.queues.get_mut(n)
@@ -679,7 +679,7 @@ impl Bringup {
     fn wanted_queues(&self) -> usize {
         match &self.config.queues {
             WantedQueues::New { vectors, .. } => vectors.len(),
-            WantedQueues::Again(layouts) => layouts.len(),
+            WantedQueues::Existing(layouts) => layouts.len(),
         }
     }
 

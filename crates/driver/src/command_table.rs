@@ -110,7 +110,7 @@ impl CommandState {
 
 impl CommandTable {
     /// A table for `tags` commands (1 to 65,535; a queue pair uses at most
-    /// [`crate::QueueSizes::MOST_TAGS`], to leave bits for generations).
+    /// [`crate::QueueSizes::MAX_TAGS`], to leave bits for generations).
     pub(crate) fn new(tags: u32) -> (CommandTable, Finisher) {
         // `tags + 1`: no tag is all ones, so no CID is FFFFh, which means "no command" (Base
         // 5.1.12.1.2).

@@ -73,7 +73,7 @@ impl Reading {
 /// Assembles the ANA log page from pieces. The first piece starts again from the beginning. A
 /// change between two pieces raises another event, after which the whole log is read again.
 #[derive(Clone, Debug, Default)]
-pub struct AnaPieces {
+pub struct AnaLogReader {
     bytes: Vec<u8>,
     /// Group descriptors received completely, and where they end after the header: earlier groups
     /// are not parsed again for each piece.
@@ -81,7 +81,7 @@ pub struct AnaPieces {
     end: usize,
 }
 
-impl AnaPieces {
+impl AnaLogReader {
     /// Most bytes: 65,535 groups without namespaces, plus one piece. Bounds what a malicious
     /// controller can make the host allocate.
     const MAX_BYTES: usize = AnaHeader::LEN + ana::AnaGroup::LEN * u16::MAX as usize + PAGE_BYTES;
@@ -95,7 +95,7 @@ impl AnaPieces {
         }
         self.bytes.extend_from_slice(piece);
         // An empty piece is an error: parse what there is rather than ask for ever.
-        let more = offsets && !piece.is_empty() && self.bytes.len() < AnaPieces::MAX_BYTES;
+        let more = offsets && !piece.is_empty() && self.bytes.len() < AnaLogReader::MAX_BYTES;
         if more && !self.is_complete() {
             return Err(Reading::Rest(nvme::log::lid::ANA, self.bytes.len() as u32));
         }
@@ -148,7 +148,7 @@ impl Events {
 
     /// An event request has completed. Returns the event; `None`: the controller accepts no more
     /// requests.
-    pub fn happened(&mut self, status: Status, result: u32) -> Option<AsyncEvent> {
+    pub fn event_completed(&mut self, status: Status, result: u32) -> Option<AsyncEvent> {
         self.outstanding = self.outstanding.saturating_sub(1);
         if !status.is_success() {
             // Do not repeat a rejected request: the controller supports fewer than it claims.
@@ -162,7 +162,7 @@ impl Events {
     }
 
     /// The read in progress has completed.
-    pub fn was_read(&mut self) {
+    pub fn read_completed(&mut self) {
         self.reading = false;
     }
 

@@ -168,11 +168,11 @@ impl Limits {
     }
 
     /// The largest queue pair with at most `depth` commands in flight (0 counts as 1), within
-    /// [`QueueSizes::MOST_TAGS`] and the controller's limits. A ring of N entries holds one less.
+    /// [`QueueSizes::MAX_TAGS`] and the controller's limits. A ring of N entries holds one less.
     /// The completion queue has as many entries as there can be commands, so neither ring overruns.
     pub fn queue_sizes(&self, depth: u32) -> QueueSizes {
         // `max_entries` is at least 2: `check_cap` refuses MQES = 0.
-        let tags = depth.clamp(1, QueueSizes::MOST_TAGS).min(self.max_commands.unwrap_or(u32::MAX)).min(self.max_entries - 1);
+        let tags = depth.clamp(1, QueueSizes::MAX_TAGS).min(self.max_commands.unwrap_or(u32::MAX)).min(self.max_entries - 1);
         QueueSizes { sq_entries: tags + 1, cq_entries: tags + 1, tags }
     }
 }
@@ -192,7 +192,7 @@ pub struct Namespace {
     pub read_only: bool,
     /// Write Zeroes supports the Deallocate bit (DLFEAT bit 3). If not, the bit may be an invalid
     /// field.
-    pub frees_zeroes: bool,
+    pub deallocates_zeroes: bool,
     /// The namespace may be attached to several controllers (NMIC bit 0).
     pub shared: bool,
     /// ANA group (ANAGRPID); 0: none.
@@ -208,7 +208,7 @@ pub struct Namespace {
 /// Why this driver cannot use a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RefusedFormat {
+pub enum UnsupportedNamespace {
     /// The format has metadata, interleaved or in a separate buffer.
     #[error(
         "namespace {nsid} is formatted with {bytes} bytes of metadata per logical block (LBA format {format}); this driver reads and writes formats without metadata only: reformat it, or use another namespace"
@@ -286,11 +286,13 @@ pub enum RefusedFormat {
     },
 }
 
-impl RefusedFormat {
+impl UnsupportedNamespace {
     /// Adds the extended LBA format, if it belongs to the reason.
-    pub fn with_extended(self, extended: ExtendedFormat) -> RefusedFormat {
+    pub fn with_extended(self, extended: ExtendedFormat) -> UnsupportedNamespace {
         match self {
-            RefusedFormat::Protection { nsid, format, kind, .. } => RefusedFormat::Protection { nsid, format, kind, extended },
+            UnsupportedNamespace::Protection { nsid, format, kind, .. } => {
+                UnsupportedNamespace::Protection { nsid, format, kind, extended }
+            }
             other => other,
         }
     }
@@ -298,27 +300,27 @@ impl RefusedFormat {
 
 impl Namespace {
     /// The namespace that `identify` describes, or why it cannot be used.
-    pub fn new(nsid: Nsid, identify: &identify::Namespace) -> Result<Namespace, RefusedFormat> {
+    pub fn new(nsid: Nsid, identify: &identify::Namespace) -> Result<Namespace, UnsupportedNamespace> {
         let (format, index) = (identify.format(), identify.format_index());
         let (blocks, lbads) = (identify.nsze, format.lbads());
         if blocks == 0 {
-            return Err(RefusedFormat::Inactive { nsid });
+            return Err(UnsupportedNamespace::Inactive { nsid });
         }
         // LBADS comes from the device: checked before anything is shifted by it.
         if format.block_size().is_none() {
-            return Err(RefusedFormat::BlockSize { nsid, format: index, lbads });
+            return Err(UnsupportedNamespace::BlockSize { nsid, format: index, lbads });
         }
         // Protection before metadata: it always implies metadata, and is the better explanation.
         if identify.protection_type() != 0 {
             let (kind, extended) = (identify.protection_type(), ExtendedFormat::new());
-            return Err(RefusedFormat::Protection { nsid, format: index, kind, extended });
+            return Err(UnsupportedNamespace::Protection { nsid, format: index, kind, extended });
         }
         if format.ms() != 0 {
-            return Err(RefusedFormat::Metadata { nsid, format: index, bytes: format.ms() });
+            return Err(UnsupportedNamespace::Metadata { nsid, format: index, bytes: format.ms() });
         }
         // So that `bytes` and every byte offset fit in 64 bits.
         if blocks > u64::MAX >> lbads {
-            return Err(RefusedFormat::TooLarge { nsid, blocks, lbads });
+            return Err(UnsupportedNamespace::TooLarge { nsid, blocks, lbads });
         }
         Ok(Namespace {
             nsid,
@@ -327,7 +329,7 @@ impl Namespace {
             boundary: identify.noiob.into(),
             // NSATTR bit 0: the namespace is write protected.
             read_only: identify.nsattr & 1 != 0,
-            frees_zeroes: identify.dlfeat & identify::Namespace::DLFEAT_WRITE_ZEROES != 0,
+            deallocates_zeroes: identify.dlfeat & identify::Namespace::DLFEAT_WRITE_ZEROES != 0,
             shared: identify.nmic & identify::Namespace::NMIC_SHARED != 0,
             ana_group: identify.anagrpid,
             nguid: identify.nguid,
@@ -338,20 +340,20 @@ impl Namespace {
     }
 
     /// Adds the extended part of LBA format `format` (NVM 4.1.5.3, ELBAF).
-    pub fn with_extended(self, format: usize, extended: ExtendedFormat) -> Result<Namespace, RefusedFormat> {
+    pub fn with_extended(self, format: usize, extended: ExtendedFormat) -> Result<Namespace, UnsupportedNamespace> {
         match extended.into_bits() {
             0 => Ok(self),
-            _ => Err(RefusedFormat::Extended { nsid: self.nsid, format, extended }),
+            _ => Err(UnsupportedNamespace::Extended { nsid: self.nsid, format, extended }),
         }
     }
 
     /// Adds the identification descriptors (Base 5.1.13.2.3). The namespace must be of the NVM
     /// command set.
-    pub fn with_descriptors(mut self, list: &DescriptorList) -> Result<Namespace, RefusedFormat> {
+    pub fn with_descriptors(mut self, list: &DescriptorList) -> Result<Namespace, UnsupportedNamespace> {
         if let Some(&[csi]) = list.find(descriptor::CSI)
             && csi != admin::csi::NVM
         {
-            return Err(RefusedFormat::CommandSet { nsid: self.nsid, csi });
+            return Err(UnsupportedNamespace::CommandSet { nsid: self.nsid, csi });
         }
         // A descriptor of another length is invalid, and ignored.
         if let Some(uuid) = list.find(descriptor::UUID).and_then(|id| id.try_into().ok()) {
@@ -362,7 +364,7 @@ impl Namespace {
 
     /// Whether this is the same namespace as `before`, which had the same identifier. The size may
     /// differ. Another format or another identifier (NGUID, EUI64, UUID) means another namespace.
-    pub fn is_still(&self, before: &Namespace) -> bool {
+    pub fn is_same_as(&self, before: &Namespace) -> bool {
         // All zero for a namespace without identifiers: then only the format is compared.
         let who = |ns: &Namespace| (ns.block_log2, ns.nguid, ns.eui64, ns.uuid);
         who(self) == who(before)

@@ -16,11 +16,11 @@ mod path;
 mod requests;
 
 pub use crate::paths::{PathId, PathSet, TooManyPaths};
-pub use actions::{Action, Counters, Disposition, Ended, FailoverConfig, Failure, Submitted, disposition};
+pub use actions::{Action, CompletionOutcome, Counters, Disposition, FailoverConfig, Failure, Submitted, disposition};
 pub use failover::Failover;
 pub use flush::WriteMarks;
 pub use identity::{Field, JoinError, PathIdentity, join};
-pub use path::{Heard, Link, PathStatus, PathTraits, Standing};
+pub use path::{Link, PathSnapshot, PathStatus, PathTraits, PathUpdate};
 pub use requests::RequestId;
 
 #[cfg(all(test, loom))]

@@ -141,9 +141,9 @@ impl Paths {
     ///
     /// # Errors
     ///
-    /// No path, or more than [`PathSet::MOST`].
+    /// No path, or more than [`PathSet::MAX`].
     pub fn new(count: usize, distances: Distances, policy: Policy) -> Result<Paths, TooManyPaths> {
-        if !(1..=PathSet::MOST).contains(&count) {
+        if !(1..=PathSet::MAX).contains(&count) {
             return Err(TooManyPaths(count));
         }
         Ok(Paths { policy: AtomicU8::new(policy as u8), count: count as u8, distances, shared_trial: CachePadded::default() })
@@ -191,7 +191,7 @@ impl Token {
     /// The path that the request took.
     #[inline]
     pub fn path(&self) -> PathId {
-        PathId((self.0.get() >> PATH) as u8 % PathSet::MOST as u8)
+        PathId((self.0.get() >> PATH) as u8 % PathSet::MAX as u8)
     }
 
     #[inline]

@@ -96,18 +96,18 @@ pub type Answer = Result<u64, Status>;
 
 /// How an access was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum AccessPoll {
     /// It is complete.
-    Now(Answer),
+    Ready(Answer),
     /// Its answer comes later. The executor passes it to the machine that made the access, with
     /// this ticket.
-    Later(Ticket),
+    Pending(Ticket),
 }
 
 /// Access to the controller's properties over a transport.
 pub trait Properties {
     /// Begins an access. A transport never reuses a ticket.
-    fn ask(&self, access: Access) -> Asked;
+    fn ask(&self, access: Access) -> AccessPoll;
 
     /// Resets the controller's PCI function (Base 3.7.2, FLR) and returns when that is complete:
     /// the controller has stopped, and is as after power-on except for what the transport has
@@ -119,9 +119,9 @@ pub trait Properties {
 
 /// Memory-mapped registers answer at once.
 impl<R: Registers> Properties for R {
-    fn ask(&self, access: Access) -> Asked {
+    fn ask(&self, access: Access) -> AccessPoll {
         // A register access cannot fail: a removed device reads as all ones.
-        Asked::Now(Ok(access.carry_out(self)))
+        AccessPoll::Ready(Ok(access.carry_out(self)))
     }
 }
 
@@ -309,8 +309,8 @@ impl<P: Properties> Round<'_, P> {
             }
             Some(pending) => return Err(self.wait(pending)),
             None => match self.properties.ask(access) {
-                Asked::Now(answer) => answer,
-                Asked::Later(ticket) => return Err(self.wait(PendingAccess { ticket, access, since: self.now, answer: None })),
+                AccessPoll::Ready(answer) => answer,
+                AccessPoll::Pending(ticket) => return Err(self.wait(PendingAccess { ticket, access, since: self.now, answer: None })),
             },
         };
         answer.map_err(|status| AccessError::Failed(PropertyError::Refused { access, status }))

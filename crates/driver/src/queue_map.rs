@@ -15,11 +15,11 @@ pub struct QueueMap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// No software queue, or more than 65,535.
-    #[error("{0} software queues: there have to be 1 to 65535")]
+    #[error("{0} software queues: there must be 1 to 65535")]
     Software(usize),
     /// No hardware queue, or more than the 65,535 that NVMe can number (Base 3.3.1, queue 0 is the
     /// admin queue).
-    #[error("{0} hardware queues: there have to be 1 to 65535")]
+    #[error("{0} hardware queues: there must be 1 to 65535")]
     Hardware(usize),
 }
 

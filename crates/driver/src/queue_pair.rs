@@ -31,7 +31,7 @@ pub struct QueueSizes {
     /// Entries of the completion queue, 2 to 65,536.
     pub cq_entries: u32,
     /// Most commands in flight: at most one less than the entries of either ring, so that neither
-    /// overruns, and at most [`QueueSizes::MOST_TAGS`].
+    /// overruns, and at most [`QueueSizes::MAX_TAGS`].
     pub tags: u32,
 }
 
@@ -39,7 +39,7 @@ impl QueueSizes {
     /// Most tags of a queue pair: 12 of the 16 bits of a CID. The other 4 count generations, so a
     /// repeated completion is recognised as stale while the tag's next fifteen commands come and
     /// go.
-    pub const MOST_TAGS: u32 = (1 << 12) - 1;
+    pub const MAX_TAGS: u32 = (1 << 12) - 1;
 }
 
 /// A queue pair over ring memory `S` and `C`. Shared by reference between the threads that submit
@@ -445,7 +445,7 @@ impl QueueSizes {
                 return Err(QueueSizeError::Ring { id, ring, entries });
             }
         }
-        let most = (self.sq_entries.min(self.cq_entries) - 1).min(QueueSizes::MOST_TAGS);
+        let most = (self.sq_entries.min(self.cq_entries) - 1).min(QueueSizes::MAX_TAGS);
         if !(1..=most).contains(&self.tags) {
             return Err(QueueSizeError::Tags { id, tags: self.tags, most });
         }
@@ -458,7 +458,7 @@ fn position_word(consumer: &RingIndex) -> u64 {
 }
 
 /// A queue pair with both locks held: no thread posts or reaps. After dropping it, call
-/// [`QueuePair::look_again`].
+/// [`QueuePair::recheck_pending`].
 #[derive(Debug)]
 pub struct Exclusive<'a, S, C> {
     pair: &'a QueuePair<S, C>,
@@ -482,7 +482,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
 
     /// After [`Exclusive`] was dropped: whether an entry is pending. A thread may have found the CQ
     /// lock held and gone to sleep.
-    pub fn look_again(&self) -> bool {
+    pub fn recheck_pending(&self) -> bool {
         fence(SeqCst);
         self.pending()
     }

@@ -26,7 +26,7 @@ use crate::multipath::{Disposition, disposition};
 use crate::properties::{Accesses, PollTiming, Properties, StatusPoll};
 use crate::stop::{StepTimer, StopSequence, StopStatus};
 use crate::{
-    AdminCommand, AdminReply, Answer, Bringup, BringupAsk, BringupConfig, BringupError, Command, CommandState, Expired, Inventory,
+    AdminCommand, AdminReply, Answer, Bringup, BringupAction, BringupConfig, BringupError, Command, CommandState, Expired, Inventory,
     PropertyError, ProtocolViolation, Purpose, QueuePair, QueueSizes, Ticket,
 };
 
@@ -44,7 +44,7 @@ pub struct RecoveryConfig {
     pub health_interval: Nanos,
     /// How long to wait for a controller that does not answer, is gone, or does not stop, before it
     /// is given up. Zero: it is given up at once. Useful if there are other paths.
-    pub lost_patience: Nanos,
+    pub lost_timeout: Nanos,
 }
 
 /// Interval of CSTS polls while the controller is lost.
@@ -86,13 +86,13 @@ pub enum ResetCause {
     Violation(#[from] ProtocolViolation),
     /// The host requested it.
     #[error("a reset was requested")]
-    Asked,
+    Requested,
 }
 
 impl ResetCause {
     /// Whether the controller left a command or an access unanswered, so that it may not react to a
     /// reset either.
-    pub fn is_silence(&self) -> bool {
+    pub fn is_unanswered(&self) -> bool {
         matches!(self, ResetCause::Unanswered { .. } | ResetCause::Property(PropertyError::NoAnswer { .. }))
     }
 }
@@ -144,7 +144,7 @@ pub enum Buffers {
 
 /// An action for the executor, to be carried out before the next step.
 #[derive(Clone, Debug, PartialEq)]
-pub enum RecoveryAsk {
+pub enum RecoveryAction {
     /// Step again when an event occurs, and at `until` at the latest.
     Wait {
         /// When.
@@ -173,9 +173,9 @@ pub enum RecoveryAsk {
     /// complete, until `Restored` or `Dead`. If the buffers are returned,
     /// [`crate::Exclusive::reopen`] the admin pair for the bring-up that follows.
     Abandon(Buffers),
-    /// As [`BringupAsk::Admin`].
+    /// As [`BringupAction::Admin`].
     Admin(AdminCommand),
-    /// As [`BringupAsk::Rings`]; only if bring-up was configured to create new queues.
+    /// As [`BringupAction::Rings`]; only if bring-up was configured to create new queues.
     Rings {
         /// The queue.
         id: QueueId,
@@ -198,9 +198,9 @@ pub struct RetryPolicy {
 
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum RetryDecision {
     /// Post it again: executing it twice has the same effect as once.
-    Again,
+    Retry,
     /// Fail it, and return its buffer.
     Fail,
     /// Fail it, and leak its buffer.
@@ -210,22 +210,22 @@ pub enum Fate {
 impl RetryPolicy {
     /// Decides for a request that a reset took back. `idempotent`: executing it twice has the same
     /// effect as once, which holds for Read, Write and Flush until the caller has been answered.
-    pub fn after_reset(&self, buffers: Buffers, retries: u8, idempotent: bool) -> Fate {
+    pub fn after_reset(&self, buffers: Buffers, retries: u8, idempotent: bool) -> RetryDecision {
         match buffers {
             // The old controller may still write to the buffer: a retry would share it.
-            Buffers::Leaked => Fate::FailLeaked,
+            Buffers::Leaked => RetryDecision::FailLeaked,
             // The controller has stopped, so the first attempt cannot be executed later.
-            Buffers::Returned if idempotent && retries < self.limit => Fate::Again,
-            Buffers::Returned => Fate::Fail,
+            Buffers::Returned if idempotent && retries < self.limit => RetryDecision::Retry,
+            Buffers::Returned => RetryDecision::Fail,
         }
     }
 
     /// Decides for a request that completed with an error. It is retried only for statuses that
     /// describe circumstances rather than the command or the medium, and without Do Not Retry (Base
     /// 4.2.3).
-    pub fn after_status(&self, status: Status, retries: u8, idempotent: bool) -> Fate {
+    pub fn after_status(&self, status: Status, retries: u8, idempotent: bool) -> RetryDecision {
         let passes = disposition(status) == Disposition::Retry;
-        if passes && idempotent && retries < self.limit { Fate::Again } else { Fate::Fail }
+        if passes && idempotent && retries < self.limit { RetryDecision::Retry } else { RetryDecision::Fail }
     }
 }
 
@@ -286,7 +286,7 @@ impl Recovery {
 
     /// Advances as far as possible. `watch` must have scanned every queue pair just before. If the
     /// executor steps later than it was asked to, the excess counts towards no deadline of a reset.
-    pub fn step(&mut self, now: Nanos, properties: &impl Properties, watch: &Watch) -> RecoveryAsk {
+    pub fn step(&mut self, now: Nanos, properties: &impl Properties, watch: &TimeoutScan) -> RecoveryAction {
         let overrun = self.step_timer.overrun(now);
         if let RecoveryState::Stopping { stop, .. } = &mut self.state {
             stop.extend(overrun);
@@ -296,7 +296,7 @@ impl Recovery {
                 break ask;
             }
         };
-        if let RecoveryAsk::Wait { until } = ask {
+        if let RecoveryAction::Wait { until } = ask {
             self.step_timer.schedule(until);
         }
         ask
@@ -313,18 +313,18 @@ impl Recovery {
 
     /// Resets the controller at the next step.
     pub fn reset(&mut self) {
-        self.request_reset(ResetCause::Asked);
+        self.request_reset(ResetCause::Requested);
     }
 
     /// Stops waiting for a lost controller, now and later: a host that closes the device has no use
     /// for it.
-    pub fn lose_patience(&mut self) {
-        self.config.lost_patience = Nanos::ZERO;
+    pub fn fail_pending(&mut self) {
+        self.config.lost_timeout = Nanos::ZERO;
     }
 
     fn request_reset(&mut self, cause: ResetCause) {
         // No effect while a reset is in progress.
-        if self.is_watching() {
+        if self.is_running() {
             self.state = RecoveryState::ResetDue(cause);
         }
     }
@@ -351,7 +351,7 @@ impl Recovery {
         }
     }
 
-    /// The ring memory of the queue pair that [`RecoveryAsk::Rings`] named.
+    /// The ring memory of the queue pair that [`RecoveryAction::Rings`] named.
     pub fn rings(&mut self, sq: u64, cq: u64) {
         if let RecoveryState::BringingUp { bringup, .. } = &mut self.state {
             bringup.rings(sq, cq);
@@ -359,7 +359,7 @@ impl Recovery {
     }
 
     /// Whether the controller is in use: neither being reset nor given up.
-    pub fn is_watching(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         matches!(self.state, RecoveryState::Running(_))
     }
 
@@ -369,26 +369,26 @@ impl Recovery {
         self.lost_since.filter(|_| matches!(self.state, RecoveryState::Lost { .. }))
     }
 
-    fn advance(&mut self, now: Nanos, properties: &impl Properties, watch: &Watch) -> Option<RecoveryAsk> {
+    fn advance(&mut self, now: Nanos, properties: &impl Properties, watch: &TimeoutScan) -> Option<RecoveryAction> {
         // The state is moved out so that each arm owns its cause. Each arm stores the next state.
         match std::mem::replace(&mut self.state, RecoveryState::Running(StatusPoll::default())) {
             RecoveryState::Running(status_poll) => return self.check_health(now, properties, status_poll, watch),
             RecoveryState::ResetDue(cause) => {
                 self.state = RecoveryState::Stopping { cause: cause.clone(), stop: StopSequence::Start };
-                return Some(RecoveryAsk::Close(cause));
+                return Some(RecoveryAction::Close(cause));
             }
             RecoveryState::Stopping { cause, mut stop } => {
                 match stop.step(&mut self.accesses.round(now, self.bringup.admin_timeout, properties)) {
                     StopStatus::Again => self.state = RecoveryState::Stopping { cause, stop },
                     StopStatus::Wait(until) => {
                         self.state = RecoveryState::Stopping { cause, stop };
-                        return Some(RecoveryAsk::Wait { until });
+                        return Some(RecoveryAction::Wait { until });
                     }
                     StopStatus::Stopped => {
                         // The controller has forgotten its Aborts.
                         (self.aborts, self.lost_since) = (0, None);
                         self.state = RecoveryState::Stopped { cause };
-                        return Some(RecoveryAsk::Abandon(Buffers::Returned));
+                        return Some(RecoveryAction::Abandon(Buffers::Returned));
                     }
                     StopStatus::TimedOut(waited) => {
                         let dead = Dead::NotStopped { waited, cause: cause.clone() };
@@ -419,25 +419,25 @@ impl Recovery {
             }
             RecoveryState::Dead(dead) => {
                 self.state = RecoveryState::Dead(dead.clone());
-                return Some(RecoveryAsk::Dead(dead));
+                return Some(RecoveryAction::Dead(dead));
             }
         }
         None
     }
 
-    fn handle_bringup(&mut self, asked: BringupAsk, cause: ResetCause) -> Option<RecoveryAsk> {
+    fn handle_bringup(&mut self, asked: BringupAction, cause: ResetCause) -> Option<RecoveryAction> {
         match asked {
-            BringupAsk::Wait { until } => Some(RecoveryAsk::Wait { until }),
-            BringupAsk::Admin(command) => Some(RecoveryAsk::Admin(command)),
+            BringupAction::Wait { until } => Some(RecoveryAction::Wait { until }),
+            BringupAction::Admin(command) => Some(RecoveryAction::Admin(command)),
             // The other queue pairs are empty: abandoning them again does nothing.
-            BringupAsk::ReopenAdmin => Some(RecoveryAsk::Abandon(Buffers::Returned)),
-            BringupAsk::Rings { id, sizes } => Some(RecoveryAsk::Rings { id, sizes }),
-            BringupAsk::Ready(inventory) => {
+            BringupAction::ReopenAdmin => Some(RecoveryAction::Abandon(Buffers::Returned)),
+            BringupAction::Rings { id, sizes } => Some(RecoveryAction::Rings { id, sizes }),
+            BringupAction::Ready(inventory) => {
                 self.attempts = 0;
                 self.state = RecoveryState::Running(StatusPoll::default());
-                Some(RecoveryAsk::Restored(inventory))
+                Some(RecoveryAction::Restored(inventory))
             }
-            BringupAsk::Failed(error) => {
+            BringupAction::Failed(error) => {
                 // It may be enabled, at any phase: it is stopped before the next attempt.
                 self.error = Some(error);
                 self.state = RecoveryState::ResetDue(cause);
@@ -447,8 +447,8 @@ impl Recovery {
     }
 
     /// The controller does not answer: waits for it and reports that once, or gives it up.
-    fn enter_lost(&mut self, now: Nanos, cause: ResetCause, dead: Dead) -> Option<RecoveryAsk> {
-        if self.config.lost_patience == Nanos::ZERO {
+    fn enter_lost(&mut self, now: Nanos, cause: ResetCause, dead: Dead) -> Option<RecoveryAction> {
+        if self.config.lost_timeout == Nanos::ZERO {
             return Some(self.give_up(dead));
         }
         // A controller that comes back gets all its attempts.
@@ -460,7 +460,7 @@ impl Recovery {
         // Already set if a controller came back and was lost again while stopping: the wait counts
         // from the first loss.
         let reported = self.lost_since.replace(self.lost_since.unwrap_or(now)).is_some();
-        (!reported).then_some(RecoveryAsk::Lost(dead))
+        (!reported).then_some(RecoveryAction::Lost(dead))
     }
 
     /// Polls CSTS. Once it can be read the controller is stopped like any other.
@@ -471,8 +471,8 @@ impl Recovery {
         mut status_poll: StatusPoll,
         cause: ResetCause,
         dead: Dead,
-    ) -> RecoveryAsk {
-        let over = self.lost_since.unwrap_or(now) + self.config.lost_patience;
+    ) -> RecoveryAction {
+        let over = self.lost_since.unwrap_or(now) + self.config.lost_timeout;
         if now >= over {
             return self.give_up(dead);
         }
@@ -480,7 +480,7 @@ impl Recovery {
         let until = match status_poll.poll(now, self.poll_timing(LOST_POLL_INTERVAL), properties) {
             Ok((Some(csts), _)) if !csts.is_gone() => {
                 self.state = RecoveryState::Stopping { cause, stop: StopSequence::Start };
-                return RecoveryAsk::Wait { until: now };
+                return RecoveryAction::Wait { until: now };
             }
             Ok((Some(_), _)) => again,
             Ok((None, until)) => until,
@@ -491,7 +491,7 @@ impl Recovery {
             }
         };
         self.state = RecoveryState::Lost { cause, dead, status_poll };
-        RecoveryAsk::Wait { until: until.min(over) }
+        RecoveryAction::Wait { until: until.min(over) }
     }
 
     fn poll_timing(&self, interval: Nanos) -> PollTiming {
@@ -499,10 +499,10 @@ impl Recovery {
     }
 
     /// Gives the controller up. It is unknown whether it still writes to memory.
-    fn give_up(&mut self, dead: Dead) -> RecoveryAsk {
+    fn give_up(&mut self, dead: Dead) -> RecoveryAction {
         self.aborts = 0;
         self.state = RecoveryState::Dead(dead);
-        RecoveryAsk::Abandon(Buffers::Leaked)
+        RecoveryAction::Abandon(Buffers::Leaked)
     }
 
     fn check_health(
@@ -510,8 +510,8 @@ impl Recovery {
         now: Nanos,
         properties: &impl Properties,
         mut status_poll: StatusPoll,
-        watch: &Watch,
-    ) -> Option<RecoveryAsk> {
+        watch: &TimeoutScan,
+    ) -> Option<RecoveryAction> {
         // CSTS before the commands: it names the cause more exactly than a time-out.
         let polled = status_poll.poll(now, self.poll_timing(self.config.health_interval), properties);
         // An error needs a step at once.
@@ -527,7 +527,7 @@ impl Recovery {
                 None => RecoveryState::Running(status_poll),
             },
         };
-        if !self.is_watching() {
+        if !self.is_running() {
             return None;
         }
         // One Abort per step: `watch` is scanned anew before the next.
@@ -537,17 +537,17 @@ impl Recovery {
             self.aborts += 1;
             let (queue, command) = (late.queue, late.expired.command);
             let sqe = admin::Abort { sq: queue, cid: command.cid }.to_sqe();
-            return Some(RecoveryAsk::Abort { queue, command, sqe });
+            return Some(RecoveryAction::Abort { queue, command, sqe });
         }
         let until = watch.next_deadline(now, &self.config).min(now + self.config.health_interval).min(next_poll);
-        Some(RecoveryAsk::Wait { until })
+        Some(RecoveryAction::Wait { until })
     }
 }
 
 /// The commands past their time-out, over all queue pairs of a controller. Kept between scans, so
 /// that they rarely allocate.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub struct TimeoutScan {
     late: Vec<LateCommand>,
     /// When the next command in flight reaches its time-out.
     next: Option<Nanos>,
@@ -587,10 +587,10 @@ impl LateCommand {
     }
 }
 
-impl Watch {
+impl TimeoutScan {
     /// With no scan.
-    pub fn new() -> Watch {
-        Watch::default()
+    pub fn new() -> TimeoutScan {
+        TimeoutScan::default()
     }
 
     /// Clears the results of the last scan. Call it before scanning all queue pairs.
@@ -601,7 +601,7 @@ impl Watch {
 
     /// Scans a queue pair, without a lock. Tokens of queue 0, the admin queue, must be those of
     /// [`Purpose`].
-    pub fn look<S: SqSlots, C: CqSlots>(&mut self, pair: &QueuePair<S, C>, now: Nanos, config: &RecoveryConfig) {
+    pub fn scan<S: SqSlots, C: CqSlots>(&mut self, pair: &QueuePair<S, C>, now: Nanos, config: &RecoveryConfig) {
         let admin = pair.id() == QueueId::ADMIN;
         // Admin commands are never aborted, so the grace period is all they get.
         let timeout = if admin { config.grace } else { config.command_timeout };
@@ -619,7 +619,7 @@ impl Watch {
             let (since, aborted) = match self.known.get(&(pair.id(), command.cid)) {
                 // Compared as a whole: the CID may have been reused since the last scan.
                 Some(&(known, since, aborted)) if known == command => (since, aborted),
-                _ => (believable(command.posted_at, before, now), None),
+                _ => (clamp_posted_at(command.posted_at, before, now), None),
             };
             // The first sighting: the grace after an Abort counts from it.
             let aborted = aborted.or((expired.state == CommandState::Aborted).then_some(now));
@@ -659,7 +659,7 @@ impl Watch {
 /// `posted_at`, possibly from another clock. A command that the last scan (`before`) did not see
 /// was not posted before it, and none is posted after `now`: an implausible time is replaced by
 /// `now`. Otherwise a wrong clock would time out a command early, or never.
-pub fn believable(posted_at: Nanos, before: Option<Nanos>, now: Nanos) -> Nanos {
+pub fn clamp_posted_at(posted_at: Nanos, before: Option<Nanos>, now: Nanos) -> Nanos {
     if posted_at > now || before.is_some_and(|before| posted_at < before) { now } else { posted_at }
 }
 

@@ -19,7 +19,7 @@ use crate::{AdminCommand, AdminReply, Answer, Inventory, PropertyError, Register
 
 /// An action for the executor, to be carried out before the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ShutdownAsk {
+pub enum ShutdownAction {
     /// Step again when the reply or the property value has arrived, and at `until` at the latest.
     Wait {
         /// When.
@@ -112,7 +112,7 @@ impl Shutdown {
 
     /// Advances as far as possible. If the executor steps later than it was asked to, the excess
     /// counts towards no deadline.
-    pub fn step(&mut self, now: Nanos, properties: &impl Properties) -> ShutdownAsk {
+    pub fn step(&mut self, now: Nanos, properties: &impl Properties) -> ShutdownAction {
         let overrun = self.step_timer.overrun(now);
         match &mut self.state {
             ShutdownState::Stopping(stop) => stop.extend(overrun),
@@ -123,7 +123,7 @@ impl Shutdown {
         let mut ask = loop {
             let action = match self.advance(now, properties) {
                 // The round goes on at the next step: its accesses are kept.
-                Err(AccessError::WouldBlock(until)) => break ShutdownAsk::Wait { until },
+                Err(AccessError::WouldBlock(until)) => break ShutdownAction::Wait { until },
                 // Everything before the stop is best effort.
                 Err(AccessError::Failed(_)) => {
                     self.state = ShutdownState::Stopping(StopSequence::Start);
@@ -136,13 +136,13 @@ impl Shutdown {
                 break action;
             }
         };
-        if let ShutdownAsk::Wait { until } = &mut ask {
+        if let ShutdownAction::Wait { until } = &mut ask {
             self.step_timer.schedule_within(now, until);
         }
         ask
     }
 
-    fn advance(&mut self, now: Nanos, properties: &impl Properties) -> Result<Option<ShutdownAsk>, AccessError> {
+    fn advance(&mut self, now: Nanos, properties: &impl Properties) -> Result<Option<ShutdownAction>, AccessError> {
         let mut round = self.accesses.round(now, self.admin_timeout, properties);
         match &mut self.state {
             ShutdownState::Delete { deadline: None, .. } => {
@@ -158,7 +158,7 @@ impl Shutdown {
                 } else if now >= deadline || csts.is_some_and(|csts| csts.cfs() || !csts.rdy()) {
                     self.state = ShutdownState::Notify;
                 } else {
-                    return Ok(Some(ShutdownAsk::Wait { until: until.min(deadline) }));
+                    return Ok(Some(ShutdownAction::Wait { until: until.min(deadline) }));
                 }
             }
             ShutdownState::Notify => {
@@ -176,7 +176,7 @@ impl Shutdown {
                 let csts = Csts::from_bits(round.get32(Property::Csts)?);
                 match backoff.next(now) {
                     // A time-out is no error: the stop that follows decides.
-                    Ok(until) if csts.shst() != Csts::SHST_COMPLETE && !csts.cfs() => return Ok(Some(ShutdownAsk::Wait { until })),
+                    Ok(until) if csts.shst() != Csts::SHST_COMPLETE && !csts.cfs() => return Ok(Some(ShutdownAction::Wait { until })),
                     // Complete, failed or timed out: the stop is the same.
                     _ => self.state = ShutdownState::Stopping(StopSequence::Start),
                 }
@@ -193,15 +193,15 @@ impl Shutdown {
                     self.state = ShutdownState::Failed(ShutdownError::Property { error, registers: self.accesses.registers() })
                 }
             },
-            ShutdownState::Stopped => return Ok(Some(ShutdownAsk::Stopped)),
-            ShutdownState::Failed(error) => return Ok(Some(ShutdownAsk::Failed(*error))),
+            ShutdownState::Stopped => return Ok(Some(ShutdownAction::Stopped)),
+            ShutdownState::Failed(error) => return Ok(Some(ShutdownAction::Failed(*error))),
         }
         Ok(None)
     }
 
     /// Posts the next deletion. Deletions are best effort: a controller that rejects or ignores one
     /// is shut down and stopped anyway.
-    fn delete(&mut self, now: Nanos, csts: Csts) -> Option<ShutdownAsk> {
+    fn delete(&mut self, now: Nanos, csts: Csts) -> Option<ShutdownAction> {
         let ShutdownState::Delete { n, deadline } = &mut self.state else { return None };
         // Read before each deletion: a stopped controller would let each one time out.
         let works = csts.rdy() && !csts.cfs() && !csts.is_gone();
@@ -210,7 +210,7 @@ impl Shutdown {
             return None;
         };
         *deadline = Some(now + self.admin_timeout);
-        Some(ShutdownAsk::Admin(command))
+        Some(ShutdownAction::Admin(command))
     }
 
     /// The reply to the last command, whatever its status.

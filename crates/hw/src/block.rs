@@ -431,7 +431,7 @@ pub fn process_name(pid: &str) -> String {
 
 /// The CPUs that complete the I/O of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Completing {
+pub struct CompletionCpus {
     /// Name of the disk; of stacked devices, the lowest one.
     pub disk: String,
     /// CPUs in the order of the interrupts or hardware queues, without duplicates; never empty.
@@ -444,28 +444,28 @@ pub struct Completing {
 /// Limit on nested stacked devices: sysfs could be inconsistent.
 const MAX_STACKED: usize = 8;
 
-impl Completing {
+impl CompletionCpus {
     /// The CPUs of a block device, or of the disk that a file is on. `root` contains `sys` and
     /// `proc`. `None`: there is no such disk (network file systems, btrfs, overlayfs, tmpfs), or it
     /// has neither interrupts nor queues (`zram`).
-    pub fn of(root: &Path, path: &Path) -> Option<Completing> {
+    pub fn of(root: &Path, path: &Path) -> Option<CompletionCpus> {
         let disk = disk_of(root, path)?;
-        Completing::below(root, &disk, MAX_STACKED)
+        CompletionCpus::below(root, &disk, MAX_STACKED)
     }
 
     /// Descends to the first underlying disk that has CPUs; a disk with nothing below it answers
     /// itself.
-    fn below(root: &Path, disk: &Disk, depth: usize) -> Option<Completing> {
+    fn below(root: &Path, disk: &Disk, depth: usize) -> Option<CompletionCpus> {
         let depth = depth.checked_sub(1)?;
         let mut lower = linked_disks(&disk.whole.join("slaves"));
         lower.extend(disk.backing_file().and_then(|file| disk_of(root, &file)));
         if !lower.is_empty() {
-            return lower.iter().find_map(|disk| Completing::below(root, disk, depth));
+            return lower.iter().find_map(|disk| CompletionCpus::below(root, disk, depth));
         }
         let (interrupts, queues) = (cpus_of_interrupts(root, disk), cpus_of_queues(disk));
         let by_interrupt = !interrupts.is_empty();
         let cpus = if by_interrupt { interrupts } else { queues };
-        (!cpus.is_empty()).then(|| Completing { disk: disk.whole_name(), cpus, by_interrupt })
+        (!cpus.is_empty()).then(|| CompletionCpus { disk: disk.whole_name(), cpus, by_interrupt })
     }
 }
 

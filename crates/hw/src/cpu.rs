@@ -40,7 +40,7 @@ fn list(set: &CpuSet) -> Vec<usize> {
 
 /// Pins the calling thread to the highest CPU of the process other than `cpu`. Best effort: without
 /// another CPU, or if the system refuses, the affinity stays.
-pub fn avoid(cpu: usize) {
+pub fn avoid_cpu(cpu: usize) {
     _ = allowed_cpus();
     if let Some(other) = INITIAL_CPUS.get().and_then(|cpus| cpus.iter().rfind(|&&other| other != cpu)) {
         _ = pin(*other);
@@ -81,7 +81,7 @@ pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
 
 /// Gives the calling thread the affinity of the process's main thread, undoing a pinning that it
 /// inherited from the thread that started it. Best effort.
-pub fn roam() {
+pub fn clear_affinity() {
     if let Ok(set) = sched_getaffinity(Some(rustix::process::getpid())) {
         _ = sched_setaffinity(None, &set);
     }
@@ -167,7 +167,7 @@ pub struct Nodes {
 
 impl Nodes {
     /// Reads sysfs. Without it, as in some containers, there is one node.
-    pub fn here() -> Nodes {
+    pub fn detect() -> Nodes {
         Nodes::read(Path::new(SYSFS))
     }
 

@@ -30,7 +30,7 @@ mod ring;
 mod space;
 
 pub use buffer::{DmaBuf, Lent, PoolKey};
-pub use extent::{Chunk, Piece, PinError, Pinner};
+pub use extent::{Chunk, ChunkId, PinError, Pinner};
 pub use memory::{Backing, Memory, Pages, RawMemory};
 pub use pool::{AllocError, DmaPool, PoolOptions};
 pub use region::{Attachment, RangeError, Region, RegisterError};

@@ -14,23 +14,23 @@ const CANARY: u8 = 0xa5;
 /// side. A device that copies whole pages where part of a page was asked for overwrites guard
 /// bytes, not the heap.
 #[derive(Debug)]
-pub struct Guarded {
+pub struct GuardedBuffer {
     pages: Pages,
     at: usize,
     length: usize,
 }
 
-impl Guarded {
+impl GuardedBuffer {
     /// A buffer of `length` bytes, aligned to `alignment` and to no larger power of two: a device
     /// that needs more fails visibly. Both values must be below 16 MiB.
-    pub fn new(length: usize, alignment: usize) -> io::Result<Guarded> {
+    pub fn new(length: usize, alignment: usize) -> io::Result<GuardedBuffer> {
         let mut pages = Pages::new(length + 2 * GUARD_BYTES + 4 * alignment)?;
         pages.fill(CANARY);
         let base = pages.as_ptr().addr();
         // An odd multiple of `alignment` is not aligned to 2 * `alignment`.
         let at = (base + GUARD_BYTES).next_multiple_of(2 * alignment) + alignment - base;
         pages[at..at + length].fill(0);
-        Ok(Guarded { pages, at, length })
+        Ok(GuardedBuffer { pages, at, length })
     }
 
     /// The buffer.
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn buffers_have_exactly_the_alignment() {
         for (length, alignment) in [(512, 4), (4096, 512), (4096, 4096), (65_536, 8_192)] {
-            let mut guarded = Guarded::new(length, alignment).unwrap();
+            let mut guarded = GuardedBuffer::new(length, alignment).unwrap();
             let at = guarded.bytes().as_ptr().addr();
             assert_eq!((at % alignment, at / alignment % 2, guarded.bytes().len()), (0, 1, length));
             guarded.bytes().fill(1);
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn writes_outside_are_detected() {
         let write = |by: isize| {
-            let mut guarded = Guarded::new(4096, 512).unwrap();
+            let mut guarded = GuardedBuffer::new(4096, 512).unwrap();
             let at = guarded.bytes().as_mut_ptr();
             // SAFETY: within the canaries of the mapping, as a device would write there.
             unsafe { at.offset(by).write(0) };

@@ -10,7 +10,7 @@ use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_sea
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-use crate::Birth;
+use crate::ForkGuard;
 
 /// An owned mapping; unmapped on drop.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Mapping {
     pub at: NonNull<u8>,
     pub bytes: usize,
     /// Set for a mapping with MADV_DONTFORK: the process that has it.
-    fork_guard: Option<Birth>,
+    fork_guard: Option<ForkGuard>,
 }
 
 // SAFETY: the mapping may be used from any thread; its owner decides which code may access which
@@ -52,7 +52,7 @@ impl Mapping {
     /// child share its pages copy-on-write, and the first to write gets another page than the one
     /// that the device knows.
     pub fn dont_fork(&mut self) -> io::Result<()> {
-        self.fork_guard = Some(Birth::here());
+        self.fork_guard = Some(ForkGuard::current());
         self.advise(Advice::LinuxDontFork)
     }
 
@@ -66,7 +66,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if self.fork_guard.is_some_and(|fork_guard| !fork_guard.is_here()) {
+        if self.fork_guard.is_some_and(|fork_guard| !fork_guard.same_process()) {
             // The child does not have the mapping: other memory of its own may be at this address.
             return;
         }

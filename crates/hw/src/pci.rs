@@ -27,7 +27,9 @@ pub struct Bdf {
 
 /// A text that is not a PCI address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no PCI address; write it as `0000:01:00.0` (domain:bus:device.function, in hexadecimal digits), or without the domain")]
+#[error(
+    "`{0}` is not a PCI address; write it as `0000:01:00.0` (domain:bus:device.function, in hexadecimal digits), or without the domain"
+)]
 pub struct BdfError(pub String);
 
 impl FromStr for Bdf {

@@ -19,14 +19,14 @@ const PAGE_BYTES: usize = 4096;
 /// Remembers which process created an object, so that a forked child can refuse to use it. A child
 /// created by a raw clone(2) that shares memory is taken for its parent.
 #[derive(Clone, Copy, Debug)]
-pub struct Birth {
+pub struct ForkGuard {
     pid: u32,
     pid_page: Option<&'static AtomicU32>,
 }
 
-impl Birth {
+impl ForkGuard {
     /// Remembers the calling process.
-    pub fn here() -> Birth {
+    pub fn current() -> ForkGuard {
         static PID_PAGE: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
         let (pid, pid_page) = (getpid().as_raw_nonzero().get().unsigned_abs(), *PID_PAGE.get_or_init(wiped_on_fork));
         if let Some(pid_page) = pid_page {
@@ -34,13 +34,13 @@ impl Birth {
             // child's.
             pid_page.store(pid, Ordering::Relaxed);
         }
-        Birth { pid, pid_page }
+        ForkGuard { pid, pid_page }
     }
 
     /// Whether the calling process is the one remembered. One relaxed load where the kernel can
     /// wipe a page on fork; otherwise getpid(2).
     #[inline]
-    pub fn is_here(self) -> bool {
+    pub fn same_process(self) -> bool {
         match self.pid_page {
             Some(pid_page) => pid_page.load(Ordering::Relaxed) == self.pid,
             None => getpid().as_raw_nonzero().get().unsigned_abs() == self.pid,
@@ -70,7 +70,7 @@ impl Process {
     ///
     /// # Errors
     /// It is in another PID namespace, or has ended.
-    pub fn behind(socket: impl AsFd) -> io::Result<Process> {
+    pub fn peer_of(socket: impl AsFd) -> io::Result<Process> {
         let id = socket_peercred(socket)?.pid;
         Ok(Process { id, fd: pidfd_open(id, PidfdFlags::empty())? })
     }

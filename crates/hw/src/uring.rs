@@ -45,7 +45,7 @@ use units::Nanos;
 
 use crate::clock::timespec;
 use crate::mapping::Mapping;
-use crate::{Birth, EventFd, Lent};
+use crate::{EventFd, ForkGuard, Lent};
 pub(crate) use entry::NvmeCommand;
 use entry::SecondHalf;
 pub use entry::{Command, Entry, FileSlot, Fixed, Span};
@@ -201,7 +201,7 @@ struct Inner {
     cq_entries: u32,
     big: bool,
     sqpoll: bool,
-    birth: Birth,
+    fork_guard: ForkGuard,
     enters: AtomicU64,
 }
 
@@ -219,7 +219,7 @@ pub struct Ring(Arc<Inner>);
 
 /// State of the completion side, as far as it can be read without a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hint {
+pub enum CqState {
     /// Nothing is pending, as far as can be seen.
     None,
     /// There are completions to pop.
@@ -292,13 +292,13 @@ impl Ring {
 
     /// State of the completion side; loads only.
     #[inline]
-    pub fn hint(&self) -> Hint {
+    pub fn cq_state(&self) -> CqState {
         if self.ready() > 0 {
-            return Hint::Entries;
+            return CqState::Entries;
         }
         // Relaxed: the flag only decides whether to enter; the kernel checks again there.
         let flags = IoringSqFlags::from_bits_retain(self.0.sq_flags.load(Ordering::Relaxed));
-        if flags.intersects(IoringSqFlags::CQ_OVERFLOW | IoringSqFlags::TASKRUN) { Hint::TaskWork } else { Hint::None }
+        if flags.intersects(IoringSqFlags::CQ_OVERFLOW | IoringSqFlags::TASKRUN) { CqState::TaskWork } else { CqState::None }
     }
 
     /// Number of completions that can be popped; loads only.
@@ -315,7 +315,7 @@ impl Ring {
     #[inline]
     pub fn enter(&self, enter: Enter) -> Result<u32, RingError> {
         let inner = &*self.0;
-        if !inner.birth.is_here() {
+        if !inner.fork_guard.same_process() {
             return Err(RingError::Forked);
         }
         let Enter { submit, wait_for, timeout, min_wait, run_tasks } = enter;
@@ -353,8 +353,8 @@ impl Ring {
     }
 
     /// The process that made it.
-    pub fn birth(&self) -> Birth {
-        self.0.birth
+    pub fn fork_guard(&self) -> ForkGuard {
+        self.0.fork_guard
     }
 
     /// Number of io_uring_enter(2) calls.
@@ -425,7 +425,7 @@ impl Ring {
     /// # Safety
     /// `arg` and `count` are valid for `call`.
     unsafe fn register(&self, what: &str, call: IoringRegisterOp, arg: *const c_void, count: u32) -> Result<(), RingError> {
-        if !self.0.birth.is_here() {
+        if !self.0.fork_guard.same_process() {
             return Err(RingError::Forked);
         }
         // SAFETY: the caller's promise.
@@ -483,7 +483,7 @@ impl Inner {
             cq_entries,
             big,
             sqpoll: flags.contains(IoringSetupFlags::SQPOLL),
-            birth: Birth::here(),
+            fork_guard: ForkGuard::current(),
             enters: AtomicU64::new(0),
         })
     }
@@ -556,7 +556,7 @@ impl Sq {
     /// Whether this many entries can be pushed by this process.
     #[inline]
     fn has_room_for(&self, entries: u32) -> bool {
-        self.ring.0.birth.is_here() && self.room() >= entries
+        self.ring.0.fork_guard.same_process() && self.room() >= entries
     }
 
     /// The address of the `n`th entry after the tail.
@@ -623,7 +623,7 @@ impl Cq {
     #[inline]
     pub fn pop(&mut self) -> Option<Cqe> {
         let inner = &*self.ring.0;
-        if self.head == inner.cq_tail.load(Ordering::Acquire) || !inner.birth.is_here() {
+        if self.head == inner.cq_tail.load(Ordering::Acquire) || !inner.fork_guard.same_process() {
             return None;
         }
         // Completions of a big ring have twice the size; the second half is the result dword of the

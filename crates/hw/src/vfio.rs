@@ -48,7 +48,7 @@ pub enum VfioError {
     Unusable(String),
     /// The kernel or the device lacks a VFIO feature that Reap needs.
     #[error("it cannot be used with VFIO: {0}")]
-    Lacks(String),
+    Unsupported(String),
     /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
@@ -101,7 +101,7 @@ pub fn open(bdf: Bdf) -> Result<PciDevice, VfioError> {
     let control =
         OpenOptions::new().read(true).write(true).open(control).map_err(|source| group_open_error(source, bdf, control, group))?;
     let container = Arc::new(Container::new(OwnedFd::from(control), file.as_fd())?);
-    let name = std::ffi::CString::new(bdf.to_string()).map_err(|_| VfioError::Lacks("its address is not a C string".into()))?;
+    let name = std::ffi::CString::new(bdf.to_string()).map_err(|_| VfioError::Unsupported("its address is not a C string".into()))?;
     let fd = call::device_fd(file.as_fd(), &name).map_err(VfioError::system("open the device of its group"))?;
     PciDevice::new(fd, OwnedFd::from(file), container)
 }
@@ -134,7 +134,7 @@ fn find(bus: &Bus, bdf: Bdf) -> Result<(Function, u32), VfioError> {
         return Err(VfioError::NotFound(format!("there is no such PCI function here; {}", available()?)));
     };
     if function.class != CLASS_NVME {
-        let what = format!("it is no NVMe controller: its class is {:06x}h instead of 010802h; {}", function.class, available()?);
+        let what = format!("it is not an NVMe controller: its class is {:06x}h instead of 010802h; {}", function.class, available()?);
         return Err(VfioError::NotFound(what));
     }
     let group = function.iommu_group().ok_or_else(no_iommu)?;
@@ -197,12 +197,15 @@ impl Container {
     fn new(fd: OwnedFd, group: BorrowedFd<'_>) -> Result<Container, VfioError> {
         let version = call::call_value(fd.as_fd(), call::API_VERSION, 0).map_err(VfioError::system("read the VFIO version"))?;
         if version != bind::VFIO_API_VERSION {
-            return Err(VfioError::Lacks(format!("the kernel has VFIO version {version}, and Reap needs {}", bind::VFIO_API_VERSION)));
+            return Err(VfioError::Unsupported(format!(
+                "the kernel has VFIO version {version}, and Reap needs {}",
+                bind::VFIO_API_VERSION
+            )));
         }
         call::set_container(group, fd.as_fd()).map_err(VfioError::system("add the IOMMU group to a container"))?;
         let offered = call::call_value(fd.as_fd(), call::CHECK_EXTENSION, bind::VFIO_TYPE1v2_IOMMU);
         if offered.map_err(VfioError::system("read the IOMMU types of VFIO"))? == 0 {
-            return Err(VfioError::Lacks("the kernel has no type 1 IOMMU driver; run `modprobe vfio_iommu_type1`".into()));
+            return Err(VfioError::Unsupported("the kernel has no type 1 IOMMU driver; run `modprobe vfio_iommu_type1`".into()));
         }
         call::call_value(fd.as_fd(), call::SET_IOMMU, bind::VFIO_TYPE1v2_IOMMU).map_err(|source| match source.raw_os_error() {
             Some(libc::EPERM) => VfioError::Unusable(
@@ -217,7 +220,7 @@ impl Container {
         // A bitmap of page sizes. Any size up to 4 KiB will do: PRPs and ring memory are in pages
         // of 4 KiB.
         if page_sizes != 0 && page_sizes & (PAGE | (PAGE - 1)) == 0 {
-            return Err(VfioError::Lacks(format!(
+            return Err(VfioError::Unsupported(format!(
                 "the IOMMU cannot map pages of {PAGE} bytes (bitmap of its page sizes: {page_sizes:#x})"
             )));
         }
@@ -295,7 +298,7 @@ impl PciDevice {
 
     /// Enables memory space and bus mastering and disables INTx, in the Command register: DMA and
     /// MSI-X need this.
-    pub fn become_master(&self) -> io::Result<()> {
+    pub fn enable_bus_master(&self) -> io::Result<()> {
         let mut command = [0; 2];
         self.file.read_exact_at(&mut command, self.config + COMMAND)?;
         let command = u16::from_le_bytes(command) | MEMORY | BUS_MASTER | NO_INTX;
@@ -311,14 +314,16 @@ impl PciDevice {
     pub fn reset(&self) -> io::Result<()> {
         // Then set again what the reset may have cleared: memory space and bus mastering.
         call::call_value(self.file.as_fd(), call::RESET, 0)?;
-        self.become_master()
+        self.enable_bus_master()
     }
 
     /// Maps its registers and doorbells (BAR0).
     pub fn registers(&self) -> Result<PciRegisters, VfioError> {
         let RegionInfo { maps, bytes, offset } = region(&self.file, bind::VFIO_PCI_BAR0_REGION_INDEX)?;
         if !maps {
-            return Err(VfioError::Lacks("the kernel does not allow its registers (BAR0) to be mapped (CONFIG_VFIO_PCI_MMAP)".into()));
+            return Err(VfioError::Unsupported(
+                "the kernel does not allow its registers (BAR0) to be mapped (CONFIG_VFIO_PCI_MMAP)".into(),
+            ));
         }
         PciRegisters::mapped_whole(self.file.as_fd(), offset, bytes)
     }

@@ -28,8 +28,8 @@ use std::sync::mpsc::SyncSender;
 
 use completion::WEIGHT;
 use driver::{
-    AdminCommand, AdminReply, AnaPieces, Bringup, BringupConfig, Command, Completed, Events, Inventory, Purpose, Reading, Recovery,
-    RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
+    AdminCommand, AdminReply, AnaLogReader, Bringup, BringupConfig, Command, Completed, Events, Inventory, Purpose, Reading, Recovery,
+    RecoveryAction, RecoveryConfig, Shutdown, ShutdownAction, TimeoutScan, WantedQueues,
 };
 use hw::EventFd;
 use nvme::{Cid, QueueId, Vector};
@@ -115,17 +115,17 @@ pub(crate) struct ControllerTask {
     inventory: Inventory,
     phase: ControllerPhase,
     /// Commands past their time-out, collected before each step of recovery.
-    watch: Watch,
+    watch: TimeoutScan,
     events: Events,
     /// The part of the ANA log page that has been read.
-    ana: AnaPieces,
+    ana: AnaLogReader,
     coalescing: Coalescing,
     /// Commands that a reset has taken back, by hardware queue. They are returned to their queues
     /// once the controller is up again or given up.
     abandoned: Vec<(usize, Vec<Command>)>,
     /// A step of recovery that was deferred because a thread held a pair's lock. Continued at the
     /// next step.
-    deferred_ask: Option<RecoveryAsk>,
+    deferred_ask: Option<RecoveryAction>,
     /// The pairs for which it has not been done yet, each with the index of its hardware queue.
     pairs_left: Vec<(usize, QueueId)>,
     /// Aborts that have completed, whose CIDs are not free yet.
@@ -215,9 +215,9 @@ impl ControllerTask {
             queues: Vec::new(),
             inventory: Inventory::default(),
             phase: ControllerPhase::BringingUp(Box::new(Bringup::new(config)), reply, Some(control)),
-            watch: Watch::new(),
+            watch: TimeoutScan::new(),
             events: Events::default(),
-            ana: AnaPieces::default(),
+            ana: AnaLogReader::default(),
             coalescing: Coalescing::default(),
             abandoned: Vec::new(),
             deferred_ask: None,
@@ -256,13 +256,13 @@ impl ControllerTask {
                 }
                 Purpose::Abort { queue, cid } => self.abort_ended(queue, cid),
                 Purpose::AsyncEvent => {
-                    if let Some(event) = self.events.happened(completed.status, completed.result) {
+                    if let Some(event) = self.events.event_completed(completed.status, completed.result) {
                         self.shared.reporter.push(EventKind::Async(event));
                     }
                 }
                 Purpose::Own(COALESCING) => self.coalescing_completed(completed.status),
                 Purpose::Own(RAW_COMMAND) => self.raw_command_completed(completed.status, completed.result),
-                Purpose::Own(number) => self.was_read(Reading::from_number(number), completed.status),
+                Purpose::Own(number) => self.read_completed(Reading::from_number(number), completed.status),
                 Purpose::KeepAlive => {}
             }
         }
@@ -323,7 +323,7 @@ impl ControllerTask {
             attempts: 3,
             health_interval: if self.path_handle.is_some() { PATH_HEALTH_EVERY } else { HEALTH_EVERY },
             // Requests take other paths, so a lost controller can be waited for.
-            lost_patience: if self.path_handle.is_some() { Nanos::MAX } else { Nanos::ZERO },
+            lost_timeout: if self.path_handle.is_some() { Nanos::MAX } else { Nanos::ZERO },
         }
     }
 
@@ -340,14 +340,14 @@ impl ControllerTask {
 
     /// The configuration of a bring-up after a reset, with the existing queues.
     fn again(&self) -> BringupConfig {
-        bringup_config(self.path_handle.as_ref(), &self.controller, &self.admin, WantedQueues::Again(self.inventory.queues.clone()))
+        bringup_config(self.path_handle.as_ref(), &self.controller, &self.admin, WantedQueues::Existing(self.inventory.queues.clone()))
     }
 
     fn live(&mut self, now: Nanos) -> Nanos {
         let ControllerPhase::Live(recovery) = &mut self.phase else { return now };
         if self.shared.is_closing() {
             // A lost controller is not waited for: no request needs it.
-            recovery.lose_patience();
+            recovery.fail_pending();
         }
         if self.shared.take_reset() {
             recovery.reset();
@@ -367,10 +367,10 @@ impl ControllerTask {
         loop {
             // Collected anew for each step: the last one may have aborted or taken back commands.
             self.watch.clear();
-            self.watch.look(&self.admin.pair, now, &self.recovery_config());
+            self.watch.scan(&self.admin.pair, now, &self.recovery_config());
             let mut bad_heads = 0;
             for pair in self.queues.iter().flat_map(|queue| queue.queue_pairs()) {
-                self.watch.look(pair, now, &self.recovery_config());
+                self.watch.scan(pair, now, &self.recovery_config());
                 bad_heads += pair.counters().bad_heads;
             }
             // Real controllers report them. They do no harm, so once is enough.
@@ -383,8 +383,8 @@ impl ControllerTask {
                 None => recovery.step(now, self.controller.properties(), &self.watch),
             };
             match ask {
-                RecoveryAsk::Wait { until: next } => {
-                    let (watching, lost_since) = (recovery.is_watching(), recovery.lost_since());
+                RecoveryAction::Wait { until: next } => {
+                    let (watching, lost_since) = (recovery.is_running(), recovery.lost_since());
                     until = until.min(next);
                     if let Some(since) = lost_since {
                         self.look_for_server(since);
@@ -400,7 +400,7 @@ impl ControllerTask {
                     }
                     return until;
                 }
-                RecoveryAsk::Dead(dead) => {
+                RecoveryAction::Dead(dead) => {
                     self.give_up(dead);
                     self.refuse_raw_commands();
                     return until;
@@ -445,10 +445,10 @@ impl ControllerTask {
         loop {
             let ControllerPhase::ShuttingDown(shutdown, _) = &mut self.phase else { return now };
             match shutdown.step(now, self.controller.properties()) {
-                ShutdownAsk::Wait { until } => return until,
-                ShutdownAsk::Admin(command) => self.post(command, now),
-                ShutdownAsk::Stopped => self.end(),
-                ShutdownAsk::Failed(error) => {
+                ShutdownAction::Wait { until } => return until,
+                ShutdownAction::Admin(command) => self.post(command, now),
+                ShutdownAction::Stopped => self.end(),
+                ShutdownAction::Failed(error) => {
                     tracing::error!(%error, "the controller did not shut down; its rings are leaked");
                     self.leak_rings();
                     self.end();

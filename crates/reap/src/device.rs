@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use completion::Mode;
 use driver::multipath::Counters as FailoverCounters;
 use driver::paths::Policy;
-use hw::{AllocError, Birth, DmaBuf, Memory, Region, RegisterError};
+use hw::{AllocError, DmaBuf, ForkGuard, Memory, Region, RegisterError};
 use nvme::Sqe;
 use nvme::admin::{GetLogPage, Identify};
 
@@ -71,8 +71,8 @@ impl Device {
     fn open_uri(uri: Uri, options: &OpenOptions) -> Result<Device, OpenError> {
         // The threads that look after devices are those of the process that opened the first one: a forked child has none of them, and
         // locks as they were at that moment.
-        static HOME: OnceLock<Birth> = OnceLock::new();
-        if !HOME.get_or_init(Birth::here).is_here() {
+        static HOME: OnceLock<ForkGuard> = OnceLock::new();
+        if !HOME.get_or_init(ForkGuard::current).same_process() {
             return Err(OpenError::Forked);
         }
         uri.check()?;
@@ -323,10 +323,10 @@ impl Device {
 
     /// For an application that wants to stop: from now on no request is sent again, and none waits for a path that may never come,
     /// but fails. What is in flight still has its time ([`OpenOptions::timeout`]). May be called from any thread.
-    pub fn lose_patience(&self) {
+    pub fn fail_pending(&self) {
         match &self.paths {
             None => self.first().fail_retries(),
-            Some(paths) => paths.lose_patience(),
+            Some(paths) => paths.fail_pending(),
         }
     }
 

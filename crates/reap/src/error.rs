@@ -52,7 +52,7 @@ pub enum OpenError {
         socket: PathBuf,
         /// What is wrong and what to do.
         #[source]
-        fault: PeerFault,
+        fault: VfioUserError,
     },
     /// Memory cannot be pinned for DMA.
     #[error(transparent)]
@@ -97,7 +97,7 @@ pub enum OpenError {
 
 impl OpenError {
     /// From an allocation that failed in a pool of `bytes` bytes, for `queues` queue pairs.
-    pub(crate) fn no_memory(error: hw::AllocError, bytes: u64, queues: usize) -> OpenError {
+    pub(crate) fn from_alloc(error: hw::AllocError, bytes: u64, queues: usize) -> OpenError {
         match error {
             // The only error that other options can avoid.
             hw::AllocError::Full { .. } => OpenError::PoolTooSmall { bytes, queues },
@@ -130,10 +130,10 @@ pub enum OptionsError {
     },
     /// A parameter that only `reap serve` uses.
     #[error("`{0}` concerns clients of `reap serve` only; leave it out")]
-    OfServers(&'static str),
+    ServerOnly(&'static str),
     /// A parameter that only a host in this process uses.
     #[error("`{0}` concerns a host in this process only, not a client of `reap serve`; leave it out")]
-    OfThisProcess(&'static str),
+    HostOnly(&'static str),
     /// A path leads to another namespace than the others, or the controllers cannot be of one
     /// subsystem.
     #[error("{0}")]
@@ -195,7 +195,7 @@ pub enum TargetFault {
 /// Why a controller of `vfio-user:` cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum PeerFault {
+pub enum VfioUserError {
     /// No server listens there now; one may start later.
     #[error("{0}")]
     NotFound(&'static str),
@@ -213,7 +213,7 @@ pub enum PeerFault {
     Busy,
     /// The device lacks something that Reap needs.
     #[error("it cannot be driven: {0}")]
-    Lacks(String),
+    Unsupported(String),
     /// The server refuses, violates the protocol, does not answer, or is gone.
     #[error("cannot {what}: {source}; read the server's log, and restart the server if it hangs")]
     Server {

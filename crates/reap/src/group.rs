@@ -37,7 +37,7 @@ impl<Q: AsRef<Queue>> Group<Q> {
         for (key, path_queue) in (0..).zip(path_queues(&queues)) {
             event_loop.poller().add(path_queue, key)?;
         }
-        path_queues(&queues).for_each(PathQueue::sleeps_elsewhere);
+        path_queues(&queues).for_each(PathQueue::allow_external_sleep);
         for path_queue in path_queues(&queues) {
             let first = path_queues(&queues).find(|first| first.shares_controller(path_queue));
             first.into_iter().for_each(|first| path_queue.share_notification(first));
@@ -62,7 +62,7 @@ impl<Q: AsRef<Queue>> Group<Q> {
         }
         let _inside = block_on::enter()?;
         let finished = || self.each().map(Queue::finished).sum();
-        if path_queues(&self.queues).any(|path_queue| !path_queue.is_here()) {
+        if path_queues(&self.queues).any(|path_queue| !path_queue.same_process()) {
             // Nothing comes any more in this process.
             return Ok(finished());
         }

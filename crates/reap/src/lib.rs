@@ -9,7 +9,7 @@
 //! | this thread, for a future | [`Queue::block_on`] with [`Queue::read`], [`Queue::write`] |
 //! | this thread, for batches | [`Queue::submit`], [`Queue::wait`], [`Queue::reap`] |
 //! | tasks of tokio or another executor, on any thread | a [`Reactor`] with [`Reactor::read`], [`Reactor::write`] |
-//! | an event loop of the application's own | [`Queue::turn`], and the queue's file descriptor |
+//! | an event loop of the application's own | [`Queue::poll_events`], and the queue's file descriptor |
 //! | one thread, for several queues | a [`Group`] |
 //!
 //! ```
@@ -100,7 +100,7 @@ pub use counters::{Counters, DeviceCounters, HardwareCounters};
 pub use device::{Device, Embedded, Uri};
 pub use driver::multipath::{Counters as FailoverCounters, FailoverConfig, Failure as PathFailure, Link as PathLink, PathStatus};
 pub use driver::{BringupError, Dead, MapError, ProtocolViolation, ResetCause};
-pub use error::{AdminError, IoError, OpenError, OptionsError, PeerFault, QueueError, Refused, TargetFault, WouldDeadlock};
+pub use error::{AdminError, IoError, OpenError, OptionsError, QueueError, Refused, TargetFault, VfioUserError, WouldDeadlock};
 pub use group::Group;
 pub use health::{GivenUp, Health};
 pub use hw::pci::Bdf;
@@ -120,13 +120,13 @@ pub use request::{Completion, Request};
 pub use shared::controller::Description;
 pub use shared::events::{Event, EventKind, Events};
 pub use shared::future::{IoFuture, Pending};
-pub use thread::queue_pair::Turned;
+pub use thread::queue_pair::PollStatus;
 pub use transport::kernel::{Buffered, KernelUri};
 pub use transport::pci::PcieUri;
 pub use transport::vfio_user::VfioUserUri;
-#[cfg(feature = "testing")]
-pub use transport::{ByHand, Faults};
 pub use transport::{EmbeddedOptions, Measured};
+#[cfg(feature = "testing")]
+pub use transport::{Faults, ManualStepper};
 pub use units::{Class, Nanos, Op};
 pub use uri::{Backing, DeviceUri, UriError};
-pub use wakeups::{Tally, Wakeups};
+pub use wakeups::{WakeupHistogram, Wakeups};

@@ -28,7 +28,7 @@ mod requests;
 mod shared;
 mod uri;
 
-pub(crate) use open::{of_this_process, open, the_subsystem};
+pub(crate) use open::{embedded_uri, open, shared_subsystem};
 pub(crate) use queue::MultipathQueue;
 pub(crate) use shared::Multipath;
 pub use shared::PathReport;

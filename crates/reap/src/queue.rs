@@ -23,7 +23,7 @@ use crate::shared::future::{IoFuture, Pending};
 use crate::shared::future_states::FutureStates;
 use crate::thread::block_on::{self, Signal};
 use crate::thread::path_queue::PathQueue;
-use crate::thread::queue_pair::Turned;
+use crate::thread::queue_pair::PollStatus;
 use crate::wake;
 use crate::wakeups::Wakeups;
 
@@ -31,7 +31,7 @@ use crate::wakeups::Wakeups;
 ///
 /// There are three ways to drive it. [`Queue::block_on`] and [`Queue::wait`] own the thread's idle time and do what the
 /// completion mode plans: spin, nap, sleep. A foreign loop waits for the queue's file descriptor ([`AsFd`]) and
-/// [`Queue::next_deadline`], and calls [`Queue::turn`], which neither blocks nor spins. A [`crate::Reactor`] drives a
+/// [`Queue::next_deadline`], and calls [`Queue::poll_events`], which neither blocks nor spins. A [`crate::Reactor`] drives a
 /// queue on a thread of its own.
 pub struct Queue {
     /// One, or one for each path.
@@ -177,7 +177,7 @@ impl Queue {
     }
 
     /// Moves finished requests of [`Queue::submit`] to `out`, as many as fit into its capacity (at least one). Only
-    /// what has been found already: [`Queue::wait`] and [`Queue::turn`] look. Returns how many.
+    /// what has been found already: [`Queue::wait`] and [`Queue::poll_events`] look. Returns how many.
     #[inline]
     pub fn reap(&self, out: &mut Vec<Completion>) -> usize {
         match &self.multipath {
@@ -263,7 +263,7 @@ impl Queue {
     /// A future, whose request `start` submits with the future's ticket.
     fn start_with(&self, start: impl FnOnce(u32) -> Result<(), (Refused, Request)>) -> Pending {
         // In a forked child another thread of the parent's may have the lock of the tickets for good.
-        let tickets = if self.path_queue().is_here() { self.tickets() } else { Arc::default() };
+        let tickets = if self.path_queue().same_process() { self.tickets() } else { Arc::default() };
         let ticket = tickets.issue();
         if let Err((why, request)) = start(ticket) {
             refuse(&tickets, ticket, why, request);
@@ -418,7 +418,7 @@ impl Queue {
         if self.is_submitting() {
             return Err(WouldDeadlock);
         }
-        block_on::block_on(self.signal(), future, |signal| self.drive(Nanos::MAX, || signal.is_told()))
+        block_on::block_on(self.signal(), future, |signal| self.drive(Nanos::MAX, || signal.is_signalled()))
     }
 
     /// Drives the queue until `enough`; what the caller waits for may come from elsewhere.
@@ -434,20 +434,20 @@ impl Queue {
     ///
     /// The deadline is part of the contract: a policy may leave the notification masked until then, because a loop that computes is told
     /// in vain. Call [`Queue::leave_loop`] before the loop stops watching.
-    pub fn turn(&self, budget: u32) -> Turned {
+    pub fn poll_events(&self, budget: u32) -> PollStatus {
         match &self.multipath {
-            None => self.path_queue().turn(budget),
-            Some(multipath) => multipath.turn(&self.path_queues, budget),
+            None => self.path_queue().poll_events(budget),
+            Some(multipath) => multipath.poll_events(&self.path_queues, budget),
         }
     }
 
     /// For a foreign loop on a shared hardware queue, before it stops watching the descriptor for a while: hands on the
-    /// role of being woken by the queue's vector, which [`Queue::turn`] took, to a thread that waits for it (law 6).
+    /// role of being woken by the queue's vector, which [`Queue::poll_events`] took, to a thread that waits for it (law 6).
     pub fn leave_loop(&self) {
         self.path_queues.iter().for_each(PathQueue::leave_loop);
     }
 
-    /// For a foreign loop: when to call [`Queue::turn`] at the latest although the file descriptor is quiet. What completes before is found
+    /// For a foreign loop: when to call [`Queue::poll_events`] at the latest although the file descriptor is quiet. What completes before is found
     /// then.
     pub fn next_deadline(&self) -> Option<Instant> {
         let above = self.multipath.as_ref().and_then(|multipath| multipath.next_deadline());
@@ -470,15 +470,15 @@ impl Queue {
     /// to start at `due`, or is to. A caller with a clock of its own is then not slowed down for good by sleeps that take longer
     /// than it has time: once it is late by much, and half of that is theirs, waits that follow stay awake until it has caught up,
     /// at prices up to the default. It stays told until the next call; `None`, as if this were never called: nothing is due.
-    pub fn set_wants_room_at(&self, due: Option<Instant>) {
+    pub fn set_next_due(&self, due: Option<Instant>) {
         let due = due.map(Instant::nanos);
-        self.path_queues.iter().for_each(|path_queue| path_queue.set_wants_room_at(due));
+        self.path_queues.iter().for_each(|path_queue| path_queue.set_next_due(due));
     }
 
-    /// What [`Queue::set_wants_room_at`] told last.
+    /// What [`Queue::set_next_due`] told last.
     #[cfg(feature = "testing")]
-    pub fn wants_room_at(&self) -> Option<Instant> {
-        self.path_queue().wants_room_at().map(Instant::of)
+    pub fn next_due(&self) -> Option<Instant> {
+        self.path_queue().next_due().map(Instant::of)
     }
 
     /// The completion mode in force.
@@ -560,7 +560,7 @@ impl Drop for Queue {
     fn drop(&mut self) {
         let path_queues = std::mem::take(&mut self.path_queues);
         let Some(multipath) = self.multipath.take() else { return path_queues.into_iter().for_each(PathQueue::close) };
-        if !path_queues.first().is_some_and(PathQueue::is_here) {
+        if !path_queues.first().is_some_and(PathQueue::same_process) {
             // A child: what would be told or waited for is the parent's.
             return;
         }
@@ -578,7 +578,7 @@ impl Drop for Queue {
     }
 }
 
-/// Readable when [`Queue::turn`] has something to do.
+/// Readable when [`Queue::poll_events`] has something to do.
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.multipath.as_ref().map_or_else(|| self.path_queue().as_fd(), |multipath| multipath.as_fd())

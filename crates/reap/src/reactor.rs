@@ -149,7 +149,7 @@ impl Shared {
                     queue::refuse(&self.tickets, ticket, why, request);
                 }
             }
-            queue.drive(Nanos::MAX, || self.signal.is_told() || closed && queue.in_flight() == 0);
+            queue.drive(Nanos::MAX, || self.signal.is_signalled() || closed && queue.in_flight() == 0);
         }
     }
 }

@@ -73,10 +73,10 @@ pub fn open_paths(uri: &MultipathUri, sockets: &[PathBuf], script: Option<Script
     let mut steps = check_paths(uri, sockets.len())?;
     steps.steps.extend(script.unwrap_or_default().steps);
     let mut server = Server::new()?;
-    let mut subsystem = multipath::the_subsystem(&uri.paths)?;
+    let mut subsystem = multipath::shared_subsystem(&uri.paths)?;
     for (n, (path, socket)) in uri.paths.iter().zip(sockets).enumerate() {
         let controller_id = path.controller.unwrap_or_else(|| subsystem.next_controller_id());
-        let mut served = served(multipath::of_this_process(path)?, path.text.clone(), Namespaces::Shared(&mut subsystem))?;
+        let mut served = served(multipath::embedded_uri(path)?, path.text.clone(), Namespaces::Shared(&mut subsystem))?;
         (served.config.controller_id, served.config.ana) = (controller_id, Some(Ana::new(path.ana)));
         server.add(socket, served)?;
         if path.delay > Nanos::ZERO {
@@ -100,9 +100,9 @@ pub fn open_tcp(
 ) -> Result<TcpServer, ServeError> {
     let mut steps = check_paths(uri, addresses.len())?;
     steps.steps.extend(script.unwrap_or_default().steps);
-    let mut server = TcpServer::new(multipath::the_subsystem(&uri.paths)?, allowed)?;
+    let mut server = TcpServer::new(multipath::shared_subsystem(&uri.paths)?, allowed)?;
     for (n, (path, address)) in uri.paths.iter().zip(addresses).enumerate() {
-        let device = multipath::of_this_process(path)?;
+        let device = multipath::embedded_uri(path)?;
         let Served { mut config, .. } = served(device, path.text.clone(), Namespaces::Own(Vec::new()))?;
         config.serial = embedded::serial(device)?;
         config.ana = Some(Ana::new(path.ana));
@@ -132,7 +132,7 @@ fn check_paths(uri: &MultipathUri, sockets: usize) -> Result<Script, ServeError>
 fn served<'a>(uri: &DeviceUri, device: String, namespaces: Namespaces<'a>) -> Result<Served<'a>, OpenError> {
     let parameters = [(!uri.masks, "masks=no"), (uri.late_properties, "properties=late"), (uri.own_thread, "thread=own")];
     if let Some((_, word)) = parameters.into_iter().find(|(given, _)| *given) {
-        return Err(OptionsError::OfThisProcess(word).into());
+        return Err(OptionsError::HostOnly(word).into());
     }
     let mut config = embedded::config(uri)?;
     config.shadow_doorbells = uri.shadow != Some(false);

@@ -40,9 +40,9 @@ use crate::request::Token;
 use embedded::EmbeddedHandle;
 
 pub(crate) use self::vfio_user::{SCHEME as VFIO_USER, ServerEvent};
-#[cfg(feature = "testing")]
-pub use embedded::{ByHand, Faults};
 pub use embedded::{EmbeddedOptions, Measured};
+#[cfg(feature = "testing")]
+pub use embedded::{Faults, ManualStepper};
 pub(crate) use kernel::{KernelFile, SCHEME as KERNEL, UringQueue};
 pub(crate) use pci::SCHEME as PCIE;
 pub(crate) use queue_transport::{Count, KEY_NOTIFICATION, KEY_WAKE, Polled, QueueTransport, SleepFor, TransportCounts};
@@ -170,7 +170,7 @@ pub(crate) enum Messages {
 }
 
 /// The number of no transport.
-pub(crate) const NO_LINK: u32 = u32::MAX;
+pub(crate) const NO_TRANSPORT: u32 = u32::MAX;
 
 /// The next unused transport number. Multipath devices take one too, because they have namespaces
 /// of their own.

@@ -137,7 +137,7 @@ impl FromStr for DeviceUri {
                 let address =
                     if uri.parse::<hw::pci::Bdf>().is_ok() { format!("; a drive at that address is `pcie:{uri}`") } else { String::new() };
                 let what = format!(
-                    "there is no link `{other}:`; `mem:`, `file:`, `kernel:`, `pcie:`, `vfio-user:` and `multipath:` are built in{address}"
+                    "there is no transport `{other}:`; `mem:`, `file:`, `kernel:`, `pcie:`, `vfio-user:` and `multipath:` are built in{address}"
                 );
                 return Err(fail(0, what));
             }

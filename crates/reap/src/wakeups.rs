@@ -10,7 +10,7 @@ const LOG2: usize = 40;
 
 /// A histogram: counts by bucket, the sum and the largest value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tally<const N: usize> {
+pub struct WakeupHistogram<const N: usize> {
     /// The number of values in each bucket.
     pub counts: [u64; N],
     /// The values' sum.
@@ -19,8 +19,8 @@ pub struct Tally<const N: usize> {
     pub max: u64,
 }
 
-impl<const N: usize> Tally<N> {
-    const EMPTY: Tally<N> = Tally { counts: [0; N], sum: 0, max: 0 };
+impl<const N: usize> WakeupHistogram<N> {
+    const EMPTY: WakeupHistogram<N> = WakeupHistogram { counts: [0; N], sum: 0, max: 0 };
 
     fn add(&mut self, bucket: usize, value: u64) {
         self.counts[bucket.min(N - 1)] += 1;
@@ -40,10 +40,10 @@ impl<const N: usize> Tally<N> {
 pub struct Wakeups {
     /// Completions from one notification that woke the thread to the next: a bucket per value, the
     /// last for more.
-    pub completions: Tally<LINEAR>,
+    pub completions: WakeupHistogram<LINEAR>,
     /// Microseconds from the first message not seen yet until the thread ran: a bucket per power of
     /// two.
-    pub delay: Tally<LOG2>,
+    pub delay: WakeupHistogram<LOG2>,
     /// Completions since the last wake-up, if there was one.
     since_wakeup: Option<u64>,
     /// When counting began, or completions were last reaped. Messages sent before are not waited
@@ -53,7 +53,7 @@ pub struct Wakeups {
 
 impl Default for Wakeups {
     fn default() -> Wakeups {
-        Wakeups { completions: Tally::EMPTY, delay: Tally::EMPTY, since_wakeup: None, since: Nanos::ZERO }
+        Wakeups { completions: WakeupHistogram::EMPTY, delay: WakeupHistogram::EMPTY, since_wakeup: None, since: Nanos::ZERO }
     }
 }
 

@@ -134,10 +134,10 @@ impl Machine {
     pub(crate) fn check(&self) -> Result<(), SimError> {
         let unfit = |what: String| Err(SimError::Unfit(what));
         if !(1..=Machine::MOST_CPUS).contains(&self.cpus) {
-            return unfit(format!("a machine of {} CPUs: there have to be 1 to {}", self.cpus, Machine::MOST_CPUS));
+            return unfit(format!("a machine of {} CPUs: there must be 1 to {}", self.cpus, Machine::MOST_CPUS));
         }
         if !(1..=self.cpus).contains(&self.nodes) {
-            return unfit(format!("{} NUMA nodes for {} CPUs: there have to be 1 to {}", self.nodes, self.cpus, self.cpus));
+            return unfit(format!("{} NUMA nodes for {} CPUs: there must be 1 to {}", self.nodes, self.cpus, self.cpus));
         }
         if let Some(cpu) = self.hogs.iter().find(|&&cpu| cpu >= self.cpus) {
             return unfit(format!("a hog on CPU {cpu}: the machine has CPUs 0 to {}", self.cpus - 1));

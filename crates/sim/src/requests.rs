@@ -159,7 +159,7 @@ impl Requests {
         };
         let slot = io.slot as u16;
         if !(1..=64).contains(&parts) {
-            return Err(SimError::Unfit(format!("a request of {parts} commands: there have to be 1 to 64")));
+            return Err(SimError::Unfit(format!("a request of {parts} commands: there must be 1 to 64")));
         }
         self.generation = self.generation.wrapping_add(1) & GENERATIONS;
         if io.op == Op::Flush && io.slot as usize >= self.live.len() {

@@ -162,7 +162,7 @@ impl Multipath {
             grace: if keep_alive > Nanos::ZERO { keep_alive.clamp(least, most) } else { most },
             attempts: 3,
             health_interval: Nanos::from_millis(10),
-            lost_patience: Nanos::MAX,
+            lost_timeout: Nanos::MAX,
         }
     }
 }
@@ -305,7 +305,7 @@ impl Scenario {
     pub(crate) fn check(&self) -> Result<(), SimError> {
         self.machine.check()?;
         if !(1..=Scenario::MOST_DEVICES).contains(&self.devices.len()) {
-            return unfit(format!("{} devices: there have to be 1 to {}", self.devices.len(), Scenario::MOST_DEVICES));
+            return unfit(format!("{} devices: there must be 1 to {}", self.devices.len(), Scenario::MOST_DEVICES));
         }
         if self.jobs.is_empty() {
             return unfit("no job".into());
@@ -359,13 +359,13 @@ impl Scenario {
     fn check_paths(&self, job: &JobSpec) -> Result<(), SimError> {
         let name = &job.job.name;
         if let Some(Multipath { paths, queues, study: Some(_), .. }) = job.paths
-            && !((1..=PathSet::MOST).contains(&paths.into()) && (1..=1_024).contains(&queues))
+            && !((1..=PathSet::MAX).contains(&paths.into()) && (1..=1_024).contains(&queues))
         {
-            return unfit(format!("job '{name}': {paths} paths of {queues} hardware queues: there have to be 1 to 64, each of 1 to 1024"));
+            return unfit(format!("job '{name}': {paths} paths of {queues} hardware queues: there must be 1 to 64, each of 1 to 1024"));
         }
         let Some((_, devices)) = self.paths_of(job) else { return Ok(()) };
-        if !(2..=PathSet::MOST).contains(&devices.len()) {
-            return unfit(format!("job '{name}': {} devices as paths: there have to be 2 to {}", devices.len(), PathSet::MOST));
+        if !(2..=PathSet::MAX).contains(&devices.len()) {
+            return unfit(format!("job '{name}': {} devices as paths: there must be 2 to {}", devices.len(), PathSet::MAX));
         }
         for (n, device) in devices.iter().map(|&device| &self.devices[device]).enumerate() {
             let first = &self.devices[devices[0]];
@@ -439,11 +439,11 @@ impl DeviceSpec {
         }
         if !(2..=2_048).contains(&self.config.vectors) {
             let vectors = self.config.vectors.saturating_sub(1);
-            return unfit(format!("device '{name}': {vectors} I/O vectors: there have to be 1 to 2047"));
+            return unfit(format!("device '{name}': {vectors} I/O vectors: there must be 1 to 2047"));
         }
         if self.tags == 0 || self.tags >= self.config.queue_entries {
             let most = self.config.queue_entries - 1;
-            return unfit(format!("device '{name}': {} commands in flight per queue: there have to be 1 to {most}", self.tags));
+            return unfit(format!("device '{name}': {} commands in flight per queue: there must be 1 to {most}", self.tags));
         }
         let channels = self.config.profile.channels;
         if channels > Profile::MOST_CHANNELS {
@@ -473,7 +473,7 @@ impl JobSpec {
         let largest = job.block.read.max.max(job.block.write.max);
         if self.queues == 0 || self.queues > JobSpec::MOST_QUEUES {
             return unfit(format!(
-                "job '{name}': {} software queues for one thread: there have to be 1 to {}",
+                "job '{name}': {} software queues for one thread: there must be 1 to {}",
                 self.queues,
                 JobSpec::MOST_QUEUES
             ));
@@ -482,7 +482,7 @@ impl JobSpec {
             return unfit(format!("job '{name}': iodepth {}: it has to be 1 to 65535", job.iodepth));
         }
         if job.numjobs > 4_096 {
-            return unfit(format!("job '{name}': {} threads: there have to be at most 4096", job.numjobs));
+            return unfit(format!("job '{name}': {} threads: there must be at most 4096", job.numjobs));
         }
         if largest > BUFFER {
             return unfit(format!("job '{name}': requests of {largest} bytes: a buffer has {BUFFER}"));

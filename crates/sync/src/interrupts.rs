@@ -11,7 +11,7 @@ use crate::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 /// Most rounds of taking bits before the next notification is allowed (Linux's
 /// `MAX_POSTED_MSI_COALESCING_LOOP`). More rounds save notifications, but delay the thread's other
 /// work.
-pub const MOST_ROUNDS: u32 = 3;
+pub const MAX_ROUNDS: u32 = 3;
 
 /// A posted-interrupt descriptor: a pending bit for each of [`Posted::BITS`] vectors, and the
 /// outstanding bit of the notification they share.
@@ -21,7 +21,7 @@ pub const MOST_ROUNDS: u32 = 3;
 ///
 /// ```text
 ///   device:  publish CQE   set pending bit (release)   fence   outstanding was 0?  set it, notify
-///   host:    notified      take bits, up to MOST_ROUNDS times   allow (outstanding = 0; fence)
+///   host:    notified      take bits, up to MAX_ROUNDS times   allow (outstanding = 0; fence)
 ///                          take bits once more   sleep
 /// ```
 ///

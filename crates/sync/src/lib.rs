@@ -40,7 +40,7 @@ pub mod model;
 
 pub use gate::{Gate, Pass};
 pub use inbox::Inbox;
-pub use interrupts::{MOST_ROUNDS, Posted, Signal, Vectors};
+pub use interrupts::{MAX_ROUNDS, Posted, Signal, Vectors};
 pub use mode::ModeCell;
 pub use poll::{NotificationRole, PollLock, Polled, WaiterId};
 pub use primitives::*;

@@ -105,7 +105,7 @@ pub trait SleepSteps {
     fn has_entry(&mut self) -> bool;
 
     /// Whether another thread has left completions, or a finished operation, for this one.
-    fn has_mail(&mut self) -> bool;
+    fn has_completions(&mut self) -> bool;
 
     /// Whether another thread has requested something of this one.
     fn is_wanted(&mut self) -> bool;
@@ -139,7 +139,7 @@ pub mod sleep {
         // No short-circuit: some checks report once, and some record for the policy what they saw.
         let posted = me.was_posted();
         let entry = me.has_entry();
-        let mail = me.has_mail();
+        let mail = me.has_completions();
         posted | entry | mail || me.is_wanted()
     }
 

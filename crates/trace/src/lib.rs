@@ -28,7 +28,7 @@ mod preflight;
 mod report;
 mod settings;
 
-pub use preflight::lacks;
+pub use preflight::missing_requirements;
 
 /// What can fail, each in one sentence for the user.
 #[derive(Debug, thiserror::Error)]

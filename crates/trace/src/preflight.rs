@@ -24,11 +24,11 @@ pub(crate) fn hooks(mode: Mode) -> &'static [&'static str] {
 
 /// All reasons why this `reap` cannot trace this kernel as this user. Empty: every mode is
 /// available.
-pub fn lacks() -> Vec<Error> {
+pub fn missing_requirements() -> Vec<Error> {
     lacks_for(&Mode::ALL)
 }
 
-/// [`lacks`] for some modes only.
+/// [`missing_requirements`] for some modes only.
 pub(crate) fn lacks_for(modes: &[Mode]) -> Vec<Error> {
     let built = (!cfg!(feature = "ebpf")).then_some(Error::NotBuilt);
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -70,7 +70,7 @@ impl FromStr for Nanos {
             // 0.5ns is refused rather than rounded.
             part.is_multiple_of(scale).then_some(Nanos(nanos))
         };
-        span().ok_or_else(|| format!("`{text}` is no time: write a number and its unit, ns, us, ms or s, as in 1.5ms"))
+        span().ok_or_else(|| format!("`{text}` is not a duration: write a number and its unit, ns, us, ms or s, as in 1.5ms"))
     }
 }
 
@@ -244,7 +244,9 @@ pub fn cpus(text: &str) -> Result<Vec<u32>, String> {
     for part in text.split(',') {
         match part.split_once('-') {
             Some((first, _)) if first.trim().is_empty() => {
-                return Err(format!("'{part}': nothing stands before the dash, which separates two values; neither may be negative"));
+                return Err(format!(
+                    "'{part}': there is no value before the dash; a dash separates two values, and neither may be negative"
+                ));
             }
             Some((first, last)) => {
                 let (first, last) = (cpu(first)?, cpu(last)?);

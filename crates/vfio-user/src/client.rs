@@ -27,7 +27,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::codec::{
-    self, Access, Capabilities, Command, Device, DmaAsk, DmaMap, DmaUnmap, Flags, Header, Interrupts, IrqAction, IrqData, Malformed,
+    self, Access, Capabilities, Command, Device, DmaMap, DmaRequest, DmaUnmap, Flags, Header, Interrupts, IrqAction, IrqData, Malformed,
     Message, Region, Request, SetIrqs, Version,
 };
 use crate::socket::{Received, Socket, SocketError};
@@ -53,7 +53,7 @@ pub enum End {
     System(String),
     /// This side closed it.
     #[error("the connection was closed")]
-    Ours,
+    ClosedHere,
 }
 
 impl From<SocketError> for End {
@@ -98,7 +98,7 @@ pub struct Ticket(pub u64);
 
 /// Serves the memory requests of a server that has no descriptor for the memory. Returns the bytes
 /// read, or an empty vector for a write; `None`: not all of the range is accessible.
-pub type Memory = dyn Fn(&DmaAsk<'_>) -> Option<Vec<u8>> + Send + Sync;
+pub type Memory = dyn Fn(&DmaRequest<'_>) -> Option<Vec<u8>> + Send + Sync;
 
 /// A connection to a server; closed on drop.
 pub struct Client(Arc<Shared>);
@@ -178,13 +178,13 @@ impl Client {
     }
 
     /// Ends the connection with a reason, for a caller that finds a reply invalid.
-    pub fn break_off(&self, why: End) {
+    pub fn end_with(&self, why: End) {
         self.0.end(why);
     }
 
     /// Closes the connection, and drops the memory and notification callbacks.
     pub fn close(&self) {
-        self.0.end(End::Ours);
+        self.0.end(End::ClosedHere);
         let mut state = self.0.state();
         (state.memory, state.notify) = (None, None);
     }
@@ -201,7 +201,7 @@ impl Client {
 
     /// Sets a callback for when a reply can be fetched and when the connection ends. Any thread may
     /// call it.
-    pub fn tell(&self, notify: Arc<dyn Fn() + Send + Sync>) {
+    pub fn set_notify(&self, notify: Arc<dyn Fn() + Send + Sync>) {
         self.0.state().notify = Some(notify);
     }
 
@@ -492,7 +492,7 @@ impl<T> Calls<T> {
     /// # Errors
     /// No request has this identifier, or it was another command.
     pub fn answered(&mut self, header: &Header) -> Result<T, Malformed> {
-        let Some((command, caller)) = self.open.remove(&header.id) else { return Err(Malformed::Unasked { id: header.id }) };
+        let Some((command, caller)) = self.open.remove(&header.id) else { return Err(Malformed::UnexpectedReply { id: header.id }) };
         // The identifier matches, but a reply to another command has another layout.
         if command != header.command {
             return Err(Malformed::Field { what: "command of an answer", value: header.command.into() });
@@ -631,7 +631,7 @@ impl Receiver {
                 }
             }
         }
-        Err(End::Ours)
+        Err(End::ClosedHere)
     }
 
     fn answered(&self, message: Message<OwnedFd>) -> Result<(), End> {
@@ -667,7 +667,7 @@ impl Receiver {
     fn handle_request(&self, header: &Header, body: &[u8]) -> Result<(), End> {
         // A clone, so that the lock is not held while memory is copied.
         let memory = self.shared.state().memory.clone();
-        let bytes = match DmaAsk::from_message(header, body, Client::MOST_DATA) {
+        let bytes = match DmaRequest::from_message(header, body, Client::MOST_DATA) {
             Ok(Some(ask)) => memory.and_then(|memory| memory(&ask)).map(|data| ask.answer(header, &data)).ok_or(Errno::FAULT),
             // Unknown commands get an error and do not end the connection.
             Ok(None) => Err(Errno::NOTSUP),

@@ -52,7 +52,7 @@ pub enum Malformed {
     Capabilities,
     /// A reply without a request.
     #[error("message {id} is a reply without a request")]
-    Unasked {
+    UnexpectedReply {
         /// Its identifier.
         id: u16,
     },
@@ -75,7 +75,7 @@ fn check(is_right: bool, what: &'static str, value: impl Into<u64>) -> Result<()
 ///
 /// Not implemented: descriptors for the doorbells of a region (6), migration (14), and several
 /// writes in one message (15, for servers that offer it). DMA_READ and DMA_WRITE (11, 12) are
-/// [`DmaAsk`].
+/// [`DmaRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u16)]
 pub enum Command {
@@ -801,7 +801,7 @@ const DMA_WRITE: u16 = 12;
 
 /// A memory request of a server: DMA_READ or DMA_WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DmaAsk<'a> {
+pub enum DmaRequest<'a> {
     /// Read `count` bytes at a bus address.
     Read {
         /// First byte.
@@ -818,12 +818,12 @@ pub enum DmaAsk<'a> {
     },
 }
 
-impl<'a> DmaAsk<'a> {
+impl<'a> DmaRequest<'a> {
     /// Parses a message of a server. `None`: it is another command.
     ///
     /// # Errors
     /// It is too short, or for more than `most` bytes.
-    pub fn from_message(header: &Header, body: &'a [u8], most: u32) -> Result<Option<DmaAsk<'a>>, Malformed> {
+    pub fn from_message(header: &Header, body: &'a [u8], most: u32) -> Result<Option<DmaRequest<'a>>, Malformed> {
         if !matches!(header.command, DMA_READ | DMA_WRITE) {
             return Ok(None);
         }
@@ -832,30 +832,30 @@ impl<'a> DmaAsk<'a> {
         check(count <= most.into(), "count of a DMA_READ or DMA_WRITE message", count)?;
         let count = count as u32;
         if header.command == DMA_READ {
-            return Ok(Some(DmaAsk::Read { address, count }));
+            return Ok(Some(DmaRequest::Read { address, count }));
         }
-        Ok(Some(DmaAsk::Write { address, data: data("data of DMA_WRITE", bytes, count)? }))
+        Ok(Some(DmaRequest::Write { address, data: data("data of DMA_WRITE", bytes, count)? }))
     }
 
     fn command(&self) -> u16 {
         match self {
-            DmaAsk::Read { .. } => DMA_READ,
-            DmaAsk::Write { .. } => DMA_WRITE,
+            DmaRequest::Read { .. } => DMA_READ,
+            DmaRequest::Write { .. } => DMA_WRITE,
         }
     }
 
     /// Bus address of the first byte, and number of bytes.
     pub fn range(&self) -> (u64, u64) {
         match self {
-            DmaAsk::Read { address, count } => (*address, u64::from(*count)),
-            DmaAsk::Write { address, data } => (*address, data.len() as u64),
+            DmaRequest::Read { address, count } => (*address, u64::from(*count)),
+            DmaRequest::Write { address, data } => (*address, data.len() as u64),
         }
     }
 
     /// Builds the message with this identifier.
     pub fn to_bytes(&self, id: u16) -> Vec<u8> {
         let (address, count) = self.range();
-        let data = if let DmaAsk::Write { data, .. } = self { data } else { &[][..] };
+        let data = if let DmaRequest::Write { data, .. } = self { data } else { &[][..] };
         let body = [[address, count].as_bytes(), data].concat();
         Header { id, command: self.command(), size: 0, flags: Flags::REQUEST, error: 0 }.with_body(&body)
     }
@@ -879,7 +879,7 @@ impl<'a> DmaAsk<'a> {
         check(about == address, "address of DMA_READ's or DMA_WRITE's answer", about)?;
         check(said == count, "count of DMA_READ's or DMA_WRITE's answer", said)?;
         // Only a read returns data.
-        let due = if matches!(self, DmaAsk::Read { .. }) { count } else { 0 };
+        let due = if matches!(self, DmaRequest::Read { .. }) { count } else { 0 };
         check(data.len() as u64 == due, "number of bytes of DMA_READ's or DMA_WRITE's answer", data.len() as u64)?;
         Ok(Some(data))
     }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use driver::{Access, Answer, Asked, Properties, Property, Ticket};
+use driver::{Access, Answer, AccessPoll, Properties, Property, Ticket};
 use emu::{BusError, Message, Port};
 use nvme::{CqSlots, Cqe, Doorbells, Registers, Status, Vector};
 
@@ -159,11 +159,11 @@ impl Wire {
 }
 
 impl Properties for Wire {
-    fn ask(&self, access: Access) -> Asked {
+    fn ask(&self, access: Access) -> AccessPoll {
         let how = self.twist.number(1);
         if (0xf8..0xfb).contains(&how) {
             // It never reaches the device.
-            return Asked::Later(self.ticket());
+            return AccessPoll::Pending(self.ticket());
         }
         let mut answer = Ok(access.carry_out(&self.bus));
         match how {
@@ -174,9 +174,9 @@ impl Properties for Wire {
         if (0xfb..=0xff).contains(&how) {
             let ticket = self.ticket();
             self.late.borrow_mut().push((ticket, answer));
-            return Asked::Later(ticket);
+            return AccessPoll::Pending(ticket);
         }
-        Asked::Now(answer)
+        AccessPoll::Ready(answer)
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::Child;
 use std::time::Duration;
 
 use reap::serve;
-use reap::{Device, IoError, Mode, MultipathUri, OpenError, Pages, PeerFault, RegisterError};
+use reap::{Device, IoError, Mode, MultipathUri, OpenError, Pages, RegisterError, VfioUserError};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Written, eventually, is_child, start, told};
@@ -198,7 +198,7 @@ fn resets_under_load_lose_nothing() {
     assert_eq!((device.health().dead, device.counters().leaked_bytes), (None, 0));
 }
 
-fn fault(socket: &Scratch) -> PeerFault {
+fn fault(socket: &Scratch) -> VfioUserError {
     match Device::open(&format!("vfio-user:{}", socket.path().display())) {
         Err(OpenError::VfioUser { fault, .. }) => {
             println!("{fault}");
@@ -211,12 +211,12 @@ fn fault(socket: &Scratch) -> PeerFault {
 #[test]
 fn non_servers_are_refused() {
     let socket = Scratch::short("none");
-    assert!(matches!(fault(&socket), PeerFault::NotFound(_)));
+    assert!(matches!(fault(&socket), VfioUserError::NotFound(_)));
     std::fs::write(socket.path(), "text").unwrap();
-    assert!(matches!(fault(&socket), PeerFault::Unusable(_)));
+    assert!(matches!(fault(&socket), VfioUserError::Unusable(_)));
     std::fs::remove_file(socket.path()).unwrap();
     drop(UnixListener::bind(socket.path()).unwrap());
-    assert!(matches!(fault(&socket), PeerFault::NotFound(_)));
+    assert!(matches!(fault(&socket), VfioUserError::NotFound(_)));
     std::fs::remove_file(socket.path()).unwrap();
     // It says something, but not this.
     let listener = UnixListener::bind(socket.path()).unwrap();
@@ -227,7 +227,7 @@ fn non_servers_are_refused() {
             stream.write_all(b"220 mail.example.org ESMTP ready\r\n").unwrap();
             _ = stream.read_to_end(&mut Vec::new());
         });
-        assert!(matches!(fault(&socket), PeerFault::Unusable(_)));
+        assert!(matches!(fault(&socket), VfioUserError::Unusable(_)));
     });
     let long = Scratch::short(&"n".repeat(120));
     assert!(fault(&long).to_string().contains("107 bytes"));
@@ -243,7 +243,7 @@ fn anonymous_memory_is_refused() {
     assert!(device.register(Pages::shared(1 << 20).unwrap()).is_ok());
     // One client at a time: the second is told so.
     let second = Device::open(&format!("vfio-user:{}", served.socket().display()));
-    assert!(matches!(second, Err(OpenError::VfioUser { fault: PeerFault::Busy, .. })), "{second:?}");
+    assert!(matches!(second, Err(OpenError::VfioUser { fault: VfioUserError::Busy, .. })), "{second:?}");
 }
 
 #[test]
@@ -251,5 +251,5 @@ fn scarce_vectors_are_reported() {
     let served = Served::new("mem:16M?profile=optane&vectors=1");
     let device = Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(2)).unwrap();
     Job::of(1).run(&device.local_queue().unwrap());
-    assert!(device.notes().iter().any(|note| note.contains("1 can be had: queues share them")), "{:?}", device.notes());
+    assert!(device.notes().iter().any(|note| note.contains("1 are available: queues share them")), "{:?}", device.notes());
 }

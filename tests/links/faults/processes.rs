@@ -71,7 +71,7 @@ fn forked_child_is_refused() {
                 let Some(buf) = request.into_buffer() else { return false };
                 // Waiting, turning and mode switches end.
                 queue.set_mode(Mode::POLL);
-                _ = queue.turn(8);
+                _ = queue.poll_events(8);
                 queue.wait(30, None).is_ok()
                     && queue.block_on(queue.read(&ns, 0, buf)).is_ok_and(|(result, _)| result == forked)
                     && device.current(&ns).blocks() == ns.blocks()

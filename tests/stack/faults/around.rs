@@ -39,7 +39,7 @@ fn foreign_loop_sees_timeouts_and_resets() {
                     if let Poll::Ready((result, _)) = write.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                         break result;
                     }
-                    if !queue.get_ref().turn(64).more && queue.get_ref().in_flight() > 0 {
+                    if !queue.get_ref().poll_events(64).more && queue.get_ref().in_flight() > 0 {
                         queue.readable().await.unwrap().clear_ready();
                     }
                 };

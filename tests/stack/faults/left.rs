@@ -104,7 +104,7 @@ fn polling_inside_an_iterator_is_refused() {
     let ns = queue.namespaces()[0];
     read(&queue, 1);
     let batch = (0..4).map(|n| {
-        let turned = queue.turn(64);
+        let turned = queue.poll_events(64);
         assert!(turned.found == 0 && turned.more);
         Request::read(&ns, n, queue.buffer(BLOCK).unwrap())
     });

@@ -107,7 +107,7 @@ fn without_retries_nothing_is_resent() {
     let read = queue.read(&queue.namespaces()[0], 0, queue.buffer(BLOCK).unwrap());
     queue.commit();
     assert_eq!(device.in_flight(), 1);
-    device.lose_patience();
+    device.fail_pending();
     let (result, _) = queue.block_on(read).unwrap();
     assert_eq!((result, device.health().resets, device.in_flight()), (Err(IoError::TimedOut), 1, 0));
 }

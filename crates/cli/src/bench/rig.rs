@@ -21,7 +21,7 @@ use crate::machine::Machine;
 /// Threads that can use a device at once.
 const MOST_QUEUES: usize = 256;
 /// What jobs may keep in flight on one hardware queue; the controller may allow less.
-const MOST_TAGS: u64 = 4095;
+const MAX_TAGS: u64 = 4095;
 /// Most that is filled, over all devices: a few seconds of writing.
 const MOST_FILLED: u64 = 4 << 30;
 /// Of what is larger, the part of that limit that is filled: for jobs that begin at the start of a device.
@@ -90,7 +90,7 @@ impl<'a> Rig<'a> {
             let options = OpenOptions::new()
                 .software_queues(kinds * need.threads)
                 .hardware_queues(hardware_queues)
-                .depth(need.tags.div_ceil(hardware_queues as u64).clamp(16, MOST_TAGS) as u32)
+                .depth(need.tags.div_ceil(hardware_queues as u64).clamp(16, MAX_TAGS) as u32)
                 .mode(setup.mode)
                 .pool_bytes(need.buffer_bytes.saturating_mul(2).saturating_add(256 << 20))
                 .embedded(EmbeddedOptions { device_cpu: machine.device, ..EmbeddedOptions::default() });

@@ -239,7 +239,7 @@ impl Worker {
     /// Begins a run that the caller carries out turn by turn, and [`Worker::end`]s.
     pub fn begin(&mut self) -> Run {
         // Only jobs with a clock say so, and the last run may have been of one.
-        self.queues.set_wants_room_at(None);
+        self.queues.set_next_due(None);
         self.before = self.queues.all().any(|queue| queue.mode().facts().submit_check);
         let usage = hw::thread_usage();
         let now = hw::now();
@@ -290,14 +290,14 @@ impl Worker {
             }
             Next::Reap { min } => {
                 if generator.is_paced() {
-                    self.queues.set_wants_room_at(generator.next_due());
+                    self.queues.set_next_due(generator.next_due());
                 }
                 (min, Nanos::MAX)
             }
             Next::Wait { until } => {
                 // There is room.
                 if generator.is_paced() {
-                    self.queues.set_wants_room_at(None);
+                    self.queues.set_next_due(None);
                 }
                 // The job's own computing has nothing in flight, and polls nothing.
                 if let Some(end) = generator.computes_until().filter(|end| *end > now) {
@@ -559,8 +559,8 @@ impl JobQueues {
     }
 
     /// Tells the policies since when an I/O has waited for room.
-    fn set_wants_room_at(&self, due: Option<Nanos>) {
-        self.all().for_each(|queue| queue.set_wants_room_at(due.map(instant)));
+    fn set_next_due(&self, due: Option<Nanos>) {
+        self.all().for_each(|queue| queue.set_next_due(due.map(instant)));
     }
 
     /// Submits `requests` on the queue of `target`. Where submitting and waiting can be one system call, a wait announces them, or a commit.

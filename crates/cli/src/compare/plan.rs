@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use completion::{LatencyPrice, Mode};
-use hw::block::Completing;
+use hw::block::CompletionCpus;
 use reap::{KernelUri, Nanos};
 use workload::plan::Plan;
 use workload::{Job, PerOp, Rate, RateProcess};
@@ -168,7 +168,7 @@ impl JobCpus {
     pub fn new(root: &Path, plan: &Plan, machine: &mut Machine, devices: &[&str], given: bool) -> JobCpus {
         let mut known = None;
         if machine.outside && !given {
-            known = devices.iter().find_map(|uri| Completing::of(root, &uri.parse::<KernelUri>().ok()?.path));
+            known = devices.iter().find_map(|uri| CompletionCpus::of(root, &uri.parse::<KernelUri>().ok()?.path));
             // This process may not be allowed on any of them.
             known = known.filter(|known| known.cpus.iter().any(|cpu| machine.host.contains(cpu)));
             known.iter().for_each(|known| machine.prefer(&known.cpus));

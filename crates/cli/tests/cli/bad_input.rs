@@ -26,7 +26,7 @@ fn a_typo_in_each_argument() {
     fails("run nowhere.fio", &["job file nowhere.fio", "No such file"]);
     fails("run job.fio --devise mem:1M", &["--devise", "--device"]);
     fails("run job.fio --device mem:1X", &["--device", "column 5", "K, M, G, T or P"]);
-    fails("run job.fio --device mme:1M", &["no link `mme:`", "`mem:`, `file:`, `kernel:`, `pcie:`, `vfio-user:` and `multipath:`"]);
+    fails("run job.fio --device mme:1M", &["no transport `mme:`", "`mem:`, `file:`, `kernel:`, `pcie:`, `vfio-user:` and `multipath:`"]);
     fails("run job.fio --device mem:1M?profil=tlc", &["column 8", "did you mean `profile`?"]);
     fails("run job.fio --device mem:1M?profile=optan", &["did you mean `optane`?", "null, optane, tlc"]);
     fails(

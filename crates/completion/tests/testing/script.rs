@@ -98,7 +98,7 @@ fn seen(dice: &mut Dice) -> Seen {
         leaving: dice.chance(50),
         wants: several(dice),
         goes_on_at: instant(dice),
-        wants_room_at: instant(dice),
+        next_due: instant(dice),
         held: several(dice),
         cycle: dice.maybe(50, |dice| Nanos(dice.within(0, 1_000_000))),
     }

@@ -42,7 +42,7 @@ impl Bringup {
             }
             BringupCommand::AsyncEvents => self.before_queues(),
             BringupCommand::Doorbells => {
-                self.inventory.doorbells_kept = true;
+                self.inventory.shadow_doorbells_active = true;
                 self.next_queue(0)
             }
             BringupCommand::KeepAlive => {
@@ -225,7 +225,7 @@ impl Bringup {
             (_, false) => self.after_queues(),
             (WantedQueues::New { .. }, true) => BringupState::Rings(n),
             // The rings exist already.
-            (WantedQueues::Again(_), true) => post(BringupCommand::CreateCq(n)),
+            (WantedQueues::Existing(_), true) => post(BringupCommand::CreateCq(n)),
         }
     }
 
@@ -242,7 +242,7 @@ impl Bringup {
                 let layout = |(id, &vector)| QueueLayout { id, sizes, sq: 0, cq: 0, vector };
                 ids.zip(vectors).take(granted).map(layout).collect()
             }
-            WantedQueues::Again(layouts) => {
+            WantedQueues::Existing(layouts) => {
                 // A depth that the new limits would reduce is no longer possible.
                 let allowed = |layout: &QueueLayout| limits.queue_sizes(layout.sizes.tags).tags == layout.sizes.tags;
                 // The executor's queues and their requests exist: fewer or smaller ones cannot

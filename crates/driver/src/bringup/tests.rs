@@ -8,7 +8,7 @@ use nvme::{Nsid, Registers, Status, Vector};
 use super::*;
 use crate::testing::controller::{Controller, Script, namespace};
 use crate::testing::host::Host;
-use crate::{ProtocolViolation, RefusedFormat, ShutdownError};
+use crate::{ProtocolViolation, ShutdownError, UnsupportedNamespace};
 
 fn attempt(script: Script) -> (Host, Result<Inventory, BringupError>) {
     let (mut host, config) = Host::new(Controller::new(script));
@@ -121,10 +121,10 @@ fn shadow_doorbells_need_both_sides() {
         // After a reset it has forgotten them.
         host.admin.exclusive().abandon();
         host.admin.exclusive().reopen();
-        let again = BringupConfig { doorbells: wanted, queues: WantedQueues::Again(inventory.queues.clone()), ..config };
-        assert_eq!(host.bring_up(again).map(|again| again.doorbells_kept), Ok(inventory.doorbells_kept));
+        let again = BringupConfig { doorbells: wanted, queues: WantedQueues::Existing(inventory.queues.clone()), ..config };
+        assert_eq!(host.bring_up(again).map(|again| again.shadow_doorbells_active), Ok(inventory.shadow_doorbells_active));
         assert_eq!(asked(&host), 2 * first);
-        (inventory.doorbells_kept, first)
+        (inventory.shadow_doorbells_active, first)
     };
     let pages = Some((0x1_0000, 0x1_1000));
     assert_eq!(attempt(true, pages, false), (true, 1));
@@ -290,7 +290,10 @@ fn unusable_namespaces_are_listed() {
     script.namespaces.push((Nsid(7), namespace(0, 9), DescriptorList::default()));
     let inventory = attempt(script).1.unwrap();
     assert_eq!(inventory.namespaces.len(), 1);
-    assert!(matches!(inventory.refused[..], [RefusedFormat::Metadata { nsid: Nsid(1), .. }, RefusedFormat::Inactive { nsid: Nsid(7) }]));
+    assert!(matches!(
+        inventory.refused[..],
+        [UnsupportedNamespace::Metadata { nsid: Nsid(1), .. }, UnsupportedNamespace::Inactive { nsid: Nsid(7) }]
+    ));
 }
 
 /// From the NVM command set's page (CNS 05h), which controllers from before 2.0 do not have.
@@ -350,7 +353,7 @@ fn an_unanswered_list_is_done_without() {
     host.controller.break_down();
     host.run_until(host.now + Nanos::from_secs(5));
     assert_eq!((&host.dead, host.controller.csts().cfs()), (&None, false));
-    assert!(host.recovery.as_ref().unwrap().is_watching());
+    assert!(host.recovery.as_ref().unwrap().is_running());
     // A controller that stays silent, or a newer one, is an error.
     let version = Version::new().with_major(1).with_minor(3);
     for script in [Script { silent: vec![(admin::IDENTIFY, 2), (admin::IDENTIFY, 0)], ..old.clone() }, Script { version, ..old }] {

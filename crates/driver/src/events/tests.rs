@@ -16,10 +16,10 @@ fn event_floods_are_rate_limited() {
         while let Some((_, purpose)) = events.next_command(now) {
             match purpose {
                 Purpose::AsyncEvent => {
-                    assert!(events.happened(Status::SUCCESS, 2).is_some());
+                    assert!(events.event_completed(Status::SUCCESS, 2).is_some());
                     heard.push(now);
                 }
-                _ => events.was_read(),
+                _ => events.read_completed(),
             }
             assert!(heard.len() <= 1000, "{} events at {now}", heard.len());
         }
@@ -38,14 +38,14 @@ fn few_events_are_not_delayed() {
     let asked = |events: &mut Events| std::iter::from_fn(|| events.next_command(now)).filter(|(_, p)| *p == Purpose::AsyncEvent).count();
     assert_eq!(asked(&mut events), MAX_OUTSTANDING as usize);
     for _ in 0..MAX_OUTSTANDING {
-        events.happened(Status::SUCCESS, 2);
+        events.event_completed(Status::SUCCESS, 2);
     }
     assert_eq!((asked(&mut events), events.until(now)), (MAX_OUTSTANDING as usize, Nanos::MAX));
 }
 
 /// The commands to, and replies of, a controller with this number of ANA groups.
 fn read_ana(log: &AnaLog, offsets: bool) -> (AnaLog, usize) {
-    let (mut events, mut pieces, mut commands) = (Events::new(&inventory()), AnaPieces::default(), 0);
+    let (mut events, mut pieces, mut commands) = (Events::new(&inventory()), AnaLogReader::default(), 0);
     events.read(Reading::Log(nvme::log::lid::ANA));
     loop {
         let (command, purpose) = events.next_command(Nanos::ZERO).expect("the log has been asked for");
@@ -58,7 +58,7 @@ fn read_ana(log: &AnaLog, offsets: bool) -> (AnaLog, usize) {
         let piece = range.map_or(0..0, |range| range.start as usize..range.end as usize);
         page[..piece.len()].copy_from_slice(&bytes[piece]);
         commands += 1;
-        events.was_read();
+        events.read_completed();
         match pieces.add(what, &page, offsets) {
             Ok(log) => return (log, commands),
             Err(next) => events.read_next(next),
@@ -88,7 +88,7 @@ fn ana_log_is_read_whole() {
 #[test]
 fn groups_may_list_their_namespaces() {
     let (long, short) = (log_of(300), log_of(2));
-    let mut pieces = AnaPieces::default();
+    let mut pieces = AnaLogReader::default();
     for log in [&long, &short, &long] {
         let bytes = log.to_bytes(false);
         let mut what = Reading::Log(nvme::log::lid::ANA);
@@ -114,7 +114,7 @@ fn without_offsets_the_beginning_counts() {
 /// A controller that does not deliver the groups it announces is not read for ever.
 #[test]
 fn missing_log_page_times_out() {
-    let mut pieces = AnaPieces::default();
+    let mut pieces = AnaLogReader::default();
     let header = AnaHeader { change_count: 0, groups: 500, reserved10: [0; 6] };
     let mut first = header.as_page().to_vec();
     first.resize(PAGE_BYTES, 0xff);

@@ -22,7 +22,7 @@ proptest! {
         let sizes = limits.queue_sizes(depth);
         let (pair_sq, pair_cq) = (sizes.sq_entries, sizes.cq_entries);
         prop_assert!((2..=u32::from(cap.mqes()) + 1).contains(&pair_sq) && (2..=u32::from(cap.mqes()) + 1).contains(&pair_cq));
-        prop_assert!(sizes.tags <= QueueSizes::MOST_TAGS, "a queue pair of these sizes is refused");
+        prop_assert!(sizes.tags <= QueueSizes::MAX_TAGS, "a queue pair of these sizes is refused");
         prop_assert!(sizes.tags >= 1 && sizes.tags < pair_sq && sizes.tags < pair_cq && sizes.tags <= depth.max(1));
         prop_assert!(maxcmd == 0 || sizes.tags <= u32::from(maxcmd));
         // MDTS counts pages of CAP.MPSMIN; 0 is no limit.
@@ -58,7 +58,7 @@ fn dlfeat_bit_decides_zeroing_deallocate() {
     for (dlfeat, frees) in [(0, false), (1, false), (8, true), (9, true), (0xf7, false)] {
         let mut identify = namespace(100, 9);
         identify.dlfeat = dlfeat;
-        assert_eq!(Namespace::new(Nsid(1), &identify).unwrap().frees_zeroes, frees, "{dlfeat:#x}");
+        assert_eq!(Namespace::new(Nsid(1), &identify).unwrap().deallocates_zeroes, frees, "{dlfeat:#x}");
     }
 }
 
@@ -77,7 +77,7 @@ fn refusals_name_what_was_found() {
     let namespace = Namespace::new(Nsid(1), &namespace(100, 12)).unwrap();
     assert_eq!(namespace.with_descriptors(&list).unwrap().uuid, [7; 16]);
     list.push(descriptor::CSI, &[2]);
-    assert_eq!(namespace.with_descriptors(&list), Err(RefusedFormat::CommandSet { nsid: Nsid(1), csi: 2 }));
+    assert_eq!(namespace.with_descriptors(&list), Err(UnsupportedNamespace::CommandSet { nsid: Nsid(1), csi: 2 }));
 }
 
 #[test]

@@ -132,7 +132,7 @@ pub enum Submitted {
 
 /// Result of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum CompletionOutcome {
     /// The request has completed.
     Done {
         /// The token it was submitted with.
@@ -141,7 +141,7 @@ pub enum Ended {
         status: Status,
     },
     /// The request is not complete: [`super::Failover::poll`] returns its actions.
-    GoesOn,
+    Continues,
     /// The completion belongs to no request in flight on this path: it was taken back, or never
     /// sent.
     Stale,

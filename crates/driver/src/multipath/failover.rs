@@ -28,8 +28,8 @@ use super::flush::{Flush, FlushError, Flushes};
 use super::path::{Path, Paths};
 use super::requests::{RequestState, Slots};
 use super::{
-    Action, Counters, Disposition, Ended, FailoverConfig, Failure, Heard, Link, PathId, PathSet, PathStatus, PathTraits, RequestId,
-    Standing, Submitted, TooManyPaths, WriteMarks, disposition,
+    Action, CompletionOutcome, Counters, Disposition, FailoverConfig, Failure, Link, PathId, PathSet, PathSnapshot, PathStatus, PathTraits,
+    PathUpdate, RequestId, Submitted, TooManyPaths, WriteMarks, disposition,
 };
 
 /// The state machine. After each event, and when [`Failover::next_deadline`] has passed
@@ -65,7 +65,7 @@ impl Failover {
         queue: usize,
         requests: usize,
     ) -> Result<Failover, TooManyPaths> {
-        if traits.is_empty() || traits.len() > PathSet::MOST {
+        if traits.is_empty() || traits.len() > PathSet::MAX {
             return Err(TooManyPaths(traits.len()));
         }
         let paths = Paths::new(traits);
@@ -138,7 +138,7 @@ impl Failover {
 
     /// A request that was sent on `path` has completed.
     #[inline]
-    pub fn ended(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
+    pub fn ended(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> CompletionOutcome {
         if status.is_success()
             // One lookup for the usual completion: sent on this path, and never retried.
             && let Some((token, op)) = self.slots.take_sent(request, path)
@@ -146,13 +146,13 @@ impl Failover {
             if op.changes_blocks() && self.volatile.contains(path) {
                 self.note_write(path);
             }
-            return Ended::Done { token, status };
+            return CompletionOutcome::Done { token, status };
         }
         self.handle_error(now, request, path, status)
     }
 
     #[cold]
-    fn handle_error(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
+    fn handle_error(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> CompletionOutcome {
         let state = self.slots.get(request).map(|slot| slot.state);
         match state {
             Some(RequestState::Flush(_)) => return self.flush_ended(now, request, path, status),
@@ -161,7 +161,7 @@ impl Failover {
             Some(RequestState::Sent(p) | RequestState::Held(p)) if p == path => {}
             _ => {
                 self.counters.stale += 1;
-                return Ended::Stale;
+                return CompletionOutcome::Stale;
             }
         }
         if matches!(state, Some(RequestState::Held(_))) {
@@ -174,7 +174,7 @@ impl Failover {
         }
         // Such a status does not say whether the controller still has the command.
         if is_host_generated(status) && self.hold_write(now, request, path) {
-            return Ended::GoesOn;
+            return CompletionOutcome::Continues;
         }
         if disposition == Disposition::Complete || !self.may_retry(now, request, path, status) {
             return self.finish(now, request, path, status);
@@ -184,7 +184,7 @@ impl Failover {
         }
         self.counters.retried += 1;
         self.ready.push_back(request);
-        Ended::GoesOn
+        CompletionOutcome::Continues
     }
 
     /// Whether to send a request again that failed on `path`. ANA statuses are limited by time: the
@@ -226,14 +226,14 @@ impl Failover {
     }
 
     /// Ends a request with a controller's status.
-    fn finish(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
-        let Some(slot) = self.slots.get(request) else { return Ended::Stale };
+    fn finish(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> CompletionOutcome {
+        let Some(slot) = self.slots.get(request) else { return CompletionOutcome::Stale };
         let (token, op) = (slot.token, slot.op);
         if op.changes_blocks() && status.is_success() && self.volatile.contains(path) {
             self.note_write(path);
         }
         self.close(now, request);
-        Ended::Done { token, status }
+        CompletionOutcome::Done { token, status }
     }
 
     /// Records a write that completed in the volatile cache of a path.
@@ -411,7 +411,7 @@ impl Failover {
 
     /// Handles the deadlines that have passed.
     pub fn tick(&mut self, now: Nanos) {
-        for path in (0..PathSet::MOST as u8).map(PathId) {
+        for path in (0..PathSet::MAX as u8).map(PathId) {
             let Some(p) = self.paths.get(path) else { break };
             let (change_is_over, quiet) = (p.ana_deadline <= now, p.quiesced_at <= now);
             if change_is_over {
@@ -439,7 +439,7 @@ impl Failover {
 
     /// From now on no request waits or is retried. Requests without a path fail, and so do held
     /// writes whose controller has no known quiesce time.
-    pub fn lose_patience(&mut self, now: Nanos) {
+    pub fn fail_pending(&mut self, now: Nanos) {
         (self.config.no_path_timeout, self.config.held_timeout, self.config.retries) = (Nanos::ZERO, Nanos::ZERO, 0);
         self.tick(now);
     }
@@ -538,9 +538,16 @@ impl Failover {
 impl Failover {
     /// Updates a path's state. `seen` is the state applied last, `standing` the current one.
     /// `drained`: every completion of the path has been reaped, so none can arrive late.
-    pub fn hear(&mut self, now: Nanos, path: PathId, seen: &mut Standing, standing: Standing, drained: impl FnOnce() -> bool) -> Heard {
+    pub fn update_path(
+        &mut self,
+        now: Nanos,
+        path: PathId,
+        seen: &mut PathSnapshot,
+        standing: PathSnapshot,
+        drained: impl FnOnce() -> bool,
+    ) -> PathUpdate {
         if standing == *seen {
-            return Heard::All;
+            return PathUpdate::Applied;
         }
         // The size is independent of the connection's state.
         if standing.fits != seen.fits {
@@ -551,7 +558,7 @@ impl Failover {
         if standing.life == seen.life {
             self.ana_changed(now, path, standing.ana);
             *seen = standing;
-            return Heard::All;
+            return PathUpdate::Applied;
         }
         if seen.link == Link::Live || standing.link == Link::Resetting {
             // Whatever its state is by now: send nothing more on it until the completions are in.
@@ -561,19 +568,19 @@ impl Failover {
         // A completion reaped after the path was declared stopped would belong to a request that
         // has been sent again.
         if standing.link != Link::Resetting && !drained() {
-            return Heard::Later;
+            return PathUpdate::Deferred;
         }
         *seen = standing;
         match standing.link {
             Link::Live => {
                 self.path_up(now, path, standing.ana);
-                return Heard::Up;
+                return PathUpdate::CameUp;
             }
             Link::Resetting => {}
             Link::Lost => self.path_lost(now, path),
             Link::Connecting => self.quiesced(now, path),
         }
-        Heard::All
+        PathUpdate::Applied
     }
 }
 
@@ -631,11 +638,11 @@ impl Failover {
         Some(path)
     }
 
-    pub(super) fn flush_ended(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
-        let Some(part) = self.part_of(request) else { return Ended::Stale };
+    pub(super) fn flush_ended(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> CompletionOutcome {
+        let Some(part) = self.part_of(request) else { return CompletionOutcome::Stale };
         let Some(flush) = self.flushes.list.get_mut(part as usize).filter(|flush| flush.out.contains(path)) else {
             self.counters.stale += 1;
-            return Ended::Stale;
+            return CompletionOutcome::Stale;
         };
         flush.out = flush.out.without(PathSet::of(path));
         let disposition = disposition(status);
@@ -689,12 +696,12 @@ impl Failover {
     }
 
     /// Ends a Flush if no command is in flight, and none that matters is left to send.
-    fn finish_flush(&mut self, now: Nanos, request: RequestId, part: u32) -> Ended {
-        let Some(flush) = self.flushes.list.get(part as usize) else { return Ended::Stale };
+    fn finish_flush(&mut self, now: Nanos, request: RequestId, part: u32) -> CompletionOutcome {
+        let Some(flush) = self.flushes.list.get(part as usize) else { return CompletionOutcome::Stale };
         if !flush.out.is_empty() || flush.failed.is_none() && !(flush.need.is_empty() && flush.done) {
-            return Ended::GoesOn;
+            return CompletionOutcome::Continues;
         }
-        let Some(token) = self.slots.get(request).map(|slot| slot.token) else { return Ended::Stale };
+        let Some(token) = self.slots.get(request).map(|slot| slot.token) else { return CompletionOutcome::Stale };
         let failed = flush.failed;
         self.flushes.open.retain(|&open| open != request);
         // The entry is reused, with the allocation of its snapshot.
@@ -702,15 +709,15 @@ impl Failover {
         match failed {
             Some(FlushError::Failure(failure)) => {
                 self.fail(now, request, failure);
-                Ended::GoesOn
+                CompletionOutcome::Continues
             }
             Some(FlushError::Status(status)) => {
                 self.close(now, request);
-                Ended::Done { token, status }
+                CompletionOutcome::Done { token, status }
             }
             None => {
                 self.close(now, request);
-                Ended::Done { token, status: Status::SUCCESS }
+                CompletionOutcome::Done { token, status: Status::SUCCESS }
             }
         }
     }
@@ -729,7 +736,7 @@ impl Failover {
 
     /// As [`Failover::finish_flush`], but outside a completion: a status becomes an action.
     fn finish_flush_by_action(&mut self, now: Nanos, request: RequestId, part: u32) {
-        if let Ended::Done { token, status } = self.finish_flush(now, request, part) {
+        if let CompletionOutcome::Done { token, status } = self.finish_flush(now, request, part) {
             self.actions.push_back(Action::End { token, status });
         }
     }

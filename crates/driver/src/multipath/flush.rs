@@ -121,10 +121,10 @@ impl WriteMarks {
     /// every usable path: there may be writes from before this process.
     pub fn new(queues: usize, paths: usize) -> WriteMarks {
         // A `PathSet` has no more bits.
-        let paths = paths.min(PathSet::MOST);
+        let paths = paths.min(PathSet::MAX);
         let lines = |_| PathCounters::new();
         let count = queues.max(1) * paths.div_ceil(COUNTERS);
-        let all = if paths == PathSet::MOST { u64::MAX } else { (1 << paths) - 1 };
+        let all = if paths == PathSet::MAX { u64::MAX } else { (1 << paths) - 1 };
         WriteMarks(Arc::new(SharedMarks {
             paths,
             written: (0..count).map(lines).collect(),

@@ -93,7 +93,7 @@ pub enum JoinError {
     #[error("multipath needs at least one path")]
     None,
     /// More paths than a [`PathSet`] holds.
-    #[error("{given} paths are too many: a namespace has {} at most", PathSet::MOST)]
+    #[error("{given} paths are too many: a namespace has {} at most", PathSet::MAX)]
     TooMany {
         /// The number given.
         given: usize,
@@ -127,7 +127,7 @@ pub enum JoinError {
         controller: u16,
     },
     /// A field differs.
-    #[error("path {path} leads elsewhere than path {first}: {field} is {found}, and {expected} on path {first}")]
+    #[error("path {path} leads to another namespace than path {first}: {field} is {found}, and {expected} on path {first}")]
     Differs {
         /// The path.
         path: PathId,
@@ -147,7 +147,7 @@ pub enum JoinError {
 /// namespace.
 pub fn join(paths: &[PathIdentity]) -> Result<Namespace, JoinError> {
     let namespace = paths.first().ok_or(JoinError::None)?.namespace;
-    if paths.len() > PathSet::MOST {
+    if paths.len() > PathSet::MAX {
         return Err(JoinError::TooMany { given: paths.len() });
     }
     let several = paths.len() > 1;

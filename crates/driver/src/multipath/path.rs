@@ -183,7 +183,7 @@ impl Paths {
 
 /// The state of a path, as its controller's task publishes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct PathSnapshot {
     /// Number of changes of `link`. A queue that has seen fewer must drain the path first.
     pub life: u32,
     /// State of the connection.
@@ -194,24 +194,24 @@ pub struct Standing {
     pub fits: bool,
 }
 
-/// Result of [`super::Failover::hear`].
+/// Result of [`super::Failover::update_path`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum PathUpdate {
     /// Applied.
-    All,
+    Applied,
     /// Applied, and the path has come up: latencies measured before are obsolete.
-    Up,
+    CameUp,
     /// Not applied yet: call again when every command sent on the path has completed.
-    Later,
+    Deferred,
 }
 
-impl Standing {
+impl PathSnapshot {
     /// A path that was never up.
-    pub const NEVER_UP: Standing = Standing { life: 0, link: Link::Connecting, ana: AnaState::OPTIMIZED, fits: true };
+    pub const NEVER_UP: PathSnapshot = PathSnapshot { life: 0, link: Link::Connecting, ana: AnaState::OPTIMIZED, fits: true };
 
     /// The state after a change of `link`.
     #[must_use]
-    pub fn with_link(self, link: Link) -> Standing {
-        Standing { life: self.life.wrapping_add(1), link, ..self }
+    pub fn with_link(self, link: Link) -> PathSnapshot {
+        PathSnapshot { life: self.life.wrapping_add(1), link, ..self }
     }
 }

@@ -69,8 +69,8 @@ fn acknowledged_reset_releases_held_write() {
     assert_eq!(failover.counters().unsafe_resends, 1);
 }
 
-fn done(token: u64, status: Status) -> Ended {
-    Ended::Done { token, status }
+fn done(token: u64, status: Status) -> CompletionOutcome {
+    CompletionOutcome::Done { token, status }
 }
 
 /// Every known status: type 3h fails over, a few are transient, the rest are final.
@@ -122,7 +122,7 @@ fn slots_are_used_again() {
         if open.len() == room {
             let (token, (request, path)) = open.pop_front().unwrap();
             assert_eq!(failover.ended(MS, request, path, Status::SUCCESS), done(token, Status::SUCCESS));
-            assert_eq!(failover.ended(MS, request, path, Status::SUCCESS), Ended::Stale);
+            assert_eq!(failover.ended(MS, request, path, Status::SUCCESS), CompletionOutcome::Stale);
         }
     }
     assert_eq!((failover.slots.capacity(), room), (8, 8));
@@ -141,14 +141,14 @@ fn only_candidates_are_used() {
 fn only_path_errors_fail_over() {
     let mut failover = up(2, FailoverConfig::default());
     let (request, path) = send(&mut failover, MS, 1, Op::Read);
-    assert_eq!(failover.ended(MS, request, path, Status::INTERNAL_PATH_ERROR), Ended::GoesOn);
+    assert_eq!(failover.ended(MS, request, path, Status::INTERNAL_PATH_ERROR), CompletionOutcome::Continues);
     assert_eq!(poll(&mut failover, MS), [Action::Send { request, token: 1, path: PathId(1) }]);
-    assert_eq!(failover.ended(MS, request, path, Status::SUCCESS), Ended::Stale, "it is on another path now");
+    assert_eq!(failover.ended(MS, request, path, Status::SUCCESS), CompletionOutcome::Stale, "it is on another path now");
     let media = Status::UNRECOVERED_READ_ERROR;
     assert_eq!(failover.ended(MS + MS, request, PathId(1), media), done(1, media));
     assert_eq!((failover.counters().retried, failover.counters().stale, failover.counters().longest_stall), (1, 1, MS));
     assert!(failover.is_idle());
-    assert_eq!(failover.ended(MS, request, PathId(1), Status::SUCCESS), Ended::Stale, "it is over");
+    assert_eq!(failover.ended(MS, request, PathId(1), Status::SUCCESS), CompletionOutcome::Stale, "it is over");
 }
 
 /// A path that fails without an ANA reason is tried last, and a limited number of times.
@@ -161,7 +161,7 @@ fn retries_end_with_last_status() {
     let mut tried = vec![path];
     loop {
         match failover.ended(MS, request, path, Status::CONTROLLER_PATHING_ERROR) {
-            Ended::GoesOn => {
+            CompletionOutcome::Continues => {
                 let [Action::Send { path: next, .. }] = poll(&mut failover, MS)[..] else { panic!() };
                 path = next;
                 tried.push(path);
@@ -180,8 +180,8 @@ fn ana_status_holds_until_log_read() {
     let mut failover = up(2, FailoverConfig::default());
     let (request, path) = send(&mut failover, MS, 1, Op::Write);
     let (second, _) = send(&mut failover, MS, 2, Op::Write);
-    assert_eq!(failover.ended(MS, request, path, Status::ANA_INACCESSIBLE), Ended::GoesOn);
-    assert_eq!(failover.ended(MS, second, path, Status::ANA_INACCESSIBLE), Ended::GoesOn);
+    assert_eq!(failover.ended(MS, request, path, Status::ANA_INACCESSIBLE), CompletionOutcome::Continues);
+    assert_eq!(failover.ended(MS, second, path, Status::ANA_INACCESSIBLE), CompletionOutcome::Continues);
     assert_eq!(failover.candidates(), PathSet::of(PathId(1)));
     let told = poll(&mut failover, MS);
     assert_eq!(told.iter().filter(|action| **action == Action::ReadAna(path)).count(), 1, "{told:?}");
@@ -245,7 +245,7 @@ fn closing_fails_waiting_requests() {
     assert_eq!(failover.submit(MS, 2, Op::Read, first), Submitted::Queued);
     assert_eq!(poll(&mut failover, MS), []);
     let later = MS + MS;
-    failover.lose_patience(later);
+    failover.fail_pending(later);
     let (no_path, unsettled) = (Failure::NoPath { waited: MS }, Failure::OutcomeUnknown { path: PathId(0), waited: MS });
     assert_eq!(poll(&mut failover, later), [Action::Fail { token: 2, failure: no_path }, Action::Fail { token: 1, failure: unsettled }]);
     assert_eq!(failover.submit(later, 3, Op::Read, first), Submitted::Queued);
@@ -264,7 +264,7 @@ fn late_completion_ends_held_write() {
     let (other, _) = send(&mut failover, MS, 2, Op::Write);
     failover.path_lost(MS, path);
     assert_eq!(failover.ended(MS, write, path, Status::SUCCESS), done(1, Status::SUCCESS));
-    assert_eq!(failover.ended(MS, other, path, Status::INTERNAL_PATH_ERROR), Ended::GoesOn);
+    assert_eq!(failover.ended(MS, other, path, Status::INTERNAL_PATH_ERROR), CompletionOutcome::Continues);
     assert_eq!(poll(&mut failover, MS), [Action::Send { request: other, token: 2, path: PathId(1) }]);
     failover.quiesced(MS, path);
     assert_eq!(poll(&mut failover, MS), []);
@@ -277,8 +277,8 @@ fn aborted_write_waits_for_reset() {
         let mut failover = up(2, FailoverConfig::default());
         let (write, path) = send(&mut failover, MS, 1, Op::Write);
         let (read, _) = send(&mut failover, MS, 2, Op::Read);
-        assert_eq!(failover.ended(MS, write, path, status), Ended::GoesOn);
-        assert_eq!(failover.ended(MS, read, path, status), Ended::GoesOn);
+        assert_eq!(failover.ended(MS, write, path, status), CompletionOutcome::Continues);
+        assert_eq!(failover.ended(MS, read, path, status), CompletionOutcome::Continues);
         let told = poll(&mut failover, MS);
         assert_eq!(told, [Action::Reset(path), Action::Send { request: read, token: 2, path: PathId(1) }]);
         failover.path_resetting(MS, path);
@@ -323,7 +323,7 @@ fn flush(failover: &mut Failover, token: u64, expected: &[u8]) {
     let request = begin_flush(failover, token, expected);
     for (n, &path) in expected.iter().enumerate() {
         let ended = failover.ended(MS, request, PathId(path), Status::SUCCESS);
-        assert_eq!(ended, if n + 1 == expected.len() { done(token, Status::SUCCESS) } else { Ended::GoesOn });
+        assert_eq!(ended, if n + 1 == expected.len() { done(token, Status::SUCCESS) } else { CompletionOutcome::Continues });
     }
 }
 
@@ -363,7 +363,7 @@ fn flush_fails_if_path_stays_uncovered() {
     let mut failover = with_writes();
     failover.path_lost(MS, PathId(0));
     let open = begin_flush(&mut failover, 3, &[1]);
-    assert_eq!(failover.ended(MS, open, PathId(1), Status::SUCCESS), Ended::GoesOn);
+    assert_eq!(failover.ended(MS, open, PathId(1), Status::SUCCESS), CompletionOutcome::Continues);
     let over = MS + Nanos::from_secs(3);
     failover.tick(over - Nanos(1));
     assert_eq!(poll(&mut failover, over), []);
@@ -385,14 +385,14 @@ fn flush_fails_if_path_stays_uncovered() {
 fn failed_flush_waits_for_its_parts() {
     let mut failover = with_writes();
     let open = begin_flush(&mut failover, 3, &[0, 1]);
-    assert_eq!(failover.ended(MS, open, PathId(0), Status::WRITE_FAULT), Ended::GoesOn, "one part is out");
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::WRITE_FAULT), CompletionOutcome::Continues, "one part is out");
     assert_eq!(failover.ended(MS, open, PathId(1), Status::SUCCESS), done(3, Status::WRITE_FAULT));
     // The failed path still needs a Flush.
     flush(&mut failover, 4, &[0]);
     // It also ends if the other path is lost.
     let mut failover = with_writes();
     let open = begin_flush(&mut failover, 3, &[0, 1]);
-    assert_eq!(failover.ended(MS, open, PathId(0), Status::WRITE_FAULT), Ended::GoesOn);
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::WRITE_FAULT), CompletionOutcome::Continues);
     failover.path_lost(MS, PathId(1));
     assert_eq!(poll(&mut failover, MS), [Action::End { token: 3, status: Status::WRITE_FAULT }]);
     assert!(failover.is_idle());
@@ -403,12 +403,12 @@ fn failed_flush_waits_for_its_parts() {
 fn flush_part_stays_on_its_path() {
     let mut failover = with_writes();
     let open = begin_flush(&mut failover, 3, &[0, 1]);
-    assert_eq!(failover.ended(MS, open, PathId(1), Status::ANA_TRANSITION), Ended::GoesOn);
-    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), Ended::GoesOn);
+    assert_eq!(failover.ended(MS, open, PathId(1), Status::ANA_TRANSITION), CompletionOutcome::Continues);
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), CompletionOutcome::Continues);
     assert_eq!(poll(&mut failover, MS), [Action::ReadAna(PathId(1))]);
     failover.ana_changed(MS, PathId(1), AnaState::NON_OPTIMIZED);
     assert_eq!(poll(&mut failover, MS), [Action::Send { request: open, token: 3, path: PathId(1) }]);
-    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), Ended::Stale);
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), CompletionOutcome::Stale);
     assert_eq!(failover.ended(MS, open, PathId(1), Status::SUCCESS), done(3, Status::SUCCESS));
 }
 
@@ -417,7 +417,7 @@ fn lost_cache_fails_later_flushes() {
     let mut failover = with_writes();
     failover.path_lost(MS, PathId(1));
     let open = begin_flush(&mut failover, 3, &[0]);
-    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), Ended::GoesOn);
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), CompletionOutcome::Continues);
     failover.marks.clone().cache_lost(PathId(1));
     failover.path_up(MS, PathId(1), AnaState::OPTIMIZED);
     let failure = Failure::CacheLost { path: PathId(1) };
@@ -474,7 +474,7 @@ fn first_flush_covers_usable_paths() {
     // The last command may be lost if another has succeeded.
     let mut failover = up(2, FailoverConfig::default());
     let open = begin_flush(&mut failover, 1, &[0, 1]);
-    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), Ended::GoesOn);
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), CompletionOutcome::Continues);
     failover.path_lost(MS, PathId(1));
     assert_eq!(poll(&mut failover, MS), [Action::End { token: 1, status: Status::SUCCESS }]);
 }
@@ -487,7 +487,7 @@ fn ana_statuses_count_by_time() {
     let (request, path) = send(&mut failover, MS, 1, Op::Read);
     let mut now = MS;
     for _ in 0..20 {
-        assert_eq!(failover.ended(now, request, path, Status::ANA_TRANSITION), Ended::GoesOn);
+        assert_eq!(failover.ended(now, request, path, Status::ANA_TRANSITION), CompletionOutcome::Continues);
         assert_eq!(poll(&mut failover, now), [Action::ReadAna(path)]);
         now += Nanos::from_millis(100);
         failover.ana_changed(now, path, AnaState::OPTIMIZED);
@@ -523,7 +523,7 @@ fn path_counts_have_limits() {
         })
     };
     assert_eq!([make(0), make(1), make(64), make(65)], [Err(TooManyPaths(0)), Ok(1), Ok(64), Err(TooManyPaths(65))]);
-    assert_eq!(TooManyPaths(65).to_string(), "65 paths: there have to be 1 to 64");
+    assert_eq!(TooManyPaths(65).to_string(), "65 paths: there must be 1 to 64");
     let mut failover = up(1, FailoverConfig::default());
     failover.path_lost(MS, PathId(9));
     failover.ana_changed(MS, PathId(64), AnaState::CHANGE);

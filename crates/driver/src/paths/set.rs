@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A path to a namespace: one controller of its subsystem. Numbered in the order in which the paths
-/// were given, below [`PathSet::MOST`].
+/// were given, below [`PathSet::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub u8);
 
@@ -28,7 +28,7 @@ pub struct PathSet(pub u64);
 
 impl PathSet {
     /// The most paths of a namespace.
-    pub const MOST: usize = 64;
+    pub const MAX: usize = 64;
     /// No path.
     pub const NONE: PathSet = PathSet(0);
 
@@ -39,9 +39,9 @@ impl PathSet {
         PathSet(1 << (path.0 & 63))
     }
 
-    /// The first `paths` paths, at most [`PathSet::MOST`].
+    /// The first `paths` paths, at most [`PathSet::MAX`].
     pub const fn below(paths: usize) -> PathSet {
-        PathSet(if paths >= PathSet::MOST { u64::MAX } else { (1 << paths) - 1 })
+        PathSet(if paths >= PathSet::MAX { u64::MAX } else { (1 << paths) - 1 })
     }
 
     /// Whether the set is empty.
@@ -114,7 +114,7 @@ impl PathSet {
                 return None;
             }
             left &= left - 1;
-            Some(PathId((next as u8).wrapping_add(first) % PathSet::MOST as u8))
+            Some(PathId((next as u8).wrapping_add(first) % PathSet::MAX as u8))
         })
     }
 }
@@ -131,7 +131,7 @@ impl fmt::Debug for PathSet {
     }
 }
 
-/// No path, or more than [`PathSet::MOST`].
+/// No path, or more than [`PathSet::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} paths: there have to be 1 to {most}", most = PathSet::MOST)]
+#[error("{0} paths: there must be 1 to {most}", most = PathSet::MAX)]
 pub struct TooManyPaths(pub usize);

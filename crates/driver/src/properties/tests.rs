@@ -15,9 +15,9 @@ use crate::{BringupCause, BringupError, Dead, Inventory, ResetCause, ShutdownErr
 struct Silent(RefCell<Vec<Access>>);
 
 impl Properties for Silent {
-    fn ask(&self, access: Access) -> Asked {
+    fn ask(&self, access: Access) -> AccessPoll {
         self.0.borrow_mut().push(access);
-        Asked::Later(Ticket(self.0.borrow().len() as u64))
+        AccessPoll::Pending(Ticket(self.0.borrow().len() as u64))
     }
 }
 
@@ -179,7 +179,7 @@ proptest! {
     #[test]
     fn late_answers_end_requests_once(plan in plans(), script in troubles()) {
         let (mut host, config) = Host::new(Controller::new(Script::default()));
-        host.config.lost_patience = Nanos::MAX;
+        host.config.lost_timeout = Nanos::MAX;
         host.wire = Wire::new(host.registers(), plan);
         host.bring_up(config).unwrap();
         let posted = play(&mut host, &script);
@@ -268,7 +268,7 @@ fn unanswered_csts_poll_resets() {
     let [cause @ ResetCause::Property(PropertyError::NoAnswer { access: Access::Get(Property::Csts), .. })] = &host.causes[..] else {
         panic!("{:?}", host.causes)
     };
-    assert!(cause.is_silence());
+    assert!(cause.is_unanswered());
     let said = cause.to_string();
     assert!(said.starts_with("the controller's status cannot be read: reading CSTS: no answer after"), "{said}");
     assert_eq!((&host.dead, host.ended[&1].len()), (&None, 1));
@@ -281,7 +281,7 @@ fn unanswered_csts_poll_resets() {
 #[test]
 fn returning_controller_is_brought_up() {
     let (mut host, config) = Host::new(Controller::new(Script::default()));
-    host.config.lost_patience = Nanos::MAX;
+    host.config.lost_timeout = Nanos::MAX;
     host.wire = Wire::new(host.registers(), Plan { late: LATE, ..Plan::default() });
     host.bring_up(config).unwrap();
     host.wire.set_plan(Plan { late: LATE, lost: 1000, ..Plan::default() });
@@ -299,15 +299,15 @@ fn returning_controller_is_brought_up() {
 fn refused_stop_does_not_spin() {
     struct Stubborn(crate::testing::controller::MemRegisters);
     impl Properties for Stubborn {
-        fn ask(&self, access: Access) -> Asked {
+        fn ask(&self, access: Access) -> AccessPoll {
             match access {
-                Access::Set(..) => Asked::Now(Err(nvme::Status::INVALID_FIELD)),
+                Access::Set(..) => AccessPoll::Ready(Err(nvme::Status::INVALID_FIELD)),
                 get => self.0.ask(get),
             }
         }
     }
     let (mut host, config) = Host::new(Controller::new(Script::default()));
-    host.config.lost_patience = Nanos::MAX;
+    host.config.lost_timeout = Nanos::MAX;
     host.bring_up(config).unwrap();
     host.controller.break_down();
     // The executor asserts that time passes.
@@ -336,7 +336,7 @@ fn lost_answers_reach_every_outcome() {
         reached.extend(host.dead.iter().map(|dead| format!("dead:{}", name(format!("{dead:?}")))));
         reached.extend((host.dead.is_none() && !host.causes.is_empty()).then(|| "restored".to_owned()));
     }
-    let expected = ["Asked", "Fatal", "Gone", "Property", "dead:Gone", "dead:NotBroughtUp", "dead:Property", "restored"];
+    let expected = ["Requested", "Fatal", "Gone", "Property", "dead:Gone", "dead:NotBroughtUp", "dead:Property", "restored"];
     assert_eq!(reached, BTreeSet::from(expected.map(str::to_owned)));
 }
 

@@ -21,7 +21,7 @@ fn repeated_completion_ends_no_other_command() {
         let sizes = QueueSizes { sq_entries: 65_536, cq_entries: 65_536, tags };
         let made = QueuePair::new(QueueId(1), sizes, crate::testing::MemSq::new(65_536), crate::testing::MemCq::new(65_536));
         let Ok(pair) = made else {
-            let most = QueueSizes::MOST_TAGS;
+            let most = QueueSizes::MAX_TAGS;
             assert_eq!(made.unwrap_err(), QueueSizeError::Tags { id: QueueId(1), tags, most });
             assert!(tags > most);
             continue;
@@ -224,7 +224,7 @@ fn impossible_sizes_are_refused() {
         sizes.check(QueueId(7)).map_err(|e| e.to_string())
     };
     assert!(new(2, 2, 1).is_ok());
-    assert!(new(65_536, 65_536, QueueSizes::MOST_TAGS).is_ok());
+    assert!(new(65_536, 65_536, QueueSizes::MAX_TAGS).is_ok());
     assert_eq!(new(1, 8, 1).unwrap_err(), "submission queue of queue 7 with 1 entries: a ring has 2 to 65536");
     assert_eq!(
         new(8, 8, 8).unwrap_err(),

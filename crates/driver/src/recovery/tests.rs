@@ -210,7 +210,7 @@ fn dead_controller_exhausts_attempts() {
 /// A host that waits for lost controllers.
 fn patient(script: Script, backoff: Nanos) -> Host {
     let (mut host, config) = Host::new(Controller::new(script));
-    host.config.lost_patience = backoff;
+    host.config.lost_timeout = backoff;
     host.bring_up(config).unwrap();
     host
 }
@@ -272,7 +272,7 @@ fn closing_ends_the_wait() {
     host.controller.remove();
     host.run_until(after(&host, 5_000));
     assert_eq!((host.losses, &host.dead), (1, &None));
-    host.recovery.as_mut().unwrap().lose_patience();
+    host.recovery.as_mut().unwrap().fail_pending();
     host.run_until(after(&host, 100));
     assert_eq!(host.dead, Some(Dead::Gone));
     assert_eq!(host.ended[&1], [End::Lost { leaked: true }]);

@@ -56,7 +56,7 @@ pub fn recovery_config() -> RecoveryConfig {
         grace: Nanos::from_millis(500),
         attempts: 3,
         health_interval: SECOND,
-        lost_patience: Nanos::ZERO,
+        lost_timeout: Nanos::ZERO,
     }
 }
 
@@ -140,7 +140,7 @@ impl Host {
         let wire = self.wire.clone();
         for _ in 0..20_000 {
             match bringup.step(self.now, &wire) {
-                BringupAsk::Wait { until } => {
+                BringupAction::Wait { until } => {
                     let (completed, answers) = self.sleep(until);
                     answers.into_iter().for_each(|(ticket, answer)| bringup.answered(ticket, answer));
                     for completed in completed {
@@ -150,23 +150,23 @@ impl Host {
                         bringup.violated(violation);
                     }
                 }
-                BringupAsk::Admin(command) => self.post_admin(command),
-                BringupAsk::ReopenAdmin => {
+                BringupAction::Admin(command) => self.post_admin(command),
+                BringupAction::ReopenAdmin => {
                     assert!(!self.controller.runs(), "the admin queue is reopened although the controller runs");
                     self.admin.exclusive().abandon();
                     self.admin.exclusive().reopen();
                 }
-                BringupAsk::Rings { id, sizes } => {
+                BringupAction::Rings { id, sizes } => {
                     let (sq_at, cq_at, sq, cq) = self.controller.memory.rings(sizes);
                     self.io.insert(id, QueuePair::new(id, sizes, sq, cq).unwrap());
                     bringup.rings(sq_at, cq_at);
                 }
-                BringupAsk::Ready(inventory) => {
-                    let again = BringupConfig { queues: WantedQueues::Again(inventory.queues.clone()), ..config };
+                BringupAction::Ready(inventory) => {
+                    let again = BringupConfig { queues: WantedQueues::Existing(inventory.queues.clone()), ..config };
                     self.recovery = Some(Recovery::new(self.config, again, &inventory));
                     return Ok(*inventory);
                 }
-                BringupAsk::Failed(error) => return Err(error),
+                BringupAction::Failed(error) => return Err(error),
             }
         }
         panic!("bring-up does not end: {:?}", bringup.phase());
@@ -177,7 +177,7 @@ impl Host {
         let wire = self.wire.clone();
         for _ in 0..10_000 {
             match shutdown.step(self.now, &wire) {
-                ShutdownAsk::Wait { until } => {
+                ShutdownAction::Wait { until } => {
                     let (completed, answers) = self.sleep(until);
                     if self.violation.take().is_some() {
                         shutdown.violated();
@@ -185,9 +185,9 @@ impl Host {
                     answers.into_iter().for_each(|(ticket, answer)| shutdown.answered(ticket, answer));
                     completed.iter().for_each(|completed| shutdown.completed(&Host::reply(completed, &[])));
                 }
-                ShutdownAsk::Admin(command) => self.post_admin(command),
-                ShutdownAsk::Stopped => return Ok(()),
-                ShutdownAsk::Failed(error) => return Err(error),
+                ShutdownAction::Admin(command) => self.post_admin(command),
+                ShutdownAction::Stopped => return Ok(()),
+                ShutdownAction::Failed(error) => return Err(error),
             }
         }
         panic!("shutdown does not end");
@@ -213,7 +213,7 @@ impl Host {
         }
         for completed in out {
             let retries = self.waiting.get(&completed.token).copied().unwrap_or(0);
-            let again = !completed.status.is_success() && self.policy.after_status(completed.status, retries, true) == Fate::Again;
+            let again = !completed.status.is_success() && self.policy.after_status(completed.status, retries, true) == RetryDecision::Retry;
             if !(again && self.try_again(completed.token, retries)) {
                 self.end(completed.token, End::Done(completed.status));
             }
@@ -235,12 +235,12 @@ impl Host {
     pub fn housekeep(&mut self, properties: &impl Properties, limit: Nanos) {
         self.controller.step(self.now);
         self.reap();
-        let mut watch = Watch::new();
-        watch.look(&self.admin, self.now, &self.config);
-        self.io.values().for_each(|pair| watch.look(pair, self.now, &self.config));
+        let mut watch = TimeoutScan::new();
+        watch.scan(&self.admin, self.now, &self.config);
+        self.io.values().for_each(|pair| watch.scan(pair, self.now, &self.config));
         let Some(recovery) = &mut self.recovery else { return };
         match recovery.step(self.now, properties, &watch) {
-            RecoveryAsk::Wait { until } => {
+            RecoveryAction::Wait { until } => {
                 let (completed, answers) = self.sleep(until.min(limit));
                 if let Some(recovery) = &mut self.recovery {
                     answers.into_iter().for_each(|(ticket, answer)| recovery.answered(ticket, answer));
@@ -250,7 +250,7 @@ impl Host {
                     recovery.violated(violation);
                 }
             }
-            RecoveryAsk::Abort { queue, command, sqe } => {
+            RecoveryAction::Abort { queue, command, sqe } => {
                 self.aborts += 1;
                 let token = Purpose::Abort { queue, cid: command.cid }.to_token();
                 let posted = self.io[&queue].exclusive().begin_abort(&command) && {
@@ -264,12 +264,12 @@ impl Host {
                     recovery.abort_ended();
                 }
             }
-            RecoveryAsk::Close(cause) => {
+            RecoveryAction::Close(cause) => {
                 self.causes.push(cause);
                 self.io.values().chain([&self.admin]).for_each(|pair| pair.exclusive().close());
             }
-            RecoveryAsk::Lost(_) => self.losses += 1,
-            RecoveryAsk::Abandon(buffers) => {
+            RecoveryAction::Lost(_) => self.losses += 1,
+            RecoveryAction::Abandon(buffers) => {
                 for pair in self.io.values() {
                     self.taken_back.extend(pair.exclusive().abandon().iter().map(|command| (command.token, buffers)));
                 }
@@ -279,19 +279,19 @@ impl Host {
                     assert!(!self.controller.runs(), "buffers returned although the controller runs");
                 }
             }
-            RecoveryAsk::Admin(command) => self.post_admin(command),
-            RecoveryAsk::Rings { .. } => unreachable!("the queues are known"),
-            RecoveryAsk::Restored(_) => {
+            RecoveryAction::Admin(command) => self.post_admin(command),
+            RecoveryAction::Rings { .. } => unreachable!("the queues are known"),
+            RecoveryAction::Restored(_) => {
                 self.io.values().for_each(|pair| pair.exclusive().reopen());
                 for (token, buffers) in std::mem::take(&mut self.taken_back) {
                     let retries = self.waiting.get(&token).copied().unwrap_or(0);
-                    let again = self.policy.after_reset(buffers, retries, true) == Fate::Again;
+                    let again = self.policy.after_reset(buffers, retries, true) == RetryDecision::Retry;
                     if !(again && self.try_again(token, retries)) {
                         self.end(token, End::Lost { leaked: false });
                     }
                 }
             }
-            RecoveryAsk::Dead(dead) => {
+            RecoveryAction::Dead(dead) => {
                 self.dead = Some(dead);
                 for (token, buffers) in std::mem::take(&mut self.taken_back) {
                     self.end(token, End::Lost { leaked: buffers == Buffers::Leaked });

@@ -8,7 +8,7 @@ use nvme::{Registers, Status};
 use units::Nanos;
 
 use super::controller::MemRegisters;
-use crate::{Access, Answer, Asked, Properties, Property, Ticket};
+use crate::{Access, AccessPoll, Answer, Properties, Property, Ticket};
 
 /// The fate of accesses. By default each is answered at once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -173,7 +173,7 @@ impl Properties for Wire {
         state.plan.resets_function
     }
 
-    fn ask(&self, access: Access) -> Asked {
+    fn ask(&self, access: Access) -> AccessPoll {
         let state = &mut *self.0.borrow_mut();
         state.asked.push(access);
         if matches!(access, Access::Set(Property::Cc, _)) {
@@ -189,16 +189,16 @@ impl Properties for Wire {
         if state.plan.late == Nanos::ZERO && fate != AccessFate::Lost || at_once && fate == AccessFate::Answered {
             let answer = state.arrive(under_way);
             answer.into_iter().for_each(|answer| state.told(&under_way, answer));
-            return answer.map_or(Asked::Later(ticket), Asked::Now);
+            return answer.map_or(AccessPoll::Pending(ticket), AccessPoll::Ready);
         }
         under_way.due = state.now + Nanos(1 + state.roll() % state.plan.late.0.max(1));
         if state.plan.mutant == Some(Mutant::Hasty) && matches!(access, Access::Set(..)) {
             state.under_way.push(under_way);
-            return Asked::Now(Ok(0));
+            return AccessPoll::Ready(Ok(0));
         }
         // Some accesses take effect when made, some only when the answer is sent.
         under_way.value = (early && fate != AccessFate::Refused).then(|| access.carry_out(&state.registers));
         state.under_way.push(under_way);
-        Asked::Later(ticket)
+        AccessPoll::Pending(ticket)
     }
 }

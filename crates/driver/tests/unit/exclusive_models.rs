@@ -63,11 +63,11 @@ fn aborted_while_it_completes(omit: Omit) -> bool {
     let keeper = {
         let (pair, fds) = (pair.clone(), fds.clone());
         thread::spawn(move || {
-            let look_again = || {
+            let recheck_pending = || {
                 let more = match omit {
                     Omit::LookAgain => false,
                     Omit::Fence => pair.pending(),
-                    _ => pair.look_again(),
+                    _ => pair.recheck_pending(),
                 };
                 if more {
                     fds.signal(0);
@@ -77,7 +77,7 @@ fn aborted_while_it_completes(omit: Omit) -> bool {
             if let Some(mut both) = pair.try_exclusive() {
                 begun = both.begin_abort(&command);
                 drop(both);
-                look_again();
+                recheck_pending();
             }
             fds.end();
             begun

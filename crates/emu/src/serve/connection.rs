@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use units::Nanos;
-use vfio_user::{DmaAsk, Message, Received, Socket, SocketError};
+use vfio_user::{DmaRequest, Message, Received, Socket, SocketError};
 
 /// Bytes of one access at most, either way: more than any client needs.
 pub(super) const MOST_DATA: u32 = 0x1_0000;
@@ -145,7 +145,7 @@ impl Connection {
         let most = inner.most;
         into.chunks_mut(most).enumerate().all(|(n, piece)| {
             let address = address + (n * most) as u64;
-            inner.transfer(&DmaAsk::Read { address, count: piece.len() as u32 }, piece)
+            inner.transfer(&DmaRequest::Read { address, count: piece.len() as u32 }, piece)
         })
     }
 
@@ -155,7 +155,7 @@ impl Connection {
         let most = inner.most;
         from.chunks(most).enumerate().all(|(n, data)| {
             let address = address + (n * most) as u64;
-            inner.transfer(&DmaAsk::Write { address, data }, &mut [])
+            inner.transfer(&DmaRequest::Write { address, data }, &mut [])
         })
     }
 }
@@ -163,9 +163,9 @@ impl Connection {
 impl Inner {
     /// Asks, once it is known that the client answers as the specification has it. QEMU 11 does not: it leaves the range out of an answer to
     /// DMA_WRITE, and has data four bytes before their place. So the first message writes no bytes.
-    fn transfer(&mut self, ask: &DmaAsk<'_>, into: &mut [u8]) -> bool {
+    fn transfer(&mut self, ask: &DmaRequest<'_>, into: &mut [u8]) -> bool {
         if self.client == Client::New {
-            if !self.ask(&DmaAsk::Write { address: ask.range().0, data: &[] }, &mut []) {
+            if !self.ask(&DmaRequest::Write { address: ask.range().0, data: &[] }, &mut []) {
                 return false;
             }
             self.client = Client::Answers;
@@ -174,7 +174,7 @@ impl Inner {
     }
 
     /// Asks, and waits for the answer, with which `into` is filled. False: the client refuses, answers something else, or nothing in time.
-    fn ask(&mut self, ask: &DmaAsk<'_>, into: &mut [u8]) -> bool {
+    fn ask(&mut self, ask: &DmaRequest<'_>, into: &mut [u8]) -> bool {
         if matches!(self.client, Client::GivenUp { .. }) || self.ended.is_some() {
             return false;
         }
@@ -228,7 +228,7 @@ impl Inner {
     }
 
     /// An answer has come. One to what was not asked ends the connection, as it does at any other time.
-    fn take(&mut self, ask: &DmaAsk<'_>, message: Message<OwnedFd>, into: &mut [u8]) -> bool {
+    fn take(&mut self, ask: &DmaRequest<'_>, message: Message<OwnedFd>, into: &mut [u8]) -> bool {
         if message.header.id != self.asked || !ask.is_answered_by(&message.header) {
             self.waiting_bytes += weight(&message);
             self.waiting.push_back(message);

@@ -83,7 +83,7 @@ impl Session {
             if self.connection.is_late(header.id) {
                 return Ok(());
             }
-            return Err(Malformed::Unasked { id: header.id }.into());
+            return Err(Malformed::UnexpectedReply { id: header.id }.into());
         }
         let command = Command::from_number(header.command);
         let unknown = || Refusal::new(Errno::NOTSUP, format!("command {} is not known here", header.command));

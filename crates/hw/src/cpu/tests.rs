@@ -60,7 +60,7 @@ fn avoided_cpus_are_left() {
         let pinned = std::thread::spawn(move || {
             pin(cpu).unwrap();
             let other = std::thread::spawn(move || {
-                avoid(cpu);
+                avoid_cpu(cpu);
                 (current_cpu(), allowed_cpus().unwrap())
             });
             other.join().unwrap()

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use sync::lease;
 
 use super::buddy::block_size;
-use super::extent::{Extent, PAGE_LOG2, PRIVATE, Piece, UNIT_LOG2};
+use super::extent::{ChunkId, Extent, PAGE_LOG2, PRIVATE, UNIT_LOG2};
 use super::pool::{AllocError, DmaPool, Pool};
 use super::region::{AnyRegion, Attachment};
 use super::{CHUNK, MIN_BLOCK, PAGE};
@@ -219,7 +219,7 @@ impl Deref for DmaBuf {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        if !self.0.pool.fork_guard.is_here() {
+        if !self.0.pool.fork_guard.same_process() {
             panic_forked();
         }
         // SAFETY: the block is memory that `pool` or `region` keeps, and initialised. It is
@@ -234,7 +234,7 @@ impl Deref for DmaBuf {
 impl DerefMut for DmaBuf {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        if !self.0.pool.fork_guard.is_here() {
+        if !self.0.pool.fork_guard.same_process() {
             panic_forked();
         }
         // SAFETY: as in `deref`, and `&mut self` is the only access.
@@ -246,7 +246,7 @@ impl Drop for DmaBuf {
     fn drop(&mut self) {
         let Block { addr, len, ref pool, ref region, .. } = *self.0;
         match region {
-            _ if len == 0 || !pool.fork_guard.is_here() => {}
+            _ if len == 0 || !pool.fork_guard.same_process() => {}
             Some(region) => region.release_range(addr),
             None => pool.free_block(addr - pool.own.base, len),
         }
@@ -295,13 +295,13 @@ impl Lent {
 
     /// The chunk that contains all of it, if one does.
     #[inline]
-    pub fn piece(&self) -> Option<Piece> {
+    pub fn chunk_id(&self) -> Option<ChunkId> {
         self.extent().chunk_of(self.addr(), self.len() as u64)
     }
 
     /// That chunk with its address and size.
-    pub(crate) fn chunk(&self) -> Option<(Piece, NonNull<u8>, usize)> {
-        let id = self.piece()?;
+    pub(crate) fn chunk(&self) -> Option<(ChunkId, NonNull<u8>, usize)> {
+        let id = self.chunk_id()?;
         let (at, bytes) = self.extent().chunk(id.index);
         Some((id, at, bytes))
     }

@@ -18,7 +18,7 @@ use sync::lease;
 use zerocopy::FromZeros;
 
 use super::{CHUNK, MIN_BLOCK, PAGE, lock};
-use crate::Birth;
+use crate::ForkGuard;
 
 /// Each 512 bytes have a mark: private, or lent. The mark of lent bytes is the log2 of the size of
 /// their block, which is aligned to its size; a copy leases the block through the block's first
@@ -37,7 +37,7 @@ pub(super) const PAGE_LOG2: u8 = PAGE.ilog2() as u8;
 /// Identifies a chunk of memory: 4 MiB, or less at the end of a region. Unique for the life of the
 /// process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Piece {
+pub struct ChunkId {
     /// Number of the pool memory or region; never reused.
     pub memory: u64,
     /// Index of the chunk in it.
@@ -53,13 +53,13 @@ pub trait Pinner: Debug + Send + Sync {
     fn pin(&self, chunk: Chunk, file: Option<(BorrowedFd<'_>, u64)>) -> io::Result<()>;
 
     /// Whether only memory with a file can be pinned.
-    fn wants_file(&self) -> bool {
+    fn needs_file(&self) -> bool {
         false
     }
 
     /// Whether the process that receives the files is trusted not to take pages away. If not, only
     /// memory whose file cannot lose pages is registered.
-    fn trusts(&self) -> bool {
+    fn is_trusted(&self) -> bool {
         false
     }
 
@@ -153,7 +153,7 @@ pub(super) struct Extent {
     /// The file behind the memory, and the offset of the memory in it.
     pub file: Option<(OwnedFd, u64)>,
     /// The process that pinned the chunks.
-    fork_guard: Birth,
+    fork_guard: ForkGuard,
 }
 
 // SAFETY: pointers into the memory may be used from any thread: blocks are disjoint (each is
@@ -178,7 +178,17 @@ impl Extent {
         let marks = <[AtomicU8]>::new_box_zeroed_with_elems(bytes.div_ceil(MIN_BLOCK) as usize)
             .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let chunks = pinning.as_ref().map_or(0, |pinning| bytes.div_ceil(pinning.chunk)) as usize;
-        Ok(Extent { memory, bytes, base, marks, id, pinning, pinned: Mutex::new(vec![false; chunks]), file, fork_guard: Birth::here() })
+        Ok(Extent {
+            memory,
+            bytes,
+            base,
+            marks,
+            id,
+            pinning,
+            pinned: Mutex::new(vec![false; chunks]),
+            file,
+            fork_guard: ForkGuard::current(),
+        })
     }
 
     /// The address of the byte at `offset`, at most one past the last.
@@ -190,10 +200,10 @@ impl Extent {
 
     /// The chunk that contains all `len` bytes at bus address `addr`, if one does.
     #[inline]
-    pub fn chunk_of(&self, addr: u64, len: u64) -> Option<Piece> {
+    pub fn chunk_of(&self, addr: u64, len: u64) -> Option<ChunkId> {
         let offset = addr.checked_sub(self.base).filter(|offset| len > 0 && offset + len <= self.bytes)?;
         let index = offset / CHUNK;
-        ((offset + len - 1) / CHUNK == index).then_some(Piece { memory: self.id, index: index as u32 })
+        ((offset + len - 1) / CHUNK == index).then_some(ChunkId { memory: self.id, index: index as u32 })
     }
 
     /// Address and size of chunk `index`.
@@ -326,7 +336,7 @@ impl Drop for Extent {
     fn drop(&mut self) {
         // A forked child shares the pinner with its parent, and would unpin memory that the parent
         // uses.
-        let Some(pinning) = self.pinning.as_ref().filter(|_| self.fork_guard.is_here()) else { return };
+        let Some(pinning) = self.pinning.as_ref().filter(|_| self.fork_guard.same_process()) else { return };
         for (n, _) in lock(&self.pinned).iter().enumerate().filter(|(_, pinned)| **pinned) {
             let chunk = self.pinned_chunk(n, pinning);
             pinning.pinner.unpin(chunk);

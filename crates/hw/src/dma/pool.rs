@@ -15,7 +15,7 @@ use super::space::{AddressSpace, USUAL_BITS};
 use super::{CHUNK, MAX_POOL, MIN_BLOCK, lock};
 use nvme::BusError;
 
-use crate::Birth;
+use crate::ForkGuard;
 
 /// Options of a pool. Start from `PoolOptions::default()`.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ pub(super) struct Pool {
     backing: Backing,
     _pages: Pages,
     /// The process that owns the memory.
-    pub fork_guard: Birth,
+    pub fork_guard: ForkGuard,
 }
 
 impl PoolOptions {
@@ -126,7 +126,7 @@ impl PoolOptions {
             alignment,
             backing,
             _pages: pages,
-            fork_guard: Birth::here(),
+            fork_guard: ForkGuard::current(),
         })))
     }
 }
@@ -160,7 +160,7 @@ impl DmaPool {
     /// process.
     pub fn pages(&self, bytes: usize) -> io::Result<Pages> {
         match &self.0.pinning {
-            Some(pinning) if pinning.pinner.wants_file() => Pages::shared(bytes),
+            Some(pinning) if pinning.pinner.needs_file() => Pages::shared(bytes),
             _ => Pages::new(bytes),
         }
     }
@@ -213,7 +213,7 @@ impl Pool {
 
     /// Allocates and pins a block for `len` bytes; returns its offset.
     pub fn alloc_block(&self, len: usize) -> Result<u64, AllocError> {
-        if !self.fork_guard.is_here() {
+        if !self.fork_guard.same_process() {
             return Err(AllocError::Forked);
         }
         let size = self.block_for(len).ok_or(self.full(len))?;
@@ -225,7 +225,7 @@ impl Pool {
     /// Frees a block. Does nothing in a forked child, where the lock may be held forever by a
     /// thread that only the parent has.
     pub fn free_block(&self, offset: u64, len: usize) {
-        if self.fork_guard.is_here()
+        if self.fork_guard.same_process()
             && let Some(size) = self.block_for(len)
         {
             lock(&self.blocks).free(offset, size);

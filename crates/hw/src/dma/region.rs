@@ -150,7 +150,7 @@ struct Addresses {
 
 impl Drop for Addresses {
     fn drop(&mut self) {
-        if self.pool.fork_guard.is_here() {
+        if self.pool.fork_guard.same_process() {
             // A forked child must not take locks of the pool: another thread of the parent may have
             // held them.
             self.pool.space.free(self.base);
@@ -160,7 +160,7 @@ impl Drop for Addresses {
 
 /// Checks the memory of `owner` and reserves bus addresses for it.
 fn reserve_extent<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Extent), RegisterError> {
-    if !pool.fork_guard.is_here() {
+    if !pool.fork_guard.same_process() {
         return Err(RegisterError::Forked);
     }
     let memory = owner.bytes();
@@ -170,10 +170,10 @@ fn reserve_extent<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Address
         return Err(RegisterError::Shape { at: addr, bytes: memory.len() });
     }
     let file = owner.file().map(|(file, at)| Ok((file.try_clone_to_owned()?, at))).transpose().map_err(RegisterError::System)?;
-    if let Some(pinning) = pool.pinning.as_ref().filter(|pinning| pinning.pinner.wants_file()) {
+    if let Some(pinning) = pool.pinning.as_ref().filter(|pinning| pinning.pinner.needs_file()) {
         let Some((file, _)) = &file else { return Err(RegisterError::NoFile) };
         match keeps_pages(file) {
-            Err(why) if !pinning.pinner.trusts() => return Err(RegisterError::MayLosePages(why.to_string())),
+            Err(why) if !pinning.pinner.is_trusted() => return Err(RegisterError::MayLosePages(why.to_string())),
             _ => {}
         }
     }
@@ -194,7 +194,7 @@ impl<M: Memory> Region<M> {
         let Registered { extent, addresses: Addresses { pool, .. }, .. } = &*self.0;
         let (start, end) = (range.start as u64, range.end as u64);
         let alignment = pool.alignment;
-        if !pool.fork_guard.is_here() {
+        if !pool.fork_guard.same_process() {
             return Err(RangeError::Forked);
         }
         if start >= end || end > extent.bytes || start % MIN_BLOCK != 0 || end % MIN_BLOCK != 0 {

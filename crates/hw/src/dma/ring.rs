@@ -40,7 +40,7 @@ impl RingMemory {
 
 impl Drop for RingMemory {
     fn drop(&mut self) {
-        if !self.pool.fork_guard.is_here() {
+        if !self.pool.fork_guard.same_process() {
             return;
         }
         lock(&self.pool.rings).remove(&self.offset);

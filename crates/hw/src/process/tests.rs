@@ -8,7 +8,7 @@ fn peer_process_is_identified() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let _listener = UnixListener::bind(&path).unwrap();
-    let process = Process::behind(UnixStream::connect(&path).unwrap()).unwrap();
+    let process = Process::peer_of(UnixStream::connect(&path).unwrap()).unwrap();
     assert_eq!((process.id(), process.has_ended()), (std::process::id(), false));
 }
 
@@ -29,5 +29,5 @@ fn killed_processes_have_ended() {
 
 #[test]
 fn unconnected_sockets_have_no_peer() {
-    assert!(Process::behind(std::io::pipe().unwrap().0).is_err());
+    assert!(Process::peer_of(std::io::pipe().unwrap().0).is_err());
 }

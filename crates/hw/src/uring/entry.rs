@@ -6,7 +6,7 @@ use std::ops::Range;
 use nvme::Sqe;
 use rustix::io_uring::{IoringOp, IoringPollFlags, IoringSqeFlags, IoringUringCmdFlags};
 
-use crate::dma::{Lent, Piece};
+use crate::dma::{ChunkId, Lent};
 
 /// BLOCK_URING_CMD_DISCARD: `_IO(0x12, 0)` (linux/blkdev.h, 6.12).
 const DISCARD: u32 = 0x1200;
@@ -25,7 +25,7 @@ pub struct FileSlot(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
     pub(super) slot: u16,
-    pub(super) chunk: Piece,
+    pub(super) chunk: ChunkId,
 }
 
 /// A range of a lent buffer. The buffer must stay lent until the entry that names it has completed.
@@ -57,7 +57,7 @@ impl Span {
     /// As [`Span::of`].
     #[inline]
     pub fn fixed(lent: &Lent, range: Range<usize>, fixed: Fixed) -> Span {
-        let slot = (lent.piece() == Some(fixed.chunk)).then_some(fixed.slot);
+        let slot = (lent.chunk_id() == Some(fixed.chunk)).then_some(fixed.slot);
         Span { slot, ..Span::of(lent, range) }
     }
 

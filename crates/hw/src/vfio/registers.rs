@@ -77,7 +77,7 @@ impl PciRegisters {
         if bytes < least {
             let what =
                 format!("its BAR0 has {bytes} bytes; the registers and the doorbells of the admin and one I/O queue pair need {least}");
-            return Err(VfioError::Lacks(what));
+            return Err(VfioError::Unsupported(what));
         }
         let mut registers = PciRegisters { areas, unmapped, bytes, dstrd: 0 };
         registers.dstrd = Cap::from_bits(registers.read64(regs::CAP)).dstrd();

@@ -29,7 +29,7 @@ fn errors_name_the_remedy() {
     let nothing = find_error("0x010802", None, true, "01:00.1");
     assert_eq!(nothing, "there is no such PCI function here; NVMe controllers are at 0000:01:00.0");
     let card = find_error("0x020000", Some("e1000e"), true, "01:00.0");
-    assert_eq!(card, "it is no NVMe controller: its class is 020000h instead of 010802h; this machine has no NVMe controller on PCI");
+    assert_eq!(card, "it is not an NVMe controller: its class is 020000h instead of 010802h; this machine has no NVMe controller on PCI");
     let bound = find_error("0x010802", Some("nvme"), true, "01:00.0");
     assert_eq!(bound, "it is bound to the driver `nvme`; `reap bind 0000:01:00.0` gives it to vfio-pci");
     let free = find_error("0x010802", None, true, "01:00.0");

@@ -39,7 +39,7 @@ impl Admin {
     pub(crate) const SIZES: QueueSizes = QueueSizes { sq_entries: 64, cq_entries: 64, tags: 63 };
 
     pub(crate) fn new(controller: &RingController, pool_bytes: u64) -> Result<Admin, OpenError> {
-        let small = |error| OpenError::no_memory(error, pool_bytes, 0);
+        let small = |error| OpenError::from_alloc(error, pool_bytes, 0);
         let rings = Rings::new(controller, Admin::SIZES).map_err(small)?;
         let page = controller.pool().alloc(PAGE).map_err(small)?;
         let pair = rings.pair(controller, QueueId::ADMIN, Admin::SIZES).ok_or(OpenError::PoolTooSmall { bytes: pool_bytes, queues: 0 })?;

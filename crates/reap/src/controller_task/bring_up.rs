@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use driver::{BringupAsk, Events, Inventory, Recovery, Shutdown};
+use driver::{BringupAction, Events, Inventory, Recovery, Shutdown};
 use driver::{QueueMap, SplitError, Splitter};
 use units::Nanos;
 
@@ -21,16 +21,16 @@ impl ControllerTask {
         loop {
             let ControllerPhase::BringingUp(bringup, ..) = &mut self.phase else { return now };
             match bringup.step(now, self.controller.properties()) {
-                BringupAsk::Wait { until } => return until,
-                BringupAsk::Admin(command) => self.post(command, now),
-                BringupAsk::ReopenAdmin => {
+                BringupAction::Wait { until } => return until,
+                BringupAction::Admin(command) => self.post(command, now),
+                BringupAction::ReopenAdmin => {
                     // The controller is disabled: an attempt that has failed may have left commands
                     // behind.
                     self.admin.pair.exclusive().abandon();
                     self.admin.reclaim_page();
                     self.admin.pair.exclusive().reopen();
                 }
-                BringupAsk::Rings { sizes, .. } => match Rings::new(&self.controller, sizes) {
+                BringupAction::Rings { sizes, .. } => match Rings::new(&self.controller, sizes) {
                     Ok(rings) => {
                         let (sq, cq) = rings.addrs();
                         self.rings.push(rings);
@@ -40,11 +40,11 @@ impl ControllerTask {
                     }
                     Err(error) => {
                         let (bytes, queues) = (self.options.pool_bytes, self.options.hardware());
-                        return self.fail_open(OpenError::no_memory(error, bytes, queues), now);
+                        return self.fail_open(OpenError::from_alloc(error, bytes, queues), now);
                     }
                 },
-                BringupAsk::Ready(inventory) => return self.open(*inventory, now),
-                BringupAsk::Failed(error) => return self.fail_open(OpenError::Bringup(error), now),
+                BringupAction::Ready(inventory) => return self.open(*inventory, now),
+                BringupAction::Failed(error) => return self.fail_open(OpenError::Bringup(error), now),
             }
         }
     }

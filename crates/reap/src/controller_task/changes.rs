@@ -13,7 +13,7 @@ use crate::shared::events::EventKind;
 
 impl ControllerTask {
     /// A read that [`driver::Events`] asked for has completed.
-    pub(super) fn was_read(&mut self, what: Reading, status: Status) {
+    pub(super) fn read_completed(&mut self, what: Reading, status: Status) {
         let page = self.admin.take_page(Purpose::Own(what.to_number()));
         // On an error: an empty page, which each reader below rejects.
         let page = if status.is_success() { page } else { &[] };
@@ -46,7 +46,7 @@ impl ControllerTask {
             }
             Reading::Log(_) | Reading::Rest(..) => {}
         }
-        self.events.was_read();
+        self.events.read_completed();
     }
 
     /// The Identify data of a namespace has been read.
@@ -55,7 +55,7 @@ impl ControllerTask {
         let blocks = match driver::Namespace::new(nsid, identify) {
             // Identify Namespace has NGUID and EUI64, but not the UUID. Any other difference:
             // another namespace.
-            Ok(now) if driver::Namespace { uuid: before.uuid, ..now }.is_still(before) => now.blocks,
+            Ok(now) if driver::Namespace { uuid: before.uuid, ..now }.is_same_as(before) => now.blocks,
             _ => 0,
         };
         self.set_size(nsid, blocks);

@@ -81,7 +81,7 @@ impl DeviceTask for FileTask {
             }
             // Both run the application's code, which may block.
             on_another_thread("reap-wake", wakers, wake_all);
-            on_another_thread("reap-drop", memory, block_on::let_go);
+            on_another_thread("reap-drop", memory, block_on::drop_buffers);
             let open = orphan.shared().open() > 0;
             if !open {
                 self.queues.remove(orphan.shared());

@@ -134,7 +134,7 @@ impl Drop for ExitGuard {
 impl Worker {
     fn run(mut self) {
         // The opener may be pinned to a CPU on which it spins.
-        hw::roam();
+        hw::clear_affinity();
         let _end = ExitGuard(self.handle.clone());
         loop {
             // Cleared before anything is read: a kick that comes from here on is seen by `arm`.

@@ -65,6 +65,6 @@ fn sweep_one(queue: &HwQueue, user: &QueueShared) -> bool {
     drop(left);
     queue.tags_returned();
     on_another_thread("reap-wake", wakers, wake_all);
-    on_another_thread("reap-drop", memory, block_on::let_go);
+    on_another_thread("reap-drop", memory, block_on::drop_buffers);
     open > 0
 }

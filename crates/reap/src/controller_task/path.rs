@@ -22,7 +22,7 @@ impl ControllerTask {
         }
         // A controller that has not answered a command may not answer the reset either. It counts
         // as lost until it does, so that reads take another path now.
-        if cause.is_silence()
+        if cause.is_unanswered()
             && let Some(how) = self.early_return_status()
         {
             self.return_in_flight(how);
@@ -48,7 +48,7 @@ impl ControllerTask {
             return;
         }
         self.return_in_flight(STOPPED);
-        self.controller.let_in();
+        self.controller.allow_dma();
         self.set_link(PathLink::Connecting);
     }
 
@@ -102,7 +102,7 @@ impl ControllerTask {
         let of = |inventory: &Inventory| inventory.namespaces.iter().find(|namespace| namespace.nsid == path_handle.nsid()).copied();
         let (was, is) = (of(joined)?, of(&self.inventory));
         match is {
-            Some(is) if is.is_still(&was) => None,
+            Some(is) if is.is_same_as(&was) => None,
             Some(_) => Some(format!("namespace {} has other identifiers, or another block size", was.nsid)),
             None => Some(format!("namespace {} is not there", was.nsid)),
         }
@@ -131,7 +131,7 @@ impl ControllerTask {
     pub(super) fn look_for_server(&self, lost_since: Nanos) {
         if self.path_handle.is_some() && !self.shared.is_closing() {
             let quiet = PathTraits::of(&self.inventory).quiesce_after;
-            self.controller.look_for_it(quiet.map_or(Nanos::MAX, |quiet| lost_since + quiet));
+            self.controller.start_reconnect(quiet.map_or(Nanos::MAX, |quiet| lost_since + quiet));
         }
     }
 
@@ -150,7 +150,7 @@ impl ControllerTask {
     /// leaked then.
     pub(super) fn early_return_status(&self) -> Option<Status> {
         self.path_handle.as_ref()?;
-        Some(if self.controller.cut_off() { STOPPED } else { PATH_LOST })
+        Some(if self.controller.block_dma() { STOPPED } else { PATH_LOST })
     }
 
     /// Returns the commands that were taken back, and fails requests that wait for a tag.
@@ -176,11 +176,11 @@ impl ControllerTask {
             self.publish_sizes();
         }
         let ControllerPhase::Live(recovery) = &mut self.phase else { return Nanos::MAX };
-        if path_handle.take_reset_request() && recovery.is_watching() {
+        if path_handle.take_reset_request() && recovery.is_running() {
             recovery.reset();
         }
         // No Keep Alive during a reset. `path_up` begins anew.
-        if !self.shared.reporter.violations().is_empty() || !recovery.is_watching() {
+        if !self.shared.reporter.violations().is_empty() || !recovery.is_running() {
             return Nanos::MAX;
         }
         // Four times per keep-alive time-out, so that a lost one does not matter.

@@ -22,7 +22,7 @@
 //! pair is rung late: it is rung under the submission lock, and the pair is closed under it.
 
 use driver::multipath::Link as PathLink;
-use driver::{AdminCommand, Buffers, Command, Completed, Dead, Events, Inventory, Purpose, RecoveryAsk, ResetCause};
+use driver::{AdminCommand, Buffers, Command, Completed, Dead, Events, Inventory, Purpose, RecoveryAction, ResetCause};
 use nvme::{Cid, QueueId, Status};
 use units::Nanos;
 
@@ -69,22 +69,22 @@ impl ControllerTask {
 
     /// Carries out one request of the state machine. If a pair is locked by a thread, the request
     /// is kept in `deferred_ask`, and continued at the next step.
-    pub(super) fn recover(&mut self, ask: RecoveryAsk, now: Nanos) {
-        let silent = matches!(&ask, RecoveryAsk::Close(cause) if cause.is_silence());
+    pub(super) fn recover(&mut self, ask: RecoveryAction, now: Nanos) {
+        let silent = matches!(&ask, RecoveryAction::Close(cause) if cause.is_unanswered());
         // What to do to each pair, with both of its locks held. Returns the commands that it takes
         // back.
         let verb: fn(&mut HeldPair<'_>) -> Vec<Command> = match &ask {
-            RecoveryAsk::Abort { .. } => return self.abort(ask, now),
+            RecoveryAction::Abort { .. } => return self.abort(ask, now),
             // Completions are still reaped: the controller may have carried the commands out.
-            RecoveryAsk::Close(_) if !(silent && self.early_return_status().is_some()) => |held| {
+            RecoveryAction::Close(_) if !(silent && self.early_return_status().is_some()) => |held| {
                 held.close();
                 Vec::new()
             },
-            RecoveryAsk::Lost(_) if self.early_return_status().is_none() => return self.finish_ask(ask, now),
+            RecoveryAction::Lost(_) if self.early_return_status().is_none() => return self.finish_ask(ask, now),
             // A path of several that does not answer: its requests go to other paths now, not after
             // the reset.
-            RecoveryAsk::Close(_) | RecoveryAsk::Lost(_) | RecoveryAsk::Abandon(_) => |held| held.abandon(),
-            RecoveryAsk::Restored(inventory) => {
+            RecoveryAction::Close(_) | RecoveryAction::Lost(_) | RecoveryAction::Abandon(_) => |held| held.abandon(),
+            RecoveryAction::Restored(inventory) => {
                 // Before the first pair is open to posting: `learn` sets how commands are built.
                 // Repeated if some pair is deferred, which does no harm.
                 self.controller.learn(inventory);
@@ -111,7 +111,7 @@ impl ControllerTask {
             drop(held);
             // A thread may have been notified of a CQE since, found the lock busy, and gone to
             // sleep.
-            if pair.is_some_and(|pair| pair.look_again()) {
+            if pair.is_some_and(|pair| pair.recheck_pending()) {
                 queues[n].notice_all();
             }
             false
@@ -123,9 +123,9 @@ impl ControllerTask {
     }
 
     /// All pairs are done: the rest of the request.
-    fn finish_ask(&mut self, ask: RecoveryAsk, now: Nanos) {
+    fn finish_ask(&mut self, ask: RecoveryAction, now: Nanos) {
         match ask {
-            RecoveryAsk::Close(cause) => {
+            RecoveryAction::Close(cause) => {
                 let mut health = self.shared.health();
                 health.resets += 1;
                 health.last_reset = Some(cause.clone());
@@ -134,18 +134,18 @@ impl ControllerTask {
                 self.admin.pair.exclusive().close();
                 self.path_resets(&cause);
             }
-            RecoveryAsk::Lost(dead) => self.path_lost(&dead),
-            RecoveryAsk::Abandon(buffers) => self.abandon(buffers),
-            RecoveryAsk::Admin(command) => self.post(command, now),
-            RecoveryAsk::Restored(inventory) => self.restore(*inventory, now),
+            RecoveryAction::Lost(dead) => self.path_lost(&dead),
+            RecoveryAction::Abandon(buffers) => self.abandon(buffers),
+            RecoveryAction::Admin(command) => self.post(command, now),
+            RecoveryAction::Restored(inventory) => self.restore(*inventory, now),
             // Handled before, or not asked for: bring-up after a reset uses the existing rings.
-            RecoveryAsk::Abort { .. } | RecoveryAsk::Rings { .. } | RecoveryAsk::Wait { .. } | RecoveryAsk::Dead(_) => {}
+            RecoveryAction::Abort { .. } | RecoveryAction::Rings { .. } | RecoveryAction::Wait { .. } | RecoveryAction::Dead(_) => {}
         }
     }
 
     /// Posts the Abort of a command (Base 5.1.1).
-    fn abort(&mut self, ask: RecoveryAsk, now: Nanos) {
-        let RecoveryAsk::Abort { queue, command, sqe } = &ask else { return };
+    fn abort(&mut self, ask: RecoveryAction, now: Nanos) {
+        let RecoveryAction::Abort { queue, command, sqe } = &ask else { return };
         let (queue, purpose) = (*queue, Purpose::Abort { queue: *queue, cid: command.cid });
         let Some(hardware) = self.queue(queue).cloned() else { return };
         let Some(mut held) = hardware.queue_pairs().find(|pair| pair.id() == queue).and_then(|pair| pair.try_exclusive()) else {
@@ -242,7 +242,7 @@ impl ControllerTask {
         // answered since.
         let known = self.joined.as_ref().map_or(before.namespaces, |joined| joined.namespaces.clone());
         for was in &known {
-            let same = |now: &&driver::Namespace| now.nsid == was.nsid && now.is_still(was);
+            let same = |now: &&driver::Namespace| now.nsid == was.nsid && now.is_same_as(was);
             // 0: the namespace is gone or is another one. Its handles must not be used.
             let blocks = self.inventory.namespaces.iter().find(same).map_or(0, |now| now.blocks);
             if let Some(path_handle) = self.path_handle.as_ref().filter(|_| reconnected) {
@@ -250,7 +250,7 @@ impl ControllerTask {
             }
             self.set_size(was.nsid, blocks);
         }
-        let asked = matches!(self.shared.health().last_reset, Some(ResetCause::Asked));
+        let asked = matches!(self.shared.health().last_reset, Some(ResetCause::Requested));
         self.return_abandoned(if asked { REQUEUED_AS_ASKED } else { REQUEUED });
         self.path_up(now);
         // Requests that could not be posted while the pairs were closed wait for this.
@@ -308,7 +308,7 @@ impl ControllerTask {
     fn repoll(&mut self, queue: &HwQueue) {
         queue.tags_returned();
         // `fold`, not `any`: each pair's check has a fence of its own.
-        if queue.queue_pairs().map(|pair| pair.look_again()).fold(false, |any, more| any | more) {
+        if queue.queue_pairs().map(|pair| pair.recheck_pending()).fold(false, |any, more| any | more) {
             queue.notice_all();
         }
     }

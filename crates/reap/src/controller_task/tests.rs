@@ -197,7 +197,7 @@ fn failed_takes_leave_requests() {
     // The poller has the wake-up already, and refuses it.
     poller.add(&*user.wake, KEY_WAKE).unwrap();
     let rings = RingQueue::new(hardware.clone(), 0, poller.clone());
-    assert!(QueuePair::new(controller.clone(), user.clone(), 0, rings, poller, hardware.pair.birth()).is_err());
+    assert!(QueuePair::new(controller.clone(), user.clone(), 0, rings, poller, hardware.pair.fork_guard()).is_err());
     assert!(user.is_orphaned() && user.left().is_some());
     step_until(&mut task, |_| (user.open() == 0).then_some(()));
     assert_eq!(result(&mut future), Some(Ok(())));
@@ -349,7 +349,7 @@ fn sgls_need_controller_support() {
     assert!(task.controller.sgls());
     let mut inventory = task.inventory.clone();
     inventory.limits.as_mut().unwrap().sgls = false;
-    task.recover(RecoveryAsk::Restored(Box::new(inventory)), hw::now());
+    task.recover(RecoveryAction::Restored(Box::new(inventory)), hw::now());
     assert!(!task.controller.sgls());
 }
 

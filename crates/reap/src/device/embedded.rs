@@ -11,9 +11,9 @@ use emu::{Change, NoSuchPath, Script};
 use crate::multipath::Multipath;
 use crate::shared::controller::Controller;
 #[cfg(feature = "testing")]
-use crate::transport::ByHand;
+use crate::transport::ManualStepper;
 use crate::transport::Measured;
-use crate::transport::embedded::End;
+use crate::transport::embedded::EmbeddedHandle;
 
 /// The embedded controllers of a device. It keeps the device open.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ impl fmt::Debug for Embedded {
 
 impl Embedded {
     /// The first controller's end. There is one: [`crate::Device::embedded`] has looked.
-    fn end(&self) -> &End {
+    fn end(&self) -> &EmbeddedHandle {
         match self.controllers[0].transport().end() {
             Some(end) => end,
             None => unreachable!("an embedded controller has an end in this process"),
@@ -50,8 +50,8 @@ impl Embedded {
 
     /// Stops the device thread: from now on all embedded controllers of the process run by hand.
     #[cfg(feature = "testing")]
-    pub fn by_hand(&self) -> ByHand {
-        self.end().by_hand()
+    pub fn manual_step(&self) -> ManualStepper {
+        self.end().manual_step()
     }
 
     /// The CPU that the device thread is pinned to.

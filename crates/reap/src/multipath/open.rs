@@ -42,7 +42,7 @@ pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath
     path_states.set_namespace(&join(&identities).map_err(|e| OptionsError::Paths(e.to_string()))?);
     for n in 0..uri.paths.len() {
         // ANA states are read after joining: only now is it known which namespace they concern.
-        path_states.ask_news(PathId(n as u8));
+        path_states.request_refresh(PathId(n as u8));
     }
     controllers.iter().for_each(Controller::wake_task);
     let control = subsystem.control();
@@ -64,9 +64,9 @@ struct PathTransports {
 /// Opens embedded controllers.
 fn embedded(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, OpenError> {
     let dma = DmaContext::new(options.pool_bytes)?;
-    let mut subsystem = the_subsystem(&uri.paths)?;
+    let mut subsystem = shared_subsystem(&uri.paths)?;
     let transport = |(n, path): (usize, &PathUri)| {
-        let device = of_this_process(path)?;
+        let device = embedded_uri(path)?;
         let member = SubsystemMember { subsystem: &mut subsystem, ana: path.ana, controller: path.controller, path: n };
         RingController::embedded(device, &options.embedded, dma.clone(), Some(member))
     };
@@ -94,7 +94,7 @@ fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, O
 ///
 /// # Errors
 /// The path leads to another process.
-pub(crate) fn of_this_process(path: &PathUri) -> Result<&DeviceUri, OpenError> {
+pub(crate) fn embedded_uri(path: &PathUri) -> Result<&DeviceUri, OpenError> {
     match &path.device {
         PathDevice::Embedded(device) => Ok(device),
         PathDevice::Served(_) => Err(OptionsError::Paths(format!("path `{}` leads to a controller of another process", path.text)).into()),
@@ -103,18 +103,18 @@ pub(crate) fn of_this_process(path: &PathUri) -> Result<&DeviceUri, OpenError> {
 
 /// The subsystem that has the paths' controllers. Paths with different media are refused here: once
 /// they are open, only the namespaces' names could be compared.
-pub(crate) fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
+pub(crate) fn shared_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
     let Some((first, others)) = paths.split_first() else {
         return Err(OptionsError::Paths("multipath needs at least one path".into()).into());
     };
-    let device = of_this_process(first)?;
+    let device = embedded_uri(first)?;
     for (n, path) in (1..).zip(others) {
-        let differences = of_this_process(path)?.medium_differences(device).into_iter();
+        let differences = embedded_uri(path)?.medium_differences(device).into_iter();
         let texts: Vec<_> = differences.map(|(field, here, there)| format!("{field} is {here}, and {there} on path 0")).collect();
         if !texts.is_empty() {
             let texts = texts.join("; ");
             return Err(OptionsError::Paths(format!(
-                "path {n} (`{}`) leads elsewhere than path 0 (`{}`): {texts}. Paths have to name the same medium",
+                "path {n} (`{}`) leads to another namespace than path 0 (`{}`): {texts}. Paths have to name the same medium",
                 path.text, first.text
             ))
             .into());
@@ -190,7 +190,7 @@ fn assemble(
     let namespaces = [Namespace::new(first.nsid(), splitter, path_states.blocks(), number)];
     // The paths are controllers of one subsystem: the first one's description serves for all.
     let description = Description { uri: uri.to_string(), ..controller.description().clone() };
-    let (queues, nodes) = (options.software(), hw::Nodes::here());
+    let (queues, nodes) = (options.software(), hw::Nodes::detect());
     let selector = Paths::new(count, distances(&uri, &nodes)?, uri.policy).map_err(|e| OptionsError::Paths(e.to_string()))?;
     Ok(Multipath {
         path_states,

@@ -20,7 +20,7 @@ use crate::shared::future_states::FutureStates;
 use crate::thread::block_on;
 use crate::thread::event_loop::{self, EventLoop};
 use crate::thread::path_queue::PathQueue;
-use crate::thread::queue_pair::Turned;
+use crate::thread::queue_pair::PollStatus;
 use crate::wake;
 
 /// Longest sleep while requests wait for a path and nothing else would wake the thread.
@@ -143,15 +143,15 @@ impl MultipathQueue {
         }
     }
 
-    /// See [`crate::Queue::turn`].
-    pub(crate) fn turn(&self, path_queues: &[PathQueue], budget: u32) -> Turned {
+    /// See [`crate::Queue::poll_events`].
+    pub(crate) fn poll_events(&self, path_queues: &[PathQueue], budget: u32) -> PollStatus {
         // Clears readiness, so that the descriptor does not stay readable in the application's
         // loop.
         _ = self.event_loop.drain(u64::MAX);
         self.commit(path_queues);
-        let mut turned = Turned { found: 0, more: false };
+        let mut turned = PollStatus { found: 0, more: false };
         for path_queue in path_queues {
-            let one = path_queue.turn(budget);
+            let one = path_queue.poll_events(budget);
             turned.found += one.found;
             // What a path's queue has reaped is processed below: it is no reason for another turn.
             turned.more |= one.more && path_queue.finished() == 0;
@@ -318,7 +318,7 @@ impl MultipathQueue {
         let (wakers, unclaimed) = (std::mem::take(&mut table.wakers), std::mem::take(&mut table.unclaimed));
         drop(table);
         wake::wake_all(wakers);
-        block_on::let_go(unclaimed);
+        block_on::drop_buffers(unclaimed);
     }
 
     /// Runs due timers and sends what is staged. Returns when to call it again at the latest,

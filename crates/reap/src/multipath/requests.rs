@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use driver::multipath::{Action, Ended, Failover, Failure, Heard, RequestId, Standing, Submitted};
+use driver::multipath::{Action, CompletionOutcome, Failover, Failure, PathSnapshot, PathUpdate, RequestId, Submitted};
 use driver::paths::{PathId, PathSet, Selector, Token};
 use hw::DmaBuf;
 use nvme::Status;
@@ -76,7 +76,7 @@ pub(super) struct MultipathRequests {
     /// Whether any batch is not empty.
     pub staged: bool,
     /// The state of each path that the failover knows of.
-    last_standing: Vec<Standing>,
+    last_standing: Vec<PathSnapshot>,
     /// The change count of the path states that the failover knows of.
     pub changes: u64,
     pub wakers: Vec<Waker>,
@@ -99,7 +99,7 @@ impl MultipathRequests {
             done: Vec::with_capacity(256),
             batches: (0..paths).map(|_| Vec::with_capacity(64)).collect(),
             staged: false,
-            last_standing: vec![Standing::NEVER_UP; paths],
+            last_standing: vec![PathSnapshot::NEVER_UP; paths],
             changes: u64::MAX,
             wakers: Vec::new(),
             unclaimed: Vec::new(),
@@ -242,12 +242,12 @@ impl MultipathRequests {
         let part = slot.claim == Claim::Part;
         match self.failover.ended(completed_at, id, token.path(), Status::SUCCESS) {
             // Nearly always the request itself is done, and its buffer goes straight to the caller.
-            Ended::Done { token, status } if token as u32 == at && status.is_success() => {
+            CompletionOutcome::Done { token, status } if token as u32 == at && status.is_success() => {
                 self.finish(at, Ok(()), buf, completed_at);
             }
-            Ended::Done { token, status } => self.ended(token as u32, status, completed_at),
+            CompletionOutcome::Done { token, status } => self.ended(token as u32, status, completed_at),
             // A Flush with other parts in flight, or a request that the failover has given up.
-            Ended::GoesOn | Ended::Stale => self.keep(at, buf),
+            CompletionOutcome::Continues | CompletionOutcome::Stale => self.keep(at, buf),
         }
         // A part's slot is not the request's: release it separately.
         if part {
@@ -287,10 +287,10 @@ impl MultipathRequests {
                 if slot.buf.is_none() && slot.op == Op::Read {
                     slot.buf = shared.pool.alloc(slot.bytes as usize).ok();
                 }
-                Ended::GoesOn
+                CompletionOutcome::Continues
             }
         };
-        if let Ended::Done { token, status } = ended {
+        if let CompletionOutcome::Done { token, status } = ended {
             self.ended(token as u32, status, now);
         }
         if part {
@@ -350,17 +350,17 @@ impl MultipathRequests {
         for (n, seen) in self.last_standing.iter_mut().enumerate() {
             let path = PathId(n as u8);
             let standing = shared.path_states.standing(path);
-            match self.failover.hear(now, path, seen, standing, || drained(path)) {
-                Heard::All => {}
+            match self.failover.update_path(now, path, seen, standing, || drained(path)) {
+                PathUpdate::Applied => {}
                 // Latencies from before the loss say nothing about the path now.
-                Heard::Up => self.selector.forget(path),
+                PathUpdate::CameUp => self.selector.forget(path),
                 // Its requests were returned and wait in the inbox of the path's queue: ask again
                 // when they are taken.
-                Heard::Later => all = false,
+                PathUpdate::Deferred => all = false,
             }
         }
-        if shared.path_states.is_impatient() {
-            self.failover.lose_patience(now);
+        if shared.path_states.fails_pending() {
+            self.failover.fail_pending(now);
         }
         // Otherwise the change is read again at the next poll.
         if all {
@@ -408,7 +408,7 @@ impl MultipathRequests {
             }
             Action::End { token, status } => self.ended(token as u32, status, now),
             Action::Fail { token, failure } => self.finish_unsent(token as u32, Err(failure.into()), now),
-            Action::ReadAna(path) => shared.ask_news(path),
+            Action::ReadAna(path) => shared.request_refresh(path),
             Action::Reset(path) => shared.ask_reset(path),
         }
     }

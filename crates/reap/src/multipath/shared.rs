@@ -188,14 +188,14 @@ impl Multipath {
 
     /// Fails requests that wait for a path or for a retry, instead of waiting for time-outs. Each
     /// controller notifies its queues.
-    pub(crate) fn lose_patience(&self) {
+    pub(crate) fn fail_pending(&self) {
         // Waiting requests first, then those that wait for a retry below.
-        self.path_states.lose_patience();
+        self.path_states.fail_pending();
         self.controllers.iter().for_each(Controller::fail_retries);
     }
 
-    pub(super) fn ask_news(&self, path: PathId) {
-        self.path_states.ask_news(path);
+    pub(super) fn request_refresh(&self, path: PathId) {
+        self.path_states.request_refresh(path);
         self.wake_task(path);
     }
 

@@ -198,7 +198,7 @@ impl MultipathUri {
     /// The device's URI does not parse.
     pub fn repeated(device: &str, paths: usize) -> Result<MultipathUri, UriError> {
         let path = parse_path(device).map_err(|what| UriError { uri: device.to_owned(), column: 1, what })?;
-        Ok(MultipathUri::new(vec![path; paths.min(PathSet::MOST)]))
+        Ok(MultipathUri::new(vec![path; paths.min(PathSet::MAX)]))
     }
 
     /// A device with these paths, and the default for every other field.
@@ -224,8 +224,8 @@ impl MultipathUri {
     pub(crate) fn check(&self) -> Result<(), String> {
         let paths = self.paths.len();
         // `PathSet` is a bitmap of 64 paths.
-        if paths == 0 || paths > PathSet::MOST {
-            return Err(format!("there are {paths} paths, and there can be 1 to {}", PathSet::MOST));
+        if paths == 0 || paths > PathSet::MAX {
+            return Err(format!("there are {paths} paths, and there can be 1 to {}", PathSet::MAX));
         }
         if let Some(step) = self.script.steps.iter().find(|step| step.path >= paths) {
             return Err(format!("the script names path {}, and there are {paths}, counted from 0", step.path));
@@ -249,9 +249,7 @@ impl MultipathUri {
         let value = &decode(value).map_err(ParameterError::Value)?;
         let set = match key {
             // Refused here too, so that the error points to the path that is one too many.
-            "path" if self.paths.len() >= PathSet::MOST => {
-                Err(format!("there are {} paths already, as many as there can be", PathSet::MOST))
-            }
+            "path" if self.paths.len() >= PathSet::MAX => Err(format!("there are {} paths already, as many as there can be", PathSet::MAX)),
             "path" => parse_path(value).map(|path| self.paths.push(path)),
             "policy" => value.parse().map(|policy| self.policy = policy).map_err(|e: driver::paths::PolicyError| e.to_string()),
             "nsid" => parse_number(value).map(|n| self.nsid = Some(n)),

@@ -25,7 +25,7 @@ use crate::mode::UnsupportedMode;
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
 use crate::request::Request;
-use crate::transport::{NO_LINK, Transport};
+use crate::transport::{NO_TRANSPORT, Transport};
 
 /// How long a caller waits for its admin command: a reset, or several, may come first.
 const LONGEST_COMMAND: Duration = Duration::from_secs(60);
@@ -94,7 +94,7 @@ struct SizeTable {
     sizes: Box<[(Nsid, AtomicU64)]>,
     transport: u32,
     /// The transport number that the data path compares with each request's namespace. While some
-    /// namespace cannot be used it is [`NO_LINK`], which no request has: every request then takes
+    /// namespace cannot be used it is [`NO_TRANSPORT`], which no request has: every request then takes
     /// the slow check.
     number: AtomicU32,
 }
@@ -117,7 +117,7 @@ impl NamespaceSizes {
         // One comparison on the data path covers all namespaces, so one that is gone slows them all
         // down.
         let any_gone = self.0.sizes.iter().any(|(_, blocks)| blocks.load(Relaxed) == 0);
-        self.0.number.store(if any_gone { NO_LINK } else { self.0.transport }, Release);
+        self.0.number.store(if any_gone { NO_TRANSPORT } else { self.0.transport }, Release);
         Some(before)
     }
 

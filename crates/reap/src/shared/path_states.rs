@@ -18,14 +18,14 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use driver::Namespace;
-use driver::multipath::{Link, PathStatus, Standing, WriteMarks};
+use driver::multipath::{Link, PathSnapshot, PathStatus, WriteMarks};
 use driver::paths::PathId;
 use nvme::{AnaState, Nsid};
 use units::Nanos;
 
 use super::events::{EventKind, EventLog};
 
-fn to_word(standing: Standing) -> u64 {
+fn to_word(standing: PathSnapshot) -> u64 {
     let link = match standing.link {
         Link::Connecting => 0,
         Link::Live => 1,
@@ -35,19 +35,19 @@ fn to_word(standing: Standing) -> u64 {
     u64::from(standing.life) << 32 | u64::from(standing.fits) << 16 | link << 8 | u64::from(standing.ana.0)
 }
 
-fn from_word(word: u64) -> Standing {
+fn from_word(word: u64) -> PathSnapshot {
     let link = match word >> 8 & 0xff {
         0 => Link::Connecting,
         1 => Link::Live,
         2 => Link::Resetting,
         _ => Link::Lost,
     };
-    Standing { life: (word >> 32) as u32, link, ana: AnaState(word as u8), fits: word >> 16 & 1 == 1 }
+    PathSnapshot { life: (word >> 32) as u32, link, ana: AnaState(word as u8), fits: word >> 16 & 1 == 1 }
 }
 
 /// The state of one path.
 struct PathState {
-    /// [`Standing`] as one word, so that it is read and written as a whole.
+    /// [`PathSnapshot`] as one word, so that it is read and written as a whole.
     standing: AtomicU64,
     /// The size of the namespace in logical blocks, as the path's controller last reported it.
     blocks: AtomicU64,
@@ -74,7 +74,7 @@ pub(crate) struct PathStates {
     blocks: AtomicU64,
     /// Writes that no Flush has covered yet.
     pub marks: WriteMarks,
-    /// See [`PathStates::lose_patience`].
+    /// See [`PathStates::fail_pending`].
     impatient: AtomicBool,
     /// The event log of the device.
     pub events: Arc<EventLog>,
@@ -86,7 +86,7 @@ impl PathStates {
     /// `paths` paths, none of which is up yet, for `queues` software queues.
     pub(crate) fn new(paths: usize, queues: usize, keep_alive: Nanos) -> PathStates {
         let state = |_| PathState {
-            standing: AtomicU64::new(to_word(Standing::NEVER_UP)),
+            standing: AtomicU64::new(to_word(PathSnapshot::NEVER_UP)),
             blocks: AtomicU64::new(UNKNOWN_SIZE),
             wants_refresh: AtomicBool::new(false),
             wants_reset: AtomicBool::new(false),
@@ -111,7 +111,7 @@ impl PathStates {
     }
 
     /// The state of a path.
-    pub(crate) fn standing(&self, path: PathId) -> Standing {
+    pub(crate) fn standing(&self, path: PathId) -> PathSnapshot {
         // `3 << 8`: a path that does not exist is lost.
         from_word(self.paths.get(path.index()).map_or(3 << 8, |state| state.standing.load(Acquire)))
     }
@@ -129,7 +129,7 @@ impl PathStates {
         self.blocks.load(Acquire)
     }
 
-    fn change(&self, path: PathId, change: impl Fn(Standing) -> Standing) {
+    fn change(&self, path: PathId, change: impl Fn(PathSnapshot) -> PathSnapshot) {
         let Some(state) = self.paths.get(path.index()) else { return };
         // The housekeeping thread is the only writer, so a load and a store do.
         let before = from_word(state.standing.load(Relaxed));
@@ -138,7 +138,7 @@ impl PathStates {
             state.standing.store(to_word(after), Release);
             self.changes.fetch_add(1, AcqRel);
         }
-        let status = |of: Standing| PathStatus { link: of.link, ana: of.ana, fits: of.fits };
+        let status = |of: PathSnapshot| PathStatus { link: of.link, ana: of.ana, fits: of.fits };
         // No events while the device is being opened.
         if status(after) != status(before) && self.nsid.load(Acquire) != 0 {
             self.events.push(Some(path.index()), EventKind::Path(status(after)));
@@ -146,14 +146,14 @@ impl PathStates {
     }
 
     /// From now on requests fail that no path can take, instead of waiting for one.
-    pub(crate) fn lose_patience(&self) {
+    pub(crate) fn fail_pending(&self) {
         self.impatient.store(true, Release);
         // Queues read `impatient` only after a change.
         self.changes.fetch_add(1, AcqRel);
     }
 
-    /// Whether [`PathStates::lose_patience`] was called. That counts as a change.
-    pub(crate) fn is_impatient(&self) -> bool {
+    /// Whether [`PathStates::fail_pending`] was called. That counts as a change.
+    pub(crate) fn fails_pending(&self) -> bool {
         self.impatient.load(Acquire)
     }
 
@@ -164,7 +164,7 @@ impl PathStates {
     }
 
     /// Requests that the path's ANA log page is read and its size reported.
-    pub(crate) fn ask_news(&self, path: PathId) {
+    pub(crate) fn request_refresh(&self, path: PathId) {
         self.request(path, |path| &path.wants_refresh);
     }
 
@@ -191,7 +191,7 @@ impl PathHandle {
     pub(crate) fn set_ana(&self, log: &nvme::log::ana::AnaLog) {
         let group = self.path_states.group.load(Acquire) as u32;
         if let Some(ana) = log.state_of(group) {
-            self.path_states.change(self.path, |was| Standing { ana, ..was });
+            self.path_states.change(self.path, |was| PathSnapshot { ana, ..was });
         }
     }
 
@@ -208,7 +208,7 @@ impl PathHandle {
         let size = if blocks == 0 { self.path_states.blocks() } else { blocks };
         for (n, state) in (0..).zip(&self.path_states.paths) {
             let shown = state.blocks.load(Acquire);
-            self.path_states.change(PathId(n), |was| Standing { fits: shown == size || shown == UNKNOWN_SIZE, ..was });
+            self.path_states.change(PathId(n), |was| PathSnapshot { fits: shown == size || shown == UNKNOWN_SIZE, ..was });
         }
         // Last: a reader of the new size sees that paths with the old one are not used.
         self.path_states.blocks.store(size, Release);
@@ -226,7 +226,7 @@ impl PathHandle {
         let Some(state) = self.path_states.paths.get(self.path.index()) else { return };
         if self.nsid() == nsid {
             state.blocks.store(blocks, Release);
-            self.path_states.change(self.path, |was| Standing { fits: blocks == self.path_states.blocks(), ..was });
+            self.path_states.change(self.path, |was| PathSnapshot { fits: blocks == self.path_states.blocks(), ..was });
         }
     }
 

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
 use completion::Done;
-use driver::{Buffers, Completed, Fate, RetryPolicy};
+use driver::{Buffers, Completed, RetryDecision, RetryPolicy};
 use hw::DmaBuf;
 use units::{Class, Nanos};
 
@@ -420,7 +420,7 @@ impl Requests {
         let (at, from) = (token.slot(), token.from());
         let slot = self.slots.get_mut(at as usize)?;
         self.posted -= 1;
-        let again = |slot: &Slot, fate: Fate| fate == Fate::Again && slot.may_retry();
+        let again = |slot: &Slot, fate: RetryDecision| fate == RetryDecision::Retry && slot.may_retry();
         let result = match completed.status {
             status if status.is_success() => Ok(()),
             ERRNO => Err(Failure::System(completed.result as i32)),

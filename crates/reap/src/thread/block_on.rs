@@ -48,7 +48,7 @@ impl Signal {
     }
 
     /// Whether the waker was called since [`Signal::clear`].
-    pub(crate) fn is_told(&self) -> bool {
+    pub(crate) fn is_signalled(&self) -> bool {
         self.signalled.load(Acquire)
     }
 
@@ -74,7 +74,7 @@ impl Wake for Signal {
 
 /// Drops buffers in memory that the application has registered. Dropping them runs the
 /// application's code.
-pub(crate) fn let_go(memory: Vec<DmaBuf>) {
+pub(crate) fn drop_buffers(memory: Vec<DmaBuf>) {
     for buf in memory {
         // One that panics must not keep the others alive, nor unwind the library's thread.
         if catch_unwind(AssertUnwindSafe(|| drop(buf))).is_err() {

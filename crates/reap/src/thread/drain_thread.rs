@@ -184,7 +184,7 @@ impl SleepSteps for SleepContext<'_> {
         self.waiter.look_once_more(&mut self.vector).unwrap_or(false)
     }
 
-    fn has_mail(&mut self) -> bool {
+    fn has_completions(&mut self) -> bool {
         // It has no inbox.
         false
     }

@@ -13,7 +13,7 @@ use units::Nanos;
 
 use super::block_on::Signal;
 use super::event_loop::{LoopQueue, Slept};
-use super::queue_pair::{QueuePair, Turned};
+use super::queue_pair::{PollStatus, QueuePair};
 use super::ring_queue::RingQueue;
 use crate::admin;
 use crate::counters::{Counters, HardwareCounters};
@@ -62,17 +62,17 @@ impl PathQueue {
             shared.mode.begin(|| controller.mode_on(None, mode.unwrap_or_else(|| controller.mode())));
             // The mode may need other coalescing settings of the controller.
             controller.wake_task();
-            let birth = hardware.pair.birth();
+            let fork_guard = hardware.pair.fork_guard();
             let rings = RingQueue::new(hardware, index, poller.clone());
-            let queue = QueuePair::new(controller.clone(), shared.clone(), index, rings, poller, birth);
+            let queue = QueuePair::new(controller.clone(), shared.clone(), index, rings, poller, fork_guard);
             return queue.map(PathQueue::Controller).inspect_err(|_| controller.release_queue(&shared));
         };
         let shared = controller.add_queue(mode)?;
         let asked = shared.made_for.unwrap_or(Mode::INTERRUPT);
         let (id, depth, wake) = (QueueId(shared.id), controller.description().depth, (&*shared.wake, &shared.counts));
         let queue = UringQueue::new(transport, id, depth, wake, bound, asked, poller.clone()).and_then(|rings| {
-            let birth = rings.birth();
-            QueuePair::new(controller.clone(), shared.clone(), 0, rings, poller, birth)
+            let fork_guard = rings.fork_guard();
+            QueuePair::new(controller.clone(), shared.clone(), 0, rings, poller, fork_guard)
         });
         queue.map(PathQueue::File).inspect_err(|_| controller.release_queue(&shared))
     }
@@ -94,9 +94,9 @@ impl PathQueue {
         pub(crate) fn commit(&self);
         pub(crate) fn set_mode(&self, mode: Mode);
         pub(crate) fn set_spin(&self, spin: Spin);
-        pub(crate) fn set_wants_room_at(&self, due: Option<Nanos>);
+        pub(crate) fn set_next_due(&self, due: Option<Nanos>);
         #[cfg(feature = "testing")]
-        pub(crate) fn wants_room_at(&self) -> Option<Nanos>;
+        pub(crate) fn next_due(&self) -> Option<Nanos>;
         pub(crate) fn mode(&self) -> Mode;
         pub(crate) fn counters(&self) -> Counters;
         pub(crate) fn take_counters(&self) -> Counters;
@@ -105,11 +105,11 @@ impl PathQueue {
         pub(crate) fn count_wakeups(&self);
         pub(crate) fn wakeups(&self) -> Wakeups;
         pub(crate) fn hardware_queue(&self) -> u16;
-        pub(crate) fn is_here(&self) -> bool;
+        pub(crate) fn same_process(&self) -> bool;
         pub(crate) fn signal(&self) -> &Arc<Signal>;
-        pub(crate) fn turn(&self, budget: u32) -> Turned;
+        pub(crate) fn poll_events(&self, budget: u32) -> PollStatus;
         pub(crate) fn prepare(&self, lent: &Lent);
-        pub(crate) fn sleeps_elsewhere(&self);
+        pub(crate) fn allow_external_sleep(&self);
         pub(crate) fn leave_loop(&self);
         pub(crate) fn next_deadline(&self) -> Option<Nanos>;
     }

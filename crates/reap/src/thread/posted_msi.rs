@@ -18,7 +18,7 @@
 use completion::Mode;
 use hw::Poller;
 use nvme::Vector;
-use sync::MOST_ROUNDS;
+use sync::MAX_ROUNDS;
 
 use crate::transport::{KEY_NOTIFICATION, RingPair};
 
@@ -115,11 +115,11 @@ impl PostedMsi {
         pair.take_posted(self.target(pair))
     }
 
-    /// Before arming: whether the bit is set and there were fewer than [`MOST_ROUNDS`] rounds. The
+    /// Before arming: whether the bit is set and there were fewer than [`MAX_ROUNDS`] rounds. The
     /// thread then polls once more while the notification stays outstanding, so further messages
     /// cost no signal.
     pub(crate) fn begin_round(&mut self, pair: &RingPair) -> bool {
-        let another = self.on && self.rounds + 1 < MOST_ROUNDS && self.take_bit(pair);
+        let another = self.on && self.rounds + 1 < MAX_ROUNDS && self.take_bit(pair);
         self.rounds = if another { self.rounds + 1 } else { 0 };
         self.pending = another;
         another

@@ -25,7 +25,7 @@ use std::task::Waker;
 use completion::{
     Batch, Decisions, Done, Facts, Lawful, MAX_WEIGHT, Mode, Plan, Policy, PollLimits, Records, Route, Spin, WEIGHT, Waiter, Woke,
 };
-use hw::{Birth, DmaBuf, DmaPool, Lent, Poller};
+use hw::{DmaBuf, DmaPool, ForkGuard, Lent, Poller};
 use nvme::Vector;
 use sync::{SleepSteps, WaiterId, WakeFlag, sleep};
 use units::Nanos;
@@ -58,7 +58,7 @@ pub(crate) struct QueuePair<T: QueueTransport> {
     pub(super) controller: Controller,
     pub(super) shared: Arc<QueueShared>,
     /// The process that created it: after a fork the child must not use the rings.
-    birth: Birth,
+    fork_guard: ForkGuard,
     signal: Arc<Signal>,
     /// The epoll instance that a foreign event loop, or a thread with several queues, waits on.
     poller: Arc<Poller>,
@@ -100,7 +100,7 @@ pub(crate) struct Inner<T: QueueTransport> {
     has_futures: bool,
     /// A foreign event loop drives the queue, and has not called [`QueuePair::leave_loop`].
     pub(super) in_loop: bool,
-    /// Its calls of [`QueuePair::turn`] that found something.
+    /// Its calls of [`QueuePair::poll_events`] that found something.
     turns: u32,
     /// For a measured call: when it returned, and how often the thread had slept until then.
     left_at: Option<(Nanos, u64)>,
@@ -112,10 +112,10 @@ pub(crate) struct Inner<T: QueueTransport> {
     pub(super) contention: Contention,
 }
 
-/// The result of [`crate::Queue::turn`].
+/// The result of [`crate::Queue::poll_events`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Turned {
+pub struct PollStatus {
     /// Completions reaped.
     pub found: u32,
     /// There is more to do now: call again, after the loop's other work. If false, wait until the
@@ -311,7 +311,7 @@ impl<T: QueueTransport> Inner<T> {
         let left = if T::SUBMITS_IN_SLEEP {
             // The CQ needs no check: `io_uring_enter` tests it before it blocks.
             self.shared.wake.arm();
-            self.has_mail() | self.is_wanted()
+            self.has_completions() | self.is_wanted()
         } else {
             sleep::arm(self);
             sleep::check(self)
@@ -483,7 +483,7 @@ impl<T: QueueTransport> SleepSteps for Inner<T> {
         self.waiter.look_once_more(&mut self.transport).unwrap_or(false)
     }
 
-    fn has_mail(&mut self) -> bool {
+    fn has_completions(&mut self) -> bool {
         let noticed = self.shared.is_noticed();
         if noticed {
             self.waiter.found_something();
@@ -560,7 +560,7 @@ impl<T: QueueTransport> QueuePair<T> {
         index: u8,
         transport: T,
         poller: Arc<Poller>,
-        birth: Birth,
+        fork_guard: ForkGuard,
     ) -> Result<QueuePair<T>, QueueError> {
         poller.add(&*shared.wake, KEY_WAKE).map_err(|source| QueueError::System { what: "wake-up descriptor", source })?;
         // Nothing below can fail. On an error above, the requests stay in `left` for the next
@@ -607,7 +607,7 @@ impl<T: QueueTransport> QueuePair<T> {
         inner.apply_mode();
         let signal = Arc::new(Signal::new(shared.wake.clone()));
         let (done, submitting, spare) = (Cell::new(0), Cell::new(false), Cell::new(Some(Box::new(Requests::new(0)))));
-        Ok(QueuePair { controller, shared, birth, signal, poller, done, submitting, spare, inner: RefCell::new(inner) })
+        Ok(QueuePair { controller, shared, fork_guard, signal, poller, done, submitting, spare, inner: RefCell::new(inner) })
     }
 
     pub(crate) fn transport(&self) -> Ref<'_, T> {
@@ -626,14 +626,14 @@ impl<T: QueueTransport> QueuePair<T> {
     /// sleep, the batch is not committed here.
     #[inline]
     pub(crate) fn submit(&self, now: Nanos, waits: bool, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
-        if !self.is_here() {
+        if !self.same_process() {
             return block_on::refuse(Refused::Forked, requests);
         }
         if self.submitting.get() {
             return block_on::refuse(Refused::InsideSubmit, requests);
         }
         // `+submit-check` polls after each commit, so there has to be one.
-        let defers_commit = waits && T::SUBMITS_IN_SLEEP && !self.looks_on_commit();
+        let defers_commit = waits && T::SUBMITS_IN_SLEEP && !self.polls_after_submit();
         let mut batch = Submission::begin(self, now, defers_commit);
         let refused = batch.enter(requests.into_iter(), Claim::Batch);
         // Dropping it posts the batch: also what came before a refused request, and if the iterator
@@ -649,7 +649,7 @@ impl<T: QueueTransport> QueuePair<T> {
 
     /// See [`crate::Queue::start`]; `ticket` is its future's. With a `command` of the caller's own the request is that.
     pub(crate) fn start(&self, ticket: u32, request: Request, command: Option<Box<IoCommand>>) -> Result<(), (Refused, Request)> {
-        if !self.is_here() {
+        if !self.same_process() {
             return Err((Refused::Forked, request));
         }
         if self.submitting.get() {
@@ -722,7 +722,7 @@ impl<T: QueueTransport> QueuePair<T> {
     /// borrow.
     #[inline]
     pub(crate) fn run(&self, until: Nanos, for_others: bool, wanted: Option<u32>, enough: impl Fn() -> bool) {
-        if !self.is_here() {
+        if !self.same_process() {
             // After a fork: no completion reaches the child.
             return;
         }
@@ -798,7 +798,7 @@ impl<T: QueueTransport> QueuePair<T> {
 
     /// Has the transport register the memory of a buffer before the first request that uses it.
     pub(crate) fn prepare(&self, lent: &Lent) {
-        if self.is_here() {
+        if self.same_process() {
             self.inner.borrow_mut().transport.prepare(lent);
         }
     }
@@ -821,15 +821,15 @@ impl<T: QueueTransport> QueuePair<T> {
         inner.waiter.seen.cpu_wanted = false;
     }
 
-    /// See [`crate::Queue::set_wants_room_at`].
-    pub(crate) fn set_wants_room_at(&self, due: Option<Nanos>) {
-        self.inner.borrow_mut().waiter.seen.wants_room_at = due;
+    /// See [`crate::Queue::set_next_due`].
+    pub(crate) fn set_next_due(&self, due: Option<Nanos>) {
+        self.inner.borrow_mut().waiter.seen.next_due = due;
     }
 
-    /// See [`crate::Queue::wants_room_at`].
+    /// See [`crate::Queue::next_due`].
     #[cfg(feature = "testing")]
-    pub(crate) fn wants_room_at(&self) -> Option<Nanos> {
-        self.inner.borrow().waiter.seen.wants_room_at
+    pub(crate) fn next_due(&self) -> Option<Nanos> {
+        self.inner.borrow().waiter.seen.next_due
     }
 
     /// The completion mode in force.
@@ -838,7 +838,7 @@ impl<T: QueueTransport> QueuePair<T> {
     }
 
     /// Whether a commit polls for completions before it returns.
-    fn looks_on_commit(&self) -> bool {
+    fn polls_after_submit(&self) -> bool {
         self.inner.borrow().waiter.policy.facts().submit_check
     }
 
@@ -875,8 +875,8 @@ impl<T: QueueTransport> QueuePair<T> {
 
     /// Whether the calling process created it. False in a child that was forked since.
     #[inline]
-    pub(crate) fn is_here(&self) -> bool {
-        self.birth.is_here()
+    pub(crate) fn same_process(&self) -> bool {
+        self.fork_guard.same_process()
     }
 
     pub(crate) fn signal(&self) -> &Arc<Signal> {
@@ -885,19 +885,19 @@ impl<T: QueueTransport> QueuePair<T> {
 
     /// From now on the thread may sleep outside the transport: in an
     /// [`super::event_loop::EventLoop`] or a loop of its own.
-    pub(crate) fn sleeps_elsewhere(&self) {
+    pub(crate) fn allow_external_sleep(&self) {
         self.inner.borrow_mut().transport.notify_by_eventfd();
     }
 
-    /// See [`crate::Queue::turn`].
-    pub(crate) fn turn(&self, budget: u32) -> Turned {
-        if !self.is_here() {
-            return Turned { found: 0, more: false };
+    /// See [`crate::Queue::poll_events`].
+    pub(crate) fn poll_events(&self, budget: u32) -> PollStatus {
+        if !self.same_process() {
+            return PollStatus { found: 0, more: false };
         }
         if self.submitting.get() {
             // Called from the application's iterator: the loop has to come again once the batch is
             // posted.
-            return Turned { found: 0, more: true };
+            return PollStatus { found: 0, more: true };
         }
         let mut inner = self.inner.borrow_mut();
         inner.in_loop = true;
@@ -941,7 +941,7 @@ impl<T: QueueTransport> QueuePair<T> {
         sleep::arm(&mut *inner);
         self.publish(&inner);
         let inner_ref = &mut *inner;
-        let pending = inner_ref.was_posted() | inner_ref.has_mail() || inner_ref.waiter.owner && inner_ref.transport.pending();
+        let pending = inner_ref.was_posted() | inner_ref.has_completions() || inner_ref.waiter.owner && inner_ref.transport.pending();
         if pending {
             inner.waiter.found_something();
         }
@@ -950,14 +950,14 @@ impl<T: QueueTransport> QueuePair<T> {
         if !inner.wakers.is_empty() {
             drop(self.wake_all(inner));
         }
-        Turned { found, more }
+        PollStatus { found, more }
     }
 
     /// See [`crate::Queue::leave_loop`].
     pub(crate) fn leave_loop(&self) {
         let mut inner = self.inner.borrow_mut();
         inner.in_loop = false;
-        if self.is_here() {
+        if self.same_process() {
             inner.leave();
             self.shared.wake.mask();
         }
@@ -973,7 +973,7 @@ impl<T: QueueTransport> QueuePair<T> {
     /// only this thread can reap it (SINGLE_ISSUER), `close` waits for it: for the time-out, and
     /// one second for the kernel to cancel it.
     pub(crate) fn close(self) {
-        if !self.is_here() {
+        if !self.same_process() {
             // After a fork: the requests are the parent's.
             return;
         }
@@ -1005,7 +1005,7 @@ impl<T: QueueTransport> QueuePair<T> {
         // The kernel has not even cancelled them, and may still write to the buffers: leak these.
         let (wakers, memory) = inner.lose_all();
         wake::wake_all(wakers);
-        block_on::let_go(memory);
+        block_on::drop_buffers(memory);
         controller.release_queue(&shared);
     }
 }
@@ -1262,7 +1262,7 @@ impl<T: QueueTransport> LoopQueue for QueuePair<T> {
     }
 }
 
-/// Readable when [`QueuePair::turn`] has something to do.
+/// Readable when [`QueuePair::poll_events`] has something to do.
 impl<T: QueueTransport> AsFd for QueuePair<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()

@@ -63,7 +63,7 @@ fn measure() -> std::io::Result<Cycle> {
         let signalled = scope.spawn(|| {
             // A device signals while the sleeper's CPU is idle. A signalling thread on that CPU,
             // where the opener may be pinned, would keep it from being idle.
-            hw::avoid(sleeper);
+            hw::avoid_cpu(sleeper);
             let mut signals = Vec::with_capacity(ROUNDS);
             for _ in 0..ROUNDS {
                 hw::sleep_until(hw::now() + PAUSE);

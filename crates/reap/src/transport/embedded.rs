@@ -42,7 +42,7 @@ use runner::{Runner, Stepper};
 pub use faults::Faults;
 pub(super) use registers::EmbeddedRegisters;
 #[cfg(feature = "testing")]
-pub use runner::ByHand;
+pub use runner::ManualStepper;
 pub use runner::Measured;
 
 /// Options for embedded controllers only.
@@ -97,8 +97,6 @@ impl EmbeddedOptions {
 /// The largest delay of a doorbell write with `doorbells=late`: a few commands of a fast drive.
 const LATE_DOORBELL: Nanos = Nanos::from_micros(40);
 
-pub(crate) type End = EmbeddedHandle;
-
 /// Handle of an embedded controller for the host's threads.
 pub(crate) struct EmbeddedHandle {
     attachment: Arc<Attachment>,
@@ -109,12 +107,12 @@ pub(crate) struct EmbeddedHandle {
 impl EmbeddedHandle {
     /// Blocks the controller's access to host memory and waits for accesses under way. False: this
     /// controller has no gate.
-    pub(super) fn cut_off(&self) -> bool {
+    pub(super) fn block_dma(&self) -> bool {
         self.attachment.gate.as_ref().map(Gate::shut).is_some()
     }
 
     /// Allows access to host memory again.
-    pub(super) fn let_in(&self) {
+    pub(super) fn allow_dma(&self) {
         if let Some(gate) = &self.attachment.gate {
             gate.open();
         }
@@ -150,8 +148,8 @@ impl EmbeddedHandle {
 
     /// Stops the device thread while the result lives; its controllers run one step at a time.
     #[cfg(feature = "testing")]
-    pub(crate) fn by_hand(&self) -> ByHand {
-        ByHand::new(&self.runner)
+    pub(crate) fn manual_step(&self) -> ManualStepper {
+        ManualStepper::new(&self.runner)
     }
 
     /// The CPU that the device thread is pinned to.
@@ -193,7 +191,7 @@ pub(super) fn attach(
     member: Option<SubsystemMember<'_>>,
 ) -> Result<(EmbeddedRegisters, EmbeddedHandle), OpenError> {
     if let Some(word) = uri.server_only_parameter() {
-        return Err(OptionsError::OfServers(word).into());
+        return Err(OptionsError::ServerOnly(word).into());
     }
     // The shared thread's CPU is set by the first device.
     let runner = if uri.own_thread { Runner::own() } else { Runner::shared(options.device_cpu) };

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hw::Birth;
+use hw::ForkGuard;
 use hw::block::{Loop, loops, process_name, swaps};
 use rustix::fs::{Dev, major, minor};
 use rustix::process::{Resource, getrlimit};
@@ -117,7 +117,7 @@ pub(super) struct LockedFile {
     /// The open file description that is locked. Each user reads and writes through its own.
     file: File,
     access: FileAccess,
-    born: Birth,
+    born: ForkGuard,
     pub(super) write_back: WriteBack,
 }
 
@@ -133,7 +133,7 @@ impl LockedFile {
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|shared| shared.strong_count() > 0);
         // After a fork the child has a copy of its parent's list, but not the right to its locks.
-        if let Some(shared) = all.iter().filter_map(Weak::upgrade).find(|shared| shared.id == id && shared.born.is_here()) {
+        if let Some(shared) = all.iter().filter_map(Weak::upgrade).find(|shared| shared.id == id && shared.born.same_process()) {
             // An exclusive user cannot join a shared lock: other processes may hold it as well.
             let allowed = access == FileAccess::Share || shared.access == FileAccess::Write;
             return if allowed { Ok(shared) } else { Err(locked(id, true)) };
@@ -141,7 +141,7 @@ impl LockedFile {
         let notes = lock(file, access)?;
         notes.iter().for_each(|note| tracing::warn!("{note}"));
         let file = file.try_clone().map_err(failed("hold it"))?;
-        let shared = Arc::new(LockedFile { id, file, access, born: Birth::here(), write_back: WriteBack::default() });
+        let shared = Arc::new(LockedFile { id, file, access, born: ForkGuard::current(), write_back: WriteBack::default() });
         all.push(Arc::downgrade(&shared));
         Ok(shared)
     }
@@ -151,7 +151,7 @@ impl Drop for LockedFile {
     fn drop(&mut self) {
         // Unlocked by name: a forked child's copy of the descriptor would keep the lock. The child
         // in turn must not release its parent's.
-        if self.born.is_here() {
+        if self.born.same_process() {
             let _ = self.file.unlock();
         }
     }

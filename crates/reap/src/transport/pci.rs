@@ -107,7 +107,7 @@ pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingControlle
     };
     let device = vfio::open(bdf).map_err(fault)?;
     // Bus mastering first: without it the drive can neither read its rings nor send MSI-X.
-    device.become_master().map_err(system("let the drive access memory"))?;
+    device.enable_bus_master().map_err(system("let the drive access memory"))?;
     let registers = device.registers().map_err(fault)?;
     let queues = options.hardware();
     let (vectors, note) = vectors(&device, uri, queues)?;
@@ -126,7 +126,7 @@ fn vectors(device: &PciDevice, uri: &PcieUri, queues: usize) -> Result<(Vectors,
     let wanted = queues + 1;
     let most = uri.vectors.map_or(usize::MAX, usize::from).min(device.vectors() as usize);
     if most == 0 {
-        return Err(fault(VfioError::Lacks("the drive has no MSI-X vectors, and Reap uses no other interrupts".into())));
+        return Err(fault(VfioError::Unsupported("the drive has no MSI-X vectors, and Reap uses no other interrupts".into())));
     }
     let mut count = wanted.min(most);
     loop {
@@ -138,11 +138,11 @@ fn vectors(device: &PciDevice, uri: &PcieUri, queues: usize) -> Result<(Vectors,
             .map_err(|source| fault(VfioError::System { what: "have its messages sent to eventfds".into(), source }))?;
         // VFIO sets all of them or says how many there are: then try again with that many.
         match set {
-            0 => return Err(fault(VfioError::Lacks("this machine has no interrupt vector left for the drive".into()))),
+            0 => return Err(fault(VfioError::Unsupported("this machine has no interrupt vector left for the drive".into()))),
             _ if set < count => count = set,
             _ => {
                 let short = (count < wanted).then(|| {
-                    format!("{wanted} interrupt vectors are wanted for {queues} queues and the admin queue, and {count} can be had: queues share them")
+                    format!("{wanted} interrupt vectors are wanted for {queues} queues and the admin queue, and {count} are available: queues share them")
                 });
                 return Ok((vectors, short));
             }

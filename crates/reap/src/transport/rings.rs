@@ -75,7 +75,7 @@ impl DmaContext {
     /// The system has no such range of addresses, or cannot pin the memory of the PRP table.
     pub(crate) fn of(options: &PoolOptions, bytes: u64) -> Result<DmaContext, OpenError> {
         let pool = options.open(bytes).map_err(|source| OpenError::System { what: "buffer pool", source })?;
-        let lists = PrpTable::new(&pool).map_err(|error| OpenError::no_memory(error, bytes, 0))?;
+        let lists = PrpTable::new(&pool).map_err(|error| OpenError::from_alloc(error, bytes, 0))?;
         Ok(DmaContext { pool, lists: Arc::new(lists) })
     }
 }
@@ -160,7 +160,7 @@ impl RingController {
         // Allocated before the controller is known to offer them, because bring-up sends their
         // address.
         let pages = shadow.then(|| dma.pool.alloc_doorbells(registers.stride())).transpose();
-        let pages = pages.map_err(|error| OpenError::no_memory(error, pool_bytes, 0))?;
+        let pages = pages.map_err(|error| OpenError::from_alloc(error, pool_bytes, 0))?;
         let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
         let facts = TransportFacts { mask: Mask::Unread, messages };
         let registers = ControllerRegisters::Bus(Arc::new(BusRegisters::new(registers, pages)));
@@ -217,10 +217,10 @@ impl RingController {
     /// Takes over what a bring-up found, the first one or one after a reset. Only while no I/O
     /// queue is in use.
     pub(crate) fn learn(&self, inventory: &Inventory) {
-        self.keep_doorbells(inventory.doorbells_kept);
+        self.keep_doorbells(inventory.shadow_doorbells_active);
         self.sgls.store(self.wants_sgls && inventory.limits.is_some_and(|limits| limits.sgls), Relaxed);
         // Replaced as a whole: a reset may follow a format change.
-        let deac_namespaces = inventory.namespaces.iter().filter(|ns| ns.frees_zeroes).map(|ns| ns.nsid).collect();
+        let deac_namespaces = inventory.namespaces.iter().filter(|ns| ns.deallocates_zeroes).map(|ns| ns.nsid).collect();
         *self.deac_namespaces.lock().unwrap_or_else(PoisonError::into_inner) = deac_namespaces;
     }
 
@@ -233,7 +233,7 @@ impl RingController {
     }
 
     /// Whether a Write Zeroes to this namespace may set the Deallocate bit (CDW12.DEAC).
-    pub(super) fn frees_zeroes(&self, nsid: Nsid) -> bool {
+    pub(super) fn deallocates_zeroes(&self, nsid: Nsid) -> bool {
         self.deac_namespaces.lock().unwrap_or_else(PoisonError::into_inner).contains(&nsid)
     }
 
@@ -252,14 +252,14 @@ impl RingController {
 
     /// Blocks the DMA of a controller that does not answer, so that its buffers can be reused.
     /// False: nothing can block it.
-    pub(crate) fn cut_off(&self) -> bool {
-        self.end().is_some_and(EmbeddedHandle::cut_off)
+    pub(crate) fn block_dma(&self) -> bool {
+        self.end().is_some_and(EmbeddedHandle::block_dma)
     }
 
     /// Allows DMA again after the controller has stopped: it has no command left that could touch
     /// an old buffer.
-    pub(crate) fn let_in(&self) {
-        self.end().into_iter().for_each(EmbeddedHandle::let_in);
+    pub(crate) fn allow_dma(&self) {
+        self.end().into_iter().for_each(EmbeddedHandle::allow_dma);
     }
 
     /// The transport's number, unique in the process.
@@ -293,7 +293,7 @@ impl RingController {
     /// Starts to reconnect to a vfio-user server whose connection has ended. The controller is lost
     /// and nothing is in flight to it. From `quiet_at` on the old controller has stopped, whatever
     /// became of its server: its keep-alive has run out.
-    pub(crate) fn look_for_it(&self, quiet_at: Nanos) {
+    pub(crate) fn start_reconnect(&self, quiet_at: Nanos) {
         if let (Endpoint::Bus(BusController::VfioUser(remote)), ControllerRegisters::Bus(registers)) = (&self.endpoint, &self.registers)
             // Still connected: the controller itself failed, and its reset is tried instead.
             && remote.is_over()

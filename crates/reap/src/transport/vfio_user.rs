@@ -35,7 +35,7 @@ use hw::{Backing, PoolOptions, Process, Vectors};
 use units::Nanos;
 
 use super::rings::{BusController, BusResources, DmaContext, RingController};
-use crate::error::{OpenError, PeerFault};
+use crate::error::{OpenError, VfioUserError};
 use crate::options::OpenOptions;
 use mapper::Mapper;
 
@@ -78,7 +78,7 @@ pub(crate) fn shared_pool(controllers: &[ConnectedController], options: &OpenOpt
     let untrusted = controllers.iter().find(|controller| !controller.uri.trust);
     if let (true, Some(controller)) = (huge_pages, untrusted) {
         let what = "the pool has huge pages for another path (`hugepages=yes`), and this server could take them away; add `trust=yes` if it does not";
-        return Err(OpenError::VfioUser { socket: controller.uri.socket.clone(), fault: PeerFault::Lacks(what.into()) });
+        return Err(OpenError::VfioUser { socket: controller.uri.socket.clone(), fault: VfioUserError::Unsupported(what.into()) });
     }
     let connections = controllers.iter().map(|controller| controller.remote.connection.clone()).collect();
     let mapper = Arc::new(Mapper::new(connections, untrusted.is_none()));
@@ -137,14 +137,14 @@ impl ConnectedController {
 }
 
 /// Connects, and waits up to [`RELEASE_TIMEOUT`] for the server to drop its previous client.
-fn connect(socket: &Path) -> Result<(Client, Option<Process>), PeerFault> {
+fn connect(socket: &Path) -> Result<(Client, Option<Process>), VfioUserError> {
     let (until, mut pause) = (hw::now() + RELEASE_TIMEOUT, Nanos::from_millis(2));
     loop {
         let stream = handshake::connect(socket, until)?;
         // The process is needed at a reconnect: has the old server ended?
-        let process = Process::behind(&stream).ok();
+        let process = Process::peer_of(&stream).ok();
         match handshake::negotiate(stream) {
-            Err(PeerFault::Busy) if hw::now() < until => {
+            Err(VfioUserError::Busy) if hw::now() < until => {
                 hw::sleep_until(hw::now() + pause);
                 pause = Nanos(pause.0 * 2).min(Nanos::from_millis(500));
             }
@@ -154,34 +154,39 @@ fn connect(socket: &Path) -> Result<(Client, Option<Process>), PeerFault> {
 }
 
 /// BAR0: parts that the server shares are mapped if that is safe; the rest is accessed by messages.
-fn registers(remote: &RemoteController, client: &Client, uri: &VfioUserUri, notes: &mut Vec<String>) -> Result<PciRegisters, PeerFault> {
+fn registers(
+    remote: &RemoteController,
+    client: &Client,
+    uri: &VfioUserUri,
+    notes: &mut Vec<String>,
+) -> Result<PciRegisters, VfioUserError> {
     let handshake::Bar { bytes, areas } = handshake::bar0(client, notes)?;
     let calls = Box::new(Bar0(remote.connection.clone()));
     let (registers, why_not) = PciRegisters::shared(bytes, areas, calls, uri.trust).map_err(|error| match error {
-        VfioError::Lacks(what) => PeerFault::Lacks(what),
-        other => PeerFault::Lacks(other.to_string()),
+        VfioError::Unsupported(what) => VfioUserError::Unsupported(what),
+        other => VfioUserError::Unsupported(other.to_string()),
     })?;
     notes.extend(why_not);
     // CAP was read while `registers` was made, and a failed read returns all ones: check the
     // connection itself.
     match client.ended() {
-        Some(end) => Err(PeerFault::Server { what: "read its capabilities (CAP)", source: end.into() }),
+        Some(end) => Err(VfioUserError::Server { what: "read its capabilities (CAP)", source: end.into() }),
         None => Ok(registers),
     }
 }
 
 /// Vectors for `queues` queues and the admin queue, or as many as the server has.
-fn vectors(client: &Client, uri: &VfioUserUri, queues: usize, notes: &mut Vec<String>) -> Result<Vectors, PeerFault> {
+fn vectors(client: &Client, uri: &VfioUserUri, queues: usize, notes: &mut Vec<String>) -> Result<Vectors, VfioUserError> {
     let has = handshake::interrupts(client)?;
     let wanted = queues + 1;
     let count = wanted.min(has.count as usize).min(uri.vectors.map_or(usize::MAX, usize::from)).min(super::pci::MAX_VECTORS as usize);
     if count == 0 || !has.by_eventfd {
-        return Err(PeerFault::Lacks("it has no MSI-X vectors that signal eventfds, and Reap uses no other interrupts".into()));
+        return Err(VfioUserError::Unsupported("it has no MSI-X vectors that signal eventfds, and Reap uses no other interrupts".into()));
     }
-    let vectors = hw::vectors(count as u16, false).map_err(|source| PeerFault::System { what: "make eventfds", source })?;
+    let vectors = hw::vectors(count as u16, false).map_err(|source| VfioUserError::System { what: "make eventfds", source })?;
     if count < wanted {
         notes.push(format!(
-            "{wanted} interrupt vectors are wanted for {queues} queues and the admin queue, and {count} can be had: queues share them"
+            "{wanted} interrupt vectors are wanted for {queues} queues and the admin queue, and {count} are available: queues share them"
         ));
     }
     Ok(vectors)

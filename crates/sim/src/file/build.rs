@@ -99,7 +99,7 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
     }
     let seeds = match file.seeds {
         Some(seeds) if !(1..=MOST_SEEDS).contains(seeds.get_ref()) => {
-            return Err(source.error(Some(seeds.span()), format!("{} seeds: there have to be 1 to {MOST_SEEDS}", seeds.get_ref())));
+            return Err(source.error(Some(seeds.span()), format!("{} seeds: there must be 1 to {MOST_SEEDS}", seeds.get_ref())));
         }
         seeds => seeds.map_or(1, Spanned::into_inner),
     };

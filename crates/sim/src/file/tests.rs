@@ -134,7 +134,7 @@ const MISTAKES: [(&str, &[&str]); 67] = [
     ("modes = \"poll\"", &["s.toml:2:9", "expected a list"]),
     ("ios = 0", &["s.toml:2:7", "expected a whole number from 1 on"]),
     ("duration = \"0s\"", &["s.toml:2:12", "no time at all"]),
-    ("duration = \"-5ms\"", &["s.toml:2:12", "`-5ms` is no time"]),
+    ("duration = \"-5ms\"", &["s.toml:2:12", "`-5ms` is not a duration"]),
     ("seeds = 100000000000", &["s.toml:2:9", "a whole number up to 4294967295"]),
     ("[machine.scheduler]\nslice = \"0ms\"", &["s.toml:3:9", "no time at all"]),
     (
@@ -172,8 +172,8 @@ const MISTAKES: [(&str, &[&str]); 67] = [
     ("[[job]]\noptions = { offset = \"64m\" }", &["s.toml:2:1", "not even one block"]),
     ("host = \"kernal\"", &["s.toml:2:8", "did you mean 'kernel'?"]),
     ("duration = 5", &["s.toml:2:12", "string"]),
-    ("duration = \"5\"", &["s.toml:2:12", "`5` is no time", "its unit"]),
-    ("duration = \"5min\"", &["s.toml:2:12", "`5min` is no time"]),
+    ("duration = \"5\"", &["s.toml:2:12", "`5` is not a duration", "its unit"]),
+    ("duration = \"5min\"", &["s.toml:2:12", "`5min` is not a duration"]),
     ("seeds = 0", &["s.toml:2:9", "0 seeds"]),
     ("[[device]]\nprofile = \"opane\"", &["s.toml:3:11", "did you mean 'optane'?"]),
     ("[[device]]\nprofile = \"tlc\"\nqueues = 0", &["s.toml:2:1", "0 hardware queues"]),
@@ -200,7 +200,7 @@ const MISTAKES: [(&str, &[&str]); 67] = [
     ),
     (
         "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5\"\ndevice = \"far\"\nchange = \"lost\"",
-        &["s.toml:10:6", "`5` is no time", "its unit"],
+        &["s.toml:10:6", "`5` is not a duration", "its unit"],
     ),
     (
         "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"lots\"",

@@ -2,7 +2,7 @@
 //! becomes of them. As in the engine, `driver::multipath::Failover` decides which paths a request may take and what happens
 //! when one fails, the selector chooses among those, and here it is done.
 
-use driver::multipath::{Action, Counters, Ended as Verdict, Failover, Heard, Link, PathId, RequestId, Standing, Submitted};
+use driver::multipath::{Action, CompletionOutcome, Counters, Failover, Link, PathId, PathSnapshot, PathUpdate, RequestId, Submitted};
 use nvme::Status;
 use units::{Class, Nanos, Op};
 use workload::Io;
@@ -60,8 +60,8 @@ pub(crate) struct Head {
     flights: Vec<Option<Flight>>,
     depth: usize,
     /// By path, how it stands, and what the failover was told last.
-    stands: Vec<Standing>,
-    seen: Vec<Standing>,
+    stands: Vec<PathSnapshot>,
+    seen: Vec<PathSnapshot>,
     /// Some of it the failover has not been told.
     news: bool,
     tallies: Vec<PathTally>,
@@ -80,8 +80,8 @@ impl Head {
             devices,
             flights: (0..depth).map(|_| None).collect(),
             depth,
-            stands: vec![Standing::NEVER_UP.with_link(Link::Live); paths],
-            seen: vec![Standing::NEVER_UP; paths],
+            stands: vec![PathSnapshot::NEVER_UP.with_link(Link::Live); paths],
+            seen: vec![PathSnapshot::NEVER_UP; paths],
             news: true,
             tallies: vec![PathTally::default(); paths],
             choosing: Nanos::ZERO,
@@ -112,7 +112,7 @@ impl Head {
     }
 
     /// The path that ends at a device now stands so.
-    pub(crate) fn tell(&mut self, device: usize, standing: Standing) {
+    pub(crate) fn tell(&mut self, device: usize, standing: PathSnapshot) {
         for (path, _) in self.devices.iter().enumerate().filter(|(_, of)| **of == device) {
             self.stands[path] = standing;
             self.news = true;
@@ -122,7 +122,7 @@ impl Head {
     /// The paths that nothing more goes out by: what waits to be posted there is to be taken back.
     pub(super) fn closed(&self) -> impl Iterator<Item = usize> + use<> {
         let news = self.stands.iter().zip(&self.seen).enumerate();
-        let closed = |(_, (stands, seen)): &(usize, (&Standing, &Standing))| stands.life != seen.life && seen.life > 0;
+        let closed = |(_, (stands, seen)): &(usize, (&PathSnapshot, &PathSnapshot))| stands.life != seen.life && seen.life > 0;
         let closed: Vec<usize> = news.filter(closed).map(|(path, _)| path).collect();
         closed.into_iter()
     }
@@ -132,10 +132,10 @@ impl Head {
         self.news = false;
         for n in 0..self.stands.len() {
             let path = PathId(n as u8);
-            match self.failover.hear(now, path, &mut self.seen[n], self.stands[n], || drained(n)) {
-                Heard::All => {}
-                Heard::Up => self.chooser.forget(path),
-                Heard::Later => self.news = true,
+            match self.failover.update_path(now, path, &mut self.seen[n], self.stands[n], || drained(n)) {
+                PathUpdate::Applied => {}
+                PathUpdate::CameUp => self.chooser.forget(path),
+                PathUpdate::Deferred => self.news = true,
             }
         }
         if now >= self.next_deadline() {
@@ -240,8 +240,8 @@ impl Head {
             }
         };
         match self.failover.ended(g.now, way.request, way.path, status) {
-            Verdict::Done { token, status } => self.over(token as u32, result_of(status)),
-            Verdict::GoesOn | Verdict::Stale => None,
+            CompletionOutcome::Done { token, status } => self.over(token as u32, result_of(status)),
+            CompletionOutcome::Continues | CompletionOutcome::Stale => None,
         }
     }
 

@@ -71,7 +71,7 @@ pub(super) struct Goal {
     /// It takes this many at once.
     pub(super) max: u32,
     /// It only waits for room, for what is or was due then.
-    pub(super) wants_room_at: Option<Nanos>,
+    pub(super) next_due: Option<Nanos>,
 }
 
 /// A job's thread.
@@ -236,7 +236,7 @@ impl Thread {
         let (mut asked, mut masked) = (0, 0);
         let tells = self.app.urgent && g.habits.tells_urgent;
         let goes_on_at = self.goal.map(|goal| goal.until).filter(|&until| until < Nanos::MAX);
-        let wants_room_at = self.goal.and_then(|goal| goal.wants_room_at);
+        let next_due = self.goal.and_then(|goal| goal.next_due);
         for lane in &mut self.lanes {
             if !matches!(lane.waiter.plan, Plan::Look { .. }) {
                 let queue = &g.queues[lane.queue];
@@ -245,7 +245,7 @@ impl Thread {
                 let urgent_waiting = if tells { in_flight } else { 0 };
                 let (waiter, mut bound) = lane.bind(queue);
                 let held = queue.held_back;
-                waiter.seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, wants_room_at, held, ..waiter.seen };
+                waiter.seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, next_due, held, ..waiter.seen };
                 waiter.set_silent(if in_flight > 0 { queue.silent() } else { 0 });
                 waiter.next(g.now, &mut bound);
                 asked += 1;
@@ -461,7 +461,7 @@ impl Thread {
         if self.app.committed(g.now) {
             self.at = At::Load;
         } else {
-            self.wait_for(Goal { min: 1, max: u32::MAX, until: Nanos::MAX, wants_room_at: None });
+            self.wait_for(Goal { min: 1, max: u32::MAX, until: Nanos::MAX, next_due: None });
         }
         Progress::Private(Nanos::ZERO)
     }

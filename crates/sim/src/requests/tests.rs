@@ -11,7 +11,7 @@ fn requests() -> Requests {
         block_log2: 9,
         boundary: 0,
         read_only: false,
-        frees_zeroes: true,
+        deallocates_zeroes: true,
         shared: false,
         ana_group: 0,
         nguid: [0; 16],

@@ -3,7 +3,7 @@
 
 use driver::multipath::{Failover, PathTraits, WriteMarks};
 use driver::paths::{Distances, Paths, Selector};
-use driver::{Bringup, BringupAsk, BringupConfig, Inventory, QueueMap, QueuePair, QueueSizes, Recovery, WantedQueues};
+use driver::{Bringup, BringupAction, BringupConfig, Inventory, QueueMap, QueuePair, QueueSizes, Recovery, WantedQueues};
 use emu::{Ana, Budget, FaultInjector, FaultPlan, Mem, Namespace, Subsystem};
 use nvme::QueueId;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -511,7 +511,7 @@ fn bring_up_device(
     let inventory = setup.run(asked.clone())?;
     let (now, pairs) = (setup.now, setup.pairs);
     if let Some(config) = scenario.recovery {
-        let again = BringupConfig { queues: WantedQueues::Again(inventory.queues.clone()), ..asked };
+        let again = BringupConfig { queues: WantedQueues::Existing(inventory.queues.clone()), ..asked };
         keeper.recovery = Some((Recovery::new(config, again, &inventory), config));
         keeper.seat = is_path.then(|| Seat::new(&inventory, cut, now));
     }
@@ -541,23 +541,23 @@ impl Setup<'_> {
         let mut bringup = Bringup::new(config);
         loop {
             match bringup.step(self.now, self.bells) {
-                BringupAsk::Wait { until } => {
+                BringupAction::Wait { until } => {
                     self.wait(until);
                     let violation = self.keeper.replies(self.bells, |_, reply| bringup.completed(reply));
                     violation.into_iter().for_each(|violation| bringup.violated(violation));
                 }
-                BringupAsk::Admin(command) => {
+                BringupAction::Admin(command) => {
                     // Without a tag the reply never comes, and bring-up fails by its own deadline.
                     self.keeper.post(command, driver::Purpose::Sequence, self.now, self.bells);
                 }
-                BringupAsk::Rings { id, sizes } => {
+                BringupAction::Rings { id, sizes } => {
                     let (sq, cq, pair) = make_pair(&memory, id, sizes)?;
                     self.pairs.push(pair);
                     bringup.rings(sq, cq);
                 }
-                BringupAsk::ReopenAdmin => unreachable!("asked only of controllers of before version 1.3"),
-                BringupAsk::Ready(inventory) => return Ok(*inventory),
-                BringupAsk::Failed(error) => return Err(error.into()),
+                BringupAction::ReopenAdmin => unreachable!("asked only of controllers of before version 1.3"),
+                BringupAction::Ready(inventory) => return Ok(*inventory),
+                BringupAction::Failed(error) => return Err(error.into()),
             }
         }
     }

@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use completion::{Coalesce, Moderator, PACE, Rates};
-use driver::multipath::{Link, Standing};
+use driver::multipath::{Link, PathSnapshot};
 use driver::{AdminCommand, AdminReply, Buffers, Completed, Events, Inventory, ProtocolViolation, Purpose, Reading};
-use driver::{Recovery, RecoveryAsk, RecoveryConfig, ResetCause, Watch};
+use driver::{Recovery, RecoveryAction, RecoveryConfig, ResetCause, TimeoutScan};
 use nvme::admin::SetFeatures;
 use nvme::features::{InterruptCoalescing, fid};
 use nvme::log::ana::AnaLog;
@@ -34,7 +34,7 @@ pub(super) struct Keeper {
     pub(super) page: u64,
     pub(super) memory: Memory,
     pub(super) recovery: Option<(Recovery, RecoveryConfig)>,
-    pub(super) watch: Watch,
+    pub(super) watch: TimeoutScan,
     replies: Vec<Completed>,
     pub(super) taken_back: Vec<(u64, Buffers)>,
     /// The thread was told of entries that nobody had told it of, and is given time to take them.
@@ -57,7 +57,7 @@ const REPLIES: usize = 64;
 impl Keeper {
     pub(super) fn new(admin: Pair, page: u64, memory: Memory) -> Keeper {
         let replies = Vec::with_capacity(REPLIES);
-        let (watch, taken_back) = (Watch::new(), Vec::new());
+        let (watch, taken_back) = (TimeoutScan::new(), Vec::new());
         Keeper {
             admin,
             page,
@@ -84,7 +84,7 @@ impl Keeper {
 
     /// Whether a sequence is under way, so that registers may change.
     pub(super) fn is_busy(&self) -> bool {
-        self.recovery.as_ref().is_some_and(|(recovery, _)| !recovery.is_watching())
+        self.recovery.as_ref().is_some_and(|(recovery, _)| !recovery.is_running())
     }
 
     pub(super) fn violated(&mut self, violation: ProtocolViolation) -> Result<(), SimError> {
@@ -124,7 +124,7 @@ impl Keeper {
 /// What a keeper knows of its path.
 #[derive(Debug)]
 pub(super) struct Seat {
-    pub(super) standing: Standing,
+    pub(super) standing: PathSnapshot,
     pub(super) events: Events,
     /// The namespace's ANA group.
     group: u32,
@@ -139,7 +139,7 @@ impl Seat {
     /// Of a controller that has come up.
     pub(super) fn new(inventory: &Inventory, cut: Rc<Cell<bool>>, now: Nanos) -> Seat {
         let group = inventory.namespaces.first().map_or(0, |namespace| namespace.ana_group);
-        let standing = Standing::NEVER_UP.with_link(Link::Live);
+        let standing = PathSnapshot::NEVER_UP.with_link(Link::Live);
         let mut seat = Seat { standing, events: Events::default(), group, keep_alive: Nanos::ZERO, keep_alive_at: Nanos::MAX, cut };
         seat.up(inventory, now);
         seat
@@ -158,7 +158,7 @@ impl Seat {
 
     /// A log page has been read.
     pub(super) fn log_answered(&mut self, page: u64, reply: &AdminReply) {
-        self.events.was_read();
+        self.events.read_completed();
         if reply.status.is_success()
             && page == u64::from(lid::ANA)
             && let Ok(log) = AnaLog::from_bytes(reply.page)
@@ -225,7 +225,7 @@ impl World<'_> {
             }
             Purpose::AsyncEvent => {
                 if let Some(seat) = &mut seat {
-                    seat.events.happened(reply.status, reply.result);
+                    seat.events.event_completed(reply.status, reply.result);
                 }
             }
             Purpose::KeepAlive => {}
@@ -252,7 +252,7 @@ impl World<'_> {
             }
             !expired.is_empty()
         };
-        let missed: Vec<usize> = if recovery.is_watching() { queues.clone().filter(late).collect() } else { Vec::new() };
+        let missed: Vec<usize> = if recovery.is_running() { queues.clone().filter(late).collect() } else { Vec::new() };
         if missed.is_empty() || std::mem::replace(&mut keeper.patience, true) {
             keeper.patience = !missed.is_empty();
             return false;
@@ -270,11 +270,11 @@ impl World<'_> {
         let pairs = || self.queues[queues.clone()].iter().flat_map(HwQueue::pairs);
         let Some((recovery, config)) = &mut keeper.recovery else { return Ok(Some(Nanos::MAX)) };
         keeper.watch.clear();
-        keeper.watch.look(&keeper.admin, now, config);
-        pairs().for_each(|pair| keeper.watch.look(pair, now, config));
+        keeper.watch.scan(&keeper.admin, now, config);
+        pairs().for_each(|pair| keeper.watch.scan(pair, now, config));
         match recovery.step(now, bells, &keeper.watch) {
-            RecoveryAsk::Wait { until } => return Ok(Some(until)),
-            RecoveryAsk::Abort { queue, command, sqe } => {
+            RecoveryAction::Wait { until } => return Ok(Some(until)),
+            RecoveryAction::Abort { queue, command, sqe } => {
                 let Some(pair) = pairs().find(|pair| pair.id() == queue) else { return Ok(None) };
                 let purpose = Purpose::Abort { queue, cid: command.cid };
                 let begun = pair.exclusive().begin_abort(&command);
@@ -287,12 +287,12 @@ impl World<'_> {
                     keeper.aborts += 1;
                 }
             }
-            RecoveryAsk::Close(cause) => {
+            RecoveryAction::Close(cause) => {
                 keeper.resets += 1;
                 pairs().chain([&keeper.admin]).for_each(|pair| pair.exclusive().close());
                 self.path_resets(n, &cause)?;
             }
-            RecoveryAsk::Abandon(buffers) => {
+            RecoveryAction::Abandon(buffers) => {
                 for pair in pairs() {
                     keeper.taken_back.extend(pair.exclusive().abandon().iter().map(|command| (command.token, buffers)));
                 }
@@ -308,13 +308,13 @@ impl World<'_> {
                     self.path_stopped(n)?;
                 }
             }
-            RecoveryAsk::Admin(command) => {
+            RecoveryAction::Admin(command) => {
                 // Without a tag the reply never comes, and bring-up fails by its own deadline.
                 keeper.post(command, Purpose::Sequence, now, bells);
             }
-            RecoveryAsk::Rings { .. } => {}
-            RecoveryAsk::Lost(_) => self.path_lost(n)?,
-            RecoveryAsk::Restored(inventory) => {
+            RecoveryAction::Rings { .. } => {}
+            RecoveryAction::Lost(_) => self.path_lost(n)?,
+            RecoveryAction::Restored(inventory) => {
                 pairs().for_each(|pair| pair.exclusive().reopen());
                 self.return_commands(n)?;
                 if let Some(seat) = &mut self.devices[n].keeper.seat {
@@ -322,7 +322,7 @@ impl World<'_> {
                     self.set_link(n, Link::Live);
                 }
             }
-            RecoveryAsk::Dead(_) => {
+            RecoveryAction::Dead(_) => {
                 // Nothing is posted to it any more.
                 for task in 0..self.plan.threads.len() {
                     let Some(thread) = self.tasks[task].thread_mut() else { continue };
@@ -408,7 +408,7 @@ impl World<'_> {
     fn path_resets(&mut self, n: usize, cause: &ResetCause) -> Result<(), SimError> {
         let Some(seat) = &mut self.devices[n].keeper.seat else { return Ok(()) };
         seat.keep_alive_at = Nanos::MAX;
-        if cause.is_silence() {
+        if cause.is_unanswered() {
             return self.path_lost(n);
         }
         self.set_link(n, Link::Resetting);

@@ -2,7 +2,7 @@
 //! to be taken.
 
 use completion::{Decisions, Preset, WINDOW};
-use driver::multipath::{Counters, Link, PathStatus, Standing};
+use driver::multipath::{Counters, Link, PathSnapshot, PathStatus};
 use units::Op;
 use workload::{ErrorCode, Failure, Generator, Histogram, Io, Latency, Stats};
 
@@ -144,7 +144,7 @@ impl World<'_> {
         let outcome = |(n, device): (usize, &Attached)| {
             let tallies = || self.heads().filter_map(move |head| head.tally(n));
             tallies().next()?;
-            let standing = device.keeper.seat.as_ref().map_or(Standing::NEVER_UP.with_link(Link::Live), |seat| seat.standing);
+            let standing = device.keeper.seat.as_ref().map_or(PathSnapshot::NEVER_UP.with_link(Link::Live), |seat| seat.standing);
             Some(PathOutcome {
                 device: self.scenario.devices[n].name.clone(),
                 status: PathStatus { link: standing.link, ana: standing.ana, fits: standing.fits },

@@ -447,7 +447,7 @@ impl SleepSteps for Host<'_> {
         self.waiter.look_once_more(&mut self.vector).unwrap_or(false)
     }
 
-    fn has_mail(&mut self) -> bool {
+    fn has_completions(&mut self) -> bool {
         let mail = !self.drains && self.queue.omit != Omit::Mail && !self.queue.inboxes[self.me].is_empty();
         if mail {
             self.waiter.found_something();

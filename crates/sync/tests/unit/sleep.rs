@@ -52,7 +52,7 @@ mod unit {
             self.note("entry")
         }
 
-        fn has_mail(&mut self) -> bool {
+        fn has_completions(&mut self) -> bool {
             self.note("mail")
         }
 

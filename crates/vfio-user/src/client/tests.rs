@@ -183,14 +183,14 @@ fn full_socket_keeps_last_doorbell() {
 /// 16 bytes of memory at address 0x1000.
 fn sixteen() -> Arc<Memory> {
     let memory = Mutex::new([0; 16]);
-    Arc::new(move |ask: &DmaAsk<'_>| {
+    Arc::new(move |ask: &DmaRequest<'_>| {
         let (address, count) = ask.range();
         let from = address.checked_sub(0x1000)? as usize;
         let mut memory = memory.lock().expect("no panic");
         let lent = memory.get_mut(from..from.checked_add(count as usize)?)?;
         match ask {
-            DmaAsk::Read { .. } => Some(lent.to_vec()),
-            DmaAsk::Write { data, .. } => {
+            DmaRequest::Read { .. } => Some(lent.to_vec()),
+            DmaRequest::Write { data, .. } => {
                 lent.copy_from_slice(data);
                 Some(Vec::new())
             }
@@ -246,7 +246,7 @@ fn server_reaches_only_lent_memory() {
 fn late_replies_are_received() {
     let client = served(LONG, Box::new(|header, _| info(header)));
     let (tell, told) = mpsc::channel();
-    client.tell(Arc::new(move || _ = tell.send(())));
+    client.set_notify(Arc::new(move || _ = tell.send(())));
     let ticket = client.ask(&Request::DeviceInfo).expect("asked");
     told.recv_timeout(LONG).expect("told");
     let mut answers = client.fetch();

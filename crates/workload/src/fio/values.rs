@@ -52,7 +52,7 @@ pub(super) fn no_sign(text: &str) -> Result<(), Bad> {
     let mut before = text.split('-').map(str::trim);
     before.next_back();
     match before.find(|before| before.is_empty() || before.ends_with([':', ','])) {
-        Some(_) => Err(format!("'{text}': nothing stands before the dash, which separates two values; neither may be negative")),
+        Some(_) => Err(format!("'{text}': there is no value before the dash; a dash separates two values, and neither may be negative")),
         None => Ok(()),
     }
 }

@@ -65,7 +65,7 @@ fn stopped_fill_is_no_error() {
             std::thread::yield_now();
         }
         stop.store(true, Relaxed);
-        device.lose_patience();
+        device.fail_pending();
         fills.join().unwrap()
     });
     assert_eq!(filled.unwrap(), Filled { wanted: 8 * MIB, written: 0 });

@@ -129,7 +129,7 @@ fn paced_job_reports_waiting_io() {
     let mut generator = Generator::new(&paced, Seat::default(), &targets).unwrap();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
     let control = Control { stop: [&never, &never], progress: &progress };
-    let told = |worker: &Worker| worker.queues.all().next().unwrap().wants_room_at();
+    let told = |worker: &Worker| worker.queues.all().next().unwrap().next_due();
     let mut run = worker.begin();
     for waits in [true, false, true] {
         // After a stall it has much to make up for.

@@ -38,9 +38,9 @@ impl Caller {
 
     #[inline]
     pub(super) fn waits(&mut self, now: Nanos, seen: &Seen, typical: f32) {
-        let open = Caller::clock(now, seen, typical).is_some() || seen.wants_room_at.is_some();
+        let open = Caller::clock(now, seen, typical).is_some() || seen.next_due.is_some();
         self.closed = if open { 0 } else { self.closed.saturating_add(1) };
-        if let Some(due) = seen.wants_room_at {
+        if let Some(due) = seen.next_due {
             self.behind = self.behind.max((now - due).0 as f32 / typical.max(1.0));
         }
     }

@@ -339,7 +339,7 @@ impl World {
         }
         let id = PathId(path as u8);
         let ended = self.failover.ended(self.now, in_flight.request, id, status);
-        if let Ended::Done { token, status } = ended {
+        if let CompletionOutcome::Done { token, status } = ended {
             self.end(token, Some(status));
             if self.mutant == Mutant::EndsTwice {
                 self.end(token, Some(status));

@@ -10,7 +10,7 @@ fn identity(controller: u16) -> PathIdentity {
         block_log2: 9,
         boundary: 0,
         read_only: false,
-        frees_zeroes: true,
+        deallocates_zeroes: true,
         shared: true,
         ana_group: 1,
         nguid: [1; 16],
@@ -37,7 +37,7 @@ fn paths_to_one_namespace_join() {
 #[test]
 fn mismatches_show_both_values() {
     let differs = |field: &str, found: &str, expected: &str| {
-        format!("path 1 leads elsewhere than path 0: {field} is {found}, and {expected} on path 0")
+        format!("path 1 leads to another namespace than path 0: {field} is {found}, and {expected} on path 0")
     };
     type Case = (fn(&mut PathIdentity), String);
     let cases: [Case; 8] = [

@@ -96,7 +96,7 @@ fn recovery_config() -> RecoveryConfig {
         grace: Nanos::from_secs(10),
         attempts: 3,
         health_interval: Nanos::from_millis(5),
-        lost_patience: Nanos::MAX,
+        lost_timeout: Nanos::MAX,
     }
 }
 
@@ -147,7 +147,7 @@ impl PathHost {
         let mut bringup = Bringup::new(config.clone());
         let inventory = loop {
             match bringup.step(*now, &self.bus.registers) {
-                BringupAsk::Wait { .. } => {
+                BringupAction::Wait { .. } => {
                     self.device.step(*now);
                     *now += TICK;
                     for answer in self.admin_answers() {
@@ -155,18 +155,18 @@ impl PathHost {
                         bringup.completed(&AdminReply { status: answer.status, result: answer.result, page: &page });
                     }
                 }
-                BringupAsk::Admin(command) => self.post_admin(command, Purpose::Sequence, *now),
-                BringupAsk::Rings { id, sizes } => {
+                BringupAction::Admin(command) => self.post_admin(command, Purpose::Sequence, *now),
+                BringupAction::Rings { id, sizes } => {
                     let (sq_at, cq_at, sq, cq) = self.bus.memory.rings(sizes);
                     self.io = Some(QueuePair::new(id, sizes, sq, cq).unwrap());
                     bringup.rings(sq_at, cq_at);
                 }
-                BringupAsk::Ready(inventory) => break *inventory,
-                BringupAsk::Failed(error) => panic!("{error}"),
-                BringupAsk::ReopenAdmin => unreachable!("asked only of controllers of before version 1.3"),
+                BringupAction::Ready(inventory) => break *inventory,
+                BringupAction::Failed(error) => panic!("{error}"),
+                BringupAction::ReopenAdmin => unreachable!("asked only of controllers of before version 1.3"),
             }
         };
-        let again = BringupConfig { queues: WantedQueues::Again(inventory.queues.clone()), ..config };
+        let again = BringupConfig { queues: WantedQueues::Existing(inventory.queues.clone()), ..config };
         self.recovery = Some(Recovery::new(recovery_config(), again, &inventory));
         self.identity = Some(PathIdentity::new(&inventory, &inventory.namespaces[0]));
         let subsystem = &inventory.subsystem;
@@ -193,25 +193,25 @@ impl PathHost {
             }
         }
         for _ in 0..100 {
-            let mut watch = Watch::new();
-            watch.look(&self.admin, now, &recovery_config());
-            watch.look(self.io(), now, &recovery_config());
+            let mut watch = TimeoutScan::new();
+            watch.scan(&self.admin, now, &recovery_config());
+            watch.scan(self.io(), now, &recovery_config());
             match recovery.step(now, &self.bus.registers, &watch) {
-                RecoveryAsk::Wait { .. } => break,
-                RecoveryAsk::Close(_) => {
+                RecoveryAction::Wait { .. } => break,
+                RecoveryAction::Close(_) => {
                     [&self.admin, self.io()].into_iter().for_each(|pair| pair.exclusive().close());
                     self.keep_alive_at = Nanos::MAX;
                     events.push(PathEvent::Resetting);
                 }
-                RecoveryAsk::Lost(_) => events.push(PathEvent::Lost),
-                RecoveryAsk::Abandon(buffers) => {
+                RecoveryAction::Lost(_) => events.push(PathEvent::Lost),
+                RecoveryAction::Abandon(buffers) => {
                     assert_eq!(buffers, Buffers::Returned, "a patient host takes back only what has stopped");
                     [&self.admin, self.io()].into_iter().for_each(|pair| drop(pair.exclusive().abandon()));
                     self.admin.exclusive().reopen();
                     events.push(PathEvent::Quiesced);
                 }
-                RecoveryAsk::Admin(command) => self.post_admin(command, Purpose::Sequence, now),
-                RecoveryAsk::Restored(_) => {
+                RecoveryAction::Admin(command) => self.post_admin(command, Purpose::Sequence, now),
+                RecoveryAction::Restored(_) => {
                     self.io().exclusive().reopen();
                     self.keep_alive_at = now;
                     events.push(PathEvent::Up);
@@ -313,7 +313,7 @@ impl World {
             end.io().reap(&end.bus.doorbells, 16, &mut out);
             for completed in out {
                 let request = RequestId::from_bits(completed.token);
-                if let Ended::Done { token, status } = self.failover.ended(self.now, request, path, completed.status) {
+                if let CompletionOutcome::Done { token, status } = self.failover.ended(self.now, request, path, completed.status) {
                     assert_eq!(self.done.insert(token, status), None, "request {token} ends twice");
                 }
             }

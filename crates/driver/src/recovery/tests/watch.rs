@@ -9,7 +9,7 @@ const CONFIG: RecoveryConfig = RecoveryConfig {
     grace: Nanos::from_secs(1),
     attempts: 3,
     health_interval: Nanos::from_secs(1),
-    lost_patience: Nanos::ZERO,
+    lost_timeout: Nanos::ZERO,
 };
 
 fn sec(n: u64) -> Nanos {
@@ -17,16 +17,16 @@ fn sec(n: u64) -> Nanos {
 }
 
 /// Numbers of commands past their time-out at `now`, and of those that cause a reset.
-fn late(watch: &mut Watch, pair: &Pair, now: Nanos) -> (usize, bool) {
+fn late(watch: &mut TimeoutScan, pair: &Pair, now: Nanos) -> (usize, bool) {
     watch.clear();
-    watch.look(pair, now, &CONFIG);
+    watch.scan(pair, now, &CONFIG);
     (watch.late.len(), watch.overdue(now, &CONFIG).is_some())
 }
 
 /// A command with this `posted_at`, first seen at second 1, after a scan at second 0.
-fn first_seen_at_one(posted_at: Nanos) -> (Watch, Pair) {
+fn first_seen_at_one(posted_at: Nanos) -> (TimeoutScan, Pair) {
     let (pair, _device, doorbells) = pair(QueueSizes { sq_entries: 8, cq_entries: 8, tags: 4 });
-    let mut watch = Watch::new();
+    let mut watch = TimeoutScan::new();
     assert_eq!(late(&mut watch, &pair, sec(0)), (0, false));
     let mut sq = pair.lock_sq();
     sq.post(Sqe::default(), 7, posted_at).unwrap();
@@ -75,9 +75,9 @@ fn agreeing_clock_is_exact() {
 fn an_answered_abort_shortens_the_wait() {
     const PATIENT: RecoveryConfig = RecoveryConfig { grace: Nanos::from_secs(10), ..CONFIG };
     let (mut watch, pair) = first_seen_at_one(sec(1));
-    let overdue = |watch: &mut Watch, now: Nanos| {
+    let overdue = |watch: &mut TimeoutScan, now: Nanos| {
         watch.clear();
-        watch.look(&pair, now, &PATIENT);
+        watch.scan(&pair, now, &PATIENT);
         watch.overdue(now, &PATIENT).is_some()
     };
     assert!(!overdue(&mut watch, sec(3)));

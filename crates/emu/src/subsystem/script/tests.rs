@@ -20,7 +20,7 @@ fn the_example_reads_as_it_says() {
 fn mistakes_are_named_where_they_are() {
     let cases = [
         ("at 1s path 0 gone", "line 1: `gone` is no change: there are ana STATE [group N], lost [frozen],"),
-        ("\n  at 1 path 0 lost", "line 2: `1` is no time: write a number and its unit, ns, us, ms or s, as in 1.5ms"),
+        ("\n  at 1 path 0 lost", "line 2: `1` is not a duration: write a number and its unit, ns, us, ms or s, as in 1.5ms"),
         ("at 1s path -1 lost", "line 1: `-1` is no path: they are numbers, from 0"),
         ("at 1s pfad 0 lost", "line 1: `at 1s pfad 0 lost` is no step: one reads `at TIME path NUMBER CHANGE`"),
         ("at 1s path 0", "line 1: `` is no change"),
@@ -29,12 +29,12 @@ fn mistakes_are_named_where_they_are() {
         ("at 1s path 0 lost forever", "line 1: `lost forever` is no change"),
         ("at 1s path 0 resize big", "line 1: `big` is not a whole number from 0"),
         ("at 1s path 0 resize 9 namespace 0", "line 1: `0` is not a whole number from 1"),
-        ("at 1s path 0 reset-takes long", "line 1: `long` is no time"),
+        ("at 1s path 0 reset-takes long", "line 1: `long` is not a duration"),
         ("at 1s path 0 wrong-status 0", "line 1: `0` is no status of a failure: write its type and code in hexadecimal, as 0x281"),
         ("at 1s path 0 wrong-cid times 0", "line 1: `0` is not a whole number from 1"),
         ("at 1s path 0 back now", "line 1: `back now` is no change"),
         ("at 1s path 0 hold trims", "line 1: `trims` cannot be held: write reads, writes, flushes,"),
-        ("at 1s path 0 delay 0.5ns", "line 1: `0.5ns` is no time"),
+        ("at 1s path 0 delay 0.5ns", "line 1: `0.5ns` is not a duration"),
     ];
     for (text, message) in cases {
         let error = text.parse::<Script>().expect_err(text).to_string();

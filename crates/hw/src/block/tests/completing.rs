@@ -42,7 +42,7 @@ impl Tree {
     }
 
     fn found(&self) -> Option<(String, Vec<usize>, bool)> {
-        let found = Completing::of(self.root.path(), &self.file)?;
+        let found = CompletionCpus::of(self.root.path(), &self.file)?;
         Some((found.disk, found.cpus, found.by_interrupt))
     }
 }
@@ -80,7 +80,7 @@ fn queues_replace_missing_interrupts() {
 fn unknown_disks_are_none() {
     assert_eq!(Tree::new("sys/devices/virtual/block/zram0").found(), None);
     let nowhere = tempfile::tempdir().unwrap();
-    assert_eq!(Completing::of(nowhere.path(), nowhere.path()), None);
+    assert_eq!(CompletionCpus::of(nowhere.path(), nowhere.path()), None);
     // A device-mapper target stacked on itself: the recursion ends.
     let circle = Tree::new("sys/devices/virtual/block/dm-0");
     circle.link("sys/devices/virtual/block/dm-0", "sys/devices/virtual/block/dm-0/slaves/dm-0");

@@ -90,11 +90,11 @@ impl Pinner for Elsewhere {
         Ok(())
     }
 
-    fn wants_file(&self) -> bool {
+    fn needs_file(&self) -> bool {
         true
     }
 
-    fn trusts(&self) -> bool {
+    fn is_trusted(&self) -> bool {
         self.trusted
     }
 

@@ -31,11 +31,11 @@ fn overflowing_rings_lose_nothing() {
         }
         while seen.len() < 100 {
             whole.ring.enter(Enter { submit: whole.sq.unsubmitted(), wait_for: 1, ..Enter::default() }).unwrap();
-            assert_ne!(whole.ring.hint(), Hint::None);
+            assert_ne!(whole.ring.cq_state(), CqState::None);
             seen.extend(whole.take());
         }
         assert_eq!(seen.iter().map(|cqe| cqe.user_data).collect::<HashSet<_>>().len(), 100, "{options:?}");
-        assert_eq!((whole.ring.hint(), whole.sq.unsubmitted()), (Hint::None, 0));
+        assert_eq!((whole.ring.cq_state(), whole.sq.unsubmitted()), (CqState::None, 0));
     }
 }
 
@@ -217,7 +217,7 @@ fn registered_regions_are_returned() {
         let region = pool.register(Pages::new((4 << 20) + 2 * BLOCK).unwrap()).unwrap();
         let lent = region.buffer((4 << 20) + BLOCK..(4 << 20) + 2 * BLOCK).unwrap().lend();
         let fixed = whole.ring.register_buffer(3, &lent).unwrap();
-        assert_eq!((fixed.slot, fixed.chunk.index, Some(fixed.chunk)), (3, 1, lent.piece()));
+        assert_eq!((fixed.slot, fixed.chunk.index, Some(fixed.chunk)), (3, 1, lent.chunk_id()));
         assert_eq!(whole.result(Entry::read(kept, 0, Span::fixed(&lent, 0..BLOCK, fixed))), BLOCK as i32);
         let crossing = region.buffer((4 << 20) - BLOCK..(4 << 20) + BLOCK).unwrap().lend();
         assert!(matches!(whole.ring.register_buffer(0, &crossing), Err(RingError::Crosses)));

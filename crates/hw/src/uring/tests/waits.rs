@@ -59,14 +59,14 @@ fn waits_end_by_count_or_timeout() {
         assert_eq!(whole.ring.ready(), 2);
         // Completions that can be popped already count.
         whole.ring.enter(wait(3, Nanos(2_000_000))).unwrap();
-        assert_eq!((whole.ring.hint(), whole.ring.ready()), (Hint::Entries, 2), "{options:?}");
+        assert_eq!((whole.ring.cq_state(), whole.ring.ready()), (CqState::Entries, 2), "{options:?}");
         whole.ring.enter(wait(2, Nanos::MAX)).unwrap();
         events[1].signal();
         whole.ring.enter(wait(3, Nanos(60 * SECOND.0))).unwrap();
         let mut seen: Vec<u64> = whole.take().iter().map(|cqe| cqe.user_data).collect();
         seen.sort_unstable();
         assert_eq!(seen, [0, 1, 2]);
-        assert_eq!((whole.ring.hint(), whole.ring.ready()), (Hint::None, 0));
+        assert_eq!((whole.ring.cq_state(), whole.ring.ready()), (CqState::None, 0));
     }
 }
 
@@ -141,10 +141,10 @@ fn task_work_shows_without_enter() {
     for options in kinds().into_iter().filter(|options| options.owner) {
         let mut whole = Whole::new(&options);
         let events = polled(&mut whole, 1);
-        assert_eq!(whole.ring.hint(), Hint::None);
+        assert_eq!(whole.ring.cq_state(), CqState::None);
         let enters = whole.ring.enters();
         events[0].signal();
-        assert_eq!(whole.ring.hint(), Hint::TaskWork);
+        assert_eq!(whole.ring.cq_state(), CqState::TaskWork);
         // poll(2) on the descriptor sees it too.
         assert_eq!(poll(&mut [PollFd::new(&whole.ring, PollFlags::IN)], Some(&Default::default())), Ok(1));
         // Submitting alone does not run task work.
@@ -152,11 +152,11 @@ fn task_work_shows_without_enter() {
         let submit = whole.sq.unsubmitted();
         assert_eq!(whole.ring.enter(Enter { submit, ..Enter::default() }).unwrap(), 1);
         assert_eq!(whole.take().len(), 1);
-        assert_eq!(whole.ring.hint(), Hint::TaskWork);
+        assert_eq!(whole.ring.cq_state(), CqState::TaskWork);
         whole.ring.enter(Enter { run_tasks: true, ..Enter::default() }).unwrap();
-        assert_eq!((whole.ring.hint(), whole.ring.enters()), (Hint::Entries, enters + 2));
+        assert_eq!((whole.ring.cq_state(), whole.ring.enters()), (CqState::Entries, enters + 2));
         assert_eq!(whole.take().len(), 1);
-        assert_eq!(whole.ring.hint(), Hint::None);
+        assert_eq!(whole.ring.cq_state(), CqState::None);
     }
 }
 
@@ -184,7 +184,7 @@ fn wakes(whole: &mut Whole, poller: &Poller, key: u64, what: &str) -> impl Sized
             while keys.is_empty() && now().0 < limit {
                 poller.wait(Some(SECOND), &mut keys).unwrap();
             }
-            assert_eq!(keys, [key], "{what}, turn {n}: {:?}", whole.ring.hint());
+            assert_eq!(keys, [key], "{what}, turn {n}: {:?}", whole.ring.cq_state());
             writing.join().unwrap();
             whole.ring.enter(Enter { run_tasks: true, ..Enter::default() }).unwrap();
             assert_eq!(whole.take().len(), 1, "{what}");

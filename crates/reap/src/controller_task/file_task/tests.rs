@@ -24,7 +24,7 @@ fn software_queues_have_bounds() {
     }
     for queues in [0, 65_536] {
         let error = open(queues).unwrap_err().to_string();
-        assert!(error.contains(&format!("{queues} software queues: there have to be 1 to 65535")), "{error}");
+        assert!(error.contains(&format!("{queues} software queues: there must be 1 to 65535")), "{error}");
     }
 }
 

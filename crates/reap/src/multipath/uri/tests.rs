@@ -59,7 +59,7 @@ fn errors_name_their_column() {
     let (column, what) = fails("multipath:?path=mem:1G?profle=tlc");
     assert_eq!((column, what.contains("did you mean `profile`?")), (17, true), "{what}");
     assert!(fails("multipath:?path=multipath:?path=mem:1G").1.contains("cannot be `multipath:` itself"));
-    assert!(fails("multipath:?path=mem:1G?delay=fast").1.contains("`fast` is no time"));
+    assert!(fails("multipath:?path=mem:1G?delay=fast").1.contains("`fast` is not a duration"));
     assert!(fails("multipath:?path=mem:1G?node=first").1.contains("`first` is no memory node's number"));
     assert!(fails("multipath:?path=mem:1G?ana=best").1.contains("known are optimized, non-optimized"));
     assert!(fails("multipath:?path=mem:1G&no_path_limit=many").1.contains("`many` is no whole number"));

@@ -1,6 +1,6 @@
 //! Memory that a client lends by messages, honestly or not.
 
-use vfio_user::{Access, DmaAsk, Flags, Header, IrqAction, IrqData, Request, SetIrqs, irq, region};
+use vfio_user::{Access, DmaRequest, Flags, Header, IrqAction, IrqData, Request, SetIrqs, irq, region};
 
 /// Bytes of guest memory that is handed over, from address 0 on.
 pub(super) const RAM: u64 = 0x20_0000;
@@ -61,7 +61,7 @@ impl Lent {
 
     /// What is sent in answer to a request, message by message.
     pub(super) fn hear(&mut self, header: &Header, body: &[u8]) -> Vec<Vec<u8>> {
-        let ask = DmaAsk::from_message(header, body, 1 << 20).expect("well formed").expect("a request for memory");
+        let ask = DmaRequest::from_message(header, body, 1 << 20).expect("well formed").expect("a request for memory");
         let (address, count) = ask.range();
         (self.asked, self.most) = (self.asked + 1, self.most.max(count));
         let refusal = Header { flags: Flags::ERROR, error: 14, ..*header }.with_body(&[]);
@@ -69,8 +69,8 @@ impl Lent {
             return vec![refusal];
         }
         let data = match ask {
-            DmaAsk::Read { .. } => self.get(address, count as usize).to_vec(),
-            DmaAsk::Write { data, .. } => {
+            DmaRequest::Read { .. } => self.get(address, count as usize).to_vec(),
+            DmaRequest::Write { data, .. } => {
                 // Where QEMU looks for it.
                 let data = if self.manner == Manner::Qemu { [&[0; 4], data].concat()[..data.len()].to_vec() } else { data.to_vec() };
                 self.put(address, &data);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nvme::regs::{self, Aqa, Cc, Csts};
 use nvme::{Cqe, Sqe, Status, opcode};
-use vfio_user::{Access, Client, DmaAsk, DmaMap, Request, region};
+use vfio_user::{Access, Client, DmaMap, DmaRequest, Request, region};
 
 use super::super::ServeEvent;
 use super::client::{Guest, memory};
@@ -198,12 +198,14 @@ fn the_projects_own_client_answers() {
     client.map(0, RAM, ram.as_fd(), 0).expect("mapped");
     client.call(&Request::DmaMap(THERE), &[]).expect("mapped");
     let own = lent.clone();
-    client.serve_memory(Arc::new(move |ask: &DmaAsk<'_>| {
+    client.serve_memory(Arc::new(move |ask: &DmaRequest<'_>| {
         let at = (ask.range().0 - RAM) as usize;
         let mut own = own.lock().expect("a lock");
         match *ask {
-            DmaAsk::Read { count, .. } => own.get(at..at + count as usize).map(<[u8]>::to_vec),
-            DmaAsk::Write { data, .. } => own.get_mut(at..at + data.len()).map(|bytes| bytes.copy_from_slice(data)).map(|()| Vec::new()),
+            DmaRequest::Read { count, .. } => own.get(at..at + count as usize).map(<[u8]>::to_vec),
+            DmaRequest::Write { data, .. } => {
+                own.get_mut(at..at + data.len()).map(|bytes| bytes.copy_from_slice(data)).map(|()| Vec::new())
+            }
         }
     }));
     let set = |at: u32, value: u32| client.write(region::BAR0, at.into(), &value.to_le_bytes()).expect("written");

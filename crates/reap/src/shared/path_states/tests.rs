@@ -11,7 +11,7 @@ fn namespace() -> driver::Namespace {
         block_log2: 9,
         boundary: 0,
         read_only: false,
-        frees_zeroes: true,
+        deallocates_zeroes: true,
         shared: true,
         ana_group: 7,
         nguid: [1; 16],
@@ -99,7 +99,7 @@ fn path_requests_are_taken_once() {
     let path_handle = PathHandle { path_states: path_states.clone(), path: PathId(0) };
     assert!(!path_handle.take_reset_request() && !path_handle.take_refresh_request());
     path_states.ask_reset(PathId(0));
-    path_states.ask_news(PathId(0));
+    path_states.request_refresh(PathId(0));
     assert!(path_handle.take_reset_request() && path_handle.take_refresh_request());
     assert!(!path_handle.take_reset_request() && !path_handle.take_refresh_request());
 }

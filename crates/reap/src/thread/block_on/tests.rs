@@ -22,6 +22,6 @@ fn panicking_memory_stays_isolated() {
         let region = device.register((hw::Pages::new(4096).unwrap(), Panics(dropped.clone()))).map_err(|(why, _)| why).unwrap();
         region.buffer(0..4096).unwrap()
     });
-    let_go(memory.collect());
+    drop_buffers(memory.collect());
     assert_eq!(dropped.load(Relaxed), 3);
 }

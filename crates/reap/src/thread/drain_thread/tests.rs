@@ -23,7 +23,7 @@ fn submit(queue: &Queue) {
 fn drain_thread_arms_and_polls() {
     let _lock = manual_stepping();
     let (device, queue, hardware) = open();
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     let mut worker = Worker::new(&hardware).unwrap();
     let mut context = SleepContext::new(&mut worker, &hardware);
     let messages = || hardware.pair.messages();

@@ -133,19 +133,19 @@ fn iterators_cannot_use_their_queue() {
     let queue = device.queue().unwrap();
     let refused = Cell::new(false);
     let requests = (0..2).map(|lba| {
-        assert!(queue.wait(1, None).is_err() && queue.reap(&mut Vec::new()) == 0 && queue.turn(1).more);
+        assert!(queue.wait(1, None).is_err() && queue.reap(&mut Vec::new()) == 0 && queue.poll_events(1).more);
         assert!(queue.block_on(queue.flush(&queue.namespaces()[0])).is_err());
         // Everything else works.
         queue.set_spin(Spin::Yields);
         queue.set_mode(Mode::INTERRUPT);
-        queue.set_wants_room_at(None);
+        queue.set_next_due(None);
         queue.count_wakeups();
         queue.commit();
         queue.leave_loop();
         drop(queue.prepare(queue.buffer(4096).unwrap()));
         assert_eq!((queue.mode(), queue.next_deadline(), queue.decisions()), (Mode::INTERRUPT, None, None));
         assert_eq!((queue.finished(), queue.take_counters().entries, queue.wakeups().completions.max), (0, 0, 0));
-        assert!(queue.hardware_counters().finished <= 8 && queue.in_flight() <= 2 && queue.wants_room_at().is_none());
+        assert!(queue.hardware_counters().finished <= 8 && queue.in_flight() <= 2 && queue.next_due().is_none());
         let inside = queue.submit([read(&queue, 0)]);
         refused.set(matches!(inside, Err((Refused::InsideSubmit, _))));
         read(&queue, lba)

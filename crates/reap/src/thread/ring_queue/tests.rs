@@ -239,7 +239,7 @@ fn zero_timeout_is_refused() {
 fn poll_before_sleep_finds_completions() {
     let _lock = manual_stepping();
     let device = Device::open_with("mem:1M?profile=null", &OpenOptions::new().mode(Mode::IRQ_POLL)).unwrap();
-    let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
+    let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().manual_step());
     let pair = pair(&queue);
     let (shared, hardware) = (&pair.shared, pair.transport().hardware().clone());
     // Goes to sleep, with one event after arming, and wakes.
@@ -298,7 +298,7 @@ fn role_holder_is_woken() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 2, 1, Mode::INTERRUPT);
     let [first, second] = [pair(&queues[0]), pair(&queues[1])];
-    let _hand = device.embedded().unwrap().by_hand();
+    let _hand = device.embedded().unwrap().manual_step();
     for queue in &queues {
         submit(queue, 1);
     }

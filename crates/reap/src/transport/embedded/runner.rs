@@ -51,9 +51,9 @@ type Attached = (Box<dyn Stepper>, Arc<Attachment>);
 /// Shared state of a device thread and the hosts of its controllers.
 pub(crate) struct Runner {
     arrivals: Mutex<Vec<Attached>>,
-    /// Locked by the thread while it runs, by [`ByHand`] while it steps.
+    /// Locked by the thread while it runs, by [`ManualStepper`] while it steps.
     steppers: Mutex<Vec<Attached>>,
-    /// The number of [`ByHand`] guards; the thread rests while there is one.
+    /// The number of [`ManualStepper`] guards; the thread rests while there is one.
     by_hand: AtomicU32,
     /// Controllers were attached or detached, or a guard came or went.
     changed: AtomicBool,
@@ -177,20 +177,20 @@ impl Drop for Measured {
 }
 
 /// While this lives the device thread rests, and its embedded controllers run only when
-/// [`ByHand::step`] is called. For instruction counts, and for tests that must know when the device
+/// [`ManualStepper::step`] is called. For instruction counts, and for tests that must know when the device
 /// does what.
 #[cfg(feature = "testing")]
-pub struct ByHand(Arc<Runner>);
+pub struct ManualStepper(Arc<Runner>);
 
 #[cfg(feature = "testing")]
-impl ByHand {
-    pub(crate) fn new(runner: &Arc<Runner>) -> ByHand {
+impl ManualStepper {
+    pub(crate) fn new(runner: &Arc<Runner>) -> ManualStepper {
         // Before the kick: the thread must see the guard when it wakes.
         runner.by_hand.fetch_add(1, Release);
         runner.kick();
         // The device thread holds this lock while it runs. Once we have had it, the thread rests.
         drop(lock(&runner.steppers));
-        ByHand(runner.clone())
+        ManualStepper(runner.clone())
     }
 
     /// Steps every controller once. Returns whether any of them did something.
@@ -203,14 +203,14 @@ impl ByHand {
 }
 
 #[cfg(feature = "testing")]
-impl fmt::Debug for ByHand {
+impl fmt::Debug for ManualStepper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ByHand").finish_non_exhaustive()
+        f.debug_struct("ManualStepper").finish_non_exhaustive()
     }
 }
 
 #[cfg(feature = "testing")]
-impl Drop for ByHand {
+impl Drop for ManualStepper {
     fn drop(&mut self) {
         self.0.by_hand.fetch_sub(1, Release);
         self.0.kick();
@@ -232,7 +232,7 @@ impl DeviceThread {
             Some((cpu, Err(error))) => tracing::warn!(cpu, %error, "the device thread is not pinned"),
             Some(_) => {}
             // The creating thread may be pinned; this one must not inherit that.
-            None => hw::roam(),
+            None => hw::clear_affinity(),
         }
         // Ends when the last host has dropped its runner.
         while let Some(runner) = self.runner.upgrade() {
@@ -257,7 +257,7 @@ impl DeviceThread {
         let now = hw::now();
         // While guards live, the thread must not step, not even this once.
         let step = if by_hand { Step { worked: false, next: None } } else { step_all(&mut steppers, now) };
-        // Released before blocking: `ByHand` steps while the thread sleeps.
+        // Released before blocking: `ManualStepper` steps while the thread sleeps.
         drop(steppers);
         if !step.worked && !runner.changed.load(Acquire) {
             // Timed work of the models (a command in progress, a late doorbell) bounds the sleep.

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use hw::uring::{Fixed, Ring, RingError, Span};
-use hw::{Lent, Piece};
+use hw::{ChunkId, Lent};
 
 use super::file::KernelFile;
 
@@ -20,7 +20,7 @@ pub(super) const BUFFER_SLOTS: u32 = 1024;
 #[derive(Default)]
 pub(super) struct RegisteredBuffers {
     /// By chunk; `None`: the kernel refused to register it, and it is used unregistered.
-    chunks: HashMap<Piece, Option<Fixed>>,
+    chunks: HashMap<ChunkId, Option<Fixed>>,
     /// The chunk of the last request: most requests name the same one again.
     last: Option<Fixed>,
     /// Slots in use. They are never freed: a chunk lives as long as its pool or region.
@@ -46,7 +46,7 @@ impl RegisteredBuffers {
 
     #[cold]
     fn look_up(&mut self, ring: &Ring, kernel_file: &KernelFile, lent: &Lent) -> Option<Fixed> {
-        let piece = lent.piece()?;
+        let piece = lent.chunk_id()?;
         let fixed = match self.chunks.get(&piece) {
             Some(known) => *known,
             None => {

@@ -12,9 +12,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use driver::{Completed, believable};
-use hw::uring::{Cq, Cqe, Enter, Entry, FileSlot, Hint, Options, Poll, Ring, RingError, Span, Sq};
-use hw::{Birth, EventFd, Lent};
+use driver::{Completed, clamp_posted_at};
+use hw::uring::{Cq, CqState, Cqe, Enter, Entry, FileSlot, Options, Poll, Ring, RingError, Span, Sq};
+use hw::{EventFd, ForkGuard, Lent};
 use nvme::{Cid, QueueId, Status};
 use units::{Nanos, Op};
 
@@ -174,8 +174,8 @@ impl CommandRing {
         matches!(self.update(0, cqe.result), Progress::Done(Status::SUCCESS, _)).then_some(self)
     }
 
-    pub(super) fn birth(&self) -> Birth {
-        self.ring.birth()
+    pub(super) fn fork_guard(&self) -> ForkGuard {
+        self.ring.fork_guard()
     }
 
     /// Registers the memory of a buffer before a command names it.
@@ -210,12 +210,12 @@ impl CommandRing {
     /// Whether there may be something to reap. No system call.
     #[inline]
     pub(super) fn has_entries(&self) -> bool {
-        match self.ring.hint() {
-            Hint::None => false,
-            Hint::Entries => true,
+        match self.ring.cq_state() {
+            CqState::None => false,
+            CqState::Entries => true,
             // IORING_SQ_TASKRUN may be set after the last task has run: with nothing in flight it
             // means nothing.
-            Hint::TaskWork => self.in_flight > 0,
+            CqState::TaskWork => self.in_flight > 0,
         }
     }
 
@@ -331,7 +331,7 @@ impl CommandRing {
         let submit = self.to_submit;
         if submit > 0 || !self.backlog.is_empty() {
             // Run deferred completions in the same call, instead of one of their own.
-            let run_tasks = self.ring.hint() == Hint::TaskWork;
+            let run_tasks = self.ring.cq_state() == CqState::TaskWork;
             self.enter(Enter { run_tasks, ..Enter::default() });
         }
         submit - self.to_submit.min(submit)
@@ -373,7 +373,7 @@ impl CommandRing {
     /// Reaps at most `budget` completions of commands. Returns how many there were.
     #[inline]
     pub(super) fn reap(&mut self, budget: u32, sink: &mut impl FnMut(&mut Completed)) -> u32 {
-        if self.iopoll && self.in_flight > 0 || self.ring.hint() == Hint::TaskWork {
+        if self.iopoll && self.in_flight > 0 || self.ring.cq_state() == CqState::TaskWork {
             // Completions wait in the device (IOPOLL), in this task, or for room in the CQ: enter
             // fetches them, and submits as well.
             self.enter(Enter { run_tasks: true, ..Enter::default() });
@@ -535,7 +535,7 @@ impl CommandRing {
                 continue;
             }
             // The caller's clock may be wrong: bound it by the times of the searches.
-            let since = *command.since.get_or_insert_with(|| believable(command.posted_at, Some(before), now));
+            let since = *command.since.get_or_insert_with(|| clamp_posted_at(command.posted_at, Some(before), now));
             if now >= since + timeout {
                 command.cancelled = true;
                 late += 1;

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::uri::Buffered;
 use crate::error::TargetFault;
-use hw::Guarded;
+use hw::GuardedBuffer;
 use hw::block::Disk;
 
 /// Bytes of a page.
@@ -120,7 +120,7 @@ enum TestRead {
 /// One `read` with exactly this alignment, into guarded memory. A read that fails for any reason
 /// other than its alignment is no evidence against it.
 fn test_read(alignment: Alignment, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> TestRead {
-    let Ok(mut memory) = Guarded::new(alignment.offset as usize, alignment.memory as usize) else { return TestRead::Refused };
+    let Ok(mut memory) = GuardedBuffer::new(alignment.offset as usize, alignment.memory as usize) else { return TestRead::Refused };
     // Every usable file has a second block, or the read ends at the end of the file, which proves
     // the alignment too.
     let answer = read(memory.bytes());

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use completion::{Mode, Notification, Route};
 use driver::Completed;
 use hw::uring::Poll;
-use hw::{Birth, Lent, Poller};
+use hw::{ForkGuard, Lent, Poller};
 use nvme::QueueId;
 use sync::WaiterId;
 use units::{Nanos, Op};
@@ -115,8 +115,8 @@ impl UringQueue {
     }
 
     /// The process that made it.
-    pub(crate) fn birth(&self) -> Birth {
-        self.interrupt.birth()
+    pub(crate) fn fork_guard(&self) -> ForkGuard {
+        self.interrupt.fork_guard()
     }
 
     /// The eventfd that completions signal, if requested.

@@ -15,8 +15,8 @@ fn drives_are_named_by_address() {
 #[test]
 fn errors_name_their_column() {
     for (uri, column, what) in [
-        ("pcie:nvme0", 6, "`nvme0` is no PCI address; write it as `0000:01:00.0`"),
-        ("pcie:", 6, "`` is no PCI address"),
+        ("pcie:nvme0", 6, "`nvme0` is not a PCI address; write it as `0000:01:00.0`"),
+        ("pcie:", 6, "`` is not a PCI address"),
         ("pcie:01:00.0?vectors=0", 14, "expected a whole number from 1 to 2048"),
         ("pcie:01:00.0?vector=1", 14, "there is no parameter `vector`; did you mean `vectors`?"),
         ("pci:01:00.0", 1, "expected `pcie:BDF`"),

@@ -3,14 +3,14 @@
 //! as over fabrics, for tests.
 //!
 //! ```text
-//!   controller task: ask(access) ─► Asked::Now(value)      registers
-//!                                └► Asked::Later(ticket)   messages, properties=late
+//!   controller task: ask(access) ─► AccessPoll::Ready(value)      registers
+//!                                └► AccessPoll::Pending(ticket)   messages, properties=late
 //!                    answers()   ─► (ticket, value) …      in a later turn
 //! ```
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use driver::{Access, Answer, Asked, Properties, Ticket};
+use driver::{Access, AccessPoll, Answer, Properties, Ticket};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
@@ -105,7 +105,7 @@ impl Properties for HostProperties {
         self.controller.as_ref().is_some_and(BusController::reset_function)
     }
 
-    fn ask(&self, access: Access) -> Asked {
+    fn ask(&self, access: Access) -> AccessPoll {
         if let Some(remote) = self.remote() {
             return remote.ask(access);
         }
@@ -118,7 +118,7 @@ impl Properties for HostProperties {
         let value = (dice & 1 == 0).then(|| access.carry_out(&self.registers));
         let (turns, by) = (1 + (dice >> 1) % MAX_TURNS, hw::now() + Nanos((dice >> 8) % MAX_DELAY.0));
         delayed.open.push(DelayedAnswer { ticket, access, value, turns, by });
-        Asked::Later(ticket)
+        AccessPoll::Pending(ticket)
     }
 }
 

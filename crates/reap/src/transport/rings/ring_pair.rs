@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use driver::{Completed, Counters, Reaped, SqGuard};
-use hw::{Birth, CqRing, EventFd, SqRing};
+use hw::{CqRing, EventFd, ForkGuard, SqRing};
 use nvme::io::{Flags, Range};
 use nvme::{Lba, QueueId, Sqe, Vector};
 use sync::Posted;
@@ -31,20 +31,29 @@ pub(crate) struct RingPair {
     alone: bool,
     /// No other queue pair shares the vector, and the vector has a mask.
     maskable: bool,
-    birth: Birth,
+    fork_guard: ForkGuard,
 }
 
 impl RingPair {
     /// For a queue pair that the controller has created. `alone`: no other shares `vector`.
     pub(crate) fn new(queue_pair: Pair, (vector, alone): (Vector, bool), controller: Arc<RingController>, prp: Arc<PrpTable>) -> RingPair {
         let maskable = alone && controller.facts().mask == Mask::Bit;
-        RingPair { queue_pair, controller, prp, vector, notifies: true, alone, maskable, birth: Birth::here() }
+        RingPair { queue_pair, controller, prp, vector, notifies: true, alone, maskable, fork_guard: ForkGuard::current() }
     }
 
     /// For a queue pair whose completions raise no interrupt: the second one of a hardware queue.
     pub(crate) fn polled(queue_pair: Pair, controller: Arc<RingController>, prp: Arc<PrpTable>) -> RingPair {
         // Vector 0 is a placeholder: with IEN = 0 it is never raised.
-        RingPair { queue_pair, controller, prp, vector: Vector(0), notifies: false, alone: false, maskable: false, birth: Birth::here() }
+        RingPair {
+            queue_pair,
+            controller,
+            prp,
+            vector: Vector(0),
+            notifies: false,
+            alone: false,
+            maskable: false,
+            fork_guard: ForkGuard::current(),
+        }
     }
 
     /// The PRP table that its commands use.
@@ -55,8 +64,8 @@ impl RingPair {
 
     /// The process that made it. After a fork the child has at most a copy of the rings, which no
     /// controller reads.
-    pub(crate) fn birth(&self) -> Birth {
-        self.birth
+    pub(crate) fn fork_guard(&self) -> ForkGuard {
+        self.fork_guard
     }
 
     /// Locks the submission side. No thread runs application code while it holds this lock.
@@ -241,7 +250,7 @@ impl Post for RingPosting<'_> {
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         // Takes a lock, so only Write Zeroes asks.
-        let frees = part.op == Op::WriteZeroes && self.pair.controller.frees_zeroes(part.nsid);
+        let frees = part.op == Op::WriteZeroes && self.pair.controller.deallocates_zeroes(part.nsid);
         self.sq.post(other_command(part, &self.pair.prp, || self.pair.controller.sgls(), frees), token.0, now).is_ok()
     }
 

@@ -133,11 +133,11 @@ impl Pinner for Mapper {
         clients.iter().for_each(|client| piece.unmap(client));
     }
 
-    fn wants_file(&self) -> bool {
+    fn needs_file(&self) -> bool {
         true
     }
 
-    fn trusts(&self) -> bool {
+    fn is_trusted(&self) -> bool {
         self.trusted
     }
 

@@ -27,7 +27,7 @@ use units::Nanos;
 
 use super::handshake;
 use super::remote::{RemoteController, ServerEvent, ServerProcess};
-use crate::error::PeerFault;
+use crate::error::VfioUserError;
 use crate::transport::registers::BusRegisters;
 
 /// The pause between attempts doubles from the first to the second.
@@ -52,13 +52,13 @@ enum ReconnectFailure {
     Refused(String),
 }
 
-impl From<PeerFault> for ReconnectFailure {
-    fn from(fault: PeerFault) -> ReconnectFailure {
+impl From<VfioUserError> for ReconnectFailure {
+    fn from(fault: VfioUserError) -> ReconnectFailure {
         match fault {
             // The usual states of a restart: no message for each attempt.
-            PeerFault::NotFound(_) | PeerFault::Busy => ReconnectFailure::Absent,
+            VfioUserError::NotFound(_) | VfioUserError::Busy => ReconnectFailure::Absent,
             // It went away during the handshake.
-            PeerFault::Server { source: CallError::Ended(End::Closed | End::Ours), .. } => ReconnectFailure::Absent,
+            VfioUserError::Server { source: CallError::Ended(End::Closed | End::ClosedHere), .. } => ReconnectFailure::Absent,
             fault => ReconnectFailure::Refused(fault.to_string()),
         }
     }
@@ -66,7 +66,7 @@ impl From<PeerFault> for ReconnectFailure {
 
 impl From<CallError> for ReconnectFailure {
     fn from(source: CallError) -> ReconnectFailure {
-        PeerFault::Server { what: "give it memory", source }.into()
+        VfioUserError::Server { what: "give it memory", source }.into()
     }
 }
 
@@ -86,7 +86,7 @@ impl Reconnect {
 
     fn run(self) {
         // The thread that starts this one may be pinned to a CPU that it needs for polling.
-        hw::roam();
+        hw::clear_affinity();
         let (mut pause, mut reported) = (FIRST_PAUSE, String::new());
         while self.remote.reconnect_task.pause(pause) {
             match self.attempt() {
@@ -109,7 +109,7 @@ impl Reconnect {
         // No waiting for a full backlog: the loop waits anyway.
         let stream = handshake::connect(&self.remote.socket, Nanos::ZERO)?;
         self.remote.reconnect_task.set_attempt(&stream);
-        let process = Process::behind(&stream).ok();
+        let process = Process::peer_of(&stream).ok();
         // Before anything is sent: an unsuitable server must not be reset.
         self.check_process(process.as_ref())?;
         let client = handshake::negotiate(stream)?;

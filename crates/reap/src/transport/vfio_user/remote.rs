@@ -10,8 +10,8 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ::vfio_user::{Access, CallError, Client, DmaAsk, End, Request, region, region_data};
-use driver::{Answer, Asked, Ticket};
+use ::vfio_user::{Access, CallError, Client, DmaRequest, End, Request, region, region_data};
+use driver::{AccessPoll, Answer, Ticket};
 use hw::{DmaPool, EventFd, Process};
 use nvme::{Status, Vector};
 
@@ -19,7 +19,7 @@ use super::Connection;
 use super::handshake;
 use super::mapper::{Mapper, Pieces};
 use super::reconnect::ReconnectTask;
-use crate::error::PeerFault;
+use crate::error::VfioUserError;
 
 /// A controller that another process serves.
 pub(crate) struct RemoteController {
@@ -150,12 +150,12 @@ impl RemoteController {
             let pool = pool.clone();
             // `dma_read` and `dma_write` check that the address is lent memory: a server must not
             // read the rest of the pool.
-            client.serve_memory(Arc::new(move |ask: &DmaAsk<'_>| match *ask {
-                DmaAsk::Read { address, count } => {
+            client.serve_memory(Arc::new(move |ask: &DmaRequest<'_>| match *ask {
+                DmaRequest::Read { address, count } => {
                     let mut data = vec![0; count as usize];
                     pool.dma_read(address, &mut data).ok().map(|()| data)
                 }
-                DmaAsk::Write { address, data } => pool.dma_write(address, data).ok().map(|()| Vec::new()),
+                DmaRequest::Write { address, data } => pool.dma_write(address, data).ok().map(|()| Vec::new()),
             }));
         }
     }
@@ -199,7 +199,7 @@ impl RemoteController {
         }
         // Before the client is visible: no reply may come without a notification.
         if let Some(notify) = self.notify.get() {
-            client.tell(notify.clone());
+            client.set_notify(notify.clone());
         }
         // The old connection answers nothing more.
         let open = std::mem::take(&mut accesses.open);
@@ -217,7 +217,7 @@ impl RemoteController {
     /// Calls `notify` when a reply arrives and when the connection ends, on this connection and those
     /// that replace it.
     pub(in crate::transport) fn notify_by(&self, notify: Arc<dyn Fn() + Send + Sync>) {
-        self.connection.client().tell(notify.clone());
+        self.connection.client().set_notify(notify.clone());
         _ = self.notify.set(notify);
     }
 
@@ -226,13 +226,13 @@ impl RemoteController {
     ///
     /// # Errors
     /// The server has no reset, or refuses.
-    pub(in crate::transport) fn reset(&self) -> Result<(), PeerFault> {
+    pub(in crate::transport) fn reset(&self) -> Result<(), VfioUserError> {
         let (client, mut notes) = (self.connection.client(), Vec::new());
         handshake::set_up(&client, &mut notes)?;
         handshake::enable_messages(&client)?;
         // `set_up` notes a refused reset instead of failing, which at open is enough. Here it is
         // not.
-        notes.pop().map_or(Ok(()), |refused| Err(PeerFault::Lacks(refused)))
+        notes.pop().map_or(Ok(()), |refused| Err(VfioUserError::Unsupported(refused)))
     }
 
     /// Closes the connection.
@@ -290,7 +290,7 @@ impl RemoteController {
 
     /// Begins a property access. After the connection has ended all bits read as ones, as from a
     /// drive that was removed.
-    pub(in crate::transport) fn ask(&self, access: driver::Access) -> Asked {
+    pub(in crate::transport) fn ask(&self, access: driver::Access) -> AccessPoll {
         let (property, value) = match access {
             driver::Access::Get(property) => (property, None),
             driver::Access::Set(property, value) => (property, Some(value.to_le_bytes())),
@@ -302,11 +302,11 @@ impl RemoteController {
         };
         // Held across the request, so that its reply cannot be fetched before it is recorded.
         let mut accesses = lock(&self.accesses);
-        let Ok(theirs) = self.connection.client().ask(&request) else { return Asked::Now(Ok(all_ones(access))) };
+        let Ok(theirs) = self.connection.client().ask(&request) else { return AccessPoll::Ready(Ok(all_ones(access))) };
         accesses.tickets += 1;
         let ticket = Ticket(accesses.tickets);
         accesses.open.insert(theirs.0, (ticket, access));
-        Asked::Later(ticket)
+        AccessPoll::Pending(ticket)
     }
 
     /// The replies that have arrived.
@@ -322,7 +322,7 @@ impl RemoteController {
                     Ok(value) => Ok(value),
                     Err(malformed) => {
                         // A server that breaks the protocol is treated as one that is gone.
-                        client.break_off(End::Malformed(malformed));
+                        client.end_with(End::Malformed(malformed));
                         Ok(all_ones(access))
                     }
                 },

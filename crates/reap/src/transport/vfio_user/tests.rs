@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use ::vfio_user::{Access, Capabilities, Command, Flags, Header, Received, Reply, Request, SetIrqs, Socket, Version, region};
-use driver::{Asked, Properties, Property};
+use driver::{AccessPoll, Properties, Property};
 use nvme::regs::Cap;
 use nvme::{Doorbells, QueueId, Vector};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -148,7 +148,7 @@ impl TestServer {
     }
 
     /// Why it is not opened.
-    fn fault(self) -> PeerFault {
+    fn fault(self) -> VfioUserError {
         match self.open().0 {
             Err(OpenError::VfioUser { fault, .. }) => fault,
             Err(error) => panic!("{error}"),
@@ -307,7 +307,7 @@ fn false_bar_areas_are_ignored() {
 fn unusable_servers_are_refused() {
     assert!(TestServer { class: 0x0200_0001, ..TestServer::default() }.fault().to_string().contains("its class is 020000h"));
     let lacks = |server: TestServer| match server.fault() {
-        PeerFault::Lacks(what) => what,
+        VfioUserError::Unsupported(what) => what,
         other => panic!("{other}"),
     };
     assert!(lacks(TestServer { vectors: 0, ..TestServer::default() }).contains("no MSI-X vectors"));
@@ -318,7 +318,7 @@ fn unusable_servers_are_refused() {
     for refused in [Command::Version, Command::DeviceGetInfo, Command::DeviceGetRegionInfo, Command::DeviceSetIrqs, Command::RegionRead] {
         let fault = TestServer { refuses: Some(refused), ..TestServer::default() }.fault();
         let said = fault.to_string();
-        assert!(matches!(fault, PeerFault::Server { .. }) && said.contains(&refused.to_string()), "{said}");
+        assert!(matches!(fault, VfioUserError::Server { .. }) && said.contains(&refused.to_string()), "{said}");
     }
     // Its own words for memory.
     let (refused, _) = TestServer { refuses: Some(Command::DmaMap), ..TestServer::default() }.open();
@@ -345,11 +345,11 @@ fn lose_server(controller: &RingController) {
     let ServerEvent::Ended(why) = next_event(controller) else { panic!("it is not over") };
     assert!(why.contains("the server has closed the connection"), "{why}");
     // Whatever was asked is answered.
-    if let Asked::Later(ticket) = asked {
+    if let AccessPoll::Pending(ticket) = asked {
         assert_eq!(controller.properties().answers(hw::now()), [(ticket, Ok(0))]);
     }
-    assert_eq!(controller.properties().ask(driver::Access::Get(Property::Csts)), Asked::Now(Ok(u32::MAX.into())));
-    controller.look_for_it(Nanos::MAX);
+    assert_eq!(controller.properties().ask(driver::Access::Get(Property::Csts)), AccessPoll::Ready(Ok(u32::MAX.into())));
+    controller.start_reconnect(Nanos::MAX);
 }
 
 /// Servers that take the place of one that went: those that differ are not taken, and it is said
@@ -389,7 +389,7 @@ fn changed_servers_fail_reconnects() {
     let mut word = [0; 4];
     rustix::io::pread(&doorbells, &mut word, 0x2000 + 12).unwrap();
     assert_eq!((u32::from_le_bytes(word), vectors_set.lock().unwrap().as_slice()), (9, [(0, 3)].as_slice()));
-    assert!(matches!(controller.properties().ask(driver::Access::Get(Property::Csts)), Asked::Later(_)));
+    assert!(matches!(controller.properties().ask(driver::Access::Get(Property::Csts)), AccessPoll::Pending(_)));
 }
 
 /// The next server is given the memory that there is then, and vectors that were moved.
@@ -427,7 +427,7 @@ fn huge_pages_need_every_servers_trust() {
     assert!(refused.contains("huge pages for another path"), "{refused}");
     for (parameters, trusts) in [([huge, trusted], true), ([trusted, ""], false), (["", trusted], false)] {
         let (shared, _) = shared_pool(&parameters.map(connected), &options()).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(hw::Pinner::trusts(&*shared.mapper), trusts, "{parameters:?}");
+        assert_eq!(hw::Pinner::is_trusted(&*shared.mapper), trusts, "{parameters:?}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a thread does for its application: it posts what waits, hands over what has come, and asks for more.
 
-use driver::{Buffers, Completed, Fate};
+use driver::{Buffers, Completed, RetryDecision};
 use units::{Nanos, Op};
 use workload::{ErrorCode, Io, Next};
 
@@ -44,10 +44,10 @@ impl Thread {
             }
             Next::Reap { min } => {
                 let max = self.app.generator.complete_max().max(min);
-                let wants_room_at = self.app.generator.next_due();
-                Ok(self.wait(g, Goal { min, max, until: Nanos::MAX, wants_room_at }))
+                let next_due = self.app.generator.next_due();
+                Ok(self.wait(g, Goal { min, max, until: Nanos::MAX, next_due }))
             }
-            Next::Wait { until } => Ok(self.wait(g, Goal { min: 1, max: u32::MAX, until, wants_room_at: None })),
+            Next::Wait { until } => Ok(self.wait(g, Goal { min: 1, max: u32::MAX, until, next_due: None })),
             Next::Done => Ok(self.finish(g)),
         }
     }
@@ -186,8 +186,8 @@ impl Thread {
                 self.counts.bad_statuses += 1;
                 let retries = self.app.requests.retries(token)?;
                 match RETRY.after_status(completed.status, retries, true) {
-                    Fate::Again => self.app.again(lane, token),
-                    Fate::Fail | Fate::FailLeaked => self.app.end(token, Err(Failed::Status(completed.status)), g)?,
+                    RetryDecision::Retry => self.app.again(lane, token),
+                    RetryDecision::Fail | RetryDecision::FailLeaked => self.app.end(token, Err(Failed::Status(completed.status)), g)?,
                 }
             }
             if !g.queues[queue].stuck.is_empty() {
@@ -204,7 +204,7 @@ impl Thread {
         let lane = self.app.lane_of(token);
         self.lanes[lane].mine = self.lanes[lane].mine.saturating_sub(1);
         match RETRY.after_reset(buffers, retries, true) {
-            Fate::Again if self.app.head.is_none() => self.app.again(lane, token),
+            RetryDecision::Retry if self.app.head.is_none() => self.app.again(lane, token),
             _ => self.app.end_taken_back(token, now)?,
         }
         Ok(())

@@ -16,7 +16,7 @@ fn recovery() -> RecoveryConfig {
         grace: Nanos::from_millis(10),
         attempts: 3,
         health_interval: Nanos::from_millis(5),
-        lost_patience: Nanos::ZERO,
+        lost_timeout: Nanos::ZERO,
     }
 }
 

@@ -1,7 +1,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::{DmaAsk, Flags, Header};
+use crate::{DmaRequest, Flags, Header};
 
 const MOST: u32 = 4096;
 
@@ -14,11 +14,11 @@ proptest! {
     #[test]
     fn memory_requests_round_trip(id in any::<u16>(), address in any::<u64>(), data in vec(any::<u8>(), 0..64), reads in any::<bool>(), bit in 0..128usize) {
         let count = data.len() as u32;
-        let ask = if reads { DmaAsk::Read { address, count } } else { DmaAsk::Write { address, data: &data } };
+        let ask = if reads { DmaRequest::Read { address, count } } else { DmaRequest::Write { address, data: &data } };
         let message = ask.to_bytes(id);
         let (header, body) = parts(&message);
         prop_assert!(header.id == id && header.size as usize == message.len() && !header.flags.is_reply());
-        prop_assert_eq!(DmaAsk::from_message(&header, body, MOST), Ok(Some(ask)));
+        prop_assert_eq!(DmaRequest::from_message(&header, body, MOST), Ok(Some(ask)));
         prop_assert!(!ask.is_answered_by(&header));
 
         let told: &[u8] = if reads { &data } else { &[] };

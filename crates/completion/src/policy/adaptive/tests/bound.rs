@@ -138,7 +138,7 @@ fn bounded(case: &Case, meddle: fn(&mut Adaptive)) -> Result<(), String> {
     while world.turn < case.gaps.len() && steps < 20_000 {
         steps += 1;
         meddle(&mut policy);
-        seen.wants_room_at = case.late.then_some(Nanos::ZERO);
+        seen.next_due = case.late.then_some(Nanos::ZERO);
         let plan = policy.next(world.now, &seen);
         let woke = |cause, late| Some(Woke { cause, late });
         seen = Seen { in_flight, ..Seen::default() };

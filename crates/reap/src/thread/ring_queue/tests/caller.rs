@@ -63,7 +63,7 @@ fn an_iterator_cannot_use_its_queue() {
 fn posting_rings_the_doorbell() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     queues[0].post([request(&queues[0], 0)]).map_err(|(why, _)| why).unwrap();
     assert_eq!(pair(&queues[0]).transport().hardware().pair.in_flight(), 1);
     drop(hand);
@@ -76,7 +76,7 @@ fn posting_rings_the_doorbell() {
 fn commit_covers_the_other_pair() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=2&masks=no", 1, 1, Mode::POLL);
-    let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+    let (queue, hand) = (&queues[0], device.embedded().unwrap().manual_step());
     let hardware = pair(queue).transport().hardware().clone();
     let polled = hardware.polled.as_ref().expect("masks=no has a second pair");
     // In a foreign loop all commands go to the interrupt queue.
@@ -96,7 +96,7 @@ fn commit_covers_the_other_pair() {
 fn empty_batches_do_not_commit() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT.with_submit_check().unwrap());
-    let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+    let (queue, hand) = (&queues[0], device.embedded().unwrap().manual_step());
     submit(queue, 1);
     while hand.step() {}
     assert!(queue.submit([]).is_ok());
@@ -111,11 +111,11 @@ fn empty_batches_do_not_commit() {
 fn caller_hints_reach_the_policy() {
     let (device, queues) = open("mem:1M?profile=null&queues=2", 2, 2, Mode::ADAPTIVE);
     let queue = &queues[0];
-    assert_eq!(queue.wants_room_at(), None);
+    assert_eq!(queue.next_due(), None);
     let due = Instant::now() + Duration::from_secs(1);
-    queue.set_wants_room_at(Some(due));
-    assert_eq!(queue.wants_room_at(), Some(due));
-    assert_eq!(pair(queue).inner.borrow().waiter.seen.wants_room_at, Some(due.nanos()));
+    queue.set_next_due(Some(due));
+    assert_eq!(queue.next_due(), Some(due));
+    assert_eq!(pair(queue).inner.borrow().waiter.seen.next_due, Some(due.nanos()));
     let [first, second] = [0, 1].map(|n: usize| pair(&queues[n]).hardware_queue());
     assert_eq!((first.min(second), first.max(second)), (0, 1));
     // A mode that the ring was not made for is replaced by another, with an event.
@@ -155,7 +155,7 @@ fn queues_report_their_settings() {
 fn wakeup_histograms_are_opt_in() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
-    let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+    let (queue, hand) = (&queues[0], device.embedded().unwrap().manual_step());
     let mut wakes = |entries: u64| {
         submit(queue, entries);
         while hand.step() {}
@@ -179,7 +179,7 @@ fn masking_modes_silence_awake_threads() {
     let _lock = manual_stepping();
     for (begins, mode, sent) in [(Mode::INTERRUPT, Mode::POLL, 0), (Mode::POLL, Mode::POLL, 0), (Mode::POLL, Mode::INTERRUPT, 3)] {
         let (device, queues) = open("mem:1M?profile=null", 1, 1, begins);
-        let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+        let (queue, hand) = (&queues[0], device.embedded().unwrap().manual_step());
         let hardware = pair(queue).transport().hardware().clone();
         pair(queue).shared.mode.ask(mode);
         _ = pair(queue).plan(now(), Nanos::MAX);
@@ -198,7 +198,7 @@ fn masking_modes_silence_awake_threads() {
 fn leftover_entries_wake_their_owner() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 2, 1, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     let pairs = [0, 1].map(|n: usize| pair(&queues[n]));
     for queue in &queues {
         submit(queue, 1);

@@ -9,7 +9,7 @@ use super::manual_stepping;
 use super::sharing::{hardware, pair};
 use crate::thread::queue_pair::QueuePair;
 use crate::thread::ring_queue::RingQueue;
-use crate::{Completion, Device, OpenOptions, Queue, Request, Turned};
+use crate::{Completion, Device, OpenOptions, PollStatus, Queue, Request};
 
 fn open(mode: Mode) -> (Device, Queue) {
     let device = Device::open_with("mem:1M?profile=null&queues=1", &OpenOptions { mode, ..OpenOptions::default() }).unwrap();
@@ -34,7 +34,7 @@ fn is_readable(queue: &Queue) -> bool {
 fn turn(queue: &Queue) -> usize {
     let mut done: Vec<Completion> = Vec::with_capacity(64);
     for _ in 0..64 {
-        let turned = queue.turn(4);
+        let turned = queue.poll_events(4);
         queue.reap(&mut done);
         if !turned.more {
             assert!(done.iter().all(|done| done.result.is_ok()));
@@ -55,8 +55,8 @@ fn completions_wake_a_foreign_loop() {
             continue;
         }
         let (device, queue) = open(mode);
-        let hand = device.embedded().unwrap().by_hand();
-        let rounds = 3 * sync::MOST_ROUNDS as usize;
+        let hand = device.embedded().unwrap().manual_step();
+        let rounds = 3 * sync::MAX_ROUNDS as usize;
         let mut found = 0;
         for round in 0..rounds {
             // As a batch: some modes poll after a commit.
@@ -84,7 +84,7 @@ fn nap_end_is_the_loop_deadline() {
     let _lock = manual_stepping();
     let options = OpenOptions { software_queues: Some(1), hardware_queues: Some(1), mode: Mode::POLL, ..OpenOptions::default() };
     let device = Device::open_with("mem:1M?profile=null&queues=2&masks=no", &options).unwrap();
-    let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
+    let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().manual_step());
     submit(&queue, 1);
     assert_eq!(turn(&queue), 0);
     let plan = pair(&queue).inner.borrow().waiter.plan;
@@ -101,14 +101,14 @@ fn nap_end_is_the_loop_deadline() {
 fn computing_loops_stay_masked() {
     let _lock = manual_stepping();
     let (device, queue) = open(Mode::ADAPTIVE);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     submit(&queue, 2);
     let mut done: Vec<Completion> = Vec::with_capacity(8);
     // One `turn` that finds completions, with others in flight: whether it leaves the queue masked.
     let mut leaves_masked = || {
         while hand.step() {}
         submit(&queue, 2);
-        queue.turn(4);
+        queue.poll_events(4);
         queue.reap(&mut done);
         done.clear();
         queue.next_deadline().is_some()
@@ -132,7 +132,7 @@ fn computing_loops_stay_masked() {
         let masked = leaves_masked();
         computes();
         for _ in 0..2 {
-            queue.turn(4);
+            queue.poll_events(4);
             sleeps();
         }
         masked
@@ -147,8 +147,8 @@ fn turns_report_remaining_work() {
     let _lock = manual_stepping();
     let device = Device::open_with("mem:1M?profile=null&queues=1&entries=5", &OpenOptions::new().mode(Mode::INTERRUPT)).unwrap();
     let queue = device.queue().unwrap();
-    let hand = device.embedded().unwrap().by_hand();
-    let turn = |found: u32, more: bool| assert_eq!(queue.turn(1), Turned { found, more });
+    let hand = device.embedded().unwrap().manual_step();
+    let turn = |found: u32, more: bool| assert_eq!(queue.poll_events(1), PollStatus { found, more });
     let reap = |requests: usize| {
         let mut done = Vec::with_capacity(8);
         assert_eq!(queue.reap(&mut done), requests);
@@ -187,12 +187,12 @@ fn turns_report_remaining_work() {
 fn turns_inside_submit_are_deferred() {
     let (_device, queue) = open(Mode::INTERRUPT);
     let inside = std::iter::from_fn(|| {
-        assert_eq!(queue.turn(4), Turned { found: 0, more: true });
+        assert_eq!(queue.poll_events(4), PollStatus { found: 0, more: true });
         assert!(pair(&queue).is_submitting() && !pair(&queue).inner.borrow().in_loop);
         None
     });
     queue.submit(inside).map_err(|(why, _)| why).unwrap();
-    assert_eq!(queue.turn(4), Turned { found: 0, more: false });
+    assert_eq!(queue.poll_events(4), PollStatus { found: 0, more: false });
 }
 
 /// A loop that stops watching the descriptor passes the notification on, and is not notified any
@@ -204,7 +204,7 @@ fn leaving_loops_give_up_the_role() {
     let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
     let queues = [device.queue().unwrap(), device.queue().unwrap()];
     let [first, second] = queues.each_ref().map(pair);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     let has_role = |queue: &QueuePair<RingQueue>| queue.transport().has_role();
     for queue in &queues {
         submit(queue, 1);

@@ -42,7 +42,7 @@ fn other_threads_commit_idle_posts() {
 fn dropped_queues_finish_pending_requests() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, 1, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     submit(&queues[0], 7);
     let hardware = pair(&queues[0]).transport().hardware().clone();
     assert_eq!((hardware.pair.in_flight(), hardware.tags()), (2, 2));
@@ -65,7 +65,7 @@ fn dropped_queues_finish_pending_requests() {
 fn taken_queues_inherit_open_requests() {
     let _lock = manual_stepping();
     let (device, mut queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, 1, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     let hardware = pair(&queues[0]).transport().hardware().clone();
     for left in [2, 7] {
         submit(&queues[0], left);
@@ -89,7 +89,7 @@ fn taken_queues_inherit_open_requests() {
 fn queues_wait_for_others_tags() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=5", 2, 1, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     let [first, second] = [pair(&queues[0]), pair(&queues[1])];
     let hardware = first.transport().hardware().clone();
     let room = |posted: u32| first.transport().room(posted);
@@ -116,7 +116,7 @@ fn queues_wait_for_others_tags() {
 fn only_fail_retries_ends_retries() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     let hardware = pair(&queues[0]).transport().hardware().clone();
     let (user, mut queues, mut taken) = (&hardware.users[0], queues, Vec::with_capacity(1));
     // A request that a reset takes back.
@@ -145,7 +145,7 @@ fn only_fail_retries_ends_retries() {
         assert_eq!(queues[0].reap(&mut done), 1);
         assert!(done[0].result.is_ok());
     }
-    device.lose_patience();
+    device.fail_pending();
     // `fail_retries` stays in force.
     user.fail_all();
     user.revive();
@@ -184,7 +184,7 @@ fn device_messages_sum_the_vectors() {
         let [first, second] = [0, 1].map(|n: usize| pair(&queues[n]).transport().hardware().pair.vector());
         assert_eq!(first == second, shared);
         // Stepped by the test: a message follows its CQE, which a waiting thread might reap before.
-        let hand = device.embedded().unwrap().by_hand();
+        let hand = device.embedded().unwrap().manual_step();
         for queue in &queues {
             submit(queue, 1);
             while hand.step() {}
@@ -248,7 +248,7 @@ fn batches_inherit_urgency() {
     let (report, batches) = channel();
     let mode = Mode::register("reports-batches", Facts::MASKED, move |_| Box::new(Reports(report.clone()))).unwrap();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=5", 1, 1, mode);
-    let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+    let (queue, hand) = (&queues[0], device.embedded().unwrap().manual_step());
     // There is a tag for one of the last requests.
     for (urgent, plain, commands, told, in_flight) in [(2, 0, 2, 2, 2), (0, 1, 1, 0, 3), (3, 0, 1, 1, 6)] {
         let requests = (0..urgent).map(|lba| request(queue, lba).urgent()).chain((0..plain).map(|lba| request(queue, lba)));

@@ -39,7 +39,7 @@ fn submission_polls_visible_completions() {
     let _lock = manual_stepping();
     let mode = Mode::INTERRUPT.with_submit_check().unwrap();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, mode);
-    let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+    let (queue, hand) = (&queues[0], device.embedded().unwrap().manual_step());
     let checks = || (queue.counters().submit_checks, queue.counters().looks, queue.finished());
     submit(queue, 1);
     assert_eq!(checks(), (0, 0, 0));
@@ -61,14 +61,14 @@ fn submission_polls_visible_completions() {
 fn dead_controllers_fail_pending_requests() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, 1, Mode::INTERRUPT);
-    let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+    let (queue, hand) = (&queues[0], device.embedded().unwrap().manual_step());
     submit(queue, 5);
     assert_eq!((pair(queue).poll(u32::MAX).0, queue.finished()), (0, 0));
     pair(queue).shared.fail_all();
     assert_eq!((pair(queue).poll(u32::MAX).0, queue.in_flight(), queue.finished()), (0, 2, 3));
     // Later requests fail at once if there is no tag, and the descriptor of a foreign loop becomes
     // readable.
-    let turned = queue.turn(32);
+    let turned = queue.poll_events(32);
     assert!(turned.found == 0 && turned.more && pair(queue).shared.wake.flag().is_armed());
     submit(queue, 2);
     assert_eq!((queue.in_flight(), queue.finished()), (2, 5));
@@ -85,7 +85,7 @@ fn dead_controllers_fail_pending_requests() {
 fn policy_learns_own_requests_only() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=tlc&queues=1", 2, 1, Mode::HYBRID_MEAN);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     let naps = |queue: &Queue| {
         queue.set_spin(Spin::Spins);
         // One clock read for all, so that a delay of this thread does not count as the device's.
@@ -114,7 +114,7 @@ fn policy_learns_own_requests_only() {
 fn new_price_makes_new_policy() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, Mode::ADAPTIVE);
-    let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+    let (queue, hand) = (&queues[0], device.embedded().unwrap().manual_step());
     let looks = || matches!(pair(queue).plan(now(), Nanos::MAX), Plan::Look { .. });
     submit(queue, 1);
     poll_while_planned(pair(queue));

@@ -2,13 +2,13 @@
 
 use completion::{Mode, Notification};
 use hw::now;
-use sync::MOST_ROUNDS;
+use sync::MAX_ROUNDS;
 use units::Nanos;
 
 use super::manual_stepping;
 use super::sharing::{hardware, pair};
 use crate::thread::event_loop::LoopQueue;
-use crate::transport::{ByHand, QueueTransport};
+use crate::transport::{ManualStepper, QueueTransport};
 use crate::{Device, Group, OpenOptions, Queue, Request};
 
 const URI: &str = "mem:1M?profile=null&queues=2&vectors=3";
@@ -34,7 +34,7 @@ fn found(queue: &Queue) -> bool {
 }
 
 /// A request whose CQE and message have come.
-fn message(queue: &Queue, hand: &ByHand) {
+fn message(queue: &Queue, hand: &ManualStepper) {
     queue.submit([Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
     while hand.step() {}
 }
@@ -45,20 +45,20 @@ fn was_notified(queue: &Queue) -> bool {
     pair(queue).transport().was_notified() || reported
 }
 
-/// Arming finds posted messages. For MOST_ROUNDS rounds the notification stays outstanding, and
+/// Arming finds posted messages. For MAX_ROUNDS rounds the notification stays outstanding, and
 /// messages send none.
 #[test]
 fn notification_covers_several_rounds() {
     let _lock = manual_stepping();
-    for (mode, messages_of_a_notification) in [(Mode::POSTED, MOST_ROUNDS), (Mode::INTERRUPT, 1)] {
+    for (mode, messages_of_a_notification) in [(Mode::POSTED, MAX_ROUNDS), (Mode::INTERRUPT, 1)] {
         let device = open(mode);
-        let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
+        let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().manual_step());
         let (hardware, posts) = (hardware(&queue), mode == Mode::POSTED);
         assert_eq!(pair(&queue).transport().posted_msi.is_on(), posts);
         arm(&queue);
         _ = found(&queue);
         let before = hardware.pair.notifications();
-        for n in 0..4 * MOST_ROUNDS {
+        for n in 0..4 * MAX_ROUNDS {
             message(&queue, &hand);
             assert_eq!(hardware.pair.notifications() - before, u64::from(n / messages_of_a_notification + 1), "message {n} in {mode}");
             arm(&queue);
@@ -73,7 +73,7 @@ fn notification_covers_several_rounds() {
         assert_eq!(pair(&queue).transport().was_notified(), posts, "{mode}");
         assert!(!pair(&queue).transport().was_notified(), "it was reported already");
         drop(hand);
-        assert_eq!(queue.wait(4 * MOST_ROUNDS as usize + 1, None).unwrap(), 4 * MOST_ROUNDS as usize + 1);
+        assert_eq!(queue.wait(4 * MAX_ROUNDS as usize + 1, None).unwrap(), 4 * MAX_ROUNDS as usize + 1);
     }
 }
 
@@ -82,7 +82,7 @@ fn notification_covers_several_rounds() {
 fn posted_mode_posts_messages() {
     let _lock = manual_stepping();
     let device = open(Mode::INTERRUPT);
-    let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
+    let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().manual_step());
     for mode in [Mode::INTERRUPT, Mode::POSTED, Mode::POSTED, Mode::INTERRUPT, Mode::POSTED] {
         adopt(&queue, mode);
         assert_eq!(pair(&queue).transport().posted_msi.is_on(), mode == Mode::POSTED);
@@ -105,7 +105,7 @@ fn target_vector_notifies_each_queue() {
     let device = open(Mode::POSTED);
     {
         let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
-        let hand = device.embedded().unwrap().by_hand();
+        let hand = device.embedded().unwrap().manual_step();
         let [home, other] = group.queues() else { unreachable!("two were joined") };
         assert!(!pair(home).transport().posted_msi.has_foreign_target() && pair(other).transport().posted_msi.has_foreign_target());
         for (queue, quiet) in [(home, other), (other, home)] {
@@ -127,7 +127,7 @@ fn target_vector_notifies_each_queue() {
         assert!(pair(other).transport().posted_msi.has_foreign_target());
     }
     let queues = [(); 2].map(|()| device.local_queue_in(Mode::INTERRUPT).unwrap());
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     for queue in &queues {
         // The earlier signal of its own vector is still there.
         _ = was_notified(queue);

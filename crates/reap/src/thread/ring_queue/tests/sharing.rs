@@ -61,7 +61,7 @@ fn stand(queues: &[Queue]) -> Vec<(u32, usize)> {
 fn completions_go_to_sleeping_owners() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 130, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     let owners = [0, 1, 63, 64, 65, 127, 129];
     for owner in owners {
         submit(&queues[owner], 1 + owner as u64 % 2);
@@ -103,7 +103,7 @@ fn completions_go_to_sleeping_owners() {
 fn leftover_entries_wake_the_sleeper() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=33", 2, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     let (sleeper, hardware) = (&pair(&queues[0]).shared, hardware(&queues[0]));
     assert!(hardware.role.try_take(WaiterId(0)));
     let wakes_for = |entries: u64| {
@@ -128,7 +128,7 @@ fn waiting_queues_share_tags_equally() {
     let _lock = manual_stepping();
     for order in [[0, 1, 2], [1, 2, 0], [2, 1, 0]] {
         let (device, queues) = open("mem:1M?profile=null&queues=1&entries=7", 3, Mode::INTERRUPT);
-        let hand = device.embedded().unwrap().by_hand();
+        let hand = device.embedded().unwrap().manual_step();
         let all = || queues.iter().map(posted).collect::<Vec<_>>();
         submit(&queues[0], 20);
         assert_eq!(all(), [6, 0, 0], "alone it has all tags");
@@ -141,7 +141,7 @@ fn waiting_queues_share_tags_equally() {
         drop(hand);
         assert!(queues.iter().all(|queue| queue.wait(20, None).unwrap() == 20));
         // No queue waits any more.
-        let _hand = device.embedded().unwrap().by_hand();
+        let _hand = device.embedded().unwrap().manual_step();
         submit(&queues[1], 20);
         assert_eq!(all(), [0, 6, 0]);
     }
@@ -153,7 +153,7 @@ fn waiting_queues_share_tags_equally() {
 fn few_tags_go_to_longest_waiter() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 4, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     let all = || queues.iter().map(posted).collect::<Vec<_>>();
     submit(&queues[0], 2);
     for n in [3, 1, 2] {
@@ -180,7 +180,7 @@ fn few_tags_go_to_longest_waiter() {
 fn newcomers_take_no_tag_first() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=2", 3, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     submit(&queues[0], 1);
     submit(&queues[1], 1);
     while hand.step() {}
@@ -198,7 +198,7 @@ fn newcomers_take_no_tag_first() {
 fn served_waiters_leave_the_list() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 4, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     let carry_out = || while hand.step() {};
     // Neither thread runs again: the first has finished its requests, the fourth is first in the
     // list.
@@ -228,7 +228,7 @@ fn served_waiters_leave_the_list() {
 fn absent_threads_keep_no_tags() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=5", 2, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     let [absent, other] = &queues[..] else { unreachable!("two were taken") };
     submit(absent, 8);
     submit(other, 7);
@@ -247,7 +247,7 @@ fn absent_threads_keep_no_tags() {
 fn closed_waiters_wake_the_next() {
     let _lock = manual_stepping();
     let (device, mut queues) = open("mem:1M?profile=null&queues=1&entries=2", 3, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     queues.iter().for_each(|queue| submit(queue, 1));
     while hand.step() {}
     assert_eq!(pair(&queues[0]).poll(u32::MAX).0, 1);
@@ -275,7 +275,7 @@ fn returned_tags_wake_sleeping_waiters() {
         ("mem:1M?profile=null&queues=2&masks=no&entries=2", Mode::POLL),
     ] {
         let (device, queues) = open(uri, 2, mode);
-        let hand = device.embedded().unwrap().by_hand();
+        let hand = device.embedded().unwrap().manual_step();
         let [first, second] = &queues[..] else { unreachable!("two were taken") };
         let poll = |queue: &Queue| {
             while let Plan::Look { budget } = pair(queue).plan(now(), Nanos::MAX) {
@@ -357,7 +357,7 @@ proptest! {
     fn no_schedule_loses_a_tag(threads in 2..=4usize, tags in 1..=5u32, schedule in proptest::collection::vec((0..4usize, 0..4u64, 0..3u8), 0..200)) {
         let _lock = manual_stepping();
         let (device, queues) = open(&format!("mem:1M?profile=null&queues=1&entries={}", tags + 1), threads, Mode::INTERRUPT);
-        let hand = device.embedded().unwrap().by_hand();
+        let hand = device.embedded().unwrap().manual_step();
         let (mut waits, mut sent) = ([Waits::Awake; 4], [0; 4]);
         for (n, requests, what) in schedule {
             let n = n % threads;
@@ -387,7 +387,7 @@ proptest! {
 fn unmaskable_transports_poll_both_pairs() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=2&masks=no", 1, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     let queue = &queues[0];
     let hardware = hardware(queue);
     let polled = hardware.polled.as_ref().unwrap();
@@ -438,7 +438,7 @@ fn unmaskable_transports_poll_both_pairs() {
 fn dead_controllers_post_nothing() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, Mode::INTERRUPT);
-    let hand = device.embedded().unwrap().by_hand();
+    let hand = device.embedded().unwrap().manual_step();
     let (queue, hardware) = (&queues[0], hardware(&queues[0]));
     submit(queue, 3);
     pair(queue).shared.wake.arm();

@@ -38,7 +38,7 @@ fn plans_commit_unannounced_posts() {
     let _lock = manual_stepping();
     for mode in [Mode::INTERRUPT, Mode::POLL] {
         let (device, queue) = open(URI, mode);
-        let hand = device.embedded().unwrap().by_hand();
+        let hand = device.embedded().unwrap().manual_step();
         let (pair, hardware) = (pair(&queue), hardware(&queue));
         // A polling mode has polled once, and spins.
         submit(&queue, 1);
@@ -108,7 +108,7 @@ fn wakeups_are_counted_by_cause() {
 fn poller_events_name_the_vector() {
     let _lock = manual_stepping();
     let (device, queue) = open(URI, Mode::INTERRUPT);
-    let (pair, hand) = (pair(&queue), device.embedded().unwrap().by_hand());
+    let (pair, hand) = (pair(&queue), device.embedded().unwrap().manual_step());
     assert!(!pair.drain_events().unwrap());
     submit(&queue, 1);
     while hand.step() {}

@@ -5,7 +5,7 @@ use super::*;
 fn device_thread_stops_for_guards() {
     let runner = Arc::new(Runner::new(None).unwrap());
     assert!(!runner.is_by_hand());
-    let (first, second) = (ByHand::new(&runner), ByHand::new(&runner));
+    let (first, second) = (ManualStepper::new(&runner), ManualStepper::new(&runner));
     drop(first);
     assert!(runner.is_by_hand(), "the second guard lives");
     drop(second);
@@ -28,7 +28,7 @@ fn own_thread_steps_one_controller() {
         runner.attach(Box::new(Counts(steps.clone())), Arc::new(Attachment::new(1, None)));
         steps
     });
-    let (resting, limit) = (ByHand::new(&runners[0]), hw::now() + Nanos::from_secs(60));
+    let (resting, limit) = (ManualStepper::new(&runners[0]), hw::now() + Nanos::from_secs(60));
     let (first, second) = (steps[0].load(Relaxed), steps[1].load(Relaxed));
     while steps[1].load(Relaxed) == second {
         assert!(hw::now() < limit, "the second does not run while the first rests");
@@ -90,7 +90,7 @@ fn own_threads_step_concurrently() {
             thread::yield_now();
         }
         // A resting thread has ended its step.
-        runners.iter().for_each(|runner| drop(ByHand::new(runner)));
+        runners.iter().for_each(|runner| drop(ManualStepper::new(runner)));
         assert_eq!(tally.load(Acquire), tallied, "threads of their own: {own}, an atomic step: {atomically}");
     }
 }

@@ -143,7 +143,7 @@ fn other_devices_memory_is_refused() {
         assert_eq!(why, Refused::ForeignBuffer);
         assert_eq!(
             why.to_string(),
-            "this device does not reach the buffer; get one by `Device::buffer`, or from memory given to its `Device::register`"
+            "this device cannot access the buffer; allocate one with `Device::buffer`, or use memory registered with `Device::register`"
         );
         // It is still a range of its region.
         assert!(matches!(region.buffer(512..1024), Err(RangeError::Taken { start: 0, end: 4096 })));

@@ -19,6 +19,10 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
     if let Some(scheme) = OTHERS.iter().find(|scheme| args.device.starts_with(**scheme)) {
         bail!("`{scheme}` cannot be served: a controller of Reap's own can, `mem:SIZE` or `file:PATH`");
     }
+    // clap leaves out `requires` where another option rules the required one out.
+    if !args.allow.is_empty() && args.tcp.is_empty() {
+        bail!("--allow names hosts of --tcp; who may open a socket of --vfio-user is a matter of its file's permissions");
+    }
     let script = args.script.as_deref().map(|path| {
         let text = hw::read_text(path, jobs::MOST_BYTES).with_context(|| format!("cannot read the script {}", path.display()))?;
         text.parse::<Script>().map_err(|error| anyhow!("script {}: {error}", path.display()))

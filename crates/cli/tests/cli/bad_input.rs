@@ -220,6 +220,7 @@ fn addresses_of_a_server_are_checked() {
     fails("serve mem:1M", &["--vfio-user <SOCKET>"]);
     fails("serve mem:1M --tcp 127.0.0.1", &["invalid socket address"]);
     fails("serve mem:1M --tcp 127.0.0.1:0 --vfio-user s", &["cannot be used with"]);
+    fails("serve mem:1M --vfio-user s --allow nqn.a", &["--allow names hosts of --tcp"]);
     fails("serve mem:1M --tcp 0.0.0.0:0", &["0.0.0.0:0 can be reached from other machines", "--allow HOSTNQN"]);
     fails("serve kernel:/dev/null --tcp 127.0.0.1:0", &["`kernel:` cannot be served"]);
     fails("ctl 127.0.0.1:1 status", &["no server listens at"]);

@@ -17,7 +17,7 @@ const KINDS: [&str; 5] = ["sh", "fio", "rust", "toml", "text"];
 /// How what can be copied begins: a block without a kind has no such line.
 const COPIED: [&str; 4] = ["reap ", "cargo ", "[", "./"];
 /// Programs of others that a page calls.
-const OTHERS: [&str; 6] = ["cd", "printf", "qemu-system-x86_64", "sudo", "time", "cp"];
+const OTHERS: [&str; 8] = ["cd", "printf", "qemu-system-x86_64", "sudo", "time", "cp", "dd", "nvme"];
 
 /// The fenced blocks of a page: line of the first of each, kind, text.
 fn fences(page: &str) -> Vec<(usize, &str, String)> {

@@ -110,7 +110,11 @@ fn scarce_vectors_are_shared() {
     let few = format!("pcie:{}", told("REAP_TEST_FEW"));
     for (uri, queues, notes) in [
         (few.clone(), 1, vec![]),
-        (few.clone(), 3, vec!["have no poll queue", "4 interrupt vectors are wanted for 3 queues and the admin queue, and 3 are available"]),
+        (
+            few.clone(),
+            3,
+            vec!["have no poll queue", "4 interrupt vectors are wanted for 3 queues and the admin queue, and 3 are available"],
+        ),
         (format!("{few}?vectors=1"), 1, vec!["2 interrupt vectors are wanted for 1 queues and the admin queue, and 1 are available"]),
     ] {
         let device = Device::open_with(&uri, &options(queues).mode(Mode::POLL)).unwrap();

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All the tests, with all the set-up they need, then what passed, failed or was skipped. `./test.sh` takes about 16 minutes on two cores,
+# All the tests, with all the set-up they need, then what passed, failed or was skipped. `./test.sh` takes about 25 minutes on two cores,
 # most of it building.
 #
 # Each part first says which Debian packages it installs. A part is skipped only on a machine without root, apt, a Debian mirror or x86-64.

@@ -38,7 +38,7 @@ while IFS= read -r line; do
 done <"$work/said"
 wait $guest || { echo "FAILED: the guest"; cat "$work/server"; exit 1; }
 cat "$work/server"
-grep -q "controller 1 for nqn" "$work/server" || { echo "FAILED: the server tells of no host"; exit 1; }
+grep -q "controller 1 for nqn" "$work/server" || { echo "FAILED: the server reports no host"; exit 1; }
 
 # Nothing happens now, and so the server does nothing.
 before=$(ticks)

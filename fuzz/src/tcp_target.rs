@@ -11,7 +11,7 @@ use crate::source::Source;
 const LIMITS: Limits =
     Limits { digests: Digests { header: true, data: true }, in_capsule: 8192, h2c_data: 4096, transfer: 65_536, r2t: 8192, room: 4096 };
 const ENTRIES: u32 = 16;
-/// What commands may have, beside what comes in capsules.
+/// What commands may have, besides what comes in capsules.
 const MEMORY: u64 = 200_000;
 
 struct Run {
@@ -114,7 +114,7 @@ pub fn run(data: &[u8]) {
                 run.listen()
             }
             _ => {
-                // An entry of a command that nobody has sent.
+                // An entry for a command that was not sent.
                 run.target.complete(Cqe::new(Cid(source.u16() | 0x8000), QueueId(1), 0, Status::SUCCESS, 0, false), Vec::new());
                 true
             }

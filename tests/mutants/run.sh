@@ -2,7 +2,7 @@
 # Mutation runs: each piece of code is broken in turn, and some quick test or some model has to notice. See docs/testing.md.
 #
 #   tests/mutants/run.sh sync             what the crate's unit tests miss, its loom models are asked about
-#   tests/mutants/run.sh reap FILE...         files of `reap` or `driver`, such as crates/reap/src/thread/event_loop.rs, by the tests beside each,
+#   tests/mutants/run.sh reap FILE...         files of `reap` or `driver`, such as crates/reap/src/thread/event_loop.rs, by the tests next to each,
 #                                         what they miss by all unit tests of the crate, and the rest by the programs in tests/ that drive it
 #
 # Results are in target/mutants/<what>; a second run goes on where the first one was interrupted. Needs cargo-mutants:

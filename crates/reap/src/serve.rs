@@ -115,7 +115,7 @@ pub fn open_tcp(
     Ok(server)
 }
 
-/// The script of a URI that is served at so many places, which has to have as many paths, and nothing for hosts.
+/// The script of a URI that is served at `sockets` places. The URI must have as many paths, and no parameter for hosts.
 fn check_paths(uri: &MultipathUri, sockets: usize) -> Result<Script, ServeError> {
     let paths = uri.paths.len();
     if sockets != paths {

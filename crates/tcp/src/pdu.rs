@@ -203,7 +203,7 @@ pub struct Pdu {
     pub data: u32,
 }
 
-/// A header as it is sent: bytes, of which the first so many count.
+/// A header as it is sent: its bytes, and how many of them are used.
 pub(crate) type Head = ([u8; LONGEST_HEADER], usize);
 
 impl Pdu {

@@ -85,7 +85,7 @@ impl Receiver {
         [payload, &mut self.staging[self.end..]]
     }
 
-    /// So many bytes have been put there.
+    /// `n` bytes were stored in the space, payload first.
     pub fn filled(&mut self, n: usize) {
         let mut rest = n;
         if let Some(filling) = &mut self.filling

@@ -57,7 +57,7 @@ impl SendList {
         self.pieces.iter().map(move |piece| &piece.bytes()[std::mem::take(&mut skip)..])
     }
 
-    /// So many bytes have been sent. How many bytes of data have been let go.
+    /// `n` bytes were sent. Returns how many bytes of data were freed.
     pub fn sent(&mut self, mut n: usize) -> usize {
         self.left = self.left.saturating_sub(n);
         let mut freed = 0;

@@ -23,7 +23,7 @@ pub struct Limits {
     pub transfer: u32,
     /// Most bytes that one R2T asks for.
     pub r2t: u32,
-    /// Bytes that are received at one time, beside payload.
+    /// Bytes that are received at one time, besides payload.
     pub room: usize,
 }
 
@@ -164,7 +164,7 @@ impl Target {
         self.receiver.space()
     }
 
-    /// So many bytes have come.
+    /// `n` bytes were received into the space.
     pub fn filled(&mut self, n: usize) {
         self.receiver.filled(n);
     }
@@ -174,7 +174,7 @@ impl Target {
         &self.out
     }
 
-    /// So many bytes have been sent.
+    /// `n` bytes of the output were sent.
     pub fn sent(&mut self, n: usize) {
         self.held -= (self.out.sent(n) as u64).min(self.held);
     }
@@ -204,7 +204,7 @@ impl Target {
         self.asked.iter().any(Option::is_some)
     }
 
-    /// Connect has made it a queue of so many entries.
+    /// Connect has made it a queue of `entries` entries.
     pub fn connect(&mut self, entries: u32, flow_control: bool) {
         (self.entries, self.flow_control) = (entries.max(1), flow_control);
     }

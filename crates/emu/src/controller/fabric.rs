@@ -19,7 +19,7 @@ impl<P: Port> Controller<P> {
         self.life == Life::Dead
     }
 
-    /// Connect has made an I/O queue pair of so many entries, which the port finds at `addr`.
+    /// Connect has made an I/O queue pair of `entries` entries, which the port finds at `addr`.
     ///
     /// # Errors
     /// [`Status::INVALID_QUEUE_ID`], [`Status::INVALID_QUEUE_SIZE`], or what else is wrong.

@@ -10,9 +10,9 @@ use super::{Media, MediaError};
 pub enum MediaFault {
     /// A bit of what this logical block holds is another one now.
     Rot(u64),
-    /// So many writes go to the blocks after theirs (before theirs, at the end).
+    /// The next writes, this many, go to the blocks after theirs (before theirs, at the end).
     Misdirected(u32),
-    /// So many writes are acknowledged, and not carried out.
+    /// The next writes, this many, are acknowledged and not carried out.
     Phantom(u32),
     /// Writes stay in a cache, which a loss of power empties, until a Flush, or until it is full.
     Cache,
@@ -22,9 +22,9 @@ pub enum MediaFault {
     HonestFlush,
 }
 
-/// Bytes of a cache.
+/// Capacity of the cache in bytes.
 const CACHE: usize = 64 << 20;
-/// In pieces of so many.
+/// Bytes of one cached piece.
 const PIECE: u64 = 4096;
 
 /// A medium with faults.

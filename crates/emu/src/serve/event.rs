@@ -92,7 +92,7 @@ impl fmt::Display for ServeEvent {
             ServeEvent::Listening { socket, device } => write!(f, "{}: serving {device}", socket.display()),
             ServeEvent::ListeningTcp { address, device, nqn } => write!(f, "{address}: serving {device} as {nqn}"),
             ServeEvent::OnlyFilters => {
-                write!(f, "other machines can connect: --allow compares the names that hosts give themselves, and authenticates nobody")
+                write!(f, "other machines can connect: --allow compares the names that hosts give themselves, and authenticates no host")
             }
             ServeEvent::Associated { controller, host, address } => write!(f, "{address}: controller {controller} for {host}"),
             ServeEvent::Dissociated { controller, host, why, commands } => {

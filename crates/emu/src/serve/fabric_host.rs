@@ -43,7 +43,7 @@ struct Buffer {
     bytes: Vec<u8>,
     /// They go to the host.
     to_host: bool,
-    /// So many have been written by the controller.
+    /// Bytes that the controller has written, from the first on.
     written: usize,
 }
 

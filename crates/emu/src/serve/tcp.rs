@@ -103,7 +103,7 @@ struct Connection {
     full: bool,
     /// When something came last, where data are awaited and a deadline is set for them.
     heard: Option<Nanos>,
-    /// It ends by RST once so many more bytes have been sent.
+    /// Bytes to send before the connection ends by RST.
     cut: Option<u64>,
     /// Bytes that its commands' data take, as counted in the server's sum.
     counted: u64,

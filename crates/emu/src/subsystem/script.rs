@@ -93,7 +93,7 @@ pub enum Change {
 pub enum Wire {
     /// They end by RST.
     Drop,
-    /// Those of I/O queues end by RST once so many more bytes have been sent.
+    /// Those of I/O queues end by RST after this many more bytes have been sent.
     Cut(u64),
     /// Nothing is read from them for so long.
     Stall(Nanos),
@@ -101,11 +101,11 @@ pub enum Wire {
     Reorder(bool),
     /// They are terminated, with this FES.
     Terminate(u16),
-    /// The next so many digests of headers are wrong, on I/O queues that have them.
+    /// The next header digests, this many, are wrong, on I/O queues that have them.
     HeaderDigest(u32),
     /// The same of data.
     DataDigest(u32),
-    /// The next so many R2Ts ask for data beyond those of their command.
+    /// The next R2Ts, this many, ask for data beyond those of their command.
     R2t(u32),
 }
 

@@ -29,7 +29,7 @@ fn errors_name_their_column() {
 
 #[test]
 fn absent_drives_are_reported() {
-    // No machine has so many PCI domains.
+    // No machine has this many PCI domains.
     let error = crate::Device::open("pcie:fffffff0:00:00.0").err().unwrap().to_string();
     assert!(error.starts_with("pcie:fffffff0:00:00.0: there is no such PCI function here"), "{error}");
 }

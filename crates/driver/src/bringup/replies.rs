@@ -138,9 +138,9 @@ impl Bringup {
         if self.nsids.len() > MAX_NAMESPACES {
             return Err(BringupCause::TooManyNamespaces { most: MAX_NAMESPACES });
         }
-        // FFFFFFFEh is the highest identifier, and none may be requested after it (Base
-        // 5.1.13.2.2).
-        let full = self.nsids.len() - before == NamespaceList::CAPACITY && last.0 < u32::MAX - 2;
+        // FFFFFFFEh is the highest identifier, so no list begins after it: a controller aborts a
+        // request for one (Base 5.1.13.2.2).
+        let full = self.nsids.len() - before == NamespaceList::CAPACITY && last.0 < u32::MAX - 1;
         Ok(if full { post(BringupCommand::ActiveNamespaces { after: last }) } else { self.next_namespace(0) })
     }
 

@@ -366,6 +366,10 @@ fn long_namespace_lists_are_read_whole() {
     let namespaces: Vec<_> = (1..=1500).map(|n| (Nsid(n), namespace(8, 9), DescriptorList::default())).collect();
     let inventory = attempt(Script { namespaces, ..Script::default() }).1.unwrap();
     assert_eq!(inventory.namespaces.len(), 1500);
+    // FFFFFFFEh, the highest identifier, is alone in its list.
+    let namespaces: Vec<_> = (0..1025).map(|n| (Nsid(u32::MAX - 1025 + n), namespace(8, 9), DescriptorList::default())).collect();
+    let inventory = attempt(Script { namespaces, ..Script::default() }).1.unwrap();
+    assert_eq!(inventory.namespaces.last().unwrap().nsid, Nsid(u32::MAX - 1));
 }
 
 /// A list that repeats itself would be read for ever; one out of order is invalid too.

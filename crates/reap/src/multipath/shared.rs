@@ -226,11 +226,9 @@ impl Multipath {
         Ok(())
     }
 
-    /// Wakes the device thread, which may sleep.
+    /// Wakes the threads of embedded controllers, which may sleep: one for all of them, or with
+    /// `thread=own` one for each.
     pub(super) fn kick_device(&self) {
-        // With `thread=shared`, the default, this is the thread of all of them.
-        if let Some(end) = self.controllers.first().and_then(|controller| controller.transport().end()) {
-            end.kick();
-        }
+        self.controllers.iter().filter_map(|controller| controller.transport().end()).for_each(|end| end.kick());
     }
 }

@@ -18,12 +18,41 @@ pub struct Cycle {
     pub late: Nanos,
     /// What each further notification costs the host's CPUs while the thread that the first one wakes is on its way.
     pub message: Nanos,
+    /// CPU time that a wake-up by a notification takes from other work beyond `cpu`: interrupt and switches, which the thread's clock does
+    /// not count. W of [`Cycle::BARE_METAL`] and [`Cycle::VIRTUAL`] where it was never measured.
+    pub wake: Nanos,
+    /// The same of a timer.
+    pub timer_wake: Nanos,
+}
+
+impl Cycle {
+    /// A server without hypervisor.
+    pub const BARE_METAL: Cycle = Cycle {
+        cpu: Nanos(2_500),
+        nap: Nanos(2_400),
+        delay: Nanos(2_500),
+        late: Nanos(2_000),
+        message: Nanos(500),
+        wake: Nanos(1_730),
+        timer_wake: Nanos(1_800),
+    };
+
+    /// A virtual machine.
+    pub const VIRTUAL: Cycle = Cycle {
+        cpu: Nanos(3_000),
+        nap: Nanos(5_000),
+        delay: Nanos(20_000),
+        late: Nanos(18_000),
+        message: Nanos(4_000),
+        wake: Nanos(12_000),
+        timer_wake: Nanos(12_000),
+    };
 }
 
 /// A server without hypervisor; an executor measures its own machine and says so.
 impl Default for Cycle {
     fn default() -> Cycle {
-        Cycle { cpu: Nanos(2_500), nap: Nanos(2_400), delay: Nanos(2_500), late: Nanos(2_000), message: Nanos(500) }
+        Cycle::BARE_METAL
     }
 }
 

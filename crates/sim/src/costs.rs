@@ -28,6 +28,8 @@ pub struct Costs {
     pub libaio: EngineCosts,
     /// What `io_uring_enter` costs.
     pub io_uring: EngineCosts,
+    /// What wake-ups take from other work.
+    pub wake_up: WakeUpCosts,
 }
 
 /// Hard interrupts and softirqs.
@@ -212,6 +214,19 @@ pub struct EngineCosts {
     pub take: Nanos,
 }
 
+/// CPU time that a wake-up takes from other work on top of the woken thread's own: interrupt and switches, which no thread's clock
+/// counts. A policy is told of it. The simulated CPUs do not spend it in addition: they spend the prices that it consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WakeUpCosts {
+    /// A wake-up by an eventfd that a device or another thread signals.
+    pub eventfd: Nanos,
+    /// A wake-up in `io_uring_enter`.
+    pub io_uring: Nanos,
+    /// A wake-up by a timer.
+    pub timer: Nanos,
+}
+
 /// Prices in percent of themselves.
 macro_rules! scale {
     ($percent:expr, $($price:expr),* $(,)?) => { $( $price = Nanos($price.0 * $percent / 100); )* };
@@ -236,6 +251,7 @@ impl Costs {
         for engine in [&mut self.libaio, &mut self.io_uring] {
             scale!(percent, engine.submit_call, engine.submit, engine.complete, engine.wait_call, engine.take);
         }
+        scale!(percent, self.wake_up.eventfd, self.wake_up.io_uring, self.wake_up.timer);
         self
     }
 
@@ -253,6 +269,8 @@ impl Costs {
             delay: interrupt.message_delay + taken + thread.idle_exit + back,
             late: thread.timer_slack + thread.timer_jitter + around + interrupt.timer + thread.timer_exit + back,
             message: around + interrupt.handler,
+            wake: self.wake_up.eventfd,
+            timer_wake: self.wake_up.timer,
         }
     }
 }

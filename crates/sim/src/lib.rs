@@ -34,7 +34,7 @@ mod values;
 mod world;
 
 pub use completion::Spin;
-pub use costs::{BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, ThreadCosts};
+pub use costs::{BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, ThreadCosts, WakeUpCosts};
 pub use driver::multipath::Counters as FailoverCounters;
 pub use error::{Moment, SimError};
 pub use limits::Inside;

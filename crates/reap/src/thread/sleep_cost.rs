@@ -5,6 +5,7 @@
 //! sleeps on a timer as often. The 10th percentiles are used: rounds in which other threads had the
 //! CPU are late, and on a busy machine most rounds may be.
 
+use std::path::Path;
 use std::sync::OnceLock;
 
 use completion::{Cycle, Mode};
@@ -29,7 +30,7 @@ pub(crate) fn prepare(mode: Mode) {
         MEASURED.get_or_init(|| {
             measure().unwrap_or_else(|error| {
                 tracing::warn!(%error, "the cost of a sleep could not be measured; policies that weigh it start from a default");
-                Cycle::default()
+                default_of_machine()
             })
         });
     }
@@ -37,7 +38,18 @@ pub(crate) fn prepare(mode: Mode) {
 
 /// The measured cost, or a default.
 pub(crate) fn known() -> Cycle {
-    MEASURED.get().copied().unwrap_or_default()
+    MEASURED.get().copied().unwrap_or_else(default_of_machine)
+}
+
+/// What a sleep costs on this kind of machine: virtual where the CPU shows a hypervisor.
+fn default_of_machine() -> Cycle {
+    static KIND: OnceLock<Cycle> = OnceLock::new();
+    *KIND.get_or_init(|| {
+        let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let flags = cpus.lines().find(|line| line.starts_with("flags")).unwrap_or("");
+        let hypervisor = flags.split_whitespace().any(|flag| flag == "hypervisor") || Path::new("/sys/hypervisor/type").exists();
+        if hypervisor { Cycle::VIRTUAL } else { Cycle::BARE_METAL }
+    })
 }
 
 /// CPU time and lateness of one sleep.
@@ -82,7 +94,9 @@ fn measure() -> std::io::Result<Cycle> {
     let naps = (0..ROUNDS).map(|_| Ok(sleep(Some(hw::now() + PAUSE))?.0)).collect::<std::io::Result<Vec<_>>>()?;
     let ((cpu, delay), (nap, late)) = (tenth_percentiles(notified), tenth_percentiles(naps));
     // At least 1 ns: a cost of 0 would make every sleep worth it.
-    Ok(Cycle { cpu: cpu.max(Nanos(1)), nap: nap.max(Nanos(1)), delay, late, message: Nanos::ZERO })
+    // The thread's clock does not show what a wake-up takes from others: the default, until
+    // `reap calibrate` has measured it.
+    Ok(Cycle { cpu: cpu.max(Nanos(1)), nap: nap.max(Nanos(1)), delay, late, message: Nanos::ZERO, ..default_of_machine() })
 }
 
 /// The sleeps that a signal has ended, each with its lateness: the time since the first signal

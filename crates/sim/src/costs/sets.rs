@@ -105,6 +105,8 @@ impl Costs {
         // I/O: two to three times io_uring's cost above the block layer.
         libaio: EngineCosts { submit_call: Nanos(60), submit: Nanos(110), complete: Nanos(50), wait_call: Nanos(60), take: Nanos(25) },
         io_uring: EngineCosts { submit_call: Nanos(60), submit: Nanos(40), complete: Nanos(15), wait_call: Nanos(0), take: Nanos(5) },
+        // The sum of what such a wake-up takes above: entry, end and exit, handler and signal, or the timer's, then wake and switch.
+        wake_up: WakeUpCosts { eventfd: Nanos(1_730), io_uring: Nanos(1_730), timer: Nanos(1_800) },
     };
 
     /// A virtual machine like the one Reap was written on: waking a thread on the other, idle CPU by an eventfd takes
@@ -139,6 +141,8 @@ impl Costs {
             ..Costs::BARE_METAL.thread
         },
         memory: MemoryCosts { line_node: Nanos(300), line_remote: Nanos(300), device_line: Nanos(300), ..Costs::BARE_METAL.memory },
+        // What a loop of idle priority on the same CPU loses to a wake-up beyond the thread's own time: 9 to 17 µs by mode and depth.
+        wake_up: WakeUpCosts { eventfd: Nanos(12_000), io_uring: Nanos(12_000), timer: Nanos(12_000) },
         ..Costs::BARE_METAL
     };
 }

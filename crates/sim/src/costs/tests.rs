@@ -4,7 +4,7 @@ use super::*;
 fn cost_list_round_trips() {
     for costs in [Costs::BARE_METAL, Costs::VIRTUAL] {
         let text = toml::to_string(&costs).unwrap();
-        assert!(text.contains("[interrupt]") && text.contains("message_delay = "), "{text}");
+        assert!(text.contains("[interrupt]") && text.contains("message_delay = ") && text.contains("[wake_up]"), "{text}");
         assert_eq!(toml::from_str::<Costs>(&text).unwrap(), costs);
     }
 }
@@ -14,6 +14,16 @@ fn misspelt_cost_is_named() {
     let text = toml::to_string(&Costs::BARE_METAL).unwrap().replace("softirq_raise", "softirq_rise");
     let error = toml::from_str::<Costs>(&text).unwrap_err().to_string();
     assert!(error.contains("softirq_rise"), "{error}");
+}
+
+/// A list without hypervisor has nothing in a wake-up that it does not list.
+#[test]
+fn wake_up_sums_its_parts() {
+    let Costs { interrupt: i, thread: t, wake_up, .. } = Costs::BARE_METAL;
+    let (around, back) = (i.entry + i.end + i.exit, t.wake + t.switch + t.from_idle);
+    assert_eq!(wake_up.eventfd, around + i.handler + t.signal + back);
+    assert_eq!(wake_up.timer, around + i.timer + back);
+    assert_eq!(Costs::BARE_METAL.at_percent(200).wake_up.timer, wake_up.timer + wake_up.timer);
 }
 
 /// What the two sets are for: an interrupt in a guest costs several times one on bare metal.

@@ -249,6 +249,7 @@ pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
         ("block", &raw.block),
         ("libaio", &raw.libaio),
         ("io_uring", &raw.io_uring),
+        ("wake_up", &raw.wake_up),
     ];
     for (group, prices) in groups {
         let Some(toml::Value::Table(known)) = table.get_mut(group) else { continue };

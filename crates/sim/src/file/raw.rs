@@ -98,6 +98,8 @@ pub(super) struct CostTable {
     pub(super) libaio: Prices,
     #[serde(default)]
     pub(super) io_uring: Prices,
+    #[serde(default)]
+    pub(super) wake_up: Prices,
 }
 
 pub(super) type Prices = BTreeMap<Spanned<String>, Spanned<u64>>;

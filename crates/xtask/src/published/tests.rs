@@ -170,8 +170,8 @@ fn every_scenario_number_matters() {
 
 /// Prices that no row depends on: of a library in user space and its controllers in process, of what happens between distant
 /// CPUs and under contention, of timers (they end the waits of the one job with a rate, for which it is a little later then), those
-/// that are 0, and a threshold that the one post with long sleeps is far beyond.
-const OTHERS: [&str; 20] = [
+/// that are 0, a threshold that the one post with long sleeps is far beyond, and what only `adaptive` is told of.
+const OTHERS: [&str; 23] = [
     "block.remote",
     "interrupt.send",
     "thread.deeper_after",
@@ -192,6 +192,9 @@ const OTHERS: [&str; 20] = [
     "thread.rouse",
     "thread.signal",
     "thread.timer_slack",
+    "wake_up.eventfd",
+    "wake_up.io_uring",
+    "wake_up.timer",
 ];
 
 /// Twice a price of the list, wherever a scenario has it: some row is another.

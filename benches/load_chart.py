@@ -1,40 +1,54 @@
 #!/usr/bin/env python3
-"""Draws README's picture of the load sweep from the JSON of `cargo xtask sweep`: CPU time per I/O as bars, latencies beside them.
+"""Draws README's picture: CPU time per I/O as bars and p99, of a drive at three shares of what it can do, simulated by `reap sim`.
 
-    cargo xtask sweep --cells 'bare-metal optane open qd=32' --ios 100000 --json sweep.json
-    benches/load_chart.py sweep.json
+    cargo build --release -p reap-nvme-cli && benches/load_chart.py [REAP (target/release/reap)]
+
+A star marks the modes that no other beats in both CPU and p99, the Pareto front.
 """
 
 import json
+import subprocess
 import sys
+import tempfile
 
+MODES = ("interrupt", "poll", "hybrid-mean", "adaptive")
 LOADS = (1, 10, 90)
-WIDTH = 36
+# What the drive of the profile `optane` reaches at depth 32.
+CAPACITY = 610_000
+WIDTH = 30
+SCENARIO = """
+[machine]
+costs = "bare-metal"
+[[device]]
+profile = "optane"
+[[job]]
+options = {{ rw = "randread", bs = "4k", iodepth = 32, norandommap = 1, rate_iops = {rate}, rate_process = "poisson", number_ios = 100000 }}
+"""
 
 
-def main() -> int:
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 1
-    with open(sys.argv[1], encoding="utf-8") as file:
-        sweep = json.load(file)
-    rows = {(row["load_pct"], "adaptive" if row["default"] else row["mode"]): row for row in sweep}
-    modes = {mode: mode for mode in ("poll", "interrupt", "adaptive")}
-    missing = [f"{mode} at {load} %" for load in LOADS for mode in modes if (load, mode) not in rows]
-    if missing:
-        print(f"{sys.argv[1]} lacks {', '.join(missing)}; the sweep has to be as above", file=sys.stderr)
-        return 1
-    most = max(rows[load, mode]["cpu_ns_per_io"] for load in LOADS for mode in modes)
-    print(f"load    mode       CPU per I/O, µs{'':{WIDTH - 8}}p50, µs  p99, µs")
-    for load in LOADS:
-        for mode, name in modes.items():
-            row = rows[load, mode]
-            cpu = row["cpu_ns_per_io"]
+def rows(reap, load):
+    with tempfile.TemporaryDirectory() as place:
+        with open(f"{place}/scenario.toml", "w", encoding="utf-8") as file:
+            file.write(SCENARIO.format(rate=CAPACITY * load // 100))
+        command = [reap, "sim", f"{place}/scenario.toml", "--modes", ",".join(MODES), "--json", f"{place}/rows.json"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with open(f"{place}/rows.json", encoding="utf-8") as file:
+            return {row["mode"]: (row["cpu_ns_per_io"] / 1e3, row["lat_ns"]["p99"] / 1e3) for row in json.load(file)["rows"]}
+
+
+def main():
+    reap = sys.argv[1] if len(sys.argv) > 1 else "target/release/reap"
+    loads = {load: rows(reap, load) for load in LOADS}
+    most = max(cpu for one in loads.values() for cpu, _ in one.values())
+    print(f"load    mode           CPU per I/O, µs{'':{WIDTH - 8}}p99, µs")
+    for load, one in loads.items():
+        for mode in MODES:
+            cpu, p99 = one[mode]
+            beaten = any(a <= cpu and b <= p99 and (a, b) != (cpu, p99) for a, b in one.values())
             bar = "█" * max(1, round(WIDTH * cpu / most))
-            label = f"{load} %" if mode == next(iter(modes)) else ""
-            print(f"{label:<8}{name:<10} {bar:<{WIDTH}} {cpu / 1000:5.1f} {row['p50_ns'] / 1000:8.1f} {row['p99_ns'] / 1000:8.1f}")
-    return 0
+            label = f"{load} %" if mode == MODES[0] else ""
+            print(f"{label:<8}{mode:<12} {' ' if beaten else '*'} {bar:<{WIDTH}} {cpu:5.1f} {p99:8.1f}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

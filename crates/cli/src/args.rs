@@ -328,6 +328,9 @@ pub struct CompareArgs {
     /// Nanoseconds of application work after each completion, to saturate the host on purpose
     #[arg(long, value_name = "NS", default_value_t = 0, value_parser = whole::<u64>(0..=1_000_000_000))]
     pub host_work: u64,
+    /// Show all columns: ratios, thread CPU, stolen time, messages, wake-ups, p99.9
+    #[arg(long)]
+    pub wide: bool,
     /// Also write the results to this file; `-` is the standard output, and the table goes to stderr then
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -376,6 +379,9 @@ pub struct SimArgs {
     /// What things cost: bare-metal, vm, or a file that `reap calibrate` wrote [default: the scenario's]
     #[arg(long, value_name = "NAME|FILE")]
     pub costs: Option<String>,
+    /// Show all columns, where the CPUs' time goes, and what policies decided
+    #[arg(long)]
+    pub wide: bool,
     /// Also write the results to this file; `-` is the standard output, and the table goes to stderr then
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -25,6 +25,7 @@ use workload::fio::{self, Input};
 
 use crate::args::CompareArgs;
 use crate::bench::{Filenames, Rig, Setup, TargetDevice};
+use crate::machine::WakeUp;
 use crate::output::{self, Aside, say};
 use crate::rows::{Results, table};
 use crate::{jobs, machine, report, run, stop};
@@ -107,9 +108,10 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let threads: Vec<&Job> = plan.threads.iter().map(|thread| &jobs[thread.job]).collect();
     let paced = jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some());
     let offered = paced.then(|| threads.iter().map(|job| results::offered(job)).sum());
+    let wake_up = WakeUp::of_this_machine();
     let mut outcomes = Vec::new();
     for (scene, record) in scenes.iter().zip(&records) {
-        outcomes.extend(Outcome::new(&modes, record, scene, cpus.needed, offered, &mut rng));
+        outcomes.extend(Outcome::new(&modes, record, scene, cpus.needed, offered, &wake_up, &mut rng));
     }
     let stopped = stop.load(Relaxed);
     if stopped {
@@ -120,15 +122,17 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         return Err(ended.err().unwrap_or_else(|| anyhow!("stopped before anything was measured")));
     }
     let mut results = Results {
-        banner: results::banner(args, &outcomes),
+        subject: "On this device and job",
+        inconclusive: results::inconclusive(args, &outcomes),
         title: results::title(args, &threads, &device, &outcomes),
         device,
-        legend: results::LEGEND,
+        legend: results::legend(&wake_up),
         ..Results::default()
     };
     results.extra.insert("devices".into(), run::devices_json(&named, &rig.devices, &plan));
     results.extra.insert("complete".into(), (ended.is_ok() && !stopped).into());
-    results.extra.insert("valid".into(), results.banner.is_none().into());
+    results.extra.insert("valid".into(), results.inconclusive.is_none().into());
+    results.extra.insert("wake_up_ns".into(), wake_up.json());
     let reasons: BTreeSet<&String> = outcomes.iter().flat_map(|outcome| &outcome.doubts).collect();
     results.extra.insert("reasons".into(), reasons.into_iter().cloned().collect());
     for outcome in &mut outcomes {
@@ -142,7 +146,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let lines = if named.iter().any(told) { run::device_lines(&named, &rig.devices) } else { String::new() };
     results.notes.splice(1..1, lines.lines().map(|line| format!("{line}.")).chain(remarks));
     output::all([
-        output::print(&table::show(&results, table::width())),
+        output::print(&table::show(&results, table::width(), args.wide, "")),
         json.write(|| results.json_text()),
         html.write(|| report::page(&results, &machine_words)),
         ended,

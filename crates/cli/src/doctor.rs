@@ -15,6 +15,7 @@ use serde_json::json;
 
 use crate::args::{DoctorArgs, Wanted};
 use crate::list::names;
+use crate::machine::is_virtual;
 use crate::output::{self, escape};
 use crate::rows::table::{self, wrap};
 
@@ -322,10 +323,7 @@ impl Here<'_> {
             count => ok(format!("{count} for this process")),
         };
         check(Figures, "CPUs", "the embedded device's thread has one, job threads have the others", verdict);
-        let info = text("proc/cpuinfo");
-        let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
-        let hypervisor = exists("sys/hypervisor/type") || exists("proc/device-tree/hypervisor");
-        let verdict = match hypervisor || flags.split(' ').any(|flag| flag == "hypervisor") {
+        let verdict = match is_virtual(&self.root) {
             true => limited(
                 "this is a virtual machine",
                 "compare on bare metal what is meant for it; `reap sim --costs bare-metal` simulates one",

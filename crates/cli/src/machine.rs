@@ -2,8 +2,12 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::bench::Counted;
 
 /// The CPUs of this process and who uses them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,6 +145,53 @@ pub fn settle(cpus: &[usize]) {
 pub fn fine_timers() {
     if let Err(error) = hw::set_timer_slack(units::Nanos(1)) {
         tracing::warn!(%error, "timers may be 50 µs late");
+    }
+}
+
+/// Whether the system below `root` shows a hypervisor.
+pub fn is_virtual(root: &Path) -> bool {
+    let info = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
+    let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    flags.split(' ').any(|flag| flag == "hypervisor")
+        || ["sys/hypervisor/type", "proc/device-tree/hypervisor"].iter().any(|path| root.join(path).exists())
+}
+
+/// CPU time that a wake-up takes from other work on top of the woken thread's own, in nanoseconds: interrupts and switches, which no thread's
+/// clock counts.
+#[derive(Clone, Debug)]
+pub struct WakeUp {
+    /// By a notification.
+    pub notified: f64,
+    /// By a timer.
+    pub timer: f64,
+    /// Where the figures are from.
+    pub source: &'static str,
+}
+
+impl WakeUp {
+    /// The default for this kind of machine.
+    pub fn of_this_machine() -> WakeUp {
+        match is_virtual(Path::new("/")) {
+            true => WakeUp { notified: 12_000.0, timer: 12_000.0, source: "the default for virtual machines" },
+            false => WakeUp { notified: 1_730.0, timer: 1_800.0, source: "the default for bare metal" },
+        }
+    }
+
+    /// CPU time per I/O with that of the wake-ups.
+    pub fn cpu_ns_per_io(&self, counted: &Counted) -> Option<f64> {
+        let wake_ups = counted.host.wakeups as f64 * self.notified + counted.host.naps as f64 * self.timer;
+        counted.per_io(counted.cpu.0 as f64 + wake_ups)
+    }
+
+    /// What a column of it counts.
+    pub fn words(&self) -> String {
+        let us = |ns: f64| format!("{:.1}", ns / 1e3);
+        format!("CPU per I/O: of threads, and what wake-ups take from other work: {} µs each, {} µs by timer ({}).", us(self.notified), us(self.timer), self.source)
+    }
+
+    /// The figures for scripts.
+    pub fn json(&self) -> Value {
+        json!({ "notified": self.notified, "timer": self.timer, "source": self.source })
     }
 }
 

@@ -5,6 +5,7 @@
 //! them: in the JSON no `<` can end the element that it stands in, and the scripts put it into the page as text only.
 
 use std::ffi::OsString;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use serde_json::json;
@@ -28,17 +29,20 @@ const SCRIPTS: [&str; 9] = [
 
 /// The page of `results`, which come from `machine`: this one, or the simulated one.
 pub fn page(results: &Results, machine: &str) -> Result<String> {
-    page_of(results, machine, &command(std::env::args_os()))
+    let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    page_of(results, machine, &command(std::env::args_os()), age.as_millis() as u64)
 }
 
-fn page_of(results: &Results, machine: &str, command: &str) -> Result<String> {
+/// `date`: milliseconds since 1970.
+fn page_of(results: &Results, machine: &str, command: &str, date: u64) -> Result<String> {
     let data = json!({
         "title": results.title,
-        "banner": results.banner,
+        "verdict": results.verdict(),
+        "date": date,
         "command": command,
         "version": env!("CARGO_PKG_VERSION"),
         "machine": machine,
-        "notes": table::notes(results),
+        "notes": table::notes(results, true),
         "results": results.json(),
     });
     // The only character with which text could leave the element that holds it.

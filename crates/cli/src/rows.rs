@@ -2,6 +2,7 @@
 //! [`crate::report`] draws it.
 
 pub mod table;
+mod verdict;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -43,8 +44,10 @@ pub struct Row {
     pub scene: Scene,
     /// I/Os per second.
     pub iops: Option<Estimate>,
-    /// CPU time of the host's threads per I/O, in nanoseconds.
+    /// CPU time per I/O that other work cannot have, in nanoseconds: of threads, and what their wake-ups take.
     pub cpu: Option<Estimate>,
+    /// Of it that of threads; `None` where the other part is not apart.
+    pub thread_cpu: Option<Estimate>,
     /// What an idle-priority loop on the host's CPUs loses per I/O, in nanoseconds.
     pub stolen: Option<f64>,
     /// The device's time spent on messages per I/O, in nanoseconds.
@@ -109,12 +112,22 @@ pub const IOPS: &str = "iops";
 pub const CPU: &str = "cpu_ns_per_io";
 /// Median latency.
 pub const P50: &str = "lat_p50";
+/// CPU time per I/O × the cube of the mean latency, which `adaptive` minimises too: the mode with the least is recommended.
+pub const SCORE: &str = "cpu_x_lat_mean_cubed";
+
+/// [`SCORE`] of a mode that has this CPU time per I/O and mean latency. Where latencies are not measured, their mean goes as 1 / IOPS.
+pub fn score(cpu: Option<f64>, mean: Option<f64>, iops: f64) -> Option<f64> {
+    let latency = mean.or((iops > 0.0).then(|| 1e9 / iops))?;
+    Some(cpu? * latency.powi(3))
+}
 
 /// All results of a command.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
-    /// Shown before any figure: that they are inconclusive, and why.
-    pub banner: Option<String>,
+    /// What is compared, as the verdict begins: `On this device and job`.
+    pub subject: &'static str,
+    /// That scenes are inconclusive, why, and what to try.
+    pub inconclusive: Option<String>,
     /// One line: what was done, on what.
     pub title: String,
     /// URI, or the name of what was simulated.
@@ -128,7 +141,7 @@ pub struct Results {
     /// Sentences below the table.
     pub notes: Vec<String>,
     /// What columns mean, by their names: printed for those that are shown.
-    pub legend: &'static [(&'static str, &'static str)],
+    pub legend: Vec<(&'static str, String)>,
     /// More keys at the top of the JSON.
     pub extra: Map<String, Value>,
 }
@@ -150,11 +163,20 @@ impl Results {
         self.rows.iter().find(|row| row.scene == *scene).map(|row| row.mode.as_str())
     }
 
+    /// The ratio of `figure` of label `b` to label `a` of the same scene.
+    pub fn ratio(&self, scene: &Scene, a: &str, b: &str, figure: &str) -> Option<Estimate> {
+        let of = |a: &str, b: &str| {
+            let is = |pair: &&Pair| pair.figure == figure && pair.a == a && pair.b == b && pair.scene == *scene;
+            self.pairs.iter().find(is).map(|pair| pair.ratio)
+        };
+        // Of two labels only one order is kept.
+        let turned = |Estimate { value, interval }| Estimate { value: 1.0 / value, interval: interval.map(|[low, high]| [1.0 / high, 1.0 / low]) };
+        of(a, b).or_else(|| of(b, a).map(turned))
+    }
+
     /// The ratio of `figure` of label `b` to the first mode of its scene.
     pub fn against_first(&self, scene: &Scene, b: &str, figure: &str) -> Option<Estimate> {
-        let first = self.first(scene)?;
-        let is = |pair: &&Pair| pair.figure == figure && pair.a == first && pair.b == b && pair.scene == *scene;
-        self.pairs.iter().find(is).map(|pair| pair.ratio)
+        self.ratio(scene, self.first(scene)?, b, figure)
     }
 
     /// The results for scripts: schema 1. What was not measured, or has too few samples, is null; so is an interval of fewer than six blocks
@@ -167,6 +189,7 @@ impl Results {
             let mut figures = json!({
                 "iops": value(row.iops),
                 "cpu_ns_per_io": value(row.cpu),
+                "thread_cpu_ns_per_io": value(row.thread_cpu),
                 "stolen_ns_per_io": row.stolen,
                 "notify_ns_per_io": (!row.untold).then_some(row.notify),
                 "messages_per_s": (!row.untold).then_some(row.messages),
@@ -184,6 +207,7 @@ impl Results {
                 "ci": {
                     "iops": interval(row.iops),
                     "cpu_ns_per_io": interval(row.cpu),
+                    "thread_cpu_ns_per_io": interval(row.thread_cpu),
                     "lat_p50": interval(latency.p50),
                     "lat_p99": interval(latency.p99),
                     "lat_p999": interval(latency.p999),
@@ -192,6 +216,9 @@ impl Results {
             // What not all devices have.
             if let Some(calls) = row.system_calls {
                 figures["system_calls_per_io"] = calls.into();
+            }
+            if self.best(&row.scene).is_some_and(|best| best.mode == row.mode) {
+                figures["recommended"] = true.into();
             }
             if !latency.curve.is_empty() {
                 figures["lat_curve"] = json!(latency.curve);

@@ -75,7 +75,7 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     results.extra.insert("complete".into(), complete.into());
     let machine = &rows::machine(&file.scenario);
     output::all([
-        output::print(&rows::show(&results, machine, width())),
+        output::print(&rows::show(&results, machine, width(), args.wide)),
         json.write(|| results.json_text()),
         html.write(|| report::page(&results, machine)),
     ])?;

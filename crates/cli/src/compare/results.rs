@@ -1,6 +1,6 @@
-//! From blocks to rows, ratios and verdicts, and the words around the table; pure.
+//! From blocks to rows and ratios, whether they are conclusive, and the words around the table; pure.
 //!
-//! A verdict rests on the first mode against itself (A/A), on the intervals, and on the CPU that polling had: other work on the host's CPUs
+//! That rests on the first mode against itself (A/A), on the intervals, and on the CPU that polling had: other work on the host's CPUs
 //! moves ratios of modes that spin to those that sleep, and leaves A/A at 1.
 
 use completion::Mode;
@@ -13,7 +13,8 @@ use super::statistics::{self, FEWEST};
 use crate::args::CompareArgs;
 use crate::bench::over_all;
 use crate::rows::table::{digits, percent};
-use crate::rows::{self, CPU, Estimate, IOPS, P50, Pair, Results, Row, Scene};
+use crate::machine::WakeUp;
+use crate::rows::{self, CPU, Estimate, IOPS, P50, Pair, Results, Row, SCORE, Scene, score};
 
 /// A smaller share of its CPUs than this, and `poll` shared them with other work.
 const OWN: f64 = 0.9;
@@ -41,13 +42,14 @@ pub struct Outcome {
 
 impl Outcome {
     /// Makes rows and pairs of `record`, whose job threads need `cpus` CPUs. With `offered` I/Os per second, the scene's load is worked
-    /// out. `None`: not one complete round.
+    /// out. `wake_up`: what a wake-up costs beyond the thread's own time. `None`: not one complete round.
     pub fn new(
         modes: &[Mode],
         record: &Record,
         scene: &SceneJobs,
         cpus: usize,
         offered: Option<f64>,
+        wake_up: &WakeUp,
         rng: &mut Xoshiro256PlusPlus,
     ) -> Option<Outcome> {
         let (closed, mut scene) = (scene.is_closed(), scene.scene.clone());
@@ -73,13 +75,16 @@ impl Outcome {
         for (at, mode) in modes.iter().enumerate() {
             let samples: Vec<&Sample> = joined[at].iter().flatten().collect();
             let stolen = record.stolen.get(at).copied().flatten();
-            rows.push(Row { mode: mode.to_string(), scene: scene.clone(), stolen, ..row(&samples, rng)? });
+            rows.push(Row { mode: mode.to_string(), scene: scene.clone(), stolen, ..row(&samples, wake_up, rng)? });
         }
-        type Figure = fn(&Sample) -> Option<f64>;
-        let figures: [(&'static str, Figure); 3] = [
-            (IOPS, |s| Some(s.iops)),
-            (CPU, |s| s.counted.cpu_ns_per_io()),
-            (P50, |s| s.latency.histogram.as_ref()?.percentiles(&[50.0]).first().map(|&p| p as f64)),
+        type Figure<'a> = &'a dyn Fn(&Sample) -> Option<f64>;
+        let cpu = |s: &Sample| wake_up.cpu_ns_per_io(&s.counted);
+        let mean = |s: &Sample| (s.latency.moments.n > 0).then(|| s.latency.moments.mean());
+        let figures: [(&'static str, Figure<'_>); 4] = [
+            (IOPS, &|s| Some(s.iops)),
+            (CPU, &cpu),
+            (P50, &|s| s.latency.histogram.as_ref()?.percentiles(&[50.0]).first().map(|&p| p as f64)),
+            (SCORE, &|s| score(cpu(s), mean(s), s.iops)),
         ];
         let again = rows.first().map(|row| again(&row.mode))?;
         let names: Vec<&str> = rows.iter().map(|row| row.mode.as_str()).chain([again.as_str()]).collect();
@@ -116,8 +121,9 @@ fn together(blocks: &[Vec<Option<&Sample>>]) -> usize {
 }
 
 /// Medians over blocks, and latencies over all of them.
-fn row(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
+fn row(samples: &[&Sample], wake_up: &WakeUp, rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
     let of = |figure: fn(&Sample) -> Option<f64>| samples.iter().filter_map(|s| figure(s)).collect::<Vec<f64>>();
+    let cpu: Vec<f64> = samples.iter().filter_map(|s| wake_up.cpu_ns_per_io(&s.counted)).collect();
     let median = |figure: fn(&Sample) -> Option<f64>| statistics::median(&of(figure));
     let mut moments = Moments::default();
     samples.iter().for_each(|s| moments.merge(&s.latency.moments));
@@ -126,7 +132,8 @@ fn row(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
     let background = median(|s| Some(s.background?.0 as f64 * 100.0 / s.took.0.max(1) as f64));
     Some(Row {
         iops: Some(statistics::estimate(&of(|s| Some(s.iops)), rng)?),
-        cpu: statistics::estimate(&of(|s| s.counted.cpu_ns_per_io()), rng),
+        cpu: statistics::estimate(&cpu, rng),
+        thread_cpu: statistics::estimate(&of(|s| s.counted.cpu_ns_per_io()), rng),
         notify: median(|s| s.counted.per_io(s.counted.notify_ns)).unwrap_or(0.0),
         messages: median(|s| Some(s.counted.per_second(s.counted.messages))).unwrap_or(0.0),
         untold: samples.iter().any(|s| s.counted.untold),
@@ -182,16 +189,21 @@ fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<S
     doubts
 }
 
-/// What columns mean, by their names.
-pub const LEGEND: &[(&str, &str)] = &[
-    ("÷ first", "÷ first: ratio to the first mode, paired by round."),
-    ("CPU", "CPU: of this process's threads, load generator included."),
-    ("stolen", "stolen: what an idle-priority loop loses, to interrupts and idle exits as well."),
-    ("notify", "notify: the device's time for sending messages."),
-    ("msgs", "msgs: messages (interrupts) that the device sent."),
-    ("sys per IO", "sys per IO: system calls."),
-    ("IO per wake", "IO per wake: completions for each wake-up."),
-];
+/// What columns mean, by their names; CPU per I/O with this price of a wake-up.
+pub fn legend(wake_up: &WakeUp) -> Vec<(&'static str, String)> {
+    [
+        ("CPU", wake_up.words()),
+        ("÷ first", "÷ first: ratio to the first mode, paired by round.".to_owned()),
+        ("thread", "thread: CPU time of this process's threads per I/O, load generator included.".to_owned()),
+        ("stolen", "stolen: what an idle-priority loop loses per I/O.".to_owned()),
+        ("notify", "notify: the device's time for sending messages.".to_owned()),
+        ("msgs", "msgs: messages (interrupts) that the device sent.".to_owned()),
+        ("sys per IO", "sys per IO: system calls.".to_owned()),
+        ("IO per wake", "IO per wake: completions for each wake-up.".to_owned()),
+        ("C·L³", "C·L³: CPU per I/O × mean latency³, by which the verdict chooses.".to_owned()),
+    ]
+    .into()
+}
 
 /// The title of a comparison, of `threads` (the job of each) on `device`.
 pub fn title(args: &CompareArgs, threads: &[&Job], device: &str, outcomes: &[Outcome]) -> String {
@@ -236,9 +248,9 @@ fn kind(job: &Job) -> String {
     format!("{} {size}", job.pattern.name())
 }
 
-/// The first line of results that are inconclusive, with the reasons of the first such scene, and the command that compares the same modes
-/// simulated, where nothing else runs; `None`: they are conclusive.
-pub fn banner(args: &CompareArgs, outcomes: &[Outcome]) -> Option<String> {
+/// That results are inconclusive, with the reasons of the first such scene, and what to try: the same modes simulated, where nothing else
+/// runs, or more rounds. `None`: they are conclusive.
+pub fn inconclusive(args: &CompareArgs, outcomes: &[Outcome]) -> Option<String> {
     let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.doubts.is_empty()).collect();
     let reasons = bad.first()?.doubts.join("; ");
     let scenes = if bad.len() == outcomes.len() { String::new() } else { format!(" in {} of {} scenes", bad.len(), outcomes.len()) };
@@ -250,10 +262,10 @@ pub fn banner(args: &CompareArgs, outcomes: &[Outcome]) -> Option<String> {
         quoted => format!(" --modes '{quoted}'"),
     };
     let simulate = match &args.file {
-        Some(file) => format!("reap sim --replay run.log{modes} (with write_iolog=run.log in {})", file.display()),
-        None => format!("reap sim{modes}"),
+        Some(file) => format!("`reap sim --replay run.log{modes}` (with write_iolog=run.log in {})", file.display()),
+        None => format!("`reap sim{modes}`"),
     };
-    Some(format!("Inconclusive{scenes}: {reasons}. Try: {simulate}"))
+    Some(format!("Inconclusive{scenes}: {reasons}. Try {simulate}, or --repeat {} while less else runs.", (args.repeat * 2).max(32)))
 }
 
 /// The lines below the table. `offered`: I/Os per second that the jobs mean to issue, where they have a rate.

@@ -2,7 +2,7 @@ use super::*;
 use crate::rows::tests::sweep;
 
 fn page_of(results: &Results) -> String {
-    super::page_of(results, "2 CPUs", "reap compare").unwrap()
+    super::page_of(results, "2 CPUs", "reap compare", 1_800_000_000_000).unwrap()
 }
 
 /// The page's data, as a browser would read it.

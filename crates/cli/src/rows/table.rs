@@ -2,9 +2,9 @@
 
 use std::io::IsTerminal;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 
-use super::{CPU, Estimate, IOPS, Results, Row, Scene};
+use super::{CPU, Estimate, IOPS, Results, Row, SCORE, Scene};
 
 /// Characters of a line where the output is no terminal.
 const DEFAULT_WIDTH: u16 = 120;
@@ -21,43 +21,43 @@ struct Column {
     header: &'static str,
     /// Its name in [`Results::legend`].
     key: &'static str,
-    /// Where there is no room for all, those with the highest are left out first; 0: it stays.
-    spare: u8,
+    /// Shown only with `--wide`.
+    wide: bool,
     cell: fn(&Results, &Row) -> Option<String>,
 }
 
-/// The highest [`Column::spare`].
-const MOST_SPARE: u8 = 6;
-
-const COLUMNS: [Column; 12] = [
-    Column { header: "kIOPS", key: "kIOPS", spare: 0, cell: |_, row| with_interval(row.iops?, 1e3) },
-    Column { header: "÷\nfirst", key: "÷ first", spare: 0, cell: |all, row| against_first(all, row, IOPS) },
-    Column { header: "CPU\nns/IO", key: "CPU", spare: 0, cell: |_, row| with_interval(row.cpu?, 1.0) },
-    Column { header: "÷\nfirst", key: "÷ first", spare: 4, cell: |all, row| against_first(all, row, CPU) },
-    Column { header: "stolen\nns/IO", key: "stolen", spare: 3, cell: |_, row| row.stolen.map(digits) },
+const COLUMNS: [Column; 14] = [
+    Column { header: "kIOPS", key: "kIOPS", wide: false, cell: |_, row| with_interval(row.iops?, 1e3) },
+    Column { header: "÷\nfirst", key: "÷ first", wide: true, cell: |all, row| against_first(all, row, IOPS) },
+    Column { header: "CPU per I/O\nµs", key: "CPU", wide: false, cell: |_, row| with_interval(row.cpu?, 1e3) },
+    Column { header: "÷\nfirst", key: "÷ first", wide: true, cell: |all, row| against_first(all, row, CPU) },
+    Column { header: "thread\nµs", key: "thread", wide: true, cell: |_, row| with_interval(row.thread_cpu?, 1e3) },
+    Column { header: "stolen\nµs", key: "stolen", wide: true, cell: |_, row| Some(digits(row.stolen? / 1e3)) },
     Column {
         header: "notify\nns/IO",
         key: "notify",
-        spare: 5,
+        wide: true,
         cell: |_, row| (row.notify > 0.0 && !row.untold).then(|| digits(row.notify)),
     },
-    Column { header: "msgs\nk/s", key: "msgs", spare: 6, cell: |_, row| (!row.untold).then(|| digits(row.messages / 1e3)) },
-    Column { header: "sys\nper IO", key: "sys per IO", spare: 5, cell: |_, row| row.system_calls.map(digits) },
-    Column { header: "IO per\nwake", key: "IO per wake", spare: 2, cell: |_, row| (row.wakeups > 0.0).then(|| digits(row.per_wakeup)) },
-    Column { header: "p50\nµs", key: "p50", spare: 0, cell: |_, row| with_interval(row.latency.p50?, 1e3) },
-    Column { header: "p99\nµs", key: "p99", spare: 0, cell: |_, row| with_interval(row.latency.p99?, 1e3) },
-    Column { header: "p99.9\nµs", key: "p99.9", spare: 1, cell: |_, row| with_interval(row.latency.p999?, 1e3) },
+    Column { header: "msgs\nk/s", key: "msgs", wide: true, cell: |_, row| (!row.untold).then(|| digits(row.messages / 1e3)) },
+    Column { header: "sys\nper IO", key: "sys per IO", wide: true, cell: |_, row| row.system_calls.map(digits) },
+    Column { header: "IO per\nwake", key: "IO per wake", wide: true, cell: |_, row| (row.wakeups > 0.0).then(|| digits(row.per_wakeup)) },
+    Column { header: "p50\nµs", key: "p50", wide: false, cell: |_, row| with_interval(row.latency.p50?, 1e3) },
+    Column { header: "p99\nµs", key: "p99", wide: false, cell: |_, row| with_interval(row.latency.p99?, 1e3) },
+    Column { header: "p99.9\nµs", key: "p99.9", wide: true, cell: |_, row| with_interval(row.latency.p999?, 1e3) },
+    Column { header: "÷ first\nC·L³", key: "C·L³", wide: true, cell: |all, row| against_first(all, row, SCORE) },
 ];
 
-/// The columns that some row has a cell of, without those that are spared more than `spare`.
-fn columns(all: &Results, spare: u8) -> Vec<&'static Column> {
+/// The columns that some row has a cell of; all of them, or the first screen's.
+fn columns(all: &Results, wide: bool) -> Vec<&'static Column> {
     let used = |column: &&Column| all.rows.iter().any(|row| (column.cell)(all, row).is_some());
-    COLUMNS.iter().filter(|column| column.spare <= spare).filter(used).collect()
+    COLUMNS.iter().filter(|column| wide || !column.wide).filter(used).collect()
 }
 
-/// The title, the tables in lines of `width` characters, and the notes.
-pub fn show(all: &Results, width: u16) -> String {
-    let mut text: String = all.banner.iter().chain([&all.title]).map(|line| wrap(line, width.into())).collect();
+/// The title, the tables, `more`, the notes in lines of `width` characters, and the verdict. With `wide` the tables have all columns, however
+/// long their lines are.
+pub fn show(all: &Results, width: u16, wide: bool, more: &str) -> String {
+    let mut text = wrap(&all.title, width.into());
     // A table holds the scenes that differ in nothing but the load.
     let mut groups: Vec<Vec<&Scene>> = Vec::new();
     for scene in all.scenes() {
@@ -67,12 +67,6 @@ pub fn show(all: &Results, width: u16) -> String {
             None => groups.push(vec![scene]),
         }
     }
-    // Of the layouts the first that fits; all tables have the same columns.
-    let fits = |spare: &u8| {
-        let lines = groups.iter().map(|scenes| table(all, scenes, &columns(all, *spare)).trim_fmt());
-        lines.into_iter().all(|text| text.lines().all(|line| line.chars().count() <= usize::from(width)))
-    };
-    let spare = (0..=MOST_SPARE).rev().find(fits).unwrap_or(0);
     for scenes in &groups {
         if let (true, Some(scene)) = (groups.len() > 1, scenes.first()) {
             let background =
@@ -80,26 +74,24 @@ pub fn show(all: &Results, width: u16) -> String {
             let arrivals = scene.arrivals.as_ref().map_or(String::new(), |arrivals| format!(", {arrivals}"));
             text += &format!("\n{}, queue depth {}{arrivals}{background}\n", scene.profile, scene.qd);
         }
-        text += &fitted(table(all, scenes, &columns(all, spare)), width);
+        // All tables have the same columns.
+        let table = table(all, scenes, &columns(all, wide));
+        text += &if wide { table.trim_fmt() + "\n" } else { fitted(table, width) };
         if let Some(paths) = paths(all, scenes) {
             text += &format!("Paths, over all that was measured of a mode\n{}", fitted(paths, width));
         }
     }
-    let notes = all.notes.iter().cloned().chain(legend(all, spare));
-    text + &notes.map(|line| wrap(&line, width.into())).collect::<String>()
+    let verdict = all.verdict();
+    let lines = notes(all, wide).into_iter().chain((!verdict.is_empty()).then(String::new)).chain(verdict);
+    text + more + &lines.map(|line| wrap(&line, width.into())).collect::<String>()
 }
 
-/// What the columns up to `spare` mean, in a line; `None` if there is nothing to say.
-fn legend(all: &Results, spare: u8) -> Option<String> {
-    let columns = columns(all, spare);
+/// The notes, with what the columns mean that are shown.
+pub fn notes(all: &Results, wide: bool) -> Vec<String> {
+    let columns = columns(all, wide);
     let words: Vec<&str> =
-        all.legend.iter().filter(|(key, _)| columns.iter().any(|column| column.key == *key)).map(|(_, words)| *words).collect();
-    (!words.is_empty()).then(|| words.join(" "))
-}
-
-/// The notes with what all columns mean.
-pub fn notes(all: &Results) -> Vec<String> {
-    all.notes.iter().cloned().chain(legend(all, MOST_SPARE)).collect()
+        all.legend.iter().filter(|(key, _)| columns.iter().any(|column| column.key == *key)).map(|(_, words)| words.as_str()).collect();
+    all.notes.iter().cloned().chain((!words.is_empty()).then(|| words.join(" "))).collect()
 }
 
 fn table(all: &Results, scenes: &[&Scene], columns: &[&Column]) -> Table {
@@ -107,14 +99,18 @@ fn table(all: &Results, scenes: &[&Scene], columns: &[&Column]) -> Table {
     let headers = loads.then_some("load\n%").into_iter().chain(["mode"]).chain(columns.iter().map(|column| column.header));
     let mut rows = Vec::new();
     for scene in scenes {
+        let best = all.best(scene).map(|row| &row.mode);
         for (n, row) in all.rows.iter().filter(|row| row.scene == **scene).enumerate() {
             // Once for all modes at that load.
             let load = loads.then(|| if n == 0 { percent(scene.load_pct) } else { String::new() });
+            let mark = if best == Some(&row.mode) { " *" } else { "" };
             let cells = columns.iter().map(|column| (column.cell)(all, row).unwrap_or_else(|| "–".to_owned()));
-            rows.push(load.into_iter().chain([row.mode.replace('+', "\n+")]).chain(cells).collect());
+            rows.push(load.into_iter().chain([format!("{}{mark}", row.mode)]).chain(cells).collect());
         }
     }
-    ruled(headers, rows)
+    let mut table = ruled(headers, rows);
+    table.remove_style(TableComponent::HorizontalLines).remove_style(TableComponent::MiddleIntersections);
+    table
 }
 
 /// What each path did in each mode, of a device that has several.
@@ -183,16 +179,16 @@ fn against_first(all: &Results, row: &Row, figure: &str) -> Option<String> {
         let first = !all.pairs.is_empty() && all.first(&row.scene) == Some(&row.mode);
         return first.then(|| "1".to_owned());
     };
-    let half = interval.map_or_else(String::new, |[low, high]| format!("\n±{:.2}", (high - low) / 2.0));
+    let half = interval.map_or_else(String::new, |[low, high]| format!(" ±{:.2}", (high - low) / 2.0));
     Some(format!("{value:.2}{half}"))
 }
 
-/// The value, and in the line below it half of the interval, in per cent.
+/// The value, and half of its interval in per cent.
 fn with_interval(estimate: Estimate, unit: f64) -> Option<String> {
     let value = digits(estimate.value / unit);
     let Some([low, high]) = estimate.interval.filter(|[low, high]| low < high) else { return Some(value) };
     let half = (high - low) * 50.0 / estimate.value.max(1e-9);
-    Some(if half < 9.95 { format!("{value}\n±{half:.1}%") } else { format!("{value}\n±{half:.0}%") })
+    Some(if half < 9.95 { format!("{value} ±{half:.1}%") } else { format!("{value} ±{half:.0}%") })
 }
 
 /// Three digits that matter, of large numbers in thousands.

@@ -12,6 +12,7 @@ fn row(mode: &str, scene: &Scene, kiops: f64) -> Row {
         scene: scene.clone(),
         iops: near(kiops * 1e3),
         cpu: near(700.0),
+        thread_cpu: near(400.0),
         stolen: (mode != "poll").then_some(900.0),
         notify: 30.0,
         messages: kiops * 500.0,

@@ -12,7 +12,7 @@ use workload::{Histogram, Moments};
 
 use crate::bench::over_all;
 use crate::compare::statistics::{self, FEWEST};
-use crate::rows::{CPU, IOPS, P50, Pair, Results, Row, Scene, merged, table};
+use crate::rows::{CPU, IOPS, P50, Pair, Results, Row, SCORE, Scene, merged, score, table};
 
 /// What has a row: a mode, and, if it spins, what it does where others want the CPU.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +46,7 @@ pub fn results(file: &ScenarioFile, modes: &[Contender], rounds: &[&[Option<Outc
     let rows = modes.iter().enumerate().filter_map(|(at, mode)| row(mode.label.clone(), &scene, &of(at), &mut rng)).collect();
     let profiles: Vec<&str> = file.scenario.devices.iter().map(|device| device.config.profile.name.as_str()).collect();
     Results {
+        subject: "In this scenario",
         title: file.title.clone(),
         device: format!("{} × {}", profiles.len(), scene.profile),
         rows,
@@ -228,10 +229,14 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
 /// Each mode with each later one, seed by seed.
 fn pairs(modes: &[Contender], scene: &Scene, rounds: &[&[Option<Outcome>]], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
     type Figure = fn(&Outcome) -> Option<f64>;
-    let figures: [(&'static str, Figure); 3] = [
+    let figures: [(&'static str, Figure); 4] = [
         (IOPS, |o| Some(o.iops())),
         (CPU, |o| Some(o.cpu_ns_per_io())),
         (P50, |o| o.latency.histogram.as_ref()?.percentiles(&[50.0]).first().map(|&p| p as f64)),
+        (SCORE, |o| {
+            let moments = &o.latency.moments;
+            score(Some(o.cpu_ns_per_io()), (moments.n > 0).then(|| moments.mean()), o.iops())
+        }),
     ];
     let labels: Vec<&str> = modes.iter().map(|mode| mode.label.as_str()).collect();
     let mut pairs = Vec::new();
@@ -271,40 +276,42 @@ fn notes(scenario: &Scenario, seeds: usize) -> Vec<String> {
     };
     vec![format!(
         "Virtual time. {intervals} CPU: of all CPUs, interrupts included, the application's own work not. Latencies: from the {from} until \
-         the completion was found; a percentile is shown if 20 samples lie above it. Shares are of all CPUs' time; longest away: the longest that interrupts and \
-         softirqs kept a CPU from its threads."
+         the completion was found; a percentile is shown if 20 samples lie above it."
     )]
 }
 
-/// All of it, in lines of `width` characters: the table of `compare`, and below it what the CPUs did.
-pub fn show(results: &Results, machine: &str, width: u16) -> String {
+/// All of it, in lines of `width` characters: the table of `compare`, and with `wide` what the CPUs did and what policies decided.
+pub fn show(results: &Results, machine: &str, width: u16, wide: bool) -> String {
     let number = |row: &Row, pointer: &str| Value::Object(row.extra.clone()).pointer(pointer).and_then(Value::as_f64);
-    type Shown = fn(f64) -> String;
-    let thousands: Shown = |n| table::digits(n / 1e3);
-    let part: Shown = |pct| format!("{pct:.1}");
-    let columns = [
-        ("IRQ\nk/s", "/interrupts_per_s", thousands),
-        ("softirq\nk/s", "/softirqs_per_s", thousands),
-        ("switches\nk/s", "/context_switches_per_s", thousands),
-        ("hard\n%", "/cpu_pct/hard", part),
-        ("soft\n%", "/cpu_pct/soft", part),
-        ("thread\n%", "/cpu_pct/thread", part),
-        ("idle\n%", "/cpu_pct/idle", part),
-        ("longest away\nµs", "/longest_away_ns", thousands),
-    ];
-    let cells = |row: &Row| {
-        let cells = columns.iter().map(|(_, pointer, shown)| number(row, pointer).map_or("–".into(), shown));
-        std::iter::once(row.mode.replace('+', "\n+")).chain(cells).collect()
-    };
-    let headers = std::iter::once("mode").chain(columns.iter().map(|(header, ..)| *header));
-    let cpus = table::ruled(headers, results.rows.iter().map(cells).collect());
-    let text = table::show(&Results { notes: Vec::new(), ..results.clone() }, width);
-    let mut notes = Vec::new();
-    // What a mode decided that counts its decisions.
-    for row in &results.rows {
-        let Some(decisions) = row.extra.get("decisions").and_then(Value::as_object) else { continue };
-        let counts: Vec<String> = decisions.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " "))).collect();
-        notes.push(format!("{} decided: {}.", row.mode, counts.join(", ")));
+    let mut notes = vec![format!("{machine}.")];
+    let mut cpus = String::new();
+    if wide {
+        type Shown = fn(f64) -> String;
+        let thousands: Shown = |n| table::digits(n / 1e3);
+        let part: Shown = |pct| format!("{pct:.1}");
+        let columns = [
+            ("IRQ\nk/s", "/interrupts_per_s", thousands),
+            ("softirq\nk/s", "/softirqs_per_s", thousands),
+            ("switches\nk/s", "/context_switches_per_s", thousands),
+            ("hard\n%", "/cpu_pct/hard", part),
+            ("soft\n%", "/cpu_pct/soft", part),
+            ("thread\n%", "/cpu_pct/thread", part),
+            ("idle\n%", "/cpu_pct/idle", part),
+            ("longest away\nµs", "/longest_away_ns", thousands),
+        ];
+        let cells = |row: &Row| {
+            let cells = columns.iter().map(|(_, pointer, shown)| number(row, pointer).map_or("–".into(), shown));
+            std::iter::once(row.mode.clone()).chain(cells).collect()
+        };
+        let headers = std::iter::once("mode").chain(columns.iter().map(|(header, ..)| *header));
+        cpus = table::ruled(headers, results.rows.iter().map(cells).collect()).trim_fmt() + "\n";
+        notes.push("Shares are of all CPUs' time; longest away: the longest that interrupts and softirqs kept a CPU from its threads.".into());
+        // What a mode decided that counts its decisions.
+        for row in &results.rows {
+            let Some(decisions) = row.extra.get("decisions").and_then(Value::as_object) else { continue };
+            let counts: Vec<String> = decisions.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " "))).collect();
+            notes.push(format!("{} decided: {}.", row.mode, counts.join(", ")));
+        }
     }
     // What went wrong on a mode's paths and was made good.
     for row in &results.rows {
@@ -323,6 +330,6 @@ pub fn show(results: &Results, machine: &str, width: u16) -> String {
             ));
         }
     }
-    let notes = notes.iter().chain(&results.notes).map(|note| table::wrap(note, width.into()));
-    format!("{text}{machine}:\n{}{}", table::fitted(cpus, width), notes.collect::<String>())
+    notes.extend(results.notes.iter().cloned());
+    table::show(&Results { notes, ..results.clone() }, width, wide, &cpus)
 }

@@ -69,11 +69,11 @@ fn rows_account_for_cpu_time() {
     }
     assert!(interrupt.extra["interrupts_per_s"].as_f64().unwrap() > 1e5 && poll.extra["interrupts_per_s"].as_f64().unwrap() == 0.0);
     assert!(results.against_first(&poll.scene, "poll", crate::rows::CPU).is_some());
-    for width in [80, 120] {
-        let text = rows::show(&results, &rows::machine(&file.scenario), width);
-        assert!(text.contains("IRQ") && text.contains("longest away") && text.contains("1 CPU;"), "{text}");
-        assert!(text.lines().all(|line| line.trim_end().chars().count() <= usize::from(width)), "{text}");
-    }
+    let show = |wide| rows::show(&results, &rows::machine(&file.scenario), 80, wide);
+    let (text, wide) = (show(false), show(true));
+    assert!(text.contains("1 CPU;") && text.contains("In this scenario: "), "{text}");
+    assert!(text.lines().all(|line| line.trim_end().chars().count() <= 80), "{text}");
+    assert!(["IRQ", "longest away", "msgs"].iter().all(|word| wide.contains(word) && !text.contains(word)), "{wide}");
 }
 
 /// Some seeds of a mode that hardly ever sleeps have no wake-up at all, and what is no number cannot be read from JSON again.

@@ -20,9 +20,12 @@ fn scene(load: Option<f64>) -> SceneJobs {
     SceneJobs { scene: Scene { load_pct: load.unwrap_or(100.0), ..Scene::default() }, jobs: vec![Job::default()], load }
 }
 
+/// Wake-ups that take nothing from other work.
+const FREE: WakeUp = WakeUp { notified: 0.0, timer: 0.0, source: "tests" };
+
 /// Of a scene with a load, so that it does not matter here how much of its CPU poll had.
 fn outcome(names: &[&str], record: &Record, offered: Option<f64>) -> Option<Outcome> {
-    Outcome::new(&modes(names), record, &scene(Some(100.0)), 1, offered, &mut rng())
+    Outcome::new(&modes(names), record, &scene(Some(100.0)), 1, offered, &FREE, &mut rng())
 }
 
 /// The ratio of a figure of `b` to the first mode's.
@@ -73,6 +76,23 @@ fn rows_are_medians_of_rounds() {
     let named: Vec<String> = all.pairs.iter().filter(|p| p.figure == IOPS).map(|p| format!("{} {}", p.a, p.b)).collect();
     assert_eq!(named, ["interrupt poll", "interrupt interrupt (A/A)", "poll interrupt (A/A)"]);
     assert_eq!(all.scene.load_pct, 100.0);
+}
+
+/// A wake-up for four I/Os, and a nap for ten.
+#[test]
+fn wake_ups_are_part_of_cpu() {
+    let mut record = record(30);
+    for sample in record.rounds.iter_mut().flatten().flatten() {
+        sample.counted.host.naps = sample.counted.ios / 10;
+    }
+    let wake_up = WakeUp { notified: 12_000.0, timer: 20_000.0, source: "tests" };
+    let all = Outcome::new(&modes(&["interrupt", "poll"]), &record, &scene(None), 1, None, &wake_up, &mut rng()).unwrap();
+    let row = &all.rows[0];
+    assert_eq!((row.cpu.unwrap().value, row.thread_cpu.unwrap().value), (700.0 + 3_000.0 + 2_000.0, 700.0));
+    // As fast and as dear; half as many I/Os in the same latency.
+    assert_eq!(against_first(&all, "poll", SCORE).value, 1.0);
+    assert_eq!(score(Some(2.0), None, 1e8), score(Some(2.0), Some(10.0), 5.0));
+    assert_eq!(score(Some(2.0), None, 0.0), None);
 }
 
 #[test]
@@ -209,7 +229,7 @@ fn few_rounds_and_one_mode() {
 
 /// How much of its CPU `poll` had, where that is too little, in a closed loop or with a load.
 fn starved(record: &Record, load: Option<f64>, cpus: usize) -> Vec<String> {
-    let doubts = Outcome::new(&modes(&["interrupt", "poll"]), record, &scene(load), cpus, None, &mut rng()).unwrap().doubts;
+    let doubts = Outcome::new(&modes(&["interrupt", "poll"]), record, &scene(load), cpus, None, &FREE, &mut rng()).unwrap().doubts;
     doubts.into_iter().filter(|text| text.contains("other work")).collect()
 }
 
@@ -218,7 +238,7 @@ fn poll_needs_its_cpu() {
     assert_eq!(starved(&rounds(|_| spun(0.97)), None, 1), NONE);
     let record = rounds(|_| spun(0.62));
     assert_eq!(starved(&record, None, 1), ["other work left poll 62 % of its CPU"]);
-    let all = Outcome::new(&modes(&["interrupt", "poll"]), &record, &scene(None), 1, None, &mut rng()).unwrap();
+    let all = Outcome::new(&modes(&["interrupt", "poll"]), &record, &scene(None), 1, None, &FREE, &mut rng()).unwrap();
     assert!(all.rows.iter().all(|row| row.extra["valid"] == false), "{:?}", all.rows);
     // A few blocks do not matter: the median decides, as it does of the figures.
     assert_eq!(starved(&rounds(|n| spun(if n < 10 { 0.2 } else { 1.0 })), None, 1), NONE);

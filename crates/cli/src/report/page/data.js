@@ -63,7 +63,7 @@ function readRow(row) {
   const knob = row.mode.includes("?") ? readKnob(row.mode.slice(row.mode.indexOf("?") + 1)) : null;
   const ci = row.ci ?? {};
   const figures = {
-    iops: number(row.iops), cpu: number(row.cpu_ns_per_io), stolen: number(row.stolen_ns_per_io), notify: number(row.notify_ns_per_io),
+    iops: number(row.iops), cpu: number(row.cpu_ns_per_io), thread: number(row.thread_cpu_ns_per_io), stolen: number(row.stolen_ns_per_io), notify: number(row.notify_ns_per_io),
     messages: number(row.messages_per_s), calls: number(row.system_calls_per_io), wakeups: number(row.wakeups_per_s), per_wakeup: number(row.completions_per_wakeup) || null,
     p50: number(row.lat_ns?.p50), p99: number(row.lat_ns?.p99), p999: number(row.lat_ns?.p999), p9999: number(row.lat_ns?.p9999),
     mean: number(row.lat_ns?.mean), max: number(row.lat_ns?.max), drain: number(row.entries_per_drain_max),
@@ -73,7 +73,7 @@ function readRow(row) {
   const intervals = { iops: ci.iops, cpu: ci.cpu_ns_per_io, p50: ci.lat_p50, p99: ci.lat_p99, p999: ci.lat_p999 };
   return {
     ...figures, intervals, mode, knob, name: row.mode, load: row.load_pct, qd: row.qd, profile: row.profile, arrivals: row.arrivals ?? "",
-    background: row.background_pct ?? null, costs: row.costs ?? "", split: row.cpu_pct ?? null, curve: row.lat_curve ?? [], paths: row.paths ?? [], raw: row,
+    background: row.background_pct ?? null, costs: row.costs ?? "", valid: row.valid !== false, best: row.recommended === true, split: row.cpu_pct ?? null, curve: row.lat_curve ?? [], paths: row.paths ?? [], raw: row,
   };
 }
 
@@ -90,10 +90,8 @@ function groupOf(row) {
 }
 
 const groups = [...new Set(rows.map(groupOf))];
-// The time line that is shown first is adaptive's, if there is one.
-const state = { group: groups[0], tail: "p99", axes: "own", line: Math.max(0, timelines.findIndex((line) => line.look.name === "adaptive")) };
 
-const groupRows = () => rows.filter((row) => groupOf(row) === state.group && row.mode.shown);
+const groupRows = () => rows.filter((row) => groupOf(row) === scenes[state.scene].group && row.mode.shown);
 const loadsOf = (some) => [...new Set(some.map((row) => row.load))].sort((a, b) => a - b);
 
 // Of several settings of a knob, charts with one line for each mode show one: the mode's own, else the one nearest to 10 %.
@@ -119,4 +117,17 @@ function scaled(value, steps, digits) {
 const time = (ns, digits) => scaled(ns, [[1, " ns"], [1e3, " µs"], [1e6, " ms"], [1e9, " s"]], digits);
 const count = (value, digits) => scaled(value, [[1, ""], [1e3, "k"], [1e6, "M"], [1e9, "G"]], digits);
 const percent = (value, digits) => (value === null ? "–" : `${digitsOf(value, digits)} %`);
-const times = (value, digits) => `× ${digitsOf(value, digits)}`;
+
+// A simulated scenario with a rate of its own has no load that is known.
+function loadWords(load) {
+  return load === 100 ? "load 100 %, closed loop" : load > 0 ? `load ${percent(load)}` : "at the rate of the jobs";
+}
+
+// What the first chart can show: the loads of each group, and whether they are inconclusive.
+const scenes = d3.groups(rows, groupOf).flatMap(([group, own]) => d3.groups(own, (row) => row.load).map(([load, here]) => {
+  const name = d3.groups(own, (row) => row.load).length > 1 ? `${group}, ${loadWords(load)}` : group;
+  return { group, load, name: here.every((row) => row.valid) ? name : `${name} (inconclusive)` };
+}));
+
+// The time line that is shown first is adaptive's, if there is one. Of the scenes of the first group the one with the highest load is.
+const state = { scene: scenes.findLastIndex((scene) => scene.group === groups[0]), line: Math.max(0, timelines.findIndex((line) => line.look.name === "adaptive")) };

@@ -1,7 +1,7 @@
 "use strict";
 // Puts the page together: the head, what can be chosen, the charts, light and dark.
 
-const CHARTS = [planeChart, figuresChart, ratioChart, loadChart, wakeupChart, splitChart, distributionChart, timelineChart, pathsChart, tableChart];
+const CHARTS = [paretoChart, loadChart, splitChart, distributionChart, timelineChart, pathsChart, tableChart];
 
 // Colours of modes for light and for dark, as the style's variables.
 function colours() {
@@ -10,10 +10,13 @@ function colours() {
 }
 
 function head() {
-  document.getElementById("title").textContent = data.title;
-  const banner = document.getElementById("banner");
-  banner.textContent = data.banner ?? "";
-  banner.hidden = !data.banner;
+  const verdict = document.getElementById("verdict");
+  document.getElementById("title").textContent = data.verdict.length ? data.title : "reap";
+  verdict.replaceChildren(...(data.verdict.length ? data.verdict : [data.title]).map((text) => element("span", { text })));
+  verdict.classList.toggle("inconclusive", rows.every((row) => !row.valid));
+  const date = document.getElementById("date");
+  date.dateTime = new Date(data.date).toISOString();
+  date.textContent = `${date.dateTime.slice(0, 16).replace("T", " ")} UTC`;
   document.getElementById("command").textContent = data.command;
   document.getElementById("version").textContent = `reap ${data.version}; ${data.results.device}`;
   const notes = data.notes.some((note) => note.includes(data.machine)) ? data.notes : [`Machine: ${data.machine}.`, ...data.notes];
@@ -58,7 +61,6 @@ function sample(mode) {
 function controls() {
   const place = document.getElementById("controls");
   place.replaceChildren();
-  if (groups.length > 1) place.append(choice("Scene", groups.map((group) => [group, group]), state.group, (group) => ((state.group = group), redraw())));
   const buttons = [...modes.values()].map((mode) => {
     const button = element("button", { type: "button", class: "mode", "aria-pressed": String(mode.shown), title: "Click: show or hide. Double-click: this one only, or all again" }, sample(mode), document.createTextNode(mode.name));
     button.addEventListener("click", () => ((mode.shown = !mode.shown), redraw()));
@@ -95,7 +97,9 @@ function redraw() {
   document.querySelectorAll(".mode").forEach((button, at) => button.setAttribute("aria-pressed", String([...modes.values()][at].shown)));
   const figures = CHARTS.map((make) => make()).filter((figure) => figure !== null);
   const back = keepPlace();
-  document.getElementById("charts").replaceChildren(...(figures.length ? figures : [element("p", { role: "status", text: NOTHING })]));
+  const first = figures.filter((figure) => figure.dataset.chart === "pareto");
+  document.getElementById("first").replaceChildren(...first);
+  document.getElementById("charts").replaceChildren(...(figures.length ? figures.slice(first.length) : [element("p", { role: "status", text: NOTHING })]));
   figures.forEach((figure) => figure.draw());
   figures.forEach(back);
 }

@@ -46,14 +46,6 @@ function logTicks(low, high, most) {
   return d3.ticks(low, high, most);
 }
 
-// As many ticks of a linear axis as have room for their labels.
-function ticksWithin(axis, room) {
-  const fits = (values) => values.length * (12 + 6 * Math.max(...values.map((value) => axis.tickFormat(value).length))) <= room;
-  let most = axis.ticks;
-  while (most > 1 && !fits(d3.ticks(...axis.domain, most))) most -= 1;
-  return d3.ticks(...axis.domain, most);
-}
-
 // Grid and axis of one direction.
 function axes(x, y) {
   const grid = { strokeOpacity: 0.16 };
@@ -67,10 +59,10 @@ const bare = ({ values, ticks, grid, tickFormat, ...axis }) => axis;
 // Symbols that consist of strokes, without an inside.
 const STROKES = ["times", "plus"];
 
-// Points of one mode.
+// Points of one mode; pale where they are inconclusive.
 function points(some, mode, x, y, options = {}) {
   const [fill, stroke, strokeWidth] = STROKES.includes(mode.symbol) ? ["none", mode.color, 2] : mode.hollow ? ["var(--card)", mode.color, 1.8] : [mode.color, "var(--card)", 0.8];
-  return Plot.dot(some, { x, y, symbol: mode.symbol, r: 4.2, fill, stroke, strokeWidth, ...options });
+  return Plot.dot(some, { x, y, symbol: mode.symbol, r: 4.2, fill, stroke, strokeWidth, opacity: (row) => (row.valid === false ? 0.35 : 1), ...options });
 }
 
 // A line of one mode, in the order of its rows.
@@ -113,7 +105,7 @@ function panel(heading, draw, { labels, height = 230 } = {}) {
   node.append(place);
   node.draw = () => {
     const width = Math.max(220, Math.floor(node.clientWidth));
-    const { marks, x, y, said = `${y.label} against ${x.label}`, ...options } = draw(width);
+    const { marks, x, y, names = [], said = `${y.label} against ${x.label}`, ...options } = draw(width);
     const plot = Plot.plot({
       width, height, marginLeft: 52, marginRight: 16, marginTop: labels ? 22 : 12, marginBottom: 38, x: bare(x), y: bare(y),
       style: { background: "transparent", fontFamily: "inherit", fontSize: "11.5px", overflow: "visible" }, ...options,
@@ -122,6 +114,7 @@ function panel(heading, draw, { labels, height = 230 } = {}) {
     plot.setAttribute("role", "img");
     plot.setAttribute("aria-label", `${heading}: ${said}`);
     place.replaceChildren(plot);
+    nameSpots(plot, names.map(({ at: [left, top], ...name }) => ({ x: plot.scale("x").apply(left), y: plot.scale("y").apply(top), ...name })), { left: 52, right: width, bottom: height - 38 });
   };
   return node;
 }
@@ -150,4 +143,28 @@ function choice(label, options, chosen, change) {
   const select = element("select", { "aria-label": label }, ...options.map(([value, text]) => element("option", { value, text, selected: value === chosen })));
   select.addEventListener("change", () => change(select.value));
   return element("label", {}, element("span", { text: label }), select);
+}
+
+// Names of points. Each takes the free place that is nearest to its point, around it in circles; a line leads to one that is far away.
+function nameSpots(plot, spots, { left, right, bottom }) {
+  const taken = spots.map(({ x, y }) => ({ x0: x - 6, x1: x + 6, y0: y - 6, y1: y + 6 }));
+  const free = (box) => box.x0 >= left && box.x1 <= right && box.y0 >= 0 && box.y1 <= bottom && !taken.some((other) => box.x0 < other.x1 && other.x0 < box.x1 && box.y0 < other.y1 && other.y0 < box.y1);
+  const svg = d3.select(plot);
+  for (const { x, y, text, color, bold } of spots) {
+    const line = svg.append("line").attr("stroke", color).attr("stroke-opacity", 0.5);
+    const name = svg.append("text").attr("class", "name").attr("fill", color).attr("font-weight", bold ? 700 : 400).attr("text-anchor", "middle").text(text);
+    const [w, h] = [(name.node().getComputedTextLength() || 6.5 * text.length) / 2 + 3, 8];
+    const circles = d3.range(8, right, 6).flatMap((r) => d3.range(0, 2 * Math.PI, Math.PI / 12).map((angle) => [r, x + (r + w) * Math.cos(angle), y + (r + h) * Math.sin(angle)]));
+    const found = circles.map(([r, cx, cy]) => ({ r, cx, cy, x0: cx - w, x1: cx + w, y0: cy - h, y1: cy + h })).find(free);
+    // The tip of a point without a name still says it.
+    if (!found) {
+      name.remove();
+      line.remove();
+      continue;
+    }
+    taken.push(found);
+    name.attr("x", found.cx).attr("y", found.cy + 4);
+    if (found.r < 20) line.remove();
+    else line.attr("x1", x).attr("y1", y).attr("x2", Math.max(found.x0, Math.min(x, found.x1))).attr("y2", Math.max(found.y0, Math.min(y, found.y1)));
+  }
 }

@@ -3,7 +3,7 @@
 
 const COLUMNS = [
   ["mode", (row) => row.name, null, null], ["load, %", (row) => row.load, (row) => digitsOf(row.load), null], ["IOPS", (row) => row.iops, (row) => count(row.iops), ["iops", count]],
-  ["CPU per I/O", (row) => row.cpu, (row) => time(row.cpu), ["cpu", time]], ["CPU, % of one", (row) => row.cores, (row) => percent(row.cores), null],
+  ["CPU per I/O", (row) => row.cpu, (row) => time(row.cpu), ["cpu", time]], ["of threads", (row) => row.thread, (row) => time(row.thread), null], ["CPU, % of one", (row) => row.cores, (row) => percent(row.cores), null],
   ["stolen per I/O", (row) => row.stolen, (row) => time(row.stolen), null], ["notify per I/O", (row) => row.notify, (row) => time(row.notify), null],
   ["messages/s", (row) => row.messages, (row) => count(row.messages), null], ["system calls per I/O", (row) => row.calls ?? null, (row) => (row.calls === null ? "–" : digitsOf(row.calls)), null], ["wake-ups/s", (row) => row.wakeups, (row) => count(row.wakeups), null],
   ["I/Os per wake-up", (row) => row.per_wakeup, (row) => (row.per_wakeup ? digitsOf(row.per_wakeup) : "–"), null], ["most in a drain", (row) => row.drain, (row) => count(row.drain), null],

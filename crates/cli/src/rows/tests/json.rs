@@ -8,11 +8,11 @@ fn json_has_schema_1_keys() {
     let row = &value["rows"][0];
     assert_eq!(
         keys(row),
-        "mode load_pct qd profile iops cpu_ns_per_io stolen_ns_per_io notify_ns_per_io messages_per_s wakeups_per_s \
+        "mode load_pct qd profile iops cpu_ns_per_io thread_cpu_ns_per_io stolen_ns_per_io notify_ns_per_io messages_per_s wakeups_per_s \
          completions_per_wakeup lat_ns entries_per_drain_max ci lat_curve"
     );
     assert_eq!(keys(&row["lat_ns"]), "mean p50 p99 p999 p9999 max");
-    assert_eq!(keys(&row["ci"]), "iops cpu_ns_per_io lat_p50 lat_p99 lat_p999");
+    assert_eq!(keys(&row["ci"]), "iops cpu_ns_per_io thread_cpu_ns_per_io lat_p50 lat_p99 lat_p999");
     assert_eq!(keys(&value["pairs"][0]), "a b figure ratio ci load_pct qd profile");
     assert_eq!(value["rows"][1]["stolen_ns_per_io"], serde_json::Value::Null);
 }

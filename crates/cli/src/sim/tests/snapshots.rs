@@ -20,7 +20,7 @@ fn shipped(name: &str, ramp: Nanos, runtime: Nanos) -> ScenarioFile {
 fn printed(file: &ScenarioFile, modes: &[Mode]) -> (String, String) {
     let outcomes = outcomes(file, modes);
     let results = rows::results(file, &named(file, modes), &[&outcomes]);
-    (rows::show(&results, &rows::machine(&file.scenario), 120), results.json_text().unwrap())
+    (rows::show(&results, &rows::machine(&file.scenario), 120, true), results.json_text().unwrap())
 }
 
 fn table_of(file: &ScenarioFile) -> String {

@@ -54,15 +54,18 @@ fn the_title_has_all_jobs() {
 }
 
 #[test]
-fn the_banner_says_where_and_why() {
+fn inconclusive_says_where_and_why() {
     let (good, bad) = (outcome(100.0, 1, &[]), outcome(100.0, 1, &["other work left poll 62 % of its CPU"]));
     let typed = args("reap compare --modes interrupt,poll");
-    assert_eq!(banner(&typed, &[good.clone(), good.clone()]), None);
-    let all = banner(&typed, std::slice::from_ref(&bad)).unwrap();
-    assert_eq!(all, "Inconclusive: other work left poll 62 % of its CPU. Try: reap sim --modes interrupt,poll");
-    let some = banner(&args("reap compare job.fio"), &[good, bad.clone(), bad]).unwrap();
+    assert_eq!(inconclusive(&typed, &[good.clone(), good.clone()]), None);
+    let all = inconclusive(&typed, std::slice::from_ref(&bad)).unwrap();
+    assert_eq!(
+        all,
+        "Inconclusive: other work left poll 62 % of its CPU. Try `reap sim --modes interrupt,poll`, or --repeat 64 while less else runs."
+    );
+    let some = inconclusive(&args("reap compare job.fio --repeat 2"), &[good, bad.clone(), bad]).unwrap();
     assert!(some.starts_with("Inconclusive in 2 of 3 scenes: other work"), "{some}");
-    assert!(some.ends_with("(with write_iolog=run.log in job.fio)"), "{some}");
+    assert!(some.ends_with("(with write_iolog=run.log in job.fio), or --repeat 32 while less else runs."), "{some}");
 }
 
 #[test]

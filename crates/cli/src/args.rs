@@ -90,24 +90,24 @@ fn suggest(error: &mut clap::Error, all: &clap::Command, command: &str) {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
         return;
     }
-    if error.get(ContextKind::SuggestedArg).is_some() {
-        return;
-    }
+    let similar = error.get(ContextKind::SuggestedArg).is_some();
     let has = |sub: &&clap::Command| sub.get_arguments().any(|arg| arg.get_long() == Some(&name));
     let others: Vec<String> = all.get_subcommands().filter(has).map(|sub| format!("`reap {}`", sub.get_name())).collect();
     let tip = if !others.is_empty() {
         format!("--{name} is an option of {}", others.join(", "))
     } else if command == "run" {
-        if let Some(near) = fio::nearest_option(&name) {
+        if let Some(near) = fio::nearest_option(&name).filter(|_| !similar) {
             error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{near}")));
         }
         return;
     } else if fio::option(&name).is_some() {
+        // The same name says more than a similar one.
         let file = if command == "compare" { ": reap compare job.fio" } else { "" };
         format!("{name} is an option of jobs: `reap run` takes it on its command line, other commands in a job file{file}")
     } else {
         return;
     };
+    error.remove(ContextKind::SuggestedArg);
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
 }
 
@@ -328,6 +328,9 @@ pub struct CompareArgs {
     /// Nanoseconds of application work after each completion, to saturate the host on purpose
     #[arg(long, value_name = "NS", default_value_t = 0, value_parser = whole::<u64>(0..=1_000_000_000))]
     pub host_work: u64,
+    /// A price list that `reap calibrate` wrote here: what a wake-up takes from other work [default: by kind of machine]
+    #[arg(long, value_name = "FILE")]
+    pub costs: Option<PathBuf>,
     /// Show all columns: ratios, thread CPU, stolen time, messages, wake-ups, p99.9
     #[arg(long)]
     pub wide: bool,

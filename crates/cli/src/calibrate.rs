@@ -2,6 +2,7 @@
 //! simulator's terms are often differences of what can be measured, and have the noise of both.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ::sim::Costs;
 use anyhow::{Context, Result, anyhow, bail};
-use comfy_table::TableComponent;
+use hw::uring::{Cq, Enter, Entry, FileSlot, Options, Ring, Sq};
 use hw::{EventFd, Poller};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -19,12 +20,13 @@ use serde_json::Value;
 use units::Nanos;
 
 use crate::args::CalibrateArgs;
+use crate::compare::loops::IdleLoops;
 use crate::compare::statistics::{self, median};
 use crate::machine::{self, Machine};
 use crate::output::{self, Aside, say};
 use crate::rows::Estimate;
-use crate::rows::table::{fitted, ruled, width, wrap};
-use crate::stop;
+use crate::rows::table::{fitted, unruled, width, wrap};
+use crate::{jobs, stop};
 
 /// Samples of each figure. No figure takes longer than [`LONGEST`], however busy the machine is, nor all of them longer than [`ALL`].
 const SAMPLES: usize = 31;
@@ -35,6 +37,8 @@ const MANY: u32 = 2_000;
 const SLEEPS: u32 = 100;
 /// A sleep by timer.
 const NAP: Nanos = Nanos(50_000);
+/// The rest before each sample of what a loop at idle priority loses, in which it loses nothing.
+const REST: Nanos = Nanos(2_000_000);
 /// Until a CPU that has nothing to do is asleep.
 const PAUSES: [u64; 8] = [0, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000];
 /// A sleeper that is not woken for this long is given up.
@@ -56,15 +60,17 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let file = Aside::open(args.output.as_deref())?;
     machine::settle(&machine.host[..1]);
     let mut sampler = Sampler { stop: &stop, rng: Xoshiro256PlusPlus::seed_from_u64(1), until: Instant::now() + ALL };
-    let bar = output::bar(if machine.device.is_some() { 5 } else { 1 }, "steps");
+    let bar = output::bar(if machine.device.is_some() { 6 } else { 2 }, "steps");
     let mut found = Found::default();
     on_this_cpu(&mut sampler, &mut found)?;
+    bar.inc(1);
+    found.wake_up = wake_ups(&mut sampler, &machine, Nanos(args.sleep_us.saturating_mul(1_000)))?;
     bar.inc(1);
     if let Some(other) = machine.device {
         found.line = line(&mut sampler, other)?;
         bar.inc(1);
         let sleep = args.sleep_us.saturating_mul(1_000);
-        found.sleep = across(&mut sampler, other, Nanos(sleep))?;
+        found.sleep = across(&mut sampler, other, Nanos(sleep), Waiter::poller, None)?.map(|[cpu, delay, signal, _]| [cpu, delay, signal]);
         bar.inc(1);
         found.awake = awake(&mut sampler, other, sleep, found.sleep)?;
         bar.inc(1);
@@ -108,6 +114,8 @@ struct Found {
     nap: Option<[Estimate; 2]>,
     /// A sleep that the other CPU ends: the sleeper's CPU time, the delay from the signal until it runs, and the signal's cost.
     sleep: Option<[Estimate; 3]>,
+    /// CPU time that a wake-up takes from other work beyond the woken thread's: by an eventfd, io_uring and a timer.
+    wake_up: [Option<Estimate>; 3],
     /// For how long a CPU without work stays awake.
     awake: Option<Estimate>,
     arm: Option<Estimate>,
@@ -225,7 +233,7 @@ fn awake(sampler: &mut Sampler<'_>, other: usize, sleep: u64, deep: Option<[Esti
     let between = |low, high| Some(Estimate { value: high, interval: Some([low, high]) });
     let mut low = 0.0;
     for pause in PAUSES.into_iter().filter(|&pause| pause < sleep) {
-        let Some([_, woken, _]) = across(sampler, other, Nanos(pause))? else { return Ok(None) };
+        let Some([_, woken, ..]) = across(sampler, other, Nanos(pause), Waiter::poller, None)? else { return Ok(None) };
         if woken.value > delay.value / 2.0 {
             return Ok(between(low, pause as f64));
         }
@@ -234,9 +242,97 @@ fn awake(sampler: &mut Sampler<'_>, other: usize, sleep: u64, deep: Option<[Esti
     Ok(between(low, sleep as f64))
 }
 
-/// A sleep that the other CPU ends after `pause`, as [`Found::sleep`] has it.
-fn across(sampler: &mut Sampler<'_>, other: usize, pause: Nanos) -> Result<Option<[Estimate; 3]>> {
-    let (fd, poller) = event()?;
+/// An eventfd, and how a thread waits for it.
+struct Waiter {
+    fd: EventFd,
+    by: By,
+}
+
+enum By {
+    Poller(Poller, Vec<u64>),
+    Ring(Ring, Sq, Cq),
+}
+
+impl Waiter {
+    /// By epoll, as embedded controllers and drives are waited for.
+    fn poller() -> Result<Waiter> {
+        let (fd, poller) = event()?;
+        Ok(Waiter { fd, by: By::Poller(poller, Vec::with_capacity(8)) })
+    }
+
+    /// By io_uring, as `kernel:` devices are waited for.
+    fn ring() -> Result<Waiter> {
+        let (fd, (ring, sq, cq)) = (EventFd::new()?, Ring::new(&Options { entries: 2, owner: true, files: 1, ..Options::default() })?);
+        ring.register_file(FileSlot(0), &fd)?;
+        Ok(Waiter { fd, by: By::Ring(ring, sq, cq) })
+    }
+
+    /// Sleeps until it is signalled. `None`: it was not.
+    fn wait(&mut self) -> Option<()> {
+        match &mut self.by {
+            By::Poller(poller, events) => {
+                poller.wait(Some(LOST), events).ok()?;
+                (!events.is_empty()).then_some(())
+            }
+            By::Ring(ring, sq, cq) => {
+                sq.push(Entry::poll(FileSlot(0), false)).then_some(())?;
+                ring.enter(Enter { submit: sq.unsubmitted(), wait_for: 1, timeout: Some(LOST), ..Enter::default() }).ok()?;
+                cq.pop()?;
+                cq.release();
+                // The next poll is not to find this signal.
+                self.fd.drain();
+                Some(())
+            }
+        }
+    }
+}
+
+/// What wake-ups take from other work, as [`Found::wake_up`] has it: what a loop at idle priority on the sleeper's CPU loses, less the
+/// sleeper's own CPU time. The loop keeps the CPU from idling, so what leaving an idle state takes is not in it.
+fn wake_ups(sampler: &mut Sampler<'_>, machine: &Machine, pause: Nanos) -> Result<[Option<Estimate>; 3]> {
+    let loops = match IdleLoops::start(&machine.host[..1]) {
+        Ok(loops) => loops,
+        Err(error) => {
+            say(format_args!("note: what wake-ups take from other work is not measured: {error:#}"));
+            return Ok([None; 3]);
+        }
+    };
+    let (_fd, poller) = event()?;
+    let mut events = Vec::with_capacity(8);
+    let timer = sampler.one(|| {
+        lost(&loops, SLEEPS / 4, || {
+            for _ in 0..SLEEPS / 4 {
+                poller.wait(Some(NAP), &mut events).ok()?;
+            }
+            Some(())
+        })
+    });
+    let Some(other) = machine.device else { return Ok([None, None, timer]) };
+    let mut by = |waiter: fn() -> Result<Waiter>| anyhow::Ok(across(sampler, other, pause, waiter, Some(&loops))?.map(|[.., lost]| lost));
+    Ok([by(Waiter::poller)?, by(Waiter::ring)?, timer])
+}
+
+/// What the loops lose to each of `n` wake-ups of `work`, less the calling thread's CPU time.
+fn lost(loops: &IdleLoops, n: u32, work: impl FnOnce() -> Option<()>) -> Option<f64> {
+    let begin = loops.read();
+    hw::sleep_until(hw::now() + REST);
+    let (from, cpu) = (loops.read(), hw::thread_cpu());
+    work()?;
+    let lost = from.lost(&loops.read(), begin.rate(&from));
+    Some((lost - (hw::thread_cpu() - cpu).0 as f64) / f64::from(n))
+}
+
+/// A sleep that the other CPU ends after `pause`: CPU time, delay and signal as [`Found::sleep`] has them, and what the `loops` lose
+/// beyond the CPU time.
+fn across(
+    sampler: &mut Sampler<'_>,
+    other: usize,
+    pause: Nanos,
+    waiter: fn() -> Result<Waiter>,
+    loops: Option<&IdleLoops>,
+) -> Result<Option<[Estimate; 4]>> {
+    let mut waiter = waiter()?;
+    let fd = waiter.fd.try_clone()?;
     // How many signals were asked for and given; when the next is due; when the last was given, and what that took.
     let [asked, given, due, at, took] = [const { AtomicU64::new(0) }; 5];
     thread::scope(|scope| {
@@ -261,28 +357,34 @@ fn across(sampler: &mut Sampler<'_>, other: usize, pause: Nanos) -> Result<Optio
             }
         });
         giver.context("cannot start a thread")?;
-        let (mut events, mut n) = (Vec::with_capacity(8), 0);
+        // What reading the thread's clock takes is in each sleep.
+        let read: Vec<f64> = (0..SLEEPS).map(|_| -(hw::thread_cpu().0 as f64) + hw::thread_cpu().0 as f64).collect();
+        let (read, mut n) = (median(&read).unwrap_or(0.0), 0);
         let sleep = sampler.repeat(|| {
-            let (mut delays, mut costs) = (Vec::new(), Vec::new());
-            let cpu = hw::thread_cpu();
-            for _ in 0..SLEEPS {
-                n += 1;
-                due.store((hw::now() + pause).0, Relaxed);
-                asked.store(n, Release);
-                poller.wait(Some(LOST), &mut events).ok()?;
-                let woken = hw::now();
-                if events.is_empty() {
-                    return None;
+            let (mut delays, mut costs, mut cpus) = (Vec::new(), Vec::new(), Vec::new());
+            let mut sleeps = || {
+                for _ in 0..SLEEPS {
+                    n += 1;
+                    due.store((hw::now() + pause).0, Relaxed);
+                    asked.store(n, Release);
+                    let cpu = hw::thread_cpu();
+                    waiter.wait()?;
+                    let woken = hw::now();
+                    cpus.push((hw::thread_cpu() - cpu).0 as f64 - read);
+                    // The giver may still be in its call, which is not a part of the sleep.
+                    while given.load(Acquire) != n {
+                        std::hint::spin_loop();
+                    }
+                    delays.push((woken - Nanos(at.load(Relaxed))).0 as f64);
+                    costs.push(took.load(Relaxed) as f64);
                 }
-                // The giver may still be in its call.
-                while given.load(Acquire) != n {
-                    std::hint::spin_loop();
-                }
-                delays.push((woken - Nanos(at.load(Relaxed))).0 as f64);
-                costs.push(took.load(Relaxed) as f64);
-            }
-            let cpu = (hw::thread_cpu() - cpu).0 as f64 / f64::from(SLEEPS);
-            Some([cpu, median(&delays)?, median(&costs)?])
+                Some(())
+            };
+            let lost = match loops {
+                Some(loops) => lost(loops, SLEEPS, sleeps)?,
+                None => sleeps().map(|()| 0.0)?,
+            };
+            Some([median(&cpus)?, median(&delays)?, median(&costs)?, lost])
         });
         asked.store(END, Release);
         Ok(sleep)
@@ -415,10 +517,28 @@ struct Price {
 
 /// What is wrong with a list in which something that costs time everywhere is free; `None`: nothing. These prices are differences of what was
 /// measured: where the noise is greater than the difference, nothing was found.
-pub fn free(costs: &Costs) -> Option<String> {
-    let prices = [("thread.idle_exit", costs.thread.idle_exit), ("thread.timer", costs.thread.timer)];
+fn free(costs: &Costs) -> Option<String> {
+    let (thread, wake_up) = (&costs.thread, &costs.wake_up);
+    let prices = [
+        ("thread.idle_exit", thread.idle_exit),
+        ("thread.timer", thread.timer),
+        ("wake_up.eventfd", wake_up.eventfd),
+        ("wake_up.io_uring", wake_up.io_uring),
+        ("wake_up.timer", wake_up.timer),
+    ];
     let free: Vec<&str> = prices.into_iter().filter(|(_, price)| price.0 == 0).map(|(name, _)| name).collect();
     (!free.is_empty()).then(|| format!("{} came out as 0. No machine has that: what was measured is noise", free.join(" and ")))
+}
+
+/// The price list in a file that [`run`] has written.
+pub fn price_list(path: &Path) -> Result<Costs> {
+    let name = path.display().to_string();
+    let text = jobs::text(path).with_context(|| format!("price list {name}"))?;
+    let costs = ::sim::file::read_costs(&name, &String::from_utf8_lossy(&text))?;
+    match free(&costs) {
+        Some(wrong) => bail!("price list {name}: {wrong}; run `reap calibrate` again while less else runs"),
+        None => Ok(costs),
+    }
 }
 
 /// The whole list: what was measured, and for the rest the list for virtual machines that ships.
@@ -459,6 +579,9 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, 
         ("library", "serve", found.serve),
         ("library", "arm", found.arm),
         ("library", "mask", found.mask),
+        ("wake_up", "eventfd", found.wake_up[0]),
+        ("wake_up", "io_uring", found.wake_up[1]),
+        ("wake_up", "timer", found.wake_up[2]),
     ];
     let directly = |e: Estimate| {
         let between = e.interval.map_or(", too few samples".to_owned(), |[low, high]| format!(", {low:.0}–{high:.0}"));
@@ -535,8 +658,7 @@ fn toml(prices: &[Price], machine: &str) -> String {
 /// For people: what was measured, and the rest.
 fn table(prices: &[Price], machine: &str, width: u16) -> String {
     let cells = |price: &Price| Some(vec![format!("{}.{}", price.group, price.name), price.ns.to_string(), price.how.clone()?]);
-    let mut list = ruled(["price", "ns", "how"], prices.iter().filter_map(cells).collect());
-    list.remove_style(TableComponent::HorizontalLines).remove_style(TableComponent::MiddleIntersections);
+    let list = unruled(["price", "ns", "how"], prices.iter().filter_map(cells).collect());
     let rest: Vec<String> = prices.iter().filter(|p| p.how.is_none()).map(|p| format!("{}.{} {}", p.group, p.name, p.ns)).collect();
     let rest = format!("Not measured here, the figures that ship for virtual machines: {}.", rest.join(", "));
     let [rest, machine] = [rest, format!("Machine: {machine}.")].map(|line| wrap(&line, width.into()));

@@ -5,7 +5,7 @@
 //! [`statistics`]; [`crate::rows`] and [`crate::report`] show them.
 
 mod blocks;
-mod loops;
+pub mod loops;
 mod plan;
 mod results;
 pub mod statistics;
@@ -28,7 +28,7 @@ use crate::bench::{Filenames, Rig, Setup, TargetDevice};
 use crate::machine::WakeUp;
 use crate::output::{self, Aside, say};
 use crate::rows::{Results, table};
-use crate::{jobs, machine, report, run, stop};
+use crate::{calibrate, jobs, machine, report, run, stop};
 use blocks::{Experiment, JobThreads};
 use plan::JobCpus;
 use results::Outcome;
@@ -39,6 +39,7 @@ const DEFAULT_JOB: &str = include_str!("../jobs/randread-4k-qd32.fio");
 /// Compares, and prints the table.
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let modes = plan::modes(args)?;
+    let costs = args.costs.as_deref().map(|path| anyhow::Ok((calibrate::price_list(path)?, path))).transpose()?;
     let mut jobs = load(args)?;
     if let Some(&deepest) = args.qd.iter().max() {
         // What devices are opened and buffers are made for.
@@ -67,7 +68,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let stop = stop::on_signal()?;
     let read: Vec<PathBuf> = named.iter().flat_map(TargetDevice::files).collect();
     output::apart(
-        args.file.iter().chain(&read).map(PathBuf::as_path),
+        args.file.iter().chain(&args.costs).chain(&read).map(PathBuf::as_path),
         &[("--json", args.json.as_deref()), ("--html", args.html.as_deref())],
     )?;
     let (json, html) = (Aside::open(args.json.as_deref())?, Aside::open(args.html.as_deref())?);
@@ -108,7 +109,8 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let threads: Vec<&Job> = plan.threads.iter().map(|thread| &jobs[thread.job]).collect();
     let paced = jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some());
     let offered = paced.then(|| threads.iter().map(|job| results::offered(job)).sum());
-    let wake_up = WakeUp::of_this_machine();
+    let io_uring = uris.iter().any(|uri| uri.starts_with("kernel:"));
+    let wake_up = WakeUp::new(costs.as_ref().map(|(costs, path)| (costs, *path)), io_uring);
     let mut outcomes = Vec::new();
     for (scene, record) in scenes.iter().zip(&records) {
         outcomes.extend(Outcome::new(&modes, record, scene, cpus.needed, offered, &wake_up, &mut rng));

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use ::sim::Costs;
 use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 
@@ -165,16 +166,19 @@ pub struct WakeUp {
     /// By a timer.
     pub timer: f64,
     /// Where the figures are from.
-    pub source: &'static str,
+    pub source: String,
 }
 
 impl WakeUp {
-    /// The default for this kind of machine.
-    pub fn of_this_machine() -> WakeUp {
-        match is_virtual(Path::new("/")) {
-            true => WakeUp { notified: 12_000.0, timer: 12_000.0, source: "the default for virtual machines" },
-            false => WakeUp { notified: 1_730.0, timer: 1_800.0, source: "the default for bare metal" },
-        }
+    /// Of a price list, `costs`, or the default for this kind of machine. `io_uring`: that is what job threads wait in.
+    pub fn new(costs: Option<(&Costs, &Path)>, io_uring: bool) -> WakeUp {
+        let (costs, source) = match costs {
+            Some((costs, path)) => (costs, path.display().to_string()),
+            None if is_virtual(Path::new("/")) => (&Costs::VIRTUAL, "not measured here: the default for virtual machines, see `reap calibrate`".into()),
+            None => (&Costs::BARE_METAL, "not measured here: the default for bare metal, see `reap calibrate`".into()),
+        };
+        let notified = if io_uring { costs.wake_up.io_uring } else { costs.wake_up.eventfd };
+        WakeUp { notified: notified.0 as f64, timer: costs.wake_up.timer.0 as f64, source }
     }
 
     /// CPU time per I/O with that of the wake-ups.
@@ -185,8 +189,9 @@ impl WakeUp {
 
     /// What a column of it counts.
     pub fn words(&self) -> String {
-        let us = |ns: f64| format!("{:.1}", ns / 1e3);
-        format!("CPU per I/O: of threads, and what wake-ups take from other work: {} µs each, {} µs by timer ({}).", us(self.notified), us(self.timer), self.source)
+        let [notified, timer] = [self.notified, self.timer].map(|ns| format!("{:.1} µs", ns / 1e3));
+        let each = if notified == timer { notified } else { format!("{notified}, by timer {timer}") };
+        format!("CPU per I/O: of threads, and what wake-ups take from other work: each {each} ({}).", self.source)
     }
 
     /// The figures for scripts.

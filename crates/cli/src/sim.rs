@@ -191,17 +191,12 @@ fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
 
 /// The price list of this name, or in this file.
 fn price_list(name: &str) -> Result<Costs> {
-    if !name.ends_with(".toml") {
-        let known: Vec<&str> = file::COSTS.iter().map(|(name, _)| *name).collect();
-        let unknown = || anyhow!("there is no price list '{name}': {}, or a .toml file that `reap calibrate` wrote", known.join(", "));
-        return file::costs_of(name).ok_or_else(unknown);
+    if name.ends_with(".toml") {
+        return calibrate::price_list(Path::new(name));
     }
-    let text = jobs::text(Path::new(name)).with_context(|| format!("price list {name}"))?;
-    let costs = file::read_costs(name, &String::from_utf8_lossy(&text))?;
-    match calibrate::free(&costs) {
-        Some(wrong) => bail!("price list {name}: {wrong}; run `reap calibrate` again while less else runs"),
-        None => Ok(costs),
-    }
+    let known: Vec<&str> = file::COSTS.iter().map(|(name, _)| *name).collect();
+    let unknown = || anyhow!("there is no price list '{name}': {}, or a .toml file that `reap calibrate` wrote", known.join(", "));
+    file::costs_of(name).ok_or_else(unknown)
 }
 
 #[cfg(test)]

@@ -51,6 +51,7 @@ fn found() -> Found {
         awake: e(1_000.0),
         library: [40.0, 20.0, 160.0, 10.0, 15.0, 5.0].map(|ns| e(ns).unwrap()).into(),
         line: e(120.0),
+        wake_up: [e(7_000.0), e(8_000.0), None],
         ..Found::default()
     }
 }
@@ -67,6 +68,7 @@ fn price_list_round_trips() {
     assert_eq!((costs.thread.switch, costs.thread.from_idle), (switch, Nanos(8_800) - switch));
     assert_eq!((costs.memory.line_node, costs.memory.device_line), (Nanos(120), Nanos(120)));
     assert_eq!(costs.thread.timer, Nanos(12_000 - 9_150));
+    assert_eq!([costs.wake_up.eventfd, costs.wake_up.io_uring, costs.wake_up.timer].map(|ns| ns.0), [7_000, 8_000, Costs::VIRTUAL.wake_up.timer.0]);
     // What was not measured is what ships.
     assert_eq!((costs.interrupt, costs.block), (Costs::VIRTUAL.interrupt, Costs::VIRTUAL.block));
 }
@@ -120,5 +122,7 @@ fn zero_prices_are_refused() {
     assert!(wrong(&busy).unwrap().starts_with("thread.timer came out as 0"));
     let sleep = good.sleep.map(|[cpu, _, signal]| [cpu, e(9_000.0).unwrap(), signal]);
     assert!(wrong(&Found { sleep, ..busy }).unwrap().starts_with("thread.idle_exit and thread.timer came out as 0"));
+    let wake_up = [e(0.0), e(9.0), e(9.0)];
+    assert!(wrong(&Found { wake_up, ..good }).unwrap().starts_with("wake_up.eventfd came out as 0"));
     assert!([Costs::VIRTUAL, Costs::BARE_METAL].iter().all(|shipped| free(shipped).is_none()));
 }

@@ -108,9 +108,7 @@ fn table(all: &Results, scenes: &[&Scene], columns: &[&Column]) -> Table {
             rows.push(load.into_iter().chain([format!("{}{mark}", row.mode)]).chain(cells).collect());
         }
     }
-    let mut table = ruled(headers, rows);
-    table.remove_style(TableComponent::HorizontalLines).remove_style(TableComponent::MiddleIntersections);
-    table
+    unruled(headers, rows)
 }
 
 /// What each path did in each mode, of a device that has several.
@@ -133,7 +131,7 @@ fn paths(all: &Results, scenes: &[&Scene]) -> Option<Table> {
         }
     }
     let headers = ["mode", "I/Os", "failed", "in\nflight", "latency\nµs", "state", "path"];
-    (!rows.is_empty()).then(|| ruled(loads.then_some("load\n%").into_iter().chain(headers), rows))
+    (!rows.is_empty()).then(|| unruled(loads.then_some("load\n%").into_iter().chain(headers), rows))
 }
 
 /// A table with lines between its rows, and numbers to the right.
@@ -147,6 +145,13 @@ pub fn ruled<'a>(headers: impl IntoIterator<Item = &'a str>, rows: Vec<Vec<Strin
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+    table
+}
+
+/// The same without lines between its rows.
+pub fn unruled<'a>(headers: impl IntoIterator<Item = &'a str>, rows: Vec<Vec<String>>) -> Table {
+    let mut table = ruled(headers, rows);
+    table.remove_style(TableComponent::HorizontalLines).remove_style(TableComponent::MiddleIntersections);
     table
 }
 

@@ -304,7 +304,7 @@ pub fn show(results: &Results, machine: &str, width: u16, wide: bool) -> String 
             std::iter::once(row.mode.clone()).chain(cells).collect()
         };
         let headers = std::iter::once("mode").chain(columns.iter().map(|(header, ..)| *header));
-        cpus = table::ruled(headers, results.rows.iter().map(cells).collect()).trim_fmt() + "\n";
+        cpus = table::unruled(headers, results.rows.iter().map(cells).collect()).trim_fmt() + "\n";
         notes.push("Shares are of all CPUs' time; longest away: the longest that interrupts and softirqs kept a CPU from its threads.".into());
         // What a mode decided that counts its decisions.
         for row in &results.rows {

@@ -21,7 +21,7 @@ fn scene(load: Option<f64>) -> SceneJobs {
 }
 
 /// Wake-ups that take nothing from other work.
-const FREE: WakeUp = WakeUp { notified: 0.0, timer: 0.0, source: "tests" };
+const FREE: WakeUp = WakeUp { notified: 0.0, timer: 0.0, source: String::new() };
 
 /// Of a scene with a load, so that it does not matter here how much of its CPU poll had.
 fn outcome(names: &[&str], record: &Record, offered: Option<f64>) -> Option<Outcome> {
@@ -85,7 +85,7 @@ fn wake_ups_are_part_of_cpu() {
     for sample in record.rounds.iter_mut().flatten().flatten() {
         sample.counted.host.naps = sample.counted.ios / 10;
     }
-    let wake_up = WakeUp { notified: 12_000.0, timer: 20_000.0, source: "tests" };
+    let wake_up = WakeUp { notified: 12_000.0, timer: 20_000.0, ..FREE };
     let all = Outcome::new(&modes(&["interrupt", "poll"]), &record, &scene(None), 1, None, &wake_up, &mut rng()).unwrap();
     let row = &all.rows[0];
     assert_eq!((row.cpu.unwrap().value, row.thread_cpu.unwrap().value), (700.0 + 3_000.0 + 2_000.0, 700.0));

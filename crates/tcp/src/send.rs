@@ -73,6 +73,10 @@ impl SendList {
                 freed += data.len();
             }
         }
+        if self.left == 0 {
+            // Idle connections are many: what a burst took is given back.
+            self.pieces.shrink_to(64);
+        }
         freed
     }
 }

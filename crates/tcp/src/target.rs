@@ -125,6 +125,8 @@ pub struct Target {
     open: HashMap<u16, u32>,
     /// Those that wait for memory.
     waiting: VecDeque<Sqe>,
+    /// A capsule whose data wait for memory. Nothing behind it is read before.
+    capsule: Option<(Sqe, u32)>,
     transfers: Vec<Option<Transfer>>,
     asked: Vec<Option<Asked>>,
     placing: Option<Placing>,
@@ -151,6 +153,7 @@ impl Target {
             head: 0,
             open: HashMap::new(),
             waiting: VecDeque::new(),
+            capsule: None,
             transfers: Vec::new(),
             asked: Vec::new(),
             placing: None,
@@ -196,12 +199,17 @@ impl Target {
 
     /// Whether a command waits for memory.
     pub fn waits(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || self.capsule.is_some()
     }
 
-    /// Whether data have been asked for that have not come.
+    /// Whether a capsule waits for memory: nothing more is to be received until [`Target::poll`] has admitted it.
+    pub fn is_blocked(&self) -> bool {
+        self.capsule.is_some()
+    }
+
+    /// Whether data that the host has announced or was asked for have not arrived in full.
     pub fn awaits_data(&self) -> bool {
-        self.asked.iter().any(Option::is_some)
+        self.placing.is_some() || self.asked.iter().any(Option::is_some)
     }
 
     /// Connect has made it a queue of `entries` entries.
@@ -209,15 +217,28 @@ impl Target {
         (self.entries, self.flow_control) = (entries.max(1), flow_control);
     }
 
-    /// The next thing that has come. `free` bytes are left for buffers: a command that needs more waits, but for data that come with it.
+    /// The next thing that has come. `free` bytes are left for buffers: a command that needs more waits.
     pub fn poll(&mut self, free: u64) -> Option<Event> {
+        // Admitting one command leaves less for the next.
+        let most = self.held.saturating_add(free);
         while self.state != State::Ended {
+            let free = most.saturating_sub(self.held);
             if let Some(sqe) = self.waiting.front().copied().filter(|sqe| u64::from(len_of(sqe)) <= free) {
                 self.waiting.pop_front();
                 if let Some(event) = self.admit(sqe) {
                     return Some(event);
                 }
                 continue;
+            }
+            if let Some((sqe, len)) = self.capsule {
+                if u64::from(len) > free {
+                    return None;
+                }
+                self.capsule = None;
+                // Counted from now on, as a slow host may take its time to send them.
+                self.held += u64::from(len);
+                self.receiver.place(vec![0; len as usize], 0, len);
+                self.placing = Some(Placing::Capsule(sqe));
             }
             match self.receiver.take() {
                 Ok(None) => return None,
@@ -237,7 +258,10 @@ impl Target {
             Item::Head(pdu) => pdu,
             Item::Data { buffer, intact } => {
                 return Ok(match self.placing.take() {
-                    Some(Placing::Capsule(sqe)) => self.capsule(sqe, Some((buffer, intact))),
+                    Some(Placing::Capsule(sqe)) => {
+                        self.held -= (buffer.len() as u64).min(self.held);
+                        self.capsule(sqe, Some((buffer, intact)))
+                    }
                     Some(Placing::Transfer { tag }) => self.transferred(tag, buffer, intact),
                     None => None,
                 });
@@ -260,8 +284,7 @@ impl Target {
                 if pdu.data == 0 {
                     return Ok(self.capsule(sqe, None));
                 }
-                self.receiver.place(vec![0; pdu.data as usize], 0, pdu.data);
-                self.placing = Some(Placing::Capsule(sqe));
+                self.capsule = Some((sqe, pdu.data));
                 Ok(None)
             }
             Body::H2cData(data) => self.h2c_data(&pdu, data).map(|()| None),
@@ -429,6 +452,9 @@ impl Target {
     pub fn complete(&mut self, cqe: Cqe, data: Vec<u8>) {
         let held = self.open.remove(&cqe.cid).unwrap_or(0);
         self.held -= u64::from(held).min(self.held);
+        if self.open.is_empty() && self.waiting.is_empty() {
+            self.shrink();
+        }
         if self.state == State::Ended {
             return;
         }
@@ -451,6 +477,19 @@ impl Target {
             }
         }
         self.respond(cqe);
+    }
+
+    /// Gives back what a burst of commands took: an idle connection is to be small, whatever it has done before.
+    fn shrink(&mut self) {
+        const KEPT: usize = 64;
+        self.open.shrink_to(KEPT);
+        self.waiting.shrink_to(KEPT);
+        if self.transfers.len() > KEPT {
+            self.transfers = Vec::new();
+        }
+        if self.asked.len() > KEPT && self.asked.iter().all(Option::is_none) {
+            self.asked = Vec::new();
+        }
     }
 
     fn respond(&mut self, cqe: Cqe) {

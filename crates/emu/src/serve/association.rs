@@ -64,7 +64,7 @@ impl Association {
         let link = Rc::new(FabricHost::new(config.queue_pairs));
         let instance = config.fabric.as_ref().map_or((0, 0), |fabric| fabric.instance);
         let mut controller = make(config, FabricPort(link.clone()));
-        controller.set_keep_alive(hw::now(), connect.kato);
+        controller.set_keep_alive(super::tcp::now(), connect.kato);
         Association {
             controller,
             link,

@@ -32,10 +32,11 @@ pub(super) struct FabricHost {
     posted: RefCell<VecDeque<Cqe>>,
 }
 
-/// A submission queue.
+/// A submission queue: commands that have come and were not fetched. A ring of 1,024 entries would take 64 KiB of an idle connection.
 struct Ring {
-    slots: RefCell<Vec<Sqe>>,
+    commands: RefCell<VecDeque<Sqe>>,
     tail: Cell<u32>,
+    entries: u32,
 }
 
 /// Data of a command.
@@ -91,12 +92,8 @@ impl FabricHost {
             let to_host = direction_of(&sqe) == Direction::ToHost;
             self.buffers.borrow_mut().insert(key, Buffer { bytes: data, to_host, written: 0 });
         }
-        let mut slots = ring.slots.borrow_mut();
-        let (at, entries) = (ring.tail.get(), slots.len() as u32);
-        if let Some(slot) = slots.get_mut(at as usize) {
-            *slot = sqe;
-        }
-        ring.tail.set((at + 1) % entries);
+        ring.commands.borrow_mut().push_back(sqe);
+        ring.tail.set((ring.tail.get() + 1) % ring.entries);
         self.bar.ring_sq(queue, ring.tail.get());
         true
     }
@@ -104,7 +101,14 @@ impl FabricHost {
     /// The next entry that has been posted, with the data that the controller has written for its command.
     pub(super) fn take_posted(&self) -> Option<(QueueId, Cqe, Vec<u8>)> {
         let cqe = self.posted.borrow_mut().pop_front()?;
-        let buffer = self.buffers.borrow_mut().remove(&key(QueueId(cqe.sq_id), cqe.cid));
+        let mut buffers = self.buffers.borrow_mut();
+        let buffer = buffers.remove(&key(QueueId(cqe.sq_id), cqe.cid));
+        if buffers.is_empty() {
+            // What a burst took is given back.
+            buffers.shrink_to(64);
+            self.posted.borrow_mut().shrink_to(64);
+        }
+        drop(buffers);
         let mut data = Vec::new();
         if let Some(buffer) = buffer.filter(|buffer| buffer.to_host) {
             data = buffer.bytes;
@@ -149,14 +153,17 @@ pub(super) struct FabricCq {
 }
 
 impl SqSlots for FabricSq {
-    fn store(&self, slot: u32, sqe: &Sqe) {
-        if let Some(place) = self.0.slots.borrow_mut().get_mut(slot as usize) {
-            *place = *sqe;
-        }
-    }
+    /// The server posts commands by [`FabricHost::post`].
+    fn store(&self, _: u32, _: &Sqe) {}
 
-    fn load(&self, slot: u32) -> Sqe {
-        self.0.slots.borrow().get(slot as usize).copied().unwrap_or_default()
+    /// The controller fetches each command once, in the order in which they came.
+    fn load(&self, _: u32) -> Sqe {
+        let mut commands = self.0.commands.borrow_mut();
+        let sqe = commands.pop_front().unwrap_or_default();
+        if commands.is_empty() {
+            commands.shrink_to(64);
+        }
+        sqe
     }
 }
 
@@ -180,7 +187,7 @@ impl Port for FabricPort {
     type Cq = FabricCq;
 
     fn map_sq(&self, addr: u64, entries: u32) -> Result<FabricSq, BusError> {
-        let ring = Rc::new(Ring { slots: RefCell::new(vec![Sqe::default(); entries as usize]), tail: Cell::new(0) });
+        let ring = Rc::new(Ring { commands: RefCell::default(), tail: Cell::new(0), entries });
         let mut rings = self.0.rings.borrow_mut();
         let place = rings.get_mut(((addr & !RINGS) >> 16) as usize).ok_or(BusError { addr, len: entries.into() })?;
         *place = Some(ring.clone());

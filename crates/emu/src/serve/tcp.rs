@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,6 +25,11 @@ use super::event::ServeEvent;
 use super::served::ServeError;
 use crate::{Change, Config, Controller, Fabric, Loss, Order, Script, Subsystem, Wire};
 
+#[cfg(not(test))]
+pub(super) use hw::now;
+#[cfg(test)]
+pub(super) use tests::now;
+
 /// Where events go.
 type Report<'a> = &'a mut dyn FnMut(ServeEvent);
 
@@ -44,14 +49,14 @@ const GREETING: Nanos = Nanos::from_secs(5);
 const LINGER: Nanos = Nanos::from_secs(1);
 /// How soon a connection is accepted that could not be, for want of a descriptor.
 const AGAIN: Nanos = Nanos::from_millis(100);
-/// Bytes of commands' data, of all connections together. A command that needs more waits; what comes in capsules is not waited for.
+/// Bytes of commands' data, of all connections together. A command that needs more waits.
 const MEMORY: u64 = 256 << 20;
 /// Bytes of the same that one connection has at most.
 const MEMORY_OF_ONE: u64 = 32 << 20;
 /// Bytes of answers without data that wait for a host at most, roughly: one that reads none is not read from either.
 const UNSENT: u64 = 1 << 20;
-/// How long data that were asked for may fail to come.
-const DATA: Nanos = Nanos::from_secs(30);
+/// How long a host may make no progress: with data that it announced or was asked for, or with reading what it is sent.
+const PROGRESS: Nanos = Nanos::from_secs(30);
 /// Reads of a connection before others get their turn.
 const READS: usize = 16;
 /// Steps of a controller before the connections get their turn.
@@ -101,8 +106,8 @@ struct Connection {
     ended: bool,
     /// There is no room for more answers.
     full: bool,
-    /// When something came last, where data are awaited and a deadline is set for them.
-    heard: Option<Nanos>,
+    /// When bytes last moved, while the host is to send or to read some: there is a deadline then.
+    progress: Option<Nanos>,
     /// Bytes to send before the connection ends by RST.
     cut: Option<u64>,
     /// Bytes that its commands' data take, as counted in the server's sum.
@@ -117,6 +122,8 @@ pub struct TcpServer {
     controls: Vec<Control>,
     /// Hosts that may connect; empty: all.
     allowed: Vec<String>,
+    /// What the discovery log names instead of the addresses listened on.
+    advertised: Option<IpAddr>,
     poller: Poller,
     connections: BTreeMap<u64, Connection>,
     next_key: u64,
@@ -126,6 +133,8 @@ pub struct TcpServer {
     ready: BTreeSet<u64>,
     /// Those with something to send.
     unsent: BTreeSet<u64>,
+    /// Those with commands that wait for memory.
+    waiting: BTreeSet<u64>,
     /// When connections have to be over, if they are not what they should be by then.
     deadlines: VecDeque<(Nanos, u64)>,
     held: u64,
@@ -152,6 +161,7 @@ impl TcpServer {
             ports: Vec::new(),
             controls: Vec::new(),
             allowed,
+            advertised: None,
             poller: Poller::new()?,
             connections: BTreeMap::new(),
             next_key: CONNECTIONS,
@@ -159,6 +169,7 @@ impl TcpServer {
             next_cntlid: 1,
             ready: BTreeSet::new(),
             unsent: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             deadlines: VecDeque::new(),
             held: 0,
             script: VecDeque::new(),
@@ -215,6 +226,11 @@ impl TcpServer {
         Ok(address)
     }
 
+    /// Has the discovery log name this address, at which hosts behind address translation reach the server. Ports stay as they are.
+    pub fn advertise(&mut self, address: IpAddr) {
+        self.advertised = Some(address);
+    }
+
     /// What the script says happens, counted from when the first host has connected. A path is an address.
     ///
     /// # Errors
@@ -243,36 +259,41 @@ impl TcpServer {
         let (mut arrived, mut timeout) = (Vec::new(), Some(Nanos::ZERO));
         loop {
             self.poller.wait(timeout, &mut arrived)?;
-            for key in &arrived {
-                match key & !Poller::WRITABLE {
-                    STOP => {
-                        self.poller.remove(&stop)?;
-                        return Ok(());
-                    }
-                    key @ CONNECTIONS..0x1_0000_0000 => _ = self.ready.insert(key),
-                    key @ PORTS..CONNECTIONS => self.admit((key - PORTS) as usize, report),
-                    key @ CONTROLS..PORTS => self.controls[(key - CONTROLS) as usize].admit(&self.poller),
-                    key => self.hear(key, report),
-                }
-                if key & Poller::WRITABLE != 0 {
-                    self.unsent.insert(key & !Poller::WRITABLE);
-                }
+            if arrived.contains(&STOP) {
+                self.poller.remove(&stop)?;
+                return Ok(());
             }
-            for n in 0..self.ports.len() {
-                if self.ports[n].keeps_waiting {
-                    self.admit(n, report);
-                }
-                if self.controls[n].listener.keeps_waiting {
-                    self.controls[n].admit(&self.poller);
-                }
-            }
+            self.dispatch(&arrived, report);
             timeout = self.turn(report);
+        }
+    }
+
+    /// Notes what the poller has reported, and accepts connections.
+    fn dispatch(&mut self, arrived: &[u64], report: Report<'_>) {
+        for key in arrived {
+            match key & !Poller::WRITABLE {
+                key @ CONNECTIONS..0x1_0000_0000 => _ = self.ready.insert(key),
+                key @ PORTS..CONNECTIONS => self.admit((key - PORTS) as usize, report),
+                key @ CONTROLS..PORTS => self.controls[(key - CONTROLS) as usize].admit(&self.poller),
+                key => self.hear(key, report),
+            }
+            if key & Poller::WRITABLE != 0 {
+                self.unsent.insert(key & !Poller::WRITABLE);
+            }
+        }
+        for n in 0..self.ports.len() {
+            if self.ports[n].keeps_waiting {
+                self.admit(n, report);
+            }
+            if self.controls[n].listener.keeps_waiting {
+                self.controls[n].admit(&self.poller);
+            }
         }
     }
 
     /// Reads, steps and sends what there is: at most how long nothing will happen by itself.
     fn turn(&mut self, report: Report<'_>) -> Option<Nanos> {
-        let now = hw::now();
+        let now = now();
         while let Some((_, path, change)) = self.script.pop_front_if(|(at, ..)| *at <= now) {
             self.happen(path, change, report);
         }
@@ -280,12 +301,17 @@ impl TcpServer {
             let Some(connection) = self.connections.get_mut(&key) else { continue };
             if connection.ended || connection.association.is_none() {
                 self.close(key, "no Connect came in time", report);
-            } else if let Some(heard) = connection.heard.take().filter(|_| connection.target.awaits_data()) {
-                if heard + DATA <= now {
-                    self.give_up(key, "data that were asked for did not come", report);
+            } else if let Some(progress) = connection.progress.take() {
+                let awaits = connection.target.awaits_data();
+                if !awaits && !connection.watches_writes {
+                    continue;
+                }
+                if progress + PROGRESS <= now {
+                    let why = if awaits { "data that were asked for did not come" } else { "the host does not read what it is sent" };
+                    self.give_up(key, why, report);
                 } else {
-                    connection.heard = Some(heard);
-                    self.set_deadline(heard + DATA, key);
+                    connection.progress = Some(progress);
+                    self.set_deadline(progress + PROGRESS, key);
                 }
             }
         }
@@ -298,8 +324,13 @@ impl TcpServer {
             self.receive(key, report);
         }
         let mut next = self.step(report);
+        let held = self.held;
         for key in std::mem::take(&mut self.unsent) {
             self.send(key, report);
+        }
+        if self.held < held {
+            // Memory was freed, commands that wait for some try again.
+            self.ready.append(&mut self.waiting);
         }
         if !self.ready.is_empty() {
             return Some(Nanos::ZERO);
@@ -308,13 +339,13 @@ impl TcpServer {
         next = next.into_iter().chain(others.into_iter().flatten()).chain(self.ports.iter().filter_map(|port| port.stalled)).min();
         next = next.filter(|next| *next != Nanos::MAX);
         let again = self.ports.iter().any(|port| port.keeps_waiting) || self.controls.iter().any(|control| control.listener.keeps_waiting);
-        let next = next.map(|next| next - hw::now());
+        let next = next.map(|next| next - self::now());
         if again { Some(next.map_or(AGAIN, |next| next.min(AGAIN))) } else { next }
     }
 
     /// Takes in who has connected.
     fn admit(&mut self, n: usize, report: Report<'_>) {
-        let now = hw::now();
+        let now = now();
         loop {
             let Some(listener) = self.ports[n].listener.as_ref().filter(|_| self.ports[n].stalled != Some(Nanos::MAX)) else { return };
             let stream = match listener.accept() {
@@ -349,7 +380,7 @@ impl TcpServer {
                 watches_writes: false,
                 ended: false,
                 full: false,
-                heard: None,
+                progress: None,
                 cut: None,
                 counted: 0,
             };
@@ -401,7 +432,7 @@ impl TcpServer {
 
     /// Something happens at an address: to the controllers there, to those that will be there, or to the connections.
     fn happen(&mut self, n: usize, change: Change, report: Report<'_>) {
-        let now = hw::now();
+        let now = now();
         report(ServeEvent::At { socket: self.ports[n].address.to_string().into(), event: Box::new(ServeEvent::Fault(change.to_string())) });
         let port = &mut self.ports[n];
         let same = |other: &Change| std::mem::discriminant(other) == std::mem::discriminant(&change);
@@ -481,7 +512,7 @@ impl TcpServer {
         let keys = self.keys_at(n);
         let port = &mut self.ports[n];
         match wire {
-            Wire::Stall(time) => port.stalled = Some(hw::now() + time),
+            Wire::Stall(time) => port.stalled = Some(now() + time),
             Wire::Reorder(reorders) => port.reorders = reorders,
             Wire::HeaderDigest(times) => port.tampers[0].1 = times,
             Wire::DataDigest(times) => port.tampers[1].1 = times,
@@ -521,7 +552,8 @@ impl TcpServer {
             }
             let Some(connection) = self.connections.get_mut(&key) else { return };
             connection.full = connection.target.output().left() as u64 > connection.target.held() + UNSENT;
-            if connection.full {
+            // What is not read stays in the host's socket, and TCP makes it wait.
+            if connection.full || connection.target.is_blocked() {
                 return;
             }
             let mut scrap = [0; 4096];
@@ -564,18 +596,13 @@ impl TcpServer {
             if connection.target.output().left() > 0 {
                 self.unsent.insert(key);
             }
-            // What comes in capsules has not been waited for.
-            if self.held > 2 * MEMORY {
-                self.give_up(key, "there is no memory for its commands' data", report);
-                return false;
-            }
             match event {
                 None => {
+                    if connection.target.waits() {
+                        self.waiting.insert(key);
+                    }
                     if connection.target.awaits_data() {
-                        let now = hw::now();
-                        if connection.heard.replace(now).is_none() {
-                            self.set_deadline(now + DATA, key);
-                        }
+                        self.moved_bytes(key);
                     }
                     return true;
                 }
@@ -600,7 +627,7 @@ impl TcpServer {
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.ended = true;
             let id = connection.association.take();
-            self.set_deadline(hw::now() + LINGER, key);
+            self.set_deadline(now() + LINGER, key);
             match id {
                 Some(id) => self.end(id, Some(key), &why, report),
                 None => report(ServeEvent::Refused(format!("a connection: {why}"))),
@@ -626,6 +653,16 @@ impl TcpServer {
         self.close(key, why, report);
         if let Some(id) = id {
             self.end(id, None, why, report);
+        }
+    }
+
+    /// The host has just sent or taken bytes, and is to send or to take more.
+    fn moved_bytes(&mut self, key: u64) {
+        let now = now();
+        // A deadline that is set already is moved when it is due.
+        let is_new = self.connections.get_mut(&key).is_some_and(|connection| connection.progress.replace(now).is_none());
+        if is_new {
+            self.set_deadline(now + PROGRESS, key);
         }
     }
 
@@ -655,7 +692,7 @@ impl TcpServer {
         let mut association = id.and_then(|id| self.associations.get_mut(&id));
         if let Some(association) = &mut association {
             // Any command tells that the host is there (CTRATT.TBKAS).
-            association.controller.restart_keep_alive(hw::now());
+            association.controller.restart_keep_alive(now());
         }
         let end = |result, status: Status| Cqe::new(sqe.cid(), queue, 0, status, result, false);
         let done = match (of_fabrics, association) {
@@ -674,7 +711,7 @@ impl TcpServer {
                 if let Some(connection) = self.connections.get_mut(&key) {
                     connection.association = None;
                 }
-                self.set_deadline(hw::now() + LINGER, key);
+                self.set_deadline(now() + LINGER, key);
                 end(0, Status::SUCCESS)
             }
             (Some(_), _) => end(0, Status::INVALID_OPCODE.with_dnr()),
@@ -758,7 +795,7 @@ impl TcpServer {
             (connection.association, connection.queue) = (Some(id), connect.queue);
             connection.target.connect(connect.entries, !connect.no_flow_control);
         }
-        let now = hw::now();
+        let now = now();
         for step in self.waiting_script.take().into_iter().flat_map(|script| script.steps) {
             let at = now + step.at;
             let place = self.script.partition_point(|(other, ..)| *other <= at);
@@ -808,12 +845,10 @@ impl TcpServer {
         let header = DiscoveryHeader { generation: 1.into(), records: (ports().count() as u64).into(), ..DiscoveryHeader::default() };
         let mut log = header.as_page().to_vec();
         for (n, port) in ports() {
-            let mut address = port.address.ip();
-            if address.is_unspecified()
-                && let Some(local) = local
-            {
-                address = local.ip();
-            }
+            // A host that came through a wildcard address may use the one that it came by.
+            let own = port.address.ip();
+            let reached = local.filter(|_| own.is_unspecified()).map_or(own, |local| local.ip());
+            let address = self.advertised.unwrap_or(reached);
             let entry = DiscoveryEntry {
                 transport: DiscoveryEntry::TCP,
                 family: if address.is_ipv6() { DiscoveryEntry::IPV6 } else { DiscoveryEntry::IPV4 },
@@ -847,7 +882,7 @@ impl TcpServer {
 
     /// Steps the controllers that have something to do, and answers their commands. When the next thing happens by itself.
     fn step(&mut self, report: Report<'_>) -> Option<Nanos> {
-        let mut now = hw::now();
+        let mut now = now();
         let (mut next, mut over) = (None, Vec::new());
         for (id, association) in &mut self.associations {
             if !association.moved && association.next.is_none_or(|next| next > now) {
@@ -885,7 +920,7 @@ impl TcpServer {
                 if !worked {
                     break;
                 }
-                now = hw::now();
+                now = self::now();
             }
             association.moved = worked;
             if worked {
@@ -904,6 +939,7 @@ impl TcpServer {
 
     /// Sends what a connection takes.
     fn send(&mut self, key: u64, report: Report<'_>) {
+        let mut moved = false;
         loop {
             let Some(connection) = self.connections.get_mut(&key) else { return };
             let left = connection.target.output().left();
@@ -929,11 +965,17 @@ impl TcpServer {
                     connection.cut = connection.cut.map(|cut| cut - n as u64);
                     self.held = self.held + connection.target.held() - connection.counted;
                     connection.counted = connection.target.held();
+                    moved |= n > 0;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if !std::mem::replace(&mut connection.watches_writes, true) {
                         _ = self.poller.watch_writes(&connection.stream, key, true);
+                        moved = true;
+                    }
+                    // The deadline runs from the last byte that the host took.
+                    if moved {
+                        self.moved_bytes(key);
                     }
                     return;
                 }
@@ -946,7 +988,7 @@ impl TcpServer {
         }
         if connection.ended {
             _ = connection.stream.shutdown(Shutdown::Write);
-        } else if connection.full || connection.target.waits() {
+        } else if connection.full {
             // There may be room for its next command now.
             self.ready.insert(key);
         }

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -12,6 +13,16 @@ use tcp::{Body, Data, Greeting, Item, Pdu, Receiver, Side, flags};
 
 use super::*;
 use crate::{Ana, Budget, Mem, Namespace, Profile};
+
+thread_local! {
+    /// How far the clock of this thread's server is ahead.
+    static AHEAD: Cell<Nanos> = const { Cell::new(Nanos::ZERO) };
+}
+
+/// The server's clock.
+pub(in crate::serve) fn now() -> Nanos {
+    hw::now() + AHEAD.get()
+}
 
 const NQN: &str = "nqn.2026-11.test:subsystem";
 const HOST: &str = "nqn.2026-11.test:host";

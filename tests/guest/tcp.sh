@@ -120,10 +120,10 @@ nvme id-ctrl /dev/nvme1 --raw-binary >/tmp/id
 number() { od -An -tu$2 -j$1 -N$2 /tmp/id | tr -d ' '; }
 [ $(number 1807 1) = 1 ] || failed "CCRL is $(number 1807 1)"
 before=$(cat $node/nvme1/cntlid)
-done_by "the reset" nvme admin-passthru /dev/nvme0 --opcode=0x38 --cdw10=$(($(number 78 2) << 16 | $(number 135 1) << 8)) --cdw12=$(number 136 4) --cdw13=$(number 140 4)
+done_by "the reset" nvme admin-passthru /dev/nvme0 --opcode=0x38 --cdw10=$(($(number 135 1) << 16 | $(number 78 2))) --cdw12=$(number 136 4) --cdw13=$(number 140 4)
 grep -q "0x*0*1$" /tmp/out || { failed "it was not reset at once"; cat /tmp/out; }
 soon "the path does not come back" '[ "$(cat $node/nvme1/cntlid)" != $before ] && is $node/nvme1/state live'
-nvme admin-passthru /dev/nvme0 --opcode=0x38 --cdw10=$(($(number 78 2) << 16)) >/tmp/out 2>&1 && failed "another instance was reset"
+nvme admin-passthru /dev/nvme0 --opcode=0x38 --cdw10=$(number 78 2) >/tmp/out 2>&1 && failed "another instance was reset"
 
 part "the ghost write"
 # With TP8028 and TP4129 a host waits for the lost controller to be quiet, or has it reset. The 6.12 kernel does neither.

@@ -1,6 +1,7 @@
 //! Admin commands. Each is over before the next is fetched, Asynchronous Event Requests excepted.
 
 use nvme::admin::{Abort, CreateCq, CreateSq, GetFeatures, GetLogPage, Identify, SetFeatures};
+use nvme::fabrics::CrossResetEntry;
 use nvme::features::{
     Capabilities, ErrorRecovery, HostBehavior, NumberOfQueues, PowerManagement, TemperatureThreshold, VectorConfig, WriteAtomicity, fid,
     select,
@@ -238,6 +239,9 @@ impl<P: Port> Controller<P> {
         bytes.resize(command.len as usize, 0);
         self.send(&bytes, command.data)?;
         // Only now that it has arrived: of what was cleared the host would never learn.
+        if command.lid == lid::CROSS_CONTROLLER_RESET && command.lsp & CrossResetEntry::REMOVE_COMPLETED != 0 {
+            self.logs.cross_resets.retain(|entry| entry.status == CrossResetEntry::IN_PROGRESS);
+        }
         if !command.retain_event {
             self.logs.acknowledge(command.lid);
             self.events.acknowledge(command.lid);
@@ -259,8 +263,7 @@ impl<P: Port> Controller<P> {
             lid::FEATURES_SUPPORTED => |controller, _, _| controller.features_supported().as_page().to_vec(),
             // No NVMe-MI command is supported, but LPA.MLPS says that the page is.
             lid::MI_COMMANDS_SUPPORTED => |_, _, _| vec![0; 4096],
-            // Every reset has been done before its command was over, so that the log has no entries.
-            lid::CROSS_CONTROLLER_RESET if self.config.fabric.is_some() => |_, _, _| vec![0; 4096],
+            lid::CROSS_CONTROLLER_RESET if self.config.fabric.is_some() => |controller, _, _| controller.logs.cross_reset_page(),
             lid::DISCOVERY if self.config.fabric.as_ref().is_some_and(|fabric| fabric.discovery.is_some()) => |controller, _, _| {
                 let log = controller.config.fabric.as_ref().and_then(|fabric| fabric.discovery.as_deref());
                 log.unwrap_or_default().to_vec()

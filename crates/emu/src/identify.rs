@@ -19,7 +19,7 @@ use crate::{Config, Identifiers, Namespace};
 pub(crate) const ABORTS: u8 = 4;
 
 /// Resets of other controllers that may be under way (CCRL). Each is over before the next is fetched.
-const CROSS_RESETS: u8 = 1;
+pub(crate) const CROSS_RESETS: u8 = 1;
 
 /// The page that an Identify command asks for.
 pub(crate) fn page(command: &Identify, config: &Config, store: &Store, ana: Option<&AnaStates>) -> Result<Vec<u8>, Status> {
@@ -54,7 +54,7 @@ pub(crate) fn page(command: &Identify, config: &Config, store: &Store, ana: Opti
 }
 
 fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Controller {
-    let aen = AsyncEventConfig::new().with_namespace_attribute(true).with_ana_change(ana.is_some());
+    let aen = AsyncEventConfig::new().with_namespace_attribute(true).with_ana_change(ana.is_some()).with_cross_reset(config.fabric.is_some());
     let total: u64 = store.iter().map(|(_, n)| n.media().bytes()).sum();
     let several = config.nqn.is_some();
     let cmic = MultiPath::new().with_ports(several).with_controllers(several).with_ana(ana.is_some());

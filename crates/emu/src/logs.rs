@@ -3,9 +3,11 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use nvme::admin::{AsyncEvent, error_event, event_type, notice, smart_event};
+use nvme::fabrics::CrossResetEntry;
 use nvme::log::{ChangedNamespaces, CriticalWarning, ErrorEntry, Smart, lid};
 use nvme::{Cid, Nsid, Page, QueueId, Sqe, Status};
 use units::{Nanos, Op};
+use zerocopy::IntoBytes;
 
 /// Entries of the Error Information log (Identify Controller ELPE + 1).
 pub(crate) const ERROR_ENTRIES: usize = 64;
@@ -21,6 +23,8 @@ pub(crate) struct Logs {
     error_count: u64,
     media_errors: u64,
     changed: BTreeSet<u32>,
+    /// Resets of other controllers that this one was asked for and that took time.
+    pub(crate) cross_resets: Vec<CrossResetEntry>,
     /// Reads and writes: commands, bytes.
     reads: (u64, u64),
     writes: (u64, u64),
@@ -148,6 +152,16 @@ impl Logs {
         ChangedNamespaces::of(self.changed.iter().map(|&id| Nsid(id)))
     }
 
+    /// The Cross-Controller Reset log.
+    pub(crate) fn cross_reset_page(&self) -> Vec<u8> {
+        let mut page = vec![0; 4096];
+        page[..2].copy_from_slice(&(self.cross_resets.len() as u16).to_le_bytes());
+        for (bytes, entry) in page[8..].chunks_exact_mut(8).zip(&self.cross_resets) {
+            bytes.copy_from_slice(entry.as_bytes());
+        }
+        page
+    }
+
     /// The host has got a log page and did not ask to retain its event, which clears the list of changes (Base 5.1.12.1.5).
     pub(crate) fn acknowledge(&mut self, log: u8) {
         if log == lid::CHANGED_NAMESPACES {
@@ -187,7 +201,7 @@ struct Kind {
 #[derive(Debug)]
 pub(crate) struct Events {
     requests: VecDeque<Cid>,
-    kinds: [Kind; 5],
+    kinds: [Kind; 6],
     /// Something is pending and not masked.
     reportable: bool,
 }
@@ -205,6 +219,8 @@ pub(crate) enum Event {
     AnaChanged,
     /// The temperature is beyond a threshold.
     Temperature,
+    /// A reset of another controller is over.
+    CrossReset,
 }
 
 impl Events {
@@ -223,6 +239,7 @@ impl Events {
                 kind(event_type::NOTICE, notice::NAMESPACE_ATTRIBUTE_CHANGED, lid::CHANGED_NAMESPACES),
                 kind(event_type::NOTICE, notice::ANA_CHANGE, lid::ANA),
                 kind(event_type::SMART, smart_event::TEMPERATURE_THRESHOLD, lid::SMART),
+                kind(event_type::NOTICE, notice::CROSS_RESET_COMPLETED, lid::CROSS_CONTROLLER_RESET),
             ],
         }
     }

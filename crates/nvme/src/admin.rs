@@ -431,6 +431,8 @@ pub mod notice {
     /// Asymmetric namespace access changed: read the log page 0Ch, [`crate::log::ana::AnaLog`]. Sent if feature 0Bh has ANACN
     /// ([`crate::features::AsyncEventConfig::ana_change`]).
     pub const ANA_CHANGE: u8 = 3;
+    /// A Cross-Controller Reset is over: read the log page 1Eh.
+    pub const CROSS_RESET_COMPLETED: u8 = 0xf4;
 }
 
 #[cfg(test)]

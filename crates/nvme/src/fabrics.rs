@@ -272,9 +272,9 @@ impl DiscoveryEntry {
 /// Cross-Controller Reset (TP8028): a host that has lost a controller has another one of the subsystem reset it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrossControllerReset {
-    /// CDW10.CIU, 15:8: Controller Instance Uniquifier, as in Identify Controller.
+    /// CDW10.CIU, 23:16: Controller Instance Uniquifier, as in Identify Controller.
     pub ciu: u8,
-    /// CDW10.ICID, 31:16: the impacted controller.
+    /// CDW10.ICID, 15:0: the impacted controller.
     pub icid: u16,
     /// CDW13, CDW12: Controller Instance Random Number, as in Identify Controller.
     pub cirn: u64,
@@ -288,7 +288,7 @@ impl CrossControllerReset {
     pub fn to_sqe(&self) -> Sqe {
         Sqe {
             opcode: opcode::admin::CROSS_CONTROLLER_RESET,
-            cdw10: u32::from(self.ciu) << 8 | u32::from(self.icid) << 16,
+            cdw10: u32::from(self.icid) | u32::from(self.ciu) << 16,
             cdw12: self.cirn as u32,
             cdw13: (self.cirn >> 32) as u32,
             ..Sqe::default()
@@ -298,11 +298,43 @@ impl CrossControllerReset {
     /// What the host asked for.
     pub fn from_sqe(sqe: &Sqe) -> CrossControllerReset {
         CrossControllerReset {
-            ciu: (sqe.cdw10 >> 8) as u8,
-            icid: (sqe.cdw10 >> 16) as u16,
+            ciu: (sqe.cdw10 >> 16) as u8,
+            icid: sqe.cdw10 as u16,
             cirn: u64::from(sqe.cdw12) | u64::from(sqe.cdw13) << 32,
         }
     }
+}
+
+/// An entry of the Cross-Controller Reset log (Base 2.3 5.2.12.3.1), which begins with a count of entries, 1:0, and 6 reserved bytes. It has
+/// one for each reset that was not over when its command was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CrossResetEntry {
+    /// ICID, 1:0. The impacted controller.
+    pub icid: U16,
+    /// CIU, 2. Its instance.
+    pub ciu: u8,
+    #[doc(hidden)]
+    pub reserved3: u8,
+    /// ACID, 5:4. A controller to use instead; [`CrossResetEntry::NO_OTHER`]: none is named.
+    pub acid: U16,
+    /// CCRS, 6; see [`CrossResetEntry::IN_PROGRESS`].
+    pub status: u8,
+    /// CCRF, 7. Bit 0: the command was validated, bit 1: the reset was initiated.
+    pub flags: u8,
+}
+
+impl CrossResetEntry {
+    /// Most entries of the log.
+    pub const MOST: usize = 511;
+    /// LSP bit 0 of Get Log Page: remove entries of resets that are over (RMC).
+    pub const REMOVE_COMPLETED: u8 = 1;
+    /// ACID: none.
+    pub const NO_OTHER: u16 = 0xffff;
+    /// CCRS: the controller is being reset.
+    pub const IN_PROGRESS: u8 = 0;
+    /// CCRS: it has been reset.
+    pub const SUCCESSFUL: u8 = 1;
 }
 
 #[cfg(test)]

@@ -232,7 +232,11 @@ pub struct AsyncEventConfig {
     __: u8,
     /// ANACN: asymmetric namespace access changed.
     pub ana_change: bool,
-    #[bits(20)]
+    #[bits(8)]
+    __: u8,
+    /// CCRCN: a Cross-Controller Reset is over (Base 2.3).
+    pub cross_reset: bool,
+    #[bits(11)]
     __: u32,
 }
 

@@ -31,7 +31,7 @@ pub mod lid {
     pub const FEATURES_SUPPORTED: u8 = 0x12;
     /// NVMe-MI Commands Supported and Effects: 4096 bytes, zeroes where there is no NVMe-MI Send.
     pub const MI_COMMANDS_SUPPORTED: u8 = 0x13;
-    /// Cross-Controller Reset (TP8028): a count of entries, 1:0, and 8 bytes for each reset that was not done at once.
+    /// Cross-Controller Reset (TP8028) → [`crate::fabrics::CrossResetEntry`]s.
     pub const CROSS_CONTROLLER_RESET: u8 = 0x1e;
     /// Discovery → [`crate::fabrics::DiscoveryHeader`] and [`crate::fabrics::DiscoveryEntry`]s.
     pub const DISCOVERY: u8 = 0x70;

@@ -186,7 +186,9 @@ statuses! {
     COMMAND_SET_COMBINATION_REJECTED = SPECIFIC, 0x2b, "I/O Command Set Combination Rejected";
     INVALID_COMMAND_SET = SPECIFIC, 0x2c, "Invalid I/O Command Set";
     IDENTIFIER_UNAVAILABLE = SPECIFIC, 0x2d, "Identifier Unavailable";
-    CROSS_RESET_IN_PROGRESS = SPECIFIC, 0x3f, "Cross-Controller Reset In Progress";
+    CROSS_RESET_IN_PROGRESS = SPECIFIC, 0x3f, "Cross-Controller Reset in Progress";
+    CROSS_RESET_LOG_FULL = SPECIFIC, 0x40, "Cross-Controller Reset Log Page Full";
+    CROSS_RESET_LIMIT_EXCEEDED = SPECIFIC, 0x41, "Cross-Controller Reset Limit Exceeded";
     CONFLICTING_ATTRIBUTES = SPECIFIC, 0x80, "Conflicting Attributes";
     INVALID_PROTECTION_INFORMATION = SPECIFIC, 0x81, "Invalid Protection Information";
     WRITE_TO_READ_ONLY_RANGE = SPECIFIC, 0x82, "Attempted Write to Read Only Range";

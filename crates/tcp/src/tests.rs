@@ -459,3 +459,23 @@ proptest! {
         prop_assert_eq!(target.held(), 0);
     }
 }
+
+#[test]
+fn capsule_waits_for_memory() {
+    let mut target = Target::new(LIMITS);
+    let host = Host::greeted(&mut target, 0, 1);
+    let bytes = host.command(1, 1, Descriptor::in_capsule(0, 4096), &[7; 4096]);
+    let mut rest = &bytes[..];
+    for space in target.space() {
+        let len = space.len().min(rest.len());
+        space[..len].copy_from_slice(&rest[..len]);
+        rest = &rest[len..];
+    }
+    target.filled(bytes.len());
+    assert_eq!(target.poll(4095), None);
+    assert!(target.is_blocked() && target.waits() && target.held() == 0);
+    let Some(Event::Command { data, .. }) = target.poll(4096) else { panic!("no command") };
+    assert_eq!((data, target.held(), target.is_blocked()), (vec![7; 4096], 4096, false));
+    target.complete(ok(1), Vec::new());
+    assert_eq!(target.held(), 0);
+}

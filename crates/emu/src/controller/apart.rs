@@ -95,6 +95,7 @@ impl<P: Port> Controller<P> {
             }
             Change::Lost(loss) => self.lose_touch(loss),
             Change::Back => self.come_back(),
+            Change::ExceedCqt(exceeds) => self.external.exceeds_cqt = exceeds,
             Change::Resize { nsid, blocks } => {
                 if self.resize(nsid, blocks).is_none() {
                     tracing::warn!(controller = self.config.controller_id, %nsid, "there is no such namespace to resize");
@@ -143,6 +144,9 @@ impl<P: Port> Controller<P> {
         let mut changes = Vec::new();
         if let Link::Lost(loss) = *link {
             changes.push(Change::Lost(loss));
+        }
+        if self.external.exceeds_cqt {
+            changes.push(Change::ExceedCqt(true));
         }
         if *delay > Nanos::ZERO {
             changes.push(Change::Delay(*delay));
@@ -208,18 +212,22 @@ impl<P: Port> Controller<P> {
                 }
             }
         }
-        while let Some(due) = self.schedule.pop(now.min(self.external.silent_at)) {
+        // The specification gives the controller until then; `exceed-cqt` has it go on while it has writes to carry out.
+        let exceeds = self.external.exceeds_cqt && !self.external.taken.is_empty();
+        let silent_at = if exceeds { Nanos::MAX } else { self.external.silent_at };
+        while let Some(due) = self.schedule.pop(now.min(silent_at)) {
             if let Some(command) = self.commands.remove(due.slot, due.order) {
                 self.carry_out_alone(&command);
             }
             worked = true;
         }
-        if now >= self.external.silent_at {
+        let silent_at = if self.external.taken.is_empty() { self.external.silent_at } else { silent_at };
+        if now >= silent_at {
             self.logs.controller_failed(Status::KEEP_ALIVE_TIMER_EXPIRED);
             self.die("the host did not send Keep Alive in time");
             worked = true;
         }
-        let own = self.schedule.next().unwrap_or(Nanos::MAX).min(self.external.silent_at);
+        let own = self.schedule.next().unwrap_or(Nanos::MAX).min(silent_at);
         let next = own.min(self.external.next);
         Step { worked, next: (next != Nanos::MAX).then_some(next) }
     }

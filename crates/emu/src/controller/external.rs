@@ -35,6 +35,8 @@ pub(crate) struct External {
     /// When the first of them is due.
     pub(super) next: Nanos,
     pub(super) link: Link,
+    /// Writes of a lost path are carried out after that as well.
+    pub(super) exceeds_cqt: bool,
     /// How much longer commands take.
     pub(super) delay: Nanos,
     pub(super) hold: Hold,
@@ -57,6 +59,7 @@ impl External {
             coming: Vec::new(),
             next: Nanos::MAX,
             link: Link::Up,
+            exceeds_cqt: false,
             delay: Nanos::ZERO,
             hold: Hold::None,
             reset_takes: None,

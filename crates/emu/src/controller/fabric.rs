@@ -1,5 +1,6 @@
 //! What a controller on a fabric does that one on a bus does not: queues by Connect, and keep alive by any traffic.
 
+use nvme::fabrics::CrossResetEntry;
 use nvme::features::fid;
 use nvme::{QueueId, Status};
 use units::Nanos;
@@ -7,6 +8,8 @@ use units::Nanos;
 use super::Controller;
 use super::life::Life;
 use crate::Port;
+use crate::identify::CROSS_RESETS;
+use crate::logs::Event;
 
 impl<P: Port> Controller<P> {
     /// Whether it takes commands.
@@ -43,6 +46,34 @@ impl<P: Port> Controller<P> {
         self.commands.remove_all(queue);
         self.queues.remove_sq(queue);
         self.queues.remove_cq(queue);
+    }
+
+    /// It was asked to reset another controller, which takes time.
+    ///
+    /// # Errors
+    /// [`Status::CROSS_RESET_LIMIT_EXCEEDED`], [`Status::CROSS_RESET_LOG_FULL`].
+    pub(crate) fn begin_cross_reset(&mut self, icid: u16, ciu: u8) -> Result<(), Status> {
+        let entries = &mut self.logs.cross_resets;
+        if entries.iter().filter(|entry| entry.status == CrossResetEntry::IN_PROGRESS).count() >= CROSS_RESETS.into() {
+            return Err(Status::CROSS_RESET_LIMIT_EXCEEDED);
+        }
+        if entries.len() == CrossResetEntry::MOST {
+            return Err(Status::CROSS_RESET_LOG_FULL);
+        }
+        let acid = CrossResetEntry::NO_OTHER.into();
+        entries.push(CrossResetEntry { icid: icid.into(), ciu, acid, flags: 0b11, ..CrossResetEntry::default() });
+        Ok(())
+    }
+
+    /// The other controller has been reset. Whether this one had been asked for it, and has an event for its host.
+    pub(crate) fn end_cross_reset(&mut self, icid: u16) -> bool {
+        let waits = |entry: &&mut CrossResetEntry| entry.icid.get() == icid && entry.status == CrossResetEntry::IN_PROGRESS;
+        let Some(entry) = self.logs.cross_resets.iter_mut().find(waits) else { return false };
+        entry.status = CrossResetEntry::SUCCESSFUL;
+        if self.features.events().cross_reset() {
+            self.events.raise(Event::CrossReset);
+        }
+        true
     }
 
     /// Connect has said how long the host may be silent; 0: for ever.

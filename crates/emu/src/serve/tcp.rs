@@ -57,6 +57,10 @@ const MEMORY_OF_ONE: u64 = 32 << 20;
 const UNSENT: u64 = 1 << 20;
 /// How long a host may make no progress: with data that it announced or was asked for, or with reading what it is sent.
 const PROGRESS: Nanos = Nanos::from_secs(30);
+/// Why an association has ended.
+const RESET_BY_OTHER: &str = "another controller has reset it";
+/// CQT of controllers that say none: what a host waits for beyond KATO before a lost controller is quiet (TP4129).
+const QUIESCE: Nanos = Nanos::from_secs(1);
 /// Reads of a connection before others get their turn.
 const READS: usize = 16;
 /// Steps of a controller before the connections get their turn.
@@ -138,6 +142,8 @@ pub struct TcpServer {
     /// When connections have to be over, if they are not what they should be by then.
     deadlines: VecDeque<(Nanos, u64)>,
     held: u64,
+    /// Controllers that are reset by another one, and when that is over.
+    resets: Vec<(Nanos, u16)>,
     script: VecDeque<(Nanos, usize, Change)>,
     waiting_script: Option<Script>,
     dice: Xoshiro256PlusPlus,
@@ -172,6 +178,7 @@ impl TcpServer {
             waiting: BTreeSet::new(),
             deadlines: VecDeque::new(),
             held: 0,
+            resets: Vec::new(),
             script: VecDeque::new(),
             waiting_script: None,
             dice: Xoshiro256PlusPlus::seed_from_u64(hw::now().0 ^ u64::from(std::process::id()) << 40),
@@ -207,6 +214,7 @@ impl TcpServer {
             shadow_doorbells: false,
             sgls: true,
             max_transfer: config.max_transfer.min(TRANSFER),
+            quiesce_time: if config.quiesce_time == Nanos::ZERO { QUIESCE } else { config.quiesce_time },
             ..config
         };
         let (listener, changes) = (Some(listener), Vec::new());
@@ -315,6 +323,9 @@ impl TcpServer {
                 }
             }
         }
+        while let Some((_, id)) = self.resets.iter().find(|(at, _)| *at <= now).copied() {
+            self.end(id, None, RESET_BY_OTHER, report);
+        }
         for n in 0..self.ports.len() {
             if self.ports[n].stalled.take_if(|until| *until <= now).is_some() {
                 self.ready.extend(self.connections.iter().filter(|(_, connection)| connection.port == n).map(|(key, _)| *key));
@@ -336,7 +347,8 @@ impl TcpServer {
             return Some(Nanos::ZERO);
         }
         let others = [self.script.front().map(|(at, ..)| *at), self.deadlines.front().map(|(at, _)| *at)];
-        next = next.into_iter().chain(others.into_iter().flatten()).chain(self.ports.iter().filter_map(|port| port.stalled)).min();
+        let others = others.into_iter().chain([self.resets.iter().map(|(at, _)| *at).min()]);
+        next = next.into_iter().chain(others.flatten()).chain(self.ports.iter().filter_map(|port| port.stalled)).min();
         next = next.filter(|next| *next != Nanos::MAX);
         let again = self.ports.iter().any(|port| port.keeps_waiting) || self.controls.iter().any(|control| control.listener.keeps_waiting);
         let next = next.map(|next| next - self::now());
@@ -437,9 +449,9 @@ impl TcpServer {
         let port = &mut self.ports[n];
         let same = |other: &Change| std::mem::discriminant(other) == std::mem::discriminant(&change);
         match change {
-            Change::Delay(_) | Change::Hold(_) | Change::ResetTakes(_) => {
+            Change::Delay(_) | Change::Hold(_) | Change::ResetTakes(_) | Change::ExceedCqt(_) => {
                 port.changes.retain(|other| !same(other));
-                if change != Change::Delay(Nanos::ZERO) {
+                if change != Change::Delay(Nanos::ZERO) && change != Change::ExceedCqt(false) {
                     port.changes.push(change);
                 }
             }
@@ -674,6 +686,11 @@ impl TcpServer {
     /// An association is over: its other connections are closed, and what its controller has been sent is forgotten.
     fn end(&mut self, id: u16, but: Option<u64>, why: &str, report: Report<'_>) {
         let Some(association) = self.associations.remove(&id) else { return };
+        // Whatever ended it, a reset that was asked for is over.
+        self.resets.retain(|(_, other)| *other != id);
+        for other in self.associations.values_mut() {
+            other.moved |= other.controller.end_cross_reset(id);
+        }
         let commands = association.controller.counters().completed;
         self.ports[association.port].completed += commands;
         for key in association.queues.into_values().filter(|key| Some(*key) != but) {
@@ -872,8 +889,24 @@ impl TcpServer {
         let other = self.associations.get(&asked.icid).filter(|other| other.host.id == host.id && own != Some(asked.icid));
         match other {
             Some(other) if other.instance == (asked.ciu, asked.cirn) => {
-                self.end(asked.icid, None, "another controller has reset it", report);
-                (CrossControllerReset::RESET, Status::SUCCESS)
+                let takes = self.ports[other.port].changes.iter().find_map(|change| match change {
+                    Change::ResetTakes(time) => Some(*time),
+                    _ => None,
+                });
+                let Some(takes) = takes.filter(|time| *time > Nanos::ZERO) else {
+                    self.end(asked.icid, None, RESET_BY_OTHER, report);
+                    return (CrossControllerReset::RESET, Status::SUCCESS);
+                };
+                if self.resets.iter().any(|(_, id)| *id == asked.icid) {
+                    return (0, Status::CROSS_RESET_IN_PROGRESS);
+                }
+                let own = own.and_then(|own| self.associations.get_mut(&own));
+                if let Err(status) = own.map_or(Ok(()), |own| own.controller.begin_cross_reset(asked.icid, asked.ciu)) {
+                    return (0, status);
+                }
+                // Until then the other one goes on. The host learns the end from an event and the log.
+                self.resets.push((now() + takes, asked.icid));
+                (0, Status::SUCCESS)
             }
             // It is gone already, or is that of another association by now.
             _ => (0, Status::INVALID_FIELD.with_dnr()),

@@ -49,6 +49,9 @@ pub enum Change {
     /// They reach each other again. The controller says that it failed (CSTS.CFS), and works only after a reset; writes that
     /// it took it may carry out until that reset.
     Back,
+    /// Writes that a lost path has left inside are carried out whenever they are due, also after the Keep Alive Timeout and the Command
+    /// Quiesce Time (CQT), within which a controller has to stop (Base 9.6); or no longer.
+    ExceedCqt(bool),
     /// Every command takes this much longer than its profile says.
     Delay(Nanos),
     /// Commands that are fetched from now on, of this kind or of any if `None`, are held inside.
@@ -159,7 +162,7 @@ const KINDS: [(&str, Op); 8] = [
 ];
 
 /// Every change, as it is written.
-const CHANGES: &str = "ana STATE [group N], lost [frozen], back, delay TIME, hold [KIND], release, resize BLOCKS [namespace N], power-lost, fail, \
+const CHANGES: &str = "ana STATE [group N], lost [frozen], back, exceed-cqt, keep-cqt, delay TIME, hold [KIND], release, resize BLOCKS [namespace N], power-lost, fail, \
     reset-takes TIME, reset-takes forever, drop, cut BYTES, stall TIME, reorder, in-order, terminate FES, rot LBA, volatile-cache, lying-flush, \
     honest-flush (the last four with [namespace N]), and, each with [times N]: wrong-status STATUS, wrong-cid, stale-cid, double-entry, wrong-phase, \
     swallow-entry, swallow-command, fatal, lose-message, double-message, delay-message TIME, wrong-header-digest, wrong-data-digest, wrong-r2t, \
@@ -235,6 +238,8 @@ fn change(words: &[&str]) -> Result<Change, String> {
         ["lost"] => Change::Lost(Loss::Gone),
         ["lost", "frozen"] => Change::Lost(Loss::Frozen),
         ["back"] => Change::Back,
+        ["exceed-cqt"] => Change::ExceedCqt(true),
+        ["keep-cqt"] => Change::ExceedCqt(false),
         ["delay", by] => Change::Delay(by.parse()?),
         ["hold"] => Change::Hold(None),
         ["hold", kind] => match KINDS.iter().find(|(name, _)| *name == kind) {
@@ -363,6 +368,8 @@ impl fmt::Display for Change {
             Change::Lost(Loss::Gone) => f.write_str("lost"),
             Change::Lost(Loss::Frozen) => f.write_str("lost frozen"),
             Change::Back => f.write_str("back"),
+            Change::ExceedCqt(true) => f.write_str("exceed-cqt"),
+            Change::ExceedCqt(false) => f.write_str("keep-cqt"),
             Change::Delay(by) => write!(f, "delay {}", write_time(*by)),
             Change::Hold(None) => f.write_str("hold"),
             Change::Hold(Some(op)) => write!(f, "hold {}", KINDS.iter().find(|(_, of)| of == op).map_or("", |(name, _)| name)),

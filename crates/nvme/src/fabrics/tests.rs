@@ -57,7 +57,7 @@ fn discovery_entries_are_in_place() {
 fn cross_controller_reset_names_an_instance() {
     let reset = CrossControllerReset { ciu: 9, icid: 0x1234, cirn: 0x1122_3344_5566_7788 };
     let sqe = reset.to_sqe();
-    assert_eq!(sqe.as_bytes()[40..44], [0, 9, 0x34, 0x12]);
+    assert_eq!(sqe.as_bytes()[40..44], [0x34, 0x12, 9, 0]);
     assert_eq!(sqe.as_bytes()[48..56], 0x1122_3344_5566_7788u64.to_le_bytes());
     assert_eq!(CrossControllerReset::from_sqe(&sqe), reset);
 }

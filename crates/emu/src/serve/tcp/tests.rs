@@ -1,5 +1,7 @@
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
@@ -15,13 +17,13 @@ use super::*;
 use crate::{Ana, Budget, Mem, Namespace, Profile};
 
 thread_local! {
-    /// How far the clock of this thread's server is ahead.
-    static AHEAD: Cell<Nanos> = const { Cell::new(Nanos::ZERO) };
+    /// By how many nanoseconds the clock of this thread's server is ahead.
+    static AHEAD: RefCell<Arc<AtomicU64>> = RefCell::default();
 }
 
 /// The server's clock.
 pub(in crate::serve) fn now() -> Nanos {
-    hw::now() + AHEAD.get()
+    hw::now() + Nanos(AHEAD.with_borrow(|ahead| ahead.load(Relaxed)))
 }
 
 const NQN: &str = "nqn.2026-11.test:subsystem";
@@ -32,6 +34,7 @@ struct Running {
     stop: UnixStream,
     thread: JoinHandle<Vec<ServeEvent>>,
     addresses: Vec<SocketAddr>,
+    ahead: Arc<AtomicU64>,
 }
 
 impl Running {
@@ -39,7 +42,10 @@ impl Running {
         let (stop, stopped) = UnixStream::pair().unwrap();
         let (made, addresses) = mpsc::channel();
         let (allowed, script) = (allowed.iter().map(ToString::to_string).collect(), script.parse::<Script>().unwrap());
+        let ahead = Arc::new(AtomicU64::new(0));
+        let clock = ahead.clone();
         let thread = thread::spawn(move || {
+            AHEAD.replace(clock);
             let mut subsystem = Subsystem::new(NQN).unwrap();
             subsystem.share(Namespace::mem(Mem::new(4 << 20, Budget::new(8 << 20)), 512).unwrap()).unwrap();
             let mut server = TcpServer::new(subsystem, allowed).unwrap();
@@ -57,11 +63,28 @@ impl Running {
             server.run(&stopped, &mut |event| told.push(event)).unwrap();
             told
         });
-        Running { stop, thread, addresses: addresses.recv().unwrap() }
+        Running { stop, thread, addresses: addresses.recv().unwrap(), ahead }
     }
 
     fn fault(&self, path: usize, fault: &str) {
         ask_address(self.addresses[path], &format!("fault {fault}")).unwrap();
+    }
+
+    /// Moves the server's clock, and wakes it.
+    fn wait(&self, seconds: u64) {
+        self.ahead.fetch_add(Nanos::from_secs(seconds).0, Relaxed);
+        self.status(0);
+    }
+
+    fn status(&self, path: usize) -> String {
+        ask_address(self.addresses[path], "status").unwrap()
+    }
+
+    /// Lets time pass until no host has a controller at this address.
+    fn outwait(&self, path: usize) {
+        while self.status(path).contains("controller") {
+            self.wait(31);
+        }
     }
 
     /// What it has told.
@@ -461,5 +484,144 @@ fn rubbish_harms_no_other_connection() {
         assert!(matches!(stream.read(&mut [0; 200]), Ok(0)) || stream.peer_addr().is_err());
     }
     assert!(io.read(0, 512).is_some());
+    server.end();
+}
+
+#[test]
+fn frozen_path_answers_nothing() {
+    let server = Running::new(2, &[], "");
+    let (_admin, first) = Queue::admin(server.addresses[0], 0);
+    let (_other_admin, second) = Queue::admin(server.addresses[1], 0);
+    let mut io = Queue::io(server.addresses[0], first, 0);
+    let mut other = Queue::io(server.addresses[1], second, 0);
+    server.fault(0, "hold writes");
+    io.post(write_of(0, 512), Descriptor::in_capsule(0, 512), &[0xaa; 512]);
+    assert!(io.read(9, 512).is_some());
+    server.fault(0, "lost frozen");
+    // The kernel accepts the connection; the server does not.
+    let mut late = TcpStream::connect(server.addresses[0]).unwrap();
+    late.write_all(&Pdu::new(Body::IcReq(Greeting::default())).to_bytes(&[], Digests::default(), 0)).unwrap();
+    io.post(read(Nsid(1), Lba(0), 1, Dptr::NONE, Flags::NONE), Descriptor::transport(512), &[]);
+    late.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    assert_eq!(late.read(&mut [0; 128]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert!(server.status(0).contains("alone, host") && server.status(0).contains("lost frozen"));
+    assert_eq!(other.write(0, &[0xbb; 512]), Some(Status::SUCCESS));
+    server.fault(0, "release");
+    while other.read(0, 512).unwrap()[0] != 0xaa {}
+    server.fault(0, "back");
+    assert!(io.next().is_none(), "nothing that was sent meanwhile is answered");
+    late.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    late.read_exact(&mut [0; 128]).unwrap();
+    server.end();
+}
+
+/// Whether a held write of a lost path is carried out after KATO and CQT.
+fn write_after_quiesce_time(faults: &[&str]) -> bool {
+    let server = Running::new(2, &[], "");
+    let (_admin, first) = Queue::admin(server.addresses[0], 60_000);
+    let (_other_admin, second) = Queue::admin(server.addresses[1], 0);
+    let mut io = Queue::io(server.addresses[0], first, 0);
+    let mut other = Queue::io(server.addresses[1], second, 0);
+    faults.iter().for_each(|fault| server.fault(0, fault));
+    server.fault(0, "hold writes");
+    io.post(write_of(0, 512), Descriptor::in_capsule(0, 512), &[0xaa; 512]);
+    assert!(io.read(9, 512).is_some());
+    server.fault(0, "lost");
+    // KATO is 60 s, CQT 30 s.
+    server.wait(89);
+    assert!(server.status(0).contains("alone"));
+    server.wait(2);
+    assert_eq!(other.write(0, &[0xbb; 512]), Some(Status::SUCCESS));
+    server.fault(0, "release");
+    // The controller is gone once it has nothing to carry out, or may carry out nothing.
+    while server.status(0).contains("controller") {}
+    let late = other.read(0, 512) == Some(vec![0xaa; 512]);
+    server.end();
+    late
+}
+
+#[test]
+fn quiesce_time_is_kept() {
+    assert!(!write_after_quiesce_time(&[]));
+    assert!(!write_after_quiesce_time(&["exceed-cqt", "keep-cqt"]));
+}
+
+#[test]
+fn quiesce_time_is_exceeded() {
+    assert!(write_after_quiesce_time(&["exceed-cqt"]));
+}
+
+#[test]
+fn missing_data_end_connections() {
+    let server = Running::new(1, &[], "");
+    let begin = || {
+        let (admin, cntlid) = Queue::admin(server.addresses[0], 0);
+        (admin, Queue::io(server.addresses[0], cntlid, 0))
+    };
+    // An R2T that is not answered.
+    let (_admin, mut io) = begin();
+    io.post(write_of(0, 16_384), Descriptor::transport(16_384), &[]);
+    assert!(matches!(io.next(), Some((Pdu { body: Body::R2t(_), .. }, _))));
+    server.outwait(0);
+    assert!(io.next().is_none());
+    // A capsule of which half has come.
+    let (_admin, mut io) = begin();
+    let dptr = Descriptor::in_capsule(0, 4096).dptr();
+    let sqe = Sqe { cid: 1, flags: Sqe::PSDT_SGL, prp1: dptr.prp1, prp2: dptr.prp2, ..write_of(0, 4096) };
+    io.send(&Pdu::new(Body::CapsuleCmd(sqe)).to_bytes(&[0; 4096], Digests::default(), 0)[..2000]);
+    server.outwait(0);
+    assert!(io.next().is_none());
+    let told = server.end();
+    assert_eq!(told.iter().filter(|event| event.to_string().contains("asked for did not come")).count(), 2, "{told:?}");
+}
+
+#[test]
+fn deaf_host_loses_its_connection() {
+    let server = Running::new(1, &[], "");
+    let (_admin, cntlid) = Queue::admin(server.addresses[0], 0);
+    let mut io = Queue::io(server.addresses[0], cntlid, 0);
+    for _ in 0..30 {
+        let read = read(Nsid(1), Lba(0), 2048, Dptr::NONE, Flags::NONE);
+        io.post(read, Descriptor::transport(1 << 20), &[]);
+    }
+    server.outwait(0);
+    let told = server.end();
+    assert!(told.iter().any(|event| event.to_string().contains("does not read")), "{told:?}");
+}
+
+#[test]
+fn cross_controller_reset_takes_time() {
+    let server = Running::new(2, &[], "");
+    let (mut first, icid) = Queue::admin(server.addresses[0], 0);
+    let (mut third, other_icid) = Queue::admin(server.addresses[0], 0);
+    let (mut admin, _) = Queue::admin(server.addresses[1], 0);
+    let resets = [(&mut first, icid), (&mut third, other_icid)].map(|(queue, icid)| {
+        let page = identify(queue);
+        CrossControllerReset { ciu: page.ciu, icid, cirn: page.cirn }.to_sqe()
+    });
+    server.fault(0, "reset-takes 5s");
+    let set = Sqe { opcode: opcode::admin::SET_FEATURES, cdw10: 0x0b, cdw11: 1 << 20, ..Sqe::default() };
+    assert!(admin.do_to_host(set, 0).unwrap().0.status().is_success());
+    let event = admin.post(admin::async_event_request(), Descriptor::default(), &[]);
+    let mut reset = |n: usize| admin.do_to_host(resets[n], 0).map(|(cqe, _)| (cqe.status().kind(), cqe.result)).unwrap();
+    assert_eq!(reset(0), (Status::SUCCESS, 0), "not at once");
+    assert_eq!(reset(0).0, Status::CROSS_RESET_IN_PROGRESS);
+    assert_eq!(reset(1).0, Status::CROSS_RESET_LIMIT_EXCEEDED);
+    let log = |queue: &mut Queue, lsp: u32| {
+        let sqe = admin::GetLogPage::new(nvme::log::lid::CROSS_CONTROLLER_RESET, 4096, Dptr::NONE).to_sqe();
+        let data = queue.do_to_host(Sqe { cdw10: sqe.cdw10 | lsp << 8, ..sqe }, 4096).unwrap().1;
+        (data[0], data[8..16].to_vec())
+    };
+    let [low, high] = icid.to_le_bytes();
+    let ciu = (resets[0].cdw10 >> 16) as u8;
+    assert_eq!(log(&mut admin, 0), (1, vec![low, high, ciu, 0, 0xff, 0xff, 0, 3]));
+    // The other controller goes on until then.
+    identify(&mut first);
+    server.wait(6);
+    let (cqe, _) = admin.finish(&[]).unwrap();
+    assert_eq!((cqe.cid, cqe.result), (event, 0x1e_f402));
+    assert!(first.next().is_none());
+    assert_eq!(log(&mut admin, 1), (1, vec![low, high, ciu, 0, 0xff, 0xff, 1, 3]));
+    assert_eq!(log(&mut admin, 0).0, 0, "completed entries were removed");
     server.end();
 }

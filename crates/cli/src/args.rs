@@ -3,7 +3,7 @@
 mod values;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -542,6 +542,9 @@ pub struct ServeArgs {
     /// compared, and nothing is authenticated
     #[arg(long, value_name = "HOSTNQN", requires = "tcp")]
     pub allow: Vec<String>,
+    /// The address that discovery names instead of those of --tcp: the one at which hosts behind address translation reach them
+    #[arg(long, value_name = "ADDR", requires = "tcp")]
+    pub advertise: Option<IpAddr>,
     /// What happens to the controllers, and when, counted from when the first client has come: a file of lines as `at 10s path 0 hold`
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,

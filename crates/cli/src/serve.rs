@@ -35,6 +35,9 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
             MultipathUri::repeated(&args.device, args.tcp.len())?
         };
         let mut server = serve::open_tcp(&uri, &args.tcp, args.allow.clone(), script)?;
+        if let Some(address) = args.advertise {
+            server.advertise(address);
+        }
         return until_stopped(|stop| server.run(stop, &mut |event| output::say(event)));
     }
     // One controller, or one of a subsystem for each socket.

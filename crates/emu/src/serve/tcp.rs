@@ -65,6 +65,8 @@ const QUIESCE: Nanos = Nanos::from_secs(1);
 const READS: usize = 16;
 /// Steps of a controller before the connections get their turn.
 const STEPS: usize = 16;
+/// Most entries of a queue: the controller has a place for each command, and an idle connection is to take 64 KiB at most.
+const ENTRIES: u32 = 256;
 /// Most bytes of one command.
 const TRANSFER: u32 = 1 << 20;
 
@@ -214,6 +216,7 @@ impl TcpServer {
             shadow_doorbells: false,
             sgls: true,
             max_transfer: config.max_transfer.min(TRANSFER),
+            queue_entries: config.queue_entries.min(ENTRIES),
             quiesce_time: if config.quiesce_time == Nanos::ZERO { QUIESCE } else { config.quiesce_time },
             ..config
         };

@@ -39,6 +39,10 @@ struct Running {
 
 impl Running {
     fn new(paths: usize, allowed: &[&str], script: &str) -> Running {
+        Running::with(paths, allowed, script, |_| {})
+    }
+
+    fn with(paths: usize, allowed: &[&str], script: &str, change: impl FnOnce(&mut TcpServer) + Send + 'static) -> Running {
         let (stop, stopped) = UnixStream::pair().unwrap();
         let (made, addresses) = mpsc::channel();
         let (allowed, script) = (allowed.iter().map(ToString::to_string).collect(), script.parse::<Script>().unwrap());
@@ -59,6 +63,7 @@ impl Running {
             let any = "127.0.0.1:0".parse().unwrap();
             made.send((0..paths).map(|_| server.add(any, "mem".into(), config.clone()).unwrap()).collect()).unwrap();
             server.play(script).unwrap();
+            change(&mut server);
             let mut told = Vec::new();
             server.run(&stopped, &mut |event| told.push(event)).unwrap();
             told
@@ -272,7 +277,18 @@ fn host_writes_and_reads() {
 
 #[test]
 fn discovery_names_every_address() {
-    let server = Running::new(2, &[], "");
+    let named = discovered_addresses(Running::new(2, &[], ""));
+    assert_eq!(named, ["127.0.0.1", "127.0.0.1"]);
+}
+
+#[test]
+fn discovery_names_advertised_address() {
+    let server = Running::with(2, &[], "", |server| server.advertise("10.0.2.2".parse().unwrap()));
+    assert_eq!(discovered_addresses(server), ["10.0.2.2", "10.0.2.2"]);
+}
+
+/// The addresses in the discovery log, whose ports are the server's.
+fn discovered_addresses(server: Running) -> Vec<String> {
     let mut queue = Queue::new(server.addresses[1], 0);
     let cqe = queue.connect(|_, data| data.subnqn = Text::nul_terminated(DISCOVERY_NQN));
     assert!(cqe.status().is_success());
@@ -285,15 +301,18 @@ fn discovery_names_every_address() {
     let (cqe, log) = queue.do_to_host(sqe, 3072).unwrap();
     assert!(cqe.status().is_success(), "{cqe:?}");
     assert_eq!(DiscoveryHeader::from_page(&log).unwrap().records.get(), 2);
+    let mut named = Vec::new();
     for (entry, address) in log[1024..].chunks(1024).zip(&server.addresses) {
         let entry = DiscoveryEntry::from_page(entry).unwrap();
-        assert_eq!((entry.service.to_string(), entry.address.to_string()), (address.port().to_string(), "127.0.0.1".into()));
+        assert_eq!(entry.service.to_string(), address.port().to_string());
+        named.push(entry.address.to_string());
         assert_eq!(fabrics::nqn(&entry.subnqn), Some(NQN));
     }
     let mut io = Queue::new(server.addresses[1], 0);
     let cqe = io.connect(|connect, data| (connect.queue, data.cntlid) = (QueueId(1), 1.into()));
     assert_eq!(cqe.status().kind(), fabrics::INVALID_PARAMETERS, "a discovery controller has no I/O queues");
     server.end();
+    named
 }
 
 #[test]

@@ -217,7 +217,7 @@ impl Medium {
         }
     }
 
-    /// The medium itself. For a moment the namespace has one of no bytes; nobody sees it.
+    /// The medium itself. For a moment the namespace has one of no bytes, which no command can reach.
     fn take(&mut self) -> Medium {
         std::mem::replace(self, Medium::Mem(Mem::new(0, crate::Budget::new(0))))
     }
@@ -372,7 +372,7 @@ impl Namespace {
         Namespace { nsid: Some(nsid), ..self }
     }
 
-    /// The same with identifiers of one's own. All zero: a namespace that nobody can tell from another.
+    /// The same with identifiers of one's own. All zero: a namespace that no host can tell from another.
     #[must_use]
     pub fn with_identifiers(self, identifiers: Identifiers) -> Namespace {
         Namespace { identifiers: Some(identifiers), ..self }

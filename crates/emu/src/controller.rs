@@ -150,9 +150,9 @@ impl<P: Port> Controller<P> {
         Counters { messages: self.interrupts.attempted, messages_sent: self.interrupts.sent, ..self.counters }
     }
 
-    /// Exposes `blocks` logical blocks of a namespace, at most what its medium holds: the host is told by a Namespace
+    /// Exposes `blocks` logical blocks of a namespace, at most what its medium holds: the host is notified by a Namespace
     /// Attribute Changed event, if it asked for such. Other controllers of a subsystem go on showing what they showed: each
-    /// is told by itself. `None`: there is no such namespace; else the new size.
+    /// is notified separately. `None`: there is no such namespace; else the new size.
     pub fn resize(&mut self, nsid: Nsid, blocks: u64) -> Option<u64> {
         let namespace = self.store.get_mut(nsid)?;
         let blocks = blocks.min(namespace.media().bytes() >> namespace.block_shift);
@@ -175,7 +175,7 @@ impl<P: Port> Controller<P> {
     }
 
     /// Before its owner sleeps: where the host writes doorbells to memory it is asked to ring those that there is something to do for. Whether
-    /// one of them has moved meanwhile: then it may have asked too late, and the controller is to be stepped again before the sleep.
+    /// one of them has moved since: then it may have asked too late, and the controller is to be stepped again before the sleep.
     pub fn arm_doorbells(&self) -> bool {
         let listens = self.life == Life::Ready && self.external.link == Link::Up;
         listens && self.queues.awaited().fold(false, |moved, (queue, completion)| moved | self.port.arm_doorbell(queue, completion))
@@ -220,7 +220,7 @@ impl<P: Port> Controller<P> {
                 return true;
             }
             let Some(due) = self.schedule.pop(now) else { return n > 0 };
-            // Aborted meanwhile: its entry has been posted.
+            // Aborted since: its entry has been posted.
             let Some(command) = self.commands.remove(due.slot, due.order) else { continue };
             bytes += u64::from(command.request.bytes);
             self.finish(now, &command, command.aborted.then_some(Status::ABORT_REQUESTED));

@@ -54,7 +54,8 @@ pub(crate) fn page(command: &Identify, config: &Config, store: &Store, ana: Opti
 }
 
 fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Controller {
-    let aen = AsyncEventConfig::new().with_namespace_attribute(true).with_ana_change(ana.is_some()).with_cross_reset(config.fabric.is_some());
+    let aen =
+        AsyncEventConfig::new().with_namespace_attribute(true).with_ana_change(ana.is_some()).with_cross_reset(config.fabric.is_some());
     let total: u64 = store.iter().map(|(_, n)| n.media().bytes()).sum();
     let several = config.nqn.is_some();
     let cmic = MultiPath::new().with_ports(several).with_controllers(several).with_ana(ana.is_some());
@@ -155,7 +156,7 @@ fn namespace_page(namespace: &Namespace, config: &Config) -> NamespacePage {
     let mut page = NamespacePage {
         nsze: namespace.blocks,
         ncap: namespace.blocks,
-        // Nobody asks the medium from where it cannot be reached.
+        // The medium is not asked through a path that cannot reach it.
         nuse: if namespace.refusal == Status::SUCCESS { (media.allocated() >> shift).min(namespace.blocks) } else { 0 },
         // THINP.
         nsfeat: u8::from(namespace.thin),

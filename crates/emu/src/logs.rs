@@ -294,7 +294,7 @@ impl Events {
         let cid = self.requests.pop_front()?;
         self.kinds[at].pending = false;
         let event = self.kinds[at].event;
-        // One report masks every event of its log page: the page tells of all of them.
+        // One report masks every event of its log page: the page reports all of them.
         for kind in self.kinds.iter_mut().filter(|k| k.event.lid() == event.lid()) {
             kind.masked = true;
         }

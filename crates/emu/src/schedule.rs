@@ -224,7 +224,7 @@ impl Bucket {
         self.paid_until - self.slack
     }
 
-    /// Takes `n` tokens at `now` or as soon as there is one; says when. More than there are puts the bucket in debt.
+    /// Takes `n` tokens at `now` or as soon as there is one; says when. More than there are leaves the bucket below zero.
     #[inline]
     pub(crate) fn take(&mut self, now: Nanos, n: u64) -> Nanos {
         let at = now.max(self.ready());

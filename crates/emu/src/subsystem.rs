@@ -77,7 +77,7 @@ impl Subsystem {
         Ok(nsid)
     }
 
-    /// One more controller, with `private` namespaces of its own beside the shared ones. `config` says what it is; its NQN
+    /// One more controller, with `private` namespaces of its own next to the shared ones. `config` says what it is; its NQN
     /// is replaced, and its controller identifier has to be one that no other has.
     pub fn controller<P: Port>(&mut self, config: Config, private: Vec<Namespace>, port: P) -> Result<Controller<P>, SubsystemError> {
         let id = config.controller_id;

@@ -160,7 +160,7 @@ impl Range {
 /// The most ranges of one command: NR has 8 bits and is 0's based (NVM 3.3.3, CDW10).
 pub const MAX_RANGES: u32 = 256;
 
-/// CDW11.AD, Attribute – Deallocate: nobody needs what the ranges hold.
+/// CDW11.AD, Attribute – Deallocate: hints that the ranges' contents are no longer needed (TRIM).
 const DEALLOCATE: u32 = 1 << 2;
 
 /// Deallocate `ranges` ranges (1 to [`MAX_RANGES`]), which lie one after another at `data`, [`Range::LEN`] bytes each

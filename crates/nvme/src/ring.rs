@@ -60,7 +60,7 @@ impl RingIndex {
     }
 }
 
-/// The memory of a submission queue. The host stores, the controller loads; nobody holds a reference into it.
+/// The memory of a submission queue. The host stores, the controller loads; no reference into it is ever held.
 pub trait SqSlots {
     /// Writes an entry. It becomes visible with the tail doorbell, which is a release.
     fn store(&self, slot: u32, sqe: &Sqe);

@@ -342,6 +342,7 @@ impl Common {
     pub(crate) fn shape(&self, side: Side, digests: Digests, alignment: u8) -> Result<Shape, Violation> {
         let of_hosts = matches!(self.kind, kind::IC_REQ | kind::H2C_TERM_REQ | kind::CAPSULE_CMD | kind::H2C_DATA);
         let hlen = hlen(self.kind).ok_or(Violation::field(KIND_AT))?;
+        // A PDU of the wrong direction is a sequence error, an unknown type an invalid field.
         if of_hosts != (side == Side::Controller) {
             return Err(Violation::of(Fes::SEQUENCE_ERROR));
         }
@@ -376,6 +377,7 @@ impl Common {
             return Err(Violation::field(FLAGS_AT));
         }
         let pdo = usize::from(self.pdo);
+        // PDO must not point into the header or its digest, and has the alignment that the receiver asked for.
         if pdo < head || !pdo.is_multiple_of(4 * (usize::from(alignment) + 1)) {
             return Err(Violation::field(PDO_AT));
         }

@@ -74,6 +74,7 @@ impl Receiver {
     /// Where the next bytes belong, in this order: payload that is awaited, then whatever follows it. Both are empty if what has come is to
     /// be taken first.
     pub fn space(&mut self) -> [&mut [u8]; 2] {
+        // Moved to the front, so that a header is never split by the end of the buffer.
         if self.begin > 0 {
             self.staging.copy_within(self.begin..self.end, 0);
             (self.begin, self.end) = (0, self.end - self.begin);
@@ -116,6 +117,7 @@ impl Receiver {
             if filling.at < filling.end {
                 return Ok(None);
             }
+            // A wrong data digest fails its command, not the connection (TCP 3.3.1.1).
             let mut intact = true;
             if self.has_digest {
                 let Some(sent) = self.staging[self.begin..self.end].first_chunk() else { return Ok(None) };

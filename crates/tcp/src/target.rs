@@ -275,6 +275,7 @@ impl Target {
             }
             _ if self.state == State::New => Err(Violation::of(Fes::SEQUENCE_ERROR)),
             Body::CapsuleCmd(sqe) => {
+                // A full submission queue: on a bus the host could not have rung the doorbell.
                 if self.open.len() as u32 + self.waiting.len() as u32 >= self.entries {
                     return Err(Violation::of(Fes::SEQUENCE_ERROR));
                 }
@@ -296,6 +297,7 @@ impl Target {
         if asked.version.get() != 0 {
             return Err(Violation::unsupported(Greeting::VERSION_AT));
         }
+        // HPDA is 0's based, in dwords: 31 is 128 bytes, the most that PDO can express (TCP 3.6.2.2).
         if asked.alignment > 31 {
             return Err(Violation::field(Greeting::ALIGNMENT_AT));
         }
@@ -378,6 +380,7 @@ impl Target {
         loop {
             let Some(Some(transfer)) = self.transfers.get_mut(place) else { return };
             let size = transfer.buffer.len() as u32;
+            // MAXR2T bounds what the host tracks; R2T length bounds what one answer keeps in the socket.
             if transfer.r2ts == self.most_r2ts || transfer.asked == size {
                 return;
             }
@@ -412,6 +415,7 @@ impl Target {
         if offset < asked.offset || end.is_none() {
             return Err(Violation::of(Fes::OUT_OF_RANGE));
         }
+        // Data of one R2T arrive in order: a gap could never be filled (TCP 3.3.2.1).
         if offset != asked.offset + asked.received {
             return Err(Violation::field(Data::OFFSET_AT));
         }
@@ -441,6 +445,7 @@ impl Target {
             return None;
         }
         let Transfer { sqe, buffer, spoilt, .. } = self.transfers[asked.transfer].take()?;
+        // Only now, as the host must not reuse the CID while data of it are still arriving.
         if spoilt {
             self.complete(Cqe::new(Cid(sqe.cid), QueueId(0), 0, Status::TRANSIENT_TRANSPORT_ERROR, 0, false), Vec::new());
             return None;
@@ -455,6 +460,7 @@ impl Target {
         if self.open.is_empty() && self.waiting.is_empty() {
             self.shrink();
         }
+        // After a TermReq nothing else may be sent.
         if self.state == State::Ended {
             return;
         }

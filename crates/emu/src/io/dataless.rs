@@ -90,7 +90,7 @@ impl Store {
         }
     }
 
-    /// The namespace of a command in service, unless its ANA state has changed meanwhile.
+    /// The namespace of a command in service, unless its ANA state has changed since.
     pub(super) fn accessible(&mut self, nsid: Nsid) -> Result<&mut Namespace, Status> {
         let namespace = self.get_mut(nsid).ok_or(Status::INTERNAL_ERROR)?;
         if namespace.refusal == Status::SUCCESS { Ok(namespace) } else { Err(namespace.refusal) }

@@ -39,7 +39,7 @@ pub trait Media: Send {
     fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError>;
 
     /// Makes `len` bytes from `at` on read as zeroes; volatile, as a write is, but for `fua`. Where the caller wants to `deallocate`,
-    /// nobody needs the room that they took, and a medium gives back what it can. This writes zeroes, and gives nothing back.
+    /// the room that they took is not needed, and a medium gives back what it can. This writes zeroes, and gives nothing back.
     fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
         let _ = deallocate;
         write_zeroes(len, |done, zeroes| self.write_at(at + done, zeroes, fua))

@@ -9,7 +9,7 @@ pub(super) const MSIX_BYTES: u32 = 0x1_0000;
 /// Where in BAR 4 the Pending bits are.
 pub(super) const PENDING_BITS: u32 = 0x8000;
 
-/// Assigned to nobody: the letters RE and AP.
+/// Not assigned: the letters RE and AP.
 const VENDOR: u16 = 0x5245;
 const DEVICE: u16 = 0x4150;
 

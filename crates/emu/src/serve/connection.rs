@@ -13,13 +13,13 @@ use vfio_user::{DmaRequest, Message, Received, Socket, SocketError};
 /// Bytes of one access at most, either way: more than any client needs.
 pub(super) const MOST_DATA: u32 = 0x1_0000;
 
-/// How long a client may take for an answer. The thread does nothing else meanwhile.
+/// How long a client may take for an answer. The thread does nothing else until then.
 const PATIENCE: Nanos = Nanos::from_secs(1);
 /// How long the thread waits for one client, in all, before it looks at the sockets again.
 const TURN: Nanos = Nanos::from_secs(5);
 /// Bytes of requests that may come before an answer does.
 const MOST_WAITING: usize = 1 << 20;
-/// What a request takes beside its body, and each of its descriptors, in terms of these bytes.
+/// What a request takes besides its body, and each of its descriptors, in terms of these bytes.
 const REQUEST: usize = 64;
 const DESCRIPTOR: usize = 4096;
 
@@ -35,7 +35,7 @@ struct Inner {
     /// Requests that came while an answer was waited for, and their bytes.
     waiting: VecDeque<Message<OwnedFd>>,
     waiting_bytes: usize,
-    /// What became of the connection meanwhile.
+    /// The state of the connection after that.
     ended: Option<Result<Received, SocketError>>,
     /// Identifier of the last message that was sent.
     asked: u16,
@@ -119,7 +119,7 @@ impl Connection {
     }
 
     /// Whether something waits for the client to take it.
-    pub(super) fn owes(&self) -> bool {
+    pub(super) fn has_unsent(&self) -> bool {
         self.inner.borrow().socket.has_unsent()
     }
 
@@ -202,7 +202,7 @@ impl Inner {
         false
     }
 
-    /// Waits for an answer; requests that come meanwhile wait for their turn. `None`: none comes in time, or too much does before it, or the
+    /// Waits for an answer; requests that arrive before it are queued. `None`: none comes in time, or too much does before it, or the
     /// client has gone.
     fn answer(&mut self, until: Nanos) -> Result<Option<Message<OwnedFd>>, SocketError> {
         loop {

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const OK: &str = "ok\n";
 const REFUSED: &str = "refused: ";
 
-/// The control socket's path beside a server's socket.
+/// The control socket's path next to a server's socket.
 pub(super) fn path_of(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".ctl");
@@ -45,7 +45,7 @@ struct Caller {
 }
 
 impl Control {
-    /// Listens beside the socket of endpoint `n`. A file of a server that is gone is replaced.
+    /// Listens next to the socket of endpoint `n`. A file of a server that is gone is replaced.
     pub(super) fn for_socket(socket: &Path, n: usize) -> Result<Control, SocketFault> {
         let (listener, _) = Listener::bind(&path_of(socket))?;
         // Callers of each have keys of their own in the poller, above all others.
@@ -124,7 +124,7 @@ impl Caller {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// Nobody is there.
+    /// No server listens there.
     #[error("no server listens at {} (name the socket that a running `reap serve --vfio-user` was given): {source}", path.display())]
     NoServer {
         /// The control socket.
@@ -132,7 +132,7 @@ pub enum ControlError {
         /// What the system says.
         source: io::Error,
     },
-    /// Somebody else is, or it does not answer.
+    /// Another program listens there, or the server does not answer.
     #[error("{} is no control socket of `reap serve`, or its server is stuck: {what}", path.display())]
     NoAnswer {
         /// The socket.
@@ -161,7 +161,7 @@ pub fn ask(socket: &Path, order: &str) -> Result<String, ControlError> {
         .and_then(|()| stream.write_all(format!("{line}\n").as_bytes()))
         .and_then(|()| stream.take(1 << 16).read_to_end(&mut said));
     asked.map_err(|error| no_answer(error.to_string()))?;
-    // Whoever answers, nothing of it is for a terminal to obey.
+    // The answer may be another program's: no control character reaches the terminal.
     let shown = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
     let said: String = String::from_utf8(said).map_err(|_| no_answer("an answer that is not UTF-8".into()))?.chars().map(shown).collect();
     match (said.strip_prefix(OK), said.strip_prefix(REFUSED)) {

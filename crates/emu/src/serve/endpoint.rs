@@ -96,7 +96,7 @@ impl Endpoint {
         lost
     }
 
-    /// Tells of a client that the controller has asked for memory in vain.
+    /// Reports a client that gave no memory when the controller asked for it.
     pub(super) fn tell_of_silence(&self, report: Report<'_>) {
         if self.session.as_ref().is_some_and(|session| session.connection().take_given_up()) {
             self.report(ServeEvent::GivesNoMemory, report);
@@ -214,13 +214,13 @@ impl Endpoint {
     /// Whether the client has sent something, while the controller asked it for memory, that the poller does not report.
     pub(super) fn has_waiting(&self) -> bool {
         let connection = self.session.as_ref().map(Session::connection);
-        connection.is_some_and(|connection| !self.watches_writes && (connection.has_waiting() || connection.owes()))
+        connection.is_some_and(|connection| !self.watches_writes && (connection.has_waiting() || connection.has_unsent()))
     }
 
     /// Has the poller report when the client takes answers again, as long as some wait.
     fn look_for_room(&mut self, poller: &Poller) {
         let Some(session) = &self.session else { return };
-        let watch = session.connection().owes();
+        let watch = session.connection().has_unsent();
         if watch != self.watches_writes && poller.watch_writes(session, self.keys.client, watch).is_ok() {
             self.watches_writes = watch;
         }

@@ -65,9 +65,9 @@ pub enum ServeEvent {
     Busy,
     /// A request was refused: the client lies, or asks for what is not here.
     Refused(String),
-    /// More requests were refused than are told of.
+    /// More requests were refused than are reported.
     MoreRefused,
-    /// Somebody has had this happen to the controller.
+    /// A fault was injected by a script or `reap ctl`.
     Fault(String),
     /// The client does not answer, or not as it should, when it is asked for memory that it mapped without a descriptor. It is not asked again.
     GivesNoMemory,

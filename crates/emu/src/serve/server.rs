@@ -170,7 +170,7 @@ impl Server {
         }
     }
 
-    /// Whether memory of a queue turned out to be gone. Tells of that, and of clients that do not give memory.
+    /// Whether memory of a queue turned out to be gone. Reports that, and clients that do not give memory.
     fn lose_queues(&mut self, report: Report<'_>) -> bool {
         self.endpoints.iter_mut().fold(false, |lost, endpoint| {
             endpoint.tell_of_silence(report);

@@ -13,7 +13,7 @@ use super::event::ServeEvent;
 use super::function::{Function, Refusal};
 use super::listener::no_room;
 
-/// Refused requests of one client that are told of.
+/// Refused requests of one client that are reported.
 const TOLD: u32 = 8;
 
 /// What this side can take.

@@ -1,4 +1,4 @@
-//! How a controller is told what happens to it, from any thread.
+//! Delivers changes to a controller, from any thread.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};

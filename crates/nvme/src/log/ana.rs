@@ -45,7 +45,7 @@ impl AnaState {
         }
     }
 
-    /// The state that a status tells of, if it is one of ANA.
+    /// The state that a status reports, if it is one of ANA.
     pub fn of_status(status: Status) -> Option<AnaState> {
         AnaState::ALL.into_iter().find(|state| state.refusal() == Some(status.kind()))
     }

@@ -323,7 +323,7 @@ impl Here<'_> {
             count => ok(format!("{count} for this process")),
         };
         check(Figures, "CPUs", "the embedded device's thread has one, job threads have the others", verdict);
-        let verdict = match is_virtual(&self.root) {
+        let verdict = match is_virtual(self.root) {
             true => limited(
                 "this is a virtual machine",
                 "compare on bare metal what is meant for it; `reap sim --costs bare-metal` simulates one",

@@ -8,7 +8,7 @@ use units::Nanos;
 
 use crate::CpuOutcome;
 use crate::posted::{Bits, Descriptor, Handling};
-use crate::sched::{Quota, Ready, TaskId};
+use crate::sched::{RtQuota, RunQueue, TaskId};
 use crate::softirq::Pollers;
 
 /// What may run on a CPU, the most urgent first. Each takes the CPU from those after it, in the middle of a step, which
@@ -29,7 +29,7 @@ pub(crate) enum Running {
     /// Nothing, since then.
     Idle(Nanos),
     /// Leaving its idle state.
-    Leaving,
+    LeavingIdle,
     /// A step of this level.
     At(Level),
 }
@@ -53,7 +53,7 @@ pub(crate) struct Cpu {
     pub(crate) outcome: CpuOutcome,
     /// Interrupts that wait for the one under way to end.
     pub(crate) irqs: VecDeque<Irq>,
-    pub(crate) active: Option<Active>,
+    pub(crate) active: Option<ActiveIrq>,
     pub(crate) descriptor: Descriptor,
     /// Device and vector of each bit of the descriptor.
     pub(crate) bits: Vec<(usize, usize)>,
@@ -64,27 +64,27 @@ pub(crate) struct Cpu {
     /// The handler under way has begun with the queue that it is at.
     pub(crate) draining: bool,
     pub(crate) pollers: Pollers,
-    pub(crate) ready: Ready,
+    pub(crate) run_queue: RunQueue,
     pub(crate) current: Option<TaskId>,
     /// CPU time of the current thread since it was switched to.
     pub(crate) ran: Nanos,
     /// When the current thread's turn ends, if others are ready.
-    pub(crate) turn_ends: Nanos,
+    pub(crate) slice_ends: Nanos,
     /// A thread that is ready is to have the CPU instead of the current one.
     pub(crate) resched: bool,
     /// The current one asks for that itself: another one is next in any case.
     pub(crate) yields: bool,
     /// What interrupt threads have had of the period.
-    pub(crate) quota: Quota,
+    pub(crate) quota: RtQuota,
     /// It has been idle since a thread last had it, and was no longer awake.
     pub(crate) has_idled: bool,
     /// Something has changed on it during this event.
-    pub(crate) stirred: bool,
+    pub(crate) changed: bool,
 }
 
 impl Cpu {
     pub(crate) fn new(now: Nanos, pollers: Pollers) -> Cpu {
-        Cpu { since: now, pollers, turn_ends: Nanos::MAX, has_idled: true, ..Cpu::default() }
+        Cpu { since: now, pollers, slice_ends: Nanos::MAX, has_idled: true, ..Cpu::default() }
     }
 
     /// Accounts for the time until `now`. The part of it that a thread had.
@@ -115,7 +115,7 @@ impl Cpu {
 
     /// From now on it is at this.
     #[inline]
-    pub(crate) fn turn_to(&mut self, now: Nanos, running: Running) {
+    pub(crate) fn set_running(&mut self, now: Nanos, running: Running) {
         self.running = running;
         if matches!(running, Running::At(Level::Hard | Level::Soft)) {
             self.away_since.get_or_insert(now);
@@ -163,9 +163,9 @@ pub(crate) enum Irq {
 
 /// An interrupt under way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Active {
+pub(crate) struct ActiveIrq {
     pub(crate) irq: Irq,
-    pub(crate) stage: Stage,
+    pub(crate) stage: IrqStage,
     /// Posted interrupts: how far their handler is, and the vectors of the round that are still to be handled.
     pub(crate) handling: Handling,
     pub(crate) bits: Bits,
@@ -173,7 +173,7 @@ pub(crate) struct Active {
 
 /// What its next step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum IrqStage {
     /// The first vector, or the next one.
     Next,
     /// Whatever the vector's n-th queue needs.

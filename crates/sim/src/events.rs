@@ -18,7 +18,7 @@ const SLOTS: usize = 1 << DIGIT;
 
 /// A source's place in the ring of its slot; and the slot's own, which is in no other ring.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Node {
     /// When its alarm is set; never: it is in no ring.
     at: Nanos,
     before: u32,
@@ -31,9 +31,9 @@ pub(crate) struct Calendar {
     /// Those of all wheels' slots, then those of the sources. In a ring they are in the order in which they were set, so that
     /// alarms of the same instant go off in that order. It is all there is: no addresses, no hashes, so that the same seed
     /// gives the same run.
-    places: Vec<Place>,
+    nodes: Vec<Node>,
     /// By wheel, the slots where something hangs; and the wheels that have such.
-    taken: [u64; WHEELS],
+    occupied: [u64; WHEELS],
     wheels: u32,
     /// No alarm is earlier: the last one to go off.
     now: Nanos,
@@ -42,9 +42,9 @@ pub(crate) struct Calendar {
 impl Calendar {
     /// This many sources, none with an alarm.
     pub(crate) fn new(sources: usize) -> Calendar {
-        let alone = |n: usize| Place { at: Nanos::MAX, before: n as u32, after: n as u32 };
-        let places = (0..WHEELS * SLOTS + sources).map(alone).collect();
-        Calendar { places, taken: [0; WHEELS], wheels: 0, now: Nanos::ZERO }
+        let alone = |n: usize| Node { at: Nanos::MAX, before: n as u32, after: n as u32 };
+        let nodes = (0..WHEELS * SLOTS + sources).map(alone).collect();
+        Calendar { nodes, occupied: [0; WHEELS], wheels: 0, now: Nanos::ZERO }
     }
 
     /// Sets a source's alarm, in place of the one that it had; at [`Nanos::MAX`] it has none. What is past is now.
@@ -53,13 +53,13 @@ impl Calendar {
         let n = WHEELS * SLOTS + source;
         self.clear(n);
         if at < Nanos::MAX {
-            self.hang_up(n, at.max(self.now));
+            self.insert(n, at.max(self.now));
         }
     }
 
     /// Sets it, unless it is set for earlier.
     pub(crate) fn set_by(&mut self, source: usize, at: Nanos) {
-        if at < self.places[WHEELS * SLOTS + source].at {
+        if at < self.nodes[WHEELS * SLOTS + source].at {
             self.set(source, at);
         }
     }
@@ -79,11 +79,11 @@ impl Calendar {
         loop {
             let (wheel, slot) = self.first_slot()?;
             let ring = wheel * SLOTS + slot;
-            let Place { before: last, after: first, .. } = self.places[ring];
+            let Node { before: last, after: first, .. } = self.nodes[ring];
             if wheel == 0 || first == last {
                 let n = first as usize;
-                self.now = self.places[n].at;
-                self.take_down(n);
+                self.now = self.nodes[n].at;
+                self.remove(n);
                 return Some((self.now, n - WHEELS * SLOTS));
             }
             self.now = self.instant_of(wheel, slot);
@@ -94,8 +94,8 @@ impl Calendar {
     /// A source, by its place, has no alarm from now on.
     #[inline]
     fn clear(&mut self, n: usize) {
-        if self.places[n].at < Nanos::MAX {
-            self.take_down(n);
+        if self.nodes[n].at < Nanos::MAX {
+            self.remove(n);
         }
     }
 
@@ -103,7 +103,7 @@ impl Calendar {
     #[inline]
     fn first_slot(&self) -> Option<(usize, usize)> {
         let wheel = self.wheels.trailing_zeros() as usize;
-        self.taken.get(wheel).map(|slots| (wheel, slots.trailing_zeros() as usize))
+        self.occupied.get(wheel).map(|slots| (wheel, slots.trailing_zeros() as usize))
     }
 
     /// The first instant of a slot.
@@ -117,39 +117,39 @@ impl Calendar {
     fn refine(&mut self, ring: usize, first: usize) {
         let mut n = first;
         while n != ring {
-            let Place { at, after, .. } = self.places[n];
-            self.take_down(n);
-            self.hang_up(n, at);
+            let Node { at, after, .. } = self.nodes[n];
+            self.remove(n);
+            self.insert(n, at);
             n = after as usize;
         }
     }
 
     /// The last in the ring of its slot.
     #[inline]
-    fn hang_up(&mut self, n: usize, at: Nanos) {
+    fn insert(&mut self, n: usize, at: Nanos) {
         let differs = at.0 ^ self.now.0;
         let wheel = ((differs | 1).ilog2() / DIGIT) as usize;
         let slot = (at.0 >> (wheel as u32 * DIGIT)) as usize % SLOTS;
         let ring = wheel * SLOTS + slot;
-        let last = std::mem::replace(&mut self.places[ring].before, n as u32);
-        self.places[last as usize].after = n as u32;
-        self.places[n] = Place { at, before: last, after: ring as u32 };
-        self.taken[wheel] |= 1 << slot;
+        let last = std::mem::replace(&mut self.nodes[ring].before, n as u32);
+        self.nodes[last as usize].after = n as u32;
+        self.nodes[n] = Node { at, before: last, after: ring as u32 };
+        self.occupied[wheel] |= 1 << slot;
         self.wheels |= 1 << wheel;
     }
 
     /// Out of its ring.
     #[inline(always)]
-    fn take_down(&mut self, n: usize) {
-        let Place { before, after, .. } = self.places[n];
-        self.places[n].at = Nanos::MAX;
-        self.places[before as usize].after = after;
-        self.places[after as usize].before = before;
+    fn remove(&mut self, n: usize) {
+        let Node { before, after, .. } = self.nodes[n];
+        self.nodes[n].at = Nanos::MAX;
+        self.nodes[before as usize].after = after;
+        self.nodes[after as usize].before = before;
         if before == after {
             // Only the slot itself is left in the ring.
             let (wheel, slot) = (before as usize / SLOTS, before as usize % SLOTS);
-            self.taken[wheel] &= !(1 << slot);
-            self.wheels &= !(u32::from(self.taken[wheel] == 0) << wheel);
+            self.occupied[wheel] &= !(1 << slot);
+            self.wheels &= !(u32::from(self.occupied[wheel] == 0) << wheel);
         }
     }
 }

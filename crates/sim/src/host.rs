@@ -5,9 +5,9 @@
 
 pub(crate) mod application;
 pub(crate) mod drain;
-pub(crate) mod head;
-pub(crate) mod lane;
+pub(crate) mod multipath;
 pub(crate) mod paths;
+pub(crate) mod sw_queue;
 pub(crate) mod thread;
 
 use completion::{Mode, Preset};
@@ -56,7 +56,7 @@ pub(crate) struct Owner {
 }
 
 /// What a step reaches: the clock, the prices, the queues.
-pub(crate) struct Ground<'a> {
+pub(crate) struct StepContext<'a> {
     pub(crate) now: Nanos,
     /// The CPU that it runs on.
     pub(crate) cpu: usize,

@@ -28,7 +28,7 @@ pub(crate) struct HwQueue {
     polled: Option<Pair>,
     /// Which of the two comes first in the next look.
     polled_first: bool,
-    pub(crate) bells: HostBar,
+    pub(crate) bar: HostBar,
     vectors: Rc<Vectors>,
     pub(crate) vector: Vector,
     /// Several queues have its vector. Then it is never masked: one queue's mask would be another's lost wake-up.
@@ -36,7 +36,7 @@ pub(crate) struct HwQueue {
     /// The threads of the software queues that post to it, and those of them that spin on it or wait for a tag.
     pub(crate) users: Vec<TaskId>,
     pub(crate) spinners: Vec<TaskId>,
-    pub(crate) stuck: Vec<TaskId>,
+    pub(crate) tag_waiters: Vec<TaskId>,
     /// Several software queues post to it.
     pub(crate) shared: bool,
     /// Who among the users sleeps on the vector.
@@ -48,17 +48,17 @@ pub(crate) struct HwQueue {
     /// A thread that sleeps reads the eventfd. Where the vector cannot be masked this is its mask: messages come all the same.
     read: Cell<bool>,
     /// This many entries its device holds back before a message, as it has confirmed.
-    pub(crate) held_back: u32,
+    pub(crate) coalescing: u32,
     /// Somebody holds the completion queue's lock.
-    held: bool,
+    cq_locked: bool,
     /// Somebody found it held.
-    turned_away: Cell<bool>,
+    contended: Cell<bool>,
     /// The submission queue's lock is held until then.
-    sq_free_at: Nanos,
+    sq_locked_until: Nanos,
 }
 
 /// What a look under the lock came to.
-pub(crate) struct Looked {
+pub(crate) struct PollResult {
     pub(crate) reaped: Reaped,
     pub(crate) cost: Nanos,
 }
@@ -68,7 +68,7 @@ impl HwQueue {
         index: usize,
         device: usize,
         (pair, polled): (Pair, Option<Pair>),
-        bells: HostBar,
+        bar: HostBar,
         vectors: Rc<Vectors>,
         vector: Vector,
     ) -> HwQueue {
@@ -78,22 +78,22 @@ impl HwQueue {
             pair,
             polled,
             polled_first: false,
-            bells,
+            bar,
             vectors,
             vector,
             vector_shared: false,
             users: Vec::new(),
             spinners: Vec::new(),
-            stuck: Vec::new(),
+            tag_waiters: Vec::new(),
             shared: false,
             role: NotificationRole::new(8),
             signals: Cell::new(0),
             posted: Cell::default(),
             read: Cell::new(true),
-            held_back: 0,
-            held: false,
-            turned_away: Cell::new(false),
-            sq_free_at: Nanos::ZERO,
+            coalescing: 0,
+            cq_locked: false,
+            contended: Cell::new(false),
+            sq_locked_until: Nanos::ZERO,
         }
     }
 
@@ -126,19 +126,19 @@ impl HwQueue {
     }
 
     /// Of these, the ones of which no message will tell.
-    pub(crate) fn silent(&self) -> u32 {
+    pub(crate) fn polled_in_flight(&self) -> u32 {
         self.polled.as_ref().map_or(0, |polled| polled.in_flight())
     }
 
     /// Commands that have completed without a message.
-    pub(crate) fn finished_in_silence(&self) -> u64 {
+    pub(crate) fn polled_finished(&self) -> u64 {
         self.polled.as_ref().map_or(0, |polled| polled.counters().finished)
     }
 
     /// Allows its vector's messages. Where they always come: reads what has come unread, and from now on whatever comes.
     pub(crate) fn arm(&self) {
         if self.vectors.arm(self.vector) {
-            self.bells.unmasked();
+            self.bar.unmasked();
         }
         if !self.read.replace(true) {
             self.signals.set(0);
@@ -181,7 +181,7 @@ impl HwQueue {
     }
 
     /// The next message notifies: its thread goes to sleep, or nothing is posted any more.
-    pub(crate) fn allow(&self) {
+    pub(crate) fn clear_outstanding(&self) {
         self.posted.set((self.posted.get().0, false));
     }
 
@@ -199,28 +199,28 @@ impl HwQueue {
 
     /// How long a thread that wants the submission queue's lock now has to wait.
     pub(crate) fn sq_wait(&self, now: Nanos) -> Nanos {
-        self.sq_free_at - now
+        self.sq_locked_until - now
     }
 
     /// Holds the submission queue's lock from now on, for the line, the stores and the doorbell.
     pub(crate) fn hold_sq(&mut self, now: Nanos, cpu: usize, costs: &Costs, lines: &mut Lines) -> Nanos {
         let cost = lines.write(cpu, 2 * self.index) + costs.memory.mmio;
-        self.sq_free_at = now + cost;
+        self.sq_locked_until = now + cost;
         cost
     }
 
     /// Tries the completion queue's lock and takes entries under it. A party that gets it has to [`HwQueue::release`] it before
     /// it does anything else. `None`: somebody else has it.
-    pub(crate) fn try_look(
+    pub(crate) fn try_poll(
         &mut self,
         cpu: usize,
         budget: u32,
         costs: &Costs,
         lines: &mut Lines,
         taken: &mut Vec<Completed>,
-    ) -> Option<Looked> {
-        if self.held {
-            self.turned_away.set(true);
+    ) -> Option<PollResult> {
+        if self.cq_locked {
+            self.contended.set(true);
             return None;
         }
         let mut reaped = Reaped::default();
@@ -233,34 +233,34 @@ impl HwQueue {
             _ => (&self.pair, polled),
         };
         for pair in std::iter::once(first).chain(second) {
-            let here = pair.try_reap(&self.bells, budget - reaped.found, taken)?;
+            let here = pair.try_reap(&self.bar, budget - reaped.found, taken)?;
             doorbells += u64::from(here.found > 0);
             looks += 1;
             reaped.found += here.found;
             reaped.violation = reaped.violation.or(here.violation);
         }
         reaped.budget_used_up = reaped.found == budget;
-        self.held = true;
+        self.cq_locked = true;
         let doorbell = Nanos(costs.memory.mmio.0 * doorbells + costs.library.look.0 * (looks - 1));
         let line = lines.write(cpu, 2 * self.index + 1);
         let entries = Nanos(costs.library.entry.0 * u64::from(reaped.found));
-        Some(Looked { reaped, cost: costs.library.reap + line + doorbell + entries })
+        Some(PollResult { reaped, cost: costs.library.reap + line + doorbell + entries })
     }
 
     /// The look after arming. The lock's holder looks once more when it releases it, so it is let be.
-    pub(crate) fn look_once_more(&self) -> bool {
+    pub(crate) fn recheck(&self) -> bool {
         let pending = self.pending();
-        if pending && self.held {
-            self.turned_away.set(true);
+        if pending && self.cq_locked {
+            self.contended.set(true);
         }
-        pending && !self.held
+        pending && !self.cq_locked
     }
 
     /// Releases the lock and looks once more. Whether an entry waits, and whether somebody was turned away who might have
     /// taken it.
     pub(crate) fn release(&mut self) -> (bool, bool) {
-        self.held = false;
+        self.cq_locked = false;
         let pending = self.pending();
-        (pending, self.turned_away.take() && pending)
+        (pending, self.contended.take() && pending)
     }
 }

@@ -14,11 +14,11 @@ pub struct Lines {
     memory: Nanos,
     /// By CPU.
     nodes: Vec<u16>,
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+struct CacheLine {
     /// Who wrote it last; `None`: it is in no cache.
     writer: Option<u16>,
     /// CPUs with a copy.
@@ -35,14 +35,14 @@ impl Lines {
             remote: memory.line_remote,
             memory: memory.line_memory,
             nodes: (0..machine.cpus).map(|cpu| machine.node_of(cpu) as u16).collect(),
-            lines: vec![Line::default(); lines],
+            lines: vec![CacheLine::default(); lines],
         }
     }
 
     /// This many more lines. The number of the first.
     pub(crate) fn grow(&mut self, lines: usize) -> usize {
         let first = self.lines.len();
-        self.lines.resize(first + lines, Line::default());
+        self.lines.resize(first + lines, CacheLine::default());
         first
     }
 
@@ -60,7 +60,7 @@ impl Lines {
         let shared = self.lines.get(line).is_some_and(|line| line.others_than(cpu));
         let price = if shared { self.price(cpu, line).max(self.farthest(cpu, line)) } else { self.price(cpu, line) };
         if let Some(line) = self.lines.get_mut(line) {
-            *line = Line { writer: Some(cpu as u16), ..Line::default() };
+            *line = CacheLine { writer: Some(cpu as u16), ..CacheLine::default() };
             line.copies[cpu / 64 % line.copies.len()] |= 1 << (cpu % 64);
         }
         price
@@ -83,7 +83,7 @@ impl Lines {
     fn price(&self, cpu: usize, line: usize) -> Nanos {
         match self.lines.get(line) {
             Some(line) if line.has(cpu) => self.own,
-            Some(&Line { writer: Some(writer), .. }) => self.between(cpu, writer.into()),
+            Some(&CacheLine { writer: Some(writer), .. }) => self.between(cpu, writer.into()),
             _ => self.memory,
         }
     }
@@ -96,7 +96,7 @@ impl Lines {
     }
 }
 
-impl Line {
+impl CacheLine {
     fn has(&self, cpu: usize) -> bool {
         self.copies.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }

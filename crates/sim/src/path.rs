@@ -45,7 +45,7 @@ impl InterruptPath {
 
 /// When a message is where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct Transit {
     /// What the device writes behind it goes on.
     pub(crate) accepted: Nanos,
     /// It has come to the CPU, or to the descriptor.
@@ -82,13 +82,13 @@ impl SharedPath {
     }
 
     /// A device sends a message: to a CPU, or, `posted`, to a descriptor.
-    pub(crate) fn send(&mut self, now: Nanos, posted: bool) -> Sent {
+    pub(crate) fn send(&mut self, now: Nanos, posted: bool) -> Transit {
         self.counts.messages += 1;
         if posted { self.serve(now, Nanos::ZERO) } else { self.notify(now) }
     }
 
     /// A CPU is interrupted.
-    pub(crate) fn notify(&mut self, now: Nanos) -> Sent {
+    pub(crate) fn notify(&mut self, now: Nanos) -> Transit {
         let mut sent = self.serve(now, self.path.notify);
         if self.path.inject > Nanos::ZERO {
             // The hypervisor's next free injector, if they are bounded.
@@ -104,12 +104,12 @@ impl SharedPath {
     }
 
     /// The unit is busy for so long, when the message's turn comes.
-    fn serve(&mut self, now: Nanos, takes: Nanos) -> Sent {
+    fn serve(&mut self, now: Nanos, takes: Nanos) -> Transit {
         let begins = self.free_at.max(now);
         self.free_at = begins + takes;
         self.counts.waited += begins - now;
         self.counts.held += self.free_at - now;
-        Sent { accepted: self.free_at, arrives: self.free_at }
+        Transit { accepted: self.free_at, arrives: self.free_at }
     }
 }
 

@@ -143,12 +143,12 @@ impl Doorbells for HostBar {
 /// Interrupt vectors: a mask bit each, and the messages on their way to the CPU.
 #[derive(Debug)]
 pub(crate) struct Vectors {
-    lines: Vec<Line>,
+    states: Vec<VectorState>,
     raised: RefCell<Vec<Vector>>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Line {
+struct VectorState {
     armed: Cell<bool>,
     /// A message met the mask, and the controller has not cleared this since.
     pending: Cell<bool>,
@@ -160,35 +160,35 @@ struct Line {
 
 impl Vectors {
     fn new(count: u16) -> Vectors {
-        Vectors { lines: vec![Line::default(); usize::from(count)], raised: RefCell::default() }
+        Vectors { states: vec![VectorState::default(); usize::from(count)], raised: RefCell::default() }
     }
 
     /// Host: allows messages. In virtual time the store is its own fence. Whether the vector's Pending bit is set, so that the controller
     /// has to see it.
     pub(crate) fn arm(&self, vector: Vector) -> bool {
-        let Some(line) = self.line(vector) else { return false };
-        line.armed.set(true);
-        if line.pending.get() {
-            line.unmasked.set(true);
+        let Some(state) = self.state(vector) else { return false };
+        state.armed.set(true);
+        if state.pending.get() {
+            state.unmasked.set(true);
         }
-        line.pending.get()
+        state.pending.get()
     }
 
     /// Host: forbids messages.
     pub(crate) fn mask(&self, vector: Vector) {
-        if let Some(line) = self.line(vector) {
-            line.armed.set(false);
+        if let Some(state) = self.state(vector) {
+            state.armed.set(false);
         }
     }
 
     /// Messages that I/O queues' vectors have sent: all but vector 0, which is the admin queue's.
     pub(crate) fn messages(&self) -> u64 {
-        self.lines.iter().skip(1).map(|line| line.messages.get()).sum()
+        self.states.iter().skip(1).map(|state| state.messages.get()).sum()
     }
 
     /// Messages of those vectors that the mask has held back.
     pub(crate) fn suppressed(&self) -> u64 {
-        self.lines.iter().skip(1).map(|line| line.suppressed.get()).sum()
+        self.states.iter().skip(1).map(|state| state.suppressed.get()).sum()
     }
 
     /// The messages sent since the last call, oldest first.
@@ -196,8 +196,8 @@ impl Vectors {
         into.append(&mut self.raised.borrow_mut());
     }
 
-    fn line(&self, vector: Vector) -> Option<&Line> {
-        self.lines.get(usize::from(vector.0))
+    fn state(&self, vector: Vector) -> Option<&VectorState> {
+        self.states.get(usize::from(vector.0))
     }
 }
 
@@ -208,7 +208,7 @@ pub(crate) struct SimPort {
     bar: Rc<Bar>,
     pub(crate) vectors: Rc<Vectors>,
     /// While it is true the controller is cut off from memory.
-    pub(crate) cut: Rc<Cell<bool>>,
+    pub(crate) dma_blocked: Rc<Cell<bool>>,
     /// What its commands share beyond the profile.
     limits: Option<Rc<Limits>>,
 }
@@ -217,7 +217,7 @@ impl SimPort {
     /// A bus with `memory`, for a controller of this many I/O queue pairs and vectors.
     pub(crate) fn new(memory: Memory, queue_pairs: u16, vectors: u16, limits: Option<Rc<Limits>>) -> SimPort {
         let (bar, vectors) = (Rc::new(Bar::new(queue_pairs)), Rc::new(Vectors::new(vectors)));
-        SimPort { memory, bar, vectors, cut: Rc::default(), limits }
+        SimPort { memory, bar, vectors, dma_blocked: Rc::default(), limits }
     }
 
     /// The host's view of registers and doorbells of the `device`-th controller.
@@ -226,7 +226,7 @@ impl SimPort {
     }
 
     fn admit(&self, addr: u64, len: usize) -> Result<(), BusError> {
-        if self.cut.get() { Err(BusError { addr, len: len as u64 }) } else { Ok(()) }
+        if self.dma_blocked.get() { Err(BusError { addr, len: len as u64 }) } else { Ok(()) }
     }
 }
 
@@ -265,36 +265,36 @@ impl Port for SimPort {
     }
 
     fn message(&self, vector: Vector) -> Message {
-        let Some(line) = self.vectors.line(vector) else { return Message::Lost };
-        if line.armed.get() {
-            line.messages.set(line.messages.get() + 1);
+        let Some(state) = self.vectors.state(vector) else { return Message::Lost };
+        if state.armed.get() {
+            state.messages.set(state.messages.get() + 1);
             self.vectors.raised.borrow_mut().push(vector);
             return Message::Sent;
         }
-        line.suppressed.set(line.suppressed.get() + 1);
-        line.pending.set(true);
+        state.suppressed.set(state.suppressed.get() + 1);
+        state.pending.set(true);
         Message::Masked
     }
 
     /// Whether the controller, with the Pending bit set, has yet to see that the host unmasks.
     fn is_masked(&self, vector: Vector) -> bool {
-        self.vectors.line(vector).is_some_and(|line| !line.armed.get() && !line.unmasked.get())
+        self.vectors.state(vector).is_some_and(|state| !state.armed.get() && !state.unmasked.get())
     }
 
     /// The message that the Pending bit stands for: one of those that the mask has held back is not held back after all.
     fn send_pending(&self, vector: Vector) -> Message {
-        let Some(line) = self.vectors.line(vector) else { return Message::Lost };
+        let Some(state) = self.vectors.state(vector) else { return Message::Lost };
         self.clear_pending(vector);
-        line.suppressed.set(line.suppressed.get() - 1);
-        line.messages.set(line.messages.get() + 1);
+        state.suppressed.set(state.suppressed.get() - 1);
+        state.messages.set(state.messages.get() + 1);
         self.vectors.raised.borrow_mut().push(vector);
         Message::Sent
     }
 
     fn clear_pending(&self, vector: Vector) {
-        if let Some(line) = self.vectors.line(vector) {
-            line.pending.set(false);
-            line.unmasked.set(false);
+        if let Some(state) = self.vectors.state(vector) {
+            state.pending.set(false);
+            state.unmasked.set(false);
         }
     }
 

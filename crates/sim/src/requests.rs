@@ -11,24 +11,24 @@ use crate::SimError;
 use crate::port::Memory;
 
 /// Bytes of the largest request.
-pub(crate) const BUFFER: u64 = 1 << 20;
+pub(crate) const MAX_REQUEST: u64 = 1 << 20;
 
 /// How often a part is posted again after a reset, or a status that invites it.
 pub(crate) const RETRY: RetryPolicy = RetryPolicy { limit: 3 };
 
 /// How a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failed {
+pub(crate) enum RequestError {
     /// The controller said so.
     Status(Status),
     /// A reset took it back too often, or the controller is dead.
-    TakenBack,
+    Cancelled,
     /// No path was left, or none within the time that it may wait.
     NoPath,
 }
 
 /// A request that has ended, and how.
-pub(crate) type Ended = (Io, Result<(), Failed>);
+pub(crate) type Finished = (Io, Result<(), RequestError>);
 
 /// What a command is posted with: whose it is, which part of which request, and which use of the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Token {
 struct Request {
     io: Io,
     generation: u32,
-    parts: Parts<Failed>,
+    parts: Parts<RequestError>,
     /// Parts that have not ended, by bit; a request has at most 64 parts.
     open: u64,
     retries: u8,
@@ -80,71 +80,71 @@ pub(crate) struct Requests {
     memory: Memory,
     /// The thread.
     task: u16,
-    targets: Vec<Place>,
-    rooms: Vec<Room>,
+    targets: Vec<TargetNamespace>,
+    slots: Vec<SlotMemory>,
     live: Vec<Option<Request>>,
     generation: u32,
 }
 
 /// Where requests go: the namespace of one device, and how it wants them split.
 #[derive(Clone, Debug)]
-struct Place {
+struct TargetNamespace {
     namespace: Namespace,
     splitter: Splitter,
 }
 
 /// What a slot has of the memory: its buffer and its PRP lists.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+struct SlotMemory {
     buffer: u64,
     lists: u64,
 }
 
 /// Bytes of PRP list per part: a page, which points to 2 MiB.
-const LIST: u64 = 4096;
+const PRP_LIST: u64 = 4096;
 
 /// Whether anybody looks at the data. If not, all requests have one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Data {
+pub(crate) enum DataBuffers {
     /// Each request has a buffer of its own.
-    Kept,
+    PerSlot,
     /// All of them have the same.
-    Unread,
+    Shared,
 }
 
 impl Requests {
-    /// Room for `depth` requests of at most `len` bytes on these namespaces.
+    /// SlotMemory for `depth` requests of at most `len` bytes on these namespaces.
     pub(crate) fn new(
         memory: &Memory,
         task: usize,
         targets: &[(Namespace, Limits)],
         depth: u32,
         len: u64,
-        data: Data,
+        data: DataBuffers,
     ) -> Result<Requests, SimError> {
         let place = |(namespace, limits): &(Namespace, Limits)| {
-            let splitter = namespace.splitter(limits, BUFFER).map_err(|error| SimError::Unfit(error.to_string()))?;
-            Ok(Place { namespace: *namespace, splitter })
+            let splitter = namespace.splitter(limits, MAX_REQUEST).map_err(|error| SimError::Unfit(error.to_string()))?;
+            Ok(TargetNamespace { namespace: *namespace, splitter })
         };
-        let targets: Result<Vec<Place>, SimError> = targets.iter().map(place).collect();
-        let room = || Some(Room { buffer: memory.alloc(len as usize)?, lists: memory.alloc((parts_of(len) * LIST) as usize)? });
-        let first = room();
-        let rooms = (0..depth).map(|n| if n == 0 || data == Data::Unread { first } else { room() });
-        let rooms: Option<Vec<Room>> = rooms.collect();
-        let rooms = rooms.ok_or_else(|| SimError::Unfit(format!("{depth} buffers of {len} bytes do not fit the simulated memory")))?;
+        let targets: Result<Vec<TargetNamespace>, SimError> = targets.iter().map(place).collect();
+        let slot = || Some(SlotMemory { buffer: memory.alloc(len as usize)?, lists: memory.alloc((parts_of(len) * PRP_LIST) as usize)? });
+        let first = slot();
+        let slots = (0..depth).map(|n| if n == 0 || data == DataBuffers::Shared { first } else { slot() });
+        let slots: Option<Vec<SlotMemory>> = slots.collect();
+        let slots = slots.ok_or_else(|| SimError::Unfit(format!("{depth} buffers of {len} bytes do not fit the simulated memory")))?;
         let live = (0..depth).map(|_| None).collect();
-        Ok(Requests { memory: memory.clone(), task: task as u16, targets: targets?, rooms, live, generation: 0 })
+        Ok(Requests { memory: memory.clone(), task: task as u16, targets: targets?, slots, live, generation: 0 })
     }
 
     /// Bytes that the requests of `depth` slots take.
-    pub(crate) fn footprint(depth: u32, len: u64, data: Data) -> usize {
-        let rooms = if data == Data::Kept { depth as usize } else { 1 };
-        rooms * (len.next_multiple_of(4096) + parts_of(len) * LIST) as usize
+    pub(crate) fn footprint(depth: u32, len: u64, data: DataBuffers) -> usize {
+        let slots = if data == DataBuffers::PerSlot { depth as usize } else { 1 };
+        slots * (len.next_multiple_of(4096) + parts_of(len) * PRP_LIST) as usize
     }
 
     /// Starts a request; appends what is to be posted.
     pub(crate) fn begin(&mut self, io: Io, out: &mut Vec<Token>) -> Result<(), SimError> {
-        let Some(Place { namespace, splitter }) = self.targets.get(usize::from(io.target)) else {
+        let Some(TargetNamespace { namespace, splitter }) = self.targets.get(usize::from(io.target)) else {
             return Err(SimError::Unfit(format!("target {} of a job that has {}", io.target, self.targets.len())));
         };
         let blocks = namespace.blocks;
@@ -180,17 +180,17 @@ impl Requests {
     pub(crate) fn command(&self, token: Token) -> Result<Sqe, SimError> {
         let request = self.of(token)?;
         let io = request.io;
-        let Place { namespace, splitter } = &self.targets[usize::from(io.target)];
+        let TargetNamespace { namespace, splitter } = &self.targets[usize::from(io.target)];
         let nsid = namespace.nsid;
         if io.op == Op::Flush {
             return Ok(io::flush(nsid));
         }
         let log2 = namespace.block_log2;
         let mut split = splitter.split(io.offset >> log2, io.len >> log2);
-        let Some(Part { lba, blocks, offset }) = split.nth(token.part.into()) else { return Err(not_once(token)) };
-        let room = self.rooms[usize::from(token.slot)];
-        let buffer = Segment { addr: room.buffer + offset, len: u64::from(blocks) << log2 };
-        let list = Segment { addr: room.lists + u64::from(token.part) * LIST, len: LIST };
+        let Some(Part { lba, blocks, offset }) = split.nth(token.part.into()) else { return Err(duplicate_completion(token)) };
+        let slot = self.slots[usize::from(token.slot)];
+        let buffer = Segment { addr: slot.buffer + offset, len: u64::from(blocks) << log2 };
+        let list = Segment { addr: slot.lists + u64::from(token.part) * PRP_LIST, len: PRP_LIST };
         // Lists lie in the memory that was allocated for them.
         let put = |addr, entry: u64| self.memory.write(addr, &entry.to_le_bytes()).unwrap_or_default();
         let data = prp::build(buffer, PageSize::MIN, list, put).map_err(|error| SimError::Unfit(error.to_string()))?;
@@ -201,7 +201,7 @@ impl Requests {
     }
 
     /// A part has ended; with the last one, the request and its result.
-    pub(crate) fn end(&mut self, token: Token, result: Result<(), Failed>) -> Result<Option<Ended>, SimError> {
+    pub(crate) fn end(&mut self, token: Token, result: Result<(), RequestError>) -> Result<Option<Finished>, SimError> {
         let request = self.of_mut(token)?;
         request.open &= !(1 << token.part);
         let io = request.io;
@@ -213,7 +213,7 @@ impl Requests {
     }
 
     /// Counts another try for a part; the tries before it.
-    pub(crate) fn retries(&mut self, token: Token) -> Result<u8, SimError> {
+    pub(crate) fn count_retry(&mut self, token: Token) -> Result<u8, SimError> {
         let request = self.of_mut(token)?;
         request.retries = request.retries.saturating_add(1);
         Ok(request.retries - 1)
@@ -232,18 +232,18 @@ impl Requests {
 
     /// Calls `f` with the buffer of a request.
     pub(crate) fn with_buffer<R>(&self, io: &Io, f: impl FnOnce(&mut [u8]) -> R) -> R {
-        let addr = self.rooms.get(io.slot as usize).map_or(0, |room| room.buffer);
+        let addr = self.slots.get(io.slot as usize).map_or(0, |slot| slot.buffer);
         self.memory.with(addr, io.len.into(), f)
     }
 
     fn of(&self, token: Token) -> Result<&Request, SimError> {
         let slot = self.live.get(usize::from(token.slot)).and_then(Option::as_ref);
-        slot.filter(|request| request.is(token)).ok_or_else(|| not_once(token))
+        slot.filter(|request| request.is(token)).ok_or_else(|| duplicate_completion(token))
     }
 
     fn of_mut(&mut self, token: Token) -> Result<&mut Request, SimError> {
         let slot = self.live.get_mut(usize::from(token.slot)).and_then(Option::as_mut);
-        slot.filter(|request| request.is(token)).ok_or_else(|| not_once(token))
+        slot.filter(|request| request.is(token)).ok_or_else(|| duplicate_completion(token))
     }
 }
 
@@ -259,7 +259,7 @@ fn parts_of(len: u64) -> u64 {
     if len > 4096 { 64 } else { 1 }
 }
 
-fn not_once(token: Token) -> SimError {
+fn duplicate_completion(token: Token) -> SimError {
     SimError::NotOnce { token: token.to_word() }
 }
 

@@ -8,7 +8,7 @@ use emu::{Config, FaultPlan, Profile, Script};
 use units::Nanos;
 use workload::{Job, PerOp, Rate, RateProcess, Stretch};
 
-use crate::requests::BUFFER;
+use crate::requests::MAX_REQUEST;
 use crate::{Costs, Inside, Machine, SimError, Spin};
 
 /// A machine, its devices, the jobs on it, and how completions are found.
@@ -297,7 +297,7 @@ impl Scenario {
     }
 
     /// Whether a device sends its messages itself, without an interrupt.
-    pub(crate) fn tells(&self, device: usize) -> bool {
+    pub(crate) fn signals_eventfd(&self, device: usize) -> bool {
         self.host == Host::User && self.devices.get(device).is_some_and(|device| device.in_process) && !self.machine.posted
     }
 
@@ -484,8 +484,8 @@ impl JobSpec {
         if job.numjobs > 4_096 {
             return unfit(format!("job '{name}': {} threads: there must be at most 4096", job.numjobs));
         }
-        if largest > BUFFER {
-            return unfit(format!("job '{name}': requests of {largest} bytes: a buffer has {BUFFER}"));
+        if largest > MAX_REQUEST {
+            return unfit(format!("job '{name}': requests of {largest} bytes: a buffer has {MAX_REQUEST}"));
         }
         if !self.phases.is_sorted_by(|a, b| a.from < b.from) {
             return unfit(format!("job '{name}': each phase has to begin later than the one before it"));

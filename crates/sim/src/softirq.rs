@@ -15,7 +15,7 @@ pub(crate) struct Pollers {
     /// Of each, whether it is to be looked at.
     pub(crate) plans: Vec<Plan>,
     pub(crate) round: Round,
-    pub(crate) at: Poll,
+    pub(crate) stage: PollStage,
     limits: Softirq,
     /// Runs in a row, and when the first of them began.
     runs: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Pollers {
 
 /// What the softirq does next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Poll {
+pub(crate) enum PollStage {
     /// Nothing: it is not raised.
     #[default]
     Quiet,
@@ -51,31 +51,31 @@ impl Pollers {
 
     /// Whether the softirq has something to do at the end of an interrupt.
     pub(crate) fn is_raised(&self) -> bool {
-        self.at != Poll::Quiet && !self.handed_over
+        self.stage != PollStage::Quiet && !self.handed_over
     }
 
     /// A queue is to be looked at.
     pub(crate) fn schedule(&mut self, n: usize, budget: u32, now: Nanos) {
         self.plans[n] = Plan::Look { budget };
-        if self.at == Poll::Quiet {
-            (self.at, self.runs, self.began) = (Poll::Begin, 0, now);
+        if self.stage == PollStage::Quiet {
+            (self.stage, self.runs, self.began) = (PollStage::Begin, 0, now);
         }
     }
 
     /// A run begins, in a mode of these limits.
     pub(crate) fn begin_run(&mut self, now: Nanos, limits: PollLimits) {
         self.round.begin(now, limits);
-        self.at = Poll::Turn;
+        self.stage = PollStage::Turn;
     }
 
     /// A run is over. Whether the rest is to be ksoftirqd's, because there have been too many runs in a row, or because a
     /// thread is to have the CPU.
     pub(crate) fn end_run(&mut self, now: Nanos, wanted: bool) -> bool {
         if !self.plans.iter().any(|plan| matches!(plan, Plan::Look { .. })) {
-            (self.at, self.handed_over) = (Poll::Quiet, false);
+            (self.stage, self.handed_over) = (PollStage::Quiet, false);
             return false;
         }
-        self.at = Poll::Begin;
+        self.stage = PollStage::Begin;
         self.runs += 1;
         if self.runs >= self.limits.restarts.max(1) || now - self.began >= MOST_TIME || wanted {
             (self.runs, self.began) = (0, now);

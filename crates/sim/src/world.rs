@@ -2,9 +2,9 @@
 //! alarm of the [`Calendar`] to the next.
 
 mod bringup;
+mod controller_task;
 mod cpus;
 mod interrupts;
-mod keeper;
 mod outcome;
 mod tasks;
 
@@ -31,7 +31,7 @@ use crate::path::SharedPath;
 use crate::port::{HostBar, SimPort, Vectors, Written};
 use crate::sched::TaskId;
 use crate::{JobSpec, Lines, Moment, Outcome, Scenario, SimError, Tick};
-use keeper::Keeper;
+use controller_task::ControllerTask;
 use tasks::Task;
 
 /// The vector of the admin queue. The keeper looks at it by itself.
@@ -43,9 +43,9 @@ const STEPS_AT_ONCE: u32 = 100_000;
 /// A controller, and what belongs to it.
 struct Attached {
     controller: Controller<SimPort>,
-    bells: HostBar,
+    bar: HostBar,
     vectors: Rc<Vectors>,
-    keeper: Keeper,
+    control: ControllerTask,
     /// Its I/O queues, among all of the machine's.
     queues: std::ops::Range<usize>,
     /// By vector.
@@ -53,14 +53,14 @@ struct Attached {
     /// What its commands share, which has to know the time.
     limits: Option<Rc<Limits>>,
     /// Its messages are on their way to CPUs until then, or its thread is busy: what it writes waits.
-    way_free_at: Nanos,
+    writes_free_at: Nanos,
 }
 
 /// Where each kind of source has its alarms.
 #[derive(Clone, Copy, Debug)]
 struct Sources {
     devices: usize,
-    keepers: usize,
+    controller_tasks: usize,
     moderators: usize,
     timers: usize,
     messages: usize,
@@ -72,12 +72,12 @@ struct Sources {
 
 impl Sources {
     fn new(cpus: usize, devices: usize, tasks: usize) -> Sources {
-        let keepers = cpus + devices;
-        let (moderators, timers) = (keepers + devices, keepers + 2 * devices);
+        let controller_tasks = cpus + devices;
+        let (moderators, timers) = (controller_tasks + devices, controller_tasks + 2 * devices);
         let messages = timers + tasks;
         Sources {
             devices: cpus,
-            keepers,
+            controller_tasks,
             moderators,
             timers,
             messages,
@@ -91,21 +91,21 @@ impl Sources {
 
 /// What came of a run before anything was measured: start delays and ramps.
 #[derive(Debug)]
-enum Before {
+enum Baseline {
     /// Some job that begins at once is measured from the start.
-    Nothing,
+    Zero,
     /// Nothing is measured yet.
-    Unknown,
+    Pending,
     /// This.
     Known(Box<Outcome>),
 }
 
-impl Before {
+impl Baseline {
     /// As it is when the run begins.
-    fn of(scenario: &Scenario, plan: &Plan) -> Before {
+    fn of(scenario: &Scenario, plan: &Plan) -> Baseline {
         let at_once = |spec: &JobSpec| spec.job.ramp_time == Nanos::ZERO && spec.job.start_delay.1 == Nanos::ZERO;
         let mut first = plan.threads.iter().filter(|thread| thread.stage == 0);
-        if first.any(|thread| at_once(&scenario.jobs[thread.job])) { Before::Nothing } else { Before::Unknown }
+        if first.any(|thread| at_once(&scenario.jobs[thread.job])) { Baseline::Zero } else { Baseline::Pending }
     }
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct World<'a> {
     now: Nanos,
     started: Nanos,
     /// What came of it before anything was measured.
-    before: Before,
+    baseline: Baseline,
     scenario: &'a Scenario,
     habits: &'a Habits,
     mode: Mode,
@@ -160,19 +160,19 @@ pub(crate) struct World<'a> {
     messages: VecDeque<(Nanos, u32, Vector)>,
     raised: Vec<Vector>,
     /// What messages share on their way.
-    way: Option<SharedPath>,
+    irq_path: Option<SharedPath>,
     /// How late timers are, and the die that says it.
     lateness: emu::Service,
-    dice: rand_xoshiro::Xoshiro256PlusPlus,
+    rng: rand_xoshiro::Xoshiro256PlusPlus,
     /// A thread that looks by itself is told that others want its CPU.
-    tells_wanted: bool,
+    reports_cpu_wanted: bool,
     /// Still to come, the next one last.
     switches: Vec<(Nanos, Mode)>,
     placing: Option<Placing>,
     effects: Vec<Effect>,
     ticks: Ticks,
     /// CPUs on which something has changed during this event.
-    stirred: Vec<usize>,
+    changed_cpus: Vec<usize>,
 }
 
 impl Scenario {
@@ -205,7 +205,7 @@ impl Scenario {
 
 impl World<'_> {
     fn run(mut self, stop: &AtomicBool) -> Result<Outcome, SimError> {
-        self.begin()?;
+        self.start()?;
         let ends = self.started + self.scenario.limit;
         while self.running > 0 {
             let Some((at, source)) = self.calendar.pop() else { return Err(SimError::Standstill(self.moment())) };
@@ -216,18 +216,18 @@ impl World<'_> {
             if at > ends {
                 return Err(SimError::TooLong(self.moment()));
             }
-            self.happen(source)?;
-            self.settle()?;
+            self.dispatch(source)?;
+            self.update_changed_cpus()?;
         }
         self.outcome()
     }
 
-    fn begin(&mut self) -> Result<(), SimError> {
+    fn start(&mut self) -> Result<(), SimError> {
         self.set_switch();
         self.set_placer();
         self.set_tick();
         for device in 0..self.devices.len() {
-            self.keep(device)?;
+            self.run_controller_task(device)?;
             self.set_moderator(device);
         }
         self.start_stage();
@@ -238,19 +238,19 @@ impl World<'_> {
             device.controller.change(at, step.change);
             self.calendar.set_by(self.sources.devices + step.path, at);
         }
-        (0..self.cpus.len()).for_each(|cpu| self.stir(cpu));
-        self.settle()
+        (0..self.cpus.len()).for_each(|cpu| self.mark_changed(cpu));
+        self.update_changed_cpus()
     }
 
-    fn happen(&mut self, source: usize) -> Result<(), SimError> {
+    fn dispatch(&mut self, source: usize) -> Result<(), SimError> {
         if source < self.sources.devices {
             return self.cpu_due(source);
         }
         let sources = self.sources;
-        if source < sources.keepers {
+        if source < sources.controller_tasks {
             self.step_device(source - sources.devices)
         } else if source < sources.moderators {
-            self.keep(source - sources.keepers)
+            self.run_controller_task(source - sources.controller_tasks)
         } else if source < sources.timers {
             self.moderate(source - sources.moderators);
             Ok(())
@@ -286,8 +286,8 @@ impl World<'_> {
     /// A controller does what is due.
     fn step_device(&mut self, n: usize) -> Result<(), SimError> {
         let device = &mut self.devices[n];
-        if self.now < device.way_free_at {
-            self.calendar.set_by(self.sources.devices + n, device.way_free_at);
+        if self.now < device.writes_free_at {
+            self.calendar.set_by(self.sources.devices + n, device.writes_free_at);
             return Ok(());
         }
         if let Some(limits) = &device.limits {
@@ -297,18 +297,18 @@ impl World<'_> {
         let step = device.controller.step(self.now);
         if let Some(completed) = completed {
             let served = device.controller.counters().completed - completed;
-            device.way_free_at = self.now + Nanos(self.scenario.machine.costs.library.serve.0 * served);
+            device.writes_free_at = self.now + Nanos(self.scenario.machine.costs.library.serve.0 * served);
         }
         let next = step.next.unwrap_or(Nanos::MAX);
         // A register that changed may bring about more at the same instant.
-        let settles = step.worked && device.keeper.is_busy();
+        let settles = step.worked && device.control.is_busy();
         let next = if settles { self.now } else { next.max(self.now) };
         self.calendar.set_by(self.sources.devices + n, next);
         device.vectors.take_raised(&mut self.raised);
         self.send_messages(n);
-        let called = self.devices[n].keeper.is_called();
+        let called = self.devices[n].control.has_replies();
         self.end_spins(n);
-        if called { self.keep(n) } else { Ok(()) }
+        if called { self.run_controller_task(n) } else { Ok(()) }
     }
 
     /// If the host has written to a controller's registers or doorbells, it sees that.
@@ -329,17 +329,17 @@ impl World<'_> {
     fn switch(&mut self) {
         let Some((_, mode)) = self.switches.pop() else { return };
         self.set_switch();
-        self.carry_out(mode);
+        self.apply_mode(mode);
         self.set_placer();
     }
 
     /// Another mode: every policy is another one from its next batch on, and everybody looks up.
-    fn carry_out(&mut self, mode: Mode) {
+    fn apply_mode(&mut self, mode: Mode) {
         (self.mode, self.context) = (mode, Context::of(mode, self.scenario.host));
-        self.tells_wanted = self.scenario.spin.tells_wanted(mode);
+        self.reports_cpu_wanted = self.scenario.spin.tells_wanted(mode);
         for (queue, drain) in self.queues.iter().zip(&mut self.drains) {
             drain.switch(mode);
-            queue.allow();
+            queue.clear_outstanding();
             // A mask that is taken off is followed by a look, below: what was posted under it has sent no message.
             if self.context != Context::Waiter {
                 queue.arm();

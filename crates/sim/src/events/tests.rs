@@ -12,7 +12,7 @@ fn timers_fire_in_order() {
     calendar.set_by(4, Nanos(40));
     let rung: Vec<_> = std::iter::from_fn(|| calendar.pop()).collect();
     assert_eq!(rung, [(Nanos(10), 2), (Nanos(10), 1), (Nanos(30), 4), (Nanos(30), 0)]);
-    assert_eq!(calendar.places[WHEELS * SLOTS].at, Nanos::MAX);
+    assert_eq!(calendar.nodes[WHEELS * SLOTS].at, Nanos::MAX);
 }
 
 #[test]

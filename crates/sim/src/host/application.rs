@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use units::{Class, Nanos};
 use workload::{Generator, Io};
 
-use super::Ground;
-use super::head::{Head, Todo};
+use super::StepContext;
+use super::multipath::{MultipathRequests, PathAction};
 use super::paths::Study;
 use crate::SimError;
 use crate::hw_queue::Pair;
-use crate::requests::{Ended, Failed, Requests, Token};
+use crate::requests::{Finished, RequestError, Requests, Token};
 
 /// What a thread works for.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Application {
     /// It has told that it is measured.
     pub(super) measured: bool,
     /// Several paths, each a target of its own.
-    pub(crate) head: Option<Head>,
+    pub(crate) multipath: Option<MultipathRequests>,
     /// Paths of which only the choice is studied.
     pub(crate) study: Option<Study>,
     /// Pages beyond the first of each part that waits to be submitted.
@@ -45,13 +45,13 @@ pub(crate) struct Application {
     /// Among them are some that ought to have been posted: left over from an earlier batch, or to be posted again.
     overdue: bool,
     /// No tag was free, or the queue is closed; since then nothing has changed.
-    pub(super) stuck: bool,
+    pub(super) no_tag: bool,
     /// The controller of each target is given up.
     pub(crate) dead: Vec<bool>,
     /// The generator waits to hear that its batch was announced.
-    pub(super) commits: bool,
+    pub(super) commit_pending: bool,
     /// Completed, and not yet handed to the generator: what a completion ring holds.
-    pub(super) ready: VecDeque<Ended>,
+    pub(super) finished: VecDeque<Finished>,
     scratch: Vec<Token>,
 }
 
@@ -65,7 +65,7 @@ impl Application {
             work,
             urgent: false,
             measured: false,
-            head: None,
+            multipath: None,
             study: None,
             pages: 0,
             touched: None,
@@ -75,22 +75,22 @@ impl Application {
             backlog: (0..targets * spread).map(|_| VecDeque::new()).collect(),
             waiting: 0,
             overdue: false,
-            stuck: false,
+            no_tag: false,
             dead: vec![false; targets],
-            commits: false,
-            ready: VecDeque::new(),
+            commit_pending: false,
+            finished: VecDeque::new(),
             scratch: Vec::new(),
         }
     }
 
     /// Whether something ought to be posted, and may be.
     pub(super) fn can_post(&self) -> bool {
-        self.overdue && !self.stuck
+        self.overdue && !self.no_tag
     }
 
     /// It runs: whether its core has lost its caches since it did last.
-    pub(super) fn touch(&mut self, g: &Ground) {
-        self.cold |= self.touched.replace(g.now).is_some_and(|touched| g.now - touched > g.costs.thread.cold_after);
+    pub(super) fn touch(&mut self, cx: &StepContext) {
+        self.cold |= self.touched.replace(cx.now).is_some_and(|touched| cx.now - touched > cx.costs.thread.cold_after);
     }
 
     /// The batch was announced, as far as there were tags. Whether all of it was.
@@ -99,7 +99,7 @@ impl Application {
             return false;
         }
         self.overdue = false;
-        if std::mem::take(&mut self.commits) {
+        if std::mem::take(&mut self.commit_pending) {
             self.generator.committed(now);
         }
         true
@@ -107,83 +107,83 @@ impl Application {
 
     /// Posts what waits for a lane, as far as there are tags: the class of the last command, how many were posted, and
     /// whether any is left.
-    pub(super) fn post(&mut self, lane: usize, pair: &Pair, now: Nanos) -> Result<(Option<Class>, u32, bool), SimError> {
+    pub(super) fn post(&mut self, sw_queue: usize, pair: &Pair, now: Nanos) -> Result<(Option<Class>, u32, bool), SimError> {
         let (mut class, mut posted) = (None, 0);
-        let dead = self.dead.get(lane / self.spread).copied().unwrap_or_default();
+        let dead = self.dead.get(sw_queue / self.spread).copied().unwrap_or_default();
         let mut sq = pair.lock_sq();
-        while let Some(&token) = self.backlog[lane].front() {
+        while let Some(&token) = self.backlog[sw_queue].front() {
             if dead {
-                self.end_taken_back(token, now)?;
+                self.end_cancelled(token, now)?;
             } else {
                 let sqe = self.requests.command(token)?;
                 if sq.post(sqe, token.to_word(), now).is_err() {
-                    (self.stuck, self.overdue) = (true, true);
+                    (self.no_tag, self.overdue) = (true, true);
                     return Ok((class, posted, true));
                 }
                 class = Some(self.requests.class(token)?);
                 posted += 1;
             }
-            self.backlog[lane].pop_front();
+            self.backlog[sw_queue].pop_front();
             self.waiting -= 1;
         }
         Ok((class, posted, false))
     }
 
     /// A part has ended; with its last one the request is ready to be handed over, or goes another way.
-    pub(super) fn end(&mut self, token: Token, result: Result<(), Failed>, g: &mut Ground) -> Result<(), SimError> {
+    pub(super) fn end(&mut self, token: Token, result: Result<(), RequestError>, cx: &mut StepContext) -> Result<(), SimError> {
         let Some(ended) = self.requests.end(token, result)? else { return Ok(()) };
-        match &mut self.head {
-            Some(head) => self.ready.extend(head.came_back(ended, g)),
-            None => self.ready.push_back(ended),
+        match &mut self.multipath {
+            Some(multipath) => self.finished.extend(multipath.completed(ended, cx)),
+            None => self.finished.push_back(ended),
         }
         Ok(())
     }
 
     /// A part was taken back for good.
-    pub(super) fn end_taken_back(&mut self, token: Token, now: Nanos) -> Result<(), SimError> {
-        let Some(ended) = self.requests.end(token, Err(Failed::TakenBack))? else { return Ok(()) };
-        match &mut self.head {
-            Some(head) => head.taken_back(&ended.0, now),
-            None => self.ready.push_back(ended),
+    pub(super) fn end_cancelled(&mut self, token: Token, now: Nanos) -> Result<(), SimError> {
+        let Some(ended) = self.requests.end(token, Err(RequestError::Cancelled))? else { return Ok(()) };
+        match &mut self.multipath {
+            Some(multipath) => multipath.cancelled(&ended.0, now),
+            None => self.finished.push_back(ended),
         }
         Ok(())
     }
 
     /// Puts the parts of a request among those that are to be posted: how many they are.
-    pub(super) fn launch(&mut self, io: Io) -> Result<usize, SimError> {
+    pub(super) fn queue_request(&mut self, io: Io) -> Result<usize, SimError> {
         self.scratch.clear();
         self.requests.begin(io, &mut self.scratch)?;
         let parts = self.scratch.len();
         if let Some(&first) = self.scratch.first() {
-            let lane = self.lane_of(first);
-            self.backlog[lane].extend(&self.scratch);
+            let sw_queue = self.sw_queue_of(first);
+            self.backlog[sw_queue].extend(&self.scratch);
             self.waiting += parts;
         }
         Ok(parts)
     }
 
     /// Does what the paths' head asks for.
-    pub(super) fn pump(&mut self, g: &mut Ground) -> Result<(), SimError> {
-        while let Some(todo) = self.head.as_mut().and_then(|head| head.next(g, self.cold)) {
+    pub(super) fn run_multipath(&mut self, cx: &mut StepContext) -> Result<(), SimError> {
+        while let Some(todo) = self.multipath.as_mut().and_then(|multipath| multipath.next(cx, self.cold)) {
             match todo {
-                Todo::Send(io) => {
-                    self.launch(io)?;
-                    (self.overdue, self.stuck) = (true, false);
+                PathAction::Send(io) => {
+                    self.queue_request(io)?;
+                    (self.overdue, self.no_tag) = (true, false);
                 }
-                Todo::Over(ended) => self.ready.push_back(ended),
+                PathAction::Finish(ended) => self.finished.push_back(ended),
             }
         }
         Ok(())
     }
 
-    pub(super) fn again(&mut self, lane: usize, token: Token) {
-        self.backlog[lane].push_back(token);
+    pub(super) fn requeue(&mut self, sw_queue: usize, token: Token) {
+        self.backlog[sw_queue].push_back(token);
         self.waiting += 1;
         self.overdue = true;
     }
 
     /// The lane of a part: each request has its own, so that they are used alike.
-    pub(super) fn lane_of(&self, token: Token) -> usize {
+    pub(super) fn sw_queue_of(&self, token: Token) -> usize {
         let target = self.requests.target(token);
         target * self.spread + token.slot() % self.spread
     }

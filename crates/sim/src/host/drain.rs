@@ -6,8 +6,8 @@ use driver::Completed;
 use units::Nanos;
 use workload::Histogram;
 
-use super::lane::Bound;
-use super::{Context, Effect, Ground};
+use super::sw_queue::Bound;
+use super::{Context, Effect, StepContext};
 use crate::Counts;
 use crate::habits::Habits;
 use crate::requests::Token;
@@ -21,7 +21,7 @@ pub(crate) const TAKEN: usize = 1024;
 pub(crate) struct Drain {
     pub(crate) waiter: Waiter<Habits>,
     machine: Cycle,
-    pub(super) at: At,
+    pub(super) next_step: DrainStep,
     /// It is over only until an instant.
     pub(super) naps: bool,
     pub(super) taken: Vec<Completed>,
@@ -43,12 +43,12 @@ pub(crate) struct Cycles {
 
 /// Where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum At {
+pub(super) enum DrainStep {
     /// Asking the policy.
     Decide,
     /// The look's time is over: the lock is released, and what was taken goes to its owners.
     Release,
-    /// At this step of going to sleep.
+    /// DrainStep this step of going to sleep.
     Sleep(usize),
 }
 
@@ -60,7 +60,7 @@ impl Drain {
         Drain {
             waiter,
             machine,
-            at: At::Decide,
+            next_step: DrainStep::Decide,
             naps: false,
             taken: Vec::with_capacity(TAKEN),
             counts: Counts::default(),
@@ -74,8 +74,8 @@ impl Drain {
     }
 
     /// Whether it is not in the middle of a look, or of going to sleep.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.at == At::Decide
+    pub(crate) fn is_between_steps(&self) -> bool {
+        self.next_step == DrainStep::Decide
     }
 }
 
@@ -85,69 +85,69 @@ pub(crate) enum Drained {
     /// Goes on after this time.
     Busy(Nanos),
     /// The policy wants a look: the next step does it, within the budget that it is given.
-    Look(u32),
+    Poll(u32),
     /// Armed, and empty: until the next notification. With commands out of which none will tell, until this instant.
-    Over(Nanos),
+    Idle(Nanos),
 }
 
 /// The next step of a queue's drain that is not in turn with others: looks follow at once.
-pub(crate) fn step_alone(g: &mut Ground, queue: usize) -> Drained {
-    match step(g, queue) {
-        Drained::Look(budget) => Drained::Busy(look(g, queue, budget).1),
+pub(crate) fn step_alone(cx: &mut StepContext, queue: usize) -> Drained {
+    match step(cx, queue) {
+        Drained::Poll(budget) => Drained::Busy(poll(cx, queue, budget).1),
         other => other,
     }
 }
 
 /// The next step of a queue's drain.
-pub(crate) fn step(g: &mut Ground, queue: usize) -> Drained {
-    match g.drains[queue].at {
-        At::Decide => decide(g, queue),
-        At::Release => {
-            release(g, queue);
-            g.drains[queue].at = At::Decide;
+pub(crate) fn step(cx: &mut StepContext, queue: usize) -> Drained {
+    match cx.drains[queue].next_step {
+        DrainStep::Decide => decide(cx, queue),
+        DrainStep::Release => {
+            release(cx, queue);
+            cx.drains[queue].next_step = DrainStep::Decide;
             Drained::Busy(Nanos::ZERO)
         }
-        At::Sleep(n) => sleep(g, queue, n),
+        DrainStep::Sleep(n) => sleep(cx, queue, n),
     }
 }
 
-fn decide(g: &mut Ground, index: usize) -> Drained {
-    let (queue, drain) = (&g.queues[index], &mut g.drains[index]);
+fn decide(cx: &mut StepContext, index: usize) -> Drained {
+    let (queue, drain) = (&cx.queues[index], &mut cx.drains[index]);
     if std::mem::take(&mut drain.naps) {
         drain.waiter.woken(Woke { cause: Cause::Timer, late: Nanos::ZERO });
     }
     drain.waiter.seen.in_flight = queue.in_flight();
-    drain.waiter.set_silent(queue.silent());
-    let plan = drain.waiter.next(g.now, &mut Bound::of_drain(queue));
+    drain.waiter.set_silent(queue.polled_in_flight());
+    let plan = drain.waiter.next(cx.now, &mut Bound::of_drain(queue));
     // Told once: an entry that comes while it goes to sleep is news.
     drain.waiter.seen = Seen::default();
     match plan {
-        Plan::Look { budget } => Drained::Look(budget),
+        Plan::Look { budget } => Drained::Poll(budget),
         Plan::Nap { .. } if drain.waiter.silent() > 0 => {
-            drain.at = At::Sleep(g.habits.sleep.len() - 1);
-            Drained::Busy(g.costs.library.decide)
+            drain.next_step = DrainStep::Sleep(cx.habits.sleep.len() - 1);
+            Drained::Busy(cx.costs.library.decide)
         }
         // It is armed whether commands are in flight or not, since nobody arms it when the next are posted. What looks by itself has no
         // handler; should it be asked all the same, it is armed.
         Plan::Sleep { .. } | Plan::Rest | Plan::Spin { .. } | Plan::Nap { .. } => {
             drain.waiter.plan = Plan::sleep(Nanos::MAX);
-            drain.at = At::Sleep(0);
-            Drained::Busy(g.costs.library.decide)
+            drain.next_step = DrainStep::Sleep(0);
+            Drained::Busy(cx.costs.library.decide)
         }
     }
 }
 
 /// Takes at most `budget` entries: how many there were, and the look's time.
-pub(crate) fn look(g: &mut Ground, index: usize, budget: u32) -> (u32, Nanos) {
-    let (queue, drain) = (&mut g.queues[index], &mut g.drains[index]);
+pub(crate) fn poll(cx: &mut StepContext, index: usize, budget: u32) -> (u32, Nanos) {
+    let (queue, drain) = (&mut cx.queues[index], &mut cx.drains[index]);
     let mut taken = std::mem::take(&mut drain.taken);
-    let looked = queue.try_look(g.cpu, budget, g.costs, g.lines, &mut taken);
-    let (mut cost, mut found) = (g.costs.library.decide, 0);
+    let looked = queue.try_poll(cx.cpu, budget, cx.costs, cx.lines, &mut taken);
+    let (mut cost, mut found) = (cx.costs.library.decide, 0);
     match looked {
         None => {
             drain.counts.busy_looks += 1;
             drain.waiter.seen.lock_busy = true;
-            cost += g.costs.library.look + g.costs.memory.contended_lock;
+            cost += cx.costs.library.look + cx.costs.memory.contended_lock;
         }
         Some(looked) => {
             let reaped = looked.reaped;
@@ -155,85 +155,85 @@ pub(crate) fn look(g: &mut Ground, index: usize, budget: u32) -> (u32, Nanos) {
             drain.counts.looked(reaped.found);
             let cycles = &mut drain.cycles;
             if let Some(notified) = cycles.notified.take() {
-                cycles.delays.add((g.now - notified).0, 1);
+                cycles.delays.add((cx.now - notified).0, 1);
             }
             cycles.taken += u64::from(reaped.found);
             drain.waiter.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
-            drain.at = At::Release;
+            drain.next_step = DrainStep::Release;
             if let Some(violation) = reaped.violation {
-                g.out.push(Effect::Violation(queue.device, *violation));
+                cx.out.push(Effect::Violation(queue.device, *violation));
             }
-            cost += looked.cost + delivery(g, index, &taken);
+            cost += looked.cost + delivery(cx, index, &taken);
         }
     }
-    g.drains[index].taken = taken;
+    cx.drains[index].taken = taken;
     (found, cost)
 }
 
 /// What it costs to hand these on, each to its owner.
-pub(crate) fn delivery(g: &mut Ground, queue: usize, taken: &[Completed]) -> Nanos {
+pub(crate) fn delivery(cx: &mut StepContext, queue: usize, taken: &[Completed]) -> Nanos {
     let mut cost = Nanos::ZERO;
     let mut told = None;
     for completed in taken {
-        let Some(owner) = g.owners.get(Token::from_word(completed.token).task()) else { continue };
-        let way = if owner.cpu == g.cpu { Nanos::ZERO } else { g.lines.between(g.cpu, owner.cpu) };
-        cost += match g.host {
+        let Some(owner) = cx.owners.get(Token::from_word(completed.token).task()) else { continue };
+        let way = if owner.cpu == cx.cpu { Nanos::ZERO } else { cx.lines.between(cx.cpu, owner.cpu) };
+        cost += match cx.host {
             Host::User => way,
-            Host::Kernel if is_remote(g, queue, owner.cpu) => {
+            Host::Kernel if is_remote(cx, queue, owner.cpu) => {
                 // One interrupt for all that follow each other.
-                let sending = if told.replace(owner.cpu) == Some(owner.cpu) { Nanos::ZERO } else { g.costs.interrupt.send };
-                g.costs.block.remote + sending
+                let sending = if told.replace(owner.cpu) == Some(owner.cpu) { Nanos::ZERO } else { cx.costs.interrupt.send };
+                cx.costs.block.remote + sending
             }
-            Host::Kernel => completion(g, owner.engine) + way + way,
+            Host::Kernel => completion(cx, owner.engine) + way + way,
         };
     }
     cost
 }
 
 /// What the kernel does for each completion on the CPU that finishes it.
-pub(crate) fn completion(g: &Ground, engine: Engine) -> Nanos {
-    g.costs.block.complete + engine_costs(g, engine)
+pub(crate) fn completion(cx: &StepContext, engine: Engine) -> Nanos {
+    cx.costs.block.complete + engine_costs(cx, engine)
 }
 
-fn engine_costs(g: &Ground, engine: Engine) -> Nanos {
+fn engine_costs(cx: &StepContext, engine: Engine) -> Nanos {
     match engine {
-        Engine::Libaio => g.costs.libaio.complete,
-        Engine::IoUring => g.costs.io_uring.complete,
+        Engine::Libaio => cx.costs.libaio.complete,
+        Engine::IoUring => cx.costs.io_uring.complete,
     }
 }
 
 /// Whether a completion is finished on its submitter's CPU instead: as the block layer does where several CPUs share the
 /// queue, and the submitter's is so far away that no cache is shared.
-fn is_remote(g: &Ground, queue: usize, cpu: usize) -> bool {
-    g.context != Context::Waiter && g.queues[queue].shared && g.lines.are_apart(g.cpu, cpu)
+fn is_remote(cx: &StepContext, queue: usize, cpu: usize) -> bool {
+    cx.context != Context::Waiter && cx.queues[queue].shared && cx.lines.are_apart(cx.cpu, cpu)
 }
 
-fn release(g: &mut Ground, index: usize) {
-    let (pending, _) = g.queues[index].release();
-    g.drains[index].waiter.seen.pending |= pending;
-    let mut taken = std::mem::take(&mut g.drains[index].taken);
-    hand_on(g, index, &mut taken);
-    g.drains[index].taken = taken;
+fn release(cx: &mut StepContext, index: usize) {
+    let (pending, _) = cx.queues[index].release();
+    cx.drains[index].waiter.seen.pending |= pending;
+    let mut taken = std::mem::take(&mut cx.drains[index].taken);
+    hand_on(cx, index, &mut taken);
+    cx.drains[index].taken = taken;
 }
 
 /// Hands completions to their owners, and says that there are tags again.
-pub(crate) fn hand_on(g: &mut Ground, queue: usize, taken: &mut Vec<Completed>) {
+pub(crate) fn hand_on(cx: &mut StepContext, queue: usize, taken: &mut Vec<Completed>) {
     if !taken.is_empty() {
-        g.out.push(Effect::TagsFree(queue));
+        cx.out.push(Effect::TagsFree(queue));
     }
     for completed in taken.drain(..) {
         let task = Token::from_word(completed.token).task();
-        let remote = g.host == Host::Kernel && g.owners.get(task).is_some_and(|owner| is_remote(g, queue, owner.cpu));
-        g.out.push(if remote { Effect::Remote(task, completed) } else { Effect::Deliver(task, completed) });
+        let remote = cx.host == Host::Kernel && cx.owners.get(task).is_some_and(|owner| is_remote(cx, queue, owner.cpu));
+        cx.out.push(if remote { Effect::Remote(task, completed) } else { Effect::Deliver(task, completed) });
     }
 }
 
-fn sleep(g: &mut Ground, index: usize, n: usize) -> Drained {
-    let (queue, drain) = (&g.queues[index], &mut g.drains[index]);
-    drain.at = At::Sleep(n + 1);
-    let library = &g.costs.library;
+fn sleep(cx: &mut StepContext, index: usize, n: usize) -> Drained {
+    let (queue, drain) = (&cx.queues[index], &mut cx.drains[index]);
+    drain.next_step = DrainStep::Sleep(n + 1);
+    let library = &cx.costs.library;
     match fall_asleep(
-        g.habits,
+        cx.habits,
         n,
         std::iter::once(&mut drain.waiter),
         |waiter| waiter.arm(&mut Bound::of_drain(queue)),
@@ -243,11 +243,11 @@ fn sleep(g: &mut Ground, index: usize, n: usize) -> Drained {
         Step::Empty(looked) => Drained::Busy(Nanos(library.look.0 * looked)),
         Step::Found(looked) => {
             queue.mask();
-            drain.at = At::Decide;
+            drain.next_step = DrainStep::Decide;
             Drained::Busy(Nanos(library.look.0 * looked) + library.mask)
         }
         Step::Block => {
-            drain.at = At::Decide;
+            drain.next_step = DrainStep::Decide;
             // Notified meanwhile: then it is masked again, and not to be left so.
             if drain.waiter.seen.woke.is_some() {
                 return Drained::Busy(Nanos::ZERO);
@@ -255,7 +255,7 @@ fn sleep(g: &mut Ground, index: usize, n: usize) -> Drained {
             let taken = std::mem::take(&mut drain.cycles.taken);
             drain.cycles.entries.add(taken, 1);
             drain.naps = matches!(drain.waiter.plan, Plan::Nap { .. });
-            Drained::Over(if let Plan::Nap { until, .. } = drain.waiter.plan { until } else { Nanos::MAX })
+            Drained::Idle(if let Plan::Nap { until, .. } = drain.waiter.plan { until } else { Nanos::MAX })
         }
     }
 }

@@ -9,7 +9,7 @@ use driver::paths::{PathId, PathSet, Policy, Selector, Token};
 use units::{Class, Nanos};
 use workload::Io;
 
-use super::Ground;
+use super::StepContext;
 use crate::DepthCounter;
 
 /// A thread's way of choosing.
@@ -20,8 +20,8 @@ pub(crate) struct Chooser {
 }
 
 /// What some cache lines of the thread's own cost.
-fn own_lines(lines: usize, g: &Ground, cold: bool) -> Nanos {
-    let line = if cold { g.costs.memory.line_memory } else { g.costs.memory.line_own };
+fn own_lines(lines: usize, cx: &StepContext, cold: bool) -> Nanos {
+    let line = if cold { cx.costs.memory.line_memory } else { cx.costs.memory.line_own };
     Nanos(line.0 * lines as u64)
 }
 
@@ -31,10 +31,10 @@ impl Chooser {
     }
 
     /// Chooses a path among `usable`: it, and what that costs. [`Chooser::start`] follows.
-    pub(super) fn choose(&mut self, usable: PathSet, class: Class, g: &Ground, cold: bool) -> (Option<PathId>, Nanos) {
-        self.selector.begin(g.now);
-        let token = self.selector.send_next(usable, class, g.now);
-        self.selector.commit(g.now);
+    pub(super) fn choose(&mut self, usable: PathSet, class: Class, cx: &StepContext, cold: bool) -> (Option<PathId>, Nanos) {
+        self.selector.begin(cx.now);
+        let token = self.selector.send_next(usable, class, cx.now);
+        self.selector.commit(cx.now);
         token.into_iter().for_each(|token| self.selector.abandon(token));
         let lines = match self.policy {
             _ if usable.is_at_most_one() => 0,
@@ -44,19 +44,19 @@ impl Chooser {
             // The count, when it answered, and the class's latencies.
             Policy::Latency => 3 * usable.len(),
         };
-        (token.map(|token| token.path()), own_lines(lines, g, cold))
+        (token.map(|token| token.path()), own_lines(lines, cx, cold))
     }
 
     /// Counts a request that is sent by `path`: what says so, and what that costs.
-    pub(super) fn start(&mut self, path: PathId, class: Class, g: &Ground) -> (Sent, Nanos) {
-        let token = self.selector.start(path, class, g.now);
-        (Sent { token, at: g.now }, own_lines(self.counted_lines(), g, false))
+    pub(super) fn start(&mut self, path: PathId, class: Class, cx: &StepContext) -> (SentRequest, Nanos) {
+        let token = self.selector.start(path, class, cx.now);
+        (SentRequest { token, at: cx.now }, own_lines(self.counted_lines(), cx, false))
     }
 
     /// The request was answered: what taking it back from its count costs.
-    pub(super) fn end(&mut self, sent: Sent, g: &Ground) -> Nanos {
-        self.selector.end(sent.token, g.now - sent.at, g.now);
-        own_lines(self.counted_lines(), g, false)
+    pub(super) fn end(&mut self, sent: SentRequest, cx: &StepContext) -> Nanos {
+        self.selector.end(sent.token, cx.now - sent.at, cx.now);
+        own_lines(self.counted_lines(), cx, false)
     }
 
     fn counted_lines(&self) -> usize {
@@ -64,7 +64,7 @@ impl Chooser {
     }
 
     /// It was taken back from its path.
-    pub(super) fn abandon(&mut self, sent: Sent) {
+    pub(super) fn abandon(&mut self, sent: SentRequest) {
         self.selector.abandon(sent.token);
     }
 
@@ -76,7 +76,7 @@ impl Chooser {
 
 /// A request that is on its way by a path.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
+pub(super) struct SentRequest {
     token: Token,
     pub(super) at: Nanos,
 }
@@ -123,7 +123,7 @@ impl Study {
     }
 
     /// A request is sent: what the choice of its path costs, and what the counting does.
-    pub(super) fn send(&mut self, io: &Io, g: &mut Ground, cold: bool) -> (Nanos, Nanos) {
+    pub(super) fn send(&mut self, io: &Io, cx: &mut StepContext, cold: bool) -> (Nanos, Nanos) {
         let DepthCounts { counter, paths, counts, first_line } = &*self.shared;
         let mut counts = counts.borrow_mut();
         let lines_of_count = if *counter == DepthCounter::Sum { CONTEXT } else { 1 };
@@ -132,8 +132,8 @@ impl Study {
             let of_path = counts.iter().enumerate().skip(path).step_by(*paths);
             of_path
                 .map(|(at, count)| {
-                    let warm = g.lines.read(g.cpu, first_line + at);
-                    choosing += if cold { Nanos(g.costs.memory.line_memory.0 * lines_of_count) } else { warm };
+                    let warm = cx.lines.read(cx.cpu, first_line + at);
+                    choosing += if cold { Nanos(cx.costs.memory.line_memory.0 * lines_of_count) } else { warm };
                     count
                 })
                 .sum()
@@ -145,15 +145,15 @@ impl Study {
             (*slot, *count) = (Some(at), *count + 1);
         }
         // It has just been read: it is not cold.
-        (choosing, g.lines.write(g.cpu, first_line + at))
+        (choosing, cx.lines.write(cx.cpu, first_line + at))
     }
 
     /// The request has ended.
-    pub(super) fn end(&mut self, io: &Io, g: &mut Ground) -> Nanos {
+    pub(super) fn end(&mut self, io: &Io, cx: &mut StepContext) -> Nanos {
         let Some(at) = self.sent.get_mut(io.slot as usize).and_then(Option::take) else { return Nanos::ZERO };
         if let Some(count) = self.shared.counts.borrow_mut().get_mut(at) {
             *count -= 1;
         }
-        g.lines.write(g.cpu, self.shared.first_line + at)
+        cx.lines.write(cx.cpu, self.shared.first_line + at)
     }
 }

@@ -3,7 +3,7 @@ use nvme::Nsid;
 
 use super::*;
 
-/// Room for two requests of 64 KiB on a controller that takes 16 KiB at once.
+/// SlotMemory for two requests of 64 KiB on a controller that takes 16 KiB at once.
 fn requests() -> Requests {
     let namespace = Namespace {
         nsid: Nsid(1),
@@ -33,8 +33,8 @@ fn requests() -> Requests {
         verify: None,
         uncorrectable: None,
     };
-    let memory = Memory::new(Requests::footprint(2, 64 << 10, Data::Kept));
-    Requests::new(&memory, 3, &[(namespace, limits)], 2, 64 << 10, Data::Kept).unwrap()
+    let memory = Memory::new(Requests::footprint(2, 64 << 10, DataBuffers::PerSlot));
+    Requests::new(&memory, 3, &[(namespace, limits)], 2, 64 << 10, DataBuffers::PerSlot).unwrap()
 }
 
 fn read(slot: u32, len: u32) -> Io {
@@ -50,8 +50,8 @@ fn request_ends_with_last_part() {
     assert_eq!(lbas, [8, 40, 72, 104]);
     let word = parts[2].to_word();
     assert_eq!((Token::from_word(word), parts[2].task()), (parts[2], 3));
-    let failed = Failed::Status(Status::INTERNAL_ERROR);
-    let results = [Ok(()), Err(failed), Err(Failed::TakenBack), Ok(())];
+    let failed = RequestError::Status(Status::INTERNAL_ERROR);
+    let results = [Ok(()), Err(failed), Err(RequestError::Cancelled), Ok(())];
     let ends: Vec<_> = parts.iter().zip(results).map(|(&part, result)| requests.end(part, result).unwrap()).collect();
     assert_eq!(ends[..3], [None, None, None]);
     assert_eq!(ends[3], Some((read(1, 64 << 10), Err(failed))));
@@ -63,13 +63,13 @@ fn second_completion_is_detected() {
     let (mut requests, mut parts) = (requests(), Vec::new());
     requests.begin(read(0, 32 << 10), &mut parts).unwrap();
     assert_eq!(requests.end(parts[0], Ok(())), Ok(None));
-    assert_eq!(requests.end(parts[0], Ok(())), Err(not_once(parts[0])));
+    assert_eq!(requests.end(parts[0], Ok(())), Err(duplicate_completion(parts[0])));
     assert!(requests.end(parts[1], Ok(())).unwrap().is_some());
-    assert_eq!(requests.end(parts[1], Ok(())), Err(not_once(parts[1])));
+    assert_eq!(requests.end(parts[1], Ok(())), Err(duplicate_completion(parts[1])));
     let mut again = Vec::new();
     requests.begin(read(0, 32 << 10), &mut again).unwrap();
-    assert_eq!(requests.end(parts[0], Ok(())), Err(not_once(parts[0])));
-    assert_eq!(requests.command(parts[0]), Err(not_once(parts[0])));
+    assert_eq!(requests.end(parts[0], Ok(())), Err(duplicate_completion(parts[0])));
+    assert_eq!(requests.command(parts[0]), Err(duplicate_completion(parts[0])));
     assert!(requests.begin(read(0, 4096), &mut again).is_err(), "the slot is in use");
     assert!(requests.begin(read(9, 4096), &mut again).is_err(), "no such slot");
 }

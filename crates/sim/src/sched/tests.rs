@@ -9,78 +9,78 @@ const SCHEDULER: Scheduler = Scheduler {
 };
 
 fn share(vruntime: u64) -> Share {
-    Share { vruntime: Nanos(vruntime), first: false }
+    Share { vruntime: Nanos(vruntime), fifo: false }
 }
 
-fn first(vruntime: u64) -> Share {
-    Share { vruntime: Nanos(vruntime), first: true }
+fn fifo(vruntime: u64) -> Share {
+    Share { vruntime: Nanos(vruntime), fifo: true }
 }
 
 #[test]
 fn least_served_thread_runs_next() {
-    let mut ready = Ready::default();
+    let mut ready = RunQueue::default();
     for (task, vruntime) in [(1, 50), (2, 20), (3, 20)] {
-        ready.add(task, &mut share(vruntime), false, &SCHEDULER);
+        ready.enqueue(task, &mut share(vruntime), false, &SCHEDULER);
     }
-    ready.add(9, &mut first(99), true, &SCHEDULER);
-    let order: Vec<_> = std::iter::from_fn(|| ready.take(false)).collect();
+    ready.enqueue(9, &mut fifo(99), true, &SCHEDULER);
+    let order: Vec<_> = std::iter::from_fn(|| ready.pick_next(false)).collect();
     assert_eq!(order, [9, 2, 3, 1]);
 }
 
 #[test]
 fn interrupt_threads_run_in_wake_order() {
-    let mut ready = Ready::default();
+    let mut ready = RunQueue::default();
     for (task, had) in [(7, 900), (8, 1), (9, 5)] {
-        ready.add(task, &mut first(had), true, &SCHEDULER);
+        ready.enqueue(task, &mut fifo(had), true, &SCHEDULER);
     }
-    let front = ready.take(false);
+    let front = ready.pick_next(false);
     assert_eq!(front, Some(7));
     // Taken off the CPU without having slept, it is the next again.
-    ready.add(7, &mut first(901), false, &SCHEDULER);
-    let order: Vec<_> = std::iter::from_fn(|| ready.take(false)).collect();
+    ready.enqueue(7, &mut fifo(901), false, &SCHEDULER);
+    let order: Vec<_> = std::iter::from_fn(|| ready.pick_next(false)).collect();
     assert_eq!(order, [7, 8, 9]);
 }
 
 #[test]
 fn throttled_interrupt_threads_run_last() {
-    let mut ready = Ready::default();
-    ready.add(9, &mut first(0), true, &SCHEDULER);
-    ready.add(1, &mut share(50), false, &SCHEDULER);
-    assert_eq!((ready.has_first(), ready.has_others()), (true, true));
-    assert_eq!((ready.take(true), ready.take(true), ready.take(true)), (Some(1), Some(9), None));
-    assert!(!Ready::preempts(&first(0), &share(0), true, &SCHEDULER));
+    let mut ready = RunQueue::default();
+    ready.enqueue(9, &mut fifo(0), true, &SCHEDULER);
+    ready.enqueue(1, &mut share(50), false, &SCHEDULER);
+    assert_eq!((ready.has_fifo(), ready.has_fair()), (true, true));
+    assert_eq!((ready.pick_next(true), ready.pick_next(true), ready.pick_next(true)), (Some(1), Some(9), None));
+    assert!(!RunQueue::preempts(&fifo(0), &share(0), true, &SCHEDULER));
 }
 
 #[test]
 fn a_quota_is_for_a_period() {
-    let mut quota = Quota::default();
+    let mut quota = RtQuota::default();
     let now = Nanos(10_000_000);
-    assert_eq!(quota.left(now, &SCHEDULER), Nanos(950_000));
-    quota.spend(now + Nanos(600_000), Nanos(600_000), &SCHEDULER);
-    assert_eq!(quota.left(now + Nanos(600_000), &SCHEDULER), Nanos(350_000));
-    quota.spend(now + Nanos(980_000), Nanos(380_000), &SCHEDULER);
-    assert_eq!(quota.left(now + Nanos(980_000), &SCHEDULER), Nanos::ZERO);
+    assert_eq!(quota.remaining(now, &SCHEDULER), Nanos(950_000));
+    quota.charge(now + Nanos(600_000), Nanos(600_000), &SCHEDULER);
+    assert_eq!(quota.remaining(now + Nanos(600_000), &SCHEDULER), Nanos(350_000));
+    quota.charge(now + Nanos(980_000), Nanos(380_000), &SCHEDULER);
+    assert_eq!(quota.remaining(now + Nanos(980_000), &SCHEDULER), Nanos::ZERO);
     assert_eq!(quota.ends(), now + Nanos(1_000_000));
-    assert_eq!(quota.left(now + Nanos(1_000_000), &SCHEDULER), Nanos(950_000));
+    assert_eq!(quota.remaining(now + Nanos(1_000_000), &SCHEDULER), Nanos(950_000));
     let unlimited = Scheduler { rt_runtime: Nanos(1_000_000), ..SCHEDULER };
-    assert_eq!(quota.left(now, &unlimited), Nanos::MAX);
+    assert_eq!(quota.remaining(now, &unlimited), Nanos::MAX);
 }
 
 #[test]
 fn sleep_credit_is_one_slice() {
-    let mut ready = Ready::default();
-    ready.add(1, &mut share(100_000), false, &SCHEDULER);
-    ready.take(false);
+    let mut ready = RunQueue::default();
+    ready.enqueue(1, &mut share(100_000), false, &SCHEDULER);
+    ready.pick_next(false);
     let mut sleeper = share(0);
-    ready.add(2, &mut sleeper, true, &SCHEDULER);
+    ready.enqueue(2, &mut sleeper, true, &SCHEDULER);
     assert_eq!(sleeper.vruntime, Nanos(97_000));
 }
 
 #[test]
 fn wakeup_preemption_needs_clear_lag() {
-    assert!(Ready::preempts(&share(0), &share(1_001), false, &SCHEDULER));
-    assert!(!Ready::preempts(&share(0), &share(1_000), false, &SCHEDULER));
-    assert!(Ready::preempts(&first(0), &share(0), false, &SCHEDULER));
-    assert!(!Ready::preempts(&share(0), &first(0), false, &SCHEDULER));
-    assert!(!Ready::preempts(&first(0), &first(0), false, &SCHEDULER));
+    assert!(RunQueue::preempts(&share(0), &share(1_001), false, &SCHEDULER));
+    assert!(!RunQueue::preempts(&share(0), &share(1_000), false, &SCHEDULER));
+    assert!(RunQueue::preempts(&fifo(0), &share(0), false, &SCHEDULER));
+    assert!(!RunQueue::preempts(&share(0), &fifo(0), false, &SCHEDULER));
+    assert!(!RunQueue::preempts(&fifo(0), &fifo(0), false, &SCHEDULER));
 }

@@ -11,7 +11,7 @@ fn handed_over() -> Pollers {
     let mut pollers = pollers();
     pollers.schedule(0, 64, Nanos(0));
     assert!(pollers.is_raised());
-    pollers.at = Poll::Turn;
+    pollers.stage = PollStage::Turn;
     assert!(pollers.end_run(Nanos(10), false), "one restart, and no more");
     pollers.handed_over = true;
     assert!(!pollers.is_raised());
@@ -28,8 +28,8 @@ fn irq_exit_respects_waiting_ksoftirqd() {
 #[test]
 fn drained_softirq_leaves_ksoftirqd_idle() {
     let mut pollers = handed_over();
-    pollers.at = Poll::Turn;
+    pollers.stage = PollStage::Turn;
     pollers.plans.fill(Plan::Rest);
     assert!(!pollers.end_run(Nanos(30), false));
-    assert_eq!((pollers.at, pollers.handed_over, pollers.is_raised()), (Poll::Quiet, false, false));
+    assert_eq!((pollers.stage, pollers.handed_over, pollers.is_raised()), (PollStage::Quiet, false, false));
 }

@@ -1,4 +1,4 @@
-//! Before the run: each controller is brought up by the driver's own sequence, queues are mapped to threads and vectors to
+//! Baseline the run: each controller is brought up by the driver's own sequence, queues are mapped to threads and vectors to
 //! CPUs, and every thread gets its queues and its job.
 
 use driver::multipath::{Failover, PathTraits, WriteMarks};
@@ -11,24 +11,24 @@ use rand_xoshiro::rand_core::SeedableRng;
 use std::sync::Arc;
 use workload::{Generator, Target, plan};
 
-use super::keeper::Seat;
-use super::tasks::{Body, State};
+use super::controller_task::PathState;
+use super::tasks::{TaskKind, TaskState};
 use super::*;
 use crate::host::application::Application;
-use crate::host::head::Head;
-use crate::host::lane::Lane;
+use crate::host::multipath::MultipathRequests;
 use crate::host::paths::{Chooser, DepthCounts, Study};
+use crate::host::sw_queue::SwQueue;
 use crate::host::thread::Thread;
 use crate::hw_queue::Pair;
 use crate::port::{Memory, SimPort, Written};
-use crate::requests::{Data, Requests};
+use crate::requests::{DataBuffers, Requests};
 use crate::softirq::Pollers;
 use crate::{Affinity, DeviceSpec, Host, JobSpec, Multipath};
 
 const ADMIN_SIZES: QueueSizes = QueueSizes { sq_entries: 32, cq_entries: 32, tags: 31 };
 
 /// Rings and admin page of a device, beside its I/O queues.
-const OVERHEAD: usize = 64 << 10;
+const DEVICE_OVERHEAD: usize = 64 << 10;
 
 /// Tells the die of timers from those of devices and jobs, which have the scenario's seed, too.
 const LATENESS: u64 = 0x6c61_7465;
@@ -37,11 +37,11 @@ const LATENESS: u64 = 0x6c61_7465;
 const DIES: u64 = 0x6469_6573;
 
 /// When time begins: not at 0, so that a forgotten instant is noticed.
-const BEGINNING: Nanos = Nanos::from_secs(1);
+const START: Nanos = Nanos::from_secs(1);
 
 /// What a job's threads share of their paths: the selectors' part, or the counts that are studied; which writes are to be flushed; and
 /// how many threads have their share.
-struct Shared {
+struct JobPaths {
     paths: Arc<Paths>,
     study: Option<Rc<DepthCounts>>,
     marks: WriteMarks,
@@ -49,10 +49,10 @@ struct Shared {
 }
 
 /// The subsystem of a controller that is a path, and the keep-alive time-out that it is given.
-type Member<'a> = (&'a mut Subsystem, Nanos);
+type SubsystemMember<'a> = (&'a mut Subsystem, Nanos);
 
 /// A controller that is ready.
-struct Ready {
+struct BroughtUp {
     attached: Attached,
     pairs: Vec<Pair>,
     inventory: Inventory,
@@ -60,10 +60,10 @@ struct Ready {
 }
 
 /// What all controllers share of the host.
-struct HostSide {
+struct HostMemory {
     memory: Memory,
     written: Written,
-    data: Data,
+    data: DataBuffers,
 }
 
 /// What threads there are, and where.
@@ -73,7 +73,7 @@ struct Layout {
     cpus: Vec<usize>,
     /// Per target of the plan, the device.
     targets: Vec<usize>,
-    data: Data,
+    data: DataBuffers,
 }
 
 impl<'a> World<'a> {
@@ -81,7 +81,7 @@ impl<'a> World<'a> {
     pub(super) fn bring_up(scenario: &'a Scenario, habits: &'a Habits) -> Result<World<'a>, SimError> {
         let layout = Layout::new(scenario)?;
         let memory = Memory::new(layout.memory(scenario));
-        let host = HostSide { memory: memory.clone(), written: Written::default(), data: layout.data };
+        let host = HostMemory { memory: memory.clone(), written: Written::default(), data: layout.data };
         let mut ready = Vec::new();
         let mut subsystems = subsystems(scenario)?;
         for (n, device) in scenario.devices.iter().enumerate() {
@@ -89,11 +89,11 @@ impl<'a> World<'a> {
             let member = member.map(|(_, subsystem, keep_alive)| (subsystem, *keep_alive));
             ready.push(bring_up_device(scenario, device, n, &host, member)?);
         }
-        let now = ready.iter().map(|device| device.now).fold(BEGINNING, Nanos::max);
+        let now = ready.iter().map(|device| device.now).fold(START, Nanos::max);
         let inventories: Vec<Inventory> = ready.iter().map(|device| device.inventory.clone()).collect();
         let mut world = World::empty(scenario, habits, now, layout.plan.clone(), host.written);
         for device in ready {
-            world.attach(device);
+            world.add_controller(device);
         }
         world.place_jobs(&layout, &memory, &inventories)?;
         world.place_vectors(&layout);
@@ -119,7 +119,7 @@ impl<'a> World<'a> {
         World {
             now,
             started: now,
-            before: Before::of(scenario, &plan),
+            baseline: Baseline::of(scenario, &plan),
             scenario,
             habits,
             mode: scenario.mode,
@@ -141,20 +141,20 @@ impl<'a> World<'a> {
             written,
             messages: VecDeque::new(),
             raised: Vec::new(),
-            way: SharedPath::new(machine.interrupts),
+            irq_path: SharedPath::new(machine.interrupts),
             lateness: machine.costs.lateness(),
-            dice: Xoshiro256PlusPlus::seed_from_u64(scenario.seed ^ LATENESS),
-            tells_wanted: scenario.spin.tells_wanted(scenario.mode),
+            rng: Xoshiro256PlusPlus::seed_from_u64(scenario.seed ^ LATENESS),
+            reports_cpu_wanted: scenario.spin.tells_wanted(scenario.mode),
             switches,
             placing: None,
             effects: Vec::new(),
             ticks: Ticks::default(),
-            stirred: Vec::new(),
+            changed_cpus: Vec::new(),
         }
     }
 
     /// Takes in a controller and its queues.
-    fn attach(&mut self, ready: Ready) {
+    fn add_controller(&mut self, ready: BroughtUp) {
         let (mut attached, device) = (ready.attached, self.devices.len());
         let first = self.queues.len();
         let spec = &self.scenario.devices[device];
@@ -164,8 +164,8 @@ impl<'a> World<'a> {
         for (pair, layout) in pairs.into_iter().zip(&ready.inventory.queues) {
             let (index, vector) = (self.queues.len(), layout.vector.unwrap_or_default());
             self.drains.push(Drain::new(self.scenario.mode, self.scenario.machine.costs.cycle(), *self.habits));
-            let (bells, vectors) = (attached.bells.clone(), Rc::clone(&attached.vectors));
-            self.queues.push(HwQueue::new(index, device, (pair, polled.next()), bells, vectors, vector));
+            let (bar, vectors) = (attached.bar.clone(), Rc::clone(&attached.vectors));
+            self.queues.push(HwQueue::new(index, device, (pair, polled.next()), bar, vectors, vector));
             if let Some(route) = attached.routes.get_mut(usize::from(vector.0)) {
                 route.queues.push(index);
             }
@@ -187,35 +187,35 @@ impl<'a> World<'a> {
             let spec = &scenario.jobs[planned.job];
             let cpu = layout.cpus[task];
             let spread = layout.spread(scenario, spec);
-            let mut lanes = Vec::new();
+            let mut sw_queues = Vec::new();
             for &target in &planned.targets {
                 let device = layout.targets[target];
                 for _ in 0..spread {
                     let software = if scenario.host == Host::Kernel { cpu } else { opened[device] };
                     opened[device] += 1;
                     let queue = self.devices[device].queues.start + maps[device].hardware_of(software);
-                    lanes.push(Lane::new(queue, task, lanes.len(), scenario.mode, scenario.machine.costs.cycle(), *self.habits));
+                    sw_queues.push(SwQueue::new(queue, task, sw_queues.len(), scenario.mode, scenario.machine.costs.cycle(), *self.habits));
                     self.queues[queue].users.push(task);
                 }
             }
             let mut app = layout.application(scenario, task, memory, inventories, spread)?;
             if let Some(shared) = paths.get_mut(planned.job).and_then(Option::as_mut) {
-                self.give_paths(&mut app, shared, spec, (cpu, inventories))?;
+                self.add_paths(&mut app, shared, spec, (cpu, inventories))?;
             }
             self.targets.push(planned.targets.iter().map(|&target| layout.targets[target]).collect());
             self.owners.push(Owner { cpu, engine: spec.engine });
-            let thread = Thread::new(task, lanes, app, spec.engine);
-            self.tasks.push(Task::new(cpu, Body::Job(Box::new(thread)), State::Unborn, self.scenario.host));
+            let thread = Thread::new(task, sw_queues, app, spec.engine);
+            self.tasks.push(Task::new(cpu, TaskKind::Job(Box::new(thread)), TaskState::NotStarted, self.scenario.host));
         }
         self.share_queues(&maps);
         Ok(())
     }
 
     /// A thread's way over several paths.
-    fn give_paths(
+    fn add_paths(
         &self,
         app: &mut Application,
-        shared: &mut Shared,
+        shared: &mut JobPaths,
         spec: &JobSpec,
         (cpu, inventories): (usize, &[Inventory]),
     ) -> Result<(), SimError> {
@@ -234,14 +234,14 @@ impl<'a> World<'a> {
         let traits: Vec<PathTraits> = devices.iter().map(|&device| PathTraits::of(&inventories[device])).collect();
         let failover = Failover::new(config, &traits, &shared.marks, shared.threads, depth as usize).map_err(unfit)?;
         shared.threads += 1;
-        app.head = Some(Head::new(failover, chooser, devices, depth, self.now));
+        app.multipath = Some(MultipathRequests::new(failover, chooser, devices, depth, self.now));
         Ok(())
     }
 
     /// The paths of each job.
-    fn paths(&mut self, layout: &Layout) -> Result<Vec<Option<Shared>>, SimError> {
+    fn paths(&mut self, layout: &Layout) -> Result<Vec<Option<JobPaths>>, SimError> {
         let scenario = self.scenario;
-        let mut all: Vec<Option<Shared>> = Vec::new();
+        let mut all: Vec<Option<JobPaths>> = Vec::new();
         for (job, spec) in scenario.jobs.iter().enumerate() {
             let Some(Multipath { paths, queues, policy, study, .. }) = spec.paths else {
                 all.push(None);
@@ -252,7 +252,7 @@ impl<'a> World<'a> {
             let study = study.map(|counter| Rc::new(DepthCounts::new(counter, paths.into(), queues.into(), grow)));
             let threads = layout.plan.threads.iter().filter(|thread| thread.job == job).count();
             let marks = WriteMarks::new(threads, paths.into());
-            all.push(Some(Shared { paths: shared, study, marks, threads: 0 }));
+            all.push(Some(JobPaths { paths: shared, study, marks, threads: 0 }));
         }
         Ok(all)
     }
@@ -285,17 +285,17 @@ impl<'a> World<'a> {
         for queue in &self.queues {
             queue.arm();
         }
-        for lane in self.tasks.iter_mut().filter_map(Task::thread_mut).flat_map(|thread| &mut thread.lanes) {
-            (lane.waiter.owner, lane.waiter.others_look) = (!self.queues[lane.queue].shared, !waiter);
+        for sw_queue in self.tasks.iter_mut().filter_map(Task::thread_mut).flat_map(|thread| &mut thread.sw_queues) {
+            (sw_queue.waiter.owner, sw_queue.waiter.others_look) = (!self.queues[sw_queue.queue].shared, !waiter);
         }
         for thread in self.tasks.iter_mut().filter_map(Task::thread_mut).filter(|_| waiter) {
-            for lane in &mut thread.lanes {
-                let queue = &self.queues[lane.queue];
+            for sw_queue in &mut thread.sw_queues {
+                let queue = &self.queues[sw_queue.queue];
                 // Of a shared one nobody is the owner yet.
-                if queue.shared && lane.waiter.policy.facts().masks {
+                if queue.shared && sw_queue.waiter.policy.facts().masks {
                     queue.mask();
                 } else {
-                    let (waiter, mut bound) = lane.bind(queue);
+                    let (waiter, mut bound) = sw_queue.bind(queue);
                     waiter.settle(&mut bound);
                 }
             }
@@ -344,17 +344,17 @@ impl<'a> World<'a> {
                 let task = self.tasks.len();
                 let route = &mut self.devices[n].routes[vector];
                 route.thread = task;
-                let body = Body::Vector { queues: route.queues.clone(), n: 0, until: Nanos::MAX, again: false };
-                self.tasks.push(Task::new(route.cpu, body, State::Blocked(Nanos::MAX), self.scenario.host));
+                let kind = TaskKind::Vector { queues: route.queues.clone(), n: 0, until: Nanos::MAX, notified: false };
+                self.tasks.push(Task::new(route.cpu, kind, TaskState::Blocked(Nanos::MAX), self.scenario.host));
             }
         }
         self.first_ksoftirqd = self.tasks.len();
         for cpu in 0..self.cpus.len() {
-            self.tasks.push(Task::new(cpu, Body::Ksoftirqd, State::Blocked(Nanos::MAX), self.scenario.host));
+            self.tasks.push(Task::new(cpu, TaskKind::Ksoftirqd, TaskState::Blocked(Nanos::MAX), self.scenario.host));
         }
         for &cpu in &self.scenario.machine.hogs {
             let task = self.tasks.len();
-            self.tasks.push(Task::new(cpu, Body::Hog, State::Ready, self.scenario.host));
+            self.tasks.push(Task::new(cpu, TaskKind::Hog, TaskState::Ready, self.scenario.host));
             self.make_ready(None, task);
         }
     }
@@ -383,7 +383,7 @@ impl Layout {
         };
         let cpus = plan.threads.iter().map(&mut place).collect();
         let read = scenario.jobs.iter().any(|spec| spec.job.verify.is_some());
-        Ok(Layout { cpus, targets: targets?, plan, data: if read { Data::Kept } else { Data::Unread } })
+        Ok(Layout { cpus, targets: targets?, plan, data: if read { DataBuffers::PerSlot } else { DataBuffers::Shared } })
     }
 
     /// Software queues that a job's thread opens on each device: the kernel has one for the CPU.
@@ -395,7 +395,7 @@ impl Layout {
     fn memory(&self, scenario: &Scenario) -> usize {
         let rings = |device: &DeviceSpec| {
             let entries = (device.tags as usize + 2).next_power_of_two();
-            OVERHEAD + usize::from(device.pairs()) * (entries * 80 + 3 * 4096)
+            DEVICE_OVERHEAD + usize::from(device.pairs()) * (entries * 80 + 3 * 4096)
         };
         let buffers = |thread: &plan::Thread| {
             let job = &scenario.jobs[thread.job].job;
@@ -415,20 +415,20 @@ impl Layout {
     ) -> Result<Application, SimError> {
         let planned = &self.plan.threads[task];
         let spec = &scenario.jobs[planned.job];
-        let mut places = Vec::new();
+        let mut namespaces = Vec::new();
         for &target in &planned.targets {
             let inventory = &inventories[self.targets[target]];
             let (Some(namespace), Some(limits)) = (inventory.namespaces.first(), inventory.limits) else {
                 return Err(SimError::Unfit("the controller has no namespace that can be used".into()));
             };
-            places.push((*namespace, limits));
+            namespaces.push((*namespace, limits));
         }
         let target = |(namespace, _): &(driver::Namespace, driver::Limits)| Target {
             bytes: namespace.bytes(),
             block: namespace.block_size() as u32,
             found: None,
         };
-        let targets: Vec<Target> = places.iter().map(target).collect();
+        let targets: Vec<Target> = namespaces.iter().map(target).collect();
         // Devices that are paths look like one.
         let seen = if spec.paths.is_some_and(|paths| paths.study.is_none()) { 1 } else { targets.len() };
         let seen = targets.get(..seen).unwrap_or(&targets);
@@ -437,7 +437,7 @@ impl Layout {
         // What tables show, whatever the job prints: percentiles from the decision to issue, where no rate intends a start.
         job.measure.lat_percentiles |= job.measure.lat;
         let generator = Generator::new(&job, planned.seat(scenario.seed), seen)?;
-        let requests = Requests::new(memory, task, &places, job.iodepth.max(1), longest(&job), self.data)?;
+        let requests = Requests::new(memory, task, &namespaces, job.iodepth.max(1), longest(&job), self.data)?;
         let mut app = Application::new(generator, requests, targets.len(), spread, spec.think, spec.work);
         app.urgent = job.urgent;
         Ok(app)
@@ -473,9 +473,9 @@ fn bring_up_device(
     scenario: &Scenario,
     device: &DeviceSpec,
     n: usize,
-    host: &HostSide,
-    member: Option<Member<'_>>,
-) -> Result<Ready, SimError> {
+    host: &HostMemory,
+    member: Option<SubsystemMember<'_>>,
+) -> Result<BroughtUp, SimError> {
     let memory = &host.memory;
     let mut config = emu::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
     if scenario.machine.interrupts.is_shared() || device.in_process {
@@ -484,12 +484,12 @@ fn bring_up_device(
     }
     config.faults = (device.faults != FaultPlan::default()).then(|| FaultInjector::new(device.faults.clone()));
     // Nobody looks at the data: moving them takes the device its time, and the simulator none.
-    config.profile.moves_data &= host.data == Data::Kept;
+    config.profile.moves_data &= host.data == DataBuffers::PerSlot;
     let limits = Limits::new(device.inside, &config.profile, DeviceSpec::BLOCK, config.seed ^ DIES);
     let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors, limits.clone());
     let heads_matter = config.profile.hidden.announced_per_s > 0;
-    let (bells, vectors, count) = (port.host_bar(n, &host.written, heads_matter), Rc::clone(&port.vectors), config.vectors.max(1));
-    let (cut, is_path) = (Rc::clone(&port.cut), member.is_some());
+    let (bar, vectors, count) = (port.host_bar(n, &host.written, heads_matter), Rc::clone(&port.vectors), config.vectors.max(1));
+    let (dma_blocked, is_path) = (Rc::clone(&port.dma_blocked), member.is_some());
     let keep_alive = member.as_ref().filter(|_| scenario.recovery.is_some()).map_or(Nanos::ZERO, |(_, keep_alive)| *keep_alive);
     let mut controller = match member {
         Some((subsystem, _)) => {
@@ -501,25 +501,25 @@ fn bring_up_device(
 
     let (admin_sq, admin_cq, admin) = make_pair(memory, QueueId::ADMIN, ADMIN_SIZES)?;
     let page = memory.alloc(4096).ok_or_else(no_room)?;
-    let mut keeper = Keeper::new(admin, page, memory.clone());
+    let mut control = ControllerTask::new(admin, page, memory.clone());
     let polled = std::iter::repeat_n(None, usize::from(device.pairs() - device.queues));
     let wanted = (1..=device.queues).map(|n| Some(Vector((n - 1) % (count - 1) + 1))).chain(polled).collect();
     let queues = WantedQueues::New { depth: device.tags, vectors: wanted };
     let admin_timeout = Nanos::from_secs(1);
     let asked = BringupConfig { admin_sq, admin_cq, admin_sizes: ADMIN_SIZES, queues, admin_timeout, keep_alive, doorbells: None };
-    let mut setup = Setup { now: BEGINNING, controller: &mut controller, keeper: &mut keeper, bells: &bells, pairs: Vec::new() };
+    let mut setup = Setup { now: START, controller: &mut controller, control: &mut control, bar: &bar, pairs: Vec::new() };
     let inventory = setup.run(asked.clone())?;
     let (now, pairs) = (setup.now, setup.pairs);
     if let Some(config) = scenario.recovery {
         let again = BringupConfig { queues: WantedQueues::Existing(inventory.queues.clone()), ..asked };
-        keeper.recovery = Some((Recovery::new(config, again, &inventory), config));
-        keeper.seat = is_path.then(|| Seat::new(&inventory, cut, now));
+        control.recovery = Some((Recovery::new(config, again, &inventory), config));
+        control.path = is_path.then(|| PathState::new(&inventory, dma_blocked, now));
     }
     host.written.take(n);
     let route = Route { cpu: 0, bit: 0, queues: Vec::new(), thread: 0, pending: false };
     let routes = vec![route; usize::from(count)];
-    Ok(Ready {
-        attached: Attached { controller, bells, vectors, keeper, queues: 0..0, routes, limits, way_free_at: Nanos::ZERO },
+    Ok(BroughtUp {
+        attached: Attached { controller, bar, vectors, control, queues: 0..0, routes, limits, writes_free_at: Nanos::ZERO },
         pairs,
         inventory,
         now,
@@ -530,25 +530,25 @@ fn bring_up_device(
 struct Setup<'a> {
     now: Nanos,
     controller: &'a mut Controller<SimPort>,
-    keeper: &'a mut Keeper,
-    bells: &'a HostBar,
+    control: &'a mut ControllerTask,
+    bar: &'a HostBar,
     pairs: Vec<Pair>,
 }
 
 impl Setup<'_> {
     fn run(&mut self, config: BringupConfig) -> Result<Inventory, SimError> {
-        let memory = self.keeper.memory.clone();
+        let memory = self.control.memory.clone();
         let mut bringup = Bringup::new(config);
         loop {
-            match bringup.step(self.now, self.bells) {
+            match bringup.step(self.now, self.bar) {
                 BringupAction::Wait { until } => {
                     self.wait(until);
-                    let violation = self.keeper.replies(self.bells, |_, reply| bringup.completed(reply));
+                    let violation = self.control.replies(self.bar, |_, reply| bringup.completed(reply));
                     violation.into_iter().for_each(|violation| bringup.violated(violation));
                 }
                 BringupAction::Admin(command) => {
                     // Without a tag the reply never comes, and bring-up fails by its own deadline.
-                    self.keeper.post(command, driver::Purpose::Sequence, self.now, self.bells);
+                    self.control.post(command, driver::Purpose::Sequence, self.now, self.bar);
                 }
                 BringupAction::Rings { id, sizes } => {
                     let (sq, cq, pair) = make_pair(&memory, id, sizes)?;
@@ -566,7 +566,7 @@ impl Setup<'_> {
     fn wait(&mut self, until: Nanos) {
         loop {
             let step = self.controller.step(self.now);
-            if self.keeper.is_called() || self.now >= until {
+            if self.control.has_replies() || self.now >= until {
                 return;
             }
             let soon = self.now + Nanos::from_micros(1);

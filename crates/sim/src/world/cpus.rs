@@ -5,33 +5,33 @@ use completion::Cause;
 use super::*;
 use crate::Spin;
 use crate::cpu::{Irq, Level, Running};
-use crate::sched::Ready;
+use crate::sched::RunQueue;
 
 impl World<'_> {
     /// A CPU's alarm.
     pub(super) fn cpu_due(&mut self, cpu: usize) -> Result<(), SimError> {
-        self.reach(cpu)?;
+        self.finish_step(cpu)?;
         self.resume(cpu)
     }
 
     /// The instant of a CPU's alarm has come: its step has ended, its slice, or its way out of an idle state.
-    fn reach(&mut self, cpu: usize) -> Result<(), SimError> {
+    fn finish_step(&mut self, cpu: usize) -> Result<(), SimError> {
         self.account(cpu);
         let this = &mut self.cpus[cpu];
         if let Running::At(level) = this.running {
             // Also where a step ends at that very instant: steps whose length divides the tick's would never be noticed.
-            this.resched |= level == Level::Thread && self.now >= this.turn_ends;
+            this.resched |= level == Level::Thread && self.now >= this.slice_ends;
             let left = &mut this.left[level as usize];
             if *left == Some(Nanos::ZERO) {
                 *left = None;
-                self.proceed(cpu, level)?;
+                self.begin_step(cpu, level)?;
             }
         }
         Ok(())
     }
 
     /// The next step of whatever runs at a level.
-    fn proceed(&mut self, cpu: usize, level: Level) -> Result<(), SimError> {
+    fn begin_step(&mut self, cpu: usize, level: Level) -> Result<(), SimError> {
         let left = match level {
             Level::Hard => self.hard_step(cpu)?,
             Level::Soft => self.soft_level_step(cpu)?,
@@ -53,8 +53,8 @@ impl World<'_> {
             let task = &mut self.tasks[task];
             task.runtime += ran;
             task.share.vruntime += ran;
-            if task.share.first {
-                this.quota.spend(self.now, ran, &self.scenario.machine.scheduler);
+            if task.share.fifo {
+                this.quota.charge(self.now, ran, &self.scenario.machine.scheduler);
             }
         }
     }
@@ -65,10 +65,10 @@ impl World<'_> {
             if !self.run_at(cpu, level) {
                 return Ok(());
             }
-            self.reach(cpu)?;
+            self.finish_step(cpu)?;
         }
         self.cpus[cpu].has_idled = true;
-        self.cpus[cpu].turn_to(self.now, Running::Idle(self.now));
+        self.cpus[cpu].set_running(self.now, Running::Idle(self.now));
         self.calendar.set(cpu, Nanos::MAX);
         Ok(())
     }
@@ -91,7 +91,7 @@ impl World<'_> {
                 return Ok(Some(Level::Soft));
             }
             if this.pollers.is_raised() {
-                self.proceed(cpu, Level::Soft)?;
+                self.begin_step(cpu, Level::Soft)?;
                 continue;
             }
             if this.resched {
@@ -102,8 +102,8 @@ impl World<'_> {
                 return Ok(Some(Level::Thread));
             }
             if this.current.is_some() {
-                self.proceed(cpu, Level::Thread)?;
-            } else if !this.ready.is_empty() {
+                self.begin_step(cpu, Level::Thread)?;
+            } else if !this.run_queue.is_empty() {
                 self.switch_to_next(cpu);
             } else {
                 return Ok(None);
@@ -116,17 +116,17 @@ impl World<'_> {
     /// instant has come: true. Else its alarm is set for then.
     fn run_at(&mut self, cpu: usize, level: Level) -> bool {
         let this = &mut self.cpus[cpu];
-        this.turn_to(self.now, Running::At(level));
+        this.set_running(self.now, Running::At(level));
         let left = this.left[level as usize].unwrap_or_default();
         let mut ends = self.now + left;
-        this.turn_ends = Nanos::MAX;
-        if level == Level::Thread && !this.ready.is_empty() {
-            let turn_ends = self.turn_ends(cpu);
-            self.cpus[cpu].turn_ends = turn_ends;
-            ends = ends.min(turn_ends);
+        this.slice_ends = Nanos::MAX;
+        if level == Level::Thread && !this.run_queue.is_empty() {
+            let slice_ends = self.slice_ends(cpu);
+            self.cpus[cpu].slice_ends = slice_ends;
+            ends = ends.min(slice_ends);
         }
         // Where there are many, somebody else is nearly always before, and to find out costs more than it saves.
-        let alone = self.cpus.len() == 1 && self.stirred.is_empty() && self.running > 0;
+        let alone = self.cpus.len() == 1 && self.changed_cpus.is_empty() && self.running > 0;
         if alone && ends <= self.started + self.scenario.limit && self.calendar.would_be_next(cpu, ends) {
             self.now = ends;
             return true;
@@ -136,13 +136,13 @@ impl World<'_> {
     }
 
     /// When the current thread's turn ends although it would go on, because others are ready.
-    fn turn_ends(&mut self, cpu: usize) -> Nanos {
+    fn slice_ends(&mut self, cpu: usize) -> Nanos {
         let scheduler = &self.scenario.machine.scheduler;
         let this = &mut self.cpus[cpu];
-        if this.current.is_some_and(|task| self.tasks[task].share.first) {
+        if this.current.is_some_and(|task| self.tasks[task].share.fifo) {
             // Until it sleeps, or the period's quota is used up.
-            return if this.ready.has_others() {
-                (self.now + this.quota.left(self.now, scheduler)).max(self.now + Nanos(1))
+            return if this.run_queue.has_fair() {
+                (self.now + this.quota.remaining(self.now, scheduler)).max(self.now + Nanos(1))
             } else {
                 Nanos::MAX
             };
@@ -152,7 +152,7 @@ impl World<'_> {
             ends = Nanos(ends.0.div_ceil(scheduler.tick.0).saturating_mul(scheduler.tick.0));
         }
         // Threads that come first wait for their next period.
-        if this.ready.has_first() { ends.min(this.quota.ends().max(self.now + Nanos(1))) } else { ends }
+        if this.run_queue.has_fifo() { ends.min(this.quota.ends().max(self.now + Nanos(1))) } else { ends }
     }
 
     /// The current thread is still ready, and another one, if there is one, has its turn.
@@ -161,14 +161,14 @@ impl World<'_> {
         let this = &mut self.cpus[cpu];
         this.resched = false;
         let yields = std::mem::take(&mut this.yields);
-        if this.ready.is_empty() {
+        if this.run_queue.is_empty() {
             return;
         }
         let Some(task) = this.current.take() else { return };
         self.tasks[task].left = this.left[Level::Thread as usize].take();
         self.tasks[task].left_at = this.busy();
-        let next = if yields { this.ready.take(this.quota.left(self.now, scheduler) == Nanos::ZERO) } else { None };
-        this.ready.add(task, &mut self.tasks[task].share, false, scheduler);
+        let next = if yields { this.run_queue.pick_next(this.quota.remaining(self.now, scheduler) == Nanos::ZERO) } else { None };
+        this.run_queue.enqueue(task, &mut self.tasks[task].share, false, scheduler);
         if let Some(next) = next {
             self.switch_to(cpu, next);
         }
@@ -177,8 +177,8 @@ impl World<'_> {
     fn switch_to_next(&mut self, cpu: usize) {
         let scheduler = &self.scenario.machine.scheduler;
         let this = &mut self.cpus[cpu];
-        let throttled = this.ready.has_first() && this.quota.left(self.now, scheduler) == Nanos::ZERO;
-        if let Some(task) = this.ready.take(throttled) {
+        let throttled = this.run_queue.has_fifo() && this.quota.remaining(self.now, scheduler) == Nanos::ZERO;
+        if let Some(task) = this.run_queue.pick_next(throttled) {
             self.switch_to(cpu, task);
         }
     }
@@ -198,30 +198,30 @@ impl World<'_> {
     /// Something is pending at a CPU that interrupts whatever it is at.
     pub(super) fn interrupt(&mut self, cpu: usize, irq: Irq) {
         self.cpus[cpu].irqs.push_back(irq);
-        self.stir(cpu);
+        self.mark_changed(cpu);
     }
 
     /// Something has changed on a CPU: once this event is over, it turns to whatever comes first.
-    pub(super) fn stir(&mut self, cpu: usize) {
-        if !std::mem::replace(&mut self.cpus[cpu].stirred, true) {
-            self.stirred.push(cpu);
+    pub(super) fn mark_changed(&mut self, cpu: usize) {
+        if !std::mem::replace(&mut self.cpus[cpu].changed, true) {
+            self.changed_cpus.push(cpu);
         }
     }
 
     /// Has every CPU on which something has changed turn to whatever comes first now, if it is not at it already.
     #[inline]
-    pub(super) fn settle(&mut self) -> Result<(), SimError> {
-        while let Some(cpu) = self.stirred.pop() {
-            self.cpus[cpu].stirred = false;
-            self.turn(cpu)?;
+    pub(super) fn update_changed_cpus(&mut self) -> Result<(), SimError> {
+        while let Some(cpu) = self.changed_cpus.pop() {
+            self.cpus[cpu].changed = false;
+            self.update_cpu(cpu)?;
         }
         Ok(())
     }
 
     #[inline(never)] // Few events stir a CPU.
-    fn turn(&mut self, cpu: usize) -> Result<(), SimError> {
+    fn update_cpu(&mut self, cpu: usize) -> Result<(), SimError> {
         match self.cpus[cpu].running {
-            Running::Leaving | Running::At(Level::Hard) => return Ok(()),
+            Running::LeavingIdle | Running::At(Level::Hard) => return Ok(()),
             Running::Idle(since) => {
                 let thread = &self.scenario.machine.costs.thread;
                 let idle = self.now - since;
@@ -231,7 +231,7 @@ impl World<'_> {
                 let exit = thread.exit_after(idle, matches!(this.irqs.front(), Some(Irq::Timer(_))));
                 if exit > Nanos::ZERO {
                     self.account(cpu);
-                    self.cpus[cpu].turn_to(self.now, Running::Leaving);
+                    self.cpus[cpu].set_running(self.now, Running::LeavingIdle);
                     self.calendar.set(cpu, self.now + exit);
                     return Ok(());
                 }
@@ -264,10 +264,10 @@ impl World<'_> {
             self.account(cpu);
         }
         let this = &mut self.cpus[cpu];
-        this.ready.add(task, &mut self.tasks[task].share, true, scheduler);
-        let throttled = self.tasks[task].share.first && this.quota.left(self.now, scheduler) == Nanos::ZERO;
+        this.run_queue.enqueue(task, &mut self.tasks[task].share, true, scheduler);
+        let throttled = self.tasks[task].share.fifo && this.quota.remaining(self.now, scheduler) == Nanos::ZERO;
         let new = &self.tasks[task].share;
-        let preempts = this.current.is_none_or(|current| Ready::preempts(new, &self.tasks[current].share, throttled, scheduler));
+        let preempts = this.current.is_none_or(|current| RunQueue::preempts(new, &self.tasks[current].share, throttled, scheduler));
         this.resched |= preempts;
         if self.scenario.spin == Spin::Yields && this.current.is_some_and(|current| self.tasks[current].spin.is_some()) {
             (this.resched, this.yields) = (true, true);
@@ -276,7 +276,7 @@ impl World<'_> {
         if sent {
             self.interrupt(cpu, Irq::Resched);
         } else if from != Some(cpu) {
-            self.stir(cpu);
+            self.mark_changed(cpu);
         }
         let far = if from.is_some_and(|from| from != cpu) { costs.thread.wake_remote } else { Nanos::ZERO };
         costs.thread.wake + far + if sent { costs.interrupt.send } else { Nanos::ZERO }

@@ -4,18 +4,18 @@
 use completion::{Cause, Plan, Woke};
 
 use super::*;
-use crate::cpu::{Active, Irq, Running, Stage};
+use crate::cpu::{ActiveIrq, Irq, IrqStage, Running};
 use crate::host::drain::{self, Drained};
-use crate::host::lane::thread_of;
-use crate::host::{Ground, Progress};
+use crate::host::sw_queue::thread_of;
+use crate::host::{Progress, StepContext};
 use crate::posted::{Bits, Handling};
-use crate::softirq::Poll;
+use crate::softirq::PollStage;
 
 /// In place of a device: the notification of posted interrupts, whose CPU stands in place of the vector.
 const NOTIFICATION: u32 = u32::MAX;
 
 /// What a step of the softirq came to.
-enum Polled {
+enum SoftirqStep {
     Busy(Nanos),
     /// Nothing is scheduled.
     Over,
@@ -26,31 +26,31 @@ enum Polled {
 impl World<'_> {
     /// A controller has raised these vectors: their messages set out, and what it writes behind them waits as it has to.
     pub(super) fn send_messages(&mut self, n: usize) {
-        let tells = self.scenario.tells(n);
+        let tells = self.scenario.signals_eventfd(n);
         let mut raised = std::mem::take(&mut self.raised);
         for vector in raised.drain(..).filter(|&vector| vector != ADMIN_VECTOR) {
             let now = self.now;
             let (busy, arrives) = if tells {
-                (self.telling_cost(n, usize::from(vector.0)), now)
+                (self.message_cost(n, usize::from(vector.0)), now)
             } else {
                 (Nanos::ZERO, now + self.scenario.machine.costs.interrupt.message_delay)
             };
             let device = &mut self.devices[n];
-            device.way_free_at = device.way_free_at.max(now) + busy;
-            let arrives = match &mut self.way {
+            device.writes_free_at = device.writes_free_at.max(now) + busy;
+            let arrives = match &mut self.irq_path {
                 // A signal takes effect when most of its system call is over.
-                _ if tells => device.way_free_at,
+                _ if tells => device.writes_free_at,
                 None => arrives,
-                Some(way) => {
+                Some(path) => {
                     let posted = self.scenario.posts(self.mode);
-                    let sent = way.send(now, posted);
-                    device.way_free_at = device.way_free_at.max(sent.accepted);
+                    let sent = path.send(now, posted);
+                    device.writes_free_at = device.writes_free_at.max(sent.accepted);
                     // The unit itself sets the bits.
                     let delay = if posted { Nanos::ZERO } else { self.scenario.machine.costs.interrupt.message_delay };
                     sent.arrives + delay
                 }
             };
-            self.fly(arrives, n as u32, vector);
+            self.queue_message(arrives, n as u32, vector);
         }
         self.raised = raised;
         if let Some(&(first, ..)) = self.messages.front() {
@@ -59,18 +59,18 @@ impl World<'_> {
     }
 
     /// The shared way has set a bit of a CPU's descriptor: if that asks for it, a notification follows, behind which the device's writes wait.
-    fn post_by_way(&mut self, n: usize, vector: usize) {
+    fn post_vector(&mut self, n: usize, vector: usize) {
         let Some(route) = self.devices[n].routes.get(vector) else { return };
         let cpu = route.cpu;
         if !self.cpus[cpu].descriptor.post(route.bit) {
             return;
         }
-        let Some(sent) = self.way.as_mut().map(|way| way.notify(self.now)) else { return };
-        self.devices[n].way_free_at = self.devices[n].way_free_at.max(sent.accepted);
-        self.fly(sent.arrives + self.scenario.machine.costs.interrupt.message_delay, NOTIFICATION, Vector(cpu as u16));
+        let Some(sent) = self.irq_path.as_mut().map(|path| path.notify(self.now)) else { return };
+        self.devices[n].writes_free_at = self.devices[n].writes_free_at.max(sent.accepted);
+        self.queue_message(sent.arrives + self.scenario.machine.costs.interrupt.message_delay, NOTIFICATION, Vector(cpu as u16));
     }
 
-    fn fly(&mut self, arrives: Nanos, device: u32, vector: Vector) {
+    fn queue_message(&mut self, arrives: Nanos, device: u32, vector: Vector) {
         let place = self.messages.partition_point(|(at, ..)| *at <= arrives);
         self.messages.insert(place, (arrives, device, vector));
     }
@@ -81,12 +81,12 @@ impl World<'_> {
             let (device, vector) = (device as usize, usize::from(vector.0));
             if device == NOTIFICATION as usize {
                 self.interrupt(vector, Irq::Posted);
-            } else if self.scenario.tells(device) {
-                let more = self.tell(device, vector);
-                let free_at = self.devices[device].way_free_at.max(self.now) + more;
-                self.devices[device].way_free_at = free_at;
-            } else if self.way.is_some() && self.scenario.posts(self.mode) {
-                self.post_by_way(device, vector);
+            } else if self.scenario.signals_eventfd(device) {
+                let more = self.signal_vector(device, vector);
+                let free_at = self.devices[device].writes_free_at.max(self.now) + more;
+                self.devices[device].writes_free_at = free_at;
+            } else if self.irq_path.is_some() && self.scenario.posts(self.mode) {
+                self.post_vector(device, vector);
             } else {
                 self.message(device, vector);
             }
@@ -121,14 +121,14 @@ impl World<'_> {
     }
 
     /// The same where it may be posted: then it is a bit in a line that the reader has, as long as a notification is outstanding.
-    pub(super) fn telling_cost(&self, device: usize, vector: usize) -> Nanos {
+    pub(super) fn message_cost(&self, device: usize, vector: usize) -> Nanos {
         let outstanding = |route: &Route| route.queues.iter().all(|&queue| self.queues[queue].is_outstanding());
         let posted = self.scenario.posts(self.mode) && self.devices[device].routes.get(vector).is_some_and(outstanding);
         if posted { self.scenario.machine.costs.memory.line_node } else { self.signal_cost() }
     }
 
     /// Its effect: a thread that sleeps on the vector wakes. What that takes the controller beyond [`World::signal_cost`].
-    pub(super) fn tell(&mut self, device: usize, vector: usize) -> Nanos {
+    pub(super) fn signal_vector(&mut self, device: usize, vector: usize) -> Nanos {
         let Some(route) = self.devices[device].routes.get(vector) else { return Nanos::ZERO };
         let (cpu, thread, queues) = (route.cpu, route.thread, route.queues.len());
         let idle = matches!(self.cpus[cpu].running, Running::Idle(_));
@@ -143,7 +143,7 @@ impl World<'_> {
                 self.tasks[thread].notified();
                 woken += self.wake(None, thread, Cause::Notification);
             } else {
-                woken += self.rouse(None, queue);
+                woken += self.signal_queue(None, queue);
             }
         }
         if woken > Nanos::ZERO && idle {
@@ -163,19 +163,19 @@ impl World<'_> {
                 if let Some(route) = self.devices[device].routes.get_mut(vector) {
                     route.pending = false;
                 }
-                (Stage::Queue { device, vector, n: 0 }, costs.handler)
+                (IrqStage::Queue { device, vector, n: 0 }, costs.handler)
             }
             Irq::Posted => {
                 outcome.interrupts += 1;
                 outcome.notifications += 1;
                 // Each round has its own price.
-                (Stage::Next, Nanos::ZERO)
+                (IrqStage::Next, Nanos::ZERO)
             }
-            Irq::Timer(_) => (Stage::Next, costs.timer),
-            Irq::Remote => (Stage::Next, self.remote_work(cpu)),
-            Irq::Resched => (Stage::Leave, Nanos::ZERO),
+            Irq::Timer(_) => (IrqStage::Next, costs.timer),
+            Irq::Remote => (IrqStage::Next, self.remote_work(cpu)),
+            Irq::Resched => (IrqStage::Leave, Nanos::ZERO),
         };
-        self.cpus[cpu].active = Some(Active { irq, stage, handling: Handling::Round(0), bits: Bits::default() });
+        self.cpus[cpu].active = Some(ActiveIrq { irq, stage, handling: Handling::Round(0), bits: Bits::default() });
         self.scenario.machine.costs.interrupt.entry + more
     }
 
@@ -185,9 +185,9 @@ impl World<'_> {
         for _ in 0..STEPS_AT_ONCE {
             let Some(active) = self.cpus[cpu].active else { return Ok(None) };
             spent += match active.stage {
-                Stage::Next => self.next_vector(cpu, active)?,
-                Stage::Queue { device, vector, n } => self.vector_step(cpu, device, vector, n)?,
-                Stage::Leave => {
+                IrqStage::Next => self.next_vector(cpu, active)?,
+                IrqStage::Queue { device, vector, n } => self.vector_step(cpu, device, vector, n)?,
+                IrqStage::Leave => {
                     let this = &mut self.cpus[cpu];
                     this.active = None;
                     let costs = &self.scenario.machine.costs.interrupt;
@@ -201,45 +201,45 @@ impl World<'_> {
         Err(SimError::Livelock(self.moment()))
     }
 
-    fn stage(&mut self, cpu: usize, stage: Stage) {
+    fn stage(&mut self, cpu: usize, stage: IrqStage) {
         if let Some(active) = &mut self.cpus[cpu].active {
             active.stage = stage;
         }
     }
 
     /// What an interrupt has to do next, other than for a vector's queues.
-    fn next_vector(&mut self, cpu: usize, active: Active) -> Result<Nanos, SimError> {
+    fn next_vector(&mut self, cpu: usize, active: ActiveIrq) -> Result<Nanos, SimError> {
         match active.irq {
             Irq::Posted => Ok(self.next_posted(cpu, active)),
             Irq::Timer(task) => {
-                self.stage(cpu, Stage::Leave);
+                self.stage(cpu, IrqStage::Leave);
                 let due = self.tasks[task].is_due(self.now);
                 Ok(if due { self.wake(Some(cpu), task, Cause::Timer) } else { Nanos::ZERO })
             }
             Irq::Remote => {
-                self.stage(cpu, Stage::Leave);
+                self.stage(cpu, IrqStage::Leave);
                 Ok(self.finish_remote(cpu))
             }
             Irq::Vector { .. } | Irq::Resched => {
-                self.stage(cpu, Stage::Leave);
+                self.stage(cpu, IrqStage::Leave);
                 Ok(Nanos::ZERO)
             }
         }
     }
 
     /// The next vector that has been posted, or the next round.
-    fn next_posted(&mut self, cpu: usize, mut active: Active) -> Nanos {
+    fn next_posted(&mut self, cpu: usize, mut active: ActiveIrq) -> Nanos {
         let costs = &self.scenario.machine.costs;
         let this = &mut self.cpus[cpu];
         if let Some(bit) = active.bits.take_first() {
             let (device, vector) = this.bits[bit];
-            active.stage = Stage::Queue { device, vector, n: 0 };
+            active.stage = IrqStage::Queue { device, vector, n: 0 };
             this.outcome.vectors_handled += 1;
             this.active = Some(active);
             return costs.interrupt.handler;
         }
         if active.handling == Handling::Over {
-            active.stage = Stage::Leave;
+            active.stage = IrqStage::Leave;
             this.active = Some(active);
             return Nanos::ZERO;
         }
@@ -253,15 +253,15 @@ impl World<'_> {
     /// What a vector's n-th queue needs: in the hard interrupt, or handed on to the party that takes entries.
     fn vector_step(&mut self, cpu: usize, device: usize, vector: usize, n: usize) -> Result<Nanos, SimError> {
         let Some(route) = self.devices[device].routes.get(vector) else {
-            self.stage(cpu, Stage::Next);
+            self.stage(cpu, IrqStage::Next);
             return Ok(Nanos::ZERO);
         };
         let (thread, queue) = (route.thread, route.queues.get(n).copied());
         let Some(queue) = queue else {
-            self.stage(cpu, Stage::Next);
+            self.stage(cpu, IrqStage::Next);
             return Ok(Nanos::ZERO);
         };
-        let next = Stage::Queue { device, vector, n: n + 1 };
+        let next = IrqStage::Queue { device, vector, n: n + 1 };
         // What was begun in this interrupt ends in it, even if the mode has been switched meanwhile.
         let context = if self.cpus[cpu].draining { Context::Hard } else { self.context };
         match context {
@@ -282,13 +282,13 @@ impl World<'_> {
                 self.stage(cpu, next);
                 let costs = &self.scenario.machine.costs.thread;
                 let signal = if self.scenario.host == crate::Host::User { costs.signal } else { Nanos::ZERO };
-                Ok(signal + self.rouse(Some(cpu), queue))
+                Ok(signal + self.signal_queue(Some(cpu), queue))
             }
         }
     }
 
     /// Takes a queue's entries here and now.
-    fn drain_in_interrupt(&mut self, cpu: usize, queue: usize, next: Stage) -> Result<Nanos, SimError> {
+    fn drain_in_interrupt(&mut self, cpu: usize, queue: usize, next: IrqStage) -> Result<Nanos, SimError> {
         let first = !self.cpus[cpu].draining;
         if first {
             self.cpus[cpu].draining = true;
@@ -297,10 +297,10 @@ impl World<'_> {
                 return Ok(cost);
             }
         }
-        let cost = match drain::step_alone(&mut self.ground(cpu), queue) {
+        let cost = match drain::step_alone(&mut self.step_context(cpu), queue) {
             Drained::Busy(cost) => cost,
-            Drained::Look(_) => Nanos::ZERO,
-            Drained::Over(_) => {
+            Drained::Poll(_) => Nanos::ZERO,
+            Drained::Idle(_) => {
                 self.cpus[cpu].draining = false;
                 self.stage(cpu, next);
                 Nanos::ZERO
@@ -328,7 +328,7 @@ impl World<'_> {
 
     /// Its eventfd is signalled: the thread that waits on it wakes, which is the one that owns its notification, if several share it. What
     /// waking costs.
-    fn rouse(&mut self, from: Option<usize>, queue: usize) -> Nanos {
+    fn signal_queue(&mut self, from: Option<usize>, queue: usize) -> Nanos {
         if !self.queues[queue].signal() {
             return Nanos::ZERO;
         }
@@ -347,8 +347,8 @@ impl World<'_> {
     /// What finishing the completions costs that other CPUs have sent.
     fn remote_work(&mut self, cpu: usize) -> Nanos {
         let remote = std::mem::take(&mut self.cpus[cpu].remote);
-        let ground = self.ground(cpu);
-        let each = remote.iter().filter_map(|(task, _)| ground.owners.get(*task)).map(|owner| drain::completion(&ground, owner.engine).0);
+        let cx = self.step_context(cpu);
+        let each = remote.iter().filter_map(|(task, _)| cx.owners.get(*task)).map(|owner| drain::completion(&cx, owner.engine).0);
         let cost = Nanos(each.sum());
         self.cpus[cpu].remote = remote;
         self.cpus[cpu].remote_begun = self.cpus[cpu].remote.len();
@@ -371,8 +371,8 @@ impl World<'_> {
     }
 
     /// What code on a CPU reaches.
-    pub(super) fn ground(&mut self, cpu: usize) -> Ground<'_> {
-        Ground {
+    pub(super) fn step_context(&mut self, cpu: usize) -> StepContext<'_> {
+        StepContext {
             now: self.now,
             cpu,
             host: self.scenario.host,
@@ -383,7 +383,7 @@ impl World<'_> {
             queues: &mut self.queues,
             drains: &mut self.drains,
             owners: &self.owners,
-            cpu_wanted: !self.cpus[cpu].ready.is_empty(),
+            cpu_wanted: !self.cpus[cpu].run_queue.is_empty(),
             out: &mut self.effects,
         }
     }
@@ -391,19 +391,19 @@ impl World<'_> {
     /// A queue's notification has come: its policy says how much to take, and the softirq is raised. If its poller is in
     /// the middle of something, it finds out by itself.
     pub(super) fn schedule_poller(&mut self, cpu: usize, queue: usize) {
-        if !self.drains[queue].is_at_rest() {
+        if !self.drains[queue].is_between_steps() {
             return;
         }
         let Some(n) = self.cpus[cpu].pollers.queues.iter().position(|&other| other == queue) else { return };
         if matches!(self.cpus[cpu].pollers.plans[n], Plan::Look { .. }) {
             return;
         }
-        let drained = drain::step(&mut self.ground(cpu), queue);
+        let drained = drain::step(&mut self.step_context(cpu), queue);
         let now = self.now;
         match drained {
-            Drained::Look(budget) => self.cpus[cpu].pollers.schedule(n, budget, now),
+            Drained::Poll(budget) => self.cpus[cpu].pollers.schedule(n, budget, now),
             // Its policy goes to sleep again, which takes steps, too.
-            Drained::Busy(_) | Drained::Over(_) => self.cpus[cpu].pollers.schedule(n, 0, now),
+            Drained::Busy(_) | Drained::Idle(_) => self.cpus[cpu].pollers.schedule(n, 0, now),
         }
     }
 
@@ -411,14 +411,14 @@ impl World<'_> {
     pub(super) fn soft_level_step(&mut self, cpu: usize) -> Result<Option<Nanos>, SimError> {
         for _ in 0..STEPS_AT_ONCE {
             match self.poll_step(cpu) {
-                Polled::Busy(cost) => {
+                SoftirqStep::Busy(cost) => {
                     let cost = cost + self.apply(Some(cpu))?;
                     if cost > Nanos::ZERO {
                         return Ok(Some(cost));
                     }
                 }
-                Polled::Over => return Ok(None),
-                Polled::HandOver => {
+                SoftirqStep::Over => return Ok(None),
+                SoftirqStep::HandOver => {
                     self.cpus[cpu].pollers.handed_over = true;
                     let ksoftirqd = self.ksoftirqd(cpu);
                     let cost = self.wake(Some(cpu), ksoftirqd, Cause::Other);
@@ -432,63 +432,63 @@ impl World<'_> {
     /// A step of ksoftirqd.
     pub(super) fn ksoftirqd_step(&mut self, cpu: usize) -> Progress {
         match self.poll_step(cpu) {
-            Polled::Busy(cost) => Progress::Busy(cost),
-            Polled::HandOver => Progress::Busy(Nanos::ZERO),
-            Polled::Over => Progress::Block(Nanos::MAX),
+            SoftirqStep::Busy(cost) => Progress::Busy(cost),
+            SoftirqStep::HandOver => Progress::Busy(Nanos::ZERO),
+            SoftirqStep::Over => Progress::Block(Nanos::MAX),
         }
     }
 
-    fn poll_step(&mut self, cpu: usize) -> Polled {
-        match self.cpus[cpu].pollers.at {
-            Poll::Quiet => Polled::Over,
-            Poll::Begin => {
+    fn poll_step(&mut self, cpu: usize) -> SoftirqStep {
+        match self.cpus[cpu].pollers.stage {
+            PollStage::Quiet => SoftirqStep::Over,
+            PollStage::Begin => {
                 let (now, limits) = (self.now, self.mode.limits());
                 let this = &mut self.cpus[cpu];
                 this.pollers.begin_run(now, limits);
                 this.outcome.softirqs += 1;
                 this.outcome.ksoftirqd_runs += u64::from(this.pollers.handed_over);
-                Polled::Busy(self.scenario.machine.costs.interrupt.softirq_run)
+                SoftirqStep::Busy(self.scenario.machine.costs.interrupt.softirq_run)
             }
-            Poll::Turn => self.poll_turn(cpu),
-            Poll::Queue(n) => Polled::Busy(self.poll_queue(cpu, n)),
+            PollStage::Turn => self.poll_turn(cpu),
+            PollStage::Queue(n) => SoftirqStep::Busy(self.poll_queue(cpu, n)),
         }
     }
 
     /// The next queue's turn, or the end of the run.
-    fn poll_turn(&mut self, cpu: usize) -> Polled {
+    fn poll_turn(&mut self, cpu: usize) -> SoftirqStep {
         let now = self.now;
         let this = &mut self.cpus[cpu];
         let Some(turn) = this.pollers.round.turn(now, &this.pollers.plans) else {
-            let wanted = this.resched || this.current.is_none() && !this.ready.is_empty();
+            let wanted = this.resched || this.current.is_none() && !this.run_queue.is_empty();
             let hand_over = this.pollers.end_run(now, wanted);
-            return match this.pollers.at {
-                Poll::Quiet => Polled::Over,
-                _ if hand_over => Polled::HandOver,
-                _ => Polled::Busy(Nanos::ZERO),
+            return match this.pollers.stage {
+                PollStage::Quiet => SoftirqStep::Over,
+                _ if hand_over => SoftirqStep::HandOver,
+                _ => SoftirqStep::Busy(Nanos::ZERO),
             };
         };
-        this.pollers.at = Poll::Queue(turn.queue);
+        this.pollers.stage = PollStage::Queue(turn.queue);
         let (queue, planned) = (this.pollers.queues[turn.queue], this.pollers.plans[turn.queue]);
-        if planned == (Plan::Look { budget: 0 }) || !self.drains[queue].is_at_rest() {
+        if planned == (Plan::Look { budget: 0 }) || !self.drains[queue].is_between_steps() {
             self.cpus[cpu].pollers.round.took(0);
-            return Polled::Busy(Nanos::ZERO);
+            return SoftirqStep::Busy(Nanos::ZERO);
         }
-        let (found, cost) = drain::look(&mut self.ground(cpu), queue, turn.budget);
+        let (found, cost) = drain::poll(&mut self.step_context(cpu), queue, turn.budget);
         self.cpus[cpu].pollers.round.took(found);
-        Polled::Busy(cost)
+        SoftirqStep::Busy(cost)
     }
 
     /// The rest of a queue's turn: what it has taken goes to its owners; then it stays scheduled, or is armed.
     fn poll_queue(&mut self, cpu: usize, n: usize) -> Nanos {
         let queue = self.cpus[cpu].pollers.queues[n];
-        let drained = drain::step(&mut self.ground(cpu), queue);
+        let drained = drain::step(&mut self.step_context(cpu), queue);
         let pollers = &mut self.cpus[cpu].pollers;
         match drained {
             Drained::Busy(cost) => return cost,
-            Drained::Look(budget) => pollers.plans[n] = Plan::Look { budget },
-            Drained::Over(_) => pollers.plans[n] = Plan::Rest,
+            Drained::Poll(budget) => pollers.plans[n] = Plan::Look { budget },
+            Drained::Idle(_) => pollers.plans[n] = Plan::Rest,
         }
-        pollers.at = Poll::Turn;
+        pollers.stage = PollStage::Turn;
         Nanos::ZERO
     }
 }

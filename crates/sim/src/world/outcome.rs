@@ -6,19 +6,19 @@ use driver::multipath::{Counters, Link, PathSnapshot, PathStatus};
 use units::Op;
 use workload::{ErrorCode, Failure, Generator, Histogram, Io, Latency, Stats};
 
-use super::tasks::{Body, Task};
+use super::tasks::{Task, TaskKind};
 use super::*;
-use crate::host::head::Head;
-use crate::host::lane::Lane;
+use crate::host::multipath::MultipathRequests;
+use crate::host::sw_queue::SwQueue;
 use crate::{Counts, CpuOutcome, DeviceOutcome, Host, JobOutcome, PathOutcome, Tick};
 
 impl World<'_> {
     /// The first thread is past its start delay and its ramp: what has been counted by now is not measured.
     pub(super) fn measure(&mut self) {
-        if !matches!(self.before, Before::Unknown) {
+        if !matches!(self.baseline, Baseline::Pending) {
             return;
         }
-        self.before = Before::Known(Box::new(self.so_far()));
+        self.baseline = Baseline::Known(Box::new(self.so_far()));
         // What is greatest cannot be told from what was before.
         self.cpus.iter_mut().for_each(|cpu| cpu.outcome.longest_away = Nanos::ZERO);
         self.drains.iter_mut().for_each(|drain| drain.counts.entries_per_drain_max = 0);
@@ -29,10 +29,10 @@ impl World<'_> {
     pub(super) fn outcome(mut self) -> Result<Outcome, SimError> {
         let all = self.so_far();
         let ticks = std::mem::take(&mut self.ticks.over);
-        match self.before {
-            Before::Nothing => Ok(Outcome { ticks, ..all }),
-            Before::Known(before) => Ok(Outcome { ticks, ..all.since(&before) }),
-            Before::Unknown => Err(SimError::Unmeasured(self.moment())),
+        match self.baseline {
+            Baseline::Zero => Ok(Outcome { ticks, ..all }),
+            Baseline::Known(before) => Ok(Outcome { ticks, ..all.since(&before) }),
+            Baseline::Pending => Err(SimError::Unmeasured(self.moment())),
         }
     }
 
@@ -52,30 +52,30 @@ impl World<'_> {
             per_cycle.merge(&drain.cycles.entries);
         }
         let doorbells = || self.queues.iter().flat_map(HwQueue::pairs).map(|pair| pair.counters());
-        let keepers = || self.devices.iter().map(|device| &device.keeper);
+        let controller_tasks = || self.devices.iter().map(|device| &device.control);
         Outcome {
             elapsed: self.now - self.started,
             counts,
             failure: self.tasks.iter().filter_map(Task::thread).find_map(|thread| failure(&thread.app.generator)),
             messages: devices.iter().map(|device| device.messages).sum(),
             suppressed: devices.iter().map(|device| device.suppressed).sum(),
-            silent: self.queues.iter().map(HwQueue::finished_in_silence).sum(),
-            way: self.way.as_ref().map(|way| way.counts).unwrap_or_default(),
+            silent: self.queues.iter().map(HwQueue::polled_finished).sum(),
+            way: self.irq_path.as_ref().map(|path| path.counts).unwrap_or_default(),
             spins: self.spins(&counts),
             sq_doorbells: doorbells().map(|counters| counters.sq_doorbells).sum(),
             cq_doorbells: doorbells().map(|counters| counters.cq_doorbells).sum(),
             decisions: self.decisions(),
             thread: self.io_threads(&counts),
-            resets: keepers().map(|keeper| keeper.resets).sum(),
-            aborts: keepers().map(|keeper| keeper.aborts).sum(),
-            missed_notifications: keepers().map(|keeper| keeper.missed).sum(),
+            resets: controller_tasks().map(|control| control.resets).sum(),
+            aborts: controller_tasks().map(|control| control.aborts).sum(),
+            missed_notifications: controller_tasks().map(|control| control.missed).sum(),
             injected: self.devices.iter().flat_map(|device| device.controller.injected()).collect(),
             stats,
             latency: self.latency(),
             poll_delays,
             per_cycle,
             paths: self.path_outcomes(),
-            failover: self.heads().map(Head::counters).fold(Counters::default(), Counters::and),
+            failover: self.multipaths().map(MultipathRequests::counters).fold(Counters::default(), Counters::and),
             ticks: Vec::new(),
             all_cpus,
             cpus,
@@ -86,15 +86,15 @@ impl World<'_> {
 
     /// CPU time of threads that do I/O.
     fn io_threads(&self, counts: &Counts) -> Nanos {
-        let threads = self.tasks.iter().filter(|task| !matches!(task.body, Body::Hog)).map(|task| task.runtime.0).sum();
+        let threads = self.tasks.iter().filter(|task| !matches!(task.kind, TaskKind::Hog)).map(|task| task.runtime.0).sum();
         // The last piece of work, or of time away, may not have been done when the run ended.
         Nanos(threads) - counts.application - counts.away
     }
 
     /// What the policies of all threads have decided, together.
     pub(super) fn decisions(&self) -> Option<Decisions> {
-        let lanes = self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.lanes);
-        lanes.filter_map(Lane::decisions).reduce(|mut all, decisions| {
+        let sw_queues = self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.sw_queues);
+        sw_queues.filter_map(SwQueue::decisions).reduce(|mut all, decisions| {
             all.add(&decisions);
             all
         })
@@ -136,18 +136,18 @@ impl World<'_> {
         self.devices.iter().enumerate().map(outcome).collect()
     }
 
-    fn heads(&self) -> impl Iterator<Item = &Head> {
-        self.tasks.iter().filter_map(Task::thread).filter_map(|thread| thread.app.head.as_ref())
+    fn multipaths(&self) -> impl Iterator<Item = &MultipathRequests> {
+        self.tasks.iter().filter_map(Task::thread).filter_map(|thread| thread.app.multipath.as_ref())
     }
 
     fn path_outcomes(&self) -> Vec<PathOutcome> {
         let outcome = |(n, device): (usize, &Attached)| {
-            let tallies = || self.heads().filter_map(move |head| head.tally(n));
+            let tallies = || self.multipaths().filter_map(move |multipath| multipath.tally(n));
             tallies().next()?;
-            let standing = device.keeper.seat.as_ref().map_or(PathSnapshot::NEVER_UP.with_link(Link::Live), |seat| seat.standing);
+            let snapshot = device.control.path.as_ref().map_or(PathSnapshot::NEVER_UP.with_link(Link::Live), |path| path.snapshot);
             Some(PathOutcome {
                 device: self.scenario.devices[n].name.clone(),
-                status: PathStatus { link: standing.link, ana: standing.ana, fits: standing.fits },
+                status: PathStatus { link: snapshot.link, ana: snapshot.ana, fits: snapshot.fits },
                 ios: tallies().map(|tally| tally.ended).sum(),
                 failed: tallies().map(|tally| tally.failed).sum(),
                 time: Nanos(tallies().map(|tally| tally.time.0).sum()),
@@ -214,7 +214,7 @@ impl World<'_> {
         let mode = if moved { Mode::IRQ_POLL } else { placing.own };
         self.calendar.set(self.sources.placer, self.now + WINDOW);
         if mode != self.mode {
-            self.carry_out(mode);
+            self.apply_mode(mode);
         }
     }
 

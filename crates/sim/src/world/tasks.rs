@@ -7,9 +7,9 @@ use super::*;
 use crate::Host;
 use crate::cpu::{Irq, Level};
 use crate::host::drain::{self, Drained};
-use crate::host::lane::thread_of;
+use crate::host::sw_queue::thread_of;
 use crate::host::thread::Thread;
-use crate::host::{Ground, Progress};
+use crate::host::{Progress, StepContext};
 use crate::sched::Share;
 
 /// How long a hog computes at a stretch.
@@ -24,8 +24,8 @@ pub(super) struct Task {
     pub(super) runtime: Nanos,
     /// Preempted: what is left of its step.
     pub(super) left: Option<Nanos>,
-    pub(super) state: State,
-    pub(super) body: Body,
+    pub(super) state: TaskState,
+    pub(super) kind: TaskKind,
     /// It looks at its queues until then; and its CPU time when it began.
     pub(super) spin: Option<(Nanos, Nanos)>,
     /// How long its CPU had been busy when it left it last.
@@ -33,9 +33,9 @@ pub(super) struct Task {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum TaskState {
     /// Its stage has not begun.
-    Unborn,
+    NotStarted,
     /// Runs, or is ready to.
     Ready,
     /// Off the CPU, until this instant at the latest.
@@ -45,7 +45,7 @@ pub(super) enum State {
 
 /// What a thread does.
 #[derive(Debug)]
-pub(super) enum Body {
+pub(super) enum TaskKind {
     /// A job's.
     Job(Box<Thread>),
     /// A vector's: takes the entries of its queues, in order.
@@ -55,7 +55,7 @@ pub(super) enum Body {
         /// It looks again at this instant, at the latest.
         until: Nanos,
         /// Notified since it began.
-        again: bool,
+        notified: bool,
     },
     /// Does what the softirq has left over.
     Ksoftirqd,
@@ -64,43 +64,43 @@ pub(super) enum Body {
 }
 
 impl Task {
-    pub(super) fn new(cpu: usize, body: Body, state: State, host: Host) -> Task {
+    pub(super) fn new(cpu: usize, kind: TaskKind, state: TaskState, host: Host) -> Task {
         // A kernel's interrupt threads are `SCHED_FIFO`; the one that Reap starts for a vector is a thread as any other.
-        let first = host == Host::Kernel && matches!(body, Body::Vector { .. });
-        let share = Share { vruntime: Nanos::ZERO, first };
-        Task { cpu, share, runtime: Nanos::ZERO, left: None, state, body, spin: None, left_at: Nanos::ZERO }
+        let fifo = host == Host::Kernel && matches!(kind, TaskKind::Vector { .. });
+        let share = Share { vruntime: Nanos::ZERO, fifo };
+        Task { cpu, share, runtime: Nanos::ZERO, left: None, state, kind, spin: None, left_at: Nanos::ZERO }
     }
 
     pub(super) fn thread(&self) -> Option<&Thread> {
-        match &self.body {
-            Body::Job(thread) => Some(thread),
+        match &self.kind {
+            TaskKind::Job(thread) => Some(thread),
             _ => None,
         }
     }
 
     pub(super) fn thread_mut(&mut self) -> Option<&mut Thread> {
-        match &mut self.body {
-            Body::Job(thread) => Some(thread),
+        match &mut self.kind {
+            TaskKind::Job(thread) => Some(thread),
             _ => None,
         }
     }
 
     /// A sleeping thread is to wake: until when it meant to sleep. `None`: it does not sleep.
     pub(super) fn wakes(&mut self) -> Option<Nanos> {
-        let State::Blocked(until) = self.state else { return None };
-        self.state = State::Ready;
+        let TaskState::Blocked(until) = self.state else { return None };
+        self.state = TaskState::Ready;
         Some(until)
     }
 
     /// Whether it sleeps, and its timer has a reason to wake it.
     pub(super) fn is_due(&self, now: Nanos) -> bool {
-        matches!(self.state, State::Blocked(until) if until <= now)
+        matches!(self.state, TaskState::Blocked(until) if until <= now)
     }
 
     /// Its vector has been notified.
     pub(super) fn notified(&mut self) {
-        if let Body::Vector { again, .. } = &mut self.body {
-            *again = true;
+        if let TaskKind::Vector { notified, .. } = &mut self.kind {
+            *notified = true;
         }
     }
 }
@@ -115,8 +115,8 @@ impl World<'_> {
     pub(super) fn start_stage(&mut self) {
         for task in 0..self.plan.threads.len() {
             let thread = &self.plan.threads[task];
-            if thread.stage == self.stage && self.tasks[task].state == State::Unborn {
-                self.tasks[task].state = State::Ready;
+            if thread.stage == self.stage && self.tasks[task].state == TaskState::NotStarted {
+                self.tasks[task].state = TaskState::Ready;
                 self.make_ready(None, task);
             }
         }
@@ -127,20 +127,20 @@ impl World<'_> {
         let Some(task) = self.cpus[cpu].current else { return Ok(None) };
         self.stop_spinning(task);
         // Time of steps that nobody can tell from the ones after them.
-        let mut owed = Nanos::ZERO;
+        let mut accrued = Nanos::ZERO;
         for _ in 0..STEPS_AT_ONCE {
-            let progress = self.task_step(cpu, task, owed)?;
-            let told = self.apply(Some(cpu))?;
+            let progress = self.task_step(cpu, task, accrued)?;
+            let effect_cost = self.apply(Some(cpu))?;
             match progress {
-                Progress::Private(cost) => owed += cost + told,
-                Progress::Busy(cost) if owed + cost + told == Nanos::ZERO => {}
-                Progress::Busy(cost) => return Ok(Some(owed + cost + told)),
-                Progress::Spin(until) => return Ok(Some(self.spin(task, until, owed + told))),
+                Progress::Private(cost) => accrued += cost + effect_cost,
+                Progress::Busy(cost) if accrued + cost + effect_cost == Nanos::ZERO => {}
+                Progress::Busy(cost) => return Ok(Some(accrued + cost + effect_cost)),
+                Progress::Spin(until) => return Ok(Some(self.spin(task, until, accrued + effect_cost))),
                 Progress::Block(until) => {
-                    self.tasks[task].state = State::Blocked(until);
+                    self.tasks[task].state = TaskState::Blocked(until);
                     self.leave_cpu(cpu, task);
                     if until < Nanos::MAX {
-                        let late = self.lateness.sample(0, &mut self.dice);
+                        let late = self.lateness.sample(0, &mut self.rng);
                         self.calendar.set(self.sources.timers + task, until.max(self.now) + late);
                     }
                     return Ok(None);
@@ -152,8 +152,8 @@ impl World<'_> {
                 }
             }
             // The next step of a thread that asks its application is nobody else's business, and may be taken at once.
-            if owed > Nanos::ZERO && !self.tasks[task].thread().is_some_and(Thread::is_private) {
-                return Ok(Some(owed));
+            if accrued > Nanos::ZERO && !self.tasks[task].thread().is_some_and(Thread::is_private) {
+                return Ok(Some(accrued));
             }
         }
         Err(SimError::Livelock(self.moment()))
@@ -164,13 +164,13 @@ impl World<'_> {
         self.cpus[cpu].current = None;
     }
 
-    fn task_step(&mut self, cpu: usize, task: TaskId, owed: Nanos) -> Result<Progress, SimError> {
+    fn task_step(&mut self, cpu: usize, task: TaskId, accrued: Nanos) -> Result<Progress, SimError> {
         let costs = &self.scenario.machine.costs;
-        match &mut self.tasks[task].body {
-            Body::Job(thread) => {
-                let cpu_wanted = self.tells_wanted && !self.cpus[cpu].ready.is_empty();
-                let mut ground = Ground {
-                    now: self.now + owed,
+        match &mut self.tasks[task].kind {
+            TaskKind::Job(thread) => {
+                let cpu_wanted = self.reports_cpu_wanted && !self.cpus[cpu].run_queue.is_empty();
+                let mut cx = StepContext {
+                    now: self.now + accrued,
                     cpu,
                     host: self.scenario.host,
                     context: self.context,
@@ -183,7 +183,7 @@ impl World<'_> {
                     cpu_wanted,
                     out: &mut self.effects,
                 };
-                let progress = thread.step(&mut ground, owed > Nanos::ZERO)?;
+                let progress = thread.step(&mut cx, accrued > Nanos::ZERO)?;
                 if progress != Progress::Private(Nanos::ZERO) {
                     while let Some(device) = self.written.first() {
                         self.forward_writes(device);
@@ -191,28 +191,28 @@ impl World<'_> {
                 }
                 Ok(progress)
             }
-            Body::Vector { .. } => Ok(self.vector_thread_step(cpu, task)),
-            Body::Ksoftirqd => Ok(self.ksoftirqd_step(cpu)),
-            Body::Hog => Ok(Progress::Busy(HOG)),
+            TaskKind::Vector { .. } => Ok(self.vector_thread_step(cpu, task)),
+            TaskKind::Ksoftirqd => Ok(self.ksoftirqd_step(cpu)),
+            TaskKind::Hog => Ok(Progress::Busy(HOG)),
         }
     }
 
     /// A step of a vector's thread.
     fn vector_thread_step(&mut self, cpu: usize, task: TaskId) -> Progress {
-        let Body::Vector { queues, n, until, again } = &mut self.tasks[task].body else { return Progress::Finished };
+        let TaskKind::Vector { queues, n, until, notified } = &mut self.tasks[task].kind else { return Progress::Finished };
         let Some(&queue) = queues.get(*n) else {
             *n = 0;
             let until = std::mem::replace(until, Nanos::MAX);
-            return if std::mem::take(again) { Progress::Busy(Nanos::ZERO) } else { Progress::Block(until) };
+            return if std::mem::take(notified) { Progress::Busy(Nanos::ZERO) } else { Progress::Block(until) };
         };
-        if *n == 0 && self.drains[queue].is_at_rest() {
-            *again = false;
+        if *n == 0 && self.drains[queue].is_between_steps() {
+            *notified = false;
         }
-        match drain::step_alone(&mut self.ground(cpu), queue) {
+        match drain::step_alone(&mut self.step_context(cpu), queue) {
             Drained::Busy(cost) => Progress::Busy(cost),
-            Drained::Look(_) => Progress::Busy(Nanos::ZERO),
-            Drained::Over(naps_until) => {
-                if let Body::Vector { n, until, .. } = &mut self.tasks[task].body {
+            Drained::Poll(_) => Progress::Busy(Nanos::ZERO),
+            Drained::Idle(naps_until) => {
+                if let TaskKind::Vector { n, until, .. } = &mut self.tasks[task].kind {
                     (*n, *until) = (*n + 1, naps_until.min(*until));
                 }
                 Progress::Busy(Nanos::ZERO)
@@ -221,27 +221,27 @@ impl World<'_> {
     }
 
     /// A thread looks at its queues again and again.
-    fn spin(&mut self, task: TaskId, until: Nanos, owed: Nanos) -> Nanos {
+    fn spin(&mut self, task: TaskId, until: Nanos, accrued: Nanos) -> Nanos {
         let runtime = self.tasks[task].runtime;
         self.tasks[task].spin = Some((until, runtime));
-        if let Body::Job(thread) = &self.tasks[task].body {
-            thread.lanes.iter().for_each(|lane| self.queues[lane.queue].spinners.push(task));
+        if let TaskKind::Job(thread) = &self.tasks[task].kind {
+            thread.sw_queues.iter().for_each(|sw_queue| self.queues[sw_queue.queue].spinners.push(task));
         }
         let cpu = self.tasks[task].cpu;
-        if self.scenario.spin == Spin::Yields && !self.cpus[cpu].ready.is_empty() {
+        if self.scenario.spin == Spin::Yields && !self.cpus[cpu].run_queue.is_empty() {
             // Somebody is ready already: after one look, and the call that gives the CPU away.
             (self.cpus[cpu].resched, self.cpus[cpu].yields) = (true, true);
         }
-        (until - self.now).max(owed)
+        (until - self.now).max(accrued)
     }
 
     fn stop_spinning(&mut self, task: TaskId) {
-        let Task { spin, runtime, body, .. } = &mut self.tasks[task];
+        let Task { spin, runtime, kind, .. } = &mut self.tasks[task];
         let Some((_, began)) = spin.take() else { return };
         let spun = *runtime - began;
-        if let Body::Job(thread) = body {
+        if let TaskKind::Job(thread) = kind {
             thread.counts.spun += spun;
-            thread.lanes.iter().for_each(|lane| self.queues[lane.queue].spinners.retain(|&spinner| spinner != task));
+            thread.sw_queues.iter().for_each(|sw_queue| self.queues[sw_queue.queue].spinners.retain(|&spinner| spinner != task));
         }
     }
 
@@ -250,7 +250,7 @@ impl World<'_> {
         let (until, _) = self.tasks[task].spin?;
         let found = self.tasks[task].thread().is_some_and(|thread| thread.sees_an_entry(&self.queues));
         let costs = &self.scenario.machine.costs;
-        let wanted = self.scenario.spin == Spin::Yields && !self.cpus[self.tasks[task].cpu].ready.is_empty();
+        let wanted = self.scenario.spin == Spin::Yields && !self.cpus[self.tasks[task].cpu].run_queue.is_empty();
         Some(match (found, wanted) {
             (true, _) => costs.library.look,
             // It looks once, and gives the CPU away again.
@@ -283,7 +283,7 @@ impl World<'_> {
             && *left > seen
         {
             *left = seen;
-            self.stir(cpu);
+            self.mark_changed(cpu);
         }
     }
 
@@ -303,23 +303,23 @@ impl World<'_> {
                 Effect::Remote(task, completed) => self.send(task, completed),
                 Effect::Poke(task) => cost += self.poke_from(from, task),
                 // Threads that wait for a tag of this queue may post again.
-                Effect::TagsFree(queue) => std::mem::take(&mut self.queues[queue].stuck).into_iter().for_each(|task| self.poke(task)),
+                Effect::TagsFree(queue) => std::mem::take(&mut self.queues[queue].tag_waiters).into_iter().for_each(|task| self.poke(task)),
                 Effect::Kick(queue) => self.kick(queue),
                 Effect::Violation(device, violation) => {
-                    self.devices[device].keeper.violated(violation)?;
-                    self.keep(device)?;
+                    self.devices[device].control.violated(violation)?;
+                    self.run_controller_task(device)?;
                 }
                 Effect::ReadAna(device) => {
-                    if let Some(seat) = &mut self.devices[device].keeper.seat {
-                        seat.events.read(Reading::Log(lid::ANA));
+                    if let Some(path) = &mut self.devices[device].control.path {
+                        path.events.read(Reading::Log(lid::ANA));
                     }
-                    self.keep(device)?;
+                    self.run_controller_task(device)?;
                 }
                 Effect::Reset(device) => {
-                    if let Some((recovery, _)) = &mut self.devices[device].keeper.recovery {
+                    if let Some((recovery, _)) = &mut self.devices[device].control.recovery {
                         recovery.reset();
                     }
-                    self.keep(device)?;
+                    self.run_controller_task(device)?;
                 }
                 Effect::Measured => self.measure(),
             }
@@ -378,7 +378,7 @@ impl World<'_> {
 
     /// A job's thread is done: others of its group may have to stop, and those of the next stage begin.
     fn finish(&mut self, task: TaskId) {
-        self.tasks[task].state = State::Finished;
+        self.tasks[task].state = TaskState::Finished;
         let Some(ended) = self.plan.threads.get(task).cloned() else { return };
         self.running -= 1;
         if self.scenario.jobs[ended.job].job.exitall {
@@ -388,7 +388,7 @@ impl World<'_> {
                 }
             }
         }
-        let open = |other: usize| self.plan.threads[other].stage <= self.stage && self.tasks[other].state != State::Finished;
+        let open = |other: usize| self.plan.threads[other].stage <= self.stage && self.tasks[other].state != TaskState::Finished;
         if self.running > 0 && !(0..self.plan.threads.len()).any(open) {
             self.stage += 1;
             self.start_stage();
@@ -397,12 +397,12 @@ impl World<'_> {
 
     fn stop(&mut self, task: TaskId) {
         match self.tasks[task].state {
-            State::Finished => {}
-            State::Unborn => {
-                self.tasks[task].state = State::Finished;
+            TaskState::Finished => {}
+            TaskState::NotStarted => {
+                self.tasks[task].state = TaskState::Finished;
                 self.running -= 1;
             }
-            State::Ready | State::Blocked(_) => {
+            TaskState::Ready | TaskState::Blocked(_) => {
                 if let Some(thread) = self.tasks[task].thread_mut() {
                     thread.app.generator.stop();
                 }

@@ -160,7 +160,7 @@ fn any_plain_machine() -> impl Strategy<Value = Scenario> {
     let shape = (1usize..9, 1usize..4, 1usize..3, 1u32..5, 1u16..4, 1u16..3);
     let kind = (any::<[bool; 3]>(), prop::collection::vec(0usize..8, 1..3), prop::option::weighted(0.2, 0usize..8));
     (any_scenario(), shape, kind).prop_map(|(mut scenario, shape, kind)| {
-        let (cpus, nodes, devices, threads, queues, lanes) = shape;
+        let (cpus, nodes, devices, threads, queues, sw_queues) = shape;
         let ([kernel, libaio, posted], list, hog) = kind;
         scenario.machine = Machine { cpus, nodes: nodes.min(cpus), posted, ..scenario.machine };
         scenario.machine.hogs = hog.into_iter().map(|cpu| cpu % cpus).collect();
@@ -170,7 +170,7 @@ fn any_plain_machine() -> impl Strategy<Value = Scenario> {
         let device = |n: usize| DeviceSpec { name: format!("disk{n}"), queues, affinity: affinity.clone(), ..first.clone() };
         scenario.devices = (0..devices).map(device).collect();
         let spec = &mut scenario.jobs[0];
-        (spec.queues, spec.engine) = (lanes, if libaio { Engine::Libaio } else { Engine::IoUring });
+        (spec.queues, spec.engine) = (sw_queues, if libaio { Engine::Libaio } else { Engine::IoUring });
         spec.job.filenames = (0..devices).map(|n| format!("disk{n}")).collect();
         spec.job.numjobs = threads;
         spec.job.number_ios = Some(60);
@@ -191,7 +191,7 @@ fn any_burst() -> impl Strategy<Value = Scenario> {
     let mode = prop::sample::select(Mode::ALL.to_vec());
     let shape = (2u32..6, 1u32..6, 1usize..5, 1u16..4, 1u16..3);
     (mode, shape, any::<[bool; 3]>(), any::<u64>()).prop_map(|(mode, shape, [kernel, posted, one_cpu], seed)| {
-        let (threads, depth, devices, queues, lanes) = shape;
+        let (threads, depth, devices, queues, sw_queues) = shape;
         let depth = depth * devices as u32;
         let mut job = closed_loop(depth, depth.into());
         (job.complete_min, job.numjobs) = (depth, threads);
@@ -202,7 +202,7 @@ fn any_burst() -> impl Strategy<Value = Scenario> {
         let devices = job.filenames.iter().map(device).collect();
         let base = Scenario::new(mode, Profile::optane(), job);
         let mut jobs = base.jobs.clone();
-        jobs[0].queues = lanes;
+        jobs[0].queues = sw_queues;
         let machine = Machine { posted, costs: SLOW_LOOK, ..Machine::new(threads as usize, 1) };
         let host = if kernel { Host::Kernel } else { Host::User };
         Scenario { machine, host, devices, jobs, seed, limit: Nanos::from_secs(2), ..base }

@@ -3,98 +3,99 @@
 use completion::{Cause, Plan, Step, Woke, fall_asleep};
 use units::Nanos;
 
-use super::super::lane::Lane;
-use super::super::{Context, Ground, Progress};
-use super::{At, Thread};
+use super::super::sw_queue::SwQueue;
+use super::super::{Context, Progress, StepContext};
+use super::{Thread, ThreadStep};
 use crate::Host;
 
 impl Thread {
     /// Spins until the goal's instant at the latest.
     pub(super) fn spin_until(&mut self, until: Nanos) {
         let until = until.min(self.deadline());
-        for lane in &mut self.lanes {
-            lane.waiter.plan = Plan::Spin { until };
+        for sw_queue in &mut self.sw_queues {
+            sw_queue.waiter.plan = Plan::Spin { until };
         }
     }
 
     #[inline(never)]
-    pub(super) fn spin(&mut self, g: &Ground, cost: Nanos) -> Progress {
-        let until = self.lanes.iter().find_map(|lane| match lane.waiter.plan {
+    pub(super) fn spin(&mut self, cx: &StepContext, cost: Nanos) -> Progress {
+        let until = self.sw_queues.iter().find_map(|sw_queue| match sw_queue.waiter.plan {
             Plan::Spin { until } => Some(until),
             _ => None,
         });
-        if self.sees_an_entry(g.queues) {
-            Progress::Busy(cost + g.costs.library.look)
+        if self.sees_an_entry(cx.queues) {
+            Progress::Busy(cost + cx.costs.library.look)
         } else {
-            Progress::Spin(until.unwrap_or(g.now).max(g.now + cost))
+            Progress::Spin(until.unwrap_or(cx.now).max(cx.now + cost))
         }
     }
 
     #[inline(never)]
-    pub(super) fn spun(&mut self, g: &Ground) -> Progress {
-        for lane in &mut self.lanes {
-            if g.queues[lane.queue].pending() {
-                lane.waiter.found_something();
+    pub(super) fn spin_ended(&mut self, cx: &StepContext) -> Progress {
+        for sw_queue in &mut self.sw_queues {
+            if cx.queues[sw_queue.queue].pending() {
+                sw_queue.waiter.found_something();
             }
             // It looked all the while; what it finds now was posted just now.
-            lane.slept = false;
+            sw_queue.slept = false;
         }
-        self.at = At::Decide;
-        Progress::Private(g.costs.library.look)
+        self.next_step = ThreadStep::Decide;
+        Progress::Private(cx.costs.library.look)
     }
 
     #[inline(never)]
-    pub(super) fn sleep(&mut self, g: &mut Ground, step: usize, until: Nanos) -> Progress {
-        self.at = At::Sleep { step: step + 1, until };
-        let library = &g.costs.library;
-        let queues = &*g.queues;
-        let arm = |lane: &mut Lane| {
-            let (waiter, mut bound) = lane.bind(&queues[lane.queue]);
+    pub(super) fn sleep(&mut self, cx: &mut StepContext, step: usize, until: Nanos) -> Progress {
+        self.next_step = ThreadStep::Sleep { step: step + 1, until };
+        let library = &cx.costs.library;
+        let queues = &*cx.queues;
+        let arm = |sw_queue: &mut SwQueue| {
+            let (waiter, mut bound) = sw_queue.bind(&queues[sw_queue.queue]);
             waiter.arm(&mut bound)
         };
-        let look = |lane: &mut Lane| {
-            let (waiter, mut bound) = lane.bind(&queues[lane.queue]);
+        let look = |sw_queue: &mut SwQueue| {
+            let (waiter, mut bound) = sw_queue.bind(&queues[sw_queue.queue]);
             waiter.look_once_more(&mut bound)
         };
-        match fall_asleep(g.habits, step, self.lanes.iter_mut(), arm, look) {
+        match fall_asleep(cx.habits, step, self.sw_queues.iter_mut(), arm, look) {
             Step::Armed(armed) => Progress::Busy(Nanos(library.arm.0 * armed)),
             Step::Empty(looked) => Progress::Busy(Nanos(library.look.0 * looked)),
             Step::Found(looked) => {
-                self.at = At::Decide;
-                Progress::Busy(Nanos(library.look.0 * looked) + self.mask_all(g))
+                self.next_step = ThreadStep::Decide;
+                Progress::Busy(Nanos(library.look.0 * looked) + self.mask_all(cx))
             }
             Step::Block if self.leaving => {
-                self.leave_all(g);
-                self.at = At::Away { since: g.now };
+                self.release_notifications(cx);
+                self.next_step = ThreadStep::Away { since: cx.now };
                 self.counts.away += self.app.think;
                 Progress::Busy(self.app.think)
             }
-            Step::Block if self.was_posted_to(g) => {
+            Step::Block if self.was_posted_to(cx) => {
                 // Another round, while the notification stays outstanding.
-                self.at = At::Decide;
-                Progress::Busy(g.costs.library.look)
+                self.next_step = ThreadStep::Decide;
+                Progress::Busy(cx.costs.library.look)
             }
             Step::Block => {
-                self.at = At::Blocking { until };
-                if g.context == Context::Waiter {
-                    let armed = self.lanes.iter().any(|lane| matches!(lane.waiter.plan, Plan::Sleep { .. }));
-                    self.counts.naps += u64::from(!armed && self.lanes.iter().any(|lane| matches!(lane.waiter.plan, Plan::Nap { .. })));
+                self.next_step = ThreadStep::Blocking { until };
+                if cx.context == Context::Waiter {
+                    let armed = self.sw_queues.iter().any(|sw_queue| matches!(sw_queue.waiter.plan, Plan::Sleep { .. }));
+                    self.counts.naps +=
+                        u64::from(!armed && self.sw_queues.iter().any(|sw_queue| matches!(sw_queue.waiter.plan, Plan::Nap { .. })));
                     self.counts.sleeps += u64::from(armed);
                 }
-                let timer = if until < Nanos::MAX { g.costs.thread.timer } else { Nanos::ZERO };
+                let timer = if until < Nanos::MAX { cx.costs.thread.timer } else { Nanos::ZERO };
                 // In the kernel it is in the system call already.
-                let call = if g.host == Host::User { g.costs.thread.syscall } else { Nanos::ZERO };
-                Progress::Busy(if self.is_called(g) { call } else { call + g.costs.thread.block + timer })
+                let call = if cx.host == Host::User { cx.costs.thread.syscall } else { Nanos::ZERO };
+                Progress::Busy(if self.would_not_block(cx) { call } else { call + cx.costs.thread.block + timer })
             }
         }
     }
 
     /// Whether a controller in process has posted to any of its queues since it looked.
-    fn was_posted_to(&mut self, g: &Ground) -> bool {
+    fn was_posted_to(&mut self, cx: &StepContext) -> bool {
         let mut posted = false;
-        if g.context == Context::Waiter {
-            for lane in self.lanes.iter_mut().filter(|lane| lane.waiter.owner && g.queues[lane.queue].take_posted()) {
-                lane.waiter.found_something();
+        if cx.context == Context::Waiter {
+            for sw_queue in self.sw_queues.iter_mut().filter(|sw_queue| sw_queue.waiter.owner && cx.queues[sw_queue.queue].take_posted()) {
+                sw_queue.waiter.found_something();
                 posted = true;
             }
         }
@@ -102,70 +103,70 @@ impl Thread {
     }
 
     /// The system call: it returns at once if a signal waits, because signals are sticky.
-    pub(super) fn block(&mut self, g: &Ground, until: Nanos) -> Progress {
-        if self.is_called(g) || until <= g.now {
+    pub(super) fn block(&mut self, cx: &StepContext, until: Nanos) -> Progress {
+        if self.would_not_block(cx) || until <= cx.now {
             self.counts.returned_at_once += 1;
-            let cause = if until <= g.now { Cause::Timer } else { Cause::Other };
-            self.at = At::Woken { cause, due: until };
+            let cause = if until <= cx.now { Cause::Timer } else { Cause::Other };
+            self.next_step = ThreadStep::Woken { cause, due: until };
             return Progress::Private(Nanos::ZERO);
         }
-        self.lanes.iter().for_each(|lane| g.queues[lane.queue].allow());
-        self.at = At::Blocked { until };
+        self.sw_queues.iter().for_each(|sw_queue| cx.queues[sw_queue.queue].clear_outstanding());
+        self.next_step = ThreadStep::Blocked { until };
         Progress::Block(until)
     }
 
     #[inline(never)]
-    pub(super) fn woken(&mut self, g: &mut Ground, cause: Cause, due: Nanos) -> Progress {
-        let late = if cause == Cause::Timer { g.now - due } else { Nanos::ZERO };
+    pub(super) fn woken(&mut self, cx: &mut StepContext, cause: Cause, due: Nanos) -> Progress {
+        let late = if cause == Cause::Timer { cx.now - due } else { Nanos::ZERO };
         // Two lanes may have the same queue: signals are read once all know who was called.
-        for lane in &mut self.lanes {
-            lane.called = lane.is_signalled(&g.queues[lane.queue]);
+        for sw_queue in &mut self.sw_queues {
+            sw_queue.called = sw_queue.is_signalled(&cx.queues[sw_queue.queue]);
         }
-        for lane in &mut self.lanes {
-            lane.slept = true;
-            let queue = &g.queues[lane.queue];
-            let own = if lane.called { Woke::NOTIFIED } else { Woke { cause, late } };
-            if lane.called {
+        for sw_queue in &mut self.sw_queues {
+            sw_queue.slept = true;
+            let queue = &cx.queues[sw_queue.queue];
+            let own = if sw_queue.called { Woke::NOTIFIED } else { Woke { cause, late } };
+            if sw_queue.called {
                 queue.take_signals();
             }
-            let in_flight = lane.in_flight(queue);
-            let (waiter, bound) = lane.bind(queue);
+            let in_flight = sw_queue.in_flight(queue);
+            let (waiter, bound) = sw_queue.bind(queue);
             waiter.wakes(&bound);
             if in_flight > 0 {
                 waiter.woken(own);
             }
         }
-        let cost = self.mask_all(g);
+        let cost = self.mask_all(cx);
         self.poked = false;
-        self.app.stuck = false;
-        self.at = At::Decide;
+        self.app.no_tag = false;
+        self.next_step = ThreadStep::Decide;
         Progress::Busy(cost)
     }
 
     /// The application is back in the library.
-    pub(super) fn back(&mut self, g: &mut Ground, since: Nanos) -> Progress {
+    pub(super) fn back(&mut self, cx: &mut StepContext, since: Nanos) -> Progress {
         self.leaving = false;
-        let woken = self.woken(g, Cause::Other, Nanos::MAX);
-        for lane in &mut self.lanes {
-            lane.waiter.seen.cycle = Some(g.now - since);
+        let woken = self.woken(cx, Cause::Other, Nanos::MAX);
+        for sw_queue in &mut self.sw_queues {
+            sw_queue.waiter.seen.cycle = Some(cx.now - since);
         }
         woken
     }
 
     /// Masks what it is to look at by itself, unless it may stay armed. Where others look, their notifications are none of its
     /// business.
-    pub(super) fn mask_all(&mut self, g: &Ground) -> Nanos {
-        if g.context != Context::Waiter {
+    pub(super) fn mask_all(&mut self, cx: &StepContext) -> Nanos {
+        if cx.context != Context::Waiter {
             return Nanos::ZERO;
         }
         let mut masked = 0;
-        for lane in &mut self.lanes {
-            let queue = &g.queues[lane.queue];
-            let in_flight = lane.in_flight(queue);
-            let (waiter, mut bound) = lane.bind(queue);
+        for sw_queue in &mut self.sw_queues {
+            let queue = &cx.queues[sw_queue.queue];
+            let in_flight = sw_queue.in_flight(queue);
+            let (waiter, mut bound) = sw_queue.bind(queue);
             waiter.mask_or_keep(in_flight, &mut bound);
             masked += bound.masked;
         }
-        Nanos(g.costs.library.mask.0 * masked)
+        Nanos(cx.costs.library.mask.0 * masked)
     }
 }

@@ -9,7 +9,7 @@ use crate::sched::TaskId;
 
 /// A software queue of one thread.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct SwQueue {
     /// Its hardware queue.
     pub(crate) queue: usize,
     /// Its thread and its number there: two of one thread may have the same hardware queue.
@@ -32,11 +32,11 @@ pub(crate) struct Lane {
 }
 
 /// Lanes of one thread: 256 on each of 64 devices.
-const LANE_BITS: u32 = 14;
+const SW_QUEUE_BITS: u32 = 14;
 
 /// The thread of a lane that owns a notification.
 pub(crate) fn thread_of(sleeper: WaiterId) -> TaskId {
-    (sleeper.0 >> LANE_BITS) as TaskId
+    (sleeper.0 >> SW_QUEUE_BITS) as TaskId
 }
 
 /// A hardware queue, as the waiter of a lane or of its drain meets it.
@@ -44,16 +44,16 @@ pub(crate) struct Bound<'a> {
     queue: &'a HwQueue,
     /// Who the waiter is to the look role, and whether it has left entries behind; of a drain nothing, as it shares the notification
     /// with no other.
-    lane: Option<(WaiterId, &'a mut bool)>,
+    sw_queue: Option<(WaiterId, &'a mut bool)>,
     /// How often its notification was masked.
     pub(crate) masked: u64,
 }
 
-impl Lane {
-    pub(crate) fn new(queue: usize, task: TaskId, n: usize, mode: Mode, machine: Cycle, habits: Habits) -> Lane {
-        Lane {
+impl SwQueue {
+    pub(crate) fn new(queue: usize, task: TaskId, n: usize, mode: Mode, machine: Cycle, habits: Habits) -> SwQueue {
+        SwQueue {
             queue,
-            sleeper: WaiterId((task as u32) << LANE_BITS | n as u32),
+            sleeper: WaiterId((task as u32) << SW_QUEUE_BITS | n as u32),
             waiter: Waiter::new(mode, &machine, habits),
             machine,
             leaves_some: false,
@@ -67,8 +67,8 @@ impl Lane {
 
     /// Its waiter, and what that acts on.
     pub(crate) fn bind<'a>(&'a mut self, queue: &'a HwQueue) -> (&'a mut Waiter<Habits>, Bound<'a>) {
-        let Lane { waiter, sleeper, leaves_some, .. } = self;
-        (waiter, Bound { queue, lane: Some((*sleeper, leaves_some)), masked: 0 })
+        let SwQueue { waiter, sleeper, leaves_some, .. } = self;
+        (waiter, Bound { queue, sw_queue: Some((*sleeper, leaves_some)), masked: 0 })
     }
 
     /// Between two batches: takes over the mode that was asked for. Commands stay in flight.
@@ -104,7 +104,7 @@ impl Lane {
 
 impl<'a> Bound<'a> {
     pub(crate) fn of_drain(queue: &'a HwQueue) -> Bound<'a> {
-        Bound { queue, lane: None, masked: 0 }
+        Bound { queue, sw_queue: None, masked: 0 }
     }
 }
 
@@ -112,7 +112,7 @@ impl Notification for Bound<'_> {
     type Thread = TaskId;
 
     fn is_shared(&self) -> bool {
-        self.queue.shared && self.lane.is_some()
+        self.queue.shared && self.sw_queue.is_some()
     }
 
     fn is_alone(&self) -> bool {
@@ -129,23 +129,23 @@ impl Notification for Bound<'_> {
     }
 
     fn pending(&mut self) -> bool {
-        self.queue.look_once_more()
+        self.queue.recheck()
     }
 
     fn take_role(&mut self) -> bool {
-        self.lane.as_ref().is_some_and(|(sleeper, _)| self.queue.role.try_take(*sleeper))
+        self.sw_queue.as_ref().is_some_and(|(sleeper, _)| self.queue.role.try_take(*sleeper))
     }
 
     fn has_role(&self) -> bool {
-        self.lane.as_ref().is_some_and(|(sleeper, _)| self.queue.role.owner() == Some(*sleeper))
+        self.sw_queue.as_ref().is_some_and(|(sleeper, _)| self.queue.role.owner() == Some(*sleeper))
     }
 
     fn release_role(&mut self) -> Option<TaskId> {
-        self.lane.as_ref().and_then(|(sleeper, _)| self.queue.role.release(*sleeper)).map(thread_of)
+        self.sw_queue.as_ref().and_then(|(sleeper, _)| self.queue.role.release(*sleeper)).map(thread_of)
     }
 
     fn other_owner(&mut self) -> Option<TaskId> {
-        let (sleeper, leaves_some) = self.lane.as_mut()?;
+        let (sleeper, leaves_some) = self.sw_queue.as_mut()?;
         let owner = std::mem::take(*leaves_some).then(|| self.queue.role.owner().map(thread_of))??;
         Some(owner).filter(|&owner| owner != thread_of(*sleeper))
     }

@@ -16,19 +16,19 @@ use nvme::log::lid;
 
 use super::tasks::Task;
 use super::*;
-use crate::host::lane::Lane;
+use crate::host::sw_queue::SwQueue;
 use crate::hw_queue::Pair;
 use crate::port::Memory;
 
 /// How long the thread has to take entries that a time-out found.
-const PATIENCE: Nanos = Nanos::from_millis(1);
+const RECHECK_TIME: Nanos = Nanos::from_millis(1);
 
 /// The moderator's commands, by a number that is no log page's.
-const PROPOSAL: u64 = 256;
+const SET_COALESCING: u64 = 256;
 
 /// The admin queue and what watches over the controller.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct ControllerTask {
     pub(super) admin: Pair,
     /// Bus address of the page that admin commands return data in.
     pub(super) page: u64,
@@ -36,14 +36,14 @@ pub(super) struct Keeper {
     pub(super) recovery: Option<(Recovery, RecoveryConfig)>,
     pub(super) watch: TimeoutScan,
     replies: Vec<Completed>,
-    pub(super) taken_back: Vec<(u64, Buffers)>,
+    pub(super) cancelled: Vec<(u64, Buffers)>,
     /// The thread was told of entries that nobody had told it of, and is given time to take them.
-    pub(super) patience: bool,
+    pub(super) rechecked: bool,
     pub(super) resets: u32,
     pub(super) aborts: u32,
     pub(super) missed: u64,
     /// The controller is one of several paths, and is watched.
-    pub(super) seat: Option<Seat>,
+    pub(super) path: Option<PathState>,
     /// What the device holds back is this one's to decide, and what it last proposed.
     pub(super) moderator: Option<Moderator>,
     pub(super) proposed: Option<Coalesce>,
@@ -54,23 +54,23 @@ pub(super) struct Keeper {
 /// Room for the admin queue's entries.
 const REPLIES: usize = 64;
 
-impl Keeper {
-    pub(super) fn new(admin: Pair, page: u64, memory: Memory) -> Keeper {
+impl ControllerTask {
+    pub(super) fn new(admin: Pair, page: u64, memory: Memory) -> ControllerTask {
         let replies = Vec::with_capacity(REPLIES);
-        let (watch, taken_back) = (TimeoutScan::new(), Vec::new());
-        Keeper {
+        let (watch, cancelled) = (TimeoutScan::new(), Vec::new());
+        ControllerTask {
             admin,
             page,
             memory,
             recovery: None,
             watch,
             replies,
-            taken_back,
-            patience: false,
+            cancelled,
+            rechecked: false,
             resets: 0,
             aborts: 0,
             missed: 0,
-            seat: None,
+            path: None,
             moderator: None,
             proposed: None,
             rates_since: (Nanos::ZERO, 0, 0),
@@ -78,7 +78,7 @@ impl Keeper {
     }
 
     /// Whether there is something for it on the admin queue.
-    pub(super) fn is_called(&self) -> bool {
+    pub(super) fn has_replies(&self) -> bool {
         self.admin.pending()
     }
 
@@ -96,20 +96,20 @@ impl Keeper {
     }
 
     /// Posts an admin command. False: no tag, or the queue is closed.
-    pub(super) fn post(&self, command: AdminCommand, purpose: Purpose, now: Nanos, bells: &HostBar) -> bool {
+    pub(super) fn post(&self, command: AdminCommand, purpose: Purpose, now: Nanos, bar: &HostBar) -> bool {
         let mut sqe = command.sqe;
         if command.page {
             sqe.prp1 = self.page;
         }
         let mut sq = self.admin.lock_sq();
         let posted = sq.post(sqe, purpose.to_token(), now).is_ok();
-        sq.commit(bells);
+        sq.commit(bar);
         posted
     }
 
     /// Takes the entries of the admin queue and hands each to `f`, with the page.
-    pub(super) fn replies(&mut self, bells: &HostBar, mut f: impl FnMut(Purpose, &AdminReply)) -> Option<ProtocolViolation> {
-        let violation = self.admin.reap(bells, REPLIES as u32, &mut self.replies).violation.map(|violation| *violation);
+    pub(super) fn replies(&mut self, bar: &HostBar, mut f: impl FnMut(Purpose, &AdminReply)) -> Option<ProtocolViolation> {
+        let violation = self.admin.reap(bar, REPLIES as u32, &mut self.replies).violation.map(|violation| *violation);
         let mut page = [0; 4096];
         // The page was allocated at bring-up.
         self.memory.read(self.page, &mut page).unwrap_or_default();
@@ -123,8 +123,8 @@ impl Keeper {
 
 /// What a keeper knows of its path.
 #[derive(Debug)]
-pub(super) struct Seat {
-    pub(super) standing: PathSnapshot,
+pub(super) struct PathState {
+    pub(super) snapshot: PathSnapshot,
     pub(super) events: Events,
     /// The namespace's ANA group.
     group: u32,
@@ -132,17 +132,18 @@ pub(super) struct Seat {
     /// When the next Keep Alive is due.
     pub(super) keep_alive_at: Nanos,
     /// The controller is cut off from the host's memory, as by an IOMMU.
-    pub(super) cut: Rc<Cell<bool>>,
+    pub(super) dma_blocked: Rc<Cell<bool>>,
 }
 
-impl Seat {
+impl PathState {
     /// Of a controller that has come up.
-    pub(super) fn new(inventory: &Inventory, cut: Rc<Cell<bool>>, now: Nanos) -> Seat {
+    pub(super) fn new(inventory: &Inventory, dma_blocked: Rc<Cell<bool>>, now: Nanos) -> PathState {
         let group = inventory.namespaces.first().map_or(0, |namespace| namespace.ana_group);
-        let standing = PathSnapshot::NEVER_UP.with_link(Link::Live);
-        let mut seat = Seat { standing, events: Events::default(), group, keep_alive: Nanos::ZERO, keep_alive_at: Nanos::MAX, cut };
-        seat.up(inventory, now);
-        seat
+        let snapshot = PathSnapshot::NEVER_UP.with_link(Link::Live);
+        let mut path =
+            PathState { snapshot, events: Events::default(), group, keep_alive: Nanos::ZERO, keep_alive_at: Nanos::MAX, dma_blocked };
+        path.up(inventory, now);
+        path
     }
 
     pub(super) fn up(&mut self, inventory: &Inventory, now: Nanos) {
@@ -164,29 +165,29 @@ impl Seat {
             && let Ok(log) = AnaLog::from_bytes(reply.page)
             && let Some(ana) = log.state_of(self.group)
         {
-            self.standing.ana = ana;
+            self.snapshot.ana = ana;
         }
     }
 }
 
 impl World<'_> {
     /// The keeper's turn: replies first, then whatever recovery asks for, until it asks to wait.
-    pub(super) fn keep(&mut self, n: usize) -> Result<(), SimError> {
+    pub(super) fn run_controller_task(&mut self, n: usize) -> Result<(), SimError> {
         if self.take_replies(n) {
-            self.tell_of_path(n);
+            self.publish_path_state(n);
         }
-        if self.devices[n].keeper.recovery.is_none() {
+        if self.devices[n].control.recovery.is_none() {
             self.forward_writes(n);
             return Ok(());
         }
         for _ in 0..STEPS_AT_ONCE {
-            if self.remind(n) {
+            if self.recheck_late_queues(n) {
                 return Ok(());
             }
             if let Some(until) = self.recover(n)? {
-                let until = until.min(self.look_after_path(n));
+                let until = until.min(self.post_path_commands(n));
                 let at = if until == Nanos::MAX { until } else { until.max(self.now + Nanos(1)) };
-                self.calendar.set(self.sources.keepers + n, at);
+                self.calendar.set(self.sources.controller_tasks + n, at);
                 self.forward_writes(n);
                 return Ok(());
             }
@@ -196,12 +197,12 @@ impl World<'_> {
 
     /// Whether they told that the path stands otherwise.
     fn take_replies(&mut self, n: usize) -> bool {
-        let Attached { keeper, bells, queues, .. } = &mut self.devices[n];
+        let Attached { control, bar, queues, .. } = &mut self.devices[n];
         let queues = &self.queues[queues.clone()];
-        let (mut moderator, proposed) = (keeper.moderator.take(), keeper.proposed);
-        let (mut recovery, mut seat) = (keeper.recovery.take(), keeper.seat.take());
-        let stood = seat.as_ref().map(|seat| seat.standing);
-        let violation = keeper.replies(bells, |purpose, reply| match purpose {
+        let (mut moderator, proposed) = (control.moderator.take(), control.proposed);
+        let (mut recovery, mut path) = (control.recovery.take(), control.path.take());
+        let before = path.as_ref().map(|path| path.snapshot);
+        let violation = control.replies(bar, |purpose, reply| match purpose {
             Purpose::Sequence => {
                 if let Some((recovery, _)) = &mut recovery {
                     recovery.completed(reply);
@@ -213,19 +214,19 @@ impl World<'_> {
                     recovery.abort_ended();
                 }
             }
-            Purpose::Own(PROPOSAL) => {
+            Purpose::Own(SET_COALESCING) => {
                 if let (Some(moderator), Some(setting)) = (&mut moderator, proposed) {
                     if reply.status.is_success() { moderator.confirmed(setting) } else { moderator.refused() }
                 }
             }
             Purpose::Own(page) => {
-                if let Some(seat) = &mut seat {
-                    seat.log_answered(page, reply);
+                if let Some(path) = &mut path {
+                    path.log_answered(page, reply);
                 }
             }
             Purpose::AsyncEvent => {
-                if let Some(seat) = &mut seat {
-                    seat.events.event_completed(reply.status, reply.result);
+                if let Some(path) = &mut path {
+                    path.events.event_completed(reply.status, reply.result);
                 }
             }
             Purpose::KeepAlive => {}
@@ -234,17 +235,17 @@ impl World<'_> {
             recovery.violated(violation);
         }
         let held_back = moderator.as_ref().map_or(0, |moderator| moderator.in_force().entries().into());
-        let stands = seat.as_ref().map(|seat| seat.standing);
-        (keeper.recovery, keeper.moderator, keeper.seat) = (recovery, moderator, seat);
+        let stands = path.as_ref().map(|path| path.snapshot);
+        (control.recovery, control.moderator, control.path) = (recovery, moderator, path);
         let queues = self.devices[n].queues.clone();
-        self.queues[queues].iter_mut().for_each(|queue| queue.held_back = held_back);
-        stands != stood
+        self.queues[queues].iter_mut().for_each(|queue| queue.coalescing = held_back);
+        stands != before
     }
 
     /// If entries wait past the time-out although nobody was told of them, has them looked at, once, before anything worse.
-    fn remind(&mut self, n: usize) -> bool {
-        let Attached { keeper, queues, .. } = &mut self.devices[n];
-        let Some((recovery, config)) = &keeper.recovery else { return false };
+    fn recheck_late_queues(&mut self, n: usize) -> bool {
+        let Attached { control, queues, .. } = &mut self.devices[n];
+        let Some((recovery, config)) = &control.recovery else { return false };
         let late = |queue: &usize| {
             let (queue, mut expired) = (&self.queues[*queue], Vec::new());
             for pair in queue.pairs().filter(|pair| pair.pending()) {
@@ -253,12 +254,12 @@ impl World<'_> {
             !expired.is_empty()
         };
         let missed: Vec<usize> = if recovery.is_running() { queues.clone().filter(late).collect() } else { Vec::new() };
-        if missed.is_empty() || std::mem::replace(&mut keeper.patience, true) {
-            keeper.patience = !missed.is_empty();
+        if missed.is_empty() || std::mem::replace(&mut control.rechecked, true) {
+            control.rechecked = !missed.is_empty();
             return false;
         }
-        keeper.missed += missed.len() as u64;
-        self.calendar.set(self.sources.keepers + n, self.now + PATIENCE);
+        control.missed += missed.len() as u64;
+        self.calendar.set(self.sources.controller_tasks + n, self.now + RECHECK_TIME);
         missed.into_iter().for_each(|queue| self.kick(queue));
         true
     }
@@ -266,59 +267,59 @@ impl World<'_> {
     /// One step of recovery. `Some`: nothing to do until then.
     fn recover(&mut self, n: usize) -> Result<Option<Nanos>, SimError> {
         let now = self.now;
-        let Attached { keeper, bells, queues, .. } = &mut self.devices[n];
+        let Attached { control, bar, queues, .. } = &mut self.devices[n];
         let pairs = || self.queues[queues.clone()].iter().flat_map(HwQueue::pairs);
-        let Some((recovery, config)) = &mut keeper.recovery else { return Ok(Some(Nanos::MAX)) };
-        keeper.watch.clear();
-        keeper.watch.scan(&keeper.admin, now, config);
-        pairs().for_each(|pair| keeper.watch.scan(pair, now, config));
-        match recovery.step(now, bells, &keeper.watch) {
+        let Some((recovery, config)) = &mut control.recovery else { return Ok(Some(Nanos::MAX)) };
+        control.watch.clear();
+        control.watch.scan(&control.admin, now, config);
+        pairs().for_each(|pair| control.watch.scan(pair, now, config));
+        match recovery.step(now, bar, &control.watch) {
             RecoveryAction::Wait { until } => return Ok(Some(until)),
             RecoveryAction::Abort { queue, command, sqe } => {
                 let Some(pair) = pairs().find(|pair| pair.id() == queue) else { return Ok(None) };
                 let purpose = Purpose::Abort { queue, cid: command.cid };
                 let begun = pair.exclusive().begin_abort(&command);
-                if !(begun && keeper.post(AdminCommand { sqe, page: false }, purpose, now, bells)) {
+                if !(begun && control.post(AdminCommand { sqe, page: false }, purpose, now, bar)) {
                     pair.exclusive().end_abort(command.cid);
-                    if let Some((recovery, _)) = &mut keeper.recovery {
+                    if let Some((recovery, _)) = &mut control.recovery {
                         recovery.abort_ended();
                     }
                 } else {
-                    keeper.aborts += 1;
+                    control.aborts += 1;
                 }
             }
             RecoveryAction::Close(cause) => {
-                keeper.resets += 1;
-                pairs().chain([&keeper.admin]).for_each(|pair| pair.exclusive().close());
+                control.resets += 1;
+                pairs().chain([&control.admin]).for_each(|pair| pair.exclusive().close());
                 self.path_resets(n, &cause)?;
             }
             RecoveryAction::Abandon(buffers) => {
                 for pair in pairs() {
-                    keeper.taken_back.extend(pair.exclusive().abandon().iter().map(|command| (command.token, buffers)));
+                    control.cancelled.extend(pair.exclusive().abandon().iter().map(|command| (command.token, buffers)));
                 }
-                keeper.admin.exclusive().abandon();
+                control.admin.exclusive().abandon();
                 if buffers == Buffers::Returned {
-                    keeper.admin.exclusive().reopen();
+                    control.admin.exclusive().reopen();
                 }
-                if let Some(moderator) = &mut keeper.moderator {
+                if let Some(moderator) = &mut control.moderator {
                     moderator.reset();
                 }
-                keeper.proposed = None;
+                control.proposed = None;
                 if buffers == Buffers::Returned {
                     self.path_stopped(n)?;
                 }
             }
             RecoveryAction::Admin(command) => {
                 // Without a tag the reply never comes, and bring-up fails by its own deadline.
-                keeper.post(command, Purpose::Sequence, now, bells);
+                control.post(command, Purpose::Sequence, now, bar);
             }
             RecoveryAction::Rings { .. } => {}
             RecoveryAction::Lost(_) => self.path_lost(n)?,
             RecoveryAction::Restored(inventory) => {
                 pairs().for_each(|pair| pair.exclusive().reopen());
                 self.return_commands(n)?;
-                if let Some(seat) = &mut self.devices[n].keeper.seat {
-                    seat.up(&inventory, now);
+                if let Some(path) = &mut self.devices[n].control.path {
+                    path.up(&inventory, now);
                     self.set_link(n, Link::Live);
                 }
             }
@@ -339,11 +340,11 @@ impl World<'_> {
     }
 
     pub(super) fn return_commands(&mut self, n: usize) -> Result<(), SimError> {
-        let taken_back = std::mem::take(&mut self.devices[n].keeper.taken_back);
-        for (token, buffers) in taken_back {
+        let cancelled = std::mem::take(&mut self.devices[n].control.cancelled);
+        for (token, buffers) in cancelled {
             let task = crate::requests::Token::from_word(token).task();
             if let Some(thread) = self.tasks.get_mut(task).and_then(Task::thread_mut) {
-                thread.taken_back(token, buffers, self.now)?;
+                thread.cancelled(token, buffers, self.now)?;
             }
         }
         for queue in self.devices[n].queues.clone() {
@@ -354,16 +355,16 @@ impl World<'_> {
 
     /// The mode may want another moderator, or none: then nothing is to be held back any more.
     pub(super) fn change_moderator(&mut self, n: usize) {
-        if self.devices[n].keeper.proposed.is_some_and(|setting| setting != Coalesce::OFF) {
-            self.propose(n, Coalesce::OFF);
+        if self.devices[n].control.proposed.is_some_and(|setting| setting != Coalesce::OFF) {
+            self.set_coalescing(n, Coalesce::OFF);
         }
-        self.devices[n].keeper.moderator = self.mode.moderation().map(Moderator::new);
+        self.devices[n].control.moderator = self.mode.moderation().map(Moderator::new);
         self.set_moderator(n);
     }
 
     /// The moderator, if there is one, is asked once per pace.
     pub(super) fn set_moderator(&mut self, n: usize) {
-        let at = if self.devices[n].keeper.moderator.is_some() { self.now + PACE } else { Nanos::MAX };
+        let at = if self.devices[n].control.moderator.is_some() { self.now + PACE } else { Nanos::MAX };
         self.calendar.set(self.sources.moderators + n, at);
     }
 
@@ -372,32 +373,32 @@ impl World<'_> {
         let queues = self.devices[n].queues.clone();
         let finished: u64 = self.queues[queues.clone()].iter().flat_map(HwQueue::pairs).map(|pair| pair.counters().finished).sum();
         let in_flight = self.queues[queues.clone()].iter().map(HwQueue::in_flight).sum();
-        let asked = self.asked(queues);
+        let asked = self.requested_threshold(queues);
         let (now, messages) = (self.now, self.devices[n].vectors.messages());
-        let keeper = &mut self.devices[n].keeper;
-        let (since, completions, sent) = std::mem::replace(&mut keeper.rates_since, (now, finished, messages));
+        let control = &mut self.devices[n].control;
+        let (since, completions, sent) = std::mem::replace(&mut control.rates_since, (now, finished, messages));
         let (elapsed, completions, messages) = (now - since, finished - completions, messages - sent);
         let rates = Rates { elapsed, completions, messages, in_flight, asked };
-        let keeper = &mut self.devices[n].keeper;
-        if let Some(setting) = keeper.moderator.as_mut().and_then(|moderator| moderator.tick(now, &rates)) {
-            self.propose(n, setting);
+        let control = &mut self.devices[n].control;
+        if let Some(setting) = control.moderator.as_mut().and_then(|moderator| moderator.tick(now, &rates)) {
+            self.set_coalescing(n, setting);
         }
         self.set_moderator(n);
     }
 
     /// For how many entries all the policies of these queues that have something in flight would have messages held back.
-    fn asked(&self, queues: Range<usize>) -> u16 {
-        let busy = |lane: &&Lane| queues.contains(&lane.queue) && lane.in_flight(&self.queues[lane.queue]) > 0;
-        let lanes = self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.lanes).filter(busy);
-        lanes.map(|lane| lane.waiter.hold).min().unwrap_or(0)
+    fn requested_threshold(&self, queues: Range<usize>) -> u16 {
+        let busy = |sw_queue: &&SwQueue| queues.contains(&sw_queue.queue) && sw_queue.in_flight(&self.queues[sw_queue.queue]) > 0;
+        let sw_queues = self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.sw_queues).filter(busy);
+        sw_queues.map(|sw_queue| sw_queue.waiter.hold).min().unwrap_or(0)
     }
 
-    fn propose(&mut self, n: usize, setting: Coalesce) {
+    fn set_coalescing(&mut self, n: usize, setting: Coalesce) {
         let value = InterruptCoalescing::new().with_thr(setting.thr()).with_time(setting.time());
         let sqe = SetFeatures::new(fid::INTERRUPT_COALESCING, value).to_sqe();
-        let Attached { keeper, bells, .. } = &mut self.devices[n];
-        keeper.proposed = Some(setting);
-        keeper.post(AdminCommand { sqe, page: false }, Purpose::Own(PROPOSAL), self.now, bells);
+        let Attached { control, bar, .. } = &mut self.devices[n];
+        control.proposed = Some(setting);
+        control.post(AdminCommand { sqe, page: false }, Purpose::Own(SET_COALESCING), self.now, bar);
         self.forward_writes(n);
     }
 
@@ -406,8 +407,8 @@ impl World<'_> {
     /// A reset begins: nothing more is sent this way. A controller that has left something unanswered may not answer the reset
     /// either: it counts as lost until it has.
     fn path_resets(&mut self, n: usize, cause: &ResetCause) -> Result<(), SimError> {
-        let Some(seat) = &mut self.devices[n].keeper.seat else { return Ok(()) };
-        seat.keep_alive_at = Nanos::MAX;
+        let Some(path) = &mut self.devices[n].control.path else { return Ok(()) };
+        path.keep_alive_at = Nanos::MAX;
         if cause.is_unanswered() {
             return self.path_lost(n);
         }
@@ -417,72 +418,72 @@ impl World<'_> {
 
     /// The controller does not answer: it is kept away from the host's memory, so that all requests can be given back.
     fn path_lost(&mut self, n: usize) -> Result<(), SimError> {
-        let Some(seat) = &self.devices[n].keeper.seat else { return Ok(()) };
-        seat.cut.set(true);
-        self.give_back(n)?;
+        let Some(path) = &self.devices[n].control.path else { return Ok(()) };
+        path.dma_blocked.set(true);
+        self.return_in_flight(n)?;
         self.set_link(n, Link::Lost);
         Ok(())
     }
 
     /// The controller has stopped: nothing that was sent to it will be carried out any more.
     fn path_stopped(&mut self, n: usize) -> Result<(), SimError> {
-        let Some(seat) = &mut self.devices[n].keeper.seat else { return Ok(()) };
-        seat.events.forget();
-        seat.cut.set(false);
-        self.give_back(n)?;
+        let Some(path) = &mut self.devices[n].control.path else { return Ok(()) };
+        path.events.forget();
+        path.dma_blocked.set(false);
+        self.return_in_flight(n)?;
         self.set_link(n, Link::Connecting);
         Ok(())
     }
 
     /// Every command that is in flight ends.
-    fn give_back(&mut self, n: usize) -> Result<(), SimError> {
-        let Attached { keeper, queues, .. } = &mut self.devices[n];
+    fn return_in_flight(&mut self, n: usize) -> Result<(), SimError> {
+        let Attached { control, queues, .. } = &mut self.devices[n];
         for pair in self.queues[queues.clone()].iter().flat_map(HwQueue::pairs) {
-            keeper.taken_back.extend(pair.exclusive().abandon().iter().map(|command| (command.token, driver::Buffers::Returned)));
+            control.cancelled.extend(pair.exclusive().abandon().iter().map(|command| (command.token, driver::Buffers::Returned)));
         }
         self.return_commands(n)
     }
 
     fn set_link(&mut self, n: usize, link: Link) {
-        if let Some(seat) = &mut self.devices[n].keeper.seat {
-            seat.standing = seat.standing.with_link(link);
+        if let Some(path) = &mut self.devices[n].control.path {
+            path.snapshot = path.snapshot.with_link(link);
         }
-        self.tell_of_path(n);
+        self.publish_path_state(n);
     }
 
     /// Every thread that sends by the path is told how it stands.
-    pub(super) fn tell_of_path(&mut self, n: usize) {
-        let Some(standing) = self.devices[n].keeper.seat.as_ref().map(|seat| seat.standing) else { return };
+    pub(super) fn publish_path_state(&mut self, n: usize) {
+        let Some(snapshot) = self.devices[n].control.path.as_ref().map(|path| path.snapshot) else { return };
         for task in 0..self.plan.threads.len() {
             if !self.targets[task].contains(&n) {
                 continue;
             }
-            if let Some(head) = self.tasks[task].thread_mut().and_then(|thread| thread.app.head.as_mut()) {
-                head.tell(n, standing);
+            if let Some(multipath) = self.tasks[task].thread_mut().and_then(|thread| thread.app.multipath.as_mut()) {
+                multipath.path_changed(n, snapshot);
             }
             self.poke(task);
         }
     }
 
     /// While the controller is in use: requests for events, log pages, Keep Alive. When to come again.
-    pub(super) fn look_after_path(&mut self, n: usize) -> Nanos {
+    pub(super) fn post_path_commands(&mut self, n: usize) -> Nanos {
         let now = self.now;
-        let Attached { keeper, bells, .. } = &mut self.devices[n];
-        let Some(mut seat) = keeper.seat.take() else { return Nanos::MAX };
-        if !keeper.is_busy() {
-            while let Some((command, purpose)) = seat.events.next_command(now) {
-                if !keeper.post(command, purpose, now, bells) {
-                    seat.events.not_posted(purpose);
+        let Attached { control, bar, .. } = &mut self.devices[n];
+        let Some(mut path) = control.path.take() else { return Nanos::MAX };
+        if !control.is_busy() {
+            while let Some((command, purpose)) = path.events.next_command(now) {
+                if !control.post(command, purpose, now, bar) {
+                    path.events.not_posted(purpose);
                     break;
                 }
             }
-            if now >= seat.keep_alive_at {
-                keeper.post(AdminCommand { sqe: nvme::admin::keep_alive(), page: false }, Purpose::KeepAlive, now, bells);
-                seat.keep_alive_at = now + Nanos(seat.keep_alive.0 / 4);
+            if now >= path.keep_alive_at {
+                control.post(AdminCommand { sqe: nvme::admin::keep_alive(), page: false }, Purpose::KeepAlive, now, bar);
+                path.keep_alive_at = now + Nanos(path.keep_alive.0 / 4);
             }
         }
-        let until = seat.keep_alive_at.min(seat.events.until(now));
-        keeper.seat = Some(seat);
+        let until = path.keep_alive_at.min(path.events.until(now));
+        control.path = Some(path);
         until
     }
 }

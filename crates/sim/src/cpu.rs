@@ -1,5 +1,4 @@
-//! One CPU: interrupts come first, then softirqs, then a thread; and who had its time. Hard interrupts: what may interrupt it, and how far
-//! the handler of one has come.
+//! The state of one CPU: what runs at each level, what is pending, and where its time went.
 
 use std::collections::VecDeque;
 
@@ -11,11 +10,11 @@ use crate::posted::{Bits, Descriptor, Handling};
 use crate::sched::{RtQuota, RunQueue, TaskId};
 use crate::softirq::Pollers;
 
-/// What may run on a CPU, the most urgent first. Each takes the CPU from those after it, in the middle of a step, which
-/// goes on later for as long as it had left.
+/// What runs on a CPU, the most urgent first. A level preempts those below it in the middle of a
+/// step, which later goes on for the time that it had left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// A hard interrupt; one at a time.
+    /// A hard interrupt. Interrupts do not nest.
     Hard = 0,
     /// A softirq.
     Soft = 1,
@@ -23,10 +22,10 @@ pub(crate) enum Level {
     Thread = 2,
 }
 
-/// What a CPU is at.
+/// What a CPU does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Running {
-    /// Nothing, since then.
+    /// Idle since then.
     Idle(Nanos),
     /// Leaving its idle state.
     LeavingIdle,
@@ -44,41 +43,41 @@ impl Default for Running {
 #[derive(Debug, Default)]
 pub(crate) struct Cpu {
     pub(crate) running: Running,
-    /// By level, what is left of the step under way.
+    /// By level: the rest of the step under way.
     pub(crate) left: [Option<Nanos>; 3],
-    /// Accounted until then.
+    /// Time is accounted for until then.
     since: Nanos,
-    /// Since when interrupts and softirqs have kept threads away.
+    /// Since when interrupts and softirqs have kept threads off the CPU.
     away_since: Option<Nanos>,
     pub(crate) outcome: CpuOutcome,
-    /// Interrupts that wait for the one under way to end.
+    /// Interrupts that wait for the one under way.
     pub(crate) irqs: VecDeque<Irq>,
     pub(crate) active: Option<ActiveIrq>,
     pub(crate) descriptor: Descriptor,
-    /// Device and vector of each bit of the descriptor.
+    /// By bit of the descriptor: device and vector.
     pub(crate) bits: Vec<(usize, usize)>,
-    /// Completions that other CPUs have sent here, and whether their interrupt is on its way.
+    /// Completions that other CPUs have sent here. With the first one, the IPI.
     pub(crate) remote: Vec<(TaskId, Completed)>,
-    /// Of these, the ones that the interrupt under way finishes.
+    /// Those of them that the IPI under way finishes.
     pub(crate) remote_begun: usize,
-    /// The handler under way has begun with the queue that it is at.
+    /// The handler under way has begun to reap its queue.
     pub(crate) draining: bool,
     pub(crate) pollers: Pollers,
     pub(crate) run_queue: RunQueue,
     pub(crate) current: Option<TaskId>,
     /// CPU time of the current thread since it was switched to.
     pub(crate) ran: Nanos,
-    /// When the current thread's turn ends, if others are ready.
+    /// When the current thread loses the CPU, if others are ready.
     pub(crate) slice_ends: Nanos,
-    /// A thread that is ready is to have the CPU instead of the current one.
+    /// Linux's `need_resched`: another thread is to run.
     pub(crate) resched: bool,
-    /// The current one asks for that itself: another one is next in any case.
+    /// The current thread has called `sched_yield`: another one runs next in any case.
     pub(crate) yields: bool,
-    /// What interrupt threads have had of the period.
+    /// What interrupt threads have used of the period.
     pub(crate) quota: RtQuota,
-    /// It has been idle since a thread last had it, and was no longer awake.
+    /// The CPU has been idle since a thread last had it, long enough to be halted.
     pub(crate) has_idled: bool,
-    /// Something has changed on it during this event.
+    /// This event has affected it.
     pub(crate) changed: bool,
 }
 
@@ -87,7 +86,7 @@ impl Cpu {
         Cpu { since: now, pollers, slice_ends: Nanos::MAX, has_idled: true, ..Cpu::default() }
     }
 
-    /// Accounts for the time until `now`. The part of it that a thread had.
+    /// Charges the time until `now`. Returns the part that a thread had.
     #[inline]
     pub(crate) fn account(&mut self, now: Nanos) -> Nanos {
         let span = now - self.since;
@@ -113,10 +112,11 @@ impl Cpu {
         Nanos::ZERO
     }
 
-    /// From now on it is at this.
+    /// What it does from now on.
     #[inline]
     pub(crate) fn set_running(&mut self, now: Nanos, running: Running) {
         self.running = running;
+        // Consecutive handlers count as one stretch away from threads.
         if matches!(running, Running::At(Level::Hard | Level::Soft)) {
             self.away_since.get_or_insert(now);
         } else if let Some(since) = self.away_since.take() {
@@ -129,12 +129,12 @@ impl Cpu {
         self.outcome.hard + self.outcome.soft + self.outcome.thread
     }
 
-    /// Whether it runs a thread, or nothing.
+    /// Whether it runs a thread.
     pub(crate) fn is_at_a_thread(&self) -> bool {
         self.running == Running::At(Level::Thread)
     }
 
-    /// What it has done by now, until when it is accounted for.
+    /// Its totals until `now`, to which it is accounted.
     pub(crate) fn until(&self, now: Nanos) -> CpuOutcome {
         let away = self.away_since.map_or(Nanos::ZERO, |since| now - since);
         CpuOutcome { longest_away: self.outcome.longest_away.max(away), ..self.outcome }
@@ -151,7 +151,7 @@ pub(crate) enum Irq {
         /// The vector.
         vector: usize,
     },
-    /// The one notification that stands for whatever has been posted.
+    /// The notification that stands for all posted vectors.
     Posted,
     /// The timer of a sleeping thread.
     Timer(TaskId),
@@ -166,17 +166,17 @@ pub(crate) enum Irq {
 pub(crate) struct ActiveIrq {
     pub(crate) irq: Irq,
     pub(crate) stage: IrqStage,
-    /// Posted interrupts: how far their handler is, and the vectors of the round that are still to be handled.
+    /// Posted interrupts: the state of the handler, and the vectors of the round that are left.
     pub(crate) handling: Handling,
     pub(crate) bits: Bits,
 }
 
-/// What its next step is.
+/// The next step of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IrqStage {
-    /// The first vector, or the next one.
+    /// The first or the next vector.
     Next,
-    /// Whatever the vector's n-th queue needs.
+    /// The vector's n-th queue.
     Queue {
         /// The device.
         device: usize,
@@ -185,20 +185,20 @@ pub(crate) enum IrqStage {
         /// Which of its queues.
         n: usize,
     },
-    /// Back to what was interrupted.
+    /// Return from the interrupt.
     Leave,
 }
 
-/// Where a vector's messages go, and what they stand for.
+/// Where a vector's messages go, and which queues they announce.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) cpu: usize,
-    /// Its bit in that CPU's descriptor.
+    /// Its bit in the posted descriptor of that CPU.
     pub(crate) bit: usize,
-    /// The queues that it announces entries of.
+    /// The queues whose entries it announces.
     pub(crate) queues: Vec<usize>,
-    /// The thread that drains them, where one does.
+    /// Its interrupt thread.
     pub(crate) thread: TaskId,
-    /// Pending at the CPU: further messages are merged into it.
+    /// It is pending at the CPU: further messages are merged.
     pub(crate) pending: bool,
 }

@@ -1,15 +1,15 @@
-//! How a run can fail.
+//! The errors of a run.
 
 use completion::{Mode, Plan};
 use driver::{BringupError, ProtocolViolation};
 use units::Nanos;
 use workload::Misfit;
 
-/// How a run can fail. All but [`SimError::Unfit`], [`SimError::Misfit`], [`SimError::BringUp`], [`SimError::Unmeasured`] and
-/// [`SimError::Stopped`] are broken invariants.
+/// Why a run failed. All but [`SimError::Unfit`], [`SimError::Misfit`], [`SimError::BringUp`],
+/// [`SimError::Unmeasured`] and [`SimError::Stopped`] are broken invariants.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SimError {
-    /// The scenario does not go together.
+    /// The scenario is inconsistent.
     #[error("the scenario cannot be run: {0}")]
     Unfit(String),
     /// The job does not fit the device.
@@ -18,41 +18,40 @@ pub enum SimError {
     /// The controller did not come up.
     #[error(transparent)]
     BringUp(#[from] BringupError),
-    /// Nothing will ever happen again, and commands are in flight: a lost wake-up.
+    /// No timer is set, and commands are in flight: a wake-up was lost.
     #[error("standstill {0}")]
     Standstill(Moment),
-    /// More virtual time than the scenario allows.
+    /// The run took more virtual time than the scenario allows.
     #[error("not done within the limit: {0}")]
     TooLong(Moment),
     /// Nothing was measured.
-    #[error(
-        "nothing was measured: the jobs were done {0}, and every one was still in its start delay or its ramp; shorten `ramp`, or have \
-         them run for longer"
-    )]
+    #[error("nothing was measured: all jobs ended {0}, in their start delay or ramp; shorten `ramp`, or let them run longer")]
+    /// All jobs ended in their start delay or ramp.
     Unmeasured(Moment),
-    /// The caller has stopped it ([`Scenario::run_unless`](crate::Scenario::run_unless)).
+    /// The caller stopped the run ([`Scenario::run_unless`](crate::Scenario::run_unless)).
     #[error("stopped before the jobs were done, {0}")]
     Stopped(Moment),
     /// A command completed twice, or one that was never posted.
-    #[error("a completion for command {token:#x}, which is not in flight (law 3)")]
+    #[error("a completion for command {token:#x}, which is not in flight (invariant 3)")]
     NotOnce {
         /// What it was posted with.
         token: u64,
     },
-    /// The thread left the library with commands in flight, and the policies neither arm their queues nor say when it is back.
-    #[error("a thread leaves the library and the policies plan {0:?}")]
+    /// The application left the library with commands in flight, and the policies neither arm their
+    /// queues nor say when they poll again.
+    #[error("a thread leaves the library with commands in flight, and the policies plan {0:?}")]
     LeftUnarmed(Plan),
     /// The controller broke the protocol and the scenario has no recovery.
     #[error(transparent)]
     Violation(#[from] ProtocolViolation),
     /// Virtual time stands still.
-    #[error("steps are taken for ever without any time passing, {0}")]
+    #[error("livelock: steps repeat while virtual time stands still, {0}")]
     Livelock(Moment),
 }
 
-/// How far a run had come.
+/// The state of a run that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("after {at} (seed {seed}, mode {mode}), {in_flight} commands in flight, entries on {pending} queues")]
+#[error("after {at} (seed {seed}, mode {mode}), {in_flight} commands in flight, unreaped entries on {pending} queues")]
 pub struct Moment {
     /// Virtual time since the start.
     pub at: Nanos,
@@ -62,6 +61,6 @@ pub struct Moment {
     pub mode: Mode,
     /// Commands in flight.
     pub in_flight: u32,
-    /// Queues on which entries wait.
+    /// Queues with entries that were not reaped.
     pub pending: usize,
 }

@@ -1,53 +1,63 @@
-//! What happens next: one alarm for each source of events, in virtual time.
+//! The calendar: one timer for each source of events (a CPU, a device, a sleeping thread), in
+//! virtual time. A source moves its one timer at will, so no event is ever stale, and nothing is
+//! allocated while time passes.
 //!
-//! A source (a CPU, a device, a sleeping thread …) has one next instant, which it may move at will. So there are never
-//! events that are no longer wanted, and nothing is allocated while time passes.
+//! It is a hierarchical timer wheel, as in Linux, with a wheel of 64 slots for each base-64 digit
+//! of an instant. A timer hangs in the wheel of the first digit in which it differs from the
+//! current time. When time reaches a slot of a coarse wheel, its timers move to finer wheels:
 //!
-//! Alarms hang in wheels of 64 slots, one wheel for each digit of an instant in base 64: an alarm hangs in that of the first
-//! digit in which its instant is not now's. As soon as time comes to a slot, what hangs there moves to finer wheels, down to
-//! the slot of its nanosecond. To set or move an alarm costs the same however many there are.
+//! ```text
+//! wheel 2   [....x...........]    a slot spans 4096 ns
+//! wheel 1   [..x.............]    a slot spans 64 ns
+//! wheel 0   [.......x........]    a slot is 1 ns: the timer fires
+//! ```
+//!
+//! Setting and moving a timer takes constant time.
 
 use units::Nanos;
 
-/// Bits of a digit, and the wheels that 64 bits need.
+/// Bits of a digit.
 const DIGIT: u32 = 6;
+/// Wheels for the 64 bits of an instant.
 const WHEELS: usize = 64_usize.div_ceil(DIGIT as usize);
 
 /// Slots of a wheel.
 const SLOTS: usize = 1 << DIGIT;
 
-/// A source's place in the ring of its slot; and the slot's own, which is in no other ring.
+/// A node of a circular list: a source's timer, or the head of a slot.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// When its alarm is set; never: it is in no ring.
+    /// When the timer fires. Maximum: it is not set, and the node is in no list.
     at: Nanos,
     before: u32,
     after: u32,
 }
 
-/// The alarms of all sources.
+/// The timers of all sources.
 #[derive(Debug)]
 pub(crate) struct Calendar {
-    /// Those of all wheels' slots, then those of the sources. In a ring they are in the order in which they were set, so that
-    /// alarms of the same instant go off in that order. It is all there is: no addresses, no hashes, so that the same seed
-    /// gives the same run.
+    /// Heads of all slots, then the sources. Lists are in the order in which timers were set, so
+    /// timers of the same instant fire in that order. No hashes, no addresses: the same seed gives
+    /// the same run.
     nodes: Vec<Node>,
-    /// By wheel, the slots where something hangs; and the wheels that have such.
+    /// By wheel: the slots with timers.
     occupied: [u64; WHEELS],
+    /// The wheels with timers.
     wheels: u32,
-    /// No alarm is earlier: the last one to go off.
+    /// When the last timer fired. No timer is earlier.
     now: Nanos,
 }
 
 impl Calendar {
-    /// This many sources, none with an alarm.
+    /// `sources` sources without a timer.
     pub(crate) fn new(sources: usize) -> Calendar {
         let alone = |n: usize| Node { at: Nanos::MAX, before: n as u32, after: n as u32 };
         let nodes = (0..WHEELS * SLOTS + sources).map(alone).collect();
         Calendar { nodes, occupied: [0; WHEELS], wheels: 0, now: Nanos::ZERO }
     }
 
-    /// Sets a source's alarm, in place of the one that it had; at [`Nanos::MAX`] it has none. What is past is now.
+    /// Sets the timer of a source, or clears it at [`Nanos::MAX`]. An instant in the past fires
+    /// now.
     #[inline]
     pub(crate) fn set(&mut self, source: usize, at: Nanos) {
         let n = WHEELS * SLOTS + source;
@@ -57,29 +67,30 @@ impl Calendar {
         }
     }
 
-    /// Sets it, unless it is set for earlier.
+    /// Sets the timer of a source, unless it fires earlier already.
     pub(crate) fn set_by(&mut self, source: usize, at: Nanos) {
         if at < self.nodes[WHEELS * SLOTS + source].at {
             self.set(source, at);
         }
     }
 
-    /// Whether a source's alarm, were it set for this instant now, would be the next one: nobody else has an earlier one, or one
-    /// of the same instant. It may say no all the same. Its alarm is cleared.
+    /// Whether a timer of this source, set for `at`, would fire next, and before any other of the
+    /// same instant. It may say no all the same. The source's timer is cleared.
     #[inline]
     pub(crate) fn would_be_next(&mut self, source: usize, at: Nanos) -> bool {
-        // Most of the sources that ask have just gone off.
+        // Most sources that ask have just fired, so this does nothing.
         self.clear(WHEELS * SLOTS + source);
         self.first_slot().is_none_or(|(wheel, slot)| at < self.instant_of(wheel, slot))
     }
 
-    /// The earliest alarm, which is cleared, and its source.
+    /// Takes the earliest timer: its instant and its source.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Nanos, usize)> {
         loop {
             let (wheel, slot) = self.first_slot()?;
             let ring = wheel * SLOTS + slot;
             let Node { before: last, after: first, .. } = self.nodes[ring];
+            // In a coarse slot a single timer need not move to finer wheels.
             if wheel == 0 || first == last {
                 let n = first as usize;
                 self.now = self.nodes[n].at;
@@ -91,7 +102,6 @@ impl Calendar {
         }
     }
 
-    /// A source, by its place, has no alarm from now on.
     #[inline]
     fn clear(&mut self, n: usize) {
         if self.nodes[n].at < Nanos::MAX {
@@ -99,7 +109,7 @@ impl Calendar {
         }
     }
 
-    /// The slot where the earliest alarm hangs.
+    /// The slot of the earliest timer.
     #[inline]
     fn first_slot(&self) -> Option<(usize, usize)> {
         let wheel = self.wheels.trailing_zeros() as usize;
@@ -112,8 +122,8 @@ impl Calendar {
         Nanos((self.now.0 >> below & !(SLOTS as u64 - 1) | slot as u64) << below)
     }
 
-    /// Time has come to a slot: moves what hangs there to finer wheels, in its order.
-    #[inline(never)] // Most alarms are alone in their slots, and go off without.
+    /// Time has reached a slot: moves its timers to finer wheels, in their order.
+    #[inline(never)] // Most timers are alone in their slots, and fire without it.
     fn refine(&mut self, ring: usize, first: usize) {
         let mut n = first;
         while n != ring {
@@ -124,9 +134,10 @@ impl Calendar {
         }
     }
 
-    /// The last in the ring of its slot.
+    /// Appends a timer to the list of its slot.
     #[inline]
     fn insert(&mut self, n: usize, at: Nanos) {
+        // The highest bit that differs selects the wheel.
         let differs = at.0 ^ self.now.0;
         let wheel = ((differs | 1).ilog2() / DIGIT) as usize;
         let slot = (at.0 >> (wheel as u32 * DIGIT)) as usize % SLOTS;
@@ -138,7 +149,7 @@ impl Calendar {
         self.wheels |= 1 << wheel;
     }
 
-    /// Out of its ring.
+    /// Removes a timer from its list.
     #[inline(always)]
     fn remove(&mut self, n: usize) {
         let Node { before, after, .. } = self.nodes[n];
@@ -146,7 +157,7 @@ impl Calendar {
         self.nodes[before as usize].after = after;
         self.nodes[after as usize].before = before;
         if before == after {
-            // Only the slot itself is left in the ring.
+            // Only the head is left: the slot is empty.
             let (wheel, slot) = (before as usize / SLOTS, before as usize % SLOTS);
             self.occupied[wheel] &= !(1 << slot);
             self.wheels &= !(u32::from(self.occupied[wheel] == 0) << wheel);

@@ -1,4 +1,8 @@
-//! Scenarios as people write them: TOML files, read with the place of every mistake. `docs/simulator.md` lists every key.
+//! Scenario files: TOML, read with the place of every mistake. `docs/simulator.md` lists every key.
+//!
+//! ```text
+//! text --toml/serde--> raw::File (keys as written) --build--> ScenarioFile (checked)
+//! ```
 
 mod build;
 mod raw;
@@ -15,8 +19,8 @@ use crate::Costs;
 pub use crate::costs::{COSTS, costs_of};
 pub use build::ScenarioFile;
 
-/// Reads the scenario `text`. Jobs that stand in files of their own come from `outside`, by a path relative to the
-/// working directory or to `name`.
+/// Reads the scenario `text`. Job files that it names come from `outside`, by a path relative to
+/// the working directory or to `name`.
 ///
 /// # Errors
 /// The first mistake, with file, line and column.
@@ -25,8 +29,8 @@ pub fn read(name: &str, text: &str, outside: &dyn Outside) -> Result<ScenarioFil
     build::scenario(source, build::parse(source)?, outside)
 }
 
-/// Reads a file that holds a price list: the table that a scenario has under `[machine.costs]`, such as `reap calibrate`
-/// writes.
+/// Reads a price list file: the table that a scenario has under `[machine.costs]`. `reap calibrate`
+/// writes such files.
 ///
 /// # Errors
 /// The first mistake, with file, line and column.
@@ -35,8 +39,8 @@ pub fn read_costs(name: &str, text: &str) -> Result<Costs, FileError> {
     build::costs(source, &build::parse(source)?)
 }
 
-/// Reads a file that holds a drive's profile, as a scenario's device has it under `profile`. It is called as the file is, without its
-/// directory and its ending.
+/// Reads a drive's profile, as a scenario's device has it under `profile`. The profile's name is
+/// that of the file, without directory and extension.
 ///
 /// # Errors
 /// The first mistake, with file, line and column.
@@ -71,13 +75,13 @@ impl fmt::Display for FileError {
 impl std::error::Error for FileError {}
 
 impl FileError {
-    /// With what to do about it.
+    /// Adds what to do about it.
     fn help(mut self, help: impl Into<String>) -> FileError {
         self.help = Some(help.into());
         self
     }
 
-    /// With the nearest of the names that there are, or else `other`.
+    /// Adds the nearest of the known names, or else `other`.
     fn nearest<'a>(self, given: &str, names: impl Iterator<Item = &'a str>, other: impl Into<String>) -> FileError {
         match units::nearest(given, names) {
             Some(near) => self.help(format!("did you mean '{near}'?")),
@@ -85,13 +89,13 @@ impl FileError {
         }
     }
 
-    /// The job reader's own words, which say where.
+    /// A mistake that the job reader describes, place included.
     fn job(errors: &ParseErrors) -> FileError {
         FileError { place: String::new(), what: errors.to_string(), help: None }
     }
 }
 
-/// The text that is being read, to say where something stands.
+/// The text that is read, with its name for messages.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     name: &'a str,
@@ -99,7 +103,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// A mistake at these bytes of the text; `None`: in all of it.
+    /// A mistake at these bytes of the text; `None`: in the whole text.
     fn error(self, at: Option<Range<usize>>, what: impl Into<String>) -> FileError {
         let place = match at {
             Some(at) => {
@@ -118,7 +122,8 @@ impl Source<'_> {
         (before.matches('\n').count() + 1, before[line_at..].chars().count() + 1)
     }
 
-    /// What the TOML reader says, in words of TOML instead of Rust's, with the nearest name where it lists those that it knows.
+    /// The TOML reader's message, in words of TOML instead of Rust, with the nearest name where it
+    /// lists the known ones.
     fn toml(self, error: &toml::de::Error) -> FileError {
         const WORDS: [(&str, &str); 11] = [
             ("u8", "a whole number up to 255"),
@@ -142,7 +147,7 @@ impl Source<'_> {
             None => message.to_owned(),
         };
         let said = self.error(error.span(), what);
-        // Of "unknown field `a`, expected one of `b`, `c`": the name most like the first.
+        // "unknown field `a`, expected one of `b`, `c`": the name most like the first.
         let mut quoted = message.split('`').skip(1).step_by(2);
         let given = quoted.next().filter(|_| message.starts_with("unknown "));
         match given.and_then(|given| units::nearest(given, quoted)) {

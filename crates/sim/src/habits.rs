@@ -1,33 +1,34 @@
-//! How executors keep the laws, as data, so that tests can break it.
+//! The steps that keep the invariants, as data. A negative test leaves one out, and the run must
+//! then be caught breaking an invariant.
 
 use completion::{Rule, SleepStep};
 
-/// The habits of a run's executors.
+/// Which steps the executors of a run take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Habits {
-    /// What going to sleep consists of.
+    /// The steps of going to sleep.
     pub(crate) sleep: &'static [SleepStep],
-    /// Taking a mask off because of a switch of mode is followed by a look, too.
+    /// Unmasking because of a mode switch is followed by a poll.
     pub(crate) looks_after_switch: bool,
-    /// A thread that masks a notification that had stayed armed arms it before the next sleep.
+    /// A thread that masks a notification which had stayed armed arms it before the next sleep.
     pub(crate) knows_its_mask: bool,
-    /// The handler of posted interrupts looks once more after it has cleared the outstanding bit.
+    /// The handler of posted interrupts polls once more after it has cleared the outstanding bit.
     pub(crate) posted_looks_again: bool,
-    /// A party that releases a completion queue's lock looks after those who found it busy.
+    /// A party that releases a completion queue's lock polls for those that found it held.
     pub(crate) releases_look: bool,
-    /// A notification is followed although the look before it found the lock held.
+    /// A notification is followed even if the poll before it found the lock held.
     pub(crate) hears_anew: bool,
     /// A thread that stops waiting on a shared queue hands its notification on.
     pub(crate) hands_on: bool,
-    /// A thread that has commands out on a lane that cannot notify does not sleep.
+    /// A thread with commands on a poll queue naps instead of sleeping.
     pub(crate) naps_in_silence: bool,
-    /// Policies hear that somebody waits for a command.
+    /// Policies are told that the application waits for a command.
     pub(crate) tells_urgent: bool,
     /// Writes inside a lost controller are sent again only when it can no longer carry them out.
     pub(crate) holds_writes: bool,
 }
 
-/// Every law is kept.
+/// All steps are taken.
 pub(crate) const LAWFUL: Habits = Habits {
     sleep: completion::SLEEP,
     looks_after_switch: true,

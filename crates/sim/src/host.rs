@@ -1,7 +1,9 @@
-//! What runs on a CPU: the threads of jobs, and the parties that take completions for them. Each has its effect at once and says
-//! how long the CPU is busy with it; whatever happens in that time (entries posted, interrupts, a switch of mode) meets
-//! it before its next step. So a step is as small as what another party may come between: arming, the look after it,
-//! and blocking are three.
+//! What runs on a CPU: the threads of jobs, and the parties that reap completions for them.
+//!
+//! A step has its effect at once and says how long the CPU is busy with it. Whatever happens in
+//! that time (entries posted, interrupts, a mode switch) is seen by the next step. So a step is as
+//! small as what another party may come between: arming, the poll after it, and blocking are three
+//! steps.
 
 pub(crate) mod application;
 pub(crate) mod drain;
@@ -20,23 +22,23 @@ use crate::sched::TaskId;
 use crate::{Costs, Engine, Host, Lines};
 use drain::Drain;
 
-/// Where the entries of a queue are taken.
+/// Which party reaps a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Context {
-    /// By the thread that waits for them.
+    /// The thread that waits for the completions.
     Waiter,
-    /// In the hard interrupt.
+    /// The hard interrupt.
     Hard,
-    /// In the softirq that the interrupt schedules.
+    /// The softirq that the interrupt raises.
     Soft,
-    /// In a thread of the vector's own.
+    /// The interrupt thread of the vector.
     Thread,
 }
 
 impl Context {
-    /// Where a mode takes entries. In the user host the waiting thread does, if none of the vector's own; a kernel's
-    /// handler does for a queue that is never masked, and its softirq for one that has a poller scheduled. The other modes look by
-    /// themselves.
+    /// The party that reaps in a mode. In the user host it is the waiting thread, unless the mode
+    /// has drain threads. In a kernel it is the hard interrupt for queues that are never masked,
+    /// and the softirq for `irq-poll`. Other modes poll by themselves.
     pub(crate) fn of(mode: Mode, host: Host) -> Context {
         match host {
             _ if mode.facts().drain_thread => Context::Thread,
@@ -48,17 +50,17 @@ impl Context {
     }
 }
 
-/// Whose commands complete: the thread's CPU and interface, by [`TaskId`].
+/// The CPU and interface of the thread whose command completes, by [`TaskId`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     pub(crate) cpu: usize,
     pub(crate) engine: Engine,
 }
 
-/// What a step reaches: the clock, the prices, the queues.
+/// What a step can reach: clock, prices, queues.
 pub(crate) struct StepContext<'a> {
     pub(crate) now: Nanos,
-    /// The CPU that it runs on.
+    /// The CPU that the step runs on.
     pub(crate) cpu: usize,
     pub(crate) host: Host,
     pub(crate) context: Context,
@@ -66,49 +68,50 @@ pub(crate) struct StepContext<'a> {
     pub(crate) costs: &'a Costs,
     pub(crate) lines: &'a mut Lines,
     pub(crate) queues: &'a mut [HwQueue],
-    /// Of each queue, who takes its entries where no waiting thread does.
+    /// By queue: the party that reaps it for others.
     pub(crate) drains: &'a mut [Drain],
     pub(crate) owners: &'a [Owner],
     /// Another thread of this CPU is ready.
     pub(crate) cpu_wanted: bool,
-    /// Effects of the step on other parties.
+    /// What the step does to other parties.
     pub(crate) out: &'a mut Vec<Effect>,
 }
 
-/// What a step does to others.
+/// What a step does to other parties.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Effect {
     /// A completion for another thread.
     Deliver(TaskId, Completed),
-    /// The same, to be finished on the CPU that submitted it.
+    /// A completion that is finished on the CPU that submitted it.
     Remote(TaskId, Completed),
-    /// A thread looks up from whatever it waits for.
+    /// A thread checks its state again, and is woken for that.
     Poke(TaskId),
     /// Tags of a queue are free again.
     TagsFree(usize),
-    /// Somebody has to look at a queue: who would have found its lock held.
+    /// A queue has to be polled: a party that would have polled it found its lock held.
     Kick(usize),
-    /// The controller of a queue broke the protocol.
+    /// The controller broke the protocol.
     Violation(usize, ProtocolViolation),
-    /// A controller's ANA log page is to be read.
+    /// A controller's ANA log page has to be read.
     ReadAna(usize),
-    /// A controller is to be reset.
+    /// A controller has to be reset.
     Reset(usize),
-    /// A job's thread is past its start delay and its ramp: from now on it is measured.
+    /// A thread is past its start delay and its ramp: measuring begins.
     Measured,
 }
 
-/// How long a thread is at it.
+/// How a step ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// CPU time.
+    /// It takes CPU time.
     Busy(Nanos),
-    /// The same, and nobody can tell whether what follows came at once or after it.
+    /// It takes CPU time, and no other party can tell whether the next step comes before or after
+    /// it.
     Private(Nanos),
-    /// Looks at its queues again and again, until an entry is there or this instant has come.
+    /// Polls until an entry is there or this instant has come.
     Spin(Nanos),
-    /// Off the CPU until it is woken, and until this instant at the latest.
+    /// Off the CPU until it is woken, or until this instant.
     Block(Nanos),
-    /// Done for good.
+    /// The thread has ended.
     Finished,
 }

@@ -1,4 +1,13 @@
-//! A hardware queue as all who use it share it: its queue pairs, its two locks as far as time is concerned, its vector.
+//! A hardware queue, shared by all that use it: its queue pairs, the time of its two locks, and its
+//! interrupt vector.
+//!
+//! Where vectors cannot be masked it has a second queue pair, whose completions send no message
+//! (IEN = 0):
+//!
+//! ```text
+//! vector can be masked      pair
+//! vector cannot be masked   pair (interrupt queue) + polled (poll queue)
+//! ```
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,42 +31,47 @@ pub(crate) struct HwQueue {
     /// Its number among all queues of the machine.
     pub(crate) index: usize,
     pub(crate) device: usize,
-    /// The queue pair whose completions send messages.
+    /// The interrupt queue: its completions send messages.
     pair: Pair,
-    /// Where vectors cannot be masked, one beside it whose completions send none. Each command stays where it was sent.
+    /// The poll queue, where vectors cannot be masked. A command stays where it was sent.
     polled: Option<Pair>,
-    /// Which of the two comes first in the next look.
+    /// Which of the two the next poll begins with.
     polled_first: bool,
     pub(crate) bar: HostBar,
     vectors: Rc<Vectors>,
     pub(crate) vector: Vector,
-    /// Several queues have its vector. Then it is never masked: one queue's mask would be another's lost wake-up.
+    /// Several queues have its vector, which is then never masked: one queue's mask would lose the
+    /// wake-ups of another.
     pub(crate) vector_shared: bool,
-    /// The threads of the software queues that post to it, and those of them that spin on it or wait for a tag.
+    /// The threads whose software queues post to it.
     pub(crate) users: Vec<TaskId>,
+    /// Those of them that poll without a pause.
     pub(crate) spinners: Vec<TaskId>,
+    /// Those of them that wait for a tag.
     pub(crate) tag_waiters: Vec<TaskId>,
     /// Several software queues post to it.
     pub(crate) shared: bool,
-    /// Who among the users sleeps on the vector.
+    /// Which of the users sleeps on the vector.
     pub(crate) role: NotificationRole,
-    /// What its vector's eventfd counts: so often it was signalled and not read.
+    /// The counter of its vector's eventfd.
     signals: Cell<u32>,
-    /// Its vector's messages are posted by a controller in process: the bit, and whether a notification is outstanding.
+    /// Messages posted by an in-process controller: the bit, and whether a notification is
+    /// outstanding.
     posted: Cell<(bool, bool)>,
-    /// A thread that sleeps reads the eventfd. Where the vector cannot be masked this is its mask: messages come all the same.
+    /// A sleeping thread reads the eventfd. Where the vector cannot be masked, not to read is the
+    /// mask.
     read: Cell<bool>,
-    /// This many entries its device holds back before a message, as it has confirmed.
+    /// Entries for each message, as the controller has confirmed.
     pub(crate) coalescing: u32,
-    /// Somebody holds the completion queue's lock.
+    /// The completion queue's lock is held.
     cq_locked: bool,
-    /// Somebody found it held.
+    /// Another party found it held.
     contended: Cell<bool>,
     /// The submission queue's lock is held until then.
     sq_locked_until: Nanos,
 }
 
-/// What a look under the lock came to.
+/// What a poll under the lock came to.
 pub(crate) struct PollResult {
     pub(crate) reaped: Reaped,
     pub(crate) cost: Nanos,
@@ -97,7 +111,7 @@ impl HwQueue {
         }
     }
 
-    /// Cache lines of all queues: two each.
+    /// Cache lines of all queues: two for each.
     pub(crate) fn lines(queues: usize) -> usize {
         2 * queues
     }
@@ -107,7 +121,7 @@ impl HwQueue {
         std::iter::once(&self.pair).chain(&self.polled)
     }
 
-    /// The queue pair that a batch goes to, if its mode says this.
+    /// The queue pair for a batch that the policy routes so.
     pub(crate) fn pair_for(&self, route: Route) -> &Pair {
         match (route, &self.polled) {
             (Route::Poll, Some(polled)) => polled,
@@ -125,19 +139,21 @@ impl HwQueue {
         self.pairs().map(|pair| pair.in_flight()).sum()
     }
 
-    /// Of these, the ones of which no message will tell.
+    /// Commands in flight on the poll queue, whose completion sends no message.
     pub(crate) fn polled_in_flight(&self) -> u32 {
         self.polled.as_ref().map_or(0, |polled| polled.in_flight())
     }
 
-    /// Commands that have completed without a message.
+    /// Commands that have completed on the poll queue.
     pub(crate) fn polled_finished(&self) -> u64 {
         self.polled.as_ref().map_or(0, |polled| polled.counters().finished)
     }
 
-    /// Allows its vector's messages. Where they always come: reads what has come unread, and from now on whatever comes.
+    /// Unmasks the vector. Where that is not possible, reads the eventfd from now on, and what it
+    /// has counted.
     pub(crate) fn arm(&self) {
         if self.vectors.arm(self.vector) {
+            // A Pending bit is set: the controller sends its message once it sees the write.
             self.bar.unmasked();
         }
         if !self.read.replace(true) {
@@ -145,7 +161,8 @@ impl HwQueue {
         }
     }
 
-    /// Forbids them, unless another queue has the same vector. Where they always come: leaves them unread.
+    /// Masks the vector, unless another queue shares it. Where that is not possible, leaves the
+    /// eventfd unread.
     pub(crate) fn mask(&self) {
         if self.vector_shared {
             return;
@@ -156,61 +173,64 @@ impl HwQueue {
         }
     }
 
-    /// Its vector's eventfd is signalled. Whether anybody reads it.
+    /// Signals the vector's eventfd. Returns whether a thread reads it.
     pub(crate) fn signal(&self) -> bool {
         self.signals.set(self.signals.get().saturating_add(1));
         self.read.get()
     }
 
-    /// A controller in process posts a message. Whether it has to signal the eventfd: no notification is outstanding. As in the engine a
-    /// vector that several queues have, or that cannot be masked, is not posted.
+    /// An in-process controller posts a message. Returns whether it has to signal the eventfd: no
+    /// notification was outstanding. As in the library, vectors that are shared or cannot be masked
+    /// are not posted.
     pub(crate) fn post(&self) -> bool {
         self.vector_shared || self.polled.is_some() || !self.posted.replace((true, true)).1
     }
 
-    /// Whether it would not.
+    /// Whether a posted notification is outstanding.
     pub(crate) fn is_outstanding(&self) -> bool {
         self.posted.get().1
     }
 
-    /// Takes the bit.
+    /// Takes the posted bit.
     pub(crate) fn take_posted(&self) -> bool {
         let (bit, outstanding) = self.posted.get();
         self.posted.set((false, outstanding));
         bit
     }
 
-    /// The next message notifies: its thread goes to sleep, or nothing is posted any more.
+    /// The next message signals: its thread goes to sleep, or messages are no longer posted.
     pub(crate) fn clear_outstanding(&self) {
         self.posted.set((self.posted.get().0, false));
     }
 
-    /// Signals that no thread has read yet.
+    /// Signals that no thread has read.
     pub(crate) fn signals(&self) -> u32 {
-        // A bit that was set while a notification was outstanding is found before its reader sleeps.
+        // A bit that was posted while a notification was outstanding must be found before its
+        // reader sleeps.
         if self.read.get() { self.signals.get().max(self.posted.get().0.into()) } else { 0 }
     }
 
-    /// They are read.
+    /// Reads the eventfd and the posted bit.
     pub(crate) fn take_signals(&self) {
         self.take_posted();
         self.signals.set(0);
     }
 
-    /// How long a thread that wants the submission queue's lock now has to wait.
+    /// How long a thread waits for the submission queue's lock.
     pub(crate) fn sq_wait(&self, now: Nanos) -> Nanos {
         self.sq_locked_until - now
     }
 
-    /// Holds the submission queue's lock from now on, for the line, the stores and the doorbell.
+    /// Takes the submission queue's lock for the cache line, the entries and the doorbell. Returns
+    /// the cost.
     pub(crate) fn hold_sq(&mut self, now: Nanos, cpu: usize, costs: &Costs, lines: &mut Lines) -> Nanos {
         let cost = lines.write(cpu, 2 * self.index) + costs.memory.mmio;
         self.sq_locked_until = now + cost;
         cost
     }
 
-    /// Tries the completion queue's lock and takes entries under it. A party that gets it has to [`HwQueue::release`] it before
-    /// it does anything else. `None`: somebody else has it.
+    /// Tries the completion queue's lock and reaps entries under it. The caller has to
+    /// [`HwQueue::release`] the lock in its next step. `None`: another party holds it.
     pub(crate) fn try_poll(
         &mut self,
         cpu: usize,
@@ -220,12 +240,13 @@ impl HwQueue {
         taken: &mut Vec<Completed>,
     ) -> Option<PollResult> {
         if self.cq_locked {
+            // The holder polls again on release: the entry may have come after its poll.
             self.contended.set(true);
             return None;
         }
         let mut reaped = Reaped::default();
         let (mut doorbells, mut looks) = (0, 0);
-        // Neither is kept waiting by the other.
+        // In turn, so that a busy queue does not use up the budget of the other.
         self.polled_first = !self.polled_first;
         let polled = self.polled.as_ref();
         let (first, second) = match polled {
@@ -242,12 +263,14 @@ impl HwQueue {
         reaped.budget_used_up = reaped.found == budget;
         self.cq_locked = true;
         let doorbell = Nanos(costs.memory.mmio.0 * doorbells + costs.library.look.0 * (looks - 1));
+        // The lock and the head are on one cache line, which the last holder's CPU has.
         let line = lines.write(cpu, 2 * self.index + 1);
         let entries = Nanos(costs.library.entry.0 * u64::from(reaped.found));
         Some(PollResult { reaped, cost: costs.library.reap + line + doorbell + entries })
     }
 
-    /// The look after arming. The lock's holder looks once more when it releases it, so it is let be.
+    /// The poll after arming. While the lock is held it finds nothing: the holder polls again on
+    /// release.
     pub(crate) fn recheck(&self) -> bool {
         let pending = self.pending();
         if pending && self.cq_locked {
@@ -256,8 +279,8 @@ impl HwQueue {
         pending && !self.cq_locked
     }
 
-    /// Releases the lock and looks once more. Whether an entry waits, and whether somebody was turned away who might have
-    /// taken it.
+    /// Releases the lock and polls once more. Returns whether an entry waits, and whether another
+    /// party found the lock held and might have taken that entry.
     pub(crate) fn release(&mut self) -> (bool, bool) {
         self.cq_locked = false;
         let pending = self.pending();

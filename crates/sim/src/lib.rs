@@ -1,13 +1,14 @@
-//! The second executor: virtual CPUs, interrupts and time.
+//! The simulator: runs Reap's decision code on virtual CPUs in virtual time.
 //!
-//! A run executes the very code that the engine of `reap` does (`completion`, `driver`, `device`, `workload`),
-//! in virtual time, on a [`Machine`] with a price list ([`Costs`]) and against its devices. It is deterministic: the same
-//! [`Scenario`] gives the same [`Outcome`], instant by instant.
+//! A run executes the crates `completion`, `driver`, `emu` and `workload` unchanged. They run on a
+//! [`Machine`] with a price list ([`Costs`]), against the controllers of a [`Scenario`]. Runs are
+//! deterministic: the same scenario gives the same [`Outcome`] to the nanosecond.
 //!
-//! What is modelled: CPUs on NUMA nodes, each with hard interrupts, the poller's softirq and threads under a fair
-//! scheduler; vectors with their affinity, one by one or posted; locks and cache lines that CPUs take from each other;
-//! idle states, timers, doorbells and messages that take their time; two kinds of host ([`Host`]). What is not: threads
-//! that move between CPUs, caches beyond those lines, frequency, the housekeeping thread's CPU.
+//! Modelled: CPUs on NUMA nodes, each with hard interrupts, the softirq of irq_poll, and threads
+//! under a fair scheduler; interrupt vectors with their affinity, posted or not; locks and cache
+//! lines that CPUs take from each other; idle states, timers, doorbells and messages with their
+//! delays; two kinds of host ([`Host`]). Not modelled: migration of threads between CPUs, other
+//! cache contents, CPU frequency, the CPU time of the housekeeping thread.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 

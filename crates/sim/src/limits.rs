@@ -1,4 +1,5 @@
-//! What a drive's commands share beyond its own profile: its dies.
+//! The dies of a drive. Commands to the same die wait for each other, beyond what the drive's
+//! profile says.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,14 +13,15 @@ use units::{Nanos, Op};
 
 use crate::SimError;
 
-/// What a drive shares among its own commands. Without dies: nothing, and its profile says all.
+/// The dies of a drive. Without dies the profile says everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Inside {
-    /// Dies, each of which serves one command at a time, in the order of arrival. A command goes to the die of its first byte, for the
-    /// profile's time. 0: the profile's channels, any of which takes any command.
+    /// Dies. Each serves one command at a time, in the order of arrival, for the profile's time. A
+    /// command goes to the die of its first byte. 0: the profile's channels, each of which takes
+    /// any command.
     pub dies: u32,
-    /// Neighbouring bytes of one die; then comes the next die. Not 0.
+    /// Consecutive bytes on one die. Not 0.
     #[serde(deserialize_with = "crate::values::bytes")]
     pub stripe: u32,
 }
@@ -31,32 +33,31 @@ impl Default for Inside {
 }
 
 impl Inside {
-    /// The most dies: no drive has a hundredth of them.
+    /// The most dies, far beyond any drive.
     pub const MOST_DIES: u32 = 65_536;
 
-    /// Whether it can be.
     pub(crate) fn check(&self, device: &str) -> Result<(), SimError> {
         let unfit = |what: &str| Err(SimError::Unfit(format!("device '{device}': {what}")));
         if self.dies > Inside::MOST_DIES {
             return unfit(&format!("{} dies: there are at most {}", self.dies, Inside::MOST_DIES));
         }
         if self.dies > 0 && self.stripe == 0 {
-            return unfit("dies without a stripe: say how many neighbouring bytes are on one die");
+            return unfit("`stripe` is 0: it has to be the number of consecutive bytes on one die");
         }
         Ok(())
     }
 }
 
-/// The limits of one drive at work.
+/// The dies of one drive during a run.
 #[derive(Debug)]
 pub(crate) struct Limits {
     stripe: u64,
     profile: Profile,
     /// Bytes of a logical block.
     block: u64,
-    /// What time it is: set before each of the controller's steps.
+    /// The current time. It is set before each step of the controller.
     pub(crate) clock: Cell<Nanos>,
-    /// When each die is free.
+    /// By die: busy until then.
     dies: RefCell<Vec<Nanos>>,
     dice: RefCell<Xoshiro256PlusPlus>,
     /// Commands so far, by operation.
@@ -64,7 +65,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Those of a drive. `None`: it has none but its profile's.
+    /// `None`: the drive has no dies.
     pub(crate) fn new(inside: Inside, profile: &Profile, block: u32, seed: u64) -> Option<Rc<Limits>> {
         (inside.dies > 0).then(|| {
             Rc::new(Limits {
@@ -79,7 +80,8 @@ impl Limits {
         })
     }
 
-    /// How long a command takes that begins now. It holds one of the profile's channels, if there are any, while it waits for its die.
+    /// How long a command takes that begins now. While it waits for its die it holds one of the
+    /// profile's channels.
     pub(crate) fn time(&self, sqe: &Sqe) -> Nanos {
         let op = match sqe.opcode {
             opcode::io::READ => Op::Read,
@@ -96,7 +98,7 @@ impl Limits {
         served[op as usize] += 1;
         self.served.set(served);
         let mut dies = self.dies.borrow_mut();
-        // A Flush is the whole drive's business.
+        // A Flush concerns all dies, and waits for none of them.
         let at = if op == Op::Flush { None } else { (offset / self.stripe).checked_rem(dies.len() as u64) };
         let ends = match at.and_then(|at| dies.get_mut(at as usize)) {
             Some(free_at) => {

@@ -1,32 +1,33 @@
-//! Cache lines: what reading or writing one costs, depending on who has it.
+//! Cache lines: the cost of reading or writing one, by which CPUs have it.
 
 use units::Nanos;
 
 use crate::Machine;
 
-/// Cache lines that several CPUs use, by number. A write takes the line away from all others; a read leaves a copy with
-/// the reader.
+/// Cache lines that several CPUs use, by number. A write takes the line from all other CPUs. A read
+/// leaves a copy with the reader.
 #[derive(Clone, Debug)]
 pub struct Lines {
     own: Nanos,
     node: Nanos,
     remote: Nanos,
     memory: Nanos,
-    /// By CPU.
+    /// By CPU: its NUMA node.
     nodes: Vec<u16>,
     lines: Vec<CacheLine>,
 }
 
+/// One line.
 #[derive(Clone, Copy, Debug, Default)]
 struct CacheLine {
-    /// Who wrote it last; `None`: it is in no cache.
+    /// The CPU that wrote it last. `None`: it is in no cache.
     writer: Option<u16>,
     /// CPUs with a copy.
     copies: [u64; Machine::MOST_CPUS / 64],
 }
 
 impl Lines {
-    /// This many lines of a machine, in nobody's cache yet.
+    /// `lines` lines of a machine, in no cache yet.
     pub fn new(machine: &Machine, lines: usize) -> Lines {
         let memory = machine.costs.memory;
         Lines {
@@ -39,14 +40,14 @@ impl Lines {
         }
     }
 
-    /// This many more lines. The number of the first.
+    /// Adds lines. Returns the number of the first.
     pub(crate) fn grow(&mut self, lines: usize) -> usize {
         let first = self.lines.len();
         self.lines.resize(first + lines, CacheLine::default());
         first
     }
 
-    /// What it costs `cpu` to read a line.
+    /// The cost for `cpu` of reading a line.
     pub fn read(&mut self, cpu: usize, line: usize) -> Nanos {
         let price = self.price(cpu, line);
         if let Some(line) = self.lines.get_mut(line) {
@@ -55,9 +56,10 @@ impl Lines {
         price
     }
 
-    /// What it costs `cpu` to write it, atomically or not.
+    /// The cost for `cpu` of writing a line, atomically or not.
     pub fn write(&mut self, cpu: usize, line: usize) -> Nanos {
         let shared = self.lines.get(line).is_some_and(|line| line.others_than(cpu));
+        // The write waits until every copy is invalidated.
         let price = if shared { self.price(cpu, line).max(self.farthest(cpu, line)) } else { self.price(cpu, line) };
         if let Some(line) = self.lines.get_mut(line) {
             *line = CacheLine { writer: Some(cpu as u16), ..CacheLine::default() };
@@ -66,7 +68,7 @@ impl Lines {
         price
     }
 
-    /// What the way from one CPU's cache to another's costs.
+    /// The cost of a transfer between two CPUs' caches.
     pub fn between(&self, cpu: usize, other: usize) -> Nanos {
         match (self.nodes.get(cpu), self.nodes.get(other)) {
             _ if cpu == other => self.own,
@@ -88,7 +90,7 @@ impl Lines {
         }
     }
 
-    /// Taking a line away costs as much as the farthest copy is away.
+    /// The transfer from the farthest CPU with a copy.
     fn farthest(&self, cpu: usize, line: usize) -> Nanos {
         let Some(line) = self.lines.get(line) else { return self.own };
         let others = (0..self.nodes.len()).filter(|&other| other != cpu && line.has(other));
@@ -101,7 +103,7 @@ impl CacheLine {
         self.copies.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }
 
-    /// Whether any CPU but this one has a copy.
+    /// Whether another CPU has a copy.
     fn others_than(&self, cpu: usize) -> bool {
         let own = |word: usize| if word == cpu / 64 { 1u64 << (cpu % 64) } else { 0 };
         self.copies.iter().enumerate().any(|(word, copies)| copies & !own(word) != 0)

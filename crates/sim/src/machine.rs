@@ -1,47 +1,48 @@
-//! The machine that a scenario runs on.
+//! The simulated machine: CPUs, their scheduler, and its prices.
 
 use units::Nanos;
 
 use crate::{Costs, InterruptPath, SimError};
 
-/// CPUs, how they hang together, and what things cost on them.
+/// CPUs, their topology, and what operations cost on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// CPUs, 1 to [`Machine::MOST_CPUS`].
     pub cpus: usize,
-    /// NUMA nodes, each with as many neighbouring CPUs as the next: at least 1, and no more than CPUs.
+    /// NUMA nodes of neighbouring CPUs, all of the same size. 1 to the number of CPUs.
     pub nodes: usize,
-    /// What things cost.
+    /// The price list.
     pub costs: Costs,
     /// The fair scheduler of every CPU.
     pub scheduler: Scheduler,
-    /// The poller that runs as a softirq.
+    /// The softirq of irq_poll.
     pub softirq: Softirq,
     /// What interrupts share on their way to the CPUs.
     pub interrupts: InterruptPath,
-    /// Device vectors post into a bitmap per CPU and share one notification, whatever the mode: the hardware of posted
-    /// MSI, switched on at boot. A mode whose delivery is posted asks for the same.
+    /// Device vectors post into a bitmap of each CPU and share one notification in every mode:
+    /// posted MSI, switched on at boot. Modes whose delivery is posted ask for the same.
     pub posted: bool,
-    /// A thread that computes for ever, at the priority of any other, on each of these CPUs; a CPU may be named more than
-    /// once.
+    /// CPUs with a thread that computes for ever, at normal priority. A CPU may be named several
+    /// times.
     pub hogs: Vec<usize>,
 }
 
-/// A fair scheduler: the thread that has had the least CPU time runs. Threads of interrupts come first, within a quota.
+/// A fair scheduler: of the ready threads the one with the least CPU time runs. Interrupt threads
+/// run first (SCHED_FIFO), within a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scheduler {
     /// How long a thread runs before others of its CPU that are ready get their turn.
     #[serde(deserialize_with = "crate::values::lasting")]
     pub slice: Nanos,
-    /// A thread that wakes takes the CPU from one that has had so much more of it.
+    /// A thread that wakes preempts one that has had this much more CPU time.
     #[serde(deserialize_with = "crate::values::time")]
     pub wakeup_granularity: Nanos,
-    /// A slice that is over is noticed at the next tick. 0: at once.
+    /// The end of a slice is noticed at the next tick. 0: at once.
     #[serde(deserialize_with = "crate::values::time")]
     pub tick: Nanos,
-    /// What the threads of interrupts may have of each `rt_period` while others are ready; they come before these. No less than
-    /// the period: all of it.
+    /// CPU time that interrupt threads may have in each `rt_period` while others are ready. From
+    /// the period on there is no limit.
     #[serde(deserialize_with = "crate::values::lasting")]
     pub rt_runtime: Nanos,
     /// See `rt_runtime`.
@@ -49,17 +50,18 @@ pub struct Scheduler {
     pub rt_period: Nanos,
 }
 
-/// irq_poll's softirq: round-robin over the queues on the CPU's list. How much a run takes is the mode's ([`completion::PollLimits`]).
+/// The softirq of irq_poll: round-robin over the scheduled queues of its CPU. The mode says how
+/// much one run may take ([`completion::PollLimits`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Softirq {
-    /// Runs in a row, each of which raised the softirq again, before the rest is ksoftirqd's: a thread like any other.
+    /// Runs in a row, each of which raised the softirq again, before ksoftirqd does the rest.
     pub restarts: u32,
 }
 
 impl Default for Scheduler {
-    /// Linux's base slice on eight CPUs and more; a waking thread preempts at a third of it. `sched_rt_runtime_us` and
-    /// `sched_rt_period_us` as they come.
+    /// Linux's base slice on eight and more CPUs, preemption at a third of it, and the defaults of
+    /// `sched_rt_runtime_us` and `sched_rt_period_us`.
     fn default() -> Scheduler {
         Scheduler {
             slice: Nanos::from_micros(3_000),
@@ -72,14 +74,14 @@ impl Default for Scheduler {
 }
 
 impl Default for Softirq {
-    /// As `__do_softirq` has it.
+    /// As in `__do_softirq`.
     fn default() -> Softirq {
         Softirq { restarts: 10 }
     }
 }
 
 impl Default for Machine {
-    /// One CPU, the costs of a bare machine.
+    /// One CPU with the price list of a bare machine.
     fn default() -> Machine {
         Machine {
             cpus: 1,
@@ -98,16 +100,16 @@ impl Machine {
     /// The most CPUs of a machine.
     pub const MOST_CPUS: usize = 256;
 
-    /// A machine of this shape with the costs of a bare one.
+    /// A machine of this shape with the price list of a bare one.
     pub fn new(cpus: usize, nodes: usize) -> Machine {
         Machine { cpus, nodes, ..Machine::default() }
     }
 
-    /// Whether most of a slice, and of interrupt threads' share of a period, is the thread's, not the switch's with which it begins: one that
-    /// is shorter never gets anywhere.
+    /// Refuses slices that context switches would use up: a thread would never get anywhere.
     pub(crate) fn check_scheduler(&self) -> Result<(), SimError> {
         let Scheduler { slice, rt_runtime, rt_period, .. } = self.scheduler;
         self.holds_ten_switches("a scheduler's slice", slice)?;
+        // Without a quota there is no share to check.
         if rt_runtime >= rt_period { Ok(()) } else { self.holds_ten_switches("a share of real-time threads (rt_runtime)", rt_runtime) }
     }
 
@@ -115,13 +117,13 @@ impl Machine {
         let thread = &self.costs.thread;
         let switch = thread.switch + thread.from_idle;
         let least = Nanos(switch.0.saturating_mul(10).max(1));
+        // At a tenth the results of a run are still about the threads.
         if span >= least {
             return Ok(());
         }
         let [span, switch, least] = [span, switch, least].map(|span| span.0 as f64 / 1e3);
         Err(SimError::Unfit(format!(
-            "{what} of {span} µs, which begins with a switch of {switch} µs: threads would do little but switch; it has to be at least \
-             ten times as long, {least} µs"
+            "{what} of {span} µs begins with a context switch of {switch} µs: it must be at least ten times as long, {least} µs"
         )))
     }
 
@@ -130,7 +132,6 @@ impl Machine {
         cpu * self.nodes / self.cpus.max(1)
     }
 
-    /// Whether it can be.
     pub(crate) fn check(&self) -> Result<(), SimError> {
         let unfit = |what: String| Err(SimError::Unfit(what));
         if !(1..=Machine::MOST_CPUS).contains(&self.cpus) {

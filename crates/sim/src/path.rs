@@ -1,8 +1,14 @@
-//! What the interrupts of a machine share on their way to the CPUs: one remapping unit, and a hypervisor's injection.
+//! What the interrupts of a machine share on their way to the CPUs: the interrupt remapping unit,
+//! and a hypervisor's injection.
 //!
-//! The unit takes one message at a time. A device's writes are ordered, so what it writes behind its message waits until the unit
-//! has taken that. So the rate of interrupts of the whole machine limits the data of each of its drives, and what `posted` and
-//! coalescing spare they spare for all of them.
+//! ```text
+//! device -> remapping unit (one at a time) -> hypervisor (N injectors) -> CPU
+//! ```
+//!
+//! The unit takes one message at a time, and a device's writes are ordered: what it writes after a
+//! message waits until the unit has taken that. So the interrupt rate of the whole machine limits
+//! the data rate of each drive, and every interrupt that posting or coalescing avoids helps all
+//! drives.
 
 use units::Nanos;
 
@@ -12,28 +18,28 @@ use crate::SimError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InterruptPath {
-    /// Time of the unit for each interrupt of a CPU: the message crosses the node to the CPU's interrupt controller. Posted vectors
-    /// set a bit instead, which takes no time, and share one such interrupt while it is outstanding.
+    /// Time of the unit for each interrupt of a CPU, in which the message crosses to the CPU's
+    /// interrupt controller. Posted vectors set a bit instead, which takes no time. They share one
+    /// such interrupt while it is outstanding.
     #[serde(deserialize_with = "crate::values::time")]
     pub notify: Nanos,
-    /// A hypervisor's time to inject an interrupt. Delay, and the time of one of the `injectors`; what the guest's CPU
-    /// pays is [`crate::InterruptCosts::entry`].
+    /// Time in which a hypervisor injects an interrupt: delay, and time of one of the `injectors`.
+    /// The guest's CPU pays [`crate::InterruptCosts::entry`].
     #[serde(deserialize_with = "crate::values::time")]
     pub inject: Nanos,
-    /// Interrupts that it injects at the same time, of the whole machine. 0: any number.
+    /// Interrupts that are injected at the same time, in the whole machine. 0: no limit.
     pub injectors: u32,
 }
 
 impl InterruptPath {
-    /// The most interrupts that a hypervisor injects at the same time.
+    /// The largest value of `injectors`.
     pub const MOST_INJECTORS: u32 = 4_096;
 
-    /// Whether anything is shared.
+    /// Whether interrupts share anything on their way.
     pub fn is_shared(&self) -> bool {
         *self != InterruptPath::default()
     }
 
-    /// Whether it can be.
     pub(crate) fn check(&self) -> Result<(), SimError> {
         let most = InterruptPath::MOST_INJECTORS;
         if self.injectors > most {
@@ -43,34 +49,34 @@ impl InterruptPath {
     }
 }
 
-/// When a message is where.
+/// Where a message is at which time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transit {
-    /// What the device writes behind it goes on.
+    /// The unit has taken it: the device's later writes go on.
     pub(crate) accepted: Nanos,
-    /// It has come to the CPU, or to the descriptor.
+    /// It has reached the CPU, or the posted descriptor.
     pub(crate) arrives: Nanos,
 }
 
-/// The shared path at work.
+/// The state of the shared path.
 #[derive(Debug)]
 pub(crate) struct SharedPath {
     path: InterruptPath,
-    /// When the unit has served all that was sent.
+    /// The unit is busy until then.
     free_at: Nanos,
-    /// Of each injector, until when it is at work.
+    /// By injector: busy until then.
     injectors: Vec<Nanos>,
     pub(crate) counts: PathCounts,
 }
 
-/// What messages met on the shared interrupt path.
+/// Counters of the shared interrupt path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathCounts {
-    /// Messages that devices sent by it.
+    /// Messages that were sent through it.
     pub messages: u64,
-    /// How long they waited for their turn, together.
+    /// Time that messages waited for their turn, in all.
     pub waited: Nanos,
-    /// How long devices' writes waited behind them, together.
+    /// Time that the devices' later writes waited, in all.
     pub held: Nanos,
 }
 
@@ -81,7 +87,7 @@ impl SharedPath {
         path.is_shared().then(|| SharedPath { path, free_at: Nanos::ZERO, injectors, counts: PathCounts::default() })
     }
 
-    /// A device sends a message: to a CPU, or, `posted`, to a descriptor.
+    /// A device sends a message, to a CPU or, if `posted`, to a descriptor.
     pub(crate) fn send(&mut self, now: Nanos, posted: bool) -> Transit {
         self.counts.messages += 1;
         if posted { self.serve(now, Nanos::ZERO) } else { self.notify(now) }
@@ -91,7 +97,7 @@ impl SharedPath {
     pub(crate) fn notify(&mut self, now: Nanos) -> Transit {
         let mut sent = self.serve(now, self.path.notify);
         if self.path.inject > Nanos::ZERO {
-            // The hypervisor's next free injector, if they are bounded.
+            // With a limited number of injectors the message waits for the first one that is free.
             let mut begins = sent.arrives;
             if let Some(free_at) = self.injectors.iter_mut().min() {
                 self.counts.waited += *free_at - begins;
@@ -103,7 +109,7 @@ impl SharedPath {
         sent
     }
 
-    /// The unit is busy for so long, when the message's turn comes.
+    /// Occupies the unit for this time, when the message's turn comes.
     fn serve(&mut self, now: Nanos, takes: Nanos) -> Transit {
         let begins = self.free_at.max(now);
         self.free_at = begins + takes;

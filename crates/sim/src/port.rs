@@ -1,6 +1,6 @@
-//! The bus between the simulated host and its controller: memory, rings, registers, doorbells and vectors as plain
-//! values on one thread. Virtual time makes every access atomic and every order total; what a real machine may reorder
-//! is the business of the loom models.
+//! The bus between the simulated host and a controller: memory, rings, registers, doorbells and
+//! vectors, as plain values on one thread. Every access is atomic and in order; the loom models
+//! cover what real hardware may reorder.
 
 mod memory;
 
@@ -14,7 +14,7 @@ use units::Nanos;
 use crate::limits::Limits;
 pub(crate) use memory::{Memory, SimCq, SimSq};
 
-/// A controller's BAR, as the controller sees it.
+/// A controller's BAR as the controller sees it.
 #[derive(Debug)]
 pub(crate) struct Bar {
     registers: Vec<Cell<u32>>,
@@ -66,29 +66,29 @@ impl Doorbells for Bar {
     }
 }
 
-/// The same BAR as the host sees it: writes are counted, and tell the simulator to step the controller.
+/// The BAR as the host sees it: writes are noted, so that the simulator steps the controller.
 #[derive(Clone, Debug)]
 pub(crate) struct HostBar {
     bar: Rc<Bar>,
     written: Written,
     device: usize,
-    /// The controller looks at head doorbells by itself, so that it has to be stepped for them too.
+    /// The controller reads CQ head doorbells by itself, so it is stepped for them too.
     heads_matter: bool,
 }
 
-/// The controllers that the host has written to since each was asked for last: a bit for each of at most 64.
+/// A bit for each of at most 64 controllers that the host has written to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Written(Rc<Cell<u64>>);
 
 impl Written {
-    /// Whether anything was written that this device has to see.
+    /// Takes the bit of a controller.
     pub(crate) fn take(&self, device: usize) -> bool {
         let all = self.0.get();
         self.0.set(all & !(1 << device));
         all >> device & 1 == 1
     }
 
-    /// The first device that has something to see.
+    /// The first controller that the host has written to.
     pub(crate) fn first(&self) -> Option<usize> {
         let all = self.0.get();
         (all != 0).then(|| all.trailing_zeros() as usize)
@@ -100,7 +100,7 @@ impl Written {
 }
 
 impl HostBar {
-    /// The controller has to see that a vector was unmasked.
+    /// Has the controller see that a vector was unmasked.
     pub(crate) fn unmasked(&self) {
         self.written.add(self.device);
     }
@@ -124,7 +124,8 @@ impl Doorbells for HostBar {
     }
 
     fn ring_cq(&self, queue: QueueId, head: u32) {
-        // Else it reads the head when it fetches: a completion queue has room for every tag, so nothing waits for it.
+        // Other controllers read the head when they fetch: a CQ has room for every tag, so they
+        // never wait for it.
         if self.heads_matter {
             self.written.add(self.device);
         }
@@ -140,7 +141,7 @@ impl Doorbells for HostBar {
     }
 }
 
-/// Interrupt vectors: a mask bit each, and the messages on their way to the CPU.
+/// The interrupt vectors of a controller, with the messages that are still to be sent to CPUs.
 #[derive(Debug)]
 pub(crate) struct Vectors {
     states: Vec<VectorState>,
@@ -150,9 +151,10 @@ pub(crate) struct Vectors {
 #[derive(Clone, Debug, Default)]
 struct VectorState {
     armed: Cell<bool>,
-    /// A message met the mask, and the controller has not cleared this since.
+    /// The Pending bit: a message met the mask.
     pending: Cell<bool>,
-    /// The host has unmasked meanwhile: the write is on its way, and a mask that follows comes behind it.
+    /// The host has unmasked since, and the write is on its way. A mask that follows comes after
+    /// it.
     unmasked: Cell<bool>,
     messages: Cell<u64>,
     suppressed: Cell<u64>,
@@ -163,8 +165,8 @@ impl Vectors {
         Vectors { states: vec![VectorState::default(); usize::from(count)], raised: RefCell::default() }
     }
 
-    /// Host: allows messages. In virtual time the store is its own fence. Whether the vector's Pending bit is set, so that the controller
-    /// has to see it.
+    /// Unmasks a vector. Returns whether its Pending bit is set, so that the controller has to see
+    /// the write.
     pub(crate) fn arm(&self, vector: Vector) -> bool {
         let Some(state) = self.state(vector) else { return false };
         state.armed.set(true);
@@ -174,24 +176,24 @@ impl Vectors {
         state.pending.get()
     }
 
-    /// Host: forbids messages.
+    /// Masks a vector.
     pub(crate) fn mask(&self, vector: Vector) {
         if let Some(state) = self.state(vector) {
             state.armed.set(false);
         }
     }
 
-    /// Messages that I/O queues' vectors have sent: all but vector 0, which is the admin queue's.
+    /// Messages of I/O queues' vectors: all but vector 0, which is the admin queue's.
     pub(crate) fn messages(&self) -> u64 {
         self.states.iter().skip(1).map(|state| state.messages.get()).sum()
     }
 
-    /// Messages of those vectors that the mask has held back.
+    /// Messages of those vectors that met the mask.
     pub(crate) fn suppressed(&self) -> u64 {
         self.states.iter().skip(1).map(|state| state.suppressed.get()).sum()
     }
 
-    /// The messages sent since the last call, oldest first.
+    /// The vectors raised since the last call, in order.
     pub(crate) fn take_raised(&self, into: &mut Vec<Vector>) {
         into.append(&mut self.raised.borrow_mut());
     }
@@ -207,20 +209,20 @@ pub(crate) struct SimPort {
     memory: Memory,
     bar: Rc<Bar>,
     pub(crate) vectors: Rc<Vectors>,
-    /// While it is true the controller is cut off from memory.
+    /// While it is true the controller cannot reach memory.
     pub(crate) dma_blocked: Rc<Cell<bool>>,
-    /// What its commands share beyond the profile.
+    /// Its dies.
     limits: Option<Rc<Limits>>,
 }
 
 impl SimPort {
-    /// A bus with `memory`, for a controller of this many I/O queue pairs and vectors.
+    /// A bus for a controller with this many I/O queue pairs and vectors.
     pub(crate) fn new(memory: Memory, queue_pairs: u16, vectors: u16, limits: Option<Rc<Limits>>) -> SimPort {
         let (bar, vectors) = (Rc::new(Bar::new(queue_pairs)), Rc::new(Vectors::new(vectors)));
         SimPort { memory, bar, vectors, dma_blocked: Rc::default(), limits }
     }
 
-    /// The host's view of registers and doorbells of the `device`-th controller.
+    /// The host's view of the registers and doorbells.
     pub(crate) fn host_bar(&self, device: usize, written: &Written, heads_matter: bool) -> HostBar {
         HostBar { bar: Rc::clone(&self.bar), written: written.clone(), device, heads_matter }
     }
@@ -281,7 +283,7 @@ impl Port for SimPort {
         self.vectors.state(vector).is_some_and(|state| !state.armed.get() && !state.unmasked.get())
     }
 
-    /// The message that the Pending bit stands for: one of those that the mask has held back is not held back after all.
+    /// Sends the message that the Pending bit stands for. It no longer counts as suppressed.
     fn send_pending(&self, vector: Vector) -> Message {
         let Some(state) = self.vectors.state(vector) else { return Message::Lost };
         self.clear_pending(vector);

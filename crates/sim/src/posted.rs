@@ -1,13 +1,17 @@
-//! Posted interrupts: the descriptor of one CPU, into which the vectors of all devices post.
+//! Posted interrupts: the descriptor of one CPU, into which the vectors of all devices post (posted
+//! MSI, Linux `arch/x86/kernel/irq.c`).
 //!
-//! Hardware sets the vector's bit, and raises the one notification only if none is outstanding. The handler exchanges the
-//! bits for none and handles what they stand for, at most [`ROUNDS`] times; then it clears the outstanding bit and looks
-//! once more, because a bit that was set between the last exchange and the clearing has raised nothing.
+//! ```text
+//! device    set the vector's bit; if not outstanding: set outstanding, raise the notification
+//! handler   at most ROUNDS times: exchange the bits for zeroes, handle them
+//!           clear outstanding
+//!           exchange once more: a bit set before the clearing has raised nothing
+//! ```
 
 /// The vectors of one CPU that can be posted.
 pub(crate) const VECTORS: usize = 256;
 
-/// A set of them.
+/// A set of vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bits([u64; VECTORS / 64]);
 
@@ -22,7 +26,7 @@ impl Bits {
         self.0 == [0; VECTORS / 64]
     }
 
-    /// Takes the lowest out.
+    /// Removes the lowest.
     pub(crate) fn take_first(&mut self) -> Option<usize> {
         let at = self.0.iter().position(|&word| word != 0)?;
         let bit = self.0[at].trailing_zeros() as usize;
@@ -34,7 +38,7 @@ impl Bits {
 /// How often the handler exchanges the bits before it clears the outstanding bit.
 pub(crate) const ROUNDS: u32 = 3;
 
-/// One CPU's descriptor: 256 pending bits and the outstanding bit.
+/// The descriptor of one CPU: 256 pending bits and the outstanding bit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Descriptor {
     pending: Bits,
@@ -44,23 +48,23 @@ pub(crate) struct Descriptor {
 /// What the handler does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handling {
-    /// Exchanging the bits, for the so-manieth time.
+    /// Exchange the bits; the rounds before.
     Round(u32),
-    /// The outstanding bit is cleared; exchanging them once more.
+    /// The outstanding bit is cleared: exchange the bits once more.
     Last,
     /// Done.
     Over,
 }
 
 impl Descriptor {
-    /// A device posts. Whether a notification is raised.
+    /// A device posts. Returns whether a notification is raised.
     pub(crate) fn post(&mut self, bit: usize) -> bool {
         self.pending.insert(bit);
         !std::mem::replace(&mut self.outstanding, true)
     }
 
-    /// One step of the handler: the bits to be handled, and what follows once they are. `looks_again`: as it must; the
-    /// broken twin does not.
+    /// One step of the handler: the bits to handle, and what follows. `looks_again`: false in a
+    /// negative test.
     pub(crate) fn handle(&mut self, step: Handling, looks_again: bool) -> (Bits, Handling) {
         match step {
             Handling::Round(n) if n < ROUNDS && !self.pending.is_empty() => (std::mem::take(&mut self.pending), Handling::Round(n + 1)),
@@ -73,7 +77,7 @@ impl Descriptor {
         }
     }
 
-    /// Whether a bit is set that no notification will tell of.
+    /// Whether a bit is set that no notification announces.
     #[cfg(test)]
     fn is_forgotten(&self) -> bool {
         !self.pending.is_empty() && !self.outstanding

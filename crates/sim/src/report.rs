@@ -1,4 +1,5 @@
-//! What came of a run.
+//! The results of a run. Everything is counted from the start; [`Outcome::since`] then subtracts
+//! what was counted before the measured time.
 
 use crate::PathCounts;
 use completion::Decisions;
@@ -7,14 +8,14 @@ use emu::Injected;
 use units::Nanos;
 use workload::{Failure, Histogram, Latency, Stats};
 
-/// What threads that do I/O, and the drains of their queues, count.
+/// Counters of the threads that do I/O, and of the drains of their queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Reads and writes that succeeded.
     pub completed: u64,
     /// Requests that failed with a status of the controller's.
     pub failed: u64,
-    /// Requests that a reset took back for good.
+    /// Requests that resets cancelled for good.
     pub lost: u64,
     /// Statuses other than success, retried ones included.
     pub bad_statuses: u64,
@@ -22,33 +23,35 @@ pub struct Counts {
     pub wakeups: u64,
     /// Those of them by a timer: naps, and the jobs' own arrivals.
     pub timer_wakeups: u64,
-    /// Times that a thread wanted to block and did not, because a signal was waiting.
+    /// Blocking calls that returned at once, because a signal was waiting.
     pub returned_at_once: u64,
-    /// Sleeps on a timer, masked. Only of threads that look by themselves.
+    /// Sleeps on a timer with the notification masked. Only of threads that poll by themselves.
     pub naps: u64,
     /// Sleeps with the notification armed.
     pub sleeps: u64,
-    /// Looks under a completion queue's lock.
+    /// Polls under a completion queue's lock.
     pub looks: u64,
     /// Those of them that found nothing.
     pub empty_looks: u64,
-    /// Looks given up because another CPU held the lock.
+    /// Polls that were given up because another CPU held the lock.
     pub busy_looks: u64,
     /// CPU time of choosing paths.
     pub choosing: Nanos,
-    /// CPU time of the applications' work: [`crate::JobSpec::work`] for each I/O.
+    /// CPU time of the applications: [`crate::JobSpec::work`] for each I/O.
     pub application: Nanos,
-    /// Time of the applications away from the library.
+    /// Time that the applications spent outside the library.
     pub away: Nanos,
     /// CPU time spent spinning.
     pub spun: Nanos,
-    /// Most entries taken in one round, in one handler's run, or in one look after a commit.
+    /// The most entries reaped in one round, in one run of a handler, or in one poll after a
+    /// commit.
     pub entries_per_drain_max: u32,
     /// Entries of the round or run under way.
     pub(crate) drain: u32,
 }
 
 impl Counts {
+    /// A poll of a round or run.
     pub(crate) fn looked(&mut self, found: u32) {
         self.looks += 1;
         self.empty_looks += u64::from(found == 0);
@@ -56,7 +59,7 @@ impl Counts {
         self.entries_per_drain_max = self.entries_per_drain_max.max(self.drain);
     }
 
-    /// A look after a commit has a budget of its own, and may come in the middle of a round.
+    /// A poll after a commit. It has a budget of its own, and may come in the middle of a round.
     pub(crate) fn checked(&mut self, found: u32) {
         self.looks += 1;
         self.empty_looks += u64::from(found == 0);
@@ -91,23 +94,23 @@ impl Counts {
     }
 }
 
-/// The outcome of one run, from when the first of its threads is past its start delay and its ramp. Times are CPU time of all
-/// CPUs together.
+/// The results of a run, from when the first thread is past its start delay and its ramp. Times are
+/// CPU time of all CPUs together.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// From there to the last completion.
     pub elapsed: Nanos,
     /// Of all threads and drains.
     pub counts: Counts,
-    /// What ended a job early, if anything did: of the first such job.
+    /// The first error that ended a job early.
     pub failure: Option<Failure>,
     /// Messages that devices sent for I/O queues.
     pub messages: u64,
     /// Messages that masks held back.
     pub suppressed: u64,
-    /// Completions of which no message tells: of commands that went to a lane that is only looked at ([`crate::DeviceSpec::masks`]).
+    /// Completions of poll queues, which send no message ([`crate::DeviceSpec::masks`]).
     pub silent: u64,
-    /// What messages met on the path that they share; all zero where they share none.
+    /// Counters of the shared interrupt path; all zero if nothing is shared.
     pub way: PathCounts,
     /// Lockless empty polls: what spinning amounts to.
     pub spins: u64,
@@ -115,43 +118,46 @@ pub struct Outcome {
     pub sq_doorbells: u64,
     /// Writes to completion doorbells.
     pub cq_doorbells: u64,
-    /// What `adaptive` decided, how often; `None` in modes that have one rule.
+    /// Decisions of `adaptive`; `None` in modes that have one rule.
     pub decisions: Option<Decisions>,
-    /// In threads that do I/O, interrupt threads and ksoftirqd included, the applications' own work and hogs aside.
+    /// In threads that do I/O, interrupt threads and ksoftirqd included, the applications' own work
+    /// and hogs aside.
     pub thread: Nanos,
-    /// Resets of controllers, in the whole run; so are the next three.
+    /// Resets of controllers. These four counters are of the whole run.
     pub resets: u32,
     /// Aborts sent.
     pub aborts: u32,
-    /// Entries that were there at a time-out and of which nobody had been told.
+    /// Entries that were there at a time-out and had sent no notification.
     pub missed_notifications: u64,
-    /// The faults that were injected, in order, device by device.
+    /// Injected faults, in order, device by device.
     pub injected: Vec<Injected>,
-    /// What the jobs themselves measured, together: latencies by operation, depths, batches.
+    /// What the jobs measured, together: latencies by operation, depths, batches.
     pub stats: Stats,
-    /// Of reads and writes: of threads with a rate from the intended start, of others from the decision to issue.
+    /// Latency of reads and writes: from the intended start where there is a rate, else from the
+    /// decision to issue.
     pub latency: Latency,
-    /// From the notifications of queues that are drained for others to the first looks, in nanoseconds.
+    /// From notifications of drained queues to the first polls, in nanoseconds.
     pub poll_delays: Histogram,
-    /// Entries that each of those brought until its queue was armed again.
+    /// Entries that each of those notifications brought until its queue was armed again.
     pub per_cycle: Histogram,
     /// All CPUs together.
     pub all_cpus: CpuOutcome,
     /// By CPU.
     pub cpus: Vec<CpuOutcome>,
-    /// What happened in each [`crate::Scenario::ticks`] from the start on, as far as they are whole; none if that is `None`.
+    /// By [`crate::Scenario::ticks`]: what happened in each, from the start on, as far as they are
+    /// whole.
     pub ticks: Vec<Tick>,
-    /// By entry of the results: one per job thread, or per group where `group_reporting` asks for it.
+    /// By entry of the results: a job's thread, or a group where `group_reporting` asks for it.
     pub jobs: Vec<JobOutcome>,
     /// By device.
     pub devices: Vec<DeviceOutcome>,
     /// The devices that are paths.
     pub paths: Vec<PathOutcome>,
-    /// What went wrong on paths and was made good, with the longest stall, in the whole run.
+    /// Failures of paths that were handled, with the longest stall, in the whole run.
     pub failover: Counters,
 }
 
-/// What one CPU did. `hard + soft + thread + idle` is [`Outcome::elapsed`], exactly.
+/// Totals of one CPU. `hard + soft + thread + idle` is exactly [`Outcome::elapsed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuOutcome {
     /// In hard interrupts.
@@ -162,20 +168,20 @@ pub struct CpuOutcome {
     pub thread: Nanos,
     /// Idle.
     pub idle: Nanos,
-    /// The longest time in one piece that interrupts and softirqs kept threads away.
+    /// The longest stretch in which interrupts and softirqs kept threads away.
     pub longest_away: Nanos,
-    /// Interrupts of devices taken, notifications of posted ones included: fewer than messages where one came while
-    /// another waited.
+    /// Device interrupts taken, notifications of posted ones included. Fewer than messages where a
+    /// message was merged into a pending one.
     pub interrupts: u64,
-    /// Of those, notifications: interrupts that stand for whatever vectors have posted.
+    /// Those of them that were notifications of posted vectors.
     pub notifications: u64,
-    /// Vectors handled: with posted interrupts several for each notification, else one for each interrupt.
+    /// Vectors handled. Posted interrupts handle several for each notification.
     pub vectors_handled: u64,
-    /// Runs of the poller's softirq.
+    /// Runs of irq_poll's softirq.
     pub softirqs: u64,
-    /// Of those, the ones that ksoftirqd did.
+    /// Those of them in ksoftirqd.
     pub ksoftirqd_runs: u64,
-    /// From one thread to another.
+    /// Switches to a thread.
     pub context_switches: u64,
 }
 
@@ -202,7 +208,7 @@ impl CpuOutcome {
     }
 }
 
-/// What happened in a stretch of time. Counts are of that stretch alone.
+/// Totals of one tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tick {
     /// Of all threads and drains; without what is greatest.
@@ -213,15 +219,15 @@ pub struct Tick {
     pub cpu: Nanos,
     /// Lockless empty polls.
     pub spins: u64,
-    /// Median latency in nanoseconds: from the intended start where there is a rate, else from the decision to issue. 0: of
-    /// nothing.
+    /// Median latency in nanoseconds: from the intended start where there is a rate, else from the
+    /// decision to issue. 0: nothing completed.
     pub p50: u64,
     /// 99 %.
     pub p99: u64,
 }
 
 impl Tick {
-    /// Of everything until `self` what came after `before`.
+    /// The totals since `before`.
     pub(crate) fn since(mut self, before: &Tick) -> Tick {
         self.counts.combine(&before.counts, u64::saturating_sub);
         self.counts.entries_per_drain_max = 0;
@@ -231,18 +237,18 @@ impl Tick {
     }
 }
 
-/// What one entry of the results did.
+/// Results of one entry.
 #[derive(Clone, Debug)]
 pub struct JobOutcome {
     /// The job's name.
     pub name: String,
-    /// I/Os that succeeded of each thread that is summed up in it.
+    /// By thread of the entry: I/Os that succeeded.
     pub ios: Vec<u64>,
     /// What they measured.
     pub stats: Stats,
 }
 
-/// What one device did.
+/// Totals of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceOutcome {
     /// Its name.
@@ -255,18 +261,18 @@ pub struct DeviceOutcome {
     pub suppressed: u64,
 }
 
-/// What one path did, for all threads that send by it.
+/// Totals of one path, of all threads that use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathOutcome {
     /// The device at its end.
     pub device: String,
-    /// How it stands at the end.
+    /// Its state at the end of the run.
     pub status: PathStatus,
-    /// Requests that were sent by it and have ended, those that went another way included.
+    /// Requests that have ended on it, those that went to another path included.
     pub ios: u64,
-    /// Of these, the ones that did not end well there.
+    /// Those of them that failed on it.
     pub failed: u64,
-    /// The time that all that ended took together.
+    /// Their time on the path, in all.
     pub time: Nanos,
 }
 
@@ -288,8 +294,8 @@ pub struct Percentiles {
 }
 
 impl Outcome {
-    /// What has come of the run since it had come to `before`, which had the same CPUs, devices and paths. Jobs measure by
-    /// themselves from when on; what befell controllers, and what is greatest, stay as they are.
+    /// The totals since `before`, which has the same CPUs, devices and paths. Jobs start measuring
+    /// by themselves. Counters of resets, and maxima, stay as they are.
     pub(crate) fn since(mut self, before: &Outcome) -> Outcome {
         self.elapsed = self.elapsed - before.elapsed;
         self.thread = self.thread - before.thread;
@@ -326,17 +332,18 @@ impl Outcome {
         self.per_second(self.counts.completed)
     }
 
-    /// CPU time per I/O in nanoseconds, interrupts and softirqs included, the applications' work not.
+    /// CPU time per I/O in nanoseconds, with interrupts and softirqs, without the applications'
+    /// work.
     pub fn cpu_ns_per_io(&self) -> f64 {
         (self.all_cpus.hard + self.all_cpus.soft + self.thread).0 as f64 / self.counts.completed.max(1) as f64
     }
 
-    /// `n` of something in the run, per second.
+    /// `n` per second of the run.
     pub fn per_second(&self, n: u64) -> f64 {
         if self.elapsed == Nanos::ZERO { 0.0 } else { n as f64 / self.elapsed.as_secs_f64() }
     }
 
-    /// I/Os per wake-up; none if the thread never slept.
+    /// I/Os per wake-up; `None` if no thread slept.
     pub fn completions_per_wakeup(&self) -> Option<f64> {
         let Counts { completed, wakeups, .. } = self.counts;
         (wakeups > 0).then(|| completed as f64 / wakeups as f64)
@@ -356,6 +363,7 @@ impl Outcome {
 impl Percentiles {
     /// Of what a job measured.
     pub fn of(latency: &Latency) -> Percentiles {
+        // A job without completions has no histogram.
         let at = latency.histogram.as_ref().map(|h| h.percentiles(&[50.0, 99.0, 99.9, 99.99])).unwrap_or_default();
         match at[..] {
             [p50, p99, p999, p9999] => Percentiles { mean: latency.moments.mean(), p50, p99, p999, p9999, max: latency.moments.max() },

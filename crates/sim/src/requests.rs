@@ -1,4 +1,5 @@
-//! The requests of a simulated thread: buffers, parts, retries, and the proof that each ends exactly once.
+//! The requests of a simulated thread: buffers, splitting into commands, retries. A command that
+//! completes twice, or that was never posted, is an error of the run (invariant 3).
 
 use driver::{Limits, Namespace, RetryPolicy};
 use driver::{Part, Parts, Splitter};
@@ -13,24 +14,29 @@ use crate::port::Memory;
 /// Bytes of the largest request.
 pub(crate) const MAX_REQUEST: u64 = 1 << 20;
 
-/// How often a part is posted again after a reset, or a status that invites it.
+/// How often a command is posted again after a reset, or after a status without Do Not Retry.
 pub(crate) const RETRY: RetryPolicy = RetryPolicy { limit: 3 };
 
-/// How a request failed.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestError {
-    /// The controller said so.
+    /// The controller's status.
     Status(Status),
-    /// A reset took it back too often, or the controller is dead.
+    /// Resets cancelled it too often, or the controller is dead.
     Cancelled,
-    /// No path was left, or none within the time that it may wait.
+    /// No path was left, or none came within the time that requests may wait.
     NoPath,
 }
 
-/// A request that has ended, and how.
+/// A request that has ended, and its result.
 pub(crate) type Finished = (Io, Result<(), RequestError>);
 
-/// What a command is posted with: whose it is, which part of which request, and which use of the slot.
+/// What a command is posted with: thread, slot, part of the request, and generation of the slot.
+///
+/// ```text
+/// 63      48 47      32 31         6 5    0
+/// | thread  |  slot    | generation | part |
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     task: u16,
@@ -41,7 +47,7 @@ pub(crate) struct Token {
     generation: u32,
 }
 
-/// Bits of [`Token::generation`] that a word has room for.
+/// The bits of [`Token::generation`].
 const GENERATIONS: u32 = (1 << 26) - 1;
 
 impl Token {
@@ -86,29 +92,29 @@ pub(crate) struct Requests {
     generation: u32,
 }
 
-/// Where requests go: the namespace of one device, and how it wants them split.
+/// Where requests go: the namespace of one device, and how requests are split for it.
 #[derive(Clone, Debug)]
 struct TargetNamespace {
     namespace: Namespace,
     splitter: Splitter,
 }
 
-/// What a slot has of the memory: its buffer and its PRP lists.
+/// Bus addresses of a slot's buffer and PRP lists.
 #[derive(Clone, Copy, Debug)]
 struct SlotMemory {
     buffer: u64,
     lists: u64,
 }
 
-/// Bytes of PRP list per part: a page, which points to 2 MiB.
+/// Bytes of PRP list for each part: a page, whose entries cover 2 MiB.
 const PRP_LIST: u64 = 4096;
 
-/// Whether anybody looks at the data. If not, all requests have one buffer.
+/// Whether each request has its own buffer. Only verification needs that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataBuffers {
-    /// Each request has a buffer of its own.
+    /// Each slot has a buffer.
     PerSlot,
-    /// All of them have the same.
+    /// All slots use the same buffer.
     Shared,
 }
 
@@ -129,6 +135,7 @@ impl Requests {
         let targets: Result<Vec<TargetNamespace>, SimError> = targets.iter().map(place).collect();
         let slot = || Some(SlotMemory { buffer: memory.alloc(len as usize)?, lists: memory.alloc((parts_of(len) * PRP_LIST) as usize)? });
         let first = slot();
+        // Without verification one buffer saves memory, and cache misses of the simulator itself.
         let slots = (0..depth).map(|n| if n == 0 || data == DataBuffers::Shared { first } else { slot() });
         let slots: Option<Vec<SlotMemory>> = slots.collect();
         let slots = slots.ok_or_else(|| SimError::Unfit(format!("{depth} buffers of {len} bytes do not fit the simulated memory")))?;
@@ -136,13 +143,13 @@ impl Requests {
         Ok(Requests { memory: memory.clone(), task: task as u16, targets: targets?, slots, live, generation: 0 })
     }
 
-    /// Bytes that the requests of `depth` slots take.
+    /// Bytes of memory that `depth` slots take.
     pub(crate) fn footprint(depth: u32, len: u64, data: DataBuffers) -> usize {
         let slots = if data == DataBuffers::PerSlot { depth as usize } else { 1 };
         slots * (len.next_multiple_of(4096) + parts_of(len) * PRP_LIST) as usize
     }
 
-    /// Starts a request; appends what is to be posted.
+    /// Starts a request and appends the commands to be posted to `out`.
     pub(crate) fn begin(&mut self, io: Io, out: &mut Vec<Token>) -> Result<(), SimError> {
         let Some(TargetNamespace { namespace, splitter }) = self.targets.get(usize::from(io.target)) else {
             return Err(SimError::Unfit(format!("target {} of a job that has {}", io.target, self.targets.len())));
@@ -158,12 +165,15 @@ impl Requests {
             }
         };
         let slot = io.slot as u16;
+        // The open parts are bits of one word.
         if !(1..=64).contains(&parts) {
             return Err(SimError::Unfit(format!("a request of {parts} commands: there must be 1 to 64")));
         }
+        // A completion of the slot's previous request then has another generation, and is an error.
         self.generation = self.generation.wrapping_add(1) & GENERATIONS;
         if io.op == Op::Flush && io.slot as usize >= self.live.len() {
-            // It has no data, and so needs no room.
+            // Shares of a Flush have slots beyond the depth. They have no data, and so need no
+            // memory.
             self.live.resize_with(io.slot as usize + 1, || None);
         }
         let request = Request { io, generation: self.generation, parts: Parts::new(parts), open: u64::MAX >> (64 - parts), retries: 0 };
@@ -176,7 +186,7 @@ impl Requests {
         Ok(())
     }
 
-    /// The command of a part.
+    /// Builds the command of a part.
     pub(crate) fn command(&self, token: Token) -> Result<Sqe, SimError> {
         let request = self.of(token)?;
         let io = request.io;
@@ -191,7 +201,7 @@ impl Requests {
         let slot = self.slots[usize::from(token.slot)];
         let buffer = Segment { addr: slot.buffer + offset, len: u64::from(blocks) << log2 };
         let list = Segment { addr: slot.lists + u64::from(token.part) * PRP_LIST, len: PRP_LIST };
-        // Lists lie in the memory that was allocated for them.
+        // Cannot fail: the lists lie in memory that was allocated for them.
         let put = |addr, entry: u64| self.memory.write(addr, &entry.to_le_bytes()).unwrap_or_default();
         let data = prp::build(buffer, PageSize::MIN, list, put).map_err(|error| SimError::Unfit(error.to_string()))?;
         Ok(match io.op {
@@ -200,7 +210,7 @@ impl Requests {
         })
     }
 
-    /// A part has ended; with the last one, the request and its result.
+    /// A part has ended. With the last part, the request and its result.
     pub(crate) fn end(&mut self, token: Token, result: Result<(), RequestError>) -> Result<Option<Finished>, SimError> {
         let request = self.of_mut(token)?;
         request.open &= !(1 << token.part);
@@ -212,7 +222,7 @@ impl Requests {
         Ok(ended)
     }
 
-    /// Counts another try for a part; the tries before it.
+    /// Counts a retry. Returns the retries before it.
     pub(crate) fn count_retry(&mut self, token: Token) -> Result<u8, SimError> {
         let request = self.of_mut(token)?;
         request.retries = request.retries.saturating_add(1);
@@ -225,7 +235,7 @@ impl Requests {
         Ok(Class::new(io.op, io.len))
     }
 
-    /// The target of a request; the first, if it is over.
+    /// The target of a request; 0 if the request has ended.
     pub(crate) fn target(&self, token: Token) -> usize {
         self.live.get(token.slot()).and_then(Option::as_ref).map_or(0, |request| request.io.target.into())
     }
@@ -248,13 +258,13 @@ impl Requests {
 }
 
 impl Request {
-    /// Whether this is the request of `token`, and that part of it has not ended.
+    /// Whether this is the request of `token`, and that part of it is still open.
     fn is(&self, token: Token) -> bool {
         self.generation == token.generation && self.open >> token.part & 1 == 1
     }
 }
 
-/// Most parts of a request of this length.
+/// The most parts of a request of this length.
 fn parts_of(len: u64) -> u64 {
     if len > 4096 { 64 } else { 1 }
 }

@@ -1,4 +1,5 @@
-//! What is simulated.
+//! What a run simulates: a machine, its devices, the jobs, and the completion mode. A [`Scenario`]
+//! is plain data; `file.rs` reads one from TOML. Before it runs, everything in it is checked.
 
 use completion::Mode;
 use driver::RecoveryConfig;
@@ -16,145 +17,152 @@ use crate::{Costs, Inside, Machine, SimError, Spin};
 pub struct Scenario {
     /// The machine.
     pub machine: Machine,
-    /// Whose code drives the devices.
+    /// Which code drives the devices.
     pub host: Host,
     /// The devices, 1 to [`Scenario::MOST_DEVICES`].
     pub devices: Vec<DeviceSpec>,
     /// The jobs, each with `numjobs` threads.
     pub jobs: Vec<JobSpec>,
-    /// How completions are found, to begin with.
+    /// The completion mode at the start.
     pub mode: Mode,
-    /// When the mode is switched, and to which.
+    /// When the mode changes, and to which.
     pub switches: Vec<(Nanos, Mode)>,
-    /// What is done about commands that do not come back. `None`: nothing, so that a lost wake-up is a standstill.
+    /// Time-outs, Abort and reset. `None`: there are none, and a lost wake-up is a standstill.
     pub recovery: Option<RecoveryConfig>,
-    /// What happens to controllers that are paths, and when, from the start on; a step's path is the number of the device. Needs
-    /// [`Scenario::recovery`], as nobody would notice else.
+    /// Events of controllers that are paths, with their time from the start. A step's path is the
+    /// number of the device. Needs [`Scenario::recovery`], which notices them.
     pub script: Script,
-    /// What spinning means where others want the CPU.
+    /// What spinning means while other threads want the CPU.
     pub spin: Spin,
-    /// Seeds every die: the devices' and the jobs', and that of timers.
+    /// Seed of all random generators: devices, jobs and timers.
     pub seed: u64,
-    /// Virtual time after which the run is given up.
+    /// Virtual time after which the run fails.
     pub limit: Nanos,
-    /// How long each of [`crate::Outcome::ticks`] is. `None`: nobody wants to know what happens when.
+    /// Length of each of [`crate::Outcome::ticks`]. `None`: there are none.
     pub ticks: Option<Nanos>,
 }
 
-/// Whose code drives the devices. Either runs the same policies, queue pairs and controllers.
+/// Which code drives the devices. Both run the same policies, queue pairs and controllers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Host {
-    /// Reap: no system call on the way down; a notification wakes the thread, and the thread drains, spins, naps, sleeps.
+    /// Reap: submission without a system call. A notification wakes the thread, which reaps, spins,
+    /// naps and sleeps.
     #[default]
     User,
-    /// An operating system's block layer: submission by system call; completions are found in the hard interrupt
-    /// (`interrupt`), in a softirq (`irq-poll`), in a thread of the vector's own (`threaded`), or by the thread that
-    /// waits (modes that look by themselves), and go to the submitter's ring, which wakes it when it has what it waits
-    /// for.
+    /// A kernel's block layer: submission by system call. Completions are reaped in the hard
+    /// interrupt (`interrupt`), in a softirq (`irq-poll`), in an interrupt thread (`threaded`), or
+    /// by the waiting thread (modes that poll by themselves). They go to the submitter's ring,
+    /// which wakes the submitter when it has what it waits for.
     Kernel,
 }
 
 /// A device, and how it is attached.
 #[derive(Clone, Debug)]
 pub struct DeviceSpec {
-    /// What jobs call it in `filename`.
+    /// The name that jobs use in `filename`.
     pub name: String,
-    /// The controller. Its seed is replaced: each device of a scenario has its own, from the scenario's.
+    /// The controller. Its seed is replaced by one from the scenario's.
     pub config: Config,
-    /// Bytes of its one namespace.
+    /// Bytes of its namespace.
     pub bytes: u64,
-    /// Hardware queues that the host asks for, 1 to 128. Software queues are spread over them as `driver::QueueMap` does.
+    /// Hardware queues, 1 to 128. Software queues are spread over them by `driver::QueueMap`.
     pub queues: u16,
-    /// Commands in flight per hardware queue.
+    /// Commands in flight on each hardware queue.
     pub tags: u32,
-    /// Where its interrupts go.
+    /// Which CPUs take its interrupts.
     pub affinity: Affinity,
-    /// The controller is a thread of this machine's, with a CPU of its own, as an embedded device's is: a message is a system
-    /// call of that thread, during which it does nothing else, and interrupts nobody but the thread that sleeps on it. A posted
-    /// one is a bit, and a call only where no notification is outstanding. User host only, and not on hardware that posts.
+    /// The controller is a thread of this machine with a CPU of its own, as an embedded device. A
+    /// message is a system call of that thread, during which it does nothing else; it interrupts
+    /// only the thread that sleeps on it. A posted message is a bit, and a call only if no
+    /// notification is outstanding. User host only, and not on hardware that posts.
     pub in_process: bool,
-    /// Its vectors can be masked. Where not, as under VFIO without access to the table, each hardware queue is two queue pairs: one
-    /// whose completions send messages, always, and one whose completions send none. A mode says where a batch goes
-    /// (`completion::Policy::route`), and a command stays there. To mask is to leave messages unread. User host only.
+    /// Its vectors can be masked. If not, as under VFIO without access to the table, each hardware
+    /// queue is two queue pairs: an interrupt queue, and a poll queue without messages. The mode
+    /// routes each batch (`completion::Policy::route`), and a command stays on its queue pair. To
+    /// mask is then to leave the eventfd unread. User host only.
     pub masks: bool,
-    /// What its commands share beyond its profile.
+    /// Its dies.
     pub inside: Inside,
-    /// What goes wrong on its bus.
+    /// Faults on its bus.
     pub faults: FaultPlan,
 }
 
-/// Where the interrupts of a device's I/O vectors go.
+/// Which CPUs take the interrupts of a device's I/O vectors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Affinity {
-    /// Each to a CPU that uses its queue, as managed vectors are spread: the set of CPUs is the queue's, and one of the set
-    /// takes the interrupts, another one for each further device.
+    /// Each vector goes to a CPU that uses its queue, as with Linux's managed vectors. Of several
+    /// such CPUs each further device takes the next.
     #[default]
     Managed,
-    /// The n-th I/O vector's to the n-th of these CPUs, and round again.
+    /// The n-th I/O vector goes to the n-th of these CPUs, and round again.
     Cpus(Vec<usize>),
 }
 
-/// A job, and what is not in a job file.
+/// A job, and what a job file does not say.
 #[derive(Clone, Debug)]
 pub struct JobSpec {
-    /// The fio job. `numjobs`, `cpus_allowed` and `cpus_allowed_policy` place its threads: each stays on the CPU with the
-    /// fewest of those that it may use. `filename` names devices; none: the first.
+    /// The fio job. `numjobs`, `cpus_allowed` and `cpus_allowed_policy` place its threads: each
+    /// stays on the CPU with the fewest threads of those that it may use. `filename` names devices;
+    /// without it, the first.
     pub job: Job,
-    /// The interface, in the kernel host.
+    /// The interface of the kernel host.
     pub engine: Engine,
-    /// After each wait the application leaves the library and computes for so long.
+    /// After each wait the application leaves the library and computes for this time.
     pub think: Nanos,
-    /// What it computes for each I/O that completes.
+    /// CPU time that the application spends on each I/O that completes.
     pub work: Nanos,
-    /// Steps in load: from each of these instants on, counted from the job's start, its threads have this rate; 0 is off,
-    /// and so is the time before the first. Empty: the job's own rate throughout.
+    /// Load steps: from each instant on, counted from the job's start, each thread has this rate. 0
+    /// is off, and so is the time before the first. Empty: the job's own rate.
     pub phases: Vec<Phase>,
-    /// The paths that its I/Os can take, and how one is chosen for each. `None`: there is one.
+    /// The paths of its I/Os, and how one is chosen. `None`: there is one.
     pub paths: Option<Multipath>,
-    /// Software queues that each of its threads opens on each device, in the user host; I/Os are spread over them.
+    /// Software queues that each thread opens on each device, in the user host. I/Os are spread
+    /// over them.
     pub queues: u16,
 }
 
-/// Where `queue-depth` of post 004 counts requests in flight, each count on a cache line of its own.
+/// Where `queue-depth` of post 004 counts requests in flight. Each count has its own cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DepthCounter {
-    /// By hardware queue and path; a thread that chooses adds all of a path's up.
+    /// By hardware queue and path. A thread that chooses adds up those of a path.
     Sum,
-    /// By path: one count that all CPUs write.
+    /// By path: one count, which all CPUs write.
     Controller,
 }
 
 /// Several paths to a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Multipath {
-    /// How many.
+    /// The number of paths.
     pub paths: u8,
-    /// Hardware queues of each, where only the choice is simulated.
+    /// Hardware queues of each path, where only the choice is simulated.
     pub queues: u16,
     /// How one is chosen.
     pub policy: driver::paths::Policy,
-    /// `None`: each path ends at a controller of its own, the job's devices in order, which count as one. Otherwise only the choice by
-    /// `queue-depth` is simulated, and what such counters cost: all paths end at the same controller.
+    /// `None`: each path ends at a controller of its own, the job's devices in order, which are one
+    /// target. `Some`: all paths end at one controller, and only the choice by `queue-depth` is
+    /// simulated, with the cost of these counters.
     pub study: Option<DepthCounter>,
-    /// What becomes of requests whose path fails.
+    /// What happens to requests whose path fails.
     pub failover: FailoverConfig,
-    /// The keep-alive time-out that controllers are given; zero: none. Only where there is [`Scenario::recovery`].
+    /// The keep-alive time-out of the controllers; zero: none. Only with [`Scenario::recovery`].
     pub keep_alive: Nanos,
 }
 
 impl Multipath {
-    /// The keep-alive time-out unless something else is said: the engine's.
+    /// The default keep-alive time-out, as in the library.
     pub const KEEP_ALIVE: Nanos = Nanos::from_secs(1);
 
-    /// As many paths as the job has devices.
+    /// A path for each of `devices`.
     pub fn over(devices: u8, policy: driver::paths::Policy) -> Multipath {
         let (failover, keep_alive) = (FailoverConfig::default(), Multipath::KEEP_ALIVE);
         Multipath { paths: devices, queues: 1, policy, study: None, failover, keep_alive }
     }
 
-    /// How controllers that are paths are watched: as the engine does. A lost controller is waited for, as there are others.
+    /// Time-outs for controllers that are paths, as in the library. A lost controller is waited for
+    /// for ever, since there are other paths.
     pub fn recovery(keep_alive: Nanos) -> RecoveryConfig {
         let (least, most) = (Nanos::from_millis(500), Nanos::from_secs(10));
         RecoveryConfig {
@@ -167,14 +175,14 @@ impl Multipath {
     }
 }
 
-/// A step in load.
+/// A load step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// From when on.
+    /// When it begins, from the job's start.
     #[serde(deserialize_with = "crate::values::time")]
     pub from: Nanos,
-    /// The rate per thread, in I/Os per second. 0: none.
+    /// I/Os per second of each thread. 0: none.
     pub iops: u64,
 }
 
@@ -182,9 +190,9 @@ pub struct Phase {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Engine {
-    /// One call submits a batch and another waits for completions.
+    /// libaio: one system call submits a batch, another one waits.
     Libaio,
-    /// One call does both.
+    /// io_uring: one system call does both.
     #[default]
     IoUring,
 }
@@ -192,10 +200,10 @@ pub enum Engine {
 impl DeviceSpec {
     /// Bytes of a logical block.
     pub(crate) const BLOCK: u32 = 512;
-    /// The largest device, as with the embedded one: its page table is in memory.
+    /// The largest device, as for the embedded one: its page table is in memory.
     const MOST_BYTES: u64 = 1 << 50;
 
-    /// A device of this profile, called `name`: 64 MiB, one hardware queue of 256 tags, managed vectors.
+    /// A device with this profile: 64 MiB, one hardware queue of 256 tags, managed vectors.
     pub fn new(name: &str, profile: Profile) -> DeviceSpec {
         DeviceSpec {
             name: name.into(),
@@ -211,19 +219,19 @@ impl DeviceSpec {
         }
     }
 
-    /// The same, but that its vectors cannot be masked.
+    /// The same with vectors that cannot be masked.
     pub fn without_masks(mut self) -> DeviceSpec {
         self.masks = false;
         self.config.queue_pairs = self.config.queue_pairs.max(self.pairs());
         self
     }
 
-    /// Queue pairs that its hardware queues take.
+    /// The queue pairs of its hardware queues.
     pub(crate) fn pairs(&self) -> u16 {
         if self.masks { self.queues } else { self.queues.saturating_mul(2) }
     }
 
-    /// The same with `queues` hardware queues, each with a vector of its own.
+    /// The same with `queues` hardware queues, each with its own vector.
     pub fn with_queues(mut self, queues: u16) -> DeviceSpec {
         self.queues = queues;
         self.config.queue_pairs = self.pairs();
@@ -236,20 +244,21 @@ impl JobSpec {
     /// The most software queues of a thread on one device.
     pub const MOST_QUEUES: u16 = 256;
 
-    /// A job, with the interface that it names in `ioengine`; io_uring if it names neither.
+    /// A job with the interface that its `ioengine` names; io_uring by default.
     pub fn new(job: Job) -> JobSpec {
         let engine = if job.engine.name.as_deref() == Some("libaio") { Engine::Libaio } else { Engine::IoUring };
         JobSpec { job, engine, think: Nanos::ZERO, work: Nanos::ZERO, phases: Vec::new(), paths: None, queues: 1 }
     }
 
-    /// The rate that its phases mean for each thread, so long after the start; 0 without any.
+    /// The rate of each thread by the phases, this long after the start; 0 without phases.
     pub fn phase_at(&self, at: Nanos) -> u64 {
         self.phases.iter().rev().find(|phase| phase.from <= at).map_or(0, |phase| phase.iops)
     }
 
-    /// The job at the pace of its phases: each is a stretch of the highest rate among them.
+    /// The job with its phases as rate stretches, each a share of the highest rate.
     pub fn paced(&self) -> Job {
         let mut job = self.job.clone();
+        // The generator scales one rate by the share of each stretch.
         let highest = self.phases.iter().map(|phase| phase.iops).max().unwrap_or(0);
         if highest == 0 {
             return job;
@@ -267,7 +276,7 @@ impl Scenario {
     /// The most devices of a scenario.
     pub const MOST_DEVICES: usize = 64;
 
-    /// A job under a mode on one device of this profile: one CPU, the user host, the costs of a bare machine.
+    /// A job in a mode on one device: one CPU, the user host, the price list of a bare machine.
     pub fn new(mode: Mode, profile: Profile, job: Job) -> Scenario {
         Scenario {
             machine: Machine::default(),
@@ -285,23 +294,23 @@ impl Scenario {
         }
     }
 
-    /// The same with these costs.
+    /// The same with this price list.
     pub fn with_costs(mut self, costs: Costs) -> Scenario {
         self.machine.costs = costs;
         self
     }
 
-    /// Whether device vectors are posted under a mode.
+    /// Whether device vectors are posted in a mode.
     pub(crate) fn posts(&self, mode: Mode) -> bool {
         self.machine.posted || mode.facts().posted
     }
 
-    /// Whether a device sends its messages itself, without an interrupt.
+    /// Whether a device signals its messages itself, without an interrupt.
     pub(crate) fn signals_eventfd(&self, device: usize) -> bool {
         self.host == Host::User && self.devices.get(device).is_some_and(|device| device.in_process) && !self.machine.posted
     }
 
-    /// Whether everything fits the simulator.
+    /// Checks everything but what the jobs' threads need at run time.
     pub(crate) fn check(&self) -> Result<(), SimError> {
         self.machine.check()?;
         if !(1..=Scenario::MOST_DEVICES).contains(&self.devices.len()) {
@@ -314,15 +323,15 @@ impl Scenario {
         self.jobs.iter().try_for_each(|job| self.check_job(job))?;
         let is_path = |device: usize| self.jobs.iter().filter_map(|job| self.paths_of(job)).any(|(_, devices)| devices.contains(&device));
         if let Some(step) = self.script.steps.iter().find(|step| !is_path(step.path)) {
-            return unfit(format!("something happens to device {}, which is no path of any job", step.path));
+            return unfit(format!("an event names device {}, which is not a path of any job", step.path));
         }
         if !self.script.steps.is_empty() && self.recovery.is_none() {
-            return unfit("things happen to paths, and nobody watches over them".into());
+            return unfit("there are events of paths, and no `recovery` to notice them".into());
         }
         Ok(())
     }
 
-    /// Whether a job fits, and can be done in the time that there is.
+    /// Checks that a job fits, and can end within the limit.
     pub(crate) fn check_job(&self, job: &JobSpec) -> Result<(), SimError> {
         job.check()?;
         self.check_paths(job)?;
@@ -330,15 +339,12 @@ impl Scenario {
         let missing = [
             (job.job.pattern.trims(), "trims"),
             (job.job.sync_writes, "Force Unit Access (`sync`)"),
-            (
-                job.job.think.is_some_and(|think| think.spin > Nanos::ZERO),
-                "computing between I/Os (`thinktime_spin`; `work` is the scenario's)",
-            ),
+            (job.job.think.is_some_and(|think| think.spin > Nanos::ZERO), "`thinktime_spin` (use the scenario's `work`)"),
         ];
         if let Some((_, what)) = missing.iter().find(|(asked, _)| *asked) {
-            return unfit(format!("job '{}': the simulated host has no {what}", job.job.name));
+            return unfit(format!("job '{}': the simulated host does not support {what}", job.job.name));
         }
-        // One that ends with its I/Os may do so in its ramp.
+        // A job that ends by its number of I/Os may end in its ramp, so only run times count here.
         let (job, name) = (&job.job, &job.job.name);
         let lasting = job.runtime.filter(|_| job.time_based).map_or(Nanos::ZERO, |runtime| job.ramp_time + runtime);
         let least = job.start_delay.0 + lasting;
@@ -348,14 +354,14 @@ impl Scenario {
         Ok(())
     }
 
-    /// The devices that are paths of the job, if its devices are.
+    /// The devices of a job that are its paths.
     pub(crate) fn paths_of(&self, job: &JobSpec) -> Option<(Multipath, Vec<usize>)> {
         let paths = job.paths.filter(|paths| paths.study.is_none())?;
         let number = |name: &String| self.devices.iter().position(|device| device.name == *name);
         Some((paths, job.job.filenames.iter().filter_map(number).collect()))
     }
 
-    /// Whether the paths of a job fit each other, and what other jobs use.
+    /// Checks that the paths of a job lead to one namespace, and that other jobs use them alike.
     fn check_paths(&self, job: &JobSpec) -> Result<(), SimError> {
         let name = &job.job.name;
         if let Some(Multipath { paths, queues, study: Some(_), .. }) = job.paths
@@ -370,7 +376,7 @@ impl Scenario {
         for (n, device) in devices.iter().map(|&device| &self.devices[device]).enumerate() {
             let first = &self.devices[devices[0]];
             if devices[..n].contains(&devices[n]) {
-                return unfit(format!("job '{name}': `{}` stands twice among the devices, and is one path", device.name));
+                return unfit(format!("job '{name}': `{}` is listed twice among the devices: each device is one path", device.name));
             }
             if device.bytes != first.bytes {
                 return unfit(format!("`{}` and `{}` differ in size: paths lead to one namespace", first.name, device.name));
@@ -380,17 +386,16 @@ impl Scenario {
             let theirs = self.paths_of(other).map(|(_, theirs)| theirs);
             let same = theirs.as_ref() == Some(&devices);
             let theirs = theirs.unwrap_or_else(|| self.plain_devices(other));
+            // Failover and write marks are of all threads that use the paths.
             if !same && devices.iter().any(|device| theirs.contains(device)) {
                 let other = &other.job.name;
-                return unfit(format!(
-                    "jobs '{name}' and '{other}': a device that is a path is used with the same others, in the same order"
-                ));
+                return unfit(format!("jobs '{name}' and '{other}' share a path: they have to list the same devices, in the same order"));
             }
         }
         Ok(())
     }
 
-    /// Whether each of its devices can do one of its I/Os in the time that there is.
+    /// Checks that each device can complete one I/O of the job within the limit.
     fn check_pace(&self, job: &JobSpec) -> Result<(), SimError> {
         let block = &job.job.block;
         let least = block.read.min.min(block.write.min);
@@ -399,7 +404,7 @@ impl Scenario {
             let takes = (u128::from(least) * 1_000_000_000).checked_div(profile.bandwidth.into()).unwrap_or(0);
             if takes > u128::from(self.limit.0) {
                 return unfit(format!(
-                    "device '{name}': at {} bytes per second an I/O of {least} bytes of job '{}' takes longer than the run is given ({}, `limit`)",
+                    "device '{name}': at {} bytes per second an I/O of {least} bytes of job '{}' takes longer than the run may ({}, `limit`)",
                     profile.bandwidth, job.job.name, self.limit
                 ));
             }
@@ -428,6 +433,7 @@ impl DeviceSpec {
     pub(crate) fn check(&self, scenario: &Scenario) -> Result<(), SimError> {
         let (name, cpus) = (&self.name, scenario.machine.cpus);
         let offered = self.config.queue_pairs.min(Config::MAX_QUEUE_PAIRS);
+        // Without masks each hardware queue takes two queue pairs.
         if self.queues == 0 || self.pairs() > offered {
             let (queues, pairs) = (self.queues, self.pairs());
             return unfit(format!(
@@ -437,10 +443,12 @@ impl DeviceSpec {
         if (!self.masks || self.in_process) && scenario.host == Host::Kernel {
             return unfit(format!("device '{name}': `in_process` and `masks = false` are for the user host: leave out host = \"kernel\""));
         }
+        // Vector 0 is the admin queue's.
         if !(2..=2_048).contains(&self.config.vectors) {
             let vectors = self.config.vectors.saturating_sub(1);
             return unfit(format!("device '{name}': {vectors} I/O vectors: there must be 1 to 2047"));
         }
+        // A ring of n entries holds n - 1 commands.
         if self.tags == 0 || self.tags >= self.config.queue_entries {
             let most = self.config.queue_entries - 1;
             return unfit(format!("device '{name}': {} commands in flight per queue: there must be 1 to {most}", self.tags));
@@ -458,7 +466,7 @@ impl DeviceSpec {
         self.inside.check(name)?;
         match &self.affinity {
             Affinity::Managed => Ok(()),
-            Affinity::Cpus(list) if list.is_empty() => unfit(format!("device '{name}': an empty list of CPUs for its interrupts")),
+            Affinity::Cpus(list) if list.is_empty() => unfit(format!("device '{name}': `affinity` lists no CPU")),
             Affinity::Cpus(list) => match list.iter().find(|&&cpu| cpu >= cpus) {
                 Some(cpu) => unfit(format!("device '{name}': interrupts on CPU {cpu}; the machine has CPUs 0 to {}", cpus - 1)),
                 None => Ok(()),
@@ -493,6 +501,7 @@ impl JobSpec {
         if !self.phases.is_empty() && self.phases.iter().all(|phase| phase.iops == 0) {
             return unfit(format!("job '{name}': all its phases are off, so it would do nothing"));
         }
+        // fio ends a job after its run time or its I/Os, and this one would reach neither.
         if self.phases.last().is_some_and(|last| last.iops == 0) && job.runtime.is_none() {
             return unfit(format!("job '{name}': its last phase is off and it has no runtime, so it would never end"));
         }
@@ -504,7 +513,7 @@ fn unfit(what: String) -> Result<(), SimError> {
     Err(SimError::Unfit(what))
 }
 
-/// A job of `ios` random 4 KiB reads, `depth` in flight, refilled as they complete.
+/// A job of `ios` random 4 KiB reads with `depth` in flight, refilled as they complete.
 pub fn closed_loop(depth: u32, ios: u64) -> Job {
     let pattern = workload::Pattern { random: true, step: 1, ..workload::Pattern::default() };
     Job {
@@ -520,7 +529,8 @@ pub fn closed_loop(depth: u32, ios: u64) -> Job {
     }
 }
 
-/// A job of `ios` random 4 KiB reads that arrive as a Poisson process of `rate` per second, whatever is in flight.
+/// A job of `ios` random 4 KiB reads that arrive as a Poisson process of `rate` per second, however
+/// many are in flight.
 pub fn open_loop(rate: u64, ios: u64) -> Job {
     let rate = PerOp::both(Some(Rate::Iops(rate)));
     Job { name: "open".into(), rate, rate_process: RateProcess::Poisson, batch_submit: 16, ..closed_loop(256, ios) }

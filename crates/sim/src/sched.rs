@@ -1,37 +1,38 @@
-//! The scheduler of one CPU: of the threads that are ready, those of interrupts come first, in the order in which they became ready, and of
-//! the others the one that has had the least CPU time is next.
+//! The scheduler of one CPU. Interrupt threads (SCHED_FIFO) run first, in the order in which they
+//! became ready. Of the other threads the one with the least virtual run time runs, as in CFS.
 
 use units::Nanos;
 
 use crate::Scheduler;
 
-/// Names a thread.
+/// The number of a thread.
 pub(crate) type TaskId = usize;
 
 /// What the scheduler knows of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// CPU time that it has had, or is taken to have had: who sleeps saves none up.
+    /// CPU time that it has had. A thread that has slept is placed near the others.
     pub(crate) vruntime: Nanos,
-    /// It runs before any other, until it sleeps: interrupt threads are `SCHED_FIFO` at priority 50.
+    /// SCHED_FIFO: it runs before all others until it sleeps.
     pub(crate) fifo: bool,
 }
 
 /// The threads that are ready and do not run.
 #[derive(Debug, Default)]
 pub(crate) struct RunQueue {
+    /// Threads of normal priority.
     queue: Vec<(Share, TaskId)>,
-    /// No thread of this CPU has had less.
+    /// No thread of this CPU has less.
     min_vruntime: Nanos,
-    /// Of those that come first, in the order in which they became ready.
+    /// SCHED_FIFO threads, in the order in which they became ready.
     fifo: std::collections::VecDeque<(Share, TaskId)>,
 }
 
 impl RunQueue {
-    /// A thread is ready. `woken`: it has slept, and is placed near the others, a slice ahead at most.
+    /// A thread is ready. `woken`: it has slept.
     pub(crate) fn enqueue(&mut self, task: TaskId, share: &mut Share, woken: bool, scheduler: &Scheduler) {
         if share.fifo {
-            // One that was interrupted by a quota's end is still the first of them.
+            // A thread that the end of a quota interrupted is still the first of them.
             if woken {
                 self.fifo.push_back((*share, task))
             } else {
@@ -40,12 +41,14 @@ impl RunQueue {
             return;
         }
         if woken {
+            // A sleeper saves up no more than one slice.
             share.vruntime = share.vruntime.max(self.min_vruntime - scheduler.slice);
         }
         self.queue.push((*share, task));
     }
 
-    /// The one whose turn it is. `throttled`: those that come first have had their part of the period, so that others are before them.
+    /// Takes the next thread. `throttled`: the quota of SCHED_FIFO threads is used up, so others
+    /// run before them.
     pub(crate) fn pick_next(&mut self, throttled: bool) -> Option<TaskId> {
         if !self.fifo.is_empty() && (!throttled || self.queue.is_empty()) {
             return self.fifo.pop_front().map(|(_, task)| task);
@@ -56,22 +59,22 @@ impl RunQueue {
         Some(task)
     }
 
-    /// Whether anybody is ready.
+    /// Whether no thread is ready.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.fifo.is_empty()
     }
 
-    /// Whether one is ready that does not come first.
+    /// Whether a thread of normal priority is ready.
     pub(crate) fn has_fair(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// Whether one is ready that does.
+    /// Whether a SCHED_FIFO thread is ready.
     pub(crate) fn has_fifo(&self) -> bool {
         !self.fifo.is_empty()
     }
 
-    /// Whether a thread that has just become ready takes the CPU from the current one.
+    /// Whether a thread that has just become ready preempts the current one.
     pub(crate) fn preempts(new: &Share, current: &Share, throttled: bool, scheduler: &Scheduler) -> bool {
         if new.fifo || current.fifo {
             return new.fifo && !current.fifo && !throttled;
@@ -80,22 +83,22 @@ impl RunQueue {
     }
 }
 
-/// What the threads that come first have had of a CPU's current period.
+/// CPU time that SCHED_FIFO threads have had in the current period (`sched_rt_runtime_us`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RtQuota {
-    /// The period is over then.
+    /// The end of the period.
     ends: Nanos,
     used: Nanos,
 }
 
 impl RtQuota {
-    /// They have had so much more, until `now`.
+    /// They have had `ran` more, until `now`.
     pub(crate) fn charge(&mut self, now: Nanos, ran: Nanos, scheduler: &Scheduler) {
         self.renew(now, scheduler);
         self.used += ran;
     }
 
-    /// What is left of it.
+    /// What is left of the quota.
     pub(crate) fn remaining(&mut self, now: Nanos, scheduler: &Scheduler) -> Nanos {
         if scheduler.rt_runtime >= scheduler.rt_period {
             return Nanos::MAX;

@@ -1,26 +1,32 @@
-//! The pollers of one CPU: the list that irq_poll's softirq goes through, round-robin, within weight, budget and time.
+//! The queues that irq_poll's softirq polls on one CPU: round-robin, within weight, budget and
+//! time. After too many runs in a row ksoftirqd does the rest:
+//!
+//! ```text
+//! interrupt -> schedule -> run 1 .. run n    (n <= restarts, 2 ms)  -> ksoftirqd
+//! ```
 
 use completion::{Plan, PollLimits, Round};
 use units::Nanos;
 
 use crate::Softirq;
 
-/// For how long `__do_softirq` restarts at most.
+/// How long `__do_softirq` restarts at most.
 const MOST_TIME: Nanos = Nanos::from_millis(2);
 
 /// The queues whose interrupts this CPU takes, and which of them are scheduled.
 #[derive(Debug, Default)]
 pub(crate) struct Pollers {
     pub(crate) queues: Vec<usize>,
-    /// Of each, whether it is to be looked at.
+    /// By queue: whether it is to be polled.
     pub(crate) plans: Vec<Plan>,
     pub(crate) round: Round,
     pub(crate) stage: PollStage,
     limits: Softirq,
-    /// Runs in a row, and when the first of them began.
+    /// Runs in a row.
     runs: u32,
+    /// When the first of them began.
     began: Nanos,
-    /// The rest is ksoftirqd's, also while it has not begun (as in Linux 4.9 to 6.4).
+    /// ksoftirqd does the rest, even before it runs (as in Linux 4.9 to 6.4).
     pub(crate) handed_over: bool,
 }
 
@@ -49,12 +55,12 @@ impl Pollers {
         self.queues.extend(queues);
     }
 
-    /// Whether the softirq has something to do at the end of an interrupt.
+    /// Whether the softirq runs at the end of an interrupt.
     pub(crate) fn is_raised(&self) -> bool {
         self.stage != PollStage::Quiet && !self.handed_over
     }
 
-    /// A queue is to be looked at.
+    /// Puts a queue on the list.
     pub(crate) fn schedule(&mut self, n: usize, budget: u32, now: Nanos) {
         self.plans[n] = Plan::Look { budget };
         if self.stage == PollStage::Quiet {
@@ -62,14 +68,14 @@ impl Pollers {
         }
     }
 
-    /// A run begins, in a mode of these limits.
+    /// A run begins, with the limits of the mode.
     pub(crate) fn begin_run(&mut self, now: Nanos, limits: PollLimits) {
         self.round.begin(now, limits);
         self.stage = PollStage::Turn;
     }
 
-    /// A run is over. Whether the rest is to be ksoftirqd's, because there have been too many runs in a row, or because a
-    /// thread is to have the CPU.
+    /// A run is over. Returns whether ksoftirqd does the rest: there were too many runs in a row,
+    /// or a thread is to be scheduled (`wanted`).
     pub(crate) fn end_run(&mut self, now: Nanos, wanted: bool) -> bool {
         if !self.plans.iter().any(|plan| matches!(plan, Plan::Look { .. })) {
             (self.stage, self.handed_over) = (PollStage::Quiet, false);
@@ -77,6 +83,7 @@ impl Pollers {
         }
         self.stage = PollStage::Begin;
         self.runs += 1;
+        // The three conditions of `__do_softirq`: restarts, time, need_resched.
         if self.runs >= self.limits.restarts.max(1) || now - self.began >= MOST_TIME || wanted {
             (self.runs, self.began) = (0, now);
             return true;

@@ -1,4 +1,4 @@
-//! Values of scenario files that people write with a unit.
+//! Values with units in scenario files.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::de::{self, Deserialize, Deserializer};
 use toml::Value;
 use units::Nanos;
 
-/// A value that is read from a string: whatever is wrong with it is reported where it stands.
+/// A value that is parsed from a string. Errors are reported at its place in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word<T>(pub(crate) T);
 
@@ -18,16 +18,16 @@ impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Word<T> {
     }
 }
 
-/// A span of time with its unit: `250ns`, `1.5us`, `20ms`, `3s`. A year is beyond anything that will be simulated.
+/// A time with its unit: `250ns`, `1.5us`, `20ms`, `3s`. Below a year, which no run reaches.
 pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
     let Word(time) = Word::<Nanos>::deserialize(deserializer)?;
     if time < Nanos::from_secs(40_000_000) { Ok(time) } else { Err(de::Error::custom(format!("{time} is too long"))) }
 }
 
-/// The same where there has to be some.
+/// A time that is not zero.
 pub(crate) fn lasting<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
     match time(deserializer)? {
-        Nanos::ZERO => Err(de::Error::custom("no time at all: it has to be more")),
+        Nanos::ZERO => Err(de::Error::custom("it must be more than 0")),
         time => Ok(time),
     }
 }
@@ -44,7 +44,7 @@ pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D
     Bytes::deserialize(deserializer).map(|Bytes(bytes)| u32::try_from(bytes).unwrap_or(u32::MAX))
 }
 
-/// A number of bytes: `4k`, `64M`, `1G`, in powers of 1024, or the number.
+/// A number of bytes: `4k`, `64M`, `1G`, in powers of 1024, or a plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes(pub(crate) u64);
 

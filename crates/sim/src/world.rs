@@ -1,5 +1,13 @@
-//! The world of one run: CPUs with what runs on them, controllers with their keepers, and time, which passes from one
-//! alarm of the [`Calendar`] to the next.
+//! The event loop of one run. [`World`] holds the whole simulated machine: CPUs, threads, queues
+//! and controllers.
+//!
+//! Each part has one timer in the [`Calendar`], for when it has to act next. The loop takes the
+//! earliest timer, advances virtual time to it and dispatches it. Then every CPU that the event
+//! affected decides anew what it runs:
+//!
+//! ```text
+//! calendar.pop() -> dispatch(source) -> update_changed_cpus() -> calendar.pop() ...
+//! ```
 
 mod bringup;
 mod controller_task;
@@ -34,13 +42,14 @@ use crate::{JobSpec, Lines, Moment, Outcome, Scenario, SimError, Tick};
 use controller_task::ControllerTask;
 use tasks::Task;
 
-/// The vector of the admin queue. The keeper looks at it by itself.
+/// The vector of the admin queue. The controller task polls that queue, so its messages interrupt
+/// no CPU.
 const ADMIN_VECTOR: Vector = Vector(0);
 
-/// Steps that may follow each other at the same instant.
+/// Steps that may follow each other at the same instant. More of them are a livelock.
 const STEPS_AT_ONCE: u32 = 100_000;
 
-/// A controller, and what belongs to it.
+/// A controller, and what belongs to it on the host.
 struct Attached {
     controller: Controller<SimPort>,
     bar: HostBar,
@@ -50,13 +59,14 @@ struct Attached {
     queues: std::ops::Range<usize>,
     /// By vector.
     routes: Vec<Route>,
-    /// What its commands share, which has to know the time.
+    /// The dies of the drive. They need the current time before each step of the controller.
     limits: Option<Rc<Limits>>,
-    /// Its messages are on their way to CPUs until then, or its thread is busy: what it writes waits.
+    /// Until then its writes are delayed: behind a message that the shared interrupt path has not
+    /// taken, or behind a system call of the thread that serves it.
     writes_free_at: Nanos,
 }
 
-/// Where each kind of source has its alarms.
+/// The timers of the calendar: the first timer of each kind. CPUs come first, from 0 on.
 #[derive(Clone, Copy, Debug)]
 struct Sources {
     devices: usize,
@@ -89,19 +99,19 @@ impl Sources {
     }
 }
 
-/// What came of a run before anything was measured: start delays and ramps.
+/// What had been counted when measuring began. It is subtracted from the totals.
 #[derive(Debug)]
 enum Baseline {
-    /// Some job that begins at once is measured from the start.
+    /// A job is measured from the start of the run.
     Zero,
-    /// Nothing is measured yet.
+    /// All jobs are in their start delay or ramp: nothing is measured yet.
     Pending,
-    /// This.
+    /// The totals at the start of the measured time.
     Known(Box<Outcome>),
 }
 
 impl Baseline {
-    /// As it is when the run begins.
+    /// The state at the start of the run.
     fn of(scenario: &Scenario, plan: &Plan) -> Baseline {
         let at_once = |spec: &JobSpec| spec.job.ramp_time == Nanos::ZERO && spec.job.start_delay.1 == Nanos::ZERO;
         let mut first = plan.threads.iter().filter(|thread| thread.stage == 0);
@@ -109,7 +119,7 @@ impl Baseline {
     }
 }
 
-/// The ticks that are over, and what had been counted by the end of the last.
+/// The ticks that are over, and the totals at the end of the last one.
 #[derive(Debug, Default)]
 struct Ticks {
     over: Vec<Tick>,
@@ -130,9 +140,9 @@ struct Placing {
 pub(crate) struct World<'a> {
     now: Nanos,
     started: Nanos,
-    /// What came of it before anything was measured.
     baseline: Baseline,
     scenario: &'a Scenario,
+    /// Steps that a negative test leaves out.
     habits: &'a Habits,
     mode: Mode,
     context: Context,
@@ -141,58 +151,59 @@ pub(crate) struct World<'a> {
     cpus: Vec<Cpu>,
     tasks: Vec<Task>,
     owners: Vec<Owner>,
-    /// The first of the threads that do left-over softirqs, one for each CPU.
+    /// The first of the ksoftirqd threads, one for each CPU.
     first_ksoftirqd: TaskId,
-    /// Threads of jobs that are not done.
+    /// Threads of jobs that have not finished.
     running: usize,
     plan: Plan,
-    /// Per thread of a job, the device of each of its targets.
+    /// By thread of a job: the device of each of its targets.
     targets: Vec<Vec<usize>>,
-    /// Threads of lower stages are done.
+    /// Threads of lower stages have finished.
     stage: u32,
     queues: Vec<HwQueue>,
-    /// Of each, who takes its entries where no waiting thread does.
+    /// By queue: the interrupt handler, softirq or interrupt thread that reaps it for others.
     drains: Vec<Drain>,
     lines: Lines,
     devices: Vec<Attached>,
     written: Written,
-    /// On their way to a CPU, oldest first: all take the same time.
+    /// Messages on their way: arrival, device, vector; earliest first.
     messages: VecDeque<(Nanos, u32, Vector)>,
     raised: Vec<Vector>,
-    /// What messages share on their way.
+    /// What all messages of the machine share on their way to the CPUs.
     irq_path: Option<SharedPath>,
-    /// How late timers are, and the die that says it.
+    /// How late timers fire, and the generator that it is drawn from.
     lateness: emu::Service,
     rng: rand_xoshiro::Xoshiro256PlusPlus,
-    /// A thread that looks by itself is told that others want its CPU.
+    /// A thread that polls by itself learns when another thread wants its CPU.
     reports_cpu_wanted: bool,
-    /// Still to come, the next one last.
+    /// Mode switches to come, the next one last.
     switches: Vec<(Nanos, Mode)>,
     placing: Option<Placing>,
     effects: Vec<Effect>,
     ticks: Ticks,
-    /// CPUs on which something has changed during this event.
+    /// CPUs that this event affected.
     changed_cpus: Vec<usize>,
 }
 
 impl Scenario {
-    /// Runs it.
+    /// Runs the scenario.
     ///
     /// # Errors
-    /// The scenario does not go together, or the run broke a law.
+    /// The scenario is inconsistent, or the run broke an invariant.
     pub fn run(&self) -> Result<Outcome, SimError> {
         self.run_with(LAWFUL)
     }
 
-    /// The same, until `stop` is set: a long run then ends within microseconds.
+    /// Runs the scenario until `stop` is set. A long run then ends within microseconds.
     ///
     /// # Errors
-    /// As [`Scenario::run`]; [`SimError::Stopped`] where `stop` was set before the jobs were done.
+    /// As [`Scenario::run`]; [`SimError::Stopped`] where `stop` was set before the jobs had
+    /// finished.
     pub fn run_unless(&self, stop: &AtomicBool) -> Result<Outcome, SimError> {
         self.run_as(LAWFUL, stop)
     }
 
-    /// Runs it with executors of these habits.
+    /// Runs the scenario with steps left out, for negative tests.
     pub(crate) fn run_with(&self, habits: Habits) -> Result<Outcome, SimError> {
         self.run_as(habits, &AtomicBool::new(false))
     }
@@ -208,6 +219,7 @@ impl World<'_> {
         self.start()?;
         let ends = self.started + self.scenario.limit;
         while self.running > 0 {
+            // Jobs are unfinished and no timer is set: a wake-up was lost.
             let Some((at, source)) = self.calendar.pop() else { return Err(SimError::Standstill(self.moment())) };
             self.now = at;
             if stop.load(Relaxed) {
@@ -231,18 +243,21 @@ impl World<'_> {
             self.set_moderator(device);
         }
         self.start_stage();
-        // From now on things happen to controllers.
+        // The script's times count from here, not from bring-up.
         for step in &self.scenario.script.steps {
             let Some(device) = self.devices.get_mut(step.path) else { continue };
             let at = self.started + step.at;
             device.controller.change(at, step.change);
             self.calendar.set_by(self.sources.devices + step.path, at);
         }
+        // Threads became ready before the CPUs had timers.
         (0..self.cpus.len()).for_each(|cpu| self.mark_changed(cpu));
         self.update_changed_cpus()
     }
 
+    /// Handles the timer of `source`. The order of the ranges is that of [`Sources::new`].
     fn dispatch(&mut self, source: usize) -> Result<(), SimError> {
+        // CPUs are by far the most frequent, so they are asked first.
         if source < self.sources.devices {
             return self.cpu_due(source);
         }
@@ -286,6 +301,7 @@ impl World<'_> {
     /// A controller does what is due.
     fn step_device(&mut self, n: usize) -> Result<(), SimError> {
         let device = &mut self.devices[n];
+        // The completion would be written behind a message or a call that still takes time.
         if self.now < device.writes_free_at {
             self.calendar.set_by(self.sources.devices + n, device.writes_free_at);
             return Ok(());
@@ -296,22 +312,25 @@ impl World<'_> {
         let completed = self.scenario.devices[n].in_process.then(|| device.controller.counters().completed);
         let step = device.controller.step(self.now);
         if let Some(completed) = completed {
+            // Its thread spends CPU time on each command, and completes nothing else in that time.
             let served = device.controller.counters().completed - completed;
             device.writes_free_at = self.now + Nanos(self.scenario.machine.costs.library.serve.0 * served);
         }
         let next = step.next.unwrap_or(Nanos::MAX);
-        // A register that changed may bring about more at the same instant.
+        // During bring-up and reset a register that changed may lead to more work at the same
+        // instant.
         let settles = step.worked && device.control.is_busy();
         let next = if settles { self.now } else { next.max(self.now) };
         self.calendar.set_by(self.sources.devices + n, next);
         device.vectors.take_raised(&mut self.raised);
         self.send_messages(n);
-        let called = self.devices[n].control.has_replies();
+        let replies = self.devices[n].control.has_replies();
         self.end_spins(n);
-        if called { self.run_controller_task(n) } else { Ok(()) }
+        if replies { self.run_controller_task(n) } else { Ok(()) }
     }
 
-    /// If the host has written to a controller's registers or doorbells, it sees that.
+    /// Has the controller see the host's writes to registers and doorbells, after the delay of the
+    /// bus.
     fn forward_writes(&mut self, n: usize) {
         if self.written.take(n) {
             let sees = self.now + self.scenario.machine.costs.memory.mmio_delay;
@@ -325,7 +344,7 @@ impl World<'_> {
         }
     }
 
-    /// The mode is switched.
+    /// The next mode switch of the scenario is due.
     fn switch(&mut self) {
         let Some((_, mode)) = self.switches.pop() else { return };
         self.set_switch();
@@ -333,14 +352,17 @@ impl World<'_> {
         self.set_placer();
     }
 
-    /// Another mode: every policy is another one from its next batch on, and everybody looks up.
+    /// Switches the mode. Policies change at their next batch, so every thread polls once.
     fn apply_mode(&mut self, mode: Mode) {
         (self.mode, self.context) = (mode, Context::of(mode, self.scenario.host));
         self.reports_cpu_wanted = self.scenario.spin.tells_wanted(mode);
         for (queue, drain) in self.queues.iter().zip(&mut self.drains) {
+            // An outstanding posted notification of the old mode would suppress the first of the
+            // new one.
             drain.switch(mode);
             queue.clear_outstanding();
-            // A mask that is taken off is followed by a look, below: what was posted under it has sent no message.
+            // Unmasking is followed by a poll, below: what was posted under the mask has sent no
+            // message.
             if self.context != Context::Waiter {
                 queue.arm();
             }

@@ -1,4 +1,5 @@
-//! The scenarios of crowded machines that ship, cut short: the order of modes that they show, not the figures.
+//! The scenarios of crowded machines that ship, cut short: the order of modes that they show, not
+//! the figures.
 
 use completion::Mode;
 use sim::{Outcome, Scenario};
@@ -9,7 +10,8 @@ const TEN: (&str, &str) = ("ten-drives-vm.toml", include_str!("../../../scenario
 const CROWDED: (&str, &str) = ("crowded-poll.toml", include_str!("../../../scenarios/crowded-poll.toml"));
 const ROOMY: (&str, &str) = ("roomy-poll.toml", include_str!("../../../scenarios/roomy-poll.toml"));
 
-/// The outcome of a scenario under a mode, in this many microseconds after as many, changed a little.
+/// The outcome of a scenario under a mode, in this many microseconds after as many, changed a
+/// little.
 fn changed((name, text): (&str, &str), mode: &str, micros: u64, change: impl Fn(&mut Scenario)) -> Outcome {
     let read = sim::file::read(name, text, &workload::fio::Nothing);
     let mut scenario = read.unwrap_or_else(|error| panic!("{error}")).scenario;
@@ -25,7 +27,8 @@ fn shown(file: (&str, &str), mode: &str, micros: u64) -> Outcome {
     changed(file, mode, micros, |_| {})
 }
 
-/// Twice the drives on a socket's unit do no more by interrupts; with a bit for each message they do.
+/// Twice the drives on a socket's unit do no more by interrupts; with a bit for each message they
+/// do.
 #[test]
 fn eight_drives_need_posted_interrupts() {
     let four = |scenario: &mut Scenario| {
@@ -54,7 +57,8 @@ fn hybrid_is_best_when_oversubscribed() {
     assert!(poll > 1.1 * interrupt && (hybrid / poll - 1.0).abs() < 0.02, "{poll} {hybrid} {interrupt}");
 }
 
-/// Eight CPUs take the interrupts of ten drives: by plain interrupts their own threads hardly run, and what leaves them time gives more.
+/// Eight CPUs take the interrupts of ten drives: by plain interrupts their own threads hardly run,
+/// and what leaves them time gives more.
 #[test]
 fn few_interrupt_cpus_favour_polling() {
     let at = |mode| shown(TEN, mode, 10_000);

@@ -16,7 +16,8 @@ fn crowded(mode: Mode, (cpus, threads): (usize, u32), (ios, work): (u64, u64), s
     scenario
 }
 
-/// Seed 18: what a thread does while another one holds the queue's lock takes 200 ns, which divide the tick.
+/// Seed 18: what a thread does while another one holds the queue's lock takes 200 ns, which divide
+/// the tick.
 #[test]
 fn aligned_steps_end_with_their_slice() {
     for seed in 1..=24 {

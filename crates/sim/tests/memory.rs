@@ -1,4 +1,5 @@
-//! Memory is flat over time: a run allocates what its machine and jobs take, whatever number of I/Os follow.
+//! Memory is flat over time: a run allocates what its machine and jobs take, whatever number of
+//! I/Os follow.
 
 use std::alloc::System;
 
@@ -28,8 +29,8 @@ fn counted(scenario: &Scenario) -> (usize, usize) {
     (change.allocations + change.reallocations, change.bytes_allocated)
 }
 
-/// Queues grow to what is in flight at once at most, and that may be met late: this many allocations, and this many bytes, are no
-/// growth with time.
+/// Queues grow to what is in flight at once at most, and that may be met late: this many
+/// allocations, and this many bytes, are no growth with time.
 const LATE: (usize, usize) = (64, 256 << 10);
 
 fn is_flat(what: &str, run: impl Fn(u64) -> (usize, usize), few: u64, many: u64) {

@@ -1,5 +1,5 @@
-//! Path policies on whole machines: driver, controllers, completion mode and load generator in virtual time, each path with a
-//! controller of its own.
+//! Path policies on whole machines: driver, controllers, completion mode and load generator in
+//! virtual time, each path with a controller of its own.
 
 use driver::paths::Policy;
 use emu::Profile;

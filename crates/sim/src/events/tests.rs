@@ -42,8 +42,9 @@ fn past_timer_fires_at_once() {
 }
 
 proptest! {
-    /// Whatever is set and moved as time passes, the next alarm is the earliest, and of those of an instant the one that was set
-    /// first; checked against a plain list. Near alarms and far ones, and such as come near while they wait.
+    /// Whatever is set and moved as time passes, the next alarm is the earliest, and of those of an
+    /// instant the one that was set first; checked against a plain list. Near alarms and far ones,
+    /// and such as come near while they wait.
     #[test]
     fn the_wheels_agree_with_a_list(
         sources in 1usize..40,

@@ -1,4 +1,5 @@
-//! From keys to a scenario: defaults, names that refer to each other, and everything that must fit together.
+//! From the keys of a file to a checked scenario: defaults, references between names, and
+//! consistency.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -20,18 +21,18 @@ use crate::{Costs, DepthCounter, DeviceSpec, Host, JobSpec, Machine, Multipath, 
 
 /// Measured time if neither the file nor its jobs set an end.
 const DURATION: Nanos = Nanos::from_millis(50);
-/// More is a mistake.
+/// The most seeds of a file.
 const MOST_SEEDS: u32 = 10_000;
 
 type Built<T> = Result<T, FileError>;
 
-/// Of a thread: some hours of simulating.
+/// The most I/Os of a thread: hours of simulation.
 const MOST_IOS: u64 = 10_000_000_000;
 
-/// No scenario is this long.
+/// The longest text that is read.
 const MOST_BYTES: usize = 1 << 20;
 
-/// A scenario file that was read: what is simulated, under which modes, and how often.
+/// A scenario file: what is simulated, in which modes, and with how many seeds.
 #[derive(Clone, Debug)]
 pub struct ScenarioFile {
     /// One line: what it shows.
@@ -40,18 +41,19 @@ pub struct ScenarioFile {
     pub scenario: Scenario,
     /// The modes to compare; empty: all.
     pub modes: Vec<Mode>,
-    /// What spinning means where others want the CPU: a row for each, of modes to which it matters. The scenario has the first.
+    /// What spinning means while other threads want the CPU: each is a row, of modes to which it
+    /// matters. The scenario has the first.
     pub spins: Vec<Spin>,
-    /// How many seeds, from the scenario's own on.
+    /// Seeds, from the scenario's own on.
     pub seeds: u32,
-    /// What the reader of the jobs had to warn of.
+    /// Warnings about the jobs.
     pub warnings: Vec<String>,
 }
 
-/// Reads tables of a text.
+/// Reads the tables of a text.
 pub(super) fn parse<T: DeserializeOwned>(source: Source<'_>) -> Result<T, FileError> {
     if source.text.len() > MOST_BYTES {
-        return Err(source.error(None, format!("it is longer than {} MiB: that is no scenario", MOST_BYTES >> 20)));
+        return Err(source.error(None, format!("a scenario has at most {} MiB", MOST_BYTES >> 20)));
     }
     toml::from_str(source.text).map_err(|error| source.toml(&error))
 }
@@ -127,7 +129,7 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
     Ok(ScenarioFile { title, scenario, modes, spins, seeds, warnings })
 }
 
-/// What happens to devices, and how they are watched then. `None`: nothing does.
+/// The events of a file, and the time-outs that notice them. `None`: there are no events.
 fn script(source: Source<'_>, events: &[raw::Event], devices: &[DeviceSpec], jobs: &[JobSpec]) -> Built<Option<(Script, RecoveryConfig)>> {
     let mut script = Script::default();
     let mut keep_alive = Nanos::ZERO;
@@ -136,13 +138,14 @@ fn script(source: Source<'_>, events: &[raw::Event], devices: &[DeviceSpec], job
         let path = device_number(source, devices, name, event.device.span().start)?;
         let by_it = |job: &&JobSpec| job.paths.is_some_and(|paths| paths.study.is_none()) && job.job.filenames.contains(name);
         let Some(paths) = jobs.iter().find(by_it).and_then(|job| job.paths) else {
-            let error = source.error(Some(event.device.span()), format!("`{name}` is no path of any job"));
+            let error = source.error(Some(event.device.span()), format!("`{name}` is not a path of any job"));
             return Err(error.help("give a job that has it among its devices `paths = { policy = \"latency\" }`"));
         };
         keep_alive = keep_alive.max(paths.keep_alive);
         let change = event.change.get_ref().parse().map_err(|wrong: ScriptError| source.error(Some(event.change.span()), wrong.what))?;
         let followed =
             matches!(change, Change::Ana { .. } | Change::Lost(_) | Change::Back | Change::Delay(_) | Change::Hold(_) | Change::Release);
+        // Other changes need a host that reads more log pages than this one.
         if !followed {
             let error = source.error(Some(event.change.span()), format!("a simulated host does not follow `{change}`"));
             return Err(error.help("it follows ana, lost, back, delay, hold and release; the embedded device's `script=` has the others"));
@@ -152,7 +155,7 @@ fn script(source: Source<'_>, events: &[raw::Event], devices: &[DeviceSpec], job
     Ok((!events.is_empty()).then(|| (script, Multipath::recovery(keep_alive))))
 }
 
-/// The number of a device, if there is one of that name.
+/// The number of the device with this name.
 fn device_number(source: Source<'_>, devices: &[DeviceSpec], name: &str, at: usize) -> Built<usize> {
     let names = || devices.iter().map(|device| device.name.as_str());
     names().position(|known| known == name).ok_or_else(|| {
@@ -161,7 +164,7 @@ fn device_number(source: Source<'_>, devices: &[DeviceSpec], name: &str, at: usi
     })
 }
 
-/// Whether every job fits its devices, and what there is to warn of in where its threads run.
+/// Checks every job against its devices. Returns warnings about where its threads run.
 fn fit(source: Source<'_>, scenario: &Scenario, places: &[Range<usize>]) -> Built<Vec<String>> {
     let jobs: Vec<Job> = scenario.jobs.iter().map(|spec| spec.job.clone()).collect();
     let cpus: Vec<u32> = (0..scenario.machine.cpus as u32).collect();
@@ -174,7 +177,7 @@ fn fit(source: Source<'_>, scenario: &Scenario, places: &[Range<usize>]) -> Buil
         let named = |device: &&DeviceSpec| names.is_empty() || names.contains(&device.name);
         let mut devices: Vec<&DeviceSpec> = scenario.devices.iter().filter(named).collect();
         if names.is_empty() || spec.paths.is_some() {
-            // The first, or one that stands for all.
+            // Without names it is the first; paths are one target.
             devices.truncate(1);
         }
         let targets: Vec<Target> =
@@ -184,9 +187,10 @@ fn fit(source: Source<'_>, scenario: &Scenario, places: &[Range<usize>]) -> Buil
     Ok(plan.warnings)
 }
 
-/// When a job ends, and how long it is left alone before it is measured.
+/// Sets when a job ends, and its ramp.
 fn end(job: &mut Job, duration: Option<Nanos>, ramp: Option<Nanos>, ios: Option<u64>) {
     if let Some(ios) = ios {
+        // The number of I/Os alone ends the job, whatever the size of the device.
         (job.number_ios, job.io_size) = (Some(ios), Some(workload::Amount::Bytes(u64::MAX)));
         (job.runtime, job.time_based) = (duration, false);
     } else if duration.is_some() || (job.runtime.is_none() && job.number_ios.is_none()) {
@@ -201,7 +205,7 @@ fn machine(source: Source<'_>, raw: raw::Machine, outside: &dyn Outside) -> Buil
     let mut machine = Machine::default();
     if let Some(list) = &raw.costs {
         machine.costs = match list.get_ref() {
-            // A price list in a file of its own, such as `reap calibrate` writes.
+            // A price list in a file of its own, as `reap calibrate` writes.
             NameOr::Name(path) if path.ends_with(".toml") => {
                 let found = outside.include(source.name, path);
                 let (name, text) = found.map_err(|what| source.error(Some(list.span()), format!("the price list `{path}`: {what}")))?;
@@ -231,7 +235,8 @@ fn base(source: Source<'_>, name: &str, at: Range<usize>) -> Built<Costs> {
     })
 }
 
-/// A price list with its changes. Written as a table and read back, so that it has one list of names.
+/// A price list with changes. It is written as a table and read back, so that its names are listed
+/// once.
 pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
     let percent = raw.percent.as_ref().map_or(100, |percent| *percent.get_ref());
     if !(1..=100_000).contains(&percent) {
@@ -259,6 +264,7 @@ pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
                 let all = known.keys().cloned().collect::<Vec<_>>().join(", ");
                 return Err(error.nearest(name.get_ref(), known.keys().map(String::as_str), all));
             };
+            // A second: sums of prices stay far from overflow.
             let limit = 1_000_000_000;
             if *price.get_ref() > limit {
                 return Err(source.error(
@@ -272,13 +278,14 @@ pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
     table.try_into().map_err(|error| broken(&error))
 }
 
-/// The devices, and where each stands.
+/// The devices, and the place of each in the file.
 fn devices(source: Source<'_>, raw: Vec<Spanned<raw::Device>>) -> Built<(Vec<DeviceSpec>, Vec<Range<usize>>)> {
     let (mut devices, mut places): (Vec<DeviceSpec>, _) = (Vec::new(), Vec::new());
     for (at, spanned) in raw.into_iter().enumerate() {
         let span = spanned.span();
         let mut raw = spanned.into_inner();
         let (name, count) = (raw.name.take().unwrap_or_else(|| format!("nvme{at}")), raw.count);
+        // Checked before the devices are made: the count comes from the file.
         if count == Some(0) || devices.len().saturating_add(count.unwrap_or(1)) > Scenario::MOST_DEVICES {
             return Err(source.error(Some(span), format!("a scenario has 1 to {} devices", Scenario::MOST_DEVICES)));
         }
@@ -306,7 +313,7 @@ fn device(source: Source<'_>, name: &str, raw: raw::Device) -> Built<DeviceSpec>
     };
     let mut device = DeviceSpec { masks: raw.masks != Some(false), ..DeviceSpec::new(name, profile) }.with_queues(raw.queues);
     if let Some(vectors) = raw.vectors {
-        // One more is the admin queue's.
+        // The admin queue has one more.
         device.config.vectors = vectors.saturating_add(1);
     }
     device.bytes = raw.bytes.map_or(device.bytes, |bytes| bytes.0);
@@ -329,9 +336,11 @@ impl Jobs<'_> {
         let span = spanned.span();
         let raw = spanned.into_inner();
         let mut jobs = self.jobs(&raw, span.start, warnings)?;
+        // The user host has no system-call interface, so the option has no effect there.
         if self.host == Host::Kernel && raw.engine.is_none() {
             warnings.extend(jobs.iter().filter_map(|job| self.other_engine(job, span.start)));
         }
+        // Names are checked here, where their place in the file is known.
         let named = match &raw.devices {
             Some(names) if names.is_empty() => {
                 return Err(self.source.error(Some(span), "`devices` names none").help("leave it out for the first"));
@@ -362,19 +371,18 @@ impl Jobs<'_> {
         Ok(jobs.into_iter().map(spec).collect())
     }
 
-    /// What to say of a job whose ioengine is none of those that are simulated.
+    /// The warning for a job whose ioengine is not simulated.
     fn other_engine(&self, job: &Job, at: usize) -> Option<String> {
         let other = job.engine.name.as_deref().filter(|name| !["libaio", "io_uring"].contains(name))?;
         let (line, column) = self.source.place(at);
         let (file, name) = (self.source.name, &job.name);
-        Some(format!(
-            "{file}:{line}:{column}: job '{name}': ioengine={other} is not simulated, io_uring takes its place; `engine` says which"
-        ))
+        Some(format!("{file}:{line}:{column}: job '{name}': ioengine={other} is not simulated, io_uring is used instead (key `engine`)"))
     }
 
     fn multipath(&self, raw: &raw::Multipath, job: &Job) -> Multipath {
         let paths = raw.count.unwrap_or(job.filenames.len().try_into().unwrap_or(u8::MAX));
         let usual = Multipath::over(paths, raw.policy.0);
+        // Limits of the file replace the library's defaults one by one.
         let failover = FailoverConfig {
             no_path_limit: raw.no_path_limit.unwrap_or(usual.failover.no_path_limit),
             no_path_timeout: raw.no_path_timeout.unwrap_or(usual.failover.no_path_timeout),
@@ -388,13 +396,13 @@ impl Jobs<'_> {
         Multipath { queues, study, failover, keep_alive, ..usual }
     }
 
-    /// A device's name, if there is one of it.
+    /// The name of a device, if it exists.
     fn device(&self, name: &str, at: usize) -> Built<String> {
         device_number(self.source, self.devices, name, at).map(|_| name.to_owned())
     }
 
     fn jobs(&self, raw: &raw::Job, at: usize, warnings: &mut Vec<String>) -> Built<Vec<Job>> {
-        // Where each line of the text stands in the file, its name and its value, if that is elsewhere.
+        // Where each line of the text is in the file: its name and its value.
         let mut places = Vec::new();
         let (name, text) = match (&raw.fio, &raw.file, &raw.options) {
             (Some(fio), None, None) => (self.source.name.to_owned(), self.in_place(fio).into_bytes()),
@@ -425,7 +433,8 @@ impl Jobs<'_> {
         Ok(parsed.jobs)
     }
 
-    /// The text of a string, preceded by as many lines as in the file: its lines are the file's.
+    /// The text of a string, preceded by empty lines, so that its line numbers are those of the
+    /// file.
     fn in_place(&self, text: &Spanned<String>) -> String {
         let (line, _) = self.source.place(text.span().start);
         let quoted = self.source.text.get(text.span()).unwrap_or_default();
@@ -434,7 +443,7 @@ impl Jobs<'_> {
         "\n".repeat(if next { line } else { line - 1 }) + text.get_ref()
     }
 
-    /// A job file of these options, one to a line, and where each of its lines stands.
+    /// A job file with one option per line, and the place of each line.
     fn listed(&self, options: &Spanned<raw::Options>, places: &mut Vec<(usize, usize)>) -> Built<String> {
         let mut text = "[job]".to_owned();
         places.push((options.span().start, options.span().start));

@@ -1,4 +1,5 @@
-//! The keys of a scenario file, as they stand there, and the values that people write. Every table refuses keys that it does not know.
+//! The keys of a scenario file, as written. Every table refuses unknown keys. Keys of earlier
+//! versions are read only to name their replacement.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,21 +26,21 @@ pub(super) struct File {
     pub(super) modes: Vec<Spanned<Word<Mode>>>,
     pub(super) seed: Option<u64>,
     pub(super) seeds: Option<Spanned<u32>>,
-    /// How long is measured; in place of each job's `runtime`.
+    /// The measured time, instead of each job's `runtime`.
     #[serde(default, deserialize_with = "values::some_lasting")]
     pub(super) duration: Option<Nanos>,
-    /// In place of each job's `ramp_time`.
+    /// Instead of each job's `ramp_time`.
     #[serde(default, deserialize_with = "values::some_time")]
     pub(super) ramp: Option<Nanos>,
-    /// I/Os of each job thread, in place of `number_ios`.
+    /// I/Os of each job thread, instead of `number_ios`.
     pub(super) ios: Option<Spanned<NonZeroU64>>,
     #[serde(default, deserialize_with = "values::some_time")]
     pub(super) limit: Option<Nanos>,
-    /// A parameter of the mode now.
+    /// Was moved to the mode.
     pub(super) latency_price: Option<Spanned<Value>>,
     #[serde(default)]
     pub(super) host: Host,
-    /// What spinning means where others want the CPU: one way, or several to compare.
+    /// What spinning means while other threads want the CPU: one kind, or several to compare.
     pub(super) poll: Option<Spins>,
     pub(super) machine: Option<Spanned<Machine>>,
     #[serde(default, rename = "device")]
@@ -48,7 +49,7 @@ pub(super) struct File {
     pub(super) jobs: Vec<Spanned<Job>>,
     #[serde(default, rename = "switch")]
     pub(super) switches: Vec<Switch>,
-    /// What happens to devices that are paths.
+    /// Events of devices that are paths.
     #[serde(default, rename = "event")]
     pub(super) events: Vec<Event>,
 }
@@ -58,7 +59,7 @@ pub(super) struct File {
 pub(super) struct Machine {
     pub(super) cpus: Option<usize>,
     pub(super) nodes: Option<usize>,
-    /// The name of a price list, the file of one, or a table.
+    /// The name of a price list, the path of one, or a table.
     pub(super) costs: Option<Spanned<NameOr<CostTable>>>,
     pub(super) posted: bool,
     pub(super) hogs: Cpus,
@@ -67,7 +68,7 @@ pub(super) struct Machine {
     pub(super) interrupts: InterruptPath,
 }
 
-/// All but `restarts` are parameters of the mode now.
+/// All but `restarts` were moved to the mode.
 #[derive(Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Softirq {
@@ -77,12 +78,12 @@ pub(super) struct Softirq {
     pub(super) time_limit: Option<Spanned<Value>>,
 }
 
-/// The price list that one starts from, and what differs, by group, in nanoseconds.
+/// The price list to start from, and changes by group, in nanoseconds.
 #[derive(Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CostTable {
     pub(super) base: Option<Spanned<String>>,
-    /// The speed of its cores: what they execute, in percent of the list's prices.
+    /// The speed of the cores, in percent of the list's prices of what they execute.
     pub(super) percent: Option<Spanned<u32>>,
     #[serde(default)]
     pub(super) interrupt: Prices,
@@ -108,21 +109,21 @@ pub(super) type Prices = BTreeMap<Spanned<String>, Spanned<u64>>;
 #[serde(deny_unknown_fields)]
 pub(super) struct Device {
     pub(super) name: Option<String>,
-    /// This many of the kind: `name0`, `name1`, …
+    /// The number of such devices: `name0`, `name1`, …
     pub(super) count: Option<usize>,
     pub(super) profile: Spanned<NameOr<Profile>>,
     pub(super) bytes: Option<Bytes>,
     #[serde(default = "one")]
     pub(super) queues: u16,
     pub(super) tags: Option<u32>,
-    /// I/O vectors; fewer than queues are shared by them.
+    /// I/O vectors. Fewer than queues are shared.
     pub(super) vectors: Option<u16>,
     #[serde(default)]
     pub(super) affinity: Affinity,
-    /// The controller is a thread of the machine's.
+    /// The controller is a thread of the machine.
     #[serde(default)]
     pub(super) in_process: bool,
-    /// Vectors can be masked; unless it says otherwise.
+    /// Vectors can be masked; true by default.
     pub(super) masks: Option<bool>,
     #[serde(default)]
     pub(super) inside: Inside,
@@ -132,6 +133,7 @@ fn one() -> u16 {
     1
 }
 
+/// A job: `fio`, `file` or `options`, with what fio has no option for.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Job {
@@ -141,9 +143,9 @@ pub(super) struct Job {
     pub(super) file: Option<Spanned<String>>,
     /// Its options, as keys.
     pub(super) options: Option<Spanned<Options>>,
-    /// In place of `cpus_allowed`, one for each thread, round and round.
+    /// Instead of `cpus_allowed`, one for each thread, and round again.
     pub(super) cpus: Option<Spanned<Cpus>>,
-    /// In place of `filename`.
+    /// Instead of `filename`.
     pub(super) devices: Option<Vec<Spanned<String>>>,
     pub(super) engine: Option<Engine>,
     #[serde(default, deserialize_with = "values::time")]
@@ -162,12 +164,12 @@ pub(super) struct Job {
 /// fio's options, as keys.
 pub(super) type Options = BTreeMap<Spanned<String>, Spanned<OptionValue>>;
 
-/// Several paths to a namespace. Without a count: the job's devices.
+/// Several paths to a namespace. Without `count` they are the job's devices.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Multipath {
     pub(super) count: Option<u8>,
-    /// With a count: where `queue-depth` counts.
+    /// With `count`: where `queue-depth` counts.
     pub(super) counter: Option<DepthCounter>,
     pub(super) queues: Option<u16>,
     pub(super) policy: Word<Policy>,
@@ -190,7 +192,7 @@ pub(super) struct Switch {
     pub(super) mode: Word<Mode>,
 }
 
-/// Something happens to a device, in the words of a script of changes.
+/// An event of a device, in the words of a script.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Event {
@@ -200,7 +202,7 @@ pub(super) struct Event {
     pub(super) change: Spanned<String>,
 }
 
-/// The name of something, or a table that describes it.
+/// A name, or a table.
 pub(super) enum NameOr<T> {
     Name(String),
     Table(T),
@@ -208,7 +210,7 @@ pub(super) enum NameOr<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for NameOr<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<NameOr<T>, D::Error> {
-        /// By way of a [`Value`] a table would lose the places of its keys.
+        /// Through a [`Value`] a table would lose the places of its keys.
         struct Either<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
             type Value = NameOr<T>;
@@ -233,7 +235,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for NameOr<T> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cpus(pub(super) Vec<usize>);
 
-/// More CPUs than any machine that can be simulated has.
+/// More CPUs than any simulated machine has.
 const MOST_LISTED: usize = 4096;
 
 impl Cpus {
@@ -282,7 +284,7 @@ impl<'de> Deserialize<'de> for Affinity {
     }
 }
 
-/// One way of spinning, or several.
+/// One kind of spinning, or several.
 pub(super) struct Spins(pub(super) Vec<Spin>);
 
 impl<'de> Deserialize<'de> for Spins {
@@ -293,7 +295,7 @@ impl<'de> Deserialize<'de> for Spins {
         };
         let mut spins = Vec::new();
         for value in &values {
-            let name = value.as_str().ok_or_else(|| de::Error::custom("a way of spinning is a string, such as \"spins\""))?;
+            let name = value.as_str().ok_or_else(|| de::Error::custom("a kind of spinning is a string, such as \"spins\""))?;
             let spin: Spin = name.parse().map_err(de::Error::custom)?;
             if spins.contains(&spin) {
                 return Err(de::Error::custom(format_args!("`poll` names {spin} twice")));
@@ -301,7 +303,7 @@ impl<'de> Deserialize<'de> for Spins {
             spins.push(spin);
         }
         if spins.is_empty() {
-            return Err(de::Error::custom("`poll` names no way of spinning: leave it out for \"spins\""));
+            return Err(de::Error::custom("`poll` is an empty list: leave it out for \"spins\""));
         }
         Ok(Spins(spins))
     }
@@ -313,7 +315,7 @@ pub(super) struct OptionValue(pub(super) String);
 impl<'de> Deserialize<'de> for OptionValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OptionValue, D::Error> {
         match Value::deserialize(deserializer)? {
-            // A value that began another line would be an option of its own.
+            // A second line would be another option.
             Value::String(text) if text.contains('\n') => Err(de::Error::custom("the value of an option is one line")),
             Value::String(text) => Ok(OptionValue(text)),
             Value::Integer(n) => Ok(OptionValue(n.to_string())),

@@ -1,4 +1,11 @@
-//! The thread's application: a job's generator, the requests it makes, and what has to wait for a tag.
+//! The application of a thread: a job's generator, its requests, and the commands that wait for a
+//! tag.
+//!
+//! ```text
+//! generator --I/O--> queue_request --parts--> backlog --tags--> queue pair
+//!     ^                                                            |
+//!     '------ finished <--last part-- end <-------completion-------'
+//! ```
 
 use std::collections::VecDeque;
 
@@ -12,51 +19,52 @@ use crate::SimError;
 use crate::hw_queue::Pair;
 use crate::requests::{Finished, RequestError, Requests, Token};
 
-/// What a thread works for.
+/// The application of a thread.
 #[derive(Debug)]
 pub(crate) struct Application {
     pub(crate) generator: Generator,
     pub(crate) requests: Requests,
-    /// After each wait it computes for so long, away from the library.
+    /// After each wait it computes for this time, away from the library.
     pub(crate) think: Nanos,
-    /// What it computes for each I/O that completes.
+    /// CPU time that it spends on each I/O that completes.
     pub(crate) work: Nanos,
-    /// Somebody waits for each of its commands.
+    /// The application waits for each of its commands.
     pub(crate) urgent: bool,
-    /// It has told that it is measured.
+    /// It has announced that it is past its ramp.
     pub(super) measured: bool,
-    /// Several paths, each a target of its own.
+    /// Several paths, each of which is a target.
     pub(crate) multipath: Option<MultipathRequests>,
-    /// Paths of which only the choice is studied.
+    /// Paths of which only the choice is simulated.
     pub(crate) study: Option<Study>,
-    /// Pages beyond the first of each part that waits to be submitted.
+    /// Pages beyond the first of each part in the backlog.
     pub(super) pages: u64,
-    /// When it submitted or took completions last, and whether its core has lost its caches since.
+    /// When it last submitted or took completions.
     touched: Option<Nanos>,
+    /// Since then its core's caches have been lost.
     pub(super) cold: bool,
     /// Commands that succeeded, by target.
     pub(crate) completed: Vec<u64>,
-    /// Lanes for each target.
+    /// Software queues for each target.
     pub(super) spread: usize,
-    /// Per lane, parts to be posted, first come, first served.
+    /// By software queue: parts to be posted, in order.
     pub(super) backlog: Vec<VecDeque<Token>>,
-    /// Parts in all of them.
+    /// Parts in all backlogs.
     pub(super) waiting: usize,
-    /// Among them are some that ought to have been posted: left over from an earlier batch, or to be posted again.
+    /// Some parts had to wait for a tag, or have to be posted again.
     overdue: bool,
-    /// No tag was free, or the queue is closed; since then nothing has changed.
+    /// No tag was free, or the queue was closed, and nothing has changed since.
     pub(super) no_tag: bool,
-    /// The controller of each target is given up.
+    /// By target: its controller has been given up.
     pub(crate) dead: Vec<bool>,
-    /// The generator waits to hear that its batch was announced.
+    /// The generator waits for its batch to be submitted.
     pub(super) commit_pending: bool,
-    /// Completed, and not yet handed to the generator: what a completion ring holds.
+    /// Ended requests that the generator has not taken yet: the contents of a completion ring.
     pub(super) finished: VecDeque<Finished>,
     scratch: Vec<Token>,
 }
 
 impl Application {
-    /// An application with `spread` lanes for each of `targets`.
+    /// An application with `spread` software queues for each of `targets`.
     pub(crate) fn new(generator: Generator, requests: Requests, targets: usize, spread: usize, think: Nanos, work: Nanos) -> Application {
         Application {
             generator,
@@ -83,17 +91,17 @@ impl Application {
         }
     }
 
-    /// Whether something ought to be posted, and may be.
+    /// Whether parts wait that were to be posted earlier, and may be now.
     pub(super) fn can_post(&self) -> bool {
         self.overdue && !self.no_tag
     }
 
-    /// It runs: whether its core has lost its caches since it did last.
+    /// The application runs: notes whether its core has lost its caches since it last did.
     pub(super) fn touch(&mut self, cx: &StepContext) {
         self.cold |= self.touched.replace(cx.now).is_some_and(|touched| cx.now - touched > cx.costs.thread.cold_after);
     }
 
-    /// The batch was announced, as far as there were tags. Whether all of it was.
+    /// The batch was submitted as far as there were tags. Returns whether all of it was.
     pub(super) fn committed(&mut self, now: Nanos) -> bool {
         if self.waiting > 0 {
             return false;
@@ -105,13 +113,14 @@ impl Application {
         true
     }
 
-    /// Posts what waits for a lane, as far as there are tags: the class of the last command, how many were posted, and
-    /// whether any is left.
+    /// Posts the backlog of a software queue as far as there are tags. Returns the class of the
+    /// last command, how many were posted, and whether any is left.
     pub(super) fn post(&mut self, sw_queue: usize, pair: &Pair, now: Nanos) -> Result<(Option<Class>, u32, bool), SimError> {
         let (mut class, mut posted) = (None, 0);
         let dead = self.dead.get(sw_queue / self.spread).copied().unwrap_or_default();
         let mut sq = pair.lock_sq();
         while let Some(&token) = self.backlog[sw_queue].front() {
+            // A dead controller would never complete it.
             if dead {
                 self.end_cancelled(token, now)?;
             } else {
@@ -129,7 +138,7 @@ impl Application {
         Ok((class, posted, false))
     }
 
-    /// A part has ended; with its last one the request is ready to be handed over, or goes another way.
+    /// A part has ended. With its last part the request is finished, or goes to another path.
     pub(super) fn end(&mut self, token: Token, result: Result<(), RequestError>, cx: &mut StepContext) -> Result<(), SimError> {
         let Some(ended) = self.requests.end(token, result)? else { return Ok(()) };
         match &mut self.multipath {
@@ -139,7 +148,7 @@ impl Application {
         Ok(())
     }
 
-    /// A part was taken back for good.
+    /// A part was cancelled for good.
     pub(super) fn end_cancelled(&mut self, token: Token, now: Nanos) -> Result<(), SimError> {
         let Some(ended) = self.requests.end(token, Err(RequestError::Cancelled))? else { return Ok(()) };
         match &mut self.multipath {
@@ -149,7 +158,7 @@ impl Application {
         Ok(())
     }
 
-    /// Puts the parts of a request among those that are to be posted: how many they are.
+    /// Splits a request and adds its parts to the backlog. Returns their number.
     pub(super) fn queue_request(&mut self, io: Io) -> Result<usize, SimError> {
         self.scratch.clear();
         self.requests.begin(io, &mut self.scratch)?;
@@ -162,12 +171,13 @@ impl Application {
         Ok(parts)
     }
 
-    /// Does what the paths' head asks for.
+    /// Carries out what the multipath requests ask for.
     pub(super) fn run_multipath(&mut self, cx: &mut StepContext) -> Result<(), SimError> {
         while let Some(todo) = self.multipath.as_mut().and_then(|multipath| multipath.next(cx, self.cold)) {
             match todo {
                 PathAction::Send(io) => {
                     self.queue_request(io)?;
+                    // It may go to another queue than the one that had no tag.
                     (self.overdue, self.no_tag) = (true, false);
                 }
                 PathAction::Finish(ended) => self.finished.push_back(ended),
@@ -182,7 +192,7 @@ impl Application {
         self.overdue = true;
     }
 
-    /// The lane of a part: each request has its own, so that they are used alike.
+    /// The software queue of a part: slots are spread over the queues of their target.
     pub(super) fn sw_queue_of(&self, token: Token) -> usize {
         let target = self.requests.target(token);
         target * self.spread + token.slot() % self.spread

@@ -1,5 +1,5 @@
-//! The party that takes a queue's entries for others, and hands them to their owners: an interrupt handler, a poller in a softirq, or a
-//! vector's thread. The queue's policy says when to look.
+//! The party that reaps a queue for others and gives completions to their owners: an interrupt
+//! handler, a softirq, or an interrupt thread. The queue's policy says when to poll.
 
 use completion::{Cause, Cycle, Mode, ModePolicy, Plan, Seen, Step, Waiter, Woke, fall_asleep};
 use driver::Completed;
@@ -13,7 +13,7 @@ use crate::habits::Habits;
 use crate::requests::Token;
 use crate::{Engine, Host};
 
-/// Room for what one look takes: no policy's budget is larger.
+/// Room for the completions of one poll: no policy's budget is larger.
 pub(crate) const TAKEN: usize = 1024;
 
 /// The drain of one queue.
@@ -22,40 +22,40 @@ pub(crate) struct Drain {
     pub(crate) waiter: Waiter<Habits>,
     machine: Cycle,
     pub(super) next_step: DrainStep,
-    /// It is over only until an instant.
+    /// It is idle only until an instant, because commands are out on the poll queue.
     pub(super) naps: bool,
     pub(super) taken: Vec<Completed>,
     pub(crate) counts: Counts,
     pub(crate) cycles: Cycles,
 }
 
-/// What notifications brought, from each until its queue was armed again.
+/// What notifications brought, each until its queue was armed again.
 #[derive(Debug, Default)]
 pub(crate) struct Cycles {
-    /// The notification that nobody has looked for yet.
+    /// The notification that no poll has followed yet.
     pub(crate) notified: Option<Nanos>,
     pub(super) taken: u64,
-    /// From notifications to the first looks, in nanoseconds.
+    /// From notifications to the first polls, in nanoseconds.
     pub(crate) delays: Histogram,
     /// Entries of each cycle.
     pub(crate) entries: Histogram,
 }
 
-/// Where it stands.
+/// The drain's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DrainStep {
-    /// Asking the policy.
+    /// Ask the policy.
     Decide,
-    /// The look's time is over: the lock is released, and what was taken goes to its owners.
+    /// The poll's time is over: release the lock, and give completions to their owners.
     Release,
-    /// DrainStep this step of going to sleep.
+    /// This step of going to sleep.
     Sleep(usize),
 }
 
 impl Drain {
     pub(crate) fn new(mode: Mode, machine: Cycle, habits: Habits) -> Drain {
         let mut waiter = Waiter::new(mode, &machine, habits);
-        // A thread that submits has nothing to do with the notification.
+        // Threads that submit never wait on the vector themselves.
         waiter.owner = true;
         Drain {
             waiter,
@@ -68,12 +68,12 @@ impl Drain {
         }
     }
 
-    /// Takes over another mode, between two steps.
+    /// Changes the mode, between two steps.
     pub(crate) fn switch(&mut self, mode: Mode) {
         self.waiter.policy = ModePolicy::new(mode, &self.machine, None);
     }
 
-    /// Whether it is not in the middle of a look, or of going to sleep.
+    /// Whether it is neither polling nor going to sleep.
     pub(crate) fn is_between_steps(&self) -> bool {
         self.next_step == DrainStep::Decide
     }
@@ -82,15 +82,16 @@ impl Drain {
 /// What a step of a drain came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drained {
-    /// Goes on after this time.
+    /// It takes this time, and goes on.
     Busy(Nanos),
-    /// The policy wants a look: the next step does it, within the budget that it is given.
+    /// The policy wants a poll, which the next step does with this budget.
     Poll(u32),
-    /// Armed, and empty: until the next notification. With commands out of which none will tell, until this instant.
+    /// Armed and empty: until the next notification, or, with commands on the poll queue, until
+    /// this instant.
     Idle(Nanos),
 }
 
-/// The next step of a queue's drain that is not in turn with others: looks follow at once.
+/// The next step of a drain that takes no turns with others: polls follow at once.
 pub(crate) fn step_alone(cx: &mut StepContext, queue: usize) -> Drained {
     match step(cx, queue) {
         Drained::Poll(budget) => Drained::Busy(poll(cx, queue, budget).1),
@@ -119,16 +120,17 @@ fn decide(cx: &mut StepContext, index: usize) -> Drained {
     drain.waiter.seen.in_flight = queue.in_flight();
     drain.waiter.set_silent(queue.polled_in_flight());
     let plan = drain.waiter.next(cx.now, &mut Bound::of_drain(queue));
-    // Told once: an entry that comes while it goes to sleep is news.
+    // Reported once: an entry that comes while it goes to sleep is a new fact.
     drain.waiter.seen = Seen::default();
     match plan {
         Plan::Look { budget } => Drained::Poll(budget),
+        // Completions of the poll queue send no message, so there is nothing to arm.
         Plan::Nap { .. } if drain.waiter.silent() > 0 => {
             drain.next_step = DrainStep::Sleep(cx.habits.sleep.len() - 1);
             Drained::Busy(cx.costs.library.decide)
         }
-        // It is armed whether commands are in flight or not, since nobody arms it when the next are posted. What looks by itself has no
-        // handler; should it be asked all the same, it is armed.
+        // Armed even without commands in flight, since nothing arms it when the next are posted.
+        // Plans of policies that poll by themselves are treated alike.
         Plan::Sleep { .. } | Plan::Rest | Plan::Spin { .. } | Plan::Nap { .. } => {
             drain.waiter.plan = Plan::sleep(Nanos::MAX);
             drain.next_step = DrainStep::Sleep(0);
@@ -137,7 +139,7 @@ fn decide(cx: &mut StepContext, index: usize) -> Drained {
     }
 }
 
-/// Takes at most `budget` entries: how many there were, and the look's time.
+/// Reaps at most `budget` entries. Returns how many there were, and the time of the poll.
 pub(crate) fn poll(cx: &mut StepContext, index: usize, budget: u32) -> (u32, Nanos) {
     let (queue, drain) = (&mut cx.queues[index], &mut cx.drains[index]);
     let mut taken = std::mem::take(&mut drain.taken);
@@ -145,6 +147,7 @@ pub(crate) fn poll(cx: &mut StepContext, index: usize, budget: u32) -> (u32, Nan
     let (mut cost, mut found) = (cx.costs.library.decide, 0);
     match looked {
         None => {
+            // The holder of the lock polls again when it releases it, and kicks the queue.
             drain.counts.busy_looks += 1;
             drain.waiter.seen.lock_busy = true;
             cost += cx.costs.library.look + cx.costs.memory.contended_lock;
@@ -170,7 +173,7 @@ pub(crate) fn poll(cx: &mut StepContext, index: usize, budget: u32) -> (u32, Nan
     (found, cost)
 }
 
-/// What it costs to hand these on, each to its owner.
+/// The cost of giving completions to their owners.
 pub(crate) fn delivery(cx: &mut StepContext, queue: usize, taken: &[Completed]) -> Nanos {
     let mut cost = Nanos::ZERO;
     let mut told = None;
@@ -190,7 +193,7 @@ pub(crate) fn delivery(cx: &mut StepContext, queue: usize, taken: &[Completed]) 
     cost
 }
 
-/// What the kernel does for each completion on the CPU that finishes it.
+/// The kernel's cost of each completion, on the CPU that finishes it.
 pub(crate) fn completion(cx: &StepContext, engine: Engine) -> Nanos {
     cx.costs.block.complete + engine_costs(cx, engine)
 }
@@ -202,8 +205,8 @@ fn engine_costs(cx: &StepContext, engine: Engine) -> Nanos {
     }
 }
 
-/// Whether a completion is finished on its submitter's CPU instead: as the block layer does where several CPUs share the
-/// queue, and the submitter's is so far away that no cache is shared.
+/// Whether a completion is finished on its submitter's CPU: as in blk-mq, where several CPUs share
+/// the queue and the submitter's CPU shares no cache with this one.
 fn is_remote(cx: &StepContext, queue: usize, cpu: usize) -> bool {
     cx.context != Context::Waiter && cx.queues[queue].shared && cx.lines.are_apart(cx.cpu, cpu)
 }
@@ -216,7 +219,7 @@ fn release(cx: &mut StepContext, index: usize) {
     cx.drains[index].taken = taken;
 }
 
-/// Hands completions to their owners, and says that there are tags again.
+/// Gives completions to their owners, and reports that tags are free.
 pub(crate) fn hand_on(cx: &mut StepContext, queue: usize, taken: &mut Vec<Completed>) {
     if !taken.is_empty() {
         cx.out.push(Effect::TagsFree(queue));
@@ -248,7 +251,7 @@ fn sleep(cx: &mut StepContext, index: usize, n: usize) -> Drained {
         }
         Step::Block => {
             drain.next_step = DrainStep::Decide;
-            // Notified meanwhile: then it is masked again, and not to be left so.
+            // Notified while it went to sleep: the queue is masked again, and must not be left so.
             if drain.waiter.seen.woke.is_some() {
                 return Drained::Busy(Nanos::ZERO);
             }

@@ -1,6 +1,6 @@
-//! The head of a thread's paths, where each ends at a controller of its own: its open requests, wherever they are, and what
-//! becomes of them. As in the engine, `driver::multipath::Failover` decides which paths a request may take and what happens
-//! when one fails, the selector chooses among those, and here it is done.
+//! The requests of a thread whose paths end at different controllers. As in the library,
+//! `driver::multipath::Failover` decides which paths a request may take and what happens when one
+//! fails, and the selector chooses among those. This file carries it out.
 
 use driver::multipath::{Action, CompletionOutcome, Counters, Failover, Link, PathId, PathSnapshot, PathUpdate, RequestId, Submitted};
 use nvme::Status;
@@ -11,14 +11,14 @@ use super::paths::{Chooser, SentRequest};
 use super::{Effect, StepContext};
 use crate::requests::{Finished, RequestError};
 
-/// What was sent by a path, and what came back.
+/// Counters of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PathTally {
-    /// Requests that have ended, those that go another way included.
+    /// Requests that have ended on it, those that go to another path included.
     pub(crate) ended: u64,
-    /// Of these, the ones that did not end well there.
+    /// Those of them that failed on it.
     pub(crate) failed: u64,
-    /// The time that all that ended took.
+    /// Their time on the path, in all.
     pub(crate) time: Nanos,
 }
 
@@ -27,13 +27,13 @@ pub(crate) struct PathTally {
 struct Flight {
     /// As the application issued it.
     io: Io,
-    /// While it is on its way.
+    /// While it is sent.
     attempt: Option<Attempt>,
-    /// It is a share of a Flush: nobody waits for it.
+    /// It is a share of a Flush: the application does not wait for it.
     share: bool,
 }
 
-/// How a request goes: its name in the failover, and what it is counted in.
+/// A request on a path.
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     request: RequestId,
@@ -41,37 +41,38 @@ struct Attempt {
     sent: SentRequest,
 }
 
-/// What is to be done with a request.
+/// What to do with a request.
 pub(super) enum PathAction {
-    /// It is sent: its target is the path.
+    /// Send it: its target is the path.
     Send(Io),
-    /// It is over.
+    /// It has ended.
     Finish(Finished),
 }
 
-/// The head of one thread's paths.
+/// The requests of one thread over several paths.
 #[derive(Debug)]
 pub(crate) struct MultipathRequests {
     failover: Failover,
     chooser: Chooser,
-    /// By path, its device.
+    /// By path: its device.
     devices: Vec<usize>,
-    /// By slot; those beyond the thread's depth are for shares of Flushes.
+    /// By slot. Slots beyond the depth are for shares of Flushes.
     flights: Vec<Option<Flight>>,
     depth: usize,
-    /// By path, how it stands, and what the failover was told last.
+    /// By path: its state.
     current: Vec<PathSnapshot>,
+    /// By path: the state that the failover knows.
     applied: Vec<PathSnapshot>,
-    /// Some of it the failover has not been told.
+    /// The two differ.
     changed: bool,
     tallies: Vec<PathTally>,
-    /// What choosing and counting have cost since it was asked for last.
+    /// Cost of choosing and of counting since the last [`MultipathRequests::take_costs`].
     choosing: Nanos,
     counting: Nanos,
 }
 
 impl MultipathRequests {
-    /// Over controllers that are all up.
+    /// All controllers are up.
     pub(crate) fn new(failover: Failover, chooser: Chooser, devices: Vec<usize>, depth: u32, now: Nanos) -> MultipathRequests {
         let (paths, depth) = (devices.len(), depth as usize);
         let mut multipath = MultipathRequests {
@@ -91,27 +92,27 @@ impl MultipathRequests {
         multipath
     }
 
-    /// What went wrong and was made good.
+    /// Failures that were handled.
     pub(crate) fn counters(&self) -> Counters {
         self.failover.counters()
     }
 
-    /// What was sent by the path that ends at a device, if one does.
+    /// The counters of the path that ends at a device.
     pub(crate) fn tally(&self, device: usize) -> Option<&PathTally> {
         self.tallies.get(self.devices.iter().position(|of| *of == device)?)
     }
 
-    /// When it has to be asked at the latest.
+    /// When the failover has to act at the latest.
     pub(super) fn next_deadline(&self) -> Nanos {
         self.failover.next_deadline()
     }
 
-    /// Whether [`MultipathRequests::hear`] and [`MultipathRequests::next`] have something to do.
+    /// Whether [`MultipathRequests::apply_path_changes`] and [`MultipathRequests::next`] have work.
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         self.changed || now >= self.next_deadline()
     }
 
-    /// The path that ends at a device now stands so.
+    /// The path that ends at a device has a new state.
     pub(crate) fn path_changed(&mut self, device: usize, snapshot: PathSnapshot) {
         for (path, _) in self.devices.iter().enumerate().filter(|(_, of)| **of == device) {
             self.current[path] = snapshot;
@@ -119,7 +120,7 @@ impl MultipathRequests {
         }
     }
 
-    /// The paths that nothing more goes out by: what waits to be posted there is to be taken back.
+    /// The paths that are gone: commands for them in the backlog have to be cancelled.
     pub(super) fn closed(&self) -> impl Iterator<Item = usize> + use<> {
         let changed = self.current.iter().zip(&self.applied).enumerate();
         let closed = |(_, (current, applied)): &(usize, (&PathSnapshot, &PathSnapshot))| current.life != applied.life && applied.life > 0;
@@ -127,14 +128,16 @@ impl MultipathRequests {
         closed.into_iter()
     }
 
-    /// Tells the failover what is new. `drained`: nothing that was sent by a path is on its way.
+    /// Gives the failover the new states. `drained`: nothing that was sent on a path is in flight.
     pub(super) fn apply_path_changes(&mut self, now: Nanos, drained: impl Fn(usize) -> bool) {
         self.changed = false;
         for n in 0..self.current.len() {
             let path = PathId(n as u8);
             match self.failover.update_path(now, path, &mut self.applied[n], self.current[n], || drained(n)) {
                 PathUpdate::Applied => {}
+                // Latencies from before the outage say nothing about the controller now.
                 PathUpdate::CameUp => self.chooser.forget(path),
+                // Commands of the path's old life are still out.
                 PathUpdate::Deferred => self.changed = true,
             }
         }
@@ -143,7 +146,8 @@ impl MultipathRequests {
         }
     }
 
-    /// Takes in a request of the application's. `None`: it waits for a path, or for [`MultipathRequests::next`].
+    /// Takes a request of the application. `None`: it waits for a path, or for
+    /// [`MultipathRequests::next`].
     pub(super) fn submit(&mut self, io: Io, cx: &mut StepContext, cold: bool) -> Option<PathAction> {
         let (class, now) = (Class::new(io.op, io.len), cx.now);
         if let Some(flight) = self.flights.get_mut(io.slot as usize) {
@@ -162,12 +166,13 @@ impl MultipathRequests {
         }
     }
 
-    /// The next thing to do, until there is none.
+    /// The next request to send or to end.
     pub(super) fn next(&mut self, cx: &mut StepContext, cold: bool) -> Option<PathAction> {
         loop {
             let now = cx.now;
             let MultipathRequests { failover, chooser, flights, choosing, .. } = self;
             let choose = |token: u64, among| {
+                // A retry or a share of a Flush: its size decides which latencies are compared.
                 let io = flights.get(token as usize).and_then(Option::as_ref).map(|flight| flight.io);
                 let class = io.map_or(Class::new(Op::Flush, 0), |io| Class::new(io.op, io.len));
                 let (chosen, cost) = chooser.choose(among, class, cx, cold);
@@ -195,10 +200,12 @@ impl MultipathRequests {
         None
     }
 
-    /// The slot of a request that is to be sent: of a Flush, whose shares may be on several paths at once, a new one.
+    /// The slot of a request that is to be sent. Shares of a Flush may be on several paths at once,
+    /// so each has a slot of its own.
     fn slot_to_send(&mut self, slot: u32) -> u32 {
         let io = self.flights.get(slot as usize).and_then(Option::as_ref).map(|flight| flight.io);
         let Some(io) = io.filter(|io| io.op == Op::Flush) else { return slot };
+        // The slots of earlier shares are used again.
         let beyond = self.flights.iter().skip(self.depth).position(Option::is_none);
         let at = beyond.map_or(self.flights.len(), |at| self.depth + at);
         if at == self.flights.len() {
@@ -208,7 +215,7 @@ impl MultipathRequests {
         at as u32
     }
 
-    /// Counts a request as sent by `path`. It, with the path as its target.
+    /// Counts a request as sent on `path`, and makes the path its target.
     fn send(&mut self, slot: u32, request: RequestId, path: PathId, cx: &mut StepContext) -> Option<Io> {
         let flight = self.flights.get_mut(slot as usize)?.as_mut()?;
         let (sent, cost) = self.chooser.start(path, Class::new(flight.io.op, flight.io.len), cx);
@@ -217,10 +224,11 @@ impl MultipathRequests {
         Some(Io { target: path.0.into(), ..flight.io })
     }
 
-    /// A request has come back from its path. What became of it, if it is over.
+    /// A request has come back from its path. Returns its result if it has ended.
     pub(super) fn completed(&mut self, (io, result): Finished, cx: &mut StepContext) -> Option<Finished> {
         let flight = self.flights.get_mut(io.slot as usize)?.as_mut()?;
         let (attempt, share) = (flight.attempt.take()?, flight.share);
+        // The failover counts the shares of a Flush, and ends it with the last one.
         if share {
             self.flights[io.slot as usize] = None;
         }
@@ -235,6 +243,7 @@ impl MultipathRequests {
             }
             Err(failed) => {
                 self.chooser.abandon(attempt.sent);
+                // Cancelled requests are decided on when the path's new state is known.
                 let RequestError::Status(status) = failed else { return None };
                 status
             }
@@ -245,8 +254,8 @@ impl MultipathRequests {
         }
     }
 
-    /// A request was taken back from its path, or was never posted there. What that means for it depends on what becomes of
-    /// the path, of which there will be news.
+    /// A request was cancelled on its path, or never posted there. What happens to it depends on
+    /// the path's next state.
     pub(super) fn cancelled(&mut self, io: &Io, now: Nanos) {
         let Some(place) = self.flights.get_mut(io.slot as usize) else { return };
         let Some(flight) = place else { return };
@@ -267,7 +276,7 @@ impl MultipathRequests {
         Some((flight.io, result))
     }
 
-    /// What choosing, and counting, have cost since this was asked last.
+    /// Takes the costs of choosing and of counting.
     pub(super) fn take_costs(&mut self) -> (Nanos, Nanos) {
         (std::mem::take(&mut self.choosing), std::mem::take(&mut self.counting))
     }

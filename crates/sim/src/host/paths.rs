@@ -1,6 +1,7 @@
-//! Choosing the path of each request, where several lead to a namespace. Each path ends at a controller of its own (`head.rs`), and a
-//! thread chooses as the engine's do ([`Chooser`]); or one stands for all of them, and only what post 004 compares is simulated: what
-//! it costs to count requests in flight in one place or another ([`Study`]).
+//! The choice of a path for each request. Either each path ends at a controller of its own
+//! (`multipath.rs`), and threads choose as the library does ([`Chooser`]). Or all paths end at one
+//! controller, and only the cost of counting requests in flight is simulated, which post 004
+//! compares ([`Study`]).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,14 +13,14 @@ use workload::Io;
 use super::StepContext;
 use crate::DepthCounter;
 
-/// A thread's way of choosing.
+/// The selector of one thread, with the cost of its choices.
 #[derive(Debug)]
 pub(crate) struct Chooser {
     selector: Selector,
     policy: Policy,
 }
 
-/// What some cache lines of the thread's own cost.
+/// The cost of reading cache lines that only this thread uses.
 fn own_lines(lines: usize, cx: &StepContext, cold: bool) -> Nanos {
     let line = if cold { cx.costs.memory.line_memory } else { cx.costs.memory.line_own };
     Nanos(line.0 * lines as u64)
@@ -30,11 +31,12 @@ impl Chooser {
         Chooser { selector, policy }
     }
 
-    /// Chooses a path among `usable`: it, and what that costs. [`Chooser::start`] follows.
+    /// Chooses one of `usable`. Returns the path and the cost. [`Chooser::start`] follows.
     pub(super) fn choose(&mut self, usable: PathSet, class: Class, cx: &StepContext, cold: bool) -> (Option<PathId>, Nanos) {
         self.selector.begin(cx.now);
         let token = self.selector.send_next(usable, class, cx.now);
         self.selector.commit(cx.now);
+        // Chosen, but not counted: the failover may still queue the request.
         token.into_iter().for_each(|token| self.selector.abandon(token));
         let lines = match self.policy {
             _ if usable.is_at_most_one() => 0,
@@ -47,13 +49,13 @@ impl Chooser {
         (token.map(|token| token.path()), own_lines(lines, cx, cold))
     }
 
-    /// Counts a request that is sent by `path`: what says so, and what that costs.
+    /// Counts a request that is sent on `path`. Returns the cost.
     pub(super) fn start(&mut self, path: PathId, class: Class, cx: &StepContext) -> (SentRequest, Nanos) {
         let token = self.selector.start(path, class, cx.now);
         (SentRequest { token, at: cx.now }, own_lines(self.counted_lines(), cx, false))
     }
 
-    /// The request was answered: what taking it back from its count costs.
+    /// The request has ended. Returns the cost of taking it from the count.
     pub(super) fn end(&mut self, sent: SentRequest, cx: &StepContext) -> Nanos {
         self.selector.end(sent.token, cx.now - sent.at, cx.now);
         own_lines(self.counted_lines(), cx, false)
@@ -63,40 +65,40 @@ impl Chooser {
         usize::from(matches!(self.policy, Policy::QueueDepth | Policy::Latency))
     }
 
-    /// It was taken back from its path.
+    /// The request was cancelled on its path.
     pub(super) fn abandon(&mut self, sent: SentRequest) {
         self.selector.abandon(sent.token);
     }
 
-    /// What was learnt of a path holds no more.
+    /// Forgets what was learnt about a path.
     pub(super) fn forget(&mut self, path: PathId) {
         self.selector.forget(path);
     }
 }
 
-/// A request that is on its way by a path.
+/// A request that was sent on a path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SentRequest {
     token: Token,
     pub(super) at: Nanos,
 }
 
-/// Lines of a hardware queue's context that reading its counter takes: blk-mq keeps it apart from the flags, which are asked
-/// first.
+/// Cache lines of a hardware context that reading its counter touches: blk-mq keeps the counter
+/// apart from the flags, which are read first.
 const CONTEXT: u64 = 2;
 
-/// What is in flight, as a job's threads count it: by hardware queue and path, or by path.
+/// Requests in flight of a job's threads, by hardware queue and path, or by path.
 #[derive(Debug)]
 pub(crate) struct DepthCounts {
     counter: DepthCounter,
     paths: usize,
     counts: RefCell<Vec<u32>>,
-    /// The number of the first count's cache line among the machine's.
+    /// The cache line of the first count.
     first_line: usize,
 }
 
 impl DepthCounts {
-    /// Counts, each on a cache line that `grow` makes.
+    /// Counts, each on a cache line that `grow` adds.
     pub(crate) fn new(counter: DepthCounter, paths: usize, queues: usize, grow: impl FnOnce(usize) -> usize) -> DepthCounts {
         let counts = match counter {
             DepthCounter::Sum => paths * queues,
@@ -106,13 +108,13 @@ impl DepthCounts {
     }
 }
 
-/// One thread's `queue-depth` where only the choice is studied: all paths end at the same controller.
+/// `queue-depth` of one thread where only the choice is simulated.
 #[derive(Debug)]
 pub(crate) struct Study {
     shared: Rc<DepthCounts>,
     /// The hardware queue that the thread posts to.
     queue: usize,
-    /// By slot: what the request is counted in.
+    /// By slot: the count that the request is in.
     sent: Vec<Option<usize>>,
 }
 
@@ -122,7 +124,7 @@ impl Study {
         Study { shared, queue, sent: vec![None; depth as usize] }
     }
 
-    /// A request is sent: what the choice of its path costs, and what the counting does.
+    /// A request is sent. Returns the cost of choosing its path, and of counting it.
     pub(super) fn send(&mut self, io: &Io, cx: &mut StepContext, cold: bool) -> (Nanos, Nanos) {
         let DepthCounts { counter, paths, counts, first_line } = &*self.shared;
         let mut counts = counts.borrow_mut();
@@ -138,17 +140,17 @@ impl Study {
                 })
                 .sum()
         };
-        // Of several the first from the queue's own on, so that not all begin with the same.
+        // Among equals each thread begins at another path.
         let path = (0..*paths).map(|n| (self.queue + n) % paths).min_by_key(|&path| depth(path)).unwrap_or(0);
         let at = if *counter == DepthCounter::Sum { self.queue * paths + path } else { path };
         if let (Some(slot), Some(count)) = (self.sent.get_mut(io.slot as usize), counts.get_mut(at)) {
             (*slot, *count) = (Some(at), *count + 1);
         }
-        // It has just been read: it is not cold.
+        // The line has just been read, so it is warm.
         (choosing, cx.lines.write(cx.cpu, first_line + at))
     }
 
-    /// The request has ended.
+    /// The request has ended. Returns the cost.
     pub(super) fn end(&mut self, io: &Io, cx: &mut StepContext) -> Nanos {
         let Some(at) = self.sent.get_mut(io.slot as usize).and_then(Option::take) else { return Nanos::ZERO };
         if let Some(count) = self.shared.counts.borrow_mut().get_mut(at) {

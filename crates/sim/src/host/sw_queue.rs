@@ -1,4 +1,5 @@
-//! A software queue as its thread sees it: the hardware queue that it posts to, and what waits for its completions.
+//! A software queue of a thread: the hardware queue that it posts to, and the policy that decides
+//! how its completions are found.
 
 use completion::{Cycle, Decisions, Mode, Notification, Waiter};
 use sync::WaiterId;
@@ -10,42 +11,42 @@ use crate::sched::TaskId;
 /// A software queue of one thread.
 #[derive(Debug)]
 pub(crate) struct SwQueue {
-    /// Its hardware queue.
+    /// The hardware queue.
     pub(crate) queue: usize,
-    /// Its thread and its number there: two of one thread may have the same hardware queue.
+    /// Thread and number of the software queue. Two of one thread may share a hardware queue.
     sleeper: WaiterId,
-    /// When to look, and how to sleep. A plan to look stands until the queue has had its turn.
+    /// Policy and plan. A plan to poll stands until the queue has had its turn.
     pub(crate) waiter: Waiter<Habits>,
     machine: Cycle,
-    /// When its last look released the lock, an entry was there that it had not taken: the owner of the notification is told once.
+    /// The last poll left an entry behind. The notification's owner is woken once for that.
     pub(crate) leaves_some: bool,
-    /// The mode that was asked for and not yet adopted.
+    /// A mode that was asked for and is not yet in force.
     pub(crate) wanted: Option<Mode>,
-    /// The thread has slept, or was away, since the last look.
+    /// The thread has slept, or was away, since the last poll.
     pub(crate) slept: bool,
-    /// Its queue has signalled the thread, which reads that now.
+    /// The queue has signalled the thread, which reads the signal now.
     pub(crate) called: bool,
-    /// Commands of this thread that are out on it.
+    /// Commands of this thread that are in flight on it.
     pub(crate) mine: u32,
-    /// What policies decided that have been replaced.
+    /// Decisions of policies that have been replaced.
     decided: Option<Decisions>,
 }
 
-/// Lanes of one thread: 256 on each of 64 devices.
+/// Bits for the software queues of one thread: 256 on each of 64 devices.
 const SW_QUEUE_BITS: u32 = 14;
 
-/// The thread of a lane that owns a notification.
+/// The thread of a software queue that owns a notification.
 pub(crate) fn thread_of(sleeper: WaiterId) -> TaskId {
     (sleeper.0 >> SW_QUEUE_BITS) as TaskId
 }
 
-/// A hardware queue, as the waiter of a lane or of its drain meets it.
+/// A hardware queue as a waiter acts on it: that of a software queue, or of the drain.
 pub(crate) struct Bound<'a> {
     queue: &'a HwQueue,
-    /// Who the waiter is to the look role, and whether it has left entries behind; of a drain nothing, as it shares the notification
-    /// with no other.
+    /// The identity for the notification role, and whether entries were left behind. `None`: a
+    /// drain, which shares the notification with no other.
     sw_queue: Option<(WaiterId, &'a mut bool)>,
-    /// How often its notification was masked.
+    /// How often the notification was masked.
     pub(crate) masked: u64,
 }
 
@@ -65,16 +66,17 @@ impl SwQueue {
         }
     }
 
-    /// Its waiter, and what that acts on.
+    /// The waiter, and the hardware queue that it acts on.
     pub(crate) fn bind<'a>(&'a mut self, queue: &'a HwQueue) -> (&'a mut Waiter<Habits>, Bound<'a>) {
         let SwQueue { waiter, sleeper, leaves_some, .. } = self;
         (waiter, Bound { queue, sw_queue: Some((*sleeper, leaves_some)), masked: 0 })
     }
 
-    /// Between two batches: takes over the mode that was asked for. Commands stay in flight.
+    /// Adopts the mode that was asked for, between two batches. Commands stay in flight.
     pub(crate) fn adopt(&mut self, queue: &HwQueue) {
         if let Some(mode) = self.wanted.take() {
             self.decided = self.decisions();
+            // What the old policy decided still counts.
             let machine = self.machine;
             let (waiter, mut bound) = self.bind(queue);
             waiter.adopt(mode, &machine);
@@ -96,7 +98,7 @@ impl SwQueue {
         if queue.shared { self.mine } else { queue.in_flight() }
     }
 
-    /// Whether the queue's signal is this thread's to follow.
+    /// Whether the queue's signal is for this thread.
     pub(crate) fn is_signalled(&self, queue: &HwQueue) -> bool {
         queue.signals() > 0 && self.waiter.owner
     }

@@ -1,5 +1,16 @@
-//! The thread of a job: it asks its application what to do, submits, and waits. How it waits is the mode's: it looks at
-//! its queues by itself as their policies say, or it blocks until the party that takes the entries has brought it enough.
+//! The thread of a job: it asks its application what to do, submits, and waits. How it waits
+//! depends on the mode: it polls its queues by itself as their policies say, or it blocks until the
+//! party that reaps has delivered enough completions.
+//!
+//! ```text
+//! Load -> Commit -> [PollAfterSubmit] -> Load
+//!   |
+//!   v  the generator waits
+//! Decide -> Poll -> Release -> Decide       a policy wants a poll
+//!   |-----> SpinEnded -> Decide             all policies want to spin
+//!   |-----> Sleep (arm, poll, block) -> Blocked -> Woken -> Decide
+//!   `-----> Load                            enough completions, or the time is up
+//! ```
 
 mod wait;
 mod work;
@@ -18,44 +29,45 @@ use crate::requests::Token;
 use crate::sched::TaskId;
 use crate::{Engine, EngineCosts, SimError};
 
-/// Where the thread stands.
+/// The thread's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThreadStep {
-    /// Asking the application what to do.
+    /// Ask the application what to do.
     Load,
-    /// Posting to this lane and those after it, and ringing their doorbells; `waited`: the lane's lock is free now.
+    /// Post to this software queue and those after it, and ring their doorbells. `waited`: the
+    /// thread has waited for the submission lock.
     Commit { sw_queue: usize, waited: bool },
-    /// Looking at this lane because its policy said so after the commit.
+    /// Poll this software queue because its policy asks for it after a commit.
     PollAfterSubmit { sw_queue: usize },
-    /// Asking the policies, or, if others look, whether there is enough.
+    /// Ask the policies, or, where others reap, check whether there is enough.
     Decide,
-    /// Taking entries.
+    /// Reap entries.
     Poll { sw_queue: usize, budget: u32, after: AfterPoll },
-    /// The look's time is over: the lock is released, and what was taken goes to its owners.
+    /// The poll's time is over: release the lock, and give completions to their owners.
     Release { sw_queue: usize, after: AfterPoll },
-    /// Telling what has completed from what is posted again.
+    /// Sort completions that others delivered into ended requests and retries.
     Sort,
-    /// Spinning has ended.
+    /// The spin has ended.
     SpinEnded,
-    /// At this step of going to sleep.
+    /// This step of going to sleep.
     Sleep { step: usize, until: Nanos },
     /// In the system call that blocks.
     Blocking { until: Nanos },
-    /// Off the CPU since then.
+    /// Off the CPU.
     Blocked { until: Nanos },
-    /// Back on the CPU; by the timer, if it names an instant.
+    /// Back on the CPU. `due`: when the timer was to fire, if the thread had one.
     Woken { cause: Cause, due: Nanos },
-    /// The application computes since then.
+    /// The application has been computing since then.
     Away { since: Nanos },
 }
 
-/// Steps that may be taken as one. More than ever are; who takes them for ever is to be noticed.
+/// Steps that are taken as one. A limit, so that a loop without time is noticed by the caller.
 const STEPS: u32 = 64;
 
-/// What follows a look.
+/// What follows a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AfterPoll {
-    /// The rest of the commit, from this lane on.
+    /// The rest of the commit, from this software queue on.
     Commit(usize),
     /// The next question to the policies.
     Decide,
@@ -68,9 +80,9 @@ pub(super) struct WaitGoal {
     pub(super) min: u32,
     /// or this instant.
     pub(super) until: Nanos,
-    /// It takes this many at once.
+    /// The most completions that it takes at once.
     pub(super) max: u32,
-    /// It only waits for room, for what is or was due then.
+    /// It waits only for a free slot, for an I/O that was or is due then.
     pub(super) next_due: Option<Nanos>,
 }
 
@@ -82,21 +94,21 @@ pub(crate) struct Thread {
     pub(crate) app: Application,
     pub(crate) engine: Engine,
     pub(crate) counts: Counts,
-    /// What others have taken for it.
+    /// Completions that others have reaped for it.
     pub(super) inbox: Vec<Completed>,
     round: Round,
     in_round: bool,
     plans: Vec<Plan>,
     pub(super) next_step: ThreadStep,
-    /// `None`: nothing, it goes on.
+    /// `None`: it does not wait.
     pub(super) goal: Option<WaitGoal>,
     pub(super) leaving: bool,
-    /// In the system call that submitted: waiting needs no other one.
+    /// It is in the system call that submitted: waiting needs no second one.
     pub(super) in_call: bool,
-    /// Somebody has something to tell, other than by a queue's notification.
+    /// Another party has changed something that no queue's notification announces.
     poked: bool,
     taken: Vec<Completed>,
-    /// Of these, the ones that are other threads'.
+    /// Those of `taken` that belong to other threads.
     others: Vec<Completed>,
     done: Vec<Done>,
 }
@@ -124,8 +136,8 @@ impl Thread {
         }
     }
 
-    /// The next step, and with it those before it that take no time and do nothing to others. `ahead`: time has still to pass
-    /// for the one before, so that others may come between unless it is private.
+    /// Takes the next step, and before it those that take no time and affect no other party.
+    /// `ahead`: the time of the step before is still to pass, so only private steps may be taken.
     pub(crate) fn step(&mut self, cx: &mut StepContext, ahead: bool) -> Result<Progress, SimError> {
         for _ in 0..STEPS {
             let progress = self.one_step(cx)?;
@@ -137,7 +149,7 @@ impl Thread {
         Ok(Progress::Private(Nanos::ZERO))
     }
 
-    /// The larger ones are kept out of line: in one function each would fetch what any of them may need.
+    /// Large steps are out of line, as one large function would load more than each step needs.
     #[inline(always)]
     fn one_step(&mut self, cx: &mut StepContext) -> Result<Progress, SimError> {
         match self.next_step {
@@ -157,15 +169,17 @@ impl Thread {
         }
     }
 
-    /// Something happened that no queue notifies of.
+    /// Another party has changed something that no queue notifies of.
     pub(crate) fn poke(&mut self) {
         self.poked = true;
     }
 
-    /// Another CPU has taken a completion for it. Whether that is what it waits for.
+    /// Another party has reaped a completion for it. Returns whether the thread has what it waits
+    /// for.
     pub(crate) fn deliver(&mut self, completed: Completed, context: Context) -> bool {
         self.inbox.push(completed);
         let there = self.inbox.len() + self.app.finished.len();
+        // A thread that polls by itself checks its goal when it runs.
         let enough = context == Context::Waiter || self.goal.is_none_or(|goal| there >= goal.min as usize);
         self.poked |= enough;
         enough
@@ -176,17 +190,17 @@ impl Thread {
         self.next_step = ThreadStep::Woken { cause, due };
     }
 
-    /// Whether its next step is nobody else's business: it asks its application.
+    /// Whether no other party can tell when the next step is taken: it asks the application.
     pub(crate) fn is_private(&self) -> bool {
         matches!(self.next_step, ThreadStep::Load)
     }
 
-    /// Whether an entry waits on any of its queues.
+    /// Whether a completion waits on any of its queues.
     pub(crate) fn sees_an_entry(&self, queues: &[crate::hw_queue::HwQueue]) -> bool {
         self.sw_queues.iter().any(|sw_queue| queues[sw_queue.queue].pending()) || !self.inbox.is_empty()
     }
 
-    /// The next mode of every queue, adopted between two batches.
+    /// Asks every software queue to change the mode, between two batches.
     pub(crate) fn switch(&mut self, mode: Mode, context: Context) {
         for sw_queue in &mut self.sw_queues {
             sw_queue.wanted = Some(mode);
@@ -194,7 +208,7 @@ impl Thread {
         }
     }
 
-    /// A thread that blocks with this would be woken at once.
+    /// Whether something has come since the thread last checked, so that it must not block.
     fn would_not_block(&self, cx: &StepContext) -> bool {
         self.poked
             || cx.context == Context::Waiter && self.sw_queues.iter().any(|sw_queue| sw_queue.is_signalled(&cx.queues[sw_queue.queue]))
@@ -207,19 +221,22 @@ impl Thread {
             return Ok(Progress::Private(Nanos::ZERO));
         }
         self.apply_path_changes(cx)?;
+        // Tags may be free again, or a queue open.
         if std::mem::take(&mut self.poked) {
             self.app.no_tag = false;
         }
         if cx.context == Context::Waiter {
             self.sw_queues.iter_mut().for_each(|sw_queue| sw_queue.adopt(&cx.queues[sw_queue.queue]));
         }
+        // It goes back to its application, which is to find no entry that only this thread knows
+        // of.
         if !self.leaving && (self.reached(cx.now) || self.app.can_post()) {
             self.notify_owners(cx);
             self.next_step = ThreadStep::Load;
             return Ok(Progress::Private(Nanos::ZERO));
         }
         if cx.context != Context::Waiter {
-            // Others look.
+            // Others reap: there is nothing to arm or poll, so the thread only blocks.
             self.next_step =
                 ThreadStep::Sleep { step: cx.habits.sleep.len() - 1, until: if self.leaving { Nanos::MAX } else { self.deadline() } };
             return Ok(Progress::Private(Nanos::ZERO));
@@ -232,7 +249,8 @@ impl Thread {
         })
     }
 
-    /// Asks each lane's policy whose last answer has been carried out. What that costs.
+    /// Asks the policy of each software queue whose last plan has been carried out. Returns the
+    /// cost.
     fn ask_policies(&mut self, cx: &StepContext) -> Nanos {
         self.plans.clear();
         let (mut asked, mut masked) = (0, 0);
@@ -240,6 +258,7 @@ impl Thread {
         let goes_on_at = self.goal.map(|goal| goal.until).filter(|&until| until < Nanos::MAX);
         let next_due = self.goal.and_then(|goal| goal.next_due);
         for sw_queue in &mut self.sw_queues {
+            // A plan to poll stands until the queue has had its turn.
             if !matches!(sw_queue.waiter.plan, Plan::Look { .. }) {
                 let queue = &cx.queues[sw_queue.queue];
                 let in_flight = sw_queue.in_flight(queue);
@@ -258,10 +277,11 @@ impl Thread {
         Nanos(cx.costs.library.decide.0 * asked + cx.costs.library.mask.0 * masked)
     }
 
-    /// Where the combined plan leads.
+    /// Carries out the combined plan.
     fn carry_out(&mut self, cx: &mut StepContext, plan: Plan) -> Result<(), SimError> {
         if !matches!(plan, Plan::Look { .. } | Plan::Spin { .. }) {
-            // Registers with the shared queues that it sleeps on, and hands the others' notifications on.
+            // Registers with the shared queues that it sleeps on, and hands the others'
+            // notifications on.
             for sw_queue in &mut self.sw_queues {
                 let (waiter, mut bound) = sw_queue.bind(&cx.queues[sw_queue.queue]);
                 cx.out.extend(waiter.register(&mut bound).map(Effect::Poke));
@@ -283,14 +303,15 @@ impl Thread {
             // Lanes whose own plan is to sleep are armed, whatever the others do.
             Plan::Nap { until, .. } | Plan::Sleep { until, .. } => ThreadStep::Sleep { step: 0, until: until.min(self.deadline()) },
             Plan::Rest if self.leaving => ThreadStep::Sleep { step: last, until: Nanos::MAX },
-            // Nothing is in flight: the application waits for the clock, or for a controller that is being reset.
+            // Nothing is in flight: the application waits for the clock, or for a controller that
+            // is being reset.
             Plan::Rest => ThreadStep::Sleep { step: last, until: self.deadline() },
         };
         self.in_round = false;
         Ok(())
     }
 
-    /// Hands on every notification: it computes, or is done.
+    /// Gives up the ownership of every notification, before the thread computes or ends.
     fn release_notifications(&mut self, cx: &mut StepContext) {
         for sw_queue in &mut self.sw_queues {
             let (waiter, mut bound) = sw_queue.bind(&cx.queues[sw_queue.queue]);
@@ -298,8 +319,8 @@ impl Thread {
         }
     }
 
-    /// It goes away from entries that it knows of: as in the library, the notification's owner is told, whether it has
-    /// found the lock held or not. Nobody remembers that.
+    /// Wakes the owner of a shared queue's notification if this thread leaves entries behind that
+    /// it knows of. Their message was consumed by a poll, so the owner would sleep on.
     fn notify_owners(&mut self, cx: &mut StepContext) {
         if cx.context == Context::Waiter {
             for sw_queue in &mut self.sw_queues {
@@ -309,17 +330,17 @@ impl Thread {
         }
     }
 
-    /// Done for good: somebody else has to look at what it has looked at.
+    /// The thread ends. Another thread has to poll the queues that it has polled.
     pub(super) fn finish(&mut self, cx: &mut StepContext) -> Progress {
         self.release_notifications(cx);
         Progress::Finished
     }
 
-    /// The next queue's turn. If the round is over, whatever else there is to do has been done between its turns, and the
-    /// next begins.
+    /// The next queue's turn. At the end of a round a new one begins.
     fn take_turn(&mut self, cx: &StepContext) {
         for _ in 0..2 {
             if !self.in_round {
+                // Of several modes the strictest limits hold.
                 let limits = self.sw_queues.iter().map(|sw_queue| sw_queue.waiter.policy.mode().limits()).reduce(PollLimits::smallest);
                 self.round.begin(cx.now, limits.unwrap_or(PollLimits::DEFAULT));
                 self.counts.drain = 0;
@@ -340,6 +361,7 @@ impl Thread {
         let queue = &mut cx.queues[sw_queue.queue];
         let Some(looked) = queue.try_poll(cx.cpu, budget, cx.costs, cx.lines, &mut self.taken) else {
             sw_queue.waiter.seen.lock_busy = true;
+            // The holder polls once more when it releases the lock, so nothing is lost.
             self.counts.busy_looks += 1;
             self.next_step = after.step();
             return Progress::Busy(cx.costs.library.look + cx.costs.memory.contended_lock);
@@ -362,7 +384,7 @@ impl Thread {
         Progress::Busy(looked.cost + drain::delivery(cx, queue, &self.taken))
     }
 
-    /// Tells the policy what a look has taken.
+    /// Gives the policy the completions of a poll, as far as it wants them.
     fn record_completions(&mut self, cx: &StepContext, at: usize) {
         let sw_queue = &mut self.sw_queues[at];
         let slept = std::mem::take(&mut sw_queue.slept);
@@ -373,6 +395,7 @@ impl Thread {
                 Some(Done { class, age: cx.now - c.posted_at, slept })
             };
             self.done.clear();
+            // One completion is enough for a running mean, and cheaper than all of a batch.
             if records == Records::Last {
                 self.done.extend(self.taken.iter().rev().find_map(done));
             } else {
@@ -389,7 +412,8 @@ impl Thread {
         let (pending, kick) = cx.queues[index].release();
         sw_queue.waiter.seen.pending |= pending;
         sw_queue.leaves_some = pending;
-        // An interrupt handler that was turned away does not come again by itself.
+        // An interrupt handler that found the lock held has returned: it does not come again by
+        // itself.
         if kick && cx.context != Context::Waiter && cx.habits.releases_look {
             cx.out.push(Effect::Kick(index));
         }
@@ -399,7 +423,7 @@ impl Thread {
         self.next_step = after.step();
         let mut taken = std::mem::take(&mut self.taken);
         if cx.queues[index].shared {
-            // What is others' goes to them.
+            // Entries of other threads that share the queue go to their inboxes.
             let me = self.me;
             self.others.extend(taken.extract_if(.., |c| Token::from_word(c.token).task() != me));
             drain::hand_on(cx, index, &mut self.others);
@@ -419,7 +443,8 @@ impl Thread {
         Ok(Progress::Private(Nanos::ZERO))
     }
 
-    /// Posts what waits for this lane, under its lock, and rings its doorbell: once.
+    /// Posts the commands of a software queue under the submission lock, and rings the doorbell
+    /// once.
     #[inline(never)]
     fn commit(&mut self, cx: &mut StepContext, at: usize, waited: bool) -> Result<Progress, SimError> {
         let Some(sw_queue) = self.sw_queues.get_mut(at) else { return Ok(self.committed(cx)) };
@@ -429,12 +454,13 @@ impl Thread {
         }
         let index = sw_queue.queue;
         let wait = cx.queues[index].sq_wait(cx.now);
+        // The wait is a step of its own: others may post in that time.
         if wait > Nanos::ZERO && !waited {
             self.next_step = ThreadStep::Commit { sw_queue: at, waited: true };
             return Ok(Progress::Busy(wait + cx.costs.memory.contended_lock));
         }
         let queue = &mut cx.queues[index];
-        // What is in flight on the lane already is all that is known before the batch is made.
+        // The route is chosen before the batch is made, so only the commands in flight are known.
         let known = Batch { in_flight: sw_queue.in_flight(queue), ..Batch::default() };
         let waiter = if cx.context == Context::Waiter { &mut sw_queue.waiter } else { &mut cx.drains[index].waiter };
         let pair = queue.pair_for(waiter.policy.route(cx.now, &known));
@@ -442,6 +468,7 @@ impl Thread {
         let commands = pair.lock_sq().commit(&queue.bar);
         sw_queue.mine += posted;
         if left {
+            // Without a tag it waits for a completion of any thread of the queue.
             queue.tag_waiters.push(self.me);
         }
         if commands == 0 {
@@ -458,11 +485,12 @@ impl Thread {
         Ok(Progress::Busy(cost))
     }
 
-    /// Every lane has posted what it could.
+    /// All software queues have posted what they could.
     fn committed(&mut self, cx: &StepContext) -> Progress {
         if self.app.committed(cx.now) {
             self.next_step = ThreadStep::Load;
         } else {
+            // Commands without a tag are posted once one has completed.
             self.wait_for(WaitGoal { min: 1, max: u32::MAX, until: Nanos::MAX, next_due: None });
         }
         Progress::Private(Nanos::ZERO)
@@ -475,7 +503,7 @@ impl Thread {
         Progress::Busy(cx.costs.library.look)
     }
 
-    /// When the application goes on, whatever has completed, or the paths' head has something to do.
+    /// When the thread has to run at the latest: for its application, or for its paths.
     fn deadline(&self) -> Nanos {
         let multipath = self.app.multipath.as_ref().map_or(Nanos::MAX, MultipathRequests::next_deadline);
         self.goal.map_or(Nanos::MAX, |goal| goal.until).min(multipath)

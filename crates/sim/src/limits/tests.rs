@@ -53,8 +53,8 @@ fn run(job: Job, change: impl Fn(&mut Scenario)) -> Outcome {
     scenario.run().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The depth at which a drive's commands begin to queue is its own: dies at random collide long before there are as many
-/// commands as dies.
+/// The depth at which a drive's commands begin to queue is its own: dies at random collide long
+/// before there are as many commands as dies.
 #[test]
 fn random_reads_collide_on_dies() {
     let at = |depth, dies| run(closed_loop(depth, 4_000), |s| s.devices[0].inside = Inside { dies, stripe: 4_096 });

@@ -10,7 +10,7 @@ use nvme::{CqSlots, Cqe, SqSlots, Sqe};
 const SQE: usize = 1 << Sqe::SIZE_LOG2;
 const CQE: usize = 1 << Cqe::SIZE_LOG2;
 
-/// One range of bus addresses, given out from the bottom and never taken back: a run allocates what it needs first.
+/// One range of bus addresses. It is allocated from the bottom and never freed.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory(Rc<Inner>);
 
@@ -22,12 +22,13 @@ struct Inner {
 }
 
 impl Memory {
-    /// `bytes` zeroed bytes, not at address 0, so that a forgotten address is noticed.
+    /// `bytes` zeroed bytes. They do not start at address 0, so that an address that was never set
+    /// is noticed.
     pub(crate) fn new(bytes: usize) -> Memory {
         Memory(Rc::new(Inner { base: 1 << 32, bytes: RefCell::new(vec![0; bytes]), used: Cell::new(0) }))
     }
 
-    /// The address of `len` bytes at a page boundary. `None`: no room.
+    /// The address of `len` bytes, page-aligned. `None`: there is no room.
     pub(crate) fn alloc(&self, len: usize) -> Option<u64> {
         let at = self.0.used.get().next_multiple_of(4096);
         let end = at.checked_add(len)?;
@@ -59,7 +60,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Calls `f` with a range, or with nothing if it lies outside.
+    /// Calls `f` with a range of memory, or with an empty slice if it lies outside.
     pub(crate) fn with<R>(&self, addr: u64, len: u64, f: impl FnOnce(&mut [u8]) -> R) -> R {
         let range = self.check(addr, len).unwrap_or(0..0);
         f(&mut self.0.bytes.borrow_mut()[range])
@@ -91,7 +92,8 @@ impl Memory {
     }
 }
 
-/// A submission queue in [`Memory`]. Slots come from ring arithmetic, so they lie in the range that was checked.
+/// A submission queue in [`Memory`]. Slots come from ring arithmetic, so they lie in the checked
+/// range.
 #[derive(Clone, Debug)]
 pub(crate) struct SimSq {
     memory: Memory,

@@ -3,8 +3,8 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 
 use super::*;
 
-/// Vectors post between any two steps of the handler. Every bit has to be handled, and none may be forgotten once the
-/// handler is done.
+/// Vectors post between any two steps of the handler. Every bit has to be handled, and none may be
+/// forgotten once the handler is done.
 fn holds(looks_again: bool) -> Result<(), String> {
     let mut runner = TestRunner::new_with_rng(
         Config { failure_persistence: None, ..Config::with_cases(2_000) },

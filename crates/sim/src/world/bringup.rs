@@ -1,5 +1,13 @@
-//! Baseline the run: each controller is brought up by the driver's own sequence, queues are mapped to threads and vectors to
-//! CPUs, and every thread gets its queues and its job.
+//! Setting up a run: each controller is brought up by the driver's own code, queues are mapped to
+//! threads and vectors to CPUs, and every thread gets its queues and its job.
+//!
+//! ```text
+//! bring_up_device     reset, admin queue, Identify, I/O queues     (driver::Bringup)
+//! add_controller      hardware queues, vectors
+//! place_jobs          threads -> software queues -> hardware queues (driver::QueueMap)
+//! place_vectors       vectors -> CPUs
+//! place_others        interrupt threads, ksoftirqd, hogs
+//! ```
 
 use driver::multipath::{Failover, PathTraits, WriteMarks};
 use driver::paths::{Distances, Paths, Selector};
@@ -27,20 +35,20 @@ use crate::{Affinity, DeviceSpec, Host, JobSpec, Multipath};
 
 const ADMIN_SIZES: QueueSizes = QueueSizes { sq_entries: 32, cq_entries: 32, tags: 31 };
 
-/// Rings and admin page of a device, beside its I/O queues.
+/// Bytes of a device's admin rings and admin page.
 const DEVICE_OVERHEAD: usize = 64 << 10;
 
-/// Tells the die of timers from those of devices and jobs, which have the scenario's seed, too.
+/// Separates the generator of timers from those of devices and jobs: all start from the scenario's
+/// seed.
 const LATENESS: u64 = 0x6c61_7465;
 
-/// The same for the die of a drive's dies.
+/// The same for the generator of a drive's dies.
 const DIES: u64 = 0x6469_6573;
 
-/// When time begins: not at 0, so that a forgotten instant is noticed.
+/// Virtual time at the start of the run. Not 0, so that an instant that was never set is noticed.
 const START: Nanos = Nanos::from_secs(1);
 
-/// What a job's threads share of their paths: the selectors' part, or the counts that are studied; which writes are to be flushed; and
-/// how many threads have their share.
+/// What the threads of a job share of its paths.
 struct JobPaths {
     paths: Arc<Paths>,
     study: Option<Rc<DepthCounts>>,
@@ -48,10 +56,10 @@ struct JobPaths {
     threads: usize,
 }
 
-/// The subsystem of a controller that is a path, and the keep-alive time-out that it is given.
+/// The subsystem of a controller that is a path, and its keep-alive time-out.
 type SubsystemMember<'a> = (&'a mut Subsystem, Nanos);
 
-/// A controller that is ready.
+/// A controller after bring-up.
 struct BroughtUp {
     attached: Attached,
     pairs: Vec<Pair>,
@@ -59,25 +67,25 @@ struct BroughtUp {
     now: Nanos,
 }
 
-/// What all controllers share of the host.
+/// The host's memory, which all controllers reach.
 struct HostMemory {
     memory: Memory,
     written: Written,
     data: DataBuffers,
 }
 
-/// What threads there are, and where.
+/// The threads of all jobs, and where they run.
 struct Layout {
     plan: Plan,
-    /// Per thread of a job, its CPU.
+    /// By thread of a job: its CPU.
     cpus: Vec<usize>,
-    /// Per target of the plan, the device.
+    /// By target of the plan: its device.
     targets: Vec<usize>,
     data: DataBuffers,
 }
 
 impl<'a> World<'a> {
-    /// A world whose controllers are ready.
+    /// A world with all controllers ready and no thread started.
     pub(super) fn bring_up(scenario: &'a Scenario, habits: &'a Habits) -> Result<World<'a>, SimError> {
         let layout = Layout::new(scenario)?;
         let memory = Memory::new(layout.memory(scenario));
@@ -89,6 +97,7 @@ impl<'a> World<'a> {
             let member = member.map(|(_, subsystem, keep_alive)| (subsystem, *keep_alive));
             ready.push(bring_up_device(scenario, device, n, &host, member)?);
         }
+        // Controllers come up in parallel: the run starts when the slowest is ready.
         let now = ready.iter().map(|device| device.now).fold(START, Nanos::max);
         let inventories: Vec<Inventory> = ready.iter().map(|device| device.inventory.clone()).collect();
         let mut world = World::empty(scenario, habits, now, layout.plan.clone(), host.written);
@@ -97,6 +106,7 @@ impl<'a> World<'a> {
         }
         world.place_jobs(&layout, &memory, &inventories)?;
         world.place_vectors(&layout);
+        // Also modes that are switched to later.
         let mut modes = scenario.switches.iter().map(|&(_, mode)| mode).chain([scenario.mode]);
         if modes.any(|mode| scenario.posts(mode)) && world.cpus.iter().any(|cpu| cpu.bits.len() > crate::posted::VECTORS) {
             return Err(SimError::Unfit("more than 256 vectors on one CPU: a posted-interrupt descriptor has 256 bits".into()));
@@ -153,19 +163,20 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Takes in a controller and its queues.
+    /// Adds a controller and its hardware queues.
     fn add_controller(&mut self, ready: BroughtUp) {
         let (mut attached, device) = (ready.attached, self.devices.len());
         let first = self.queues.len();
         let spec = &self.scenario.devices[device];
         let mut pairs = ready.pairs;
-        // After those with a vector, as many without.
+        // The second half of the queue pairs has no vectors: the poll queues.
         let mut polled = if spec.masks { Vec::new() } else { pairs.split_off(pairs.len() / 2) }.into_iter();
         for (pair, layout) in pairs.into_iter().zip(&ready.inventory.queues) {
             let (index, vector) = (self.queues.len(), layout.vector.unwrap_or_default());
             self.drains.push(Drain::new(self.scenario.mode, self.scenario.machine.costs.cycle(), *self.habits));
             let (bar, vectors) = (attached.bar.clone(), Rc::clone(&attached.vectors));
             self.queues.push(HwQueue::new(index, device, (pair, polled.next()), bar, vectors, vector));
+            // A vector announces the entries of all queues that share it.
             if let Some(route) = attached.routes.get_mut(usize::from(vector.0)) {
                 route.queues.push(index);
             }
@@ -177,7 +188,7 @@ impl<'a> World<'a> {
         self.devices.push(attached);
     }
 
-    /// Gives each job's thread its software queues, spread over the hardware queues of its devices.
+    /// Gives each thread its software queues, spread over the hardware queues of its devices.
     fn place_jobs(&mut self, layout: &Layout, memory: &Memory, inventories: &[Inventory]) -> Result<(), SimError> {
         let scenario = self.scenario;
         let maps = self.maps(layout)?;
@@ -191,6 +202,8 @@ impl<'a> World<'a> {
             for &target in &planned.targets {
                 let device = layout.targets[target];
                 for _ in 0..spread {
+                    // A kernel has one software queue for each CPU; the library opens one for each
+                    // thread.
                     let software = if scenario.host == Host::Kernel { cpu } else { opened[device] };
                     opened[device] += 1;
                     let queue = self.devices[device].queues.start + maps[device].hardware_of(software);
@@ -199,6 +212,7 @@ impl<'a> World<'a> {
                 }
             }
             let mut app = layout.application(scenario, task, memory, inventories, spread)?;
+            // Paths are shared by the threads of one job.
             if let Some(shared) = paths.get_mut(planned.job).and_then(Option::as_mut) {
                 self.add_paths(&mut app, shared, spec, (cpu, inventories))?;
             }
@@ -211,7 +225,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// A thread's way over several paths.
+    /// Gives a thread its paths, and what it needs to choose among them.
     fn add_paths(
         &self,
         app: &mut Application,
@@ -230,6 +244,7 @@ impl<'a> World<'a> {
         selector.set_node(machine.node_of(cpu) as u16);
         let chooser = Chooser::new(selector, multipath.policy);
         let mut config = multipath.failover;
+        // The negative test sends writes again while the old controller may still carry them out.
         config.unsafe_fast_failover |= !self.habits.holds_writes;
         let traits: Vec<PathTraits> = devices.iter().map(|&device| PathTraits::of(&inventories[device])).collect();
         let failover = Failover::new(config, &traits, &shared.marks, shared.threads, depth as usize).map_err(unfit)?;
@@ -238,7 +253,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// The paths of each job.
+    /// The paths of each job, for its threads to share.
     fn paths(&mut self, layout: &Layout) -> Result<Vec<Option<JobPaths>>, SimError> {
         let scenario = self.scenario;
         let mut all: Vec<Option<JobPaths>> = Vec::new();
@@ -257,8 +272,8 @@ impl<'a> World<'a> {
         Ok(all)
     }
 
-    /// Software queues of each device, and the hardware queues that they are spread over: in the kernel host one for each
-    /// CPU, in the user host as many as the threads open.
+    /// By device: how software queues are spread over hardware queues. The kernel host has one
+    /// software queue for each CPU; the user host has those that the threads open.
     fn maps(&self, layout: &Layout) -> Result<Vec<QueueMap>, SimError> {
         let scenario = self.scenario;
         let opened = |device: usize| -> usize {
@@ -273,14 +288,15 @@ impl<'a> World<'a> {
         self.devices.iter().enumerate().map(map).collect()
     }
 
+    /// Finds the queues that several threads use, and sets the initial state of every notification.
     fn share_queues(&mut self, maps: &[QueueMap]) {
         for queue in &mut self.queues {
             let first = self.devices[queue.device].queues.start;
-            // Threads on one CPU share that CPU's software queue, too.
+            // Threads on one CPU share that CPU's software queue too.
             let mapped = self.scenario.host == Host::Kernel && maps[queue.device].is_shared(queue.index - first);
             queue.shared = mapped || queue.users.len() > 1;
         }
-        // Notifications begin as the mode wants them.
+        // Armed first; threads whose mode masks take it back below.
         let waiter = self.context == Context::Waiter;
         for queue in &self.queues {
             queue.arm();
@@ -291,7 +307,7 @@ impl<'a> World<'a> {
         for thread in self.tasks.iter_mut().filter_map(Task::thread_mut).filter(|_| waiter) {
             for sw_queue in &mut thread.sw_queues {
                 let queue = &self.queues[sw_queue.queue];
-                // Of a shared one nobody is the owner yet.
+                // No thread owns the notification of a shared queue yet.
                 if queue.shared && sw_queue.waiter.policy.facts().masks {
                     queue.mask();
                 } else {
@@ -310,6 +326,8 @@ impl<'a> World<'a> {
             for vector in 1..self.devices[n].routes.len() {
                 let cpu = match affinity {
                     Affinity::Cpus(list) => list[(vector - 1) % list.len()],
+                    // One CPU of the queue's set, a different one for each further device, as
+                    // Linux's managed affinity does.
                     Affinity::Managed => {
                         let first = self.devices[n].routes[vector].queues.first().copied().unwrap_or(range.start);
                         let set = self.cpus_of(first, layout, range.start, range.len());
@@ -337,7 +355,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The threads that are not jobs': one for each vector, ksoftirqd on each CPU, hogs.
+    /// Adds an interrupt thread for each vector, ksoftirqd for each CPU, and the hogs.
     fn place_others(&mut self) {
         for n in 0..self.devices.len() {
             for vector in 1..self.devices[n].routes.len() {
@@ -386,7 +404,7 @@ impl Layout {
         Ok(Layout { cpus, targets: targets?, plan, data: if read { DataBuffers::PerSlot } else { DataBuffers::Shared } })
     }
 
-    /// Software queues that a job's thread opens on each device: the kernel has one for the CPU.
+    /// Software queues that a thread of the job opens on each device.
     fn spread(&self, scenario: &Scenario, spec: &JobSpec) -> usize {
         if scenario.host == Host::Kernel { 1 } else { spec.queues.into() }
     }
@@ -404,7 +422,7 @@ impl Layout {
         scenario.devices.iter().map(rings).sum::<usize>() + self.plan.threads.iter().map(buffers).sum::<usize>()
     }
 
-    /// What a thread works for.
+    /// The application of a thread: generator, requests, buffers.
     fn application(
         &self,
         scenario: &Scenario,
@@ -429,12 +447,12 @@ impl Layout {
             found: None,
         };
         let targets: Vec<Target> = namespaces.iter().map(target).collect();
-        // Devices that are paths look like one.
+        // Devices that are paths are one target to the job.
         let seen = if spec.paths.is_some_and(|paths| paths.study.is_none()) { 1 } else { targets.len() };
         let seen = targets.get(..seen).unwrap_or(&targets);
         let mut job = spec.paced();
         job.seed.get_or_insert(scenario.seed);
-        // What tables show, whatever the job prints: percentiles from the decision to issue, where no rate intends a start.
+        // The tables of `reap sim` show percentiles of it, whether the job prints them or not.
         job.measure.lat_percentiles |= job.measure.lat;
         let generator = Generator::new(&job, planned.seat(scenario.seed), seen)?;
         let requests = Requests::new(memory, task, &namespaces, job.iodepth.max(1), longest(&job), self.data)?;
@@ -448,8 +466,8 @@ fn longest(job: &workload::Job) -> u64 {
     job.block.read.max.max(job.block.write.max)
 }
 
-/// The subsystems that jobs reach by several paths: the devices, as controllers, and the keep-alive time-out. Their namespace is
-/// shared.
+/// The subsystems of jobs with several paths: the devices that are its controllers, and the
+/// keep-alive time-out. The controllers share the subsystem's namespace.
 fn subsystems(scenario: &Scenario) -> Result<Vec<(Vec<usize>, Subsystem, Nanos)>, SimError> {
     let mut subsystems: Vec<(Vec<usize>, Subsystem, Nanos)> = Vec::new();
     for (multipath, devices) in scenario.jobs.iter().filter_map(|job| scenario.paths_of(job)) {
@@ -479,19 +497,22 @@ fn bring_up_device(
     let memory = &host.memory;
     let mut config = emu::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
     if scenario.machine.interrupts.is_shared() || device.in_process {
-        // One entry, and then whatever its message keeps back.
+        // One entry a step: whatever its message delays must not have happened yet.
         config.step_budget = 1;
     }
     config.faults = (device.faults != FaultPlan::default()).then(|| FaultInjector::new(device.faults.clone()));
-    // Nobody looks at the data: moving them takes the device its time, and the simulator none.
+    // Without verification the data are never looked at. Moving them takes the device its time all
+    // the same.
     config.profile.moves_data &= host.data == DataBuffers::PerSlot;
     let limits = Limits::new(device.inside, &config.profile, DeviceSpec::BLOCK, config.seed ^ DIES);
     let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors, limits.clone());
+    // Hidden coalescing depends on when the host has seen completions.
     let heads_matter = config.profile.hidden.announced_per_s > 0;
     let (bar, vectors, count) = (port.host_bar(n, &host.written, heads_matter), Rc::clone(&port.vectors), config.vectors.max(1));
     let (dma_blocked, is_path) = (Rc::clone(&port.dma_blocked), member.is_some());
     let keep_alive = member.as_ref().filter(|_| scenario.recovery.is_some()).map_or(Nanos::ZERO, |(_, keep_alive)| *keep_alive);
     let mut controller = match member {
+        // A path: controller of a subsystem, with ANA.
         Some((subsystem, _)) => {
             (config.controller_id, config.ana) = (subsystem.next_controller_id(), Some(Ana::new(nvme::AnaState::OPTIMIZED)));
             subsystem.controller(config, Vec::new(), port).map_err(unfit)?
@@ -502,6 +523,7 @@ fn bring_up_device(
     let (admin_sq, admin_cq, admin) = make_pair(memory, QueueId::ADMIN, ADMIN_SIZES)?;
     let page = memory.alloc(4096).ok_or_else(no_room)?;
     let mut control = ControllerTask::new(admin, page, memory.clone());
+    // Poll queues have interrupts disabled (IEN = 0).
     let polled = std::iter::repeat_n(None, usize::from(device.pairs() - device.queues));
     let wanted = (1..=device.queues).map(|n| Some(Vector((n - 1) % (count - 1) + 1))).chain(polled).collect();
     let queues = WantedQueues::New { depth: device.tags, vectors: wanted };
@@ -511,10 +533,12 @@ fn bring_up_device(
     let inventory = setup.run(asked.clone())?;
     let (now, pairs) = (setup.now, setup.pairs);
     if let Some(config) = scenario.recovery {
+        // After a reset the same queues are created again.
         let again = BringupConfig { queues: WantedQueues::Existing(inventory.queues.clone()), ..asked };
         control.recovery = Some((Recovery::new(config, again, &inventory), config));
         control.path = is_path.then(|| PathState::new(&inventory, dma_blocked, now));
     }
+    // Bring-up has stepped the controller by itself.
     host.written.take(n);
     let route = Route { cpu: 0, bit: 0, queues: Vec::new(), thread: 0, pending: false };
     let routes = vec![route; usize::from(count)];
@@ -526,7 +550,7 @@ fn bring_up_device(
     })
 }
 
-/// What the bring-up of one controller needs and gives.
+/// What the bring-up of one controller works on.
 struct Setup<'a> {
     now: Nanos,
     controller: &'a mut Controller<SimPort>,
@@ -547,7 +571,8 @@ impl Setup<'_> {
                     violation.into_iter().for_each(|violation| bringup.violated(violation));
                 }
                 BringupAction::Admin(command) => {
-                    // Without a tag the reply never comes, and bring-up fails by its own deadline.
+                    // If no tag is free the reply never comes, and bring-up fails by its own
+                    // deadline.
                     self.control.post(command, driver::Purpose::Sequence, self.now, self.bar);
                 }
                 BringupAction::Rings { id, sizes } => {
@@ -562,13 +587,14 @@ impl Setup<'_> {
         }
     }
 
-    /// Lets time pass until `until`, or until there is a reply.
+    /// Advances time to `until`, or until there is a reply.
     fn wait(&mut self, until: Nanos) {
         loop {
             let step = self.controller.step(self.now);
             if self.control.has_replies() || self.now >= until {
                 return;
             }
+            // Time has to pass even if the controller has more work at this instant.
             let soon = self.now + Nanos::from_micros(1);
             let own = step.next.unwrap_or(until);
             let next = if step.worked { soon } else { own.max(soon) };
@@ -577,7 +603,7 @@ impl Setup<'_> {
     }
 }
 
-/// A queue pair in fresh, zeroed memory, and where it is.
+/// A queue pair in fresh, zeroed memory, with the addresses of its rings.
 fn make_pair(memory: &Memory, id: QueueId, sizes: QueueSizes) -> Result<(u64, u64, Pair), SimError> {
     let alloc = |entries: u32, log2: u8| memory.alloc((entries as usize) << log2).ok_or_else(no_room);
     let (sq_at, cq_at) = (alloc(sizes.sq_entries, nvme::Sqe::SIZE_LOG2)?, alloc(sizes.cq_entries, nvme::Cqe::SIZE_LOG2)?);

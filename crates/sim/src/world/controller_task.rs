@@ -1,5 +1,14 @@
-//! The keeper of a controller: its admin queue, and what watches over it. It does what the engine's housekeeping thread does, in virtual
-//! time; it runs elsewhere and costs these CPUs nothing.
+//! The control plane of one controller: its admin queue, time-outs, recovery, interrupt coalescing
+//! and, for a path, ANA and Keep Alive. In the library the housekeeping thread does this. Here it
+//! runs in virtual time and costs the simulated CPUs nothing.
+//!
+//! ```text
+//! run_controller_task
+//!   take_replies           admin completions -> recovery, coalescing, path state
+//!   recheck_late_queues    first poll queues whose message may be lost
+//!   recover                then Abort, reset, bring-up, as `driver::Recovery` says
+//!   post_path_commands     log pages, Async Event Requests, Keep Alive
+//! ```
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -20,38 +29,41 @@ use crate::host::sw_queue::SwQueue;
 use crate::hw_queue::Pair;
 use crate::port::Memory;
 
-/// How long the thread has to take entries that a time-out found.
+/// How long threads have to reap entries that a time-out found, before their commands are aborted.
 const RECHECK_TIME: Nanos = Nanos::from_millis(1);
 
-/// The moderator's commands, by a number that is no log page's.
+/// Marks a Set Features command for coalescing among the task's own commands. Log pages use their
+/// identifiers, which are below 256.
 const SET_COALESCING: u64 = 256;
 
-/// The admin queue and what watches over the controller.
+/// The control plane of one controller.
 #[derive(Debug)]
 pub(super) struct ControllerTask {
     pub(super) admin: Pair,
     /// Bus address of the page that admin commands return data in.
     pub(super) page: u64,
     pub(super) memory: Memory,
+    /// `None`: the scenario has no recovery, so a lost wake-up shows as a standstill.
     pub(super) recovery: Option<(Recovery, RecoveryConfig)>,
     pub(super) watch: TimeoutScan,
     replies: Vec<Completed>,
     pub(super) cancelled: Vec<(u64, Buffers)>,
-    /// The thread was told of entries that nobody had told it of, and is given time to take them.
+    /// The queues with late commands were polled once more, and have [`RECHECK_TIME`].
     pub(super) rechecked: bool,
     pub(super) resets: u32,
     pub(super) aborts: u32,
     pub(super) missed: u64,
-    /// The controller is one of several paths, and is watched.
+    /// Only where the controller is one of several paths.
     pub(super) path: Option<PathState>,
-    /// What the device holds back is this one's to decide, and what it last proposed.
+    /// Decides on interrupt coalescing, in modes that have it.
     pub(super) moderator: Option<Moderator>,
+    /// The setting that the controller was sent last.
     pub(super) proposed: Option<Coalesce>,
-    /// Since when, and how many completions and messages there had been.
+    /// When the moderator was asked last, with the completions and messages until then.
     pub(super) rates_since: (Nanos, u64, u64),
 }
 
-/// Room for the admin queue's entries.
+/// Entries of the admin queue that one poll takes.
 const REPLIES: usize = 64;
 
 impl ControllerTask {
@@ -77,16 +89,17 @@ impl ControllerTask {
         }
     }
 
-    /// Whether there is something for it on the admin queue.
+    /// Whether entries wait on the admin queue.
     pub(super) fn has_replies(&self) -> bool {
         self.admin.pending()
     }
 
-    /// Whether a sequence is under way, so that registers may change.
+    /// Whether bring-up or a reset is under way, so that registers may change.
     pub(super) fn is_busy(&self) -> bool {
         self.recovery.as_ref().is_some_and(|(recovery, _)| !recovery.is_running())
     }
 
+    /// The controller broke the protocol: recovery resets it. Without recovery the run ends.
     pub(super) fn violated(&mut self, violation: ProtocolViolation) -> Result<(), SimError> {
         match &mut self.recovery {
             Some((recovery, _)) => recovery.violated(violation),
@@ -95,7 +108,7 @@ impl ControllerTask {
         Ok(())
     }
 
-    /// Posts an admin command. False: no tag, or the queue is closed.
+    /// Posts an admin command. False: no tag is free, or the queue is closed.
     pub(super) fn post(&self, command: AdminCommand, purpose: Purpose, now: Nanos, bar: &HostBar) -> bool {
         let mut sqe = command.sqe;
         if command.page {
@@ -107,11 +120,11 @@ impl ControllerTask {
         posted
     }
 
-    /// Takes the entries of the admin queue and hands each to `f`, with the page.
+    /// Reaps the admin queue and hands each completion to `f`, with the data page.
     pub(super) fn replies(&mut self, bar: &HostBar, mut f: impl FnMut(Purpose, &AdminReply)) -> Option<ProtocolViolation> {
         let violation = self.admin.reap(bar, REPLIES as u32, &mut self.replies).violation.map(|violation| *violation);
         let mut page = [0; 4096];
-        // The page was allocated at bring-up.
+        // Cannot fail: the page was allocated at bring-up.
         self.memory.read(self.page, &mut page).unwrap_or_default();
         for completed in self.replies.drain(..) {
             let reply = AdminReply { status: completed.status, result: completed.result, page: &page };
@@ -121,22 +134,23 @@ impl ControllerTask {
     }
 }
 
-/// What a keeper knows of its path.
+/// The state of a controller that is one of several paths.
 #[derive(Debug)]
 pub(super) struct PathState {
     pub(super) snapshot: PathSnapshot,
     pub(super) events: Events,
     /// The namespace's ANA group.
     group: u32,
+    /// The keep-alive time-out that the controller was given. Zero: none.
     pub(super) keep_alive: Nanos,
     /// When the next Keep Alive is due.
     pub(super) keep_alive_at: Nanos,
-    /// The controller is cut off from the host's memory, as by an IOMMU.
+    /// The controller is kept from the host's memory, as by an IOMMU.
     pub(super) dma_blocked: Rc<Cell<bool>>,
 }
 
 impl PathState {
-    /// Of a controller that has come up.
+    /// The state of a controller that has come up.
     pub(super) fn new(inventory: &Inventory, dma_blocked: Rc<Cell<bool>>, now: Nanos) -> PathState {
         let group = inventory.namespaces.first().map_or(0, |namespace| namespace.ana_group);
         let snapshot = PathSnapshot::NEVER_UP.with_link(Link::Live);
@@ -146,6 +160,7 @@ impl PathState {
         path
     }
 
+    /// The controller has come up again: watches it from the start.
     pub(super) fn up(&mut self, inventory: &Inventory, now: Nanos) {
         self.events = Events::new(inventory);
         self.keep_alive = inventory.keep_alive;
@@ -171,21 +186,24 @@ impl PathState {
 }
 
 impl World<'_> {
-    /// The keeper's turn: replies first, then whatever recovery asks for, until it asks to wait.
+    /// Handles replies, then takes steps of recovery until it waits.
     pub(super) fn run_controller_task(&mut self, n: usize) -> Result<(), SimError> {
         if self.take_replies(n) {
             self.publish_path_state(n);
         }
+        // Writes, such as the doorbell of a coalescing command, still have to reach the controller.
         if self.devices[n].control.recovery.is_none() {
             self.forward_writes(n);
             return Ok(());
         }
         for _ in 0..STEPS_AT_ONCE {
+            // Threads get the chance to reap first: a late completion is cheaper than an Abort.
             if self.recheck_late_queues(n) {
                 return Ok(());
             }
             if let Some(until) = self.recover(n)? {
                 let until = until.min(self.post_path_commands(n));
+                // Never at this instant again, or virtual time would stand still.
                 let at = if until == Nanos::MAX { until } else { until.max(self.now + Nanos(1)) };
                 self.calendar.set(self.sources.controller_tasks + n, at);
                 self.forward_writes(n);
@@ -195,10 +213,11 @@ impl World<'_> {
         Err(SimError::Livelock(self.moment()))
     }
 
-    /// Whether they told that the path stands otherwise.
+    /// Handles the completions of admin commands. Whether the state of the path has changed.
     fn take_replies(&mut self, n: usize) -> bool {
         let Attached { control, bar, queues, .. } = &mut self.devices[n];
         let queues = &self.queues[queues.clone()];
+        // Taken out, because the closure below runs while the control structure is borrowed.
         let (mut moderator, proposed) = (control.moderator.take(), control.proposed);
         let (mut recovery, mut path) = (control.recovery.take(), control.path.take());
         let before = path.as_ref().map(|path| path.snapshot);
@@ -209,6 +228,7 @@ impl World<'_> {
                 }
             }
             Purpose::Abort { queue, cid } => {
+                // The CID is reserved until both the command and its Abort have completed.
                 queues.iter().flat_map(HwQueue::pairs).filter(|pair| pair.id() == queue).for_each(|pair| pair.exclusive().end_abort(cid));
                 if let Some((recovery, _)) = &mut recovery {
                     recovery.abort_ended();
@@ -242,7 +262,8 @@ impl World<'_> {
         stands != before
     }
 
-    /// If entries wait past the time-out although nobody was told of them, has them looked at, once, before anything worse.
+    /// Has queues polled whose entries are there past the time-out: their message was lost, or
+    /// their thread was busy. True: they are given time. Each time-out does this once.
     fn recheck_late_queues(&mut self, n: usize) -> bool {
         let Attached { control, queues, .. } = &mut self.devices[n];
         let Some((recovery, config)) = &control.recovery else { return false };
@@ -253,7 +274,9 @@ impl World<'_> {
             }
             !expired.is_empty()
         };
+        // During a reset the queues are closed, and their commands come back without entries.
         let missed: Vec<usize> = if recovery.is_running() { queues.clone().filter(late).collect() } else { Vec::new() };
+        // A second time without progress goes on to Abort.
         if missed.is_empty() || std::mem::replace(&mut control.rechecked, true) {
             control.rechecked = !missed.is_empty();
             return false;
@@ -279,6 +302,8 @@ impl World<'_> {
                 let Some(pair) = pairs().find(|pair| pair.id() == queue) else { return Ok(None) };
                 let purpose = Purpose::Abort { queue, cid: command.cid };
                 let begun = pair.exclusive().begin_abort(&command);
+                // The command has completed by now, or no admin tag is free: there is no Abort to
+                // wait for.
                 if !(begun && control.post(AdminCommand { sqe, page: false }, purpose, now, bar)) {
                     pair.exclusive().end_abort(command.cid);
                     if let Some((recovery, _)) = &mut control.recovery {
@@ -290,6 +315,7 @@ impl World<'_> {
             }
             RecoveryAction::Close(cause) => {
                 control.resets += 1;
+                // No doorbell is rung from here on; completions are still reaped.
                 pairs().chain([&control.admin]).for_each(|pair| pair.exclusive().close());
                 self.path_resets(n, &cause)?;
             }
@@ -298,9 +324,11 @@ impl World<'_> {
                     control.cancelled.extend(pair.exclusive().abandon().iter().map(|command| (command.token, buffers)));
                 }
                 control.admin.exclusive().abandon();
+                // Only a controller that has stopped gives the admin queue back.
                 if buffers == Buffers::Returned {
                     control.admin.exclusive().reopen();
                 }
+                // A reset clears the controller's features, so coalescing starts from off.
                 if let Some(moderator) = &mut control.moderator {
                     moderator.reset();
                 }
@@ -313,9 +341,12 @@ impl World<'_> {
                 // Without a tag the reply never comes, and bring-up fails by its own deadline.
                 control.post(command, Purpose::Sequence, now, bar);
             }
+            // Rings stay where they are: the simulated memory survives a reset.
             RecoveryAction::Rings { .. } => {}
             RecoveryAction::Lost(_) => self.path_lost(n)?,
             RecoveryAction::Restored(inventory) => {
+                // Queues open before commands return, because their threads post them again at
+                // once.
                 pairs().for_each(|pair| pair.exclusive().reopen());
                 self.return_commands(n)?;
                 if let Some(path) = &mut self.devices[n].control.path {
@@ -324,7 +355,7 @@ impl World<'_> {
                 }
             }
             RecoveryAction::Dead(_) => {
-                // Nothing is posted to it any more.
+                // Threads end their requests to it instead of posting them.
                 for task in 0..self.plan.threads.len() {
                     let Some(thread) = self.tasks[task].thread_mut() else { continue };
                     for (target, dead) in thread.app.dead.iter_mut().enumerate() {
@@ -339,6 +370,7 @@ impl World<'_> {
         Ok(None)
     }
 
+    /// Gives cancelled commands back to their threads, which post them again or end them.
     pub(super) fn return_commands(&mut self, n: usize) -> Result<(), SimError> {
         let cancelled = std::mem::take(&mut self.devices[n].control.cancelled);
         for (token, buffers) in cancelled {
@@ -347,14 +379,16 @@ impl World<'_> {
                 thread.cancelled(token, buffers, self.now)?;
             }
         }
+        // Also threads that got nothing back: they may wait for a tag of a queue that was closed.
         for queue in self.devices[n].queues.clone() {
             (0..self.queues[queue].users.len()).for_each(|user| self.poke(self.queues[queue].users[user]));
         }
         Ok(())
     }
 
-    /// The mode may want another moderator, or none: then nothing is to be held back any more.
+    /// The mode has changed: starts, replaces or stops the moderator.
     pub(super) fn change_moderator(&mut self, n: usize) {
+        // The new mode would otherwise keep the old one's coalescing.
         if self.devices[n].control.proposed.is_some_and(|setting| setting != Coalesce::OFF) {
             self.set_coalescing(n, Coalesce::OFF);
         }
@@ -362,13 +396,13 @@ impl World<'_> {
         self.set_moderator(n);
     }
 
-    /// The moderator, if there is one, is asked once per pace.
+    /// Sets the moderator's timer: it decides once per pace.
     pub(super) fn set_moderator(&mut self, n: usize) {
         let at = if self.devices[n].control.moderator.is_some() { self.now + PACE } else { Nanos::MAX };
         self.calendar.set(self.sources.moderators + n, at);
     }
 
-    /// Asks the moderator, and sends the device what it says.
+    /// Asks the moderator, and sends the controller a new setting if there is one.
     pub(super) fn moderate(&mut self, n: usize) {
         let queues = self.devices[n].queues.clone();
         let finished: u64 = self.queues[queues.clone()].iter().flat_map(HwQueue::pairs).map(|pair| pair.counters().finished).sum();
@@ -386,13 +420,15 @@ impl World<'_> {
         self.set_moderator(n);
     }
 
-    /// For how many entries all the policies of these queues that have something in flight would have messages held back.
+    /// The coalescing threshold that all policies with commands in flight accept: the smallest they
+    /// ask for.
     fn requested_threshold(&self, queues: Range<usize>) -> u16 {
         let busy = |sw_queue: &&SwQueue| queues.contains(&sw_queue.queue) && sw_queue.in_flight(&self.queues[sw_queue.queue]) > 0;
         let sw_queues = self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.sw_queues).filter(busy);
         sw_queues.map(|sw_queue| sw_queue.waiter.hold).min().unwrap_or(0)
     }
 
+    /// Sends the setting as Set Features, Interrupt Coalescing (Base 5.1.25.2.2).
     fn set_coalescing(&mut self, n: usize, setting: Coalesce) {
         let value = InterruptCoalescing::new().with_thr(setting.thr()).with_time(setting.time());
         let sqe = SetFeatures::new(fid::INTERRUPT_COALESCING, value).to_sqe();
@@ -402,10 +438,8 @@ impl World<'_> {
         self.forward_writes(n);
     }
 
-    // What the keeper of one of several paths does for the threads that send by it.
-
-    /// A reset begins: nothing more is sent this way. A controller that has left something unanswered may not answer the reset
-    /// either: it counts as lost until it has.
+    /// A reset begins: nothing more is sent on this path. A controller that left a command
+    /// unanswered may not answer the reset either, so the path counts as lost until it does.
     fn path_resets(&mut self, n: usize, cause: &ResetCause) -> Result<(), SimError> {
         let Some(path) = &mut self.devices[n].control.path else { return Ok(()) };
         path.keep_alive_at = Nanos::MAX;
@@ -416,7 +450,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The controller does not answer: it is kept away from the host's memory, so that all requests can be given back.
+    /// The controller does not answer. Its access to memory is cut, so that all buffers can be
+    /// given back.
     fn path_lost(&mut self, n: usize) -> Result<(), SimError> {
         let Some(path) = &self.devices[n].control.path else { return Ok(()) };
         path.dma_blocked.set(true);
@@ -425,7 +460,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The controller has stopped: nothing that was sent to it will be carried out any more.
+    /// The controller has stopped (CSTS.RDY = 0): nothing that was sent to it will be carried out
+    /// any more.
     fn path_stopped(&mut self, n: usize) -> Result<(), SimError> {
         let Some(path) = &mut self.devices[n].control.path else { return Ok(()) };
         path.events.forget();
@@ -435,7 +471,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Every command that is in flight ends.
+    /// Cancels every command that is in flight.
     fn return_in_flight(&mut self, n: usize) -> Result<(), SimError> {
         let Attached { control, queues, .. } = &mut self.devices[n];
         for pair in self.queues[queues.clone()].iter().flat_map(HwQueue::pairs) {
@@ -451,7 +487,7 @@ impl World<'_> {
         self.publish_path_state(n);
     }
 
-    /// Every thread that sends by the path is told how it stands.
+    /// Gives every thread that uses the path its new state, and wakes it.
     pub(super) fn publish_path_state(&mut self, n: usize) {
         let Some(snapshot) = self.devices[n].control.path.as_ref().map(|path| path.snapshot) else { return };
         for task in 0..self.plan.threads.len() {
@@ -465,7 +501,8 @@ impl World<'_> {
         }
     }
 
-    /// While the controller is in use: requests for events, log pages, Keep Alive. When to come again.
+    /// Posts Async Event Requests, log page reads and Keep Alive while the controller is up.
+    /// Returns when to come again.
     pub(super) fn post_path_commands(&mut self, n: usize) -> Nanos {
         let now = self.now;
         let Attached { control, bar, .. } = &mut self.devices[n];
@@ -473,12 +510,14 @@ impl World<'_> {
         if !control.is_busy() {
             while let Some((command, purpose)) = path.events.next_command(now) {
                 if !control.post(command, purpose, now, bar) {
+                    // The event loop asks again when a reply has freed a tag.
                     path.events.not_posted(purpose);
                     break;
                 }
             }
             if now >= path.keep_alive_at {
                 control.post(AdminCommand { sqe: nvme::admin::keep_alive(), page: false }, Purpose::KeepAlive, now, bar);
+                // Four per time-out, so that one lost command does not end the association.
                 path.keep_alive_at = now + Nanos(path.keep_alive.0 / 4);
             }
         }

@@ -1,4 +1,13 @@
-//! Who runs on a CPU next: interrupts before softirqs before threads, and of the threads the one whose turn it is.
+//! What each CPU runs: hard interrupts before softirqs before threads, and which thread.
+//!
+//! Work is cut into steps. A step has its effect at once and then occupies the CPU for its time. A
+//! higher level may take the CPU in the middle of a step, which then has the rest of its time left:
+//!
+//! ```text
+//! Hard     ....[==]........
+//! Soft     .......[===]....
+//! Thread   [==]........[==]    one step of four units, interrupted after two
+//! ```
 
 use completion::Cause;
 
@@ -8,18 +17,20 @@ use crate::cpu::{Irq, Level, Running};
 use crate::sched::RunQueue;
 
 impl World<'_> {
-    /// A CPU's alarm.
+    /// A CPU's timer has fired.
     pub(super) fn cpu_due(&mut self, cpu: usize) -> Result<(), SimError> {
         self.finish_step(cpu)?;
         self.resume(cpu)
     }
 
-    /// The instant of a CPU's alarm has come: its step has ended, its slice, or its way out of an idle state.
+    /// The step, the slice, or the exit from an idle state has ended, for which the CPU's timer was
+    /// set.
     fn finish_step(&mut self, cpu: usize) -> Result<(), SimError> {
         self.account(cpu);
         let this = &mut self.cpus[cpu];
         if let Running::At(level) = this.running {
-            // Also where a step ends at that very instant: steps whose length divides the tick's would never be noticed.
+            // A step may end at the same instant as the slice. If only longer steps counted, a
+            // thread whose step divides the tick would never be preempted.
             this.resched |= level == Level::Thread && self.now >= this.slice_ends;
             let left = &mut this.left[level as usize];
             if *left == Some(Nanos::ZERO) {
@@ -30,7 +41,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The next step of whatever runs at a level.
+    /// Takes the next step at a level.
     fn begin_step(&mut self, cpu: usize, level: Level) -> Result<(), SimError> {
         let left = match level {
             Level::Hard => self.hard_step(cpu)?,
@@ -41,7 +52,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Accounts for a CPU's time until now.
+    /// Charges a CPU's time until now to its level and thread.
     #[inline]
     pub(super) fn account(&mut self, cpu: usize) {
         let this = &mut self.cpus[cpu];
@@ -59,7 +70,7 @@ impl World<'_> {
         }
     }
 
-    /// Has a CPU turn to whatever comes first, and sets its alarm. Its time is accounted for.
+    /// Runs what comes first on a CPU, and sets its timer. Its time must be accounted for.
     pub(super) fn resume(&mut self, cpu: usize) -> Result<(), SimError> {
         while let Some(level) = self.next_level(cpu)? {
             if !self.run_at(cpu, level) {
@@ -67,16 +78,18 @@ impl World<'_> {
             }
             self.finish_step(cpu)?;
         }
+        // The next thread pays for leaving the idle loop.
         self.cpus[cpu].has_idled = true;
         self.cpus[cpu].set_running(self.now, Running::Idle(self.now));
         self.calendar.set(cpu, Nanos::MAX);
         Ok(())
     }
 
-    /// The level that comes first on a CPU, with a step that takes time; `None`: it has nothing to do.
+    /// The level that comes first, with a step that takes time. `None`: the CPU is idle.
     fn next_level(&mut self, cpu: usize) -> Result<Option<Level>, SimError> {
         for _ in 0..STEPS_AT_ONCE {
             let this = &mut self.cpus[cpu];
+            // Interrupts do not nest: one that is under way ends first.
             if this.left[Level::Hard as usize].is_some() {
                 return Ok(Some(Level::Hard));
             }
@@ -90,10 +103,14 @@ impl World<'_> {
             if this.left[Level::Soft as usize].is_some() {
                 return Ok(Some(Level::Soft));
             }
+            // As at the end of an interrupt in Linux: softirqs run before the interrupted thread
+            // does.
             if this.pollers.is_raised() {
                 self.begin_step(cpu, Level::Soft)?;
                 continue;
             }
+            // Only now, so that interrupts and softirqs that came in the meantime do not delay the
+            // choice.
             if this.resched {
                 self.reschedule(cpu);
             }
@@ -112,20 +129,22 @@ impl World<'_> {
         Err(SimError::Livelock(self.moment()))
     }
 
-    /// Has a CPU go on with the step at a level, until it ends, or the slice does. If nothing else happens before, that
-    /// instant has come: true. Else its alarm is set for then.
+    /// Runs the step at a level until it ends, or the slice does. True: no other event comes before
+    /// that, and time has advanced to it. False: the CPU's timer is set for it.
     fn run_at(&mut self, cpu: usize, level: Level) -> bool {
         let this = &mut self.cpus[cpu];
         this.set_running(self.now, Running::At(level));
         let left = this.left[level as usize].unwrap_or_default();
         let mut ends = self.now + left;
         this.slice_ends = Nanos::MAX;
+        // Without a competitor a slice has no end.
         if level == Level::Thread && !this.run_queue.is_empty() {
             let slice_ends = self.slice_ends(cpu);
             self.cpus[cpu].slice_ends = slice_ends;
             ends = ends.min(slice_ends);
         }
-        // Where there are many, somebody else is nearly always before, and to find out costs more than it saves.
+        // With many CPUs another event nearly always comes first, and asking costs more than it
+        // saves.
         let alone = self.cpus.len() == 1 && self.changed_cpus.is_empty() && self.running > 0;
         if alone && ends <= self.started + self.scenario.limit && self.calendar.would_be_next(cpu, ends) {
             self.now = ends;
@@ -135,12 +154,12 @@ impl World<'_> {
         false
     }
 
-    /// When the current thread's turn ends although it would go on, because others are ready.
+    /// When the current thread loses the CPU to another one that is ready.
     fn slice_ends(&mut self, cpu: usize) -> Nanos {
         let scheduler = &self.scenario.machine.scheduler;
         let this = &mut self.cpus[cpu];
         if this.current.is_some_and(|task| self.tasks[task].share.fifo) {
-            // Until it sleeps, or the period's quota is used up.
+            // A SCHED_FIFO thread runs until it sleeps or has used up the quota of the period.
             return if this.run_queue.has_fair() {
                 (self.now + this.quota.remaining(self.now, scheduler)).max(self.now + Nanos(1))
             } else {
@@ -149,13 +168,14 @@ impl World<'_> {
         }
         let mut ends = self.now + (scheduler.slice - this.ran).max(Nanos(1));
         if scheduler.tick > Nanos::ZERO {
+            // The scheduler sees an overrun slice only in its tick.
             ends = Nanos(ends.0.div_ceil(scheduler.tick.0).saturating_mul(scheduler.tick.0));
         }
-        // Threads that come first wait for their next period.
+        // A throttled FIFO thread takes the CPU when its next period begins.
         if this.run_queue.has_fifo() { ends.min(this.quota.ends().max(self.now + Nanos(1))) } else { ends }
     }
 
-    /// The current thread is still ready, and another one, if there is one, has its turn.
+    /// Puts the current thread back on the run queue, if another one is ready.
     fn reschedule(&mut self, cpu: usize) {
         let scheduler = &self.scenario.machine.scheduler;
         let this = &mut self.cpus[cpu];
@@ -167,6 +187,7 @@ impl World<'_> {
         let Some(task) = this.current.take() else { return };
         self.tasks[task].left = this.left[Level::Thread as usize].take();
         self.tasks[task].left_at = this.busy();
+        // Chosen before the thread is queued, so that `sched_yield` never returns at once.
         let next = if yields { this.run_queue.pick_next(this.quota.remaining(self.now, scheduler) == Nanos::ZERO) } else { None };
         this.run_queue.enqueue(task, &mut self.tasks[task].share, false, scheduler);
         if let Some(next) = next {
@@ -185,7 +206,9 @@ impl World<'_> {
 
     fn switch_to(&mut self, cpu: usize, task: TaskId) {
         let left = self.tasks[task].left.take().unwrap_or_default();
+        // Entries may have come while a spinning thread was preempted.
         let left = self.left_of_spin(task).unwrap_or(left);
+        // What other threads and handlers ran here since evicted part of its working set.
         let others = self.cpus[cpu].busy() - self.tasks[task].left_at;
         let this = &mut self.cpus[cpu];
         (this.current, this.ran, this.yields) = (Some(task), Nanos::ZERO, false);
@@ -195,20 +218,20 @@ impl World<'_> {
         this.left[Level::Thread as usize] = Some(costs.switch + from_idle + costs.refill_after(others) + left);
     }
 
-    /// Something is pending at a CPU that interrupts whatever it is at.
+    /// Raises an interrupt on a CPU.
     pub(super) fn interrupt(&mut self, cpu: usize, irq: Irq) {
         self.cpus[cpu].irqs.push_back(irq);
         self.mark_changed(cpu);
     }
 
-    /// Something has changed on a CPU: once this event is over, it turns to whatever comes first.
+    /// Has a CPU decide anew what it runs, once this event is handled.
     pub(super) fn mark_changed(&mut self, cpu: usize) {
         if !std::mem::replace(&mut self.cpus[cpu].changed, true) {
             self.changed_cpus.push(cpu);
         }
     }
 
-    /// Has every CPU on which something has changed turn to whatever comes first now, if it is not at it already.
+    /// Has every CPU that this event affected decide what it runs.
     #[inline]
     pub(super) fn update_changed_cpus(&mut self) -> Result<(), SimError> {
         while let Some(cpu) = self.changed_cpus.pop() {
@@ -218,15 +241,16 @@ impl World<'_> {
         Ok(())
     }
 
-    #[inline(never)] // Few events stir a CPU.
+    #[inline(never)] // Few events change what a CPU runs.
     fn update_cpu(&mut self, cpu: usize) -> Result<(), SimError> {
         match self.cpus[cpu].running {
+            // Neither can be interrupted; both look for pending work when they end.
             Running::LeavingIdle | Running::At(Level::Hard) => return Ok(()),
             Running::Idle(since) => {
                 let thread = &self.scenario.machine.costs.thread;
                 let idle = self.now - since;
                 let this = &mut self.cpus[cpu];
-                // One that is still awake has no halt to come out of.
+                // A CPU that went idle just now still spins in the idle loop, and is not halted.
                 this.has_idled = idle >= thread.idle_after;
                 let exit = thread.exit_after(idle, matches!(this.irqs.front(), Some(Irq::Timer(_))));
                 if exit > Nanos::ZERO {
@@ -242,7 +266,8 @@ impl World<'_> {
         self.resume(cpu)
     }
 
-    /// Makes a sleeping thread ready. `from`: the CPU whose code does it. What that costs there.
+    /// Makes a sleeping thread ready. `from`: the CPU whose code wakes it, and pays the cost
+    /// returned.
     pub(super) fn wake(&mut self, from: Option<usize>, task: TaskId, cause: Cause) -> Nanos {
         let Some(due) = self.tasks[task].wakes() else { return Nanos::ZERO };
         self.calendar.set(self.sources.timers + task, Nanos::MAX);
@@ -254,13 +279,13 @@ impl World<'_> {
         self.make_ready(from, task)
     }
 
-    /// A thread is ready to run.
+    /// Puts a thread on its CPU's run queue. Returns what that costs the CPU `from`.
     pub(super) fn make_ready(&mut self, from: Option<usize>, task: TaskId) -> Nanos {
         let scheduler = &self.scenario.machine.scheduler;
         let costs = &self.scenario.machine.costs;
         let cpu = self.tasks[task].cpu;
         if self.cpus[cpu].is_at_a_thread() {
-            // What the current one has had counts.
+            // Preemption compares CPU times, so the current thread's must be up to date.
             self.account(cpu);
         }
         let this = &mut self.cpus[cpu];
@@ -269,6 +294,7 @@ impl World<'_> {
         let new = &self.tasks[task].share;
         let preempts = this.current.is_none_or(|current| RunQueue::preempts(new, &self.tasks[current].share, throttled, scheduler));
         this.resched |= preempts;
+        // A thread that polls with `sched_yield` gives the CPU away at its next empty poll.
         if self.scenario.spin == Spin::Yields && this.current.is_some_and(|current| self.tasks[current].spin.is_some()) {
             (this.resched, this.yields) = (true, true);
         }
@@ -279,6 +305,7 @@ impl World<'_> {
             self.mark_changed(cpu);
         }
         let far = if from.is_some_and(|from| from != cpu) { costs.thread.wake_remote } else { Nanos::ZERO };
+        // An IPI is needed only for a CPU that runs a thread: others choose anew by themselves.
         costs.thread.wake + far + if sent { costs.interrupt.send } else { Nanos::ZERO }
     }
 }

@@ -1,5 +1,16 @@
-//! Interrupts: messages of devices on their way to a CPU, or to the thread that sleeps on them; hard interrupts; and the pollers, as a
-//! softirq at the end of one, or as ksoftirqd's.
+//! Interrupts: messages on their way from a device to a CPU, hard interrupts, and the softirq of
+//! irq_poll at the end of one or in ksoftirqd.
+//!
+//! ```text
+//! device raises a vector
+//!   -> send_messages       delay, shared interrupt path
+//!   -> messages_arrive     vector pending at its CPU (or: bit set in the posted descriptor)
+//!   -> begin_irq           entry, handler
+//!   -> vector_step         by context: reap here | raise the softirq | wake a thread
+//! ```
+//!
+//! A device that is a thread of the simulated machine signals an eventfd instead: no CPU is
+//! interrupted.
 
 use completion::{Cause, Plan, Woke};
 
@@ -11,20 +22,21 @@ use crate::host::{Progress, StepContext};
 use crate::posted::{Bits, Handling};
 use crate::softirq::PollStage;
 
-/// In place of a device: the notification of posted interrupts, whose CPU stands in place of the vector.
+/// Stands for the device in a posted-interrupt notification; the CPU then stands for the vector.
 const NOTIFICATION: u32 = u32::MAX;
 
 /// What a step of the softirq came to.
 enum SoftirqStep {
     Busy(Nanos),
-    /// Nothing is scheduled.
+    /// No queue is scheduled.
     Over,
-    /// The rest is ksoftirqd's.
+    /// ksoftirqd does the rest.
     HandOver,
 }
 
 impl World<'_> {
-    /// A controller has raised these vectors: their messages set out, and what it writes behind them waits as it has to.
+    /// Sends the messages of the vectors that a controller has raised. Its later writes wait behind
+    /// them.
     pub(super) fn send_messages(&mut self, n: usize) {
         let tells = self.scenario.signals_eventfd(n);
         let mut raised = std::mem::take(&mut self.raised);
@@ -38,14 +50,14 @@ impl World<'_> {
             let device = &mut self.devices[n];
             device.writes_free_at = device.writes_free_at.max(now) + busy;
             let arrives = match &mut self.irq_path {
-                // A signal takes effect when most of its system call is over.
+                // The thread that sleeps on the eventfd is woken at the end of the system call.
                 _ if tells => device.writes_free_at,
                 None => arrives,
                 Some(path) => {
                     let posted = self.scenario.posts(self.mode);
                     let sent = path.send(now, posted);
                     device.writes_free_at = device.writes_free_at.max(sent.accepted);
-                    // The unit itself sets the bits.
+                    // The remapping unit itself sets the bits.
                     let delay = if posted { Nanos::ZERO } else { self.scenario.machine.costs.interrupt.message_delay };
                     sent.arrives + delay
                 }
@@ -58,7 +70,8 @@ impl World<'_> {
         }
     }
 
-    /// The shared way has set a bit of a CPU's descriptor: if that asks for it, a notification follows, behind which the device's writes wait.
+    /// Sets a vector's bit in its CPU's descriptor. If no notification is outstanding, one follows,
+    /// and the device's later writes wait behind it.
     fn post_vector(&mut self, n: usize, vector: usize) {
         let Some(route) = self.devices[n].routes.get(vector) else { return };
         let cpu = route.cpu;
@@ -71,11 +84,12 @@ impl World<'_> {
     }
 
     fn queue_message(&mut self, arrives: Nanos, device: u32, vector: Vector) {
+        // Delays differ, so a later message may arrive earlier.
         let place = self.messages.partition_point(|(at, ..)| *at <= arrives);
         self.messages.insert(place, (arrives, device, vector));
     }
 
-    /// Messages whose time has come.
+    /// Delivers the messages that are due.
     pub(super) fn messages_arrive(&mut self) {
         while let Some((_, device, vector)) = self.messages.pop_front_if(|(at, ..)| *at <= self.now) {
             let (device, vector) = (device as usize, usize::from(vector.0));
@@ -107,27 +121,30 @@ impl World<'_> {
             }
             return;
         }
-        // While one interrupt of a vector waits, others are merged into it; that is all the coalescing on this side.
+        // A vector that is pending already takes further messages in: the local APIC has one bit
+        // for it.
         if !std::mem::replace(&mut route.pending, true) {
             self.interrupt(cpu, Irq::Vector { device, vector });
         }
     }
 
-    /// What a message takes a controller that is a thread of this machine's, where nobody sleeps on the vector: the counter and
-    /// the wait queue are in the reader's cache.
+    /// What signalling an eventfd costs a controller that is a thread of this machine, if no thread
+    /// sleeps on it. Its counter and wait queue are in the reader's cache.
     pub(super) fn signal_cost(&self) -> Nanos {
         let costs = &self.scenario.machine.costs;
         costs.thread.signal + costs.memory.line_node + costs.memory.line_node
     }
 
-    /// The same where it may be posted: then it is a bit in a line that the reader has, as long as a notification is outstanding.
+    /// The cost of a message. A posted one, while a notification is outstanding, is one bit in a
+    /// line that the reader has.
     pub(super) fn message_cost(&self, device: usize, vector: usize) -> Nanos {
         let outstanding = |route: &Route| route.queues.iter().all(|&queue| self.queues[queue].is_outstanding());
         let posted = self.scenario.posts(self.mode) && self.devices[device].routes.get(vector).is_some_and(outstanding);
         if posted { self.scenario.machine.costs.memory.line_node } else { self.signal_cost() }
     }
 
-    /// Its effect: a thread that sleeps on the vector wakes. What that takes the controller beyond [`World::signal_cost`].
+    /// Wakes the threads that sleep on a vector of an in-process controller. Returns what that
+    /// costs the controller beyond [`World::signal_cost`].
     pub(super) fn signal_vector(&mut self, device: usize, vector: usize) -> Nanos {
         let Some(route) = self.devices[device].routes.get(vector) else { return Nanos::ZERO };
         let (cpu, thread, queues) = (route.cpu, route.thread, route.queues.len());
@@ -135,6 +152,7 @@ impl World<'_> {
         let mut woken = Nanos::ZERO;
         for n in 0..queues {
             let queue = self.devices[device].routes[vector].queues[n];
+            // The bit is set, and the reader polls once more before it sleeps.
             if self.scenario.posts(self.mode) && !self.queues[queue].post() {
                 continue;
             }
@@ -146,13 +164,15 @@ impl World<'_> {
                 woken += self.signal_queue(None, queue);
             }
         }
+        // `thread.rouse` is measured as a whole: the signal, the wake-up and the IPI to the idle
+        // CPU.
         if woken > Nanos::ZERO && idle {
             return self.scenario.machine.costs.thread.rouse - self.signal_cost();
         }
         woken
     }
 
-    /// Accepts an interrupt. Answers the time before its handler's first effect.
+    /// Accepts an interrupt. Returns the time until the first effect of its handler.
     pub(super) fn begin_irq(&mut self, cpu: usize, irq: Irq) -> Nanos {
         let costs = &self.scenario.machine.costs.interrupt;
         let outcome = &mut self.cpus[cpu].outcome;
@@ -161,6 +181,7 @@ impl World<'_> {
                 outcome.interrupts += 1;
                 outcome.vectors_handled += 1;
                 if let Some(route) = self.devices[device].routes.get_mut(vector) {
+                    // From here on a message of the vector raises another interrupt.
                     route.pending = false;
                 }
                 (IrqStage::Queue { device, vector, n: 0 }, costs.handler)
@@ -168,7 +189,7 @@ impl World<'_> {
             Irq::Posted => {
                 outcome.interrupts += 1;
                 outcome.notifications += 1;
-                // Each round has its own price.
+                // Each round of the handler has its own price.
                 (IrqStage::Next, Nanos::ZERO)
             }
             Irq::Timer(_) => (IrqStage::Next, costs.timer),
@@ -179,7 +200,7 @@ impl World<'_> {
         self.scenario.machine.costs.interrupt.entry + more
     }
 
-    /// The next step of the interrupt under way: how long it takes; `None`: it is over.
+    /// The next step of the interrupt under way. `None`: it is over.
     pub(super) fn hard_step(&mut self, cpu: usize) -> Result<Option<Nanos>, SimError> {
         let mut spent = Nanos::ZERO;
         for _ in 0..STEPS_AT_ONCE {
@@ -207,12 +228,13 @@ impl World<'_> {
         }
     }
 
-    /// What an interrupt has to do next, other than for a vector's queues.
+    /// What an interrupt does next, other than for the queues of a vector.
     fn next_vector(&mut self, cpu: usize, active: ActiveIrq) -> Result<Nanos, SimError> {
         match active.irq {
             Irq::Posted => Ok(self.next_posted(cpu, active)),
             Irq::Timer(task) => {
                 self.stage(cpu, IrqStage::Leave);
+                // The thread may have been woken earlier by something else, and sleep again.
                 let due = self.tasks[task].is_due(self.now);
                 Ok(if due { self.wake(Some(cpu), task, Cause::Timer) } else { Nanos::ZERO })
             }
@@ -227,7 +249,7 @@ impl World<'_> {
         }
     }
 
-    /// The next vector that has been posted, or the next round.
+    /// The next vector of the round, or the next round of the notification's handler.
     fn next_posted(&mut self, cpu: usize, mut active: ActiveIrq) -> Nanos {
         let costs = &self.scenario.machine.costs;
         let this = &mut self.cpus[cpu];
@@ -246,11 +268,12 @@ impl World<'_> {
         (active.bits, active.handling) = this.descriptor.handle(active.handling, self.habits.posted_looks_again);
         let empty = active.bits.is_empty();
         this.active = Some(active);
-        // Words that nobody has written since are in the cache, and are read only.
+        // Words that have not changed are in the cache, and are only read.
         if empty { costs.library.look } else { costs.interrupt.demultiplex }
     }
 
-    /// What a vector's n-th queue needs: in the hard interrupt, or handed on to the party that takes entries.
+    /// Handles the n-th queue of a vector: reaps it in the hard interrupt, or notifies the party
+    /// that does.
     fn vector_step(&mut self, cpu: usize, device: usize, vector: usize, n: usize) -> Result<Nanos, SimError> {
         let Some(route) = self.devices[device].routes.get(vector) else {
             self.stage(cpu, IrqStage::Next);
@@ -262,13 +285,15 @@ impl World<'_> {
             return Ok(Nanos::ZERO);
         };
         let next = IrqStage::Queue { device, vector, n: n + 1 };
-        // What was begun in this interrupt ends in it, even if the mode has been switched meanwhile.
+        // A queue that this interrupt began to reap is finished here, even if the mode has changed
+        // since.
         let context = if self.cpus[cpu].draining { Context::Hard } else { self.context };
         match context {
             Context::Hard => self.drain_in_interrupt(cpu, queue, next),
             Context::Soft => {
                 self.stage(cpu, next);
                 let cost = self.notified(queue) + self.scenario.machine.costs.interrupt.softirq_raise;
+                // The softirq runs at the end of this interrupt, before any thread.
                 self.schedule_poller(cpu, queue);
                 Ok(cost)
             }
@@ -281,13 +306,14 @@ impl World<'_> {
             Context::Waiter => {
                 self.stage(cpu, next);
                 let costs = &self.scenario.machine.costs.thread;
+                // In the kernel the handler calls the waiter's wake-up directly.
                 let signal = if self.scenario.host == crate::Host::User { costs.signal } else { Nanos::ZERO };
                 Ok(signal + self.signal_queue(Some(cpu), queue))
             }
         }
     }
 
-    /// Takes a queue's entries here and now.
+    /// Reaps a queue in the hard interrupt.
     fn drain_in_interrupt(&mut self, cpu: usize, queue: usize, next: IrqStage) -> Result<Nanos, SimError> {
         let first = !self.cpus[cpu].draining;
         if first {
@@ -309,13 +335,14 @@ impl World<'_> {
         Ok(cost + self.apply(Some(cpu))?)
     }
 
-    /// A queue's notification has come, and another party than the waiting thread takes its entries: masks it, if the policy wants that.
-    /// What that costs.
+    /// The notification of a queue that is reaped for others has come. Masks it if the policy wants
+    /// that. Returns the cost.
     fn notified(&mut self, queue: usize) -> Nanos {
         let drain = &mut self.drains[queue];
         drain.cycles.notified.get_or_insert(self.now);
         let busy = drain.waiter.seen.lock_busy;
-        // The lock's holder at the last look may have released it before this entry came.
+        // The lock was held at the last poll; its holder may have released it before this entry
+        // came.
         drain.waiter.woken(Woke::NOTIFIED);
         drain.waiter.seen.lock_busy = busy && !self.habits.hears_anew;
         drain.counts.drain = 0;
@@ -326,9 +353,10 @@ impl World<'_> {
         self.scenario.machine.costs.library.mask
     }
 
-    /// Its eventfd is signalled: the thread that waits on it wakes, which is the one that owns its notification, if several share it. What
-    /// waking costs.
+    /// Signals a queue's eventfd and wakes the thread that sleeps on it: the owner of the
+    /// notification, if several threads share the queue. Returns the cost.
     fn signal_queue(&mut self, from: Option<usize>, queue: usize) -> Nanos {
+        // The thread does not read it now: the counter stays, and the next sleep returns at once.
         if !self.queues[queue].signal() {
             return Nanos::ZERO;
         }
@@ -344,13 +372,14 @@ impl World<'_> {
         cost
     }
 
-    /// What finishing the completions costs that other CPUs have sent.
+    /// The cost of finishing the completions that other CPUs have sent.
     fn remote_work(&mut self, cpu: usize) -> Nanos {
         let remote = std::mem::take(&mut self.cpus[cpu].remote);
         let cx = self.step_context(cpu);
         let each = remote.iter().filter_map(|(task, _)| cx.owners.get(*task)).map(|owner| drain::completion(&cx, owner.engine).0);
         let cost = Nanos(each.sum());
         self.cpus[cpu].remote = remote;
+        // Completions that come after this are the next IPI's.
         self.cpus[cpu].remote_begun = self.cpus[cpu].remote.len();
         cost
     }
@@ -370,7 +399,7 @@ impl World<'_> {
         cost
     }
 
-    /// What code on a CPU reaches.
+    /// What a step on a CPU can reach.
     pub(super) fn step_context(&mut self, cpu: usize) -> StepContext<'_> {
         StepContext {
             now: self.now,
@@ -388,13 +417,14 @@ impl World<'_> {
         }
     }
 
-    /// A queue's notification has come: its policy says how much to take, and the softirq is raised. If its poller is in
-    /// the middle of something, it finds out by itself.
+    /// The notification of a queue has come: its policy gives a budget, and the softirq is raised.
+    /// A poller in the middle of a poll checks for new entries by itself.
     pub(super) fn schedule_poller(&mut self, cpu: usize, queue: usize) {
         if !self.drains[queue].is_between_steps() {
             return;
         }
         let Some(n) = self.cpus[cpu].pollers.queues.iter().position(|&other| other == queue) else { return };
+        // It is on the list already.
         if matches!(self.cpus[cpu].pollers.plans[n], Plan::Look { .. }) {
             return;
         }
@@ -402,12 +432,12 @@ impl World<'_> {
         let now = self.now;
         match drained {
             Drained::Poll(budget) => self.cpus[cpu].pollers.schedule(n, budget, now),
-            // Its policy goes to sleep again, which takes steps, too.
+            // The policy goes to sleep again. That takes steps too, so they are taken in turn.
             Drained::Busy(_) | Drained::Idle(_) => self.cpus[cpu].pollers.schedule(n, 0, now),
         }
     }
 
-    /// A step as a softirq: how long it takes; `None`: over, or handed over.
+    /// A step of the softirq. `None`: it is over, or ksoftirqd goes on.
     pub(super) fn soft_level_step(&mut self, cpu: usize) -> Result<Option<Nanos>, SimError> {
         for _ in 0..STEPS_AT_ONCE {
             match self.poll_step(cpu) {
@@ -459,6 +489,7 @@ impl World<'_> {
         let now = self.now;
         let this = &mut self.cpus[cpu];
         let Some(turn) = this.pollers.round.turn(now, &this.pollers.plans) else {
+            // As `__do_softirq`: the rest is ksoftirqd's if a thread is to be scheduled.
             let wanted = this.resched || this.current.is_none() && !this.run_queue.is_empty();
             let hand_over = this.pollers.end_run(now, wanted);
             return match this.pollers.stage {
@@ -469,6 +500,7 @@ impl World<'_> {
         };
         this.pollers.stage = PollStage::Queue(turn.queue);
         let (queue, planned) = (this.pollers.queues[turn.queue], this.pollers.plans[turn.queue]);
+        // There is nothing to reap, but the queue may still have to be armed.
         if planned == (Plan::Look { budget: 0 }) || !self.drains[queue].is_between_steps() {
             self.cpus[cpu].pollers.round.took(0);
             return SoftirqStep::Busy(Nanos::ZERO);
@@ -478,7 +510,8 @@ impl World<'_> {
         SoftirqStep::Busy(cost)
     }
 
-    /// The rest of a queue's turn: what it has taken goes to its owners; then it stays scheduled, or is armed.
+    /// The rest of a queue's turn: hands on what was reaped, then keeps the queue scheduled or arms
+    /// it.
     fn poll_queue(&mut self, cpu: usize, n: usize) -> Nanos {
         let queue = self.cpus[cpu].pollers.queues[n];
         let drained = drain::step(&mut self.step_context(cpu), queue);

@@ -1,5 +1,5 @@
-//! What came of it, and what is asked at even distances: counts for the time line, and, of a kernel's `adaptive`, where completions are
-//! to be taken.
+//! Results: the totals of the run at its end, ticks for the time line, and the placer of a kernel's
+//! `adaptive`.
 
 use completion::{Decisions, Preset, WINDOW};
 use driver::multipath::{Counters, Link, PathSnapshot, PathStatus};
@@ -13,19 +13,19 @@ use crate::host::sw_queue::SwQueue;
 use crate::{Counts, CpuOutcome, DeviceOutcome, Host, JobOutcome, PathOutcome, Tick};
 
 impl World<'_> {
-    /// The first thread is past its start delay and its ramp: what has been counted by now is not measured.
+    /// The first thread is past its start delay and its ramp: measuring begins.
     pub(super) fn measure(&mut self) {
         if !matches!(self.baseline, Baseline::Pending) {
             return;
         }
         self.baseline = Baseline::Known(Box::new(self.so_far()));
-        // What is greatest cannot be told from what was before.
+        // Maxima cannot be subtracted from the totals later, so they start again.
         self.cpus.iter_mut().for_each(|cpu| cpu.outcome.longest_away = Nanos::ZERO);
         self.drains.iter_mut().for_each(|drain| drain.counts.entries_per_drain_max = 0);
         self.tasks.iter_mut().filter_map(Task::thread_mut).for_each(|thread| thread.counts.entries_per_drain_max = 0);
     }
 
-    /// What was measured, once the run is over.
+    /// What was measured, at the end of the run.
     pub(super) fn outcome(mut self) -> Result<Outcome, SimError> {
         let all = self.so_far();
         let ticks = std::mem::take(&mut self.ticks.over);
@@ -36,7 +36,7 @@ impl World<'_> {
         }
     }
 
-    /// Everything until now, but the ticks.
+    /// The totals since the start of the run, without the ticks.
     fn so_far(&mut self) -> Outcome {
         (0..self.cpus.len()).for_each(|cpu| self.account(cpu));
         let cpus: Vec<CpuOutcome> = self.cpus.iter().map(|cpu| cpu.until(self.now)).collect();
@@ -84,14 +84,14 @@ impl World<'_> {
         }
     }
 
-    /// CPU time of threads that do I/O.
+    /// CPU time of the threads that do I/O, without the applications' own work.
     fn io_threads(&self, counts: &Counts) -> Nanos {
         let threads = self.tasks.iter().filter(|task| !matches!(task.kind, TaskKind::Hog)).map(|task| task.runtime.0).sum();
-        // The last piece of work, or of time away, may not have been done when the run ended.
+        // Of the last step of each thread the end of the run may have cut something off.
         Nanos(threads) - counts.application - counts.away
     }
 
-    /// What the policies of all threads have decided, together.
+    /// The decisions of all threads' policies, together.
     pub(super) fn decisions(&self) -> Option<Decisions> {
         let sw_queues = self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.sw_queues);
         sw_queues.filter_map(SwQueue::decisions).reduce(|mut all, decisions| {
@@ -100,7 +100,7 @@ impl World<'_> {
         })
     }
 
-    /// What threads and drains have counted, together.
+    /// The counts of threads and drains, together.
     pub(super) fn counts(&self) -> Counts {
         let mut all = Counts::default();
         self.tasks.iter().filter_map(Task::thread).for_each(|thread| all.add(&thread.counts));
@@ -108,12 +108,12 @@ impl World<'_> {
         all
     }
 
-    /// Looks that the time spent spinning amounts to.
+    /// Empty polls that the time spent spinning amounts to.
     fn spins(&self, counts: &Counts) -> u64 {
         counts.spun.0 / self.scenario.machine.costs.library.look.0.max(1)
     }
 
-    /// Each thread's latencies, of reads and writes, together.
+    /// Latencies of all threads' reads and writes, together.
     pub(super) fn latency(&self) -> Latency {
         let mut all = Latency::default();
         for stats in self.tasks.iter().filter_map(Task::thread).map(|thread| thread.app.generator.stats()) {
@@ -142,6 +142,7 @@ impl World<'_> {
 
     fn path_outcomes(&self) -> Vec<PathOutcome> {
         let outcome = |(n, device): (usize, &Attached)| {
+            // Each thread has its own counters of the path.
             let tallies = || self.multipaths().filter_map(move |multipath| multipath.tally(n));
             tallies().next()?;
             let snapshot = device.control.path.as_ref().map_or(PathSnapshot::NEVER_UP.with_link(Link::Live), |path| path.snapshot);
@@ -175,7 +176,7 @@ impl World<'_> {
         jobs
     }
 
-    /// The next tick's end, if anybody wants to know.
+    /// Sets the timer of the next tick, if the scenario has ticks.
     pub(super) fn set_tick(&mut self) {
         if let Some(every) = self.scenario.ticks.filter(|&every| every > Nanos::ZERO) {
             self.calendar.set(self.sources.ticks, self.now + every);
@@ -197,15 +198,18 @@ impl World<'_> {
         self.set_tick();
     }
 
-    /// A mode has been asked for: whether it may be left to other CPUs is asked from now on, or no longer.
+    /// The mode has changed: in a kernel's `adaptive` the placer decides from now on whether
+    /// completions are left to the CPUs that take the interrupts.
     pub(super) fn set_placer(&mut self) {
         let own = self.mode;
+        // Only where interrupts come to a CPU without a job could another CPU take work off the
+        // jobs.
         let asks = matches!(own.preset(), Preset::Adaptive(_)) && self.scenario.host == Host::Kernel && self.interrupts_another_cpu();
         self.placing = asks.then(|| Placing { own, placer: Placer::default(), before: self.completed_and_waited() });
         self.calendar.set(self.sources.placer, if asks { self.now + WINDOW } else { Nanos::MAX });
     }
 
-    /// A window is over.
+    /// A window of the placer is over.
     pub(super) fn place(&mut self) {
         let now = self.completed_and_waited();
         let Some(placing) = &mut self.placing else { return };
@@ -213,6 +217,7 @@ impl World<'_> {
         let moved = placing.placer.window(now.0 - before.0, now.1 - before.1, now.2 - before.2);
         let mode = if moved { Mode::IRQ_POLL } else { placing.own };
         self.calendar.set(self.sources.placer, self.now + WINDOW);
+        // Switching has its own cost: every queue is polled once.
         if mode != self.mode {
             self.apply_mode(mode);
         }
@@ -231,7 +236,7 @@ impl World<'_> {
     }
 }
 
-/// What ended a job early; a block that was not what had been written is a failure, too.
+/// What ended a job early. A block that failed verification counts too.
 fn failure(generator: &Generator) -> Option<Failure> {
     generator.failure().copied().or_else(|| {
         let bad = generator.bad_blocks().first()?;

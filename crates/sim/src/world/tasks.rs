@@ -1,4 +1,7 @@
-//! Threads: those of jobs, those of vectors, ksoftirqd, hogs; and what their steps do to others.
+//! Threads: those of jobs, interrupt threads, ksoftirqd, hogs; and what their steps do to others.
+//!
+//! A step of a thread returns a [`Progress`] and leaves [`Effect`]s. The effects are applied at
+//! once, and what they cost (waking a thread, for example) is added to the time of the step.
 use completion::{Cause, Spin};
 use driver::{Completed, Reading};
 use nvme::log::lid;
@@ -12,7 +15,7 @@ use crate::host::thread::Thread;
 use crate::host::{Progress, StepContext};
 use crate::sched::Share;
 
-/// How long a hog computes at a stretch.
+/// CPU time of one step of a hog.
 const HOG: Nanos = Nanos::from_secs(1);
 
 /// A thread as the scheduler sees it.
@@ -22,21 +25,22 @@ pub(super) struct Task {
     pub(super) share: Share,
     /// CPU time that it has had.
     pub(super) runtime: Nanos,
-    /// Preempted: what is left of its step.
+    /// The rest of its step, where it was preempted in one.
     pub(super) left: Option<Nanos>,
     pub(super) state: TaskState,
     pub(super) kind: TaskKind,
-    /// It looks at its queues until then; and its CPU time when it began.
+    /// While it polls without a pause: until when, and its CPU time at the start.
     pub(super) spin: Option<(Nanos, Nanos)>,
-    /// How long its CPU had been busy when it left it last.
+    /// How long its CPU had been busy when the thread left it last.
     pub(super) left_at: Nanos,
 }
 
+/// Where a thread is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskState {
     /// Its stage has not begun.
     NotStarted,
-    /// Runs, or is ready to.
+    /// Running, or on the run queue.
     Ready,
     /// Off the CPU, until this instant at the latest.
     Blocked(Nanos),
@@ -46,18 +50,18 @@ pub(super) enum TaskState {
 /// What a thread does.
 #[derive(Debug)]
 pub(super) enum TaskKind {
-    /// A job's.
+    /// Runs a job.
     Job(Box<Thread>),
-    /// A vector's: takes the entries of its queues, in order.
+    /// The interrupt thread of a vector: reaps the vector's queues, in order.
     Vector {
         queues: Vec<usize>,
         n: usize,
-        /// It looks again at this instant, at the latest.
+        /// It polls again at this instant at the latest.
         until: Nanos,
-        /// Notified since it began.
+        /// Notified since it began the round.
         notified: bool,
     },
-    /// Does what the softirq has left over.
+    /// Runs the softirqs that a CPU's interrupts have left over.
     Ksoftirqd,
     /// Computes for ever.
     Hog,
@@ -65,7 +69,8 @@ pub(super) enum TaskKind {
 
 impl Task {
     pub(super) fn new(cpu: usize, kind: TaskKind, state: TaskState, host: Host) -> Task {
-        // A kernel's interrupt threads are `SCHED_FIFO`; the one that Reap starts for a vector is a thread as any other.
+        // A kernel's interrupt threads are `SCHED_FIFO`; the one that Reap starts for a vector is a
+        // thread as any other.
         let fifo = host == Host::Kernel && matches!(kind, TaskKind::Vector { .. });
         let share = Share { vruntime: Nanos::ZERO, fifo };
         Task { cpu, share, runtime: Nanos::ZERO, left: None, state, kind, spin: None, left_at: Nanos::ZERO }
@@ -85,19 +90,20 @@ impl Task {
         }
     }
 
-    /// A sleeping thread is to wake: until when it meant to sleep. `None`: it does not sleep.
+    /// A sleeping thread becomes ready. Returns until when it meant to sleep; `None`: it does not
+    /// sleep.
     pub(super) fn wakes(&mut self) -> Option<Nanos> {
         let TaskState::Blocked(until) = self.state else { return None };
         self.state = TaskState::Ready;
         Some(until)
     }
 
-    /// Whether it sleeps, and its timer has a reason to wake it.
+    /// Whether it sleeps, and its time-out has passed.
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         matches!(self.state, TaskState::Blocked(until) if until <= now)
     }
 
-    /// Its vector has been notified.
+    /// The vector's interrupt has come.
     pub(super) fn notified(&mut self) {
         if let TaskKind::Vector { notified, .. } = &mut self.kind {
             *notified = true;
@@ -106,12 +112,12 @@ impl Task {
 }
 
 impl World<'_> {
-    /// The thread that does a CPU's left-over softirqs.
+    /// The ksoftirqd thread of a CPU.
     pub(super) fn ksoftirqd(&self, cpu: usize) -> TaskId {
         self.first_ksoftirqd + cpu
     }
 
-    /// Lets the threads of the current stage begin.
+    /// Starts the threads of the current stage.
     pub(super) fn start_stage(&mut self) {
         for task in 0..self.plan.threads.len() {
             let thread = &self.plan.threads[task];
@@ -122,17 +128,18 @@ impl World<'_> {
         }
     }
 
-    /// The next step of the current thread that takes time: how long; `None`: it has left the CPU.
+    /// The next step of the current thread that takes time. `None`: the thread has left the CPU.
     pub(super) fn thread_level_step(&mut self, cpu: usize) -> Result<Option<Nanos>, SimError> {
         let Some(task) = self.cpus[cpu].current else { return Ok(None) };
         self.stop_spinning(task);
-        // Time of steps that nobody can tell from the ones after them.
+        // CPU time of private steps, which no other party can tell from the step that follows.
         let mut accrued = Nanos::ZERO;
         for _ in 0..STEPS_AT_ONCE {
             let progress = self.task_step(cpu, task, accrued)?;
             let effect_cost = self.apply(Some(cpu))?;
             match progress {
                 Progress::Private(cost) => accrued += cost + effect_cost,
+                // A step without time is followed by the next one at the same instant.
                 Progress::Busy(cost) if accrued + cost + effect_cost == Nanos::ZERO => {}
                 Progress::Busy(cost) => return Ok(Some(accrued + cost + effect_cost)),
                 Progress::Spin(until) => return Ok(Some(self.spin(task, until, accrued + effect_cost))),
@@ -140,6 +147,8 @@ impl World<'_> {
                     self.tasks[task].state = TaskState::Blocked(until);
                     self.leave_cpu(cpu, task);
                     if until < Nanos::MAX {
+                        // Hardware timers and their interrupts are late, which costs latency and
+                        // not CPU.
                         let late = self.lateness.sample(0, &mut self.rng);
                         self.calendar.set(self.sources.timers + task, until.max(self.now) + late);
                     }
@@ -151,7 +160,8 @@ impl World<'_> {
                     return Ok(None);
                 }
             }
-            // The next step of a thread that asks its application is nobody else's business, and may be taken at once.
+            // Only the step in which a thread asks its application may be taken ahead of time:
+            // nothing outside the thread depends on when it happens.
             if accrued > Nanos::ZERO && !self.tasks[task].thread().is_some_and(Thread::is_private) {
                 return Ok(Some(accrued));
             }
@@ -184,6 +194,7 @@ impl World<'_> {
                     out: &mut self.effects,
                 };
                 let progress = thread.step(&mut cx, accrued > Nanos::ZERO)?;
+                // Doorbells that the step rang are on their way to the controllers.
                 if progress != Progress::Private(Nanos::ZERO) {
                     while let Some(device) = self.written.first() {
                         self.forward_writes(device);
@@ -197,14 +208,16 @@ impl World<'_> {
         }
     }
 
-    /// A step of a vector's thread.
+    /// A step of an interrupt thread.
     fn vector_thread_step(&mut self, cpu: usize, task: TaskId) -> Progress {
         let TaskKind::Vector { queues, n, until, notified } = &mut self.tasks[task].kind else { return Progress::Finished };
         let Some(&queue) = queues.get(*n) else {
             *n = 0;
+            // The round is over. A notification that came during it starts the next one at once.
             let until = std::mem::replace(until, Nanos::MAX);
             return if std::mem::take(notified) { Progress::Busy(Nanos::ZERO) } else { Progress::Block(until) };
         };
+        // What has come until here is covered by the round that begins now.
         if *n == 0 && self.drains[queue].is_between_steps() {
             *notified = false;
         }
@@ -220,16 +233,18 @@ impl World<'_> {
         }
     }
 
-    /// A thread looks at its queues again and again.
+    /// Starts to poll without a pause. Returns the time of the spin, unless something ends it.
     fn spin(&mut self, task: TaskId, until: Nanos, accrued: Nanos) -> Nanos {
         let runtime = self.tasks[task].runtime;
         self.tasks[task].spin = Some((until, runtime));
         if let TaskKind::Job(thread) = &self.tasks[task].kind {
+            // So that a completion finds the threads whose spin it ends.
             thread.sw_queues.iter().for_each(|sw_queue| self.queues[sw_queue.queue].spinners.push(task));
         }
         let cpu = self.tasks[task].cpu;
         if self.scenario.spin == Spin::Yields && !self.cpus[cpu].run_queue.is_empty() {
-            // Somebody is ready already: after one look, and the call that gives the CPU away.
+            // Another thread is ready already: this one leaves the CPU after one poll and
+            // `sched_yield`.
             (self.cpus[cpu].resched, self.cpus[cpu].yields) = (true, true);
         }
         (until - self.now).max(accrued)
@@ -253,13 +268,13 @@ impl World<'_> {
         let wanted = self.scenario.spin == Spin::Yields && !self.cpus[self.tasks[task].cpu].run_queue.is_empty();
         Some(match (found, wanted) {
             (true, _) => costs.library.look,
-            // It looks once, and gives the CPU away again.
+            // One empty poll, and the call that gives the CPU away again.
             (false, true) => costs.library.look + costs.thread.syscall,
             (false, false) => until - self.now,
         })
     }
 
-    /// A controller may have posted entries: a thread that spins on its queues sees them.
+    /// The controller may have posted entries: ends the spins of threads that poll its queues.
     pub(super) fn end_spins(&mut self, device: usize) {
         for queue in self.devices[device].queues.clone() {
             if self.queues[queue].spinners.is_empty() || !self.queues[queue].pending() {
@@ -272,9 +287,11 @@ impl World<'_> {
         }
     }
 
+    /// Cuts a spin short: the thread sees the entry as soon as the cache line has come.
     fn end_spin(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         if self.cpus[cpu].current != Some(task) {
+            // A preempted thread sees it when it is back on the CPU: [`World::left_of_spin`].
             return;
         }
         self.account(cpu);
@@ -287,7 +304,7 @@ impl World<'_> {
         }
     }
 
-    /// Has happen what steps have asked for. Answers what that costs on the CPU of the party that took them.
+    /// Applies the effects of steps. Returns what that costs the CPU `from`, which took them.
     #[inline]
     pub(super) fn apply(&mut self, from: Option<usize>) -> Result<Nanos, SimError> {
         if self.effects.is_empty() { Ok(Nanos::ZERO) } else { self.apply_all(from) }
@@ -317,6 +334,8 @@ impl World<'_> {
                 }
                 Effect::Reset(device) => {
                     if let Some((recovery, _)) = &mut self.devices[device].control.recovery {
+                        // Only a reset ends the uncertainty about a write that was given up, or an
+                        // ANA Change without end.
                         recovery.reset();
                     }
                     self.run_controller_task(device)?;
@@ -328,7 +347,7 @@ impl World<'_> {
         Ok(cost)
     }
 
-    /// A completion reaches the thread that waits for it, and wakes it if that is all it waits for.
+    /// Gives a completion to its thread, and wakes it if it waits for no more.
     pub(super) fn deliver(&mut self, from: Option<usize>, task: TaskId, completed: Completed) -> Nanos {
         let context = self.context;
         let enough = self.tasks[task].thread_mut().is_some_and(|thread| thread.deliver(completed, context));
@@ -346,12 +365,13 @@ impl World<'_> {
         let cpu = self.tasks[task].cpu;
         let first = self.cpus[cpu].remote.is_empty();
         self.cpus[cpu].remote.push((task, completed));
+        // One IPI serves all completions that are sent until it is handled.
         if first {
             self.interrupt(cpu, Irq::Remote);
         }
     }
 
-    /// Has a job's thread look up from whatever it waits for.
+    /// Has a job's thread check its state again, and wakes it for that.
     pub(super) fn poke(&mut self, task: TaskId) {
         self.poke_from(None, task);
     }
@@ -363,12 +383,15 @@ impl World<'_> {
         self.wake(from, task, Cause::Other)
     }
 
-    /// Somebody has to look at a queue, although nothing announces that.
+    /// Has a queue polled although no notification announces its entries.
     pub(super) fn kick(&mut self, queue: usize) {
         if self.context != Context::Waiter {
+            // An interrupt without a message: the handler, softirq or interrupt thread polls the
+            // queue.
             let (device, vector) = (self.queues[queue].device, usize::from(self.queues[queue].vector.0));
             return self.message(device, vector);
         }
+        // Of a shared queue the notification's owner is enough; the others may compute.
         let owner = if self.queues[queue].shared { self.queues[queue].role.owner() } else { None };
         match owner {
             Some(owner) => self.poke(thread_of(owner)),
@@ -376,7 +399,8 @@ impl World<'_> {
         }
     }
 
-    /// A job's thread is done: others of its group may have to stop, and those of the next stage begin.
+    /// A job's thread has finished. Others of its group may have to stop, and the next stage may
+    /// begin.
     fn finish(&mut self, task: TaskId) {
         self.tasks[task].state = TaskState::Finished;
         let Some(ended) = self.plan.threads.get(task).cloned() else { return };
@@ -388,6 +412,7 @@ impl World<'_> {
                 }
             }
         }
+        // fio's `stonewall`: the next stage waits for all threads of this one.
         let open = |other: usize| self.plan.threads[other].stage <= self.stage && self.tasks[other].state != TaskState::Finished;
         if self.running > 0 && !(0..self.plan.threads.len()).any(open) {
             self.stage += 1;
@@ -404,6 +429,7 @@ impl World<'_> {
             }
             TaskState::Ready | TaskState::Blocked(_) => {
                 if let Some(thread) = self.tasks[task].thread_mut() {
+                    // Requests in flight still complete: the thread ends after them.
                     thread.app.generator.stop();
                 }
                 self.poke(task);

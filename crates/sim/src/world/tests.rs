@@ -13,13 +13,15 @@ mod masks;
 mod paths;
 mod urgent;
 
-/// Arming is a write and a read back over PCIe: there is time for entries between arming and blocking.
+/// Arming is a write and a read back over PCIe: there is time for entries between arming and
+/// blocking.
 const SLOW_MASK: Costs = Costs {
     library: LibraryCosts { mask: Nanos(500), arm: Nanos(1_500), look: Nanos(100), ..Costs::BARE_METAL.library },
     ..Costs::BARE_METAL
 };
 
-/// Drives that nobody sells: times of any length and spread, few channels, slow links, hidden coalescing.
+/// Drives that nobody sells: times of any length and spread, few channels, slow links, hidden
+/// coalescing.
 fn any_profile() -> impl Strategy<Value = Profile> {
     let service = (0u64..60_000, 0u64..20_000, 0u32..200_000, 0u64..300_000, 0u32..40);
     let limits = (0u32..20, prop::option::of(50_000_000u64..3_000_000_000), prop::option::of(20_000u64..2_000_000), 1u32..64);
@@ -49,8 +51,8 @@ fn any_profile() -> impl Strategy<Value = Profile> {
     })
 }
 
-/// Random scenarios: every mode, switches at any instant, depths and batches, few tags, several queues, several price
-/// lists, shared vectors, an application that leaves to compute.
+/// Random scenarios: every mode, switches at any instant, depths and batches, few tags, several
+/// queues, several price lists, shared vectors, an application that leaves to compute.
 fn any_scenario() -> impl Strategy<Value = Scenario> {
     let mode = || prop::sample::select(Mode::ALL.to_vec());
     let shipped = prop::sample::select(vec![Profile::null(), Profile::optane(), Profile::tlc(), Profile::bimodal(), Profile::cloud()]);
@@ -107,8 +109,8 @@ fn any_unkindness() -> impl Strategy<Value = Unkindness> {
     choices.prop_map(|(pending, fetch, aborts, late)| Unkindness { pending, fetch, aborts, late: Nanos(late.unwrap_or(0)) })
 }
 
-/// Random machines on top: CPUs on nodes, more devices, more threads, hardware queues that several of them share, either
-/// host, either interface, posted vectors, interrupts anywhere.
+/// Random machines on top: CPUs on nodes, more devices, more threads, hardware queues that several
+/// of them share, either host, either interface, posted vectors, interrupts anywhere.
 fn any_machine() -> impl Strategy<Value = Scenario> {
     (any_plain_machine(), any_sharing(), prop::bool::weighted(0.3)).prop_map(|(mut scenario, sharing, in_process)| {
         let machine = &mut scenario.machine;
@@ -136,7 +138,8 @@ struct Sharing {
 
 fn any_sharing() -> impl Strategy<Value = Sharing> {
     let path = prop::option::of((0u64..500, 0u64..2_000, 0u32..3));
-    // The least share of a period is 60 µs: ten switches of the dearer list, as a scenario has to have.
+    // The least share of a period is 60 µs: ten switches of the dearer list, as a scenario has to
+    // have.
     let scheduler =
         (prop::sample::select(vec![20_000u64, 100_000, 3_000_000]), prop::sample::select(vec![0u64, 50_000, 1_000_000]), 30u64..100);
     let inside = prop::option::weighted(0.3, 1u32..20);
@@ -185,8 +188,8 @@ const SLOW_LOOK: Costs = Costs {
     ..Costs::BARE_METAL
 };
 
-/// Threads that share the queues of a few devices, submit once what they have in flight, and wait for all of it: no later
-/// entry makes up for one that nobody looks for.
+/// Threads that share the queues of a few devices, submit once what they have in flight, and wait
+/// for all of it: no later entry makes up for one that nobody looks for.
 fn any_burst() -> impl Strategy<Value = Scenario> {
     let mode = prop::sample::select(Mode::ALL.to_vec());
     let shape = (2u32..6, 1u32..6, 1usize..5, 1u16..4, 1u16..3);

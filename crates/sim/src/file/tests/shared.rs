@@ -40,7 +40,7 @@ fn spin_kinds_are_read() {
 }
 
 #[test]
-fn what_is_inside_a_drive_arrives() {
+fn drive_dies_are_read() {
     let devices = reads(
         "[[device]]
 name = \"a\"
@@ -58,9 +58,9 @@ const MISTAKES: [(&str, &[&str]); 10] = [
     ("[machine.interrupts]\nnotfy = \"1us\"", &["s.toml:2:1", "did you mean 'notify'?"]),
     ("[machine.interrupts]\nnotify = 5", &["s.toml:2:10", "string"]),
     ("[machine.interrupts]\ninjectors = 99999999", &["s.toml:1:2", "at most 4096"]),
-    ("[machine.scheduler]\nrt_period = \"0s\"", &["s.toml:2:13", "no time at all"]),
+    ("[machine.scheduler]\nrt_period = \"0s\"", &["s.toml:2:13", "must be more than 0"]),
     ("poll = \"spin\"", &["s.toml:1:8", "did you mean 'spins'?"]),
-    ("poll = []", &["s.toml:1:8", "names no way of spinning"]),
+    ("poll = []", &["s.toml:1:8", "`poll` is an empty list"]),
     ("poll = [\"naps\", \"naps\"]", &["s.toml:1:8", "naps twice"]),
     ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { dies = 70_000 }", &["s.toml:1:1", "'b'", "at most 65536"]),
     ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { dies = 8, stripe = 0 }", &["s.toml:1:1", "stripe"]),
@@ -68,7 +68,7 @@ const MISTAKES: [(&str, &[&str]); 10] = [
 ];
 
 #[test]
-fn mistakes_are_told_where_they_stand() {
+fn mistakes_name_their_place() {
     for (text, words) in MISTAKES {
         let error = read("s.toml", &format!("{text}\n{REST}"), &Nothing).unwrap_err().to_string();
         for word in words {

@@ -1,4 +1,6 @@
-//! How a thread waits: it spins, naps, sleeps, and comes back.
+//! How a thread waits: it spins, naps, or sleeps, and comes back. Sleeping takes the steps of
+//! `completion::SLEEP`, each at its own instant: arm, poll once more, block. An entry that is
+//! posted between two of them is either found by the poll or sends a message.
 
 use completion::{Cause, Plan, Step, Woke, fall_asleep};
 use units::Nanos;
@@ -9,7 +11,7 @@ use super::{Thread, ThreadStep};
 use crate::Host;
 
 impl Thread {
-    /// Spins until the goal's instant at the latest.
+    /// Plans to spin, no longer than the goal allows.
     pub(super) fn spin_until(&mut self, until: Nanos) {
         let until = until.min(self.deadline());
         for sw_queue in &mut self.sw_queues {
@@ -36,7 +38,7 @@ impl Thread {
             if cx.queues[sw_queue.queue].pending() {
                 sw_queue.waiter.found_something();
             }
-            // It looked all the while; what it finds now was posted just now.
+            // It polled all the time, so what it finds now was posted just now.
             sw_queue.slept = false;
         }
         self.next_step = ThreadStep::Decide;
@@ -59,11 +61,14 @@ impl Thread {
         match fall_asleep(cx.habits, step, self.sw_queues.iter_mut(), arm, look) {
             Step::Armed(armed) => Progress::Busy(Nanos(library.arm.0 * armed)),
             Step::Empty(looked) => Progress::Busy(Nanos(library.look.0 * looked)),
+            // Awake again: masked, as in every mode that polls.
             Step::Found(looked) => {
                 self.next_step = ThreadStep::Decide;
                 Progress::Busy(Nanos(library.look.0 * looked) + self.mask_all(cx))
             }
             Step::Block if self.leaving => {
+                // While the application computes, other threads own the shared queues'
+                // notifications.
                 self.release_notifications(cx);
                 self.next_step = ThreadStep::Away { since: cx.now };
                 self.counts.away += self.app.think;
@@ -82,15 +87,16 @@ impl Thread {
                         u64::from(!armed && self.sw_queues.iter().any(|sw_queue| matches!(sw_queue.waiter.plan, Plan::Nap { .. })));
                     self.counts.sleeps += u64::from(armed);
                 }
+                // A sleep without a time-out sets no timer.
                 let timer = if until < Nanos::MAX { cx.costs.thread.timer } else { Nanos::ZERO };
-                // In the kernel it is in the system call already.
+                // In the kernel host the thread is in the system call already.
                 let call = if cx.host == Host::User { cx.costs.thread.syscall } else { Nanos::ZERO };
                 Progress::Busy(if self.would_not_block(cx) { call } else { call + cx.costs.thread.block + timer })
             }
         }
     }
 
-    /// Whether a controller in process has posted to any of its queues since it looked.
+    /// Whether an in-process controller has posted to any of its queues since the last poll.
     fn was_posted_to(&mut self, cx: &StepContext) -> bool {
         let mut posted = false;
         if cx.context == Context::Waiter {
@@ -102,7 +108,7 @@ impl Thread {
         posted
     }
 
-    /// The system call: it returns at once if a signal waits, because signals are sticky.
+    /// The blocking system call. It returns at once if the eventfd is signalled.
     pub(super) fn block(&mut self, cx: &StepContext, until: Nanos) -> Progress {
         if self.would_not_block(cx) || until <= cx.now {
             self.counts.returned_at_once += 1;
@@ -110,6 +116,7 @@ impl Thread {
             self.next_step = ThreadStep::Woken { cause, due: until };
             return Progress::Private(Nanos::ZERO);
         }
+        // From here on the first posted message has to signal the eventfd.
         self.sw_queues.iter().for_each(|sw_queue| cx.queues[sw_queue.queue].clear_outstanding());
         self.next_step = ThreadStep::Blocked { until };
         Progress::Block(until)
@@ -132,6 +139,7 @@ impl Thread {
             let in_flight = sw_queue.in_flight(queue);
             let (waiter, bound) = sw_queue.bind(queue);
             waiter.wakes(&bound);
+            // A policy learns from wake-ups only while it waits for something.
             if in_flight > 0 {
                 waiter.woken(own);
             }
@@ -148,13 +156,14 @@ impl Thread {
         self.leaving = false;
         let woken = self.woken(cx, Cause::Other, Nanos::MAX);
         for sw_queue in &mut self.sw_queues {
+            // How long applications stay away decides whether polling ahead is worth it.
             sw_queue.waiter.seen.cycle = Some(cx.now - since);
         }
         woken
     }
 
-    /// Masks what it is to look at by itself, unless it may stay armed. Where others look, their notifications are none of its
-    /// business.
+    /// Masks the queues that it polls by itself, unless the policy keeps them armed. Where others
+    /// reap, the notifications are theirs. Returns the cost.
     pub(super) fn mask_all(&mut self, cx: &StepContext) -> Nanos {
         if cx.context != Context::Waiter {
             return Nanos::ZERO;

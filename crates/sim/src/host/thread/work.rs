@@ -1,4 +1,5 @@
-//! What a thread does for its application: it posts what waits, hands over what has come, and asks for more.
+//! What a thread does for its application: it posts commands, hands completions over, and asks the
+//! generator for more.
 
 use driver::{Buffers, Completed, RetryDecision};
 use units::{Nanos, Op};
@@ -11,12 +12,12 @@ use crate::requests::{RETRY, RequestError, Token};
 use crate::{Engine, Host, SimError};
 
 impl Thread {
-    /// Whether what the application waits for has come.
+    /// Whether the application has what it waits for.
     pub(super) fn reached(&self, now: Nanos) -> bool {
         self.goal.is_none_or(|goal| self.app.finished.len() >= goal.min as usize || now >= goal.until)
     }
 
-    /// Posts what waits, else hands over what was waited for, else asks the generator.
+    /// Posts what waits; else hands over completions; else asks the generator.
     #[inline(never)]
     pub(super) fn load(&mut self, cx: &mut StepContext) -> Result<Progress, SimError> {
         if self.app.can_post() {
@@ -31,7 +32,8 @@ impl Thread {
             return Ok(self.enter(cx));
         }
         let next = self.app.generator.next(cx.now);
-        // What a job did in its ramp counts once it is over, and CPUs and devices have no figures of that alone.
+        // I/Os of the ramp are not measured, and the totals of CPUs and devices cannot tell them
+        // apart.
         if !self.app.measured && self.app.generator.measured_since().is_some() && !matches!(next, Next::Done) {
             self.app.measured = true;
             cx.out.push(Effect::Measured);
@@ -42,6 +44,7 @@ impl Thread {
                 self.app.commit_pending = true;
                 Ok(self.enter(cx))
             }
+            // It waits for a free slot; other I/Os may become due in that time.
             Next::Reap { min } => {
                 let max = self.app.generator.complete_max().max(min);
                 let next_due = self.app.generator.next_due();
@@ -52,7 +55,7 @@ impl Thread {
         }
     }
 
-    /// Submits: by a system call, in the kernel host.
+    /// Submits. In the kernel host this is a system call.
     fn enter(&mut self, cx: &StepContext) -> Progress {
         self.next_step = ThreadStep::Commit { sw_queue: 0, waited: false };
         let cold = std::mem::take(&mut self.app.cold);
@@ -62,21 +65,24 @@ impl Thread {
         self.in_call = true;
         let engine = self.engine_costs(cx);
         let block = &cx.costs.block;
+        // The block layer's work is paid here, for the whole batch, before the first command is
+        // posted.
         let each = (engine.submit + block.submit).0 * self.app.waiting as u64;
+        // After a long pause code and pages have left the caches.
         let (again, memory) = if cold { (cx.costs.thread.cold, cx.costs.memory.line_memory) } else { (Nanos::ZERO, Nanos::ZERO) };
         let pages = (block.page + memory).0 * std::mem::take(&mut self.app.pages);
         Progress::Private(cx.costs.thread.syscall + engine.submit_call + again + Nanos(each + pages))
     }
 
-    /// Hands over as many completions as the application takes at once; it computes for each. The others wait until it
-    /// asks again.
+    /// Hands over at most as many completions as the application takes at once. It computes for
+    /// each.
     fn hand_over(&mut self, cx: &mut StepContext, most: u32) -> Progress {
         let n = self.app.finished.len().min(most as usize);
         self.app.touch(cx);
         let mut counting = Nanos::ZERO;
         for (io, result) in self.app.finished.drain(..n) {
             match result {
-                // A Flush is no I/O: in no figure of a job's is it one.
+                // A Flush is not counted as an I/O in any figure of a job.
                 Ok(()) => self.counts.completed += u64::from(io.op != Op::Flush),
                 Err(RequestError::Status(_) | RequestError::NoPath) => self.counts.failed += 1,
                 Err(RequestError::Cancelled) => self.counts.lost += 1,
@@ -89,6 +95,7 @@ impl Thread {
             requests.with_buffer(&io, |buffer| generator.completed(io.slot, cx.now, result, buffer));
         }
         counting += self.pay_for_paths();
+        // The system call returns to the application.
         self.in_call = false;
         let work = Nanos(self.app.work.0 * n as u64);
         self.counts.application += work;
@@ -96,9 +103,11 @@ impl Thread {
         Progress::Private(work + counting + Nanos(each.0 * n as u64))
     }
 
+    /// Starts an I/O of the generator.
     fn begin(&mut self, cx: &mut StepContext, io: Io) -> Result<Progress, SimError> {
         let app = &mut self.app;
         app.touch(cx);
+        // The pattern is written before the command can be posted.
         if io.op == Op::Write && app.generator.verifies() {
             app.requests.with_buffer(&io, |buffer| app.generator.fill(&io, buffer));
         }
@@ -108,6 +117,7 @@ impl Thread {
             self.counts.choosing += choosing;
             chosen = choosing + counting;
         }
+        // Without multipath the device is the target's.
         let parts = match app.multipath.as_mut().map_or(Some(PathAction::Send(io)), |multipath| multipath.submit(io, cx, app.cold)) {
             Some(PathAction::Send(io)) => app.queue_request(io)?,
             Some(PathAction::Finish(ended)) => {
@@ -125,19 +135,20 @@ impl Thread {
         Ok(Progress::Private(chosen + Nanos(cost.0 * parts as u64)))
     }
 
-    /// What choosing paths and counting requests has cost since it was paid for last.
+    /// The cost of choosing paths and counting requests since the last call.
     fn pay_for_paths(&mut self) -> Nanos {
         let (choosing, counting) = self.app.multipath.as_mut().map(MultipathRequests::take_costs).unwrap_or_default();
         self.counts.choosing += choosing;
         choosing + counting
     }
 
-    /// If there is news of the paths, what was sent by those that are gone goes another way, and whatever waited goes on.
+    /// Applies changes of the paths: requests of lost paths move to others, and waiting ones go on.
     pub(super) fn apply_path_changes(&mut self, cx: &mut StepContext) -> Result<(), SimError> {
         let Some(multipath) = self.app.multipath.as_ref().filter(|multipath| multipath.is_due(cx.now)) else { return Ok(()) };
         let spread = self.app.spread;
         for path in multipath.closed() {
             for sw_queue in path * spread..(path + 1) * spread {
+                // Commands that were not posted yet must not reach the lost controller.
                 self.app.waiting -= self.app.backlog[sw_queue].len();
                 for token in std::mem::take(&mut self.app.backlog[sw_queue]) {
                     self.app.end_cancelled(token, cx.now)?;
@@ -153,7 +164,8 @@ impl Thread {
         self.app.run_multipath(cx)
     }
 
-    /// Waits: by a system call, in the kernel host, unless that of the submission does, or the ring has enough.
+    /// Waits. In the kernel host this is a system call, unless that of the submission waits too, or
+    /// the completion ring has enough.
     fn wait(&mut self, cx: &StepContext, goal: WaitGoal) -> Progress {
         self.wait_for(goal);
         let ring = self.engine != Engine::Libaio && (self.in_call || self.reached(cx.now));
@@ -163,14 +175,14 @@ impl Thread {
         Progress::Private(cx.costs.thread.syscall + self.engine_costs(cx).wait_call)
     }
 
-    /// Waits for what the goal says; then it may leave the library to compute.
+    /// Waits for the goal. With a think time the application computes before it comes back.
     pub(super) fn wait_for(&mut self, goal: WaitGoal) {
         self.goal = Some(goal);
         self.leaving = self.app.think > Nanos::ZERO;
         self.next_step = ThreadStep::Decide;
     }
 
-    /// Tells what has completed from what is posted again.
+    /// Ends requests whose last part has completed, and posts parts again that may be retried.
     pub(super) fn sort(&mut self, cx: &mut StepContext, taken: &mut Vec<Completed>) -> Result<(), SimError> {
         self.app.no_tag = false;
         for completed in taken.drain(..) {
@@ -178,6 +190,7 @@ impl Thread {
             let target = self.app.requests.target(token);
             let sw_queue = self.app.sw_queue_of(token);
             let own = &mut self.sw_queues[sw_queue];
+            // Counted by software queue, because threads may share the hardware queue.
             own.mine = own.mine.saturating_sub(1);
             let queue = own.queue;
             if completed.status.is_success() {
@@ -193,6 +206,7 @@ impl Thread {
                     }
                 }
             }
+            // The completion has freed a tag.
             if !cx.queues[queue].tag_waiters.is_empty() {
                 cx.out.push(Effect::TagsFree(queue));
             }
@@ -200,13 +214,14 @@ impl Thread {
         self.app.run_multipath(cx)
     }
 
-    /// A reset took a command back: it is posted again, goes another way, or fails.
+    /// A reset has cancelled a command: it is posted again, goes to another path, or fails.
     pub(crate) fn cancelled(&mut self, word: u64, buffers: Buffers, now: Nanos) -> Result<(), SimError> {
         let token = Token::from_word(word);
         let retries = self.app.requests.count_retry(token)?;
         let sw_queue = self.app.sw_queue_of(token);
         self.sw_queues[sw_queue].mine = self.sw_queues[sw_queue].mine.saturating_sub(1);
         match RETRY.after_reset(buffers, retries, true) {
+            // With several paths the failover decides where it goes next.
             RetryDecision::Retry if self.app.multipath.is_none() => self.app.requeue(sw_queue, token),
             _ => self.app.end_cancelled(token, now)?,
         }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A thread on each of `cpus` (one CPU may have several), each with `ios` 4 KiB reads, `depth` at a time, from one drive whose queues are the
-/// machine's CPUs'.
+/// A thread on each of `cpus` (one CPU may have several), each with `ios` 4 KiB reads, `depth` at a
+/// time, from one drive whose queues are the machine's CPUs'.
 fn threads(mode: &str, host: Host, machine: Machine, profile: Profile, cpus: &[usize], (depth, ios): (u32, u64)) -> Scenario {
     let queues = machine.cpus as u16;
     let job = |cpu: usize| {
@@ -51,8 +51,8 @@ fn yielding_thread_stays_runnable() {
     assert!(naps.counts.wakeups > 0 && naps.elapsed < yields.elapsed);
 }
 
-/// Hybrid polling leaves the CPU to others for half of each wait. Where there are more threads than CPUs that is worth something;
-/// where there are fewer, it is worth nothing.
+/// Hybrid polling leaves the CPU to others for half of each wait. Where there are more threads than
+/// CPUs that is worth something; where there are fewer, it is worth nothing.
 #[test]
 fn hybrid_wins_when_oversubscribed() {
     let iops = |mode, cpus: &[usize]| ran(&threads(mode, Host::Kernel, Machine::new(2, 1), Profile::tlc(), cpus, (1, 400))).iops();
@@ -63,7 +63,8 @@ fn hybrid_wins_when_oversubscribed() {
     assert!(poll >= hybrid, "a thread on each: {poll} {hybrid}");
 }
 
-/// An interrupt thread that has no end to its work leaves a job on its CPU what the quota leaves it.
+/// An interrupt thread that has no end to its work leaves a job on its CPU what the quota leaves
+/// it.
 #[test]
 fn interrupt_threads_respect_quota() {
     let beside = |runtime| {
@@ -182,8 +183,8 @@ fn timers_are_late_by_a_distribution() {
     assert!((1_500.0..6_000.0).contains(&mean), "{mean}");
 }
 
-/// Drives that share a remapping unit share what it carries; what is posted without telling anybody, and what the device gathers, it does
-/// not carry.
+/// Drives that share a remapping unit share what it carries; what is posted without telling
+/// anybody, and what the device gathers, it does not carry.
 #[test]
 fn shared_interrupt_rate_is_bounded() {
     let at = |mode: &str, drives: usize| {
@@ -216,8 +217,9 @@ fn shared_interrupt_rate_is_bounded() {
     assert!(eight.way.waited > Nanos::ZERO && eight.way.held > Nanos::ZERO && eight.way.messages >= eight.messages);
 }
 
-/// A controller in process that posts its messages signals only those that find no notification outstanding, so that it is told less and does
-/// more, and nobody waits for what was posted while it was on its way to sleep.
+/// A controller in process that posts its messages signals only those that find no notification
+/// outstanding, so that it is told less and does more, and nobody waits for what was posted while
+/// it was on its way to sleep.
 #[test]
 fn embedded_controller_posts_found_entries() {
     let at = |mode: &str, costs, depth| {

@@ -1,5 +1,5 @@
-//! Everything that a bus or a controller can do wrong, under the simulator's clock: each request ends exactly once,
-//! completed or failed, and the run ends.
+//! Everything that a bus or a controller can do wrong, under the simulator's clock: each request
+//! ends exactly once, completed or failed, and the run ends.
 
 use completion::Preset;
 use driver::RecoveryConfig;
@@ -65,7 +65,8 @@ fn timeout_finds_lost_interrupt() {
     }
 }
 
-/// The same without recovery: who sleeps for that message sleeps for ever, and the simulator says so.
+/// The same without recovery: who sleeps for that message sleeps for ever, and the simulator says
+/// so.
 #[test]
 fn without_recovery_lost_interrupt_stalls() {
     for name in ["interrupt", "irq-poll"] {
@@ -120,8 +121,8 @@ fn statuses_fail_or_retry() {
     }
 }
 
-/// Four CPUs on two nodes whose threads share the two queues of each of two drives, which have one vector each. The first
-/// drive's bus is at fault.
+/// Four CPUs on two nodes whose threads share the two queues of each of two drives, which have one
+/// vector each. The first drive's bus is at fault.
 fn server(mode: Mode, host: Host, posted: bool, faults: FaultPlan) -> Scenario {
     let mut job = closed_loop(8, 300);
     (job.numjobs, job.filenames) = (4, vec!["disk0".into(), "disk1".into()]);
@@ -207,7 +208,8 @@ fn any_faults() -> impl Strategy<Value = FaultPlan> {
     })
 }
 
-/// Whatever goes wrong, and whenever: a typed error or success for each request, exactly once, and an end.
+/// Whatever goes wrong, and whenever: a typed error or success for each request, exactly once, and
+/// an end.
 fn ends_once(mut scenario: Scenario, faults: &[FaultPlan], writes: bool) -> Result<(), TestCaseError> {
     (scenario.recovery, scenario.limit) = (Some(recovery()), Nanos::from_secs(600));
     for (device, faults) in scenario.devices.iter_mut().zip(faults) {
@@ -241,7 +243,8 @@ fn faults_end_requests_once() {
     whatever_goes_wrong(1_500, any_scenario());
 }
 
-/// The same where threads on several CPUs share queues, devices share CPUs, and vectors are shared or posted.
+/// The same where threads on several CPUs share queues, devices share CPUs, and vectors are shared
+/// or posted.
 #[test]
 fn faulty_machines_end_requests_once() {
     whatever_goes_wrong(400, any_machine());

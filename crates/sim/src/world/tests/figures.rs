@@ -21,8 +21,9 @@ fn interrupt_sleeps_between_entries() {
     assert!(busy.counts.wakeups < 50, "{}", busy.counts.wakeups);
 }
 
-/// The gain that blk-iopoll was made for, and the objection to it (SOURCES, 001): saturated, the host takes a tenth of
-/// the interrupts; with one command per interrupt the same scheme costs more CPU than it saves.
+/// The gain that blk-iopoll was made for, and the objection to it (SOURCES, 001): saturated, the
+/// host takes a tenth of the interrupts; with one command per interrupt the same scheme costs more
+/// CPU than it saves.
 #[test]
 fn irq_poll_pays_only_at_saturation() {
     let saturated = |mode| outcome(mode, Profile::optane(), closed_loop(32, 20_000), Nanos(3_000));
@@ -38,12 +39,14 @@ fn irq_poll_pays_only_at_saturation() {
     assert!(iopoll.read_latency().mean >= irq.read_latency().mean);
 }
 
-/// Post 000's job on a device that holds its interrupts back: the look after each commit finds what no message has told.
+/// Post 000's job on a device that holds its interrupts back: the look after each commit finds what
+/// no message has told.
 #[test]
 fn submit_check_finds_coalesced_entries() {
     let mut job = closed_loop(64, 30_000);
     (job.batch_submit, job.complete_min, job.complete_max) = (16, 16, 16);
-    // The application takes 16 at a time, as the post's does, and spends on each what a libaio job on such a guest does.
+    // The application takes 16 at a time, as the post's does, and spends on each what a libaio job
+    // on such a guest does.
     let run = |name| outcome(mode(name), Profile::cloud(), job.clone(), Nanos(1_500));
     let (without, with) = (run("interrupt"), run("interrupt+submit-check"));
     assert!((117e3..143e3).contains(&without.iops()), "{}", without.iops());
@@ -92,8 +95,8 @@ fn overload_shows_in_intended_latency() {
     assert!((90e3..110e3).contains(&below.iops()) && above.iops() < 210e3);
 }
 
-/// Between threads of one CPU a switch has its own price; only a thread whose CPU had nothing to do before pays for its way out of
-/// idleness, and nobody does whose CPU was still awake.
+/// Between threads of one CPU a switch has its own price; only a thread whose CPU had nothing to do
+/// before pays for its way out of idleness, and nobody does whose CPU was still awake.
 #[test]
 fn switch_from_idle_costs_more() {
     let run = |from_idle, hogs: Vec<usize>, idle_after| {
@@ -185,8 +188,8 @@ fn lasting(ramp: u64, runtime: u64) -> workload::Job {
     workload::Job { ramp_time: millis(ramp), runtime: Some(millis(runtime)), time_based: true, ..closed_loop(32, u64::MAX) }
 }
 
-/// Counts and times are of what the latencies are of. The two halves of the same run, as its ticks tell them: with a ramp for the
-/// first, the second is the outcome.
+/// Counts and times are of what the latencies are of. The two halves of the same run, as its ticks
+/// tell them: with a ramp for the first, the second is the outcome.
 #[test]
 fn the_ramp_is_in_no_figure() {
     for mode in Mode::ALL {
@@ -262,7 +265,8 @@ fn mixed_at(read: u64, write: u64) -> workload::Job {
     workload::Job { rate, pattern, read_percent: 70, iodepth: 32, ..open_loop(1, 50_000) }
 }
 
-/// Dice that say which operation is next would drift apart from the two schedules, and every I/O of the one that is behind wait.
+/// Dice that say which operation is next would drift apart from the two schedules, and every I/O of
+/// the one that is behind wait.
 #[test]
 fn two_rates_equal_one_rate() {
     let profile = || Profile { write: Profile::optane().read, ..Profile::optane() };

@@ -31,8 +31,8 @@ const HEARS_ONCE: Habits = Habits { hears_anew: false, ..LAWFUL };
 /// Goes away with a shared queue's notification.
 pub(super) const KEEPS_THE_ROLE: Habits = Habits { hands_on: false, ..LAWFUL };
 
-/// The same without Pending bits: what a mask holds back is gone. Where there are such bits, unmasking sends what was held back, and an
-/// executor that forgets to look is told all the same.
+/// The same without Pending bits: what a mask holds back is gone. Where there are such bits,
+/// unmasking sends what was held back, and an executor that forgets to look is told all the same.
 fn forgetful(scenario: Scenario) -> Scenario {
     let mut devices = scenario.devices;
     devices.iter_mut().for_each(|device| device.config.pending = PendingBit::Absent);
@@ -61,7 +61,8 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
     if if masks { told.2 > 0 } else { told.1 > 0 } {
         return Err(format!("{} messages held back, {} commands in silence", told.1, told.2));
     }
-    // A switch has queues looked at of which no message tells, and so has a lock that was found held.
+    // A switch has queues looked at of which no message tells, and so has a lock that was found
+    // held.
     let kicks = scenario.switches.len() as u64 * scenario.devices.iter().map(|device| u64::from(device.queues)).sum::<u64>();
     if outcome.all_cpus.interrupts > outcome.messages + kicks + outcome.counts.busy_looks {
         return Err(format!("{} interrupts for {} messages", outcome.all_cpus.interrupts, outcome.messages));
@@ -104,8 +105,8 @@ pub(super) fn judged(
     runner.run(&scenarios, law).map_err(|error| error.to_string())
 }
 
-/// Everything completes exactly once, no wake-up is lost, no drain exceeds its budget, whatever the mode, and whenever
-/// modes are switched with I/O in flight.
+/// Everything completes exactly once, no wake-up is lost, no drain exceeds its budget, whatever the
+/// mode, and whenever modes are switched with I/O in flight.
 #[test]
 fn every_run_keeps_the_laws() {
     holds(2_000, LAWFUL, any_scenario()).unwrap();
@@ -145,8 +146,8 @@ fn ten_thousand_machines_keep_the_laws() {
     holds(2_000, LAWFUL, any_burst()).unwrap();
 }
 
-/// The same runs without the look after arming, or with the look before it, or without arming, once or always, come to a
-/// standstill for some seed.
+/// The same runs without the look after arming, or with the look before it, or without arming, once
+/// or always, come to a standstill for some seed.
 #[test]
 fn executors_with_other_habits_are_caught() {
     for habits in [DOES_NOT_LOOK, LOOKS_TOO_EARLY, DOES_NOT_ARM, BELIEVES_IT_ARMED] {
@@ -157,9 +158,9 @@ fn executors_with_other_habits_are_caught() {
     }
 }
 
-/// Threads that share a hardware queue look by themselves. One takes its last entry, and while it still holds the lock
-/// another's last one comes: its owner wakes, finds the lock held, and sleeps. The first has nothing more to wait for, and
-/// goes away from an entry that it knows of.
+/// Threads that share a hardware queue look by themselves. One takes its last entry, and while it
+/// still holds the lock another's last one comes: its owner wakes, finds the lock held, and sleeps.
+/// The first has nothing more to wait for, and goes away from an entry that it knows of.
 #[test]
 fn leftover_entries_notify_the_owner() {
     let slow = LibraryCosts { reap: Nanos(20_000), ..Costs::BARE_METAL.library };
@@ -176,8 +177,9 @@ fn leftover_entries_notify_the_owner() {
     }
 }
 
-/// A switch from a mode whose thread looks by itself to one that leaves it to the interrupt takes a mask off: entries
-/// that were posted under it have sent no message, and these eight are all there will be.
+/// A switch from a mode whose thread looks by itself to one that leaves it to the interrupt takes a
+/// mask off: entries that were posted under it have sent no message, and these eight are all there
+/// will be.
 #[test]
 fn unmasking_switch_checks_again() {
     let run = |(seed, instant), habits| {
@@ -195,7 +197,8 @@ fn unmasking_switch_checks_again() {
     assert!(cases().any(lost));
 }
 
-/// And it is the masking modes that depend on it: a vector that is never masked has told everything already.
+/// And it is the masking modes that depend on it: a vector that is never masked has told everything
+/// already.
 #[test]
 fn a_standstill_names_the_mode() {
     // All eight are waited for, so that there is no later message to make up for a lost one.
@@ -208,8 +211,9 @@ fn a_standstill_names_the_mode() {
     assert!((0..8).all(|seed| run(Mode::INTERRUPT, seed).is_ok()));
 }
 
-/// A Pending bit tells of what a mask held back. So the executor without the look is told here, which is why its twins have none;
-/// and where the bit is kept, every unmasking interrupts, although the entries are gone.
+/// A Pending bit tells of what a mask held back. So the executor without the look is told here,
+/// which is why its twins have none; and where the bit is kept, every unmasking interrupts,
+/// although the entries are gone.
 #[test]
 fn pending_bits_report_masked_interrupts() {
     let run = |pending, habits, seed| {
@@ -242,7 +246,8 @@ fn same_seed_same_run() {
     assert_ne!(run(7), run(8));
 }
 
-/// What was written is what is read, under every mode, when requests are larger than the device takes at once.
+/// What was written is what is read, under every mode, when requests are larger than the device
+/// takes at once.
 #[test]
 fn data_survive_splitting_and_switching() {
     let verify = workload::Verify { fatal: true, ..workload::Verify::default() };
@@ -291,9 +296,10 @@ fn inconsistent_scenario_is_refused() {
     }
 }
 
-/// Threads that share a queue of few tags look after each commit. The vector's thread finds the lock held by one that has taken
-/// all there was; before it has gone back to sleep the next commands complete. The thread that held the lock is gone, and everybody else
-/// waits for a tag: all there is to follow is the notification.
+/// Threads that share a queue of few tags look after each commit. The vector's thread finds the
+/// lock held by one that has taken all there was; before it has gone back to sleep the next
+/// commands complete. The thread that held the lock is gone, and everybody else waits for a tag:
+/// all there is to follow is the notification.
 #[test]
 fn contended_lock_loses_no_notification() {
     let run = |seed, habits| {

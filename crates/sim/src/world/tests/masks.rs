@@ -1,4 +1,5 @@
-//! Devices whose vectors cannot be masked: two queue pairs for each hardware queue, one that notifies and one that is looked at.
+//! Devices whose vectors cannot be masked: two queue pairs for each hardware queue, one that
+//! notifies and one that is looked at.
 
 use super::faults::whatever_goes_wrong;
 use super::laws::{BELIEVES_IT_ARMED, DOES_NOT_ARM, DOES_NOT_LOOK, KEEPS_THE_ROLE, LOOKS_TOO_EARLY, holds};
@@ -35,7 +36,8 @@ fn commands_follow_their_mode() {
     }
 }
 
-/// Where a mode that masks has its commands on the notifying lane, what it does not read costs interrupts all the same.
+/// Where a mode that masks has its commands on the notifying lane, what it does not read costs
+/// interrupts all the same.
 #[test]
 fn unread_messages_cost_and_are_counted() {
     let job = || closed_loop(32, 20_000);

@@ -1,5 +1,6 @@
-//! Paths that are lost, come back, change their state, hang and hold commands, on whole machines in virtual time. What is written
-//! is read back, so that a write that a lost controller carries out late is found.
+//! Paths that are lost, come back, change their state, hang and hold commands, on whole machines in
+//! virtual time. What is written is read back, so that a write that a lost controller carries out
+//! late is found.
 
 use driver::multipath::Link;
 use driver::paths::Policy;
@@ -72,7 +73,8 @@ fn any_paths() -> impl Strategy<Value = Scenario> {
     )
 }
 
-/// Every request ended once, none in error, nobody read what had been overwritten, and the paths are all up.
+/// Every request ended once, none in error, nobody read what had been overwritten, and the paths
+/// are all up.
 fn judge(_: &Scenario, outcome: &Outcome) -> Result<(), String> {
     if let Some(failure) = outcome.failure.filter(|failure| failure.code == ErrorCode::EILSEQ) {
         return Err(format!("a ghost write: {failure}"));
@@ -116,7 +118,8 @@ fn two_paths(job: workload::Job, script: &str) -> Scenario {
     Scenario { script: script.parse().unwrap(), recovery: Some(Multipath::recovery(multipath.keep_alive)), ..scenario }
 }
 
-/// Reads go another way as soon as the loss is noticed, which takes 10 ms at most; the path is used again when it is back.
+/// Reads go another way as soon as the loss is noticed, which takes 10 ms at most; the path is used
+/// again when it is back.
 #[test]
 fn reads_leave_lost_paths_at_once() {
     let lost = two_paths(closed_loop(16, 60_000), "at 20ms path 0 lost; at 60ms path 0 back");
@@ -130,7 +133,8 @@ fn reads_leave_lost_paths_at_once() {
     assert!(never.paths[0].ios < near.ios && never.paths[0].status.link == Link::Lost);
 }
 
-/// Writes wait until the lost controller has stopped for certain: two keep-alive time-outs, or its reset.
+/// Writes wait until the lost controller has stopped for certain: two keep-alive time-outs, or its
+/// reset.
 #[test]
 fn writes_wait_for_the_lost_controller() {
     let mut job = closed_loop(16, 30_000);
@@ -142,7 +146,8 @@ fn writes_wait_for_the_lost_controller() {
     assert!((Nanos::from_millis(40)..Nanos::from_millis(62)).contains(&back.failover.longest_hold), "{:?}", back.failover);
 }
 
-/// The adversary by hand: writes that are held inside, then the path is lost, then they are carried out.
+/// The adversary by hand: writes that are held inside, then the path is lost, then they are carried
+/// out.
 #[test]
 fn verification_finds_ghost_writes() {
     let mut job = closed_loop(8, 0);
@@ -162,7 +167,8 @@ fn verification_finds_ghost_writes() {
     assert!(found.iter().flat_map(|found| found.as_ref().err()).any(|why| why.contains("ghost write")), "{found:?}");
 }
 
-/// An ANA change is told by an event: the path is left without a single error, and the other way round.
+/// An ANA change is told by an event: the path is left without a single error, and the other way
+/// round.
 #[test]
 fn ana_states_are_followed() {
     let script = "at 10ms path 0 ana non-optimized; at 30ms path 0 ana inaccessible; at 40ms path 1 ana non-optimized";

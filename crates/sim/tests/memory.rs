@@ -49,11 +49,11 @@ fn memory_is_flat_over_time() {
         }
         is_flat(&format!("{mode} paced"), |ios| allocated(mode, Host::User, open_loop(100_000, ios)), 4_000, 40_000);
     }
-    // The twin: a run that does keep something of each I/O, what its bus did to the messages.
+    // The negative test: a run that does keep something of each I/O, what its bus did to messages.
     let keeps = |ios| {
         let mut scenario = Scenario::new(Mode::INTERRUPT, Profile::optane(), closed_loop(16, ios));
         scenario.devices[0].faults = FaultPlan::new().with_chance(1_000_000, Fault::DoubleMessage);
         counted(&scenario)
     };
-    assert!(std::panic::catch_unwind(|| is_flat("twin", keeps, 4_000, 40_000)).is_err());
+    assert!(std::panic::catch_unwind(|| is_flat("mutant", keeps, 4_000, 40_000)).is_err());
 }

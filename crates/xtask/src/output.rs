@@ -1,4 +1,4 @@
-//! Runs on all cores, and tables.
+//! Runs on all CPUs, and tables in plain text.
 
 use std::num::NonZero;
 use std::sync::Mutex;
@@ -8,7 +8,8 @@ use std::thread;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// Does `work` for each item, on all cores. Results are in the items' order.
+/// Does `work` for each item, on all CPUs. Results are in the order of the items. Prints progress
+/// to stderr.
 pub fn each<T: Sync, R: Send>(what: &str, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
@@ -18,6 +19,7 @@ pub fn each<T: Sync, R: Send>(what: &str, items: &[T], work: impl Fn(&T) -> R + 
                     let result = work(item);
                     let mut done = done.lock().expect("no holder panics");
                     done.push((at, result));
+                    // Every 5 %.
                     if done.len() % items.len().div_ceil(20) == 0 {
                         eprintln!("{what}: {} of {}", done.len(), items.len());
                     }
@@ -30,7 +32,7 @@ pub fn each<T: Sync, R: Send>(what: &str, items: &[T], work: impl Fn(&T) -> R + 
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A table whose first `words` columns are words, and the others numbers.
+/// A table whose first `words` columns are left-aligned text, and the others right-aligned numbers.
 pub fn table(headers: &[&str], words: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(headers);

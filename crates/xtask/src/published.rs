@@ -1,12 +1,19 @@
-//! The posts' tables, reproduced: what was published, what the simulator says, and how far the one is from the other.
+//! `cargo xtask published`: figures that were published in mailing-list posts, compared with the
+//! simulator's.
 //!
-//! A case is a run: a shipped scenario in a mode, with what the post varied. A row is a published figure and the
-//! same figure of a case. Rows are *calibrated* (a machine or device constant was chosen so that they fit: [`KNOBS`] has
-//! them all), *predicted* (nothing was chosen for them: they are scored), or tell a *shape* only.
+//! A *case* is a run: a shipped scenario in a mode, with the post's variation. A *row* is a
+//! published figure and the same figure of a case. A row is *calibrated* (a constant of the machine
+//! or the device was chosen by it: [`KNOBS`]), *predicted* (nothing was chosen for it, and it is
+//! scored), or shows a *shape* only.
 //!
-//! A prediction is scored by its effect, not by its value: how much the mechanism changes the row of the same machine
-//! without it. The score is |ln(simulated effect ÷ published effect)|; next to it is the score of the same model with
-//! the mechanism left out.
+//! A prediction is scored by its effect: how much a mechanism changes the row of the same machine
+//! without it. The score is |ln(simulated effect ÷ published effect)|. Next to it is the score of
+//! the same model without the mechanism:
+//!
+//! ```text
+//! effect = row with the mechanism ÷ baseline row
+//! score  = |ln(simulated effect ÷ published effect)|      0: exact; 0.1: about 10 % off
+//! ```
 
 mod calibrate;
 mod cases;
@@ -24,30 +31,30 @@ use rows::{HISTOGRAMS, SPECS, Spec, Use};
 /// `cargo xtask published`
 #[derive(Args, Debug)]
 pub struct PublishedArgs {
-    /// Look for the calibrated constants anew, by bisection, and print what fits next to what is shipped
+    /// Find the calibrated constants by bisection, and print them next to the shipped ones
     #[arg(long)]
     calibrate: bool,
-    /// The seed, in place of the scenarios' own
+    /// Seed of all runs, instead of the scenarios' own
     #[arg(long, value_name = "N", conflicts_with = "calibrate")]
     seed: Option<u64>,
 }
 
-/// What the words of the table mean, where it falls outside and why, and which posts these are.
+/// The text below the table: its words, where it falls short and why, and the posts.
 const LEGEND: &str = "\
-calibrate: a constant of the machine or the device was chosen by this row, so that it says nothing of the simulator.
-predict: nothing was chosen for it; it is what the simulator is judged by.
-shape: the post does not say enough of its machine to pin the figure down; it is shown, and not scored.
-score: |ln(simulated effect ÷ published effect)|, an effect being the row ÷ the one that it stands against.
-without: the score of the same model with the mechanism left out.
+calibrate: a constant of the machine or the device was chosen by this row, so it is no evidence for the simulator.
+predict: nothing was chosen for this row; the simulator is judged by it.
+shape: the post says too little about its machine to predict the figure; it is not scored.
+score: |ln(simulated effect ÷ published effect)|; an effect is the row ÷ the row in the last column.
+without: the score of the same model without the mechanism.
 
-Off, and why:
+Rows that are off, and why:
 003.u5.irq.iops: with the fifth drive each of the others does more, too: the machines or drives of the two runs differ.
 001.off.4096.int: the model has one service time for both block sizes.
 001.on.4096.int: the post's poller is interrupted again on a saturated CPU; by the contract it is not.
-002.five.delay.8-15: the tail of late looks is shorter than the post's.
+002.five.delay.8-15: the tail of late polls is shorter than the post's.
 001.fast.on.int: the poller saves interrupts and CPU here, but fewer than the post's.
 
-Chosen with the predictions in sight: hidden_coalescing of post-003-uring; machine.interrupts.notify and percent of post-003-libaio; \
+Chosen while the predictions were known: hidden_coalescing of post-003-uring; machine.interrupts.notify and percent of post-003-libaio; \
 thread.cold of bare-metal.
 
 000: Ming Lei, 12 November 2019, \"[PATCH 2/2] nvme-pci: poll IO after batch submission for multi-mapping queue\"
@@ -98,7 +105,7 @@ fn show(rows: &[Row]) -> String {
     };
     let cells = rows.iter().map(|row| {
         let [published, simulated] = [row.published, row.simulated].map(|value| format!("{} {}", digits(value, row.unit), row.unit));
-        // As much as is printed of it, and no zero below zero.
+        // Rounded as it is printed, so that there is no -0.0.
         let error = format!("{:+.1}", (row.error() * 1e3).round() / 10.0 + 0.0);
         let scores = row.score.map_or_else(Default::default, |score| {
             [format!("{:.3}", score.score), format!("{:.3}", score.without), format!("{:.2}", score.effect), score.baseline.to_owned()]
@@ -109,6 +116,7 @@ fn show(rows: &[Row]) -> String {
     let mut scores: Vec<(f64, &str)> = rows.iter().filter_map(|row| Some((row.score?.score, row.id))).collect();
     scores.sort_by(|a, b| a.0.total_cmp(&b.0));
     if let Some((worst, id)) = scores.last() {
+        // The mean of the two middle ones, which are the same one if the number is odd.
         let median = (scores[(scores.len() - 1) / 2].0 + scores[scores.len() / 2].0) / 2.0;
         text += &format!("\nPredictions: {}, median score {median:.3}, worst {worst:.3} ({id}).\n", scores.len());
     }
@@ -119,20 +127,20 @@ fn show(rows: &[Row]) -> String {
     text
 }
 
-/// A published figure, and what came of it here.
+/// A published figure, and the simulator's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Post, case and figure: `003.u4.posted.iops`.
     pub id: &'static str,
-    /// As the post has it.
+    /// The post's value.
     pub published: f64,
-    /// As the simulator has it.
+    /// The simulator's value.
     pub simulated: f64,
-    /// Of both.
+    /// Unit of both.
     pub unit: &'static str,
-    /// What it is for.
+    /// What the row is used for.
     pub used: Use,
-    /// Of a prediction.
+    /// `Some` for a prediction.
     pub score: Option<Score>,
 }
 
@@ -145,25 +153,25 @@ pub struct Score {
     pub effect: f64,
     /// |ln(simulated effect ÷ published effect)|.
     pub score: f64,
-    /// The same of the model without the mechanism.
+    /// The score of the model without the mechanism.
     pub without: f64,
 }
 
 impl Row {
-    /// Simulated ÷ published, less one.
+    /// Simulated ÷ published, minus one.
     pub fn error(&self) -> f64 {
         self.simulated / self.published - 1.0
     }
 }
 
-/// The rows, of what the cases came to: `outcome(name)` is that of the case of this name. A row whose case was not run is
-/// left out.
+/// The rows of the cases that were run: `outcome(name)` is the outcome of the case of this name.
 pub fn rows<'a>(outcome: &dyn Fn(&str) -> Option<&'a Outcome>) -> Vec<Row> {
     SPECS.iter().filter_map(|spec| row(spec, outcome)).collect()
 }
 
-/// Half the sum of what the shares of a histogram's buckets differ by, the buckets that were not published counting as one:
-/// 0 is the same, 1 nothing in common. `None`: not one of its buckets is there.
+/// Total variation distance of a histogram: half the sum of the differences of its shares, where
+/// all buckets that were not published count as one. 0: equal; 1: disjoint. `None`: there is no
+/// such histogram.
 pub fn total_variation(rows: &[Row], histogram: &str) -> Option<f64> {
     let is_bucket = |row: &&Row| row.id.strip_prefix(histogram).is_some_and(|rest| rest.starts_with('.'));
     let buckets: Vec<&Row> = rows.iter().filter(is_bucket).collect();
@@ -180,6 +188,7 @@ fn row<'a>(spec: &Spec, outcome: &dyn Fn(&str) -> Option<&'a Outcome>) -> Option
         let simulated_base = (base.figure)(outcome(base.case)?);
         let without = (spec.figure)(outcome(against.without)?);
         let effect = spec.published / base.published;
+        // The effect of the simulated row, relative to the published effect.
         let distance = |simulated: f64| (simulated / simulated_base / effect).ln().abs();
         Some(Score { baseline: base.id, effect, score: distance(simulated), without: distance(without) })
     });

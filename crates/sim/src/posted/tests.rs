@@ -11,7 +11,7 @@ fn holds(looks_again: bool) -> Result<(), String> {
         TestRng::deterministic_rng(RngAlgorithm::ChaCha),
     );
     let posts = prop::collection::vec((any::<bool>(), 0usize..256), 1..60);
-    let law = |script: Vec<(bool, usize)>| {
+    let property = |script: Vec<(bool, usize)>| {
         let (mut descriptor, mut running) = (Descriptor::default(), None);
         let (mut notified, mut posted, mut handled) = (0, Bits::default(), Bits::default());
         let finish = std::iter::repeat_n((false, 0), 20);
@@ -36,7 +36,7 @@ fn holds(looks_again: bool) -> Result<(), String> {
         }
         Ok(())
     };
-    runner.run(&posts, law).map_err(|error| error.to_string())
+    runner.run(&posts, property).map_err(|error| error.to_string())
 }
 
 #[test]

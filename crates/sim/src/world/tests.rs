@@ -8,7 +8,7 @@ use crate::*;
 mod contexts;
 mod faults;
 mod figures;
-mod laws;
+mod invariants;
 mod masks;
 mod paths;
 mod urgent;
@@ -20,7 +20,7 @@ const SLOW_MASK: Costs = Costs {
     ..Costs::BARE_METAL
 };
 
-/// Drives that nobody sells: times of any length and spread, few channels, slow links, hidden
+/// Drives that do not exist: times of any length and spread, few channels, slow links, hidden
 /// coalescing.
 fn any_profile() -> impl Strategy<Value = Profile> {
     let service = (0u64..60_000, 0u64..20_000, 0u32..200_000, 0u64..300_000, 0u32..40);
@@ -189,7 +189,7 @@ const SLOW_LOOK: Costs = Costs {
 };
 
 /// Threads that share the queues of a few devices, submit once what they have in flight, and wait
-/// for all of it: no later entry makes up for one that nobody looks for.
+/// for all of it: no later entry makes up for one that is not polled for.
 fn any_burst() -> impl Strategy<Value = Scenario> {
     let mode = prop::sample::select(Mode::ALL.to_vec());
     let shape = (2u32..6, 1u32..6, 1usize..5, 1u16..4, 1u16..3);

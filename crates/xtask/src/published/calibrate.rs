@@ -1,4 +1,5 @@
-//! The constants that were chosen, and how: each by one published row, by bisection, so that a reader can redo it.
+//! The calibrated constants. Each is found by bisection on one published row, so that a reader can
+//! repeat it.
 
 use units::Nanos;
 
@@ -6,38 +7,38 @@ use super::cases::{self, CASES};
 use super::rows::SPECS;
 use sim::{Costs, Scenario, SimError};
 
-/// Times that each constant is looked for: the others have moved since.
+/// Rounds over all constants of a file: each depends on the others.
 const SWEEPS: u32 = 3;
 
-/// A constant of the machine's or the device's that a row was used for.
+/// A constant of the machine or the device that was chosen by a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Knob {
-    /// As its scenario's file has it.
+    /// Its key in the scenario file.
     pub key: &'static str,
-    /// That file.
+    /// The scenario file.
     pub file: &'static str,
     /// The row that it is chosen by.
     pub row: &'static str,
-    /// Between which values it is looked for: what hardware of the kind does.
+    /// The range of the search: plausible values of such hardware.
     pub range: (u64, u64),
-    /// What a scenario of that file has.
+    /// Reads it from a scenario.
     pub get: fn(&Scenario) -> u64,
-    /// Sets it there.
+    /// Sets it in a scenario.
     pub set: fn(&mut Scenario, u64),
 }
 
-/// What was found for a knob.
+/// The result for a constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
     /// Its file and key.
     pub knob: (&'static str, &'static str),
-    /// The row.
+    /// The row that it was chosen by.
     pub row: &'static str,
-    /// What the file says.
+    /// The value in the shipped file.
     pub shipped: u64,
-    /// What fits the row best.
+    /// The value that fits best.
     pub found: u64,
-    /// The row with it, simulated ÷ published.
+    /// The row with that value, simulated ÷ published.
     pub ratio: f64,
 }
 
@@ -79,7 +80,7 @@ macro_rules! property {
     };
 }
 
-/// Every constant that a row was used for.
+/// All calibrated constants.
 pub const KNOBS: &[Knob] = &[
     property!("post-000.toml", "hidden_coalescing.announced_per_second", "000.irq.iops", (50_000, 400_000), p => p.hidden.announced_per_s, u64),
     property!("post-000.toml", "hidden_coalescing.entries", "000.irq.messages_at_110k", (1, 64), p => p.hidden.entries, u32),
@@ -107,7 +108,7 @@ pub const KNOBS: &[Knob] = &[
 ];
 
 impl Knob {
-    /// What the shipped file says.
+    /// The value in the shipped file.
     ///
     /// # Errors
     /// As [`cases::scenario`].
@@ -115,12 +116,13 @@ impl Knob {
         Ok((self.get)(&cases::scenario(self.file)?))
     }
 
-    /// The row with this value, and the other constants as they are in `set`.
+    /// The row with this value, simulated ÷ published. The other constants are as in `set`.
     fn row(&self, value: u64, set: &[(usize, u64)]) -> Result<f64, SimError> {
         let spec = SPECS.iter().find(|spec| spec.id == self.row).ok_or_else(|| SimError::Unfit(self.row.into()))?;
         let case = CASES.iter().find(|case| case.name == spec.case).ok_or_else(|| SimError::Unfit(spec.case.into()))?;
         let mut scenario = case.scenario().map_err(|error| SimError::Unfit(error.to_string()))?;
         for (knob, value) in set.iter().filter_map(|(at, value)| Some((KNOBS.get(*at)?, value))) {
+            // Constants of other files do not exist in this scenario.
             if knob.file == self.file {
                 (knob.set)(&mut scenario, *value);
             }
@@ -130,8 +132,8 @@ impl Knob {
     }
 }
 
-/// The best values for the knobs of a file: each in turn by bisection, the others being what was found so far, `SWEEPS`
-/// times over. Whether a row grows or shrinks with its constant is seen at the ends of the range.
+/// The best values for the constants of a file: each in turn by bisection, with the others as found
+/// so far, [`SWEEPS`] times.
 ///
 /// # Errors
 /// A run that fails.
@@ -159,8 +161,9 @@ pub fn calibrate(file: &str) -> Result<Vec<Found>, SimError> {
 
 fn bisect(knob: &Knob, set: &[(usize, u64)]) -> Result<u64, SimError> {
     let (mut low, mut high) = knob.range;
+    // The ends of the range show whether the row grows or shrinks with the constant.
     let grows = knob.row(high, set)? > knob.row(low, set)?;
-    // Finer than a hundredth is finer than the posts' own figures.
+    // One hundredth is finer than the posts' own figures.
     while high - low > (low / 100).max(1) {
         let middle = low + (high - low) / 2;
         if (knob.row(middle, set)? < 1.0) == grows {
@@ -169,7 +172,7 @@ fn bisect(knob: &Knob, set: &[(usize, u64)]) -> Result<u64, SimError> {
             high = middle;
         }
     }
-    // The neighbour that fits better.
+    // The loop ends with two neighbours: the better one.
     let off = |value| knob.row(value, set).map(|ratio| ratio.ln().abs());
     Ok(if off(low)? < off(high)? { low } else { high })
 }

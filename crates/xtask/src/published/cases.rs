@@ -10,17 +10,17 @@ use sim::{DeviceSpec, JobSpec, Scenario};
 /// A run.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// As rows name it.
+    /// The name that rows use.
     pub name: &'static str,
-    /// The scenario's file, under `scenarios/`.
+    /// The scenario file in `scenarios/`.
     pub file: &'static str,
-    /// How completions are found.
+    /// The completion mode.
     pub mode: &'static str,
-    /// What else is different.
+    /// What else differs from the file.
     pub twist: fn(&mut Scenario),
 }
 
-/// The shipped files that stand behind published rows.
+/// The scenario files behind published rows.
 pub(super) const FILES: [(&str, &str); 7] = [
     ("post-000.toml", include_str!("../../../../scenarios/post-000.toml")),
     ("post-001.toml", include_str!("../../../../scenarios/post-001.toml")),
@@ -66,7 +66,7 @@ pub const CASES: &[Case] = &[
 ];
 
 impl Case {
-    /// What is run.
+    /// The scenario of the case.
     ///
     /// # Errors
     /// Never for [`CASES`]: the tests read them all.
@@ -74,7 +74,7 @@ impl Case {
         scenario(self.file).map(|scenario| self.of(scenario))
     }
 
-    /// The same of a scenario that is not quite its file's.
+    /// The case's mode and variation, applied to another scenario.
     pub(super) fn of(&self, mut scenario: Scenario) -> Scenario {
         scenario.mode = self.mode.parse::<Mode>().unwrap_or(scenario.mode);
         (self.twist)(&mut scenario);
@@ -82,16 +82,17 @@ impl Case {
     }
 }
 
-/// The scenario of the shipped file of this name. Its text is part of the program, so that the tables need no files.
+/// A shipped scenario by its file name. The text is part of the program, so that it runs in any
+/// directory.
 ///
 /// # Errors
-/// Never for a file that is shipped: the tests read them all.
+/// Never for a shipped file: the tests read them all.
 pub fn scenario(name: &str) -> Result<Scenario, FileError> {
     let text = FILES.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text);
     read(name, text)
 }
 
-/// A scenario that says this in place of the shipped file.
+/// Reads `text` instead of the shipped file.
 pub(super) fn read(name: &str, text: &str) -> Result<Scenario, FileError> {
     Ok(file::read(&format!("scenarios/{name}"), text, &Shipped)?.scenario)
 }
@@ -119,7 +120,7 @@ impl Outside for Shipped {
 
 fn as_it_is(_: &mut Scenario) {}
 
-/// This many I/Os per second, evenly.
+/// An even rate of I/Os per second.
 fn rate(scenario: &mut Scenario, iops: u64) {
     for spec in &mut scenario.jobs {
         spec.job.rate = PerOp::both(Some(Rate::Iops(iops)));
@@ -132,7 +133,7 @@ fn block(scenario: &mut Scenario, bytes: u64) {
     }
 }
 
-/// One more drive like the others, with a thread and a CPU of its own.
+/// One more drive like the others, with its own thread and CPU.
 fn another_drive(scenario: &mut Scenario) {
     let cpu = scenario.devices.len();
     let (Some(device), Some(spec)) = (scenario.devices.last().cloned(), scenario.jobs.last().cloned()) else { return };
@@ -144,7 +145,7 @@ fn another_drive(scenario: &mut Scenario) {
     scenario.devices.push(DeviceSpec { name, ..device });
 }
 
-/// Five threads, each with a CPU and a queue of its own; one CPU takes the interrupts of all five.
+/// Five threads, each with its own CPU and queue. One CPU takes the interrupts of all five.
 fn five_queues(scenario: &mut Scenario) {
     for spec in &mut scenario.jobs {
         spec.job.numjobs = 5;
@@ -156,6 +157,7 @@ fn deep(scenario: &mut Scenario) {
         spec.job.iodepth = 1024;
     }
     for device in &mut scenario.devices {
+        // A ring of n entries holds n - 1 commands.
         (device.tags, device.config.queue_entries) = (1023, 1024);
     }
 }

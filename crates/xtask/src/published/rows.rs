@@ -1,24 +1,25 @@
-//! The published figures, and how each is read off a run.
+//! The published figures, and how each is computed from a run.
 
 use std::ops::Range;
 
+/// It is predicted, and scored.
 use Use::{Calibrate, Predict, Shape};
 use sim::Outcome;
 use workload::Histogram;
 
-/// What a row is for.
+/// What a row is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// A constant was chosen by it.
     Calibrate,
     /// It is predicted, and scored.
     Predict,
-    /// Order and factor only: the post does not say enough.
+    /// Order and factor only: the post says too little.
     Shape,
 }
 
 impl Use {
-    /// As results have it.
+    /// The word in the table.
     pub fn name(self) -> &'static str {
         match self {
             Use::Calibrate => "calibrate",
@@ -33,24 +34,24 @@ impl Use {
 pub struct Spec {
     /// Post, case and figure.
     pub id: &'static str,
-    /// As the post has it.
+    /// The post's value.
     pub published: f64,
-    /// Of it.
+    /// Its unit.
     pub unit: &'static str,
-    /// What it is for.
+    /// What it is used for.
     pub used: Use,
-    /// The case that has it.
+    /// The case that it is computed from.
     pub case: &'static str,
-    /// How it is read off.
+    /// Computes it from the outcome.
     pub figure: fn(&Outcome) -> f64,
-    /// Of a prediction: what it is measured against.
+    /// For a prediction: what its effect is relative to.
     pub against: Option<Against>,
 }
 
-/// What a prediction is measured against.
+/// The base of a prediction.
 #[derive(Clone, Copy, Debug)]
 pub struct Against {
-    /// The row that its effect is relative to.
+    /// The row that the effect is relative to.
     pub baseline: &'static str,
     /// The case without the mechanism.
     pub without: &'static str,
@@ -84,7 +85,7 @@ fn messages(o: &Outcome) -> f64 {
     o.per_second(o.messages)
 }
 
-/// Interrupts taken; with posted ones, notifications.
+/// Interrupts taken. Posted ones count as notifications.
 fn interrupts(o: &Outcome) -> f64 {
     o.per_second(o.all_cpus.interrupts)
 }
@@ -93,12 +94,12 @@ fn per_interrupt(o: &Outcome) -> f64 {
     o.counts.completed as f64 / o.all_cpus.interrupts.max(1) as f64
 }
 
-/// The four drives' IOPS, for one.
+/// IOPS of one of the four drives.
 fn iops_a_drive(o: &Outcome) -> f64 {
     iops(o) / o.devices.len().max(1) as f64
 }
 
-/// Interrupts handled per second, for one of the 32 vectors.
+/// Interrupts handled per second, of one of the 32 vectors.
 fn int_a_vector(o: &Outcome) -> f64 {
     o.per_second(o.all_cpus.vectors_handled) / 32.0
 }
@@ -107,7 +108,7 @@ fn slat(o: &Outcome) -> f64 {
     o.stats.read.slat.moments.mean() / 1e3
 }
 
-/// Share of a histogram's values that are in `range`.
+/// Share of a histogram's values in `range`.
 fn share_in(histogram: &Histogram, range: Range<u64>) -> f64 {
     let inside: u64 = histogram.buckets().filter(|(value, _)| range.contains(value)).map(|(_, n)| n).sum();
     inside as f64 / histogram.total().max(1) as f64
@@ -118,12 +119,13 @@ fn delay(o: &Outcome, from: u64, to: u64) -> f64 {
     share_in(&o.poll_delays, from * 1_000..to * 1_000)
 }
 
-/// Share of interrupts that brought this many completions before the next was allowed.
+/// Share of interrupts that brought this many completions until the queue was armed again.
 fn brought(o: &Outcome, from: u64, to: u64) -> f64 {
     share_in(&o.per_cycle, from..to)
 }
 
-/// The histograms among the rows: each is a shape that is to have the post's shares, within [`super::total_variation`] of 0.05.
+/// The histograms among the rows. Their total variation ([`super::total_variation`]) has to be
+/// below 0.05.
 pub const HISTOGRAMS: [&str; 4] = ["002.one.delay", "002.five.delay", "002.one.completions", "002.deep.completions"];
 
 const U4_IRQ: &str = "003.u4.irq.iops";
@@ -147,7 +149,8 @@ pub const SPECS: &[Spec] = &[
     row("001.on.4096.iops", 30_231.0, "IOPS", Shape, "001.on.4096", iops),
     row("001.on.4096.int", 1_200.0, "1/s", Shape, "001.on.4096", interrupts),
     row("001.on.4096.per_int", 25.0, "I/Os", Shape, "001.on.4096", per_interrupt),
-    // "They perform identically", and with the poller on with less CPU, of which the post gives no figure.
+    // "They perform identically", and with the poller on with less CPU, of which the post gives no
+    // figure.
     row("001.fast.off.iops", 50e3, "IOPS", Shape, "001.fast.off", iops),
     row("001.fast.off.int", 55e3, "1/s", Shape, "001.fast.off", interrupts),
     row("001.fast.on.iops", 50e3, "IOPS", Shape, "001.fast.on", iops),
@@ -193,7 +196,7 @@ pub const SPECS: &[Spec] = &[
     row("004.atomic.iops", 493.0, "IOPS", Shape, "004.atomic", iops),
 ];
 
-/// Choosing the path, per I/O.
+/// CPU time of choosing the path, per I/O.
 fn path(o: &Outcome) -> f64 {
     o.counts.choosing.0 as f64 / o.counts.completed.max(1) as f64 / 1e3
 }

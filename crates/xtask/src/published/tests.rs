@@ -7,7 +7,8 @@ use super::cases::{Case, FILES};
 use super::*;
 use sim::{Costs, Scenario};
 
-/// A case's outcome, cut short where millions of I/Os a second show what depends on what in a few milliseconds.
+/// A case's outcome, cut short where millions of I/Os a second show what depends on what in a few
+/// milliseconds.
 fn outcome(scenario: &Scenario) -> Outcome {
     shortened(scenario, Nanos::from_millis(if scenario.devices.len() > 1 { 3 } else { 500 }))
 }
@@ -97,8 +98,8 @@ fn is_constant(key: &str) -> bool {
     reads && ["machine.costs.", "machine.interrupts.", "device.profile.", "job.work"].iter().any(|start| key.starts_with(start))
 }
 
-/// Constants that may be twice what they are without a row moving by a fiftieth, by the reason for which they are there all
-/// the same.
+/// Constants that may be twice what they are without a row moving by a fiftieth, by the reason for
+/// which they are there all the same.
 const BOUNDS: [(&str, &[&str]); 4] = [
     (
         "bounds that data sheet, post or depth give, and that no load of the post reaches",
@@ -139,7 +140,8 @@ const BOUNDS: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// Twice a number that a scenario has for its machine, its devices or what its application computes: a row of its post moves.
+/// Twice a number that a scenario has for its machine, its devices or what its application
+/// computes: a row of its post moves.
 #[test]
 fn every_scenario_number_matters() {
     let mut still = BTreeSet::new();
@@ -168,9 +170,10 @@ fn every_scenario_number_matters() {
     assert_eq!(still, BOUNDS.iter().flat_map(|(_, keys)| *keys).map(|key| (*key).to_owned()).collect());
 }
 
-/// Prices that no row depends on: of a library in user space and its controllers in process, of what happens between distant
-/// CPUs and under contention, of timers (they end the waits of the one job with a rate, for which it is a little later then), those
-/// that are 0, a threshold that the one post with long sleeps is far beyond, and what only `adaptive` is told of.
+/// Prices that no row depends on: of a library in user space and its controllers in process, of
+/// what happens between distant CPUs and under contention, of timers (they end the waits of the one
+/// job with a rate, for which it is a little later then), those that are 0, a threshold that the
+/// one post with long sleeps is far beyond, and what only `adaptive` uses.
 const OTHERS: [&str; 23] = [
     "block.remote",
     "interrupt.send",
@@ -221,8 +224,8 @@ fn every_price_moves_a_row() {
     assert_eq!(prices, OTHERS.iter().map(|price| (*price).to_owned()).collect());
 }
 
-/// The scores are of effects: a model that is wrong by the same factor everywhere predicts well, and one in which the
-/// mechanism does nothing is as far off as the effect is large.
+/// The scores are of effects: a model that is wrong by the same factor everywhere predicts well,
+/// and one in which the mechanism does nothing is as far off as the effect is large.
 #[test]
 fn scores_judge_effects() {
     let case = CASES.iter().find(|case| case.name == "000.irq").unwrap();
@@ -293,9 +296,10 @@ fn the_predictions_reach_their_goals() {
 
 const LEARNING: Nanos = Nanos::from_millis(20);
 
-/// In the scenarios of posts 000, 001 and 003 it is as fast as the best of what the posts compare, less 1 %. The modes' own
-/// figures are those that `cargo xtask published` prints next to the published ones. On the slow machine the best mode completes on
-/// a CPU of its own: there `adaptive`, too, leaves the completing to it.
+/// In the scenarios of posts 000, 001 and 003 it is as fast as the best of what the posts compare,
+/// less 1 %. The modes' own figures are those that `cargo xtask published` prints next to the
+/// published ones. On the slow machine the best mode completes on a CPU of its own: there
+/// `adaptive`, too, leaves the completing to it.
 #[test]
 fn adaptive_matches_best_published_mode() {
     let of = |name: &str| CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"));
@@ -311,7 +315,8 @@ fn adaptive_matches_best_published_mode() {
         let outcome = |case: &Case, mode: Option<Mode>| {
             let mut scenario = case.scenario().expect("a shipped scenario");
             scenario.mode = mode.unwrap_or(scenario.mode);
-            // 10 ms of 20 million I/Os a second are six trials: what is measured begins when those are over.
+            // 10 ms of 20 million I/Os a second are six trials: what is measured begins when those
+            // are over.
             scenario.jobs.iter_mut().for_each(|spec| spec.job.ramp_time = spec.job.ramp_time.max(LEARNING));
             scenario.run().unwrap_or_else(|error| panic!("{}: {error}", case.name))
         };

@@ -67,7 +67,7 @@ fn hybrid_wins_when_oversubscribed() {
 /// it.
 #[test]
 fn interrupt_threads_respect_quota() {
-    let beside = |runtime| {
+    let work_left = |runtime| {
         let mut machine = Machine::new(4, 1);
         machine.scheduler.rt_period = Nanos::from_micros(200);
         machine.scheduler.rt_runtime = Nanos::from_micros(runtime);
@@ -84,7 +84,7 @@ fn interrupt_threads_respect_quota() {
         threads as f64 / outcome.elapsed.0 as f64
     };
     // What the hog does not have, interrupts and interrupt threads have.
-    let (all, half) = (beside(200), beside(100));
+    let (all, half) = (work_left(200), work_left(100));
     assert!(all > 0.8, "{all}");
     assert!((0.35..0.65).contains(&half), "{half}");
 }
@@ -99,7 +99,7 @@ fn softirqs_respect_waiting_ksoftirqd() {
         machine.costs.block.complete = Nanos(3_000);
         machine.hogs = vec![0; hogs];
         let mut scenario = threads("irq-poll", Host::Kernel, machine, Profile::optane(), &[1, 2], (32, 3_000));
-        // Whatever is scheduled is masked: it takes another drive to interrupt meanwhile.
+        // Whatever is scheduled is masked: only another drive can interrupt.
         let other = workload::Job { cpus_allowed: Some(vec![3]), filenames: vec!["other".into()], ..open_loop(20_000, 1_000) };
         scenario.jobs.push(JobSpec::new(other));
         scenario.devices.push(DeviceSpec::new("other", Profile::optane()));
@@ -218,8 +218,8 @@ fn shared_interrupt_rate_is_bounded() {
 }
 
 /// A controller in process that posts its messages signals only those that find no notification
-/// outstanding, so that it is told less and does more, and nobody waits for what was posted while
-/// it was on its way to sleep.
+/// outstanding, so that it is notified less often and does more, and no thread waits for what was
+/// posted while it was on its way to sleep.
 #[test]
 fn embedded_controller_posts_found_entries() {
     let at = |mode: &str, costs, depth| {

@@ -30,7 +30,7 @@ fn with_faults_on(mode: Mode, faults: FaultPlan, job: workload::Job) -> Scenario
     Scenario { recovery: Some(recovery()), limit: Nanos::from_secs(60), ..scenario }
 }
 
-/// Every request that was issued ended once, and nobody read another's data.
+/// Every request that was issued ended once, and no data were mixed up.
 fn judge(outcome: &Outcome) -> Result<(), String> {
     let issued = outcome.stats.read.issued + outcome.stats.write.issued;
     let ended = outcome.counts.completed + outcome.counts.failed + outcome.counts.lost;
@@ -39,7 +39,7 @@ fn judge(outcome: &Outcome) -> Result<(), String> {
     }
     match outcome.failure {
         Some(failure) if failure.code == ErrorCode::EILSEQ => Err(format!("wrong data: {failure}")),
-        None if outcome.counts.failed + outcome.counts.lost > 0 => Err("a request failed and nobody was told".into()),
+        None if outcome.counts.failed + outcome.counts.lost > 0 => Err("a request failed without a report".into()),
         _ => Ok(()),
     }
 }
@@ -77,7 +77,7 @@ fn without_recovery_lost_interrupt_stalls() {
 }
 
 #[test]
-fn late_and_doubled_messages_harm_nobody() {
+fn late_and_doubled_messages_are_harmless() {
     for fault in [Fault::DelayMessage(Nanos::from_micros(700)), Fault::DoubleMessage] {
         for mode in Mode::ALL {
             let outcome = run(&with_faults(mode, FaultPlan::new().at(77, fault)));
@@ -226,7 +226,7 @@ fn ends_once(mut scenario: Scenario, faults: &[FaultPlan], writes: bool) -> Resu
     }
     match scenario.run() {
         Ok(outcome) => judge(&outcome).map_err(TestCaseError::fail),
-        // Faults may keep a controller from coming up; that is told, too.
+        // Faults may keep a controller from coming up; that is reported, too.
         Err(SimError::BringUp(_)) => Ok(()),
         Err(error) => Err(TestCaseError::fail(error.to_string())),
     }

@@ -96,7 +96,7 @@ fn overload_shows_in_intended_latency() {
 }
 
 /// Between threads of one CPU a switch has its own price; only a thread whose CPU had nothing to do
-/// before pays for its way out of idleness, and nobody does whose CPU was still awake.
+/// before pays for its way out of idleness, and a thread whose CPU was awake does not.
 #[test]
 fn switch_from_idle_costs_more() {
     let run = |from_idle, hogs: Vec<usize>, idle_after| {
@@ -113,7 +113,7 @@ fn switch_from_idle_costs_more() {
     assert!((later - 5_000.0).abs() < 50.0, "{later}");
     let more = (dear.cpus[0].thread - cheap.cpus[0].thread).0;
     assert!((999 * 5_000..=1_001 * 5_000).contains(&more), "{more}");
-    // Never idle, or never long enough to halt, but for the start: nobody pays.
+    // Never idle, or never long enough to halt, but for the start: no thread pays.
     for (hogs, idle_after) in [(vec![0], shipped), (vec![], Nanos::from_secs(1))] {
         let (cheap, dear) = (run(0, hogs.clone(), idle_after), run(5_000, hogs.clone(), idle_after));
         assert!(cheap.elapsed.0.abs_diff(dear.elapsed.0) <= 10_000, "{hogs:?}: {:?} {:?}", cheap.elapsed, dear.elapsed);
@@ -278,7 +278,7 @@ fn two_rates_equal_one_rate() {
     }
 }
 
-/// A job with a rate beside one without: the latencies of both are counted.
+/// A job with a rate next to one without: the latencies of both are counted.
 #[test]
 fn latencies_are_of_all_threads() {
     let closed = workload::Job { iodepth: 64, ..lasting(0, 20) };

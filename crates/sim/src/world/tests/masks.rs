@@ -2,12 +2,12 @@
 //! notifies and one that is looked at.
 
 use super::faults::whatever_goes_wrong;
-use super::laws::{BELIEVES_IT_ARMED, DOES_NOT_ARM, DOES_NOT_LOOK, KEEPS_THE_ROLE, LOOKS_TOO_EARLY, holds};
+use super::invariants::{POLLS_BEFORE_ARMING, SKIPS_ARMING, SKIPS_HANDOFF, SKIPS_REARMING, SKIPS_RECHECK, holds};
 use super::*;
 use crate::habits::{Habits, LAWFUL};
 
 /// Sleeps with commands out of which no notification will tell.
-const SLEEPS_IN_SILENCE: Habits = Habits { naps_in_silence: false, ..LAWFUL };
+const SLEEPS_ON_POLL_QUEUE: Habits = Habits { naps_in_silence: false, ..LAWFUL };
 
 pub(super) fn unmasked(scenario: Scenario) -> Scenario {
     let devices = scenario.devices.into_iter().map(DeviceSpec::without_masks).collect();
@@ -69,8 +69,8 @@ fn polled_commands_survive_mode_switch() {
         // At most twice as late, and by a nap.
         assert!(outcome.elapsed < Nanos::from_micros(60), "{mode}: {}", outcome.elapsed);
         let sleeps = matches!(mode.to_string().trim_end_matches("+submit-check"), "interrupt" | "irq-poll" | "threaded" | "posted");
-        let twin = run(Mode::POLL, job(), &[(4_000, mode)], SLEEPS_IN_SILENCE);
-        assert!(!sleeps || matches!(twin, Err(SimError::Standstill(Moment { in_flight: 1.., .. }))), "{mode}: {twin:?}");
+        let mutant = run(Mode::POLL, job(), &[(4_000, mode)], SLEEPS_ON_POLL_QUEUE);
+        assert!(!sleeps || matches!(mutant, Err(SimError::Standstill(Moment { in_flight: 1.., .. }))), "{mode}: {mutant:?}");
     }
     // And the other way round: what will be told of need not be.
     let outcome = run(Mode::INTERRUPT, job(), &[(4_000, Mode::POLL)], LAWFUL).unwrap();
@@ -101,11 +101,11 @@ fn maskless_mutants_are_caught() {
     // A message that is on its way longer than a look takes comes after the arming.
     let library = LibraryCosts { look: Nanos(4_000), ..Costs::BARE_METAL.library };
     let slow = move |scenario: Scenario| unmasked(scenario).with_costs(Costs { library, ..Costs::BARE_METAL });
-    caught(LOOKS_TOO_EARLY, holds(3_000, LOOKS_TOO_EARLY, any_scenario().prop_map(slow)));
-    for habits in [SLEEPS_IN_SILENCE, DOES_NOT_LOOK, DOES_NOT_ARM, BELIEVES_IT_ARMED] {
+    caught(POLLS_BEFORE_ARMING, holds(3_000, POLLS_BEFORE_ARMING, any_scenario().prop_map(slow)));
+    for habits in [SLEEPS_ON_POLL_QUEUE, SKIPS_RECHECK, SKIPS_ARMING, SKIPS_REARMING] {
         caught(habits, holds(3_000, habits, any_scenario().prop_map(unmasked)));
     }
-    caught(KEEPS_THE_ROLE, holds(3_000, KEEPS_THE_ROLE, any_machine().prop_map(unmasked)));
+    caught(SKIPS_HANDOFF, holds(3_000, SKIPS_HANDOFF, any_machine().prop_map(unmasked)));
 }
 
 #[test]

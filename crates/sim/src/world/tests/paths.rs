@@ -8,7 +8,7 @@ use emu::{Change, Loss, Script};
 use nvme::AnaState;
 use workload::{Amount, ErrorCode};
 
-use super::laws::judged;
+use super::invariants::judged;
 use super::*;
 use crate::habits::{Habits, LAWFUL};
 
@@ -63,7 +63,7 @@ fn any_paths() -> impl Strategy<Value = Scenario> {
             (job.random_map, job.number_ios, job.io_size, job.loops) = (true, None, None, 40);
             (job.size, job.offset_increment) = (Some(Amount::Bytes(REGION)), Amount::Bytes(REGION));
             job.verify = Some(workload::Verify { fatal: true, ..workload::Verify::default() });
-            // Slow enough for things to happen meanwhile.
+            // Slow enough for events to happen in flight.
             job.rate = workload::PerOp::both(Some(workload::Rate::Iops(10_000)));
             let multipath = Multipath::over(paths as u8, policy);
             let keep_alive = Nanos::from_millis(u64::from(keep_alive) * 100);
@@ -73,7 +73,7 @@ fn any_paths() -> impl Strategy<Value = Scenario> {
     )
 }
 
-/// Every request ended once, none in error, nobody read what had been overwritten, and the paths
+/// Every request ended once, none in error, no read returned overwritten data, and the paths
 /// are all up.
 fn judge(_: &Scenario, outcome: &Outcome) -> Result<(), String> {
     if let Some(failure) = outcome.failure.filter(|failure| failure.code == ErrorCode::EILSEQ) {
@@ -167,8 +167,8 @@ fn verification_finds_ghost_writes() {
     assert!(found.iter().flat_map(|found| found.as_ref().err()).any(|why| why.contains("ghost write")), "{found:?}");
 }
 
-/// An ANA change is told by an event: the path is left without a single error, and the other way
-/// round.
+/// An ANA change is reported by an event: the path is left without a single error, and the other
+/// way round.
 #[test]
 fn ana_states_are_followed() {
     let script = "at 10ms path 0 ana non-optimized; at 30ms path 0 ana inaccessible; at 40ms path 1 ana non-optimized";

@@ -1,4 +1,4 @@
-//! A command that somebody waits for is never held back for others to come.
+//! Interrupts of a command that is waited for are never coalesced.
 
 use completion::{Decisions, LatencyPrice};
 use proptest::test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -6,7 +6,7 @@ use proptest::test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestRng
 use super::*;
 use crate::habits::{Habits, LAWFUL};
 
-/// Keeps from the policies that somebody waits.
+/// Does not report to the policies that a command is waited for.
 const KEEPS_IT_TO_ITSELF: Habits = Habits { tells_urgent: false, ..LAWFUL };
 
 fn decisions(scenario: &Scenario, habits: Habits) -> Decisions {
@@ -32,11 +32,11 @@ fn adaptive_delays_unwaited_commands() {
     }
 }
 
-/// On random drives and machines, with modes switched meanwhile.
+/// On random drives and machines, with mode switches in flight.
 fn none_is_held_back(cases: u32, habits: Habits) -> Result<(), String> {
     let config = Runs { failure_persistence: None, max_shrink_iters: 50, ..Runs::with_cases(cases) };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-    let law = |(mut scenario, user): (Scenario, bool)| {
+    let property = |(mut scenario, user): (Scenario, bool)| {
         scenario.mode = Mode::adaptive(LatencyPrice::NONE);
         scenario.host = if user { Host::User } else { scenario.host };
         scenario.jobs[0].job.urgent = true;
@@ -44,7 +44,7 @@ fn none_is_held_back(cases: u32, habits: Habits) -> Result<(), String> {
         let gathered = outcome.decisions.map_or(0, |decisions| decisions.gathered);
         if gathered > 0 { Err(TestCaseError::fail(format!("{gathered} gathering naps"))) } else { Ok(()) }
     };
-    runner.run(&(any_machine(), any::<bool>()), law).map_err(|error| error.to_string())
+    runner.run(&(any_machine(), any::<bool>()), property).map_err(|error| error.to_string())
 }
 
 #[test]

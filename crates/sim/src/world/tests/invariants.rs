@@ -1,4 +1,5 @@
-//! The laws, over the whole stack in virtual time, each with an executor that breaks it.
+//! The invariants over the whole stack in virtual time, each with a negative test: an executor
+//! without the step that keeps it.
 
 use std::sync::atomic::AtomicBool;
 
@@ -12,27 +13,27 @@ use emu::PendingBit;
 use crate::habits::{Habits, LAWFUL};
 use crate::host::Context;
 
-/// Does not look again.
-pub(super) const DOES_NOT_LOOK: Habits = Habits { sleep: &[SleepStep::Arm, SleepStep::Block], ..LAWFUL };
-/// Arms after it has looked: what is posted in between is lost.
-pub(super) const LOOKS_TOO_EARLY: Habits = Habits { sleep: &[SleepStep::Look, SleepStep::Arm, SleepStep::Block], ..LAWFUL };
-/// Looks, and forgets to arm.
-pub(super) const DOES_NOT_ARM: Habits = Habits { sleep: &[SleepStep::Look, SleepStep::Block], ..LAWFUL };
-/// Trusts that a vector which it has just unmasked tells of what was posted before.
-const FORGETS_THE_MASK: Habits = Habits { looks_after_switch: false, ..LAWFUL };
-/// Believes a notification armed that it has masked.
-pub(super) const BELIEVES_IT_ARMED: Habits = Habits { knows_its_mask: false, ..LAWFUL };
-/// Leaves entries behind when it releases a queue's lock, although somebody found it held.
-const LEAVES_ENTRIES: Habits = Habits { releases_look: false, ..LAWFUL };
-/// Clears the outstanding bit of posted interrupts and does not look for what was posted before.
-const FORGETS_THE_BITS: Habits = Habits { posted_looks_again: false, ..LAWFUL };
-/// Takes the lock that its last look found held for an answer to the notification that came since.
-const HEARS_ONCE: Habits = Habits { hears_anew: false, ..LAWFUL };
-/// Goes away with a shared queue's notification.
-pub(super) const KEEPS_THE_ROLE: Habits = Habits { hands_on: false, ..LAWFUL };
+/// Does not poll between arming and blocking.
+pub(super) const SKIPS_RECHECK: Habits = Habits { sleep: &[SleepStep::Arm, SleepStep::Block], ..LAWFUL };
+/// Arms after the poll: what is posted in between is lost.
+pub(super) const POLLS_BEFORE_ARMING: Habits = Habits { sleep: &[SleepStep::Look, SleepStep::Arm, SleepStep::Block], ..LAWFUL };
+/// Polls and does not arm.
+pub(super) const SKIPS_ARMING: Habits = Habits { sleep: &[SleepStep::Look, SleepStep::Block], ..LAWFUL };
+/// Does not poll after unmasking: what was posted under the mask has sent no message.
+const SKIPS_POLL_AFTER_SWITCH: Habits = Habits { looks_after_switch: false, ..LAWFUL };
+/// Treats a notification as armed that it has masked.
+pub(super) const SKIPS_REARMING: Habits = Habits { knows_its_mask: false, ..LAWFUL };
+/// Leaves entries behind when it releases a queue's lock, although another party found it held.
+const SKIPS_POLL_ON_RELEASE: Habits = Habits { releases_look: false, ..LAWFUL };
+/// Clears the outstanding bit of posted interrupts and does not exchange the bits once more.
+const SKIPS_LAST_EXCHANGE: Habits = Habits { posted_looks_again: false, ..LAWFUL };
+/// Ignores a notification if the poll before it found the lock held.
+const KEEPS_LOCK_BUSY: Habits = Habits { hears_anew: false, ..LAWFUL };
+/// Stops waiting on a shared queue and keeps its notification.
+pub(super) const SKIPS_HANDOFF: Habits = Habits { hands_on: false, ..LAWFUL };
 
-/// The same without Pending bits: what a mask holds back is gone. Where there are such bits,
-/// unmasking sends what was held back, and an executor that forgets to look is told all the same.
+/// The same without Pending bits: messages that meet a mask are lost. With such bits unmasking
+/// sends them, so that an executor without the poll is notified all the same.
 fn forgetful(scenario: Scenario) -> Scenario {
     let mut devices = scenario.devices;
     devices.iter_mut().for_each(|device| device.config.pending = PendingBit::Absent);
@@ -92,35 +93,36 @@ pub(super) fn judged(
     judge: impl Fn(&Scenario, &Outcome) -> Result<(), String>,
 ) -> Result<(), String> {
     let config = Runs { failure_persistence: None, max_shrink_iters: 200, ..Runs::with_cases(cases) };
-    // The laws meet new cases in each run; the twins the same ones, so that they are caught or not.
+    // The invariants are checked on new cases in each run, the mutants on fixed ones, so that each
+    // is caught reliably.
     let mut runner = if habits == LAWFUL {
         TestRunner::new(config)
     } else {
         TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
     };
-    let law = |scenario: Scenario| {
+    let property = |scenario: Scenario| {
         let outcome = scenario.run_with(habits).map_err(|error| TestCaseError::fail(error.to_string()))?;
         judge(&scenario, &outcome).map_err(TestCaseError::fail)
     };
-    runner.run(&scenarios, law).map_err(|error| error.to_string())
+    runner.run(&scenarios, property).map_err(|error| error.to_string())
 }
 
 /// Everything completes exactly once, no wake-up is lost, no drain exceeds its budget, whatever the
 /// mode, and whenever modes are switched with I/O in flight.
 #[test]
-fn every_run_keeps_the_laws() {
+fn every_run_keeps_invariants() {
     holds(2_000, LAWFUL, any_scenario()).unwrap();
 }
 
 /// The same on whole machines.
 #[test]
-fn every_machine_keeps_the_laws() {
+fn every_machine_keeps_invariants() {
     holds(400, LAWFUL, any_machine()).unwrap();
 }
 
 /// Where threads share queues and vectors, a thread that leaves sees to it that another looks.
 #[test]
-fn machines_with_other_habits_are_caught() {
+fn mutant_machines_are_caught() {
     let caught = |result: Result<(), String>, habits| {
         let message = result.expect_err(&format!("no seed finds {habits:?}"));
         assert!(message.contains("standstill") || message.contains("not done"), "{message}");
@@ -130,17 +132,17 @@ fn machines_with_other_habits_are_caught() {
         scenario.machine.costs.library.reap = SLOW_LOOK.library.reap;
         forgetful(scenario)
     };
-    for habits in [LEAVES_ENTRIES, KEEPS_THE_ROLE] {
+    for habits in [SKIPS_POLL_ON_RELEASE, SKIPS_HANDOFF] {
         caught(holds(3_000, habits, any_machine().prop_map(slow)), habits);
     }
     holds(200, LAWFUL, any_burst()).unwrap();
-    caught(holds(3_000, FORGETS_THE_BITS, any_burst()), FORGETS_THE_BITS);
+    caught(holds(3_000, SKIPS_LAST_EXCHANGE, any_burst()), SKIPS_LAST_EXCHANGE);
 }
 
 /// 10,000 of each: `cargo test --release -p reap-sim --lib -- --ignored ten_thousand`.
 #[test]
 #[ignore = "a soak of half a minute: docs/testing.md"]
-fn ten_thousand_machines_keep_the_laws() {
+fn ten_thousand_machines_keep_invariants() {
     holds(10_000, LAWFUL, any_scenario()).unwrap();
     holds(10_000, LAWFUL, any_machine()).unwrap();
     holds(2_000, LAWFUL, any_burst()).unwrap();
@@ -149,8 +151,8 @@ fn ten_thousand_machines_keep_the_laws() {
 /// The same runs without the look after arming, or with the look before it, or without arming, once
 /// or always, come to a standstill for some seed.
 #[test]
-fn executors_with_other_habits_are_caught() {
-    for habits in [DOES_NOT_LOOK, LOOKS_TOO_EARLY, DOES_NOT_ARM, BELIEVES_IT_ARMED] {
+fn mutant_executors_are_caught() {
+    for habits in [SKIPS_RECHECK, POLLS_BEFORE_ARMING, SKIPS_ARMING, SKIPS_REARMING] {
         let message = holds(3_000, habits, any_scenario().prop_map(forgetful)).expect_err(&format!("no seed finds {habits:?}"));
         // Where a hog or a moderator goes on for ever, time runs out instead.
         assert!(message.contains("standstill") || message.contains("not done"), "{message}");
@@ -173,7 +175,10 @@ fn leftover_entries_notify_the_owner() {
     };
     for masks in [true, false] {
         assert!((0..200).all(|seed| run(seed, LAWFUL, masks).is_ok_and(|outcome| outcome.counts.completed == 4)));
-        assert!((0..200).any(|seed| matches!(run(seed, LEAVES_ENTRIES, masks), Err(SimError::Standstill(Moment { in_flight: 1.., .. })))));
+        assert!(
+            (0..200)
+                .any(|seed| matches!(run(seed, SKIPS_POLL_ON_RELEASE, masks), Err(SimError::Standstill(Moment { in_flight: 1.., .. }))))
+        );
     }
 }
 
@@ -193,27 +198,26 @@ fn unmasking_switch_checks_again() {
     };
     let cases = || (0..40).flat_map(|seed| (10_000..26_000).step_by(400).map(move |instant| (seed, instant)));
     assert!(cases().all(|case| run(case, LAWFUL).is_ok_and(|outcome| outcome.counts.completed == 8)));
-    let lost = |case| matches!(run(case, FORGETS_THE_MASK), Err(SimError::Standstill(Moment { mode: Mode::INTERRUPT, .. })));
+    let lost = |case| matches!(run(case, SKIPS_POLL_AFTER_SWITCH), Err(SimError::Standstill(Moment { mode: Mode::INTERRUPT, .. })));
     assert!(cases().any(lost));
 }
 
-/// And it is the masking modes that depend on it: a vector that is never masked has told everything
-/// already.
+/// Only modes that mask depend on the poll: a vector that is never masked has sent every message.
 #[test]
-fn a_standstill_names_the_mode() {
+fn standstill_names_the_mode() {
     // All eight are waited for, so that there is no later message to make up for a lost one.
     let job = workload::Job { complete_min: 8, ..closed_loop(8, 5_000) };
     let base = |mode| Scenario::new(mode, Profile::optane(), job.clone()).with_costs(SLOW_MASK);
-    let run = |mode, seed| forgetful(Scenario { seed, ..base(mode) }).run_with(DOES_NOT_LOOK);
+    let run = |mode, seed| forgetful(Scenario { seed, ..base(mode) }).run_with(SKIPS_RECHECK);
     let standstill =
         |seed| matches!(run(Mode::IRQ_POLL, seed), Err(SimError::Standstill(Moment { mode: Mode::IRQ_POLL, in_flight: 1.., .. })));
     assert!((0..8).any(standstill));
     assert!((0..8).all(|seed| run(Mode::INTERRUPT, seed).is_ok()));
 }
 
-/// A Pending bit tells of what a mask held back. So the executor without the look is told here,
-/// which is why its twins have none; and where the bit is kept, every unmasking interrupts,
-/// although the entries are gone.
+/// A Pending bit stands for a masked message, so the executor without the poll is notified, and its
+/// mutants run without such bits. With them every unmasking interrupts, although the entries are
+/// gone.
 #[test]
 fn pending_bits_report_masked_interrupts() {
     let run = |pending, habits, seed| {
@@ -223,7 +227,7 @@ fn pending_bits_report_masked_interrupts() {
         scenario.run_with(habits)
     };
     for seed in 0..8 {
-        assert!(run(PendingBit::Cleared, DOES_NOT_LOOK, seed).is_ok_and(|outcome| outcome.counts.completed == 5_000), "seed {seed}");
+        assert!(run(PendingBit::Cleared, SKIPS_RECHECK, seed).is_ok_and(|outcome| outcome.counts.completed == 5_000), "seed {seed}");
         let [absent, cleared, kept] =
             [PendingBit::Absent, PendingBit::Cleared, PendingBit::Kept].map(|pending| run(pending, LAWFUL, seed).unwrap());
         assert!(
@@ -312,7 +316,7 @@ fn contended_lock_loses_no_notification() {
         Scenario { machine, host: Host::Kernel, devices, seed, ..base }.run_with(habits)
     };
     assert!((0..100).all(|seed| run(seed, LAWFUL).is_ok_and(|outcome| outcome.counts.completed == 4_000)));
-    assert!((0..100).any(|seed| matches!(run(seed, HEARS_ONCE), Err(SimError::Standstill(Moment { in_flight: 1.., .. })))));
+    assert!((0..100).any(|seed| matches!(run(seed, KEEPS_LOCK_BUSY), Err(SimError::Standstill(Moment { in_flight: 1.., .. })))));
 }
 
 /// The flag is looked at before each event; a run that is not stopped is the same run.

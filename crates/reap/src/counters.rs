@@ -1,34 +1,34 @@
-//! What is counted: by a software queue's thread, of a hardware queue, of a device.
+//! Counters: of a software queue's thread, of a hardware queue, of a device.
 
 use units::Nanos;
 
-/// What one software queue's thread has counted.
+/// Counters of one software queue's thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Looks at the completion queue.
+    /// Polls of the completion queue.
     pub looks: u64,
-    /// Looks that found nothing.
+    /// Polls that found nothing.
     pub empty_looks: u64,
-    /// Entries taken off the completion queue, others' included.
+    /// Entries reaped from the completion queue, other threads' included.
     pub entries: u64,
-    /// Looks that found something.
+    /// Polls that found entries.
     pub drains: u64,
-    /// Most entries of one look.
+    /// The most entries of one poll.
     pub drain_max: u32,
-    /// Times the thread blocked, or found on the point of blocking that it need not.
+    /// Times that the thread blocked, or was about to and found an entry.
     pub sleeps: u64,
-    /// Times it came back because of the queue's notification.
+    /// Times that the queue's notification woke it.
     pub wakeups: u64,
-    /// Of the times it blocked, those with the notification masked, on a timer.
+    /// Those of the sleeps that were on a timer, with the notification masked.
     pub naps: u64,
-    /// Stretches of spinning.
+    /// Stretches of polling without a pause.
     pub spins: u64,
-    /// Looks that a commit gave rise to.
+    /// Polls after a commit.
     pub submit_checks: u64,
 }
 
 impl Counters {
-    /// Of both together.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, other: Counters) -> Counters {
         Counters {
@@ -46,32 +46,32 @@ impl Counters {
     }
 }
 
-/// What has been counted of a device, over all queues.
+/// Counters of a device, over all queues and paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceCounters {
-    /// Messages that the host has received from the I/O vectors, where it can tell ([`crate::Device::counts_messages`]): the system's count,
-    /// and not the device's.
+    /// Messages of I/O vectors that the host has received, by the system's count, where it has one
+    /// ([`crate::Device::counts_messages`]).
     pub messages: u64,
-    /// Notifications that came of them: fewer, where messages are posted.
+    /// Notifications that they caused: fewer than messages where messages are posted.
     pub notifications: u64,
-    /// Time that sending them took the device.
+    /// Time that the device spent on sending them.
     pub notify: Nanos,
     /// Writes to submission queue doorbells.
     pub sq_doorbells: u64,
     /// Writes to completion queue doorbells.
     pub cq_doorbells: u64,
-    /// Of these writes, how many went to a register. The others went to memory alone, where the controller reads them (Doorbell Buffer Config).
-    /// `None`: all.
+    /// Those of the doorbell writes that went to a register. The others went to shadow doorbells in
+    /// memory (Doorbell Buffer Config). `None`: all.
     pub doorbell_registers: Option<u64>,
-    /// System calls of its queues, where they reach the device by these: `kernel:` devices.
+    /// System calls of its queues; only for `kernel:` devices.
     pub system_calls: Option<u64>,
     /// Bytes of buffers that a lost controller may still write to.
     pub leaked_bytes: u64,
 }
 
 impl DeviceCounters {
-    /// Of both together.
+    /// The sum of both.
     pub(crate) fn and(self, other: DeviceCounters) -> DeviceCounters {
         DeviceCounters {
             messages: self.messages + other.messages,
@@ -89,11 +89,11 @@ impl DeviceCounters {
     }
 }
 
-/// What has been counted of one hardware queue, for all the software queues that share it.
+/// Counters of one hardware queue, for all software queues that share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HardwareCounters {
-    /// Commands that have ended.
+    /// Commands that have completed.
     pub finished: u64,
     /// Writes to its submission queue doorbell.
     pub sq_doorbells: u64,
@@ -103,12 +103,12 @@ pub struct HardwareCounters {
     pub messages: u64,
     /// CPU time of its drain thread, in `threaded`.
     pub drain_cpu: Nanos,
-    /// Commands that have ended on all the queues of that vector.
+    /// Commands that have completed on all queues of that vector.
     pub vector_finished: u64,
 }
 
 impl HardwareCounters {
-    /// Of both together.
+    /// The sum of both.
     pub(crate) fn and(self, other: HardwareCounters) -> HardwareCounters {
         HardwareCounters {
             finished: self.finished + other.finished,

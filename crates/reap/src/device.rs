@@ -1,4 +1,6 @@
 //! A device, as callers hold it: one controller, or several that are paths to one namespace.
+//! Opening turns a URI into a transport, and hands that to a controller task, which brings the
+//! controller up.
 
 mod embedded;
 mod uri;
@@ -31,12 +33,13 @@ use crate::transport::{DmaContext, KernelFile, Messages, RingController, pci, vf
 pub use embedded::Embedded;
 pub use uri::Uri;
 
-/// An open device. Cheap to clone; its controllers are shut down when the last clone and the last queue are gone.
+/// An open device. Cloning is cheap. Its controllers are shut down when the last clone and the last
+/// queue are gone.
 #[derive(Clone)]
 pub struct Device {
-    /// One, or one for each path.
+    /// One for each path; without multipath, one.
     controllers: Arc<[Controller]>,
-    /// What makes several controllers one device.
+    /// `Some` for a `multipath:` device.
     paths: Option<Arc<Multipath>>,
 }
 
@@ -47,7 +50,7 @@ impl fmt::Debug for Device {
 }
 
 impl Device {
-    /// Opens the device of `uri`, which is text, a [`Uri`], or one of the types that a [`Uri`] is made of.
+    /// Opens the device of `uri`: text, a [`Uri`], or one of the types that a [`Uri`] is made of.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -55,12 +58,14 @@ impl Device {
         Device::open_with(uri, &OpenOptions::default())
     }
 
-    /// The same with options.
+    /// As [`Device::open`], with options.
     ///
-    /// A process that was forked from one that has opened devices opens none ([`OpenError::Forked`]). The parent's refuse its requests
-    /// ([`Refused::Forked`](crate::Refused::Forked)), give it no buffers ([`AllocError::Forked`], [`RangeError::Forked`](crate::RangeError::Forked))
-    /// and register no memory of its ([`RegisterError::Forked`]). It does not have the memory of buffers that were taken before: to read or write one
-    /// is a panic. It may drop all of them.
+    /// A forked child of a process that has opened devices can open none ([`OpenError::Forked`]).
+    /// The parent's devices refuse its requests ([`Refused::Forked`](crate::Refused::Forked)), give
+    /// it no buffers ([`AllocError::Forked`], [`RangeError::Forked`](crate::RangeError::Forked))
+    /// and register none of its memory ([`RegisterError::Forked`]). The memory of buffers that were
+    /// taken before the fork does not exist in the child: reading or writing it panics, dropping
+    /// the buffers does not.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -69,13 +74,14 @@ impl Device {
     }
 
     fn open_uri(uri: Uri, options: &OpenOptions) -> Result<Device, OpenError> {
-        // The threads that look after devices are those of the process that opened the first one: a forked child has none of them, and
-        // locks as they were at that moment.
-        static HOME: OnceLock<ForkGuard> = OnceLock::new();
-        if !HOME.get_or_init(ForkGuard::current).same_process() {
+        // The housekeeping and device threads exist only in the process that opened the first
+        // device. A forked child has none of them, and locks in whatever state they were in.
+        static PROCESS: OnceLock<ForkGuard> = OnceLock::new();
+        if !PROCESS.get_or_init(ForkGuard::current).same_process() {
             return Err(OpenError::Forked);
         }
         uri.check()?;
+        // Before anything is opened: the kernel's own modes exist only where it drives the device.
         if options.mode.is_the_kernels() && !matches!(uri, Uri::Kernel(_)) {
             return Err(OptionsError::from(UnsupportedMode::NotTheKernels(options.mode)).into());
         }
@@ -87,6 +93,7 @@ impl Device {
             }
             Uri::Kernel(uri) => {
                 let file = KernelFile::open(&uri, options.pool_bytes)?;
+                // Known only now: it depends on the kernel and on what the path leads to.
                 if let Some(why) = file.lacks(options.mode) {
                     return Err(OptionsError::from(why).into());
                 }
@@ -103,7 +110,7 @@ impl Device {
     /// A software queue for one thread.
     ///
     /// # Errors
-    /// All of them are taken, or the system is out of descriptors.
+    /// All queues are in use, or the system has no descriptors left.
     pub fn queue(&self) -> Result<Queue, QueueError> {
         match &self.paths {
             None => Queue::over_one(self.first(), false, None),
@@ -111,8 +118,8 @@ impl Device {
         }
     }
 
-    /// A software queue that the calling thread keeps, and that no other thread drives. Where completions are cheaper to take by
-    /// the thread that has submitted, as on `kernel:`, this is the cheaper queue.
+    /// A software queue that only the calling thread uses. On `kernel:` it is cheaper than
+    /// [`Device::queue`], as completions are reaped by the thread that submitted.
     ///
     /// # Errors
     /// As of [`Device::queue`].
@@ -124,10 +131,13 @@ impl Device {
         .map(LocalQueue::new)
     }
 
-    /// The same in another completion mode than the device's. One of [`Mode::KERNELS`] it keeps for good, because its ring is made for it.
+    /// As [`Device::local_queue`], in another completion mode than the device's. One of the
+    /// kernel's own modes ([`Mode::KERNELS`]) stays for the queue's life, because the ring is made
+    /// for it.
     ///
     /// # Errors
-    /// As of [`Device::queue`]; [`QueueError::Mode`] and [`QueueError::Ring`] where the kernel or the device lacks what the mode needs.
+    /// As of [`Device::queue`]; [`QueueError::Mode`] and [`QueueError::Ring`] where the kernel or
+    /// the device does not support the mode.
     pub fn local_queue_in(&self, mode: Mode) -> Result<LocalQueue, QueueError> {
         sleep_cost::prepare(mode);
         match &self.paths {
@@ -138,24 +148,26 @@ impl Device {
         .map(LocalQueue::new)
     }
 
-    /// The first controller: there is always one.
+    /// The first controller; there always is one.
     fn first(&self) -> &Controller {
         &self.controllers[0]
     }
 
-    /// The namespaces that can be used. Several paths lead to one.
+    /// The namespaces that can be used. Several paths lead to one namespace.
     pub fn namespaces(&self) -> &[Namespace] {
         self.paths.as_deref().map_or_else(|| self.first().namespaces(), Multipath::namespaces)
     }
 
-    /// The namespace in the size that its controller shows now: it may have grown or shrunk since the handle was had, as
-    /// [`EventKind::Resized`](crate::EventKind::Resized) tells. A handle goes on with its own size: requests controller it are refused, those controller the
-    /// controller's fail. Of a file, it also shows what the file system has refused since ([`Namespace::supports_write_zeroes`]).
+    /// The namespace in its present size, which may have changed since the handle was made
+    /// ([`EventKind::Resized`](crate::EventKind::Resized)). A handle keeps its size: requests
+    /// beyond it are refused here, and requests beyond the present size fail on the controller. For
+    /// a file it also shows what the file system has refused since
+    /// ([`Namespace::supports_write_zeroes`]).
     pub fn current(&self, namespace: &Namespace) -> Namespace {
         self.paths.as_ref().map_or_else(|| self.first().current(namespace), |paths| paths.current(namespace))
     }
 
-    /// A buffer that the device can reach, by whatever path, of `len` bytes.
+    /// A buffer of `len` bytes that the device can reach on all its paths.
     ///
     /// # Errors
     /// See [`AllocError`].
@@ -163,15 +175,17 @@ impl Device {
         self.first().pool().alloc(len)
     }
 
-    /// Registers memory that the caller owns, at any time: requests may carry ranges of it ([`Region::buffer`]), by whatever
-    /// path. It is somebody else's to free ([`crate::RawMemory`]), or [`crate::Pages`], or of a type that says where its bytes are
-    /// ([`Memory`]): whole pages.
+    /// Registers memory that the caller owns, so that requests may use ranges of it
+    /// ([`Region::buffer`]) on all paths. It consists of whole pages: [`crate::Pages`], memory that
+    /// other code frees ([`crate::RawMemory`]), or a type that says where its bytes are
+    /// ([`Memory`]).
     ///
-    /// The region owns the memory, and so does each buffer of it, held or on its way. Whatever is dropped or forgotten, and in
-    /// whichever order, the memory is freed only when nothing can reach it any more. A buffer that a lost controller may
-    /// still write to keeps it for ever.
+    /// The region and each buffer of it share ownership of the memory, in flight or not. So it is
+    /// freed only when nothing can reach it any more, in whatever order they are dropped. A buffer
+    /// that a lost controller may still write to keeps it for ever.
     ///
-    /// Registering writes a table of a 256th of the memory: register once, and keep the buffers.
+    /// Registering writes a table of 1/256 of the memory's size: register once, and keep the
+    /// buffers.
     ///
     /// ```
     /// let device = reap::Device::open("mem:64M?profile=null")?;
@@ -195,30 +209,32 @@ impl Device {
         self.first().transport().register(memory)
     }
 
-    /// Changes the completion mode of every queue, with requests in flight or without.
+    /// Changes the completion mode of every queue, with or without requests in flight.
     pub fn set_mode(&self, mode: Mode) {
         sleep_cost::prepare(mode);
         self.controllers.iter().for_each(|controller| controller.set_mode(mode));
     }
 
-    /// What a mode comes to on this device, where that is something else than its name says. `None`: nothing else.
+    /// How a mode differs on this device from what its name says. `None`: it does not.
     pub fn mode_note(&self, mode: Mode) -> Option<ModeNote> {
         self.first().transport().mode_note(mode)
     }
 
-    /// What was found when it was opened, and is otherwise than one would expect: a sentence each. What happens later is
-    /// one of [`Device::events`].
+    /// Unexpected findings when the device was opened, a sentence each. Later ones are
+    /// [`Device::events`].
     pub fn notes(&self) -> Vec<String> {
         self.controllers.iter().flat_map(|controller| controller.transport().notes().iter().cloned()).collect()
     }
 
-    /// Why queues in this mode cannot be had on this device, as far as that is known before a trial. `None`: they can.
+    /// Why this device does not support a mode, as far as is known without a trial. `None`: it
+    /// does.
     pub fn lacks(&self, mode: Mode) -> Option<UnsupportedMode> {
         self.first().transport().lacks(mode)
     }
 
-    /// Whether [`DeviceCounters::messages`] are all the messages that the host has received, of all its paths. Otherwise they are waits or
-    /// looks that brought something, or 0 where the system does not show its counts, and [`DeviceCounters::notify`] is none of the host's affair.
+    /// Whether [`DeviceCounters::messages`] are all messages that the host has received, on all
+    /// paths. Otherwise they count waits or polls that found something, or are 0 where the system
+    /// does not show its counts, and [`DeviceCounters::notify`] is no cost of the host.
     pub fn counts_messages(&self) -> bool {
         self.controllers.iter().all(|controller| controller.transport().messages() == Messages::Exact)
     }
@@ -228,17 +244,22 @@ impl Device {
         self.paths.as_deref().map_or_else(|| self.first().description(), Multipath::description)
     }
 
-    /// Sends an admin command, and waits for its answer, so that no thread calls it that must not wait. The result is dword 0 of the
-    /// completion. `data` are at most 4096 bytes: the opcode says whether the controller reads them (bits 1:0 are 01b), fills them (10b), or
-    /// there are none (00b). Of `command` the opcode, NSID and dwords 2, 3 and 10 to 15 are sent; identifier, flags and pointers are the library's.
-    /// Of several controllers the first path's answers. Of the kernel's devices only namespaces that commands pass through to have it.
+    /// Sends an admin command and blocks until it completes. Returns dword 0 of the completion.
+    /// `data` has at most 4096 bytes. The opcode says whether the controller reads it (bits 1:0 are
+    /// 01b), fills it (10b), or there is none (00b). The opcode, NSID and dwords 2, 3 and 10 to 15
+    /// of `command` are sent; CID, flags and data pointers are the library's. With several paths
+    /// the first one's controller gets it. Of `kernel:` devices only NVMe character devices take
+    /// commands.
     ///
-    /// Commands that would take the controller from under the library are refused: those of queues, Abort, Asynchronous Event Request, Keep
-    /// Alive, Doorbell Buffer Config, Fabrics commands, Controller Data Queue, Migration Send, Virtualization, Capacity and Namespace Management,
-    /// Namespace Attachment, Firmware Commit, Format NVM, and Set Features of what the library sets (queues, interrupts, events, keep-alive), of
-    /// a Host Memory Buffer and of command sets. All others pass, Sanitize and vendors' own too: what those do to the data, to I/O, or to memory
-    /// whose addresses stand in their dwords is the caller's risk. One that takes longer than other admin commands may (0.5 to 10 s, by
-    /// [`OpenOptions::timeout`]) counts as lost, and the controller is reset. Get Log Page leaves the event that it is about to the library (RAE).
+    /// Commands that would break what the library relies on are refused: those of queues, Abort,
+    /// Asynchronous Event Request, Keep Alive, Doorbell Buffer Config, Fabrics commands, Controller
+    /// Data Queue, Migration Send, Virtualization, Capacity and Namespace Management, Namespace
+    /// Attachment, Firmware Commit, Format NVM, and Set Features of what the library sets (queues,
+    /// interrupts, events, keep-alive), of a Host Memory Buffer and of command sets. All others are
+    /// sent, Sanitize and vendor commands too: what they do to data, to other I/O, or to memory
+    /// whose addresses are in their dwords is the caller's risk. A command that takes longer than
+    /// other admin commands may (0.5 to 10 s, by [`OpenOptions::timeout`]) counts as lost, and the
+    /// controller is reset. Get Log Page keeps the event for the library (RAE).
     ///
     /// # Errors
     /// See [`AdminError`].
@@ -246,8 +267,9 @@ impl Device {
         self.first().admin_command(admin::checked(command, data.len())?, data)
     }
 
-    /// Reads a log page (Base 5.1.12) by [`Device::admin_command`]: as many bytes from `what.offset` on as `data` has, a multiple of 4, which the
-    /// types of [`nvme::log`] read. Length and data pointer of `what` mean nothing.
+    /// Reads a log page (Base 5.1.12) into `data`, from `what.offset` on. The length of `data` is a
+    /// multiple of 4; length and data pointer of `what` are ignored. The types of [`nvme::log`]
+    /// parse the bytes.
     ///
     /// ```
     /// use nvme::Page as _;
@@ -262,19 +284,20 @@ impl Device {
     /// # Errors
     /// See [`AdminError`].
     pub fn log_page(&self, what: &GetLogPage, data: &mut [u8]) -> Result<(), AdminError> {
-        // What the command cannot say is refused by what it does say.
+        // A length that the command cannot express is refused by [`Device::admin_command`].
         let len = (data.len().min(admin::MOST_DATA) as u64).next_multiple_of(4).max(4);
         self.admin_command(&GetLogPage { len, ..*what }.to_sqe(), data).map(drop)
     }
 
-    /// What the controller says of itself, or of a namespace, now, by [`Device::admin_command`]: the 4096 bytes of an Identify structure (Base
-    /// 5.1.13), which the types of [`nvme::identify`] read. The data pointer of `what` means nothing.
+    /// Reads an Identify structure (Base 5.1.13): 4096 bytes, which the types of [`nvme::identify`]
+    /// parse. The data pointer of `what` is ignored.
     ///
     /// ```
     /// use nvme::Page as _;
     /// use nvme::admin::{Identify, cns};
     /// let device = reap::Device::open("mem:64M")?;
-    /// let page = device.identify(&Identify::new(cns::CONTROLLER, nvme::Nsid(0), nvme::prp::Dptr::NONE))?;
+    /// let page = device.identify(&Identify::new(cns::CONTROLLER, nvme::Nsid(0),
+    /// nvme::prp::Dptr::NONE))?;
     /// let controller = nvme::identify::Controller::from_page(&*page)?;
     /// assert_eq!(controller.mn.to_string(), device.description().model);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -288,25 +311,26 @@ impl Device {
         Ok(page)
     }
 
-    /// A receiver of what has happened to the device since it was opened, and of what happens from now on.
+    /// A receiver of the device's events, from its opening on.
     pub fn events(&self) -> Events {
         self.first().reporter().events()
     }
 
-    /// Whether the controller works, and how often it has failed. Of several: what has happened to any; given up only if
-    /// all are.
+    /// The state of the controller, and how often it has failed. With several, the sum over all;
+    /// the device has failed for good only if all have.
     pub fn health(&self) -> Health {
         let all: Vec<Health> = self.controllers.iter().map(Controller::health).collect();
         let dead = all.iter().map(|health| health.dead.clone()).collect::<Option<Vec<_>>>();
         all.into_iter().reduce(Health::and).map(|health| Health { dead: dead.map(GivenUp::of_all), ..health }).unwrap_or_default()
     }
 
-    /// What has been counted since it was opened, over all queues and paths.
+    /// Counters since the device was opened, over all queues and paths.
     pub fn counters(&self) -> DeviceCounters {
         self.controllers.iter().map(Controller::counters).reduce(DeviceCounters::and).unwrap_or_default()
     }
 
-    /// Where its controllers are in this process: what only tests and benchmarks need of them.
+    /// Its controllers in this process, for tests and benchmarks. `None`: they are not in this
+    /// process.
     pub fn embedded(&self) -> Option<Embedded> {
         self.first().transport().end()?;
         Some(Embedded {
@@ -316,13 +340,15 @@ impl Device {
         })
     }
 
-    /// Resets the controller now, of several all. Requests in flight are posted again, however often this is called.
+    /// Resets all its controllers now. Requests in flight are posted again, however often this is
+    /// called.
     pub fn reset(&self) {
         self.controllers.iter().for_each(Controller::reset);
     }
 
-    /// For an application that wants to stop: from now on no request is sent again, and none waits for a path that may never come,
-    /// but fails. What is in flight still has its time ([`OpenOptions::timeout`]). May be called from any thread.
+    /// For an application that wants to stop: from now on no request is retried or waits for a
+    /// path; such requests fail. Requests in flight keep their time-out ([`OpenOptions::timeout`]).
+    /// May be called from any thread.
     pub fn fail_pending(&self) {
         match &self.paths {
             None => self.first().fail_retries(),
@@ -330,29 +356,29 @@ impl Device {
         }
     }
 
-    /// Requests on their way, over all queues and paths; those that wait for a path are not.
+    /// Requests in flight, over all queues and paths, without those that wait for a path.
     pub fn in_flight(&self) -> u32 {
         self.controllers.iter().map(Controller::in_flight).sum()
     }
 
-    /// How each path stands, and what it has done; nothing of a device that is not `multipath:`.
+    /// State and counters of each path; empty for devices that are not `multipath:`.
     pub fn paths(&self) -> Vec<PathReport> {
         self.paths.as_deref().map(Multipath::report).unwrap_or_default()
     }
 
-    /// What has gone wrong with paths and was made good, over all software queues, as of their last wait; nothing of a
-    /// device that is not `multipath:`.
+    /// Failures of paths that were handled, over all software queues, as of their last wait; zero
+    /// for devices that are not `multipath:`.
     pub fn failover(&self) -> FailoverCounters {
         self.paths.as_deref().map(Multipath::counters).unwrap_or_default()
     }
 
-    /// The policy by which paths are chosen.
+    /// The policy that chooses paths.
     pub fn path_policy(&self) -> Option<Policy> {
         self.paths.as_ref().map(|paths| paths.selector().policy())
     }
 
-    /// From the next request on, paths are chosen by this policy. May be called at any time, from any thread; does
-    /// nothing to a device that is not `multipath:`.
+    /// Changes the policy that chooses paths, from the next request on. May be called from any
+    /// thread. No effect on devices that are not `multipath:`.
     pub fn set_path_policy(&self, policy: Policy) {
         if let Some(paths) = &self.paths {
             paths.selector().set_policy(policy);

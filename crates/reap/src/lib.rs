@@ -1,8 +1,8 @@
 //! Reap: a user-space NVMe stack whose CPU use follows the load.
 //!
-//! Open a [`Device`] by URI, take a [`Queue`] for each thread, and submit [`Request`]s, one at a time as futures or in
-//! batches without async. How completions are found (by spinning, by interrupts, by something in between) is the
-//! queue's [`Mode`], which may be changed at any time.
+//! Open a [`Device`] by URI, take a [`Queue`] for each thread, and submit [`Request`]s: one at a
+//! time as futures, or in batches without async. The queue's [`Mode`] says how completions are
+//! found (by polling, by interrupts, or by a mixture), and may be changed at any time.
 //!
 //! | who waits | by |
 //! | --- | --- |
@@ -28,7 +28,8 @@
 //!
 //! # Threads
 //!
-//! A queue belongs to one thread at a time, and a device grants one to each thread that asks ([`OpenOptions::software_queues`]):
+//! A queue belongs to one thread at a time, and a device grants one to each thread that asks
+//! ([`OpenOptions::software_queues`]):
 //!
 //! ```
 //! let device = reap::Device::open("mem:64M?profile=null")?;
@@ -47,19 +48,20 @@
 //!
 //! # Tokio
 //!
-//! A [`Reactor`] drives a queue on a thread of its own. It is `Clone` and `Send`, and so are its futures, so that they work in
-//! `#[tokio::main]` and `tokio::spawn` as any others do. Its documentation has an example.
+//! A [`Reactor`] drives a queue on a thread of its own. It is `Clone`, it and its futures are
+//! `Send`, and so they work in `#[tokio::main]` and `tokio::spawn`. Its documentation has an
+//! example.
 //!
 //! # Instants and spans
 //!
-//! A span that a caller gives is a [`std::time::Duration`]; an [`Instant`] is a reading of the clock. [`Nanos`] is a span that has been
-//! counted or that the embedded controller is described by.
+//! Callers give spans as [`std::time::Duration`]. An [`Instant`] is a reading of the clock.
+//! [`Nanos`] is a measured span, or one of an embedded controller's profile.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
-// The floors of the house, from the ground up: a module knows of those before it, and of none after it.
+// In layers from the bottom up: a module uses those above it in this list, and none below it.
 
-// What is spoken of.
+// Types without I/O.
 mod admin;
 mod counters;
 mod error;
@@ -72,16 +74,16 @@ mod request;
 mod uri;
 mod wake;
 mod wakeups;
-// How a controller is reached.
+// Transports to controllers.
 mod transport;
-// What threads share, and what one thread does.
+// State that threads share, and the loop of one thread.
 mod shared;
 mod thread;
-// Who looks after a controller.
+// Bring-up, recovery and coalescing of a controller.
 mod controller_task;
 // Several controllers as one device.
 mod multipath;
-// What callers hold.
+// The public API.
 mod device;
 mod group;
 mod queue;
@@ -89,7 +91,7 @@ mod reactor;
 // An embedded controller for another process.
 pub mod serve;
 
-/// A policy of one's own: [`policy::Policy`] is the trait, [`Mode::register`] gives it a name.
+/// For custom policies: [`policy::Policy`] is the trait, [`Mode::register`] gives one a name.
 pub use ::completion as policy;
 pub use ::driver::paths;
 #[cfg(feature = "testing")]

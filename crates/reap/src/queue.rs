@@ -1,4 +1,10 @@
-//! A software queue, as callers hold it: one on a controller, or one on each path and the head above them.
+//! A software queue, as callers hold it: over one controller, or over several paths with the
+//! multipath layer above them.
+//!
+//! ```text
+//! Queue --- one controller ----------------> PathQueue
+//!   `------ multipath: MultipathQueue -----> PathQueue for each path
+//! ```
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -27,16 +33,16 @@ use crate::thread::queue_pair::PollStatus;
 use crate::wake;
 use crate::wakeups::Wakeups;
 
-/// A software queue. It can be sent to another thread, and used by one at a time.
+/// A software queue. It may be sent to another thread, and is used by one thread at a time.
 ///
-/// There are three ways to drive it. [`Queue::block_on`] and [`Queue::wait`] own the thread's idle time and do what the
-/// completion mode plans: spin, nap, sleep. A foreign loop waits for the queue's file descriptor ([`AsFd`]) and
-/// [`Queue::next_deadline`], and calls [`Queue::poll_events`], which neither blocks nor spins. A [`crate::Reactor`] drives a
-/// queue on a thread of its own.
+/// There are three ways to drive it. [`Queue::block_on`] and [`Queue::wait`] spin, nap or sleep as
+/// the completion mode plans. An event loop of the application waits for the queue's file
+/// descriptor ([`AsFd`]) and [`Queue::next_deadline`], and calls [`Queue::poll_events`], which
+/// neither blocks nor spins. A [`crate::Reactor`] drives a queue on a thread of its own.
 pub struct Queue {
-    /// One, or one for each path.
+    /// One for each path; without multipath, one.
     path_queues: Vec<PathQueue>,
-    /// What is above several; which of the two it is costs one branch for each batch.
+    /// Checked once for each batch, so a queue over one controller pays one branch for it.
     multipath: Option<Box<MultipathQueue>>,
 }
 
@@ -48,7 +54,7 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// Over one controller. `bound`: no other thread will ever use it.
+    /// A queue over one controller. `bound`: no other thread will ever use it.
     pub(crate) fn over_one(controller: &Controller, bound: bool, mode: Option<Mode>) -> Result<Queue, QueueError> {
         Ok(Queue { path_queues: vec![PathQueue::take(controller, bound, mode)?], multipath: None })
     }
@@ -58,13 +64,13 @@ impl Queue {
         Ok(Queue { path_queues, multipath: Some(Box::new(multipath)) })
     }
 
-    /// The first of the queues below: for what is the same of all, and for the only one.
+    /// The first path's queue: for what is equal on all paths, and for the only one.
     #[inline]
     fn path_queue(&self) -> &PathQueue {
         &self.path_queues[0]
     }
 
-    /// The queues below, one for each path.
+    /// The queues of all paths.
     pub(crate) fn path_queues(&self) -> &[PathQueue] {
         &self.path_queues
     }
@@ -86,9 +92,10 @@ impl Queue {
         self.pool().alloc(len)
     }
 
-    /// Makes the queue ready for requests that name the memory of `buf`, which comes back as it was. On a file or block device
-    /// (`kernel:`) the first request that names a chunk of the pool, or of a region, has the kernel pin and register all of its 4 MiB.
-    /// That takes milliseconds, and a caller that measures wants them before its clock starts. Elsewhere there is nothing to do.
+    /// Registers the memory of `buf` with the queue, and returns `buf`. On `kernel:` devices the
+    /// first request that uses a chunk of the pool, or of a region, makes the kernel pin and
+    /// register all of its 4 MiB. That takes milliseconds, which a benchmark wants before its clock
+    /// starts. Other devices need no preparation.
     ///
     /// ```
     /// let device = reap::Device::open("mem:64M?profile=null")?;
@@ -98,7 +105,7 @@ impl Queue {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn prepare(&self, buf: DmaBuf) -> DmaBuf {
-        // Of another device's memory the requests are refused.
+        // Requests with another device's memory are refused when they are submitted.
         if buf.is_empty() || !buf.is_of(self.pool().key()) {
             return buf;
         }
@@ -107,8 +114,8 @@ impl Queue {
         lent.take_back()
     }
 
-    /// Submits requests: posts as many as there are tags, the others wait, and rings the doorbell once (once for
-    /// each path that is taken). Latencies and time-outs count from now on.
+    /// Submits requests: posts as many as there are tags, queues the others, and rings the doorbell
+    /// once (once for each path that is used). Latencies and time-outs count from this call.
     ///
     /// ```
     /// use reap::Request;
@@ -116,7 +123,8 @@ impl Queue {
     /// let device = reap::Device::open("mem:64M?profile=null")?;
     /// let (queue, ns) = (device.queue()?, device.namespaces()[0]);
     /// let bufs = [device.buffer(4096)?, device.buffer(4096)?];
-    /// queue.submit(bufs.into_iter().zip(0..).map(|(buf, n)| Request::read(&ns, n * 8, buf).tag(n))).map_err(|(why, _)| why)?;
+    /// queue.submit(bufs.into_iter().zip(0..).map(|(buf, n)| Request::read(&ns, n * 8,
+    /// buf).tag(n))).map_err(|(why, _)| why)?;
     /// queue.wait(2, None)?;
     /// let mut done = Vec::with_capacity(2);
     /// queue.reap(&mut done);
@@ -124,20 +132,22 @@ impl Queue {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// The iterator runs before anything is posted, and holds nobody up, however long it takes. It cannot use the queue: what it
-    /// submits there is refused ([`Refused::InsideSubmit`]), and waiting is an error ([`WouldDeadlock`]). If it panics, the requests
-    /// that it has yielded are submitted.
+    /// The iterator runs before anything is posted, and no lock is held while it runs. It must not
+    /// use the queue: requests that it submits there are refused ([`Refused::InsideSubmit`]), and
+    /// waiting is an error ([`WouldDeadlock`]). If it panics, the requests that it has yielded are
+    /// submitted.
     ///
     /// # Errors
-    /// The first request that cannot be carried out, and why; those before it are submitted, those after it stay in
-    /// the iterator.
+    /// The first request that is refused, and why. Those before it are submitted, those after it
+    /// stay in the iterator.
     #[inline]
     pub fn submit(&self, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         self.submit_at(Instant::now(), requests)
     }
 
-    /// The same for a caller that has just read the clock: latencies and time-outs count from `now`. Spares a clock read for each
-    /// batch, where the last completion's [`Completion::completed_at`] will do.
+    /// As [`Queue::submit`], for a caller that has just read the clock: latencies and time-outs
+    /// count from `now`. This saves a clock read for each batch, where [`Completion::completed_at`]
+    /// of the last completion will do.
     ///
     /// # Errors
     /// As of [`Queue::submit`].
@@ -146,8 +156,9 @@ impl Queue {
         self.submit_or_post(now, false, requests)
     }
 
-    /// Submits requests, all of them or as [`Queue::submit`] says, for a caller that is about to wait: where submitting and sleeping can
-    /// be one system call, as on `kernel:`, the next [`Queue::wait`] makes it. [`Queue::commit`] announces them without waiting.
+    /// As [`Queue::submit`], for a caller that is about to wait. Where submitting and sleeping can
+    /// be one system call, as on `kernel:`, the next [`Queue::wait`] makes it. [`Queue::commit`]
+    /// submits without waiting.
     ///
     /// # Errors
     /// As of [`Queue::submit`].
@@ -156,7 +167,7 @@ impl Queue {
         self.post_at(Instant::now(), requests)
     }
 
-    /// The same for a caller that has just read the clock, as [`Queue::submit_at`].
+    /// As [`Queue::post`], for a caller that has just read the clock.
     ///
     /// # Errors
     /// As of [`Queue::submit`].
@@ -168,7 +179,7 @@ impl Queue {
     #[inline]
     fn submit_or_post(&self, now: Instant, waits: bool, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         let now = now.nanos();
-        // Lent, because it may be large, and each floor below would move it.
+        // By reference below, because the iterator may be large and each call would move it.
         let mut requests = requests.into_iter();
         match &self.multipath {
             None => self.path_queue().submit(now, waits, &mut requests),
@@ -176,8 +187,9 @@ impl Queue {
         }
     }
 
-    /// Moves finished requests of [`Queue::submit`] to `out`, as many as fit into its capacity (at least one). Only
-    /// what has been found already: [`Queue::wait`] and [`Queue::poll_events`] look. Returns how many.
+    /// Moves finished requests to `out`, as many as fit into its capacity (at least one), and
+    /// returns their number. It does not poll the device; [`Queue::wait`] and
+    /// [`Queue::poll_events`] do.
     #[inline]
     pub fn reap(&self, out: &mut Vec<Completion>) -> usize {
         match &self.multipath {
@@ -199,19 +211,20 @@ impl Queue {
         self.multipath.as_ref().map_or_else(|| self.path_queue().in_flight(), |multipath| multipath.in_flight())
     }
 
-    /// Drives the queue, as its completion mode plans, until at least `min` requests can be reaped, or until `until`. Returns how
-    /// many can be reaped.
+    /// Drives the queue as its completion mode plans, until at least `min` requests can be reaped,
+    /// or until `until`. Returns how many can be reaped.
     ///
-    /// With nothing in flight it stays until `until`; without that limit it returns, because nothing can come any more.
+    /// With nothing in flight it stays until `until`. Without that limit it then returns at once,
+    /// since nothing can complete.
     ///
     /// # Errors
-    /// [`WouldDeadlock`] inside `block_on`: the futures of this thread could not go on.
+    /// [`WouldDeadlock`] inside `block_on`, whose futures could not go on.
     #[inline]
     pub fn wait(&self, min: usize, until: Option<Instant>) -> Result<usize, WouldDeadlock> {
         self.wait_so(min, deadline(until), until.is_some())
     }
 
-    /// The same, and returns as well once nothing is in flight, although `until` has not come.
+    /// As [`Queue::wait`], but it also returns once nothing is in flight, before `until`.
     ///
     /// # Errors
     /// As of [`Queue::wait`].
@@ -229,6 +242,7 @@ impl Queue {
     }
 
     fn wait_for_paths(&self, multipath: &MultipathQueue, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
+        // The iterator holds requests of this queue, which would never complete.
         if multipath.is_submitting() {
             return Err(WouldDeadlock);
         }
@@ -236,13 +250,13 @@ impl Queue {
         Ok(multipath.wait(&self.path_queues, min, until, idle))
     }
 
-    /// Whether the application's iterator runs, which cannot wait for this queue.
+    /// Whether the application's iterator runs, inside which this queue cannot be waited for.
     pub(crate) fn is_submitting(&self) -> bool {
         self.multipath.as_ref().map_or_else(|| self.path_queue().is_submitting(), |multipath| multipath.is_submitting())
     }
 
-    /// A request as a future. It is posted at once; the doorbell rings when the queue is next driven, or by
-    /// [`Queue::commit`].
+    /// Starts a request as a future. It is posted at once. The doorbell is rung when the queue is
+    /// next driven, or by [`Queue::commit`].
     ///
     /// ```
     /// use reap::Request;
@@ -262,7 +276,8 @@ impl Queue {
 
     /// A future, whose request `start` submits with the future's ticket.
     fn start_with(&self, start: impl FnOnce(u32) -> Result<(), (Refused, Request)>) -> Pending {
-        // In a forked child another thread of the parent's may have the lock of the tickets for good.
+        // In a forked child the lock of the tickets may be held for ever: its holder did not
+        // survive the fork.
         let tickets = if self.path_queue().same_process() { self.tickets() } else { Arc::default() };
         let ticket = tickets.issue();
         if let Err((why, request)) = start(ticket) {
@@ -271,10 +286,10 @@ impl Queue {
         Pending::new(tickets, ticket, self.pool().clone())
     }
 
-    /// A request whose future has `ticket`.
+    /// Submits the request of the future with `ticket`.
     ///
     /// # Errors
-    /// It cannot be carried out.
+    /// The request is refused.
     pub(crate) fn start_as(&self, ticket: u32, request: Request) -> Result<(), (Refused, Request)> {
         match &self.multipath {
             None => self.path_queue().start(ticket, request, None),
@@ -282,7 +297,7 @@ impl Queue {
         }
     }
 
-    /// What futures have.
+    /// The states of the queue's futures.
     pub(crate) fn tickets(&self) -> Arc<FutureStates> {
         self.multipath.as_ref().map_or_else(|| self.path_queue().tickets(), |multipath| multipath.tickets().clone())
     }
@@ -297,14 +312,15 @@ impl Queue {
         self.start(Request::write(namespace, lba, buf)).with_buffer()
     }
 
-    /// Makes every write that has completed durable.
+    /// Makes every completed write durable.
     pub fn flush(&self, namespace: &Namespace) -> Pending<Result<(), IoError>> {
         self.start(Request::flush(namespace)).without_buffer()
     }
 
-    /// Reads blocks from `lba` on into several buffers, one after the other (readv(2)): a request for each, all of them announced together. Each
-    /// buffer has whole blocks. Where one is not fit nothing is read. The future is the result, which is that of the first that has failed, and
-    /// the buffers in their order.
+    /// Reads blocks from `lba` on into several buffers, one after the other, as readv(2). Each
+    /// buffer is a request of its own, and all are submitted together. Buffers must hold whole
+    /// blocks; if one does not, nothing is read. The future returns the result, of several failures
+    /// the first, and the buffers in order.
     ///
     /// ```
     /// let device = reap::Device::open("mem:64M")?;
@@ -324,8 +340,8 @@ impl Queue {
         self.start_vectored(namespace, lba, bufs, Request::read)
     }
 
-    /// Writes several buffers, one after the other, to the blocks from `lba` on (writev(2)), as [`Queue::read_vectored`] reads. A controller that
-    /// loses its power may have written some of them.
+    /// Writes several buffers, one after the other, to the blocks from `lba` on, as writev(2). See
+    /// [`Queue::read_vectored`]. After a power loss some of them may have been written.
     pub fn write_vectored(
         &self,
         namespace: &Namespace,
@@ -343,6 +359,8 @@ impl Queue {
         request: fn(&Namespace, u64, DmaBuf) -> Request,
     ) -> impl Future<Output = (Result<(), IoError>, Vec<DmaBuf>)> + Send + use<> {
         let (block, blocks) = (namespace.block_bytes(), namespace.blocks());
+        // All buffers are checked before the first request starts, so that an error means that
+        // nothing was done.
         let unfit = bufs.iter().find_map(|buf| {
             let length = || Refused::Length { bytes: buf.len().try_into().unwrap_or(u32::MAX), block, buffer: buf.len() };
             (buf.is_empty() || !buf.len().is_multiple_of(block as usize)).then(length)
@@ -365,10 +383,12 @@ impl Queue {
         async move {
             let parts = match started {
                 Ok(parts) => parts,
+                // Nothing was started, so the buffers come back untouched.
                 Err((why, bufs)) => return (Err(why.into()), bufs),
             };
             let (mut all, mut bufs) = (Ok(()), Vec::with_capacity(parts.len()));
             for part in parts {
+                // All parts are awaited even after a failure: their buffers are in use until then.
                 let (result, buf) = part.await;
                 all = all.and(result);
                 bufs.push(buf);
@@ -377,22 +397,27 @@ impl Queue {
         }
     }
 
-    /// Sends an I/O command of the caller's own, as [`Device::admin_command`](crate::Device::admin_command) sends an admin command, as a future:
-    /// dword 0 of the completion, and the buffer. Of `command` the opcode, NSID and dwords 2, 3 and 10 to 15 are sent; identifier, flags and
-    /// pointers are the library's. The opcode says whether the controller reads the buffer (bits 1:0 are 01b) or fills it (10b).
+    /// Sends an I/O command that the caller built, as a future of dword 0 of the completion, and
+    /// the buffer. The opcode, NSID and dwords 2, 3 and 10 to 15 of `command` are sent; CID, flags
+    /// and data pointers are the library's. The opcode says whether the controller reads the buffer
+    /// (bits 1:0 are 01b) or fills it (10b).
+    /// [`Device::admin_command`](crate::Device::admin_command) is the same for admin commands.
     ///
-    /// The buffer has room for all that the command transfers. Where the library knows how much that is, it looks: Read, Write and Compare of
-    /// the device's namespaces, and the commands that receive reports. Of another command that fills its buffer, a vendor's for example, it
-    /// does not know: a controller with SGLs gets the length in the descriptor, and any other one takes one whole page at a page's start. One that writes
-    /// more than that is stopped by nothing but an IOMMU.
+    /// The buffer must have room for all data that the command transfers. The library checks that
+    /// where it knows the length: for Read, Write and Compare of the device's namespaces, and for
+    /// the commands that receive reports. For other commands that fill the buffer, such as a
+    /// vendor's, a controller with SGLs gets the length in the descriptor; without SGLs the buffer
+    /// has to be one whole page. If the controller writes more, only an IOMMU stops it.
     ///
-    /// The caller answers for what a command does to blocks that requests read and write. It is never sent twice: where the controller is
-    /// reset, or answers that it may be tried again, it fails. `kernel:` and `multipath:` devices refuse all of them.
+    /// What the command does to blocks that other requests use is the caller's responsibility. It
+    /// is never sent twice: it fails if the controller is reset, or returns a status that allows a
+    /// retry. `kernel:` and `multipath:` devices refuse such commands.
     ///
     /// ```
     /// let device = reap::Device::open("mem:64M")?;
     /// let queue = device.queue()?;
-    /// let read = reap::Sqe { opcode: nvme::opcode::io::READ, nsid: 1, cdw10: 8, cdw12: 7, ..Default::default() };
+    /// let read = reap::Sqe { opcode: nvme::opcode::io::READ, nsid: 1, cdw10: 8, cdw12: 7,
+    /// ..Default::default() };
     /// let (result, buf) = queue.block_on(queue.io_command(&read, Some(device.buffer(4096)?)))?;
     /// assert_eq!((result?, buf.map(|buf| buf.len())), (0, Some(4096)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -403,7 +428,7 @@ impl Queue {
         let pending = self.start_with(|ticket| match &self.multipath {
             None => self.path_queue().io_command(ticket, command, request, dword.clone()),
             Some(_) => {
-                let why = "the device has several controllers; open the path that is meant";
+                let why = "the device has several controllers; open one of its paths as a device";
                 Err((Refused::Command { opcode: command.opcode, why }, request))
             }
         });
@@ -421,7 +446,7 @@ impl Queue {
         block_on::block_on(self.signal(), future, |signal| self.drive(Nanos::MAX, || signal.is_signalled()))
     }
 
-    /// Drives the queue until `enough`; what the caller waits for may come from elsewhere.
+    /// Drives the queue until `enough`, which may depend on other queues or threads.
     pub(crate) fn drive(&self, until: Nanos, enough: impl Fn() -> bool) {
         match &self.multipath {
             None => self.path_queue().drive(until, None, enough),
@@ -429,11 +454,12 @@ impl Queue {
         }
     }
 
-    /// For a foreign loop: commits and takes at most `budget` entries (of each path). Then the queue's file descriptor becomes readable
-    /// when there is more, or the loop calls again at [`Queue::next_deadline`]. Never blocks, never spins.
+    /// For an event loop of the application: submits what is posted, and reaps at most `budget`
+    /// entries of each path. When there is more to do, the queue's file descriptor is readable, or
+    /// [`Queue::next_deadline`] has come. Never blocks or spins.
     ///
-    /// The deadline is part of the contract: a policy may leave the notification masked until then, because a loop that computes is told
-    /// in vain. Call [`Queue::leave_loop`] before the loop stops watching.
+    /// The deadline is part of the contract: the policy may leave notifications masked until then.
+    /// Call [`Queue::leave_loop`] before the loop stops watching the descriptor.
     pub fn poll_events(&self, budget: u32) -> PollStatus {
         match &self.multipath {
             None => self.path_queue().poll_events(budget),
@@ -441,41 +467,44 @@ impl Queue {
         }
     }
 
-    /// For a foreign loop on a shared hardware queue, before it stops watching the descriptor for a while: hands on the
-    /// role of being woken by the queue's vector, which [`Queue::poll_events`] took, to a thread that waits for it (law 6).
+    /// For an event loop on a shared hardware queue, before it stops watching the descriptor for a
+    /// while: hands the ownership of the vector's notification, which [`Queue::poll_events`] took,
+    /// to a thread that waits (invariant 6).
     pub fn leave_loop(&self) {
         self.path_queues.iter().for_each(PathQueue::leave_loop);
     }
 
-    /// For a foreign loop: when to call [`Queue::poll_events`] at the latest although the file descriptor is quiet. What completes before is found
-    /// then.
+    /// For an event loop: when to call [`Queue::poll_events`] at the latest, even if the file
+    /// descriptor stays quiet.
     pub fn next_deadline(&self) -> Option<Instant> {
         let above = self.multipath.as_ref().and_then(|multipath| multipath.next_deadline());
         self.path_queues.iter().filter_map(PathQueue::next_deadline).chain(above).min().map(Instant::of)
     }
 
-    /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice. Modes of the kernel's
-    /// own ([`Mode::KERNELS`]) are those of a queue's ring: it has what [`crate::Device::local_queue_in`] has taken it in.
+    /// Changes the completion mode, with or without requests in flight. Every request still
+    /// completes exactly once. The kernel's own modes ([`Mode::KERNELS`]) belong to a queue's ring:
+    /// they are chosen when the queue is made, by [`crate::Device::local_queue_in`].
     pub fn set_mode(&self, mode: Mode) {
         self.path_queues.iter().for_each(|path_queue| path_queue.set_mode(mode));
     }
 
-    /// Says what `poll` and `hybrid-*` do on this queue about other threads that want the CPU: nap for 50 µs (from the start), give the
-    /// CPU to them between looks, or spin on, until the scheduler takes it.
+    /// What `poll` and `hybrid-*` do on this queue when other threads want the CPU: nap for 50 µs
+    /// (the default), yield the CPU between polls, or spin until the scheduler takes it.
     pub fn set_spin(&self, spin: Spin) {
         self.path_queues.iter().for_each(|path_queue| path_queue.set_spin(spin));
     }
 
-    /// Tells `adaptive` that the caller, when it waits on this queue, only waits for room, and since when: it has a request that was
-    /// to start at `due`, or is to. A caller with a clock of its own is then not slowed down for good by sleeps that take longer
-    /// than it has time: once it is late by much, and half of that is theirs, waits that follow stay awake until it has caught up,
-    /// at prices up to the default. It stays told until the next call; `None`, as if this were never called: nothing is due.
+    /// Tells `adaptive` since when the caller has had a request to start, for which it waits only
+    /// for a free slot. A caller with a clock of its own is then not slowed down for good by sleeps
+    /// that take longer than it has time: once it is late by much, and sleeps caused half of that,
+    /// waits stay awake until it has caught up, at prices up to the default. It holds until the
+    /// next call; `None`: no request is due.
     pub fn set_next_due(&self, due: Option<Instant>) {
         let due = due.map(Instant::nanos);
         self.path_queues.iter().for_each(|path_queue| path_queue.set_next_due(due));
     }
 
-    /// What [`Queue::set_next_due`] told last.
+    /// The value of the last [`Queue::set_next_due`].
     #[cfg(feature = "testing")]
     pub fn next_due(&self) -> Option<Instant> {
         self.path_queue().next_due().map(Instant::of)
@@ -486,45 +515,45 @@ impl Queue {
         self.path_queue().mode()
     }
 
-    /// What this queue's thread has counted.
+    /// Counters of this queue's thread.
     pub fn counters(&self) -> Counters {
         self.path_queues.iter().map(PathQueue::counters).fold(Counters::default(), Counters::and)
     }
 
-    /// What this queue's thread has counted since the last call, or since the queue was taken.
+    /// Counters since the last call, or since the queue was taken.
     pub fn take_counters(&self) -> Counters {
         self.path_queues.iter().map(PathQueue::take_counters).fold(Counters::default(), Counters::and)
     }
 
-    /// What has been counted of the hardware queue that this one posts to (of several paths, of all of theirs), for all
-    /// the software queues that share it.
+    /// Counters of the hardware queue that this one posts to, for all software queues that share
+    /// it; summed over paths.
     pub fn hardware_counters(&self) -> HardwareCounters {
         self.path_queues.iter().map(PathQueue::hardware_counters).fold(HardwareCounters::default(), HardwareCounters::and)
     }
 
-    /// What `adaptive` has decided, and why; of several paths, on the first.
+    /// The decisions of `adaptive`; of several paths, on the first.
     pub fn decisions(&self) -> Option<Decisions> {
         self.path_queue().decisions()
     }
 
-    /// From now on counts what wake-ups bring ([`Queue::wakeups`]).
+    /// Starts counting for [`Queue::wakeups`].
     pub fn count_wakeups(&self) {
         self.path_queues.iter().for_each(PathQueue::count_wakeups);
     }
 
-    /// What wake-ups have brought since [`Queue::count_wakeups`].
+    /// Histograms of the wake-ups since [`Queue::count_wakeups`].
     pub fn wakeups(&self) -> Wakeups {
         let mut sum = Wakeups::default();
         self.path_queues.iter().for_each(|path_queue| sum.merge(&path_queue.wakeups()));
         sum
     }
 
-    /// The hardware queue that this one posts to, from 0; the same on every path.
+    /// The number of the hardware queue that this one posts to, from 0; the same on every path.
     pub fn hardware_queue(&self) -> u16 {
         self.path_queue().hardware_queue()
     }
 
-    /// Rings the doorbell for what [`Queue::start`] has posted.
+    /// Rings the doorbell for what [`Queue::start`] and [`Queue::post`] have posted.
     pub fn commit(&self) {
         match &self.multipath {
             None => self.path_queue().commit(),
@@ -536,14 +565,14 @@ impl Queue {
         self.path_queue().signal()
     }
 
-    /// Does what is due about paths. When there is more at the latest; [`Nanos::MAX`] of a queue of one controller, and
-    /// when nothing is open.
-    pub(crate) fn look_after_paths(&self) -> Nanos {
+    /// Does what is due on paths: retries, and requests that wait for a path. Returns when to come
+    /// again; [`Nanos::MAX`] without multipath, or with nothing open.
+    pub(crate) fn poll_paths(&self) -> Nanos {
         self.multipath.as_ref().map_or(Nanos::MAX, |multipath| multipath.look_after(&self.path_queues))
     }
 }
 
-/// The request of a future is not carried out.
+/// Completes the future of a refused request.
 #[cold]
 pub(crate) fn refuse(tickets: &FutureStates, ticket: u32, why: Refused, request: Request) {
     let waker = tickets.complete(ticket, Completion::refused(why, request));
@@ -559,44 +588,46 @@ impl AsRef<Queue> for Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         let path_queues = std::mem::take(&mut self.path_queues);
+        // The housekeeping thread ends what is left on a queue without multipath.
         let Some(multipath) = self.multipath.take() else { return path_queues.into_iter().for_each(PathQueue::close) };
         if !path_queues.first().is_some_and(PathQueue::same_process) {
-            // A child: what would be told or waited for is the parent's.
+            // In a forked child: the requests are the parent's.
             return;
         }
         if !multipath.has_futures(&path_queues) {
             return multipath.close(path_queues);
         }
-        // Their requests may have to be sent again: somebody has to be there for that.
+        // Requests of futures may have to be sent again, and only a thread can do that.
         let left = move || {
             multipath.drive(&path_queues, Nanos::MAX, false, || false);
             multipath.close(path_queues);
         };
         if let Err(error) = std::thread::Builder::new().name("reap-multipath".into()).spawn(left) {
-            tracing::error!(%error, "futures outlive their queue, and nobody can drive it");
+            tracing::error!(%error, "futures outlive their queue, and no thread could be started to drive it");
         }
     }
 }
 
-/// Readable when [`Queue::poll_events`] has something to do.
+/// Readable when [`Queue::poll_events`] has work.
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.multipath.as_ref().map_or_else(|| self.path_queue().as_fd(), |multipath| multipath.as_fd())
     }
 }
 
-/// The same descriptor, for loops that want it raw.
+/// The same descriptor as a number.
 impl AsRawFd for Queue {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
     }
 }
 
-/// A software queue that belongs to the thread that has taken it. It does all that a [`Queue`] does, and cannot be sent.
+/// A software queue that stays with its thread: a [`Queue`] that is not `Send`.
 ///
-/// On `kernel:` its io_uring belongs to the thread (`SINGLE_ISSUER`, `DEFER_TASKRUN`), which makes completions cheaper. No other thread can
-/// reap them, so that dropping it waits for requests in flight: for their time-out and a second at most. What has no answer by then
-/// fails with [`IoError::DeviceLost`](crate::IoError::DeviceLost), and its buffers are leaked.
+/// On `kernel:` its io_uring is made for one thread (`SINGLE_ISSUER`, `DEFER_TASKRUN`), which makes
+/// completions cheaper. No other thread can reap them, so dropping the queue waits for requests in
+/// flight, for their time-out and one second at most. Requests without an answer by then fail with
+/// [`IoError::DeviceLost`](crate::IoError::DeviceLost), and their buffers are leaked.
 ///
 /// ```compile_fail
 /// let queue = reap::Device::open("mem:64M")?.local_queue()?;
@@ -606,13 +637,13 @@ impl AsRawFd for Queue {
 #[derive(Debug)]
 pub struct LocalQueue {
     queue: Queue,
-    stays: PhantomData<*const ()>,
+    not_send: PhantomData<*const ()>,
 }
 
 impl LocalQueue {
-    /// The calling thread's from now on.
+    /// The queue belongs to the calling thread from now on.
     pub(crate) fn new(queue: Queue) -> LocalQueue {
-        LocalQueue { queue, stays: PhantomData }
+        LocalQueue { queue, not_send: PhantomData }
     }
 }
 

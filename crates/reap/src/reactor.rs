@@ -1,4 +1,8 @@
-//! A reactor: a thread of Reap's that drives a queue for futures of other threads.
+//! A reactor: a thread that drives a queue for futures of other threads.
+//!
+//! ```text
+//! any thread: start_request -> arrivals + signal -> reactor thread: submit, poll, complete futures
+//! ```
 
 use std::fmt;
 use std::io;
@@ -18,11 +22,12 @@ use crate::shared::future::{IoFuture, Pending};
 use crate::shared::future_states::FutureStates;
 use crate::thread::block_on::Signal;
 
-/// A thread that drives one queue. Requests come from any thread, as futures that any executor may poll; dropping the last
-/// handle ends the thread once what is in flight has been answered.
+/// A thread that drives one queue. Requests come from any thread, as futures that any executor may
+/// poll. When the last handle is dropped, the thread ends as soon as nothing is in flight.
 ///
-/// This is what `#[tokio::main]` and `tokio::spawn` need: a reactor and its futures are `Send`, and a task awaits them like any
-/// other. A queue of one's own thread costs less ([`Queue::block_on`], [`Queue::submit`]), since no other thread is woken.
+/// This is what `#[tokio::main]` and `tokio::spawn` need: a reactor and its futures are `Send`. A
+/// queue of the caller's own thread costs less ([`Queue::block_on`], [`Queue::submit`]), since no
+/// other thread is woken.
 ///
 /// ```
 /// use reap::{Device, Reactor};
@@ -52,9 +57,9 @@ use crate::thread::block_on::Signal;
 #[derive(Clone)]
 pub struct Reactor(Arc<Handle>);
 
-struct Handle(Arc<Shared>);
+struct Handle(Arc<ReactorState>);
 
-struct Shared {
+struct ReactorState {
     /// Requests that the thread has not taken yet, each with the ticket of its future.
     arrivals: Mutex<Vec<(Request, u32)>>,
     tickets: Arc<FutureStates>,
@@ -71,12 +76,13 @@ impl fmt::Debug for Reactor {
 }
 
 impl Reactor {
-    /// Starts a thread, pinned to `cpu` if given, that drives a queue of its own ([`Device::local_queue`]).
+    /// Starts a thread, pinned to `cpu` if given, with a queue of its own
+    /// ([`Device::local_queue`]).
     ///
     /// # Errors
     /// The system has no thread left, or as of [`Device::local_queue`].
     pub fn start(device: &Device, cpu: Option<usize>) -> Result<Reactor, QueueError> {
-        let (tell, told) = mpsc::sync_channel(1);
+        let (sender, receiver) = mpsc::sync_channel(1);
         let device = device.clone();
         let run = move || {
             if let Some(cpu) = cpu
@@ -86,20 +92,21 @@ impl Reactor {
             }
             match device.local_queue() {
                 Ok(queue) => {
-                    // The queue keeps the device open for as long as it has to be.
+                    // The queue keeps the device open as long as it needs it.
                     drop(device);
-                    let shared = Arc::new(Shared::new(&queue));
-                    if tell.send(Ok(shared.clone())).is_ok() {
+                    let shared = Arc::new(ReactorState::new(&queue));
+                    if sender.send(Ok(shared.clone())).is_ok() {
                         shared.run(&queue);
                     }
                 }
-                Err(error) => _ = tell.send(Err(error)),
+                Err(error) => _ = sender.send(Err(error)),
             }
         };
         let failed = |source| QueueError::System { what: "reactor thread", source };
-        // Not joined: nothing blocks in a drop. The thread ends by itself once its queue is empty.
+        // Not joined, because drop must not block. The thread ends by itself when its queue is
+        // empty.
         std::thread::Builder::new().name("reap-reactor".into()).spawn(run).map_err(failed)?;
-        let shared = told.recv().map_err(|_| failed(io::Error::other("it ended before it had a queue")))??;
+        let shared = receiver.recv().map_err(|_| failed(io::Error::other("it ended before it had a queue")))??;
         Ok(Reactor(Arc::new(Handle(shared))))
     }
 
@@ -113,12 +120,12 @@ impl Reactor {
         self.start_request(Request::write(namespace, lba, buf)).with_buffer()
     }
 
-    /// Makes every write that has completed durable.
+    /// Makes every completed write durable.
     pub fn flush(&self, namespace: &Namespace) -> Pending<Result<(), IoError>> {
         self.start_request(Request::flush(namespace)).without_buffer()
     }
 
-    /// Any request as a future, driven by the reactor's thread.
+    /// Starts any request as a future that the reactor's thread drives.
     pub fn start_request(&self, request: Request) -> Pending {
         let shared = &*self.0.0;
         let ticket = shared.tickets.issue();
@@ -128,17 +135,17 @@ impl Reactor {
     }
 }
 
-impl Shared {
-    fn new(queue: &Queue) -> Shared {
+impl ReactorState {
+    fn new(queue: &Queue) -> ReactorState {
         let (signal, pool) = (queue.signal().clone(), queue.pool().clone());
-        Shared { arrivals: Mutex::default(), tickets: queue.tickets(), signal, pool, closed: AtomicBool::new(false) }
+        ReactorState { arrivals: Mutex::default(), tickets: queue.tickets(), signal, pool, closed: AtomicBool::new(false) }
     }
 
     fn run(&self, queue: &Queue) {
         let mut taken = Vec::new();
         loop {
             self.signal.clear();
-            // Read first: once the last handle is gone no request follows.
+            // Read before the arrivals: no request follows once the last handle is gone.
             let closed = self.closed.load(Acquire);
             std::mem::swap(&mut *self.arrivals.lock().unwrap_or_else(PoisonError::into_inner), &mut taken);
             if closed && taken.is_empty() && queue.in_flight() == 0 {
@@ -149,6 +156,7 @@ impl Shared {
                     queue::refuse(&self.tickets, ticket, why, request);
                 }
             }
+            // A new request ends the drive by the signal; so does the last handle.
             queue.drive(Nanos::MAX, || self.signal.is_signalled() || closed && queue.in_flight() == 0);
         }
     }

@@ -1,4 +1,6 @@
-//! Serving: the controllers that URIs name, as PCI devices of other processes over vfio-user, or to hosts over NVMe/TCP. The server is `emu::serve`'s.
+//! Serving controllers that URIs name: as PCI devices for other processes over vfio-user, or to
+//! hosts over NVMe/TCP. The servers are in `emu::serve`; this module builds what they serve from
+//! URIs.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,31 +20,32 @@ pub use emu::serve::{ControlError, ServeError as ServerError, ServeEvent, Server
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The device cannot be had.
+    /// The device cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The server cannot be had.
+    /// The server cannot be set up.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// Each path is a controller at a socket of its own.
-    #[error("the device has {paths} paths, and {sockets} sockets are named: each path takes one")]
+    /// Paths and sockets differ in number.
+    #[error("the device has {paths} paths, and {sockets} sockets are named: name one for each path")]
     Sockets {
-        /// How many paths there are.
+        /// Paths of the device.
         paths: usize,
-        /// How many sockets.
+        /// Sockets that were named.
         sockets: usize,
     },
-    /// How paths are chosen, and how long requests wait for one, is the business of the host that has them.
-    #[error(
-        "`{parameter}` says how a host uses several paths, and each client of a server is a host of its own: leave it out here, and give it to the client"
-    )]
+    /// How paths are chosen, and how long requests wait for one, is the business of the host that
+    /// has them.
+    #[error("`{parameter}` says how a host uses its paths: leave it out here, and give it to each client of the server")]
+    /// A parameter that concerns hosts: how they choose paths, and how long requests wait for one.
     OfTheHost {
         /// The parameter.
         parameter: &'static str,
     },
 }
 
-/// A server of the controller of `uri`, with a socket at `path`. What `script` says happens to it, counted from when the first client has come.
+/// A server of the controller of `uri`, with a socket at `path`. The times of `script` count from
+/// the first client's connection.
 ///
 /// ```no_run
 /// let uri = "mem:1G?profile=tlc".parse()?;
@@ -64,8 +67,9 @@ pub fn open(uri: &DeviceUri, path: &Path, script: Option<Script>) -> Result<Serv
     Ok(server)
 }
 
-/// A server of the controllers of one subsystem, with the namespaces that they share: path `n` at `sockets[n]`, each with clients of its own.
-/// Both the URI's script and `script` count from when the first client has come to any.
+/// A server of the controllers of one subsystem and their shared namespaces: path `n` at
+/// `sockets[n]`. The times of the URI's script and of `script` count from the first client's
+/// connection to any of them.
 ///
 /// # Errors
 /// See [`ServeError`].
@@ -79,6 +83,7 @@ pub fn open_paths(uri: &MultipathUri, sockets: &[PathBuf], script: Option<Script
         let mut served = served(multipath::embedded_uri(path)?, path.text.clone(), Namespaces::Shared(&mut subsystem))?;
         (served.config.controller_id, served.config.ana) = (controller_id, Some(Ana::new(path.ana)));
         server.add(socket, served)?;
+        // A delay of the URI is a change at time 0.
         if path.delay > Nanos::ZERO {
             steps = steps.with(Nanos::ZERO, n, Change::Delay(path.delay));
         }
@@ -87,8 +92,9 @@ pub fn open_paths(uri: &MultipathUri, sockets: &[PathBuf], script: Option<Script
     Ok(server)
 }
 
-/// A server of a subsystem over NVMe/TCP: path `n` at `addresses[n]`, with a controller for each host that connects there, of the NQNs that
-/// `allowed` names, or of any. Scripts count from when the first host has connected.
+/// A server of a subsystem over NVMe/TCP: path `n` at `addresses[n]`, with a controller for each
+/// host that connects there. `allowed`: the hosts' NQNs; empty: any. The times of scripts count
+/// from the first host's connection.
 ///
 /// # Errors
 /// See [`ServeError`].
@@ -115,12 +121,14 @@ pub fn open_tcp(
     Ok(server)
 }
 
-/// The script of a URI that is served at `sockets` places. The URI must have as many paths, and no parameter for hosts.
+/// The script of a URI that is served at `sockets` sockets. The URI must have that many paths, and
+/// no parameter for hosts.
 fn check_paths(uri: &MultipathUri, sockets: usize) -> Result<Script, ServeError> {
     let paths = uri.paths.len();
     if sockets != paths {
         return Err(ServeError::Sockets { paths, sockets });
     }
+    // `node=` is the NUMA node of the host's path.
     let node = uri.paths.iter().any(|path| path.node.is_some()).then_some("node");
     if let Some(&parameter) = uri.of_the_host.iter().chain(&node).next() {
         return Err(ServeError::OfTheHost { parameter });
@@ -128,8 +136,9 @@ fn check_paths(uri: &MultipathUri, sockets: usize) -> Result<Script, ServeError>
     Ok(uri.script.clone())
 }
 
-/// The controller of `uri`, but for what tells it from others.
+/// The controller of `uri`, without its serial number and identifiers.
 fn served<'a>(uri: &DeviceUri, device: String, namespaces: Namespaces<'a>) -> Result<Served<'a>, OpenError> {
+    // These describe the host's side of an embedded controller.
     let parameters = [(!uri.masks, "masks=no"), (uri.late_properties, "properties=late"), (uri.own_thread, "thread=own")];
     if let Some((_, word)) = parameters.into_iter().find(|(given, _)| *given) {
         return Err(OptionsError::HostOnly(word).into());

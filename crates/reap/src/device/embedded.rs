@@ -1,4 +1,4 @@
-//! What only tests and benchmarks need of controllers that are in this process.
+//! Access to controllers that are in this process, for tests and benchmarks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ impl fmt::Debug for Embedded {
 }
 
 impl Embedded {
-    /// The first controller's end. There is one: [`crate::Device::embedded`] has looked.
+    /// The first controller's end in this process. [`crate::Device::embedded`] has checked that
+    /// there is one.
     fn end(&self) -> &EmbeddedHandle {
         match self.controllers[0].transport().end() {
             Some(end) => end,
@@ -38,17 +39,18 @@ impl Embedded {
         }
     }
 
-    /// How the controller behaves; of several, the first path's.
+    /// The timing profile of the controller; of several, the first path's.
     pub fn profile(&self) -> &Profile {
         self.end().profile()
     }
 
-    /// Keeps the device thread from sleeping for as long as the guard lives.
+    /// Keeps the device thread awake while the guard lives.
     pub fn measure(&self) -> Measured {
         self.end().measure()
     }
 
-    /// Stops the device thread: from now on all embedded controllers of the process run by hand.
+    /// Stops the device thread: all embedded controllers of the process are then stepped by the
+    /// caller.
     #[cfg(feature = "testing")]
     pub fn manual_step(&self) -> ManualStepper {
         self.end().manual_step()
@@ -59,7 +61,7 @@ impl Embedded {
         self.end().device_cpu()
     }
 
-    /// Something happens to a path's controller, the first being number 0.
+    /// Applies a change to the controller of a path, counted from 0.
     ///
     /// # Errors
     /// There is no such path.
@@ -68,10 +70,10 @@ impl Embedded {
         self.paths.as_ref().map_or(Err(NoSuchPath { path, paths: 0 }), |paths| paths.change(path, change))
     }
 
-    /// The same by the clock: steps are counted from now on.
+    /// Plays a script of changes, with times from now on.
     ///
     /// # Errors
-    /// The script names a path that there is not.
+    /// The script names a path that does not exist.
     #[cfg(feature = "testing")]
     pub fn play(&self, script: &Script) -> Result<(), NoSuchPath> {
         let none = NoSuchPath { path: script.steps.first().map_or(0, |step| step.path), paths: 0 };

@@ -1,4 +1,4 @@
-//! What a device is opened by: one type for every kind of it, read from text or made of the kind's own type.
+//! The URI of any device: parsed from text, or made from the type of its kind.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -39,7 +39,7 @@ pub enum Uri {
 }
 
 impl Uri {
-    /// What text could not have said.
+    /// Checks values that text could not have expressed.
     pub(super) fn check(&self) -> Result<(), UriError> {
         let checked = match self {
             Uri::Embedded(uri) => uri.check(),

@@ -1,4 +1,5 @@
-//! A client by hand, on the socket, against the whole server: what a guest does, and what no honest one would.
+//! A client by hand, on the socket, against the whole server: what a guest does, and what no honest
+//! one would.
 
 mod client;
 mod control;
@@ -198,7 +199,8 @@ fn next_client_gets_a_fresh_controller() {
     let mut silent = server.connect();
     std::io::Write::write_all(&mut silent, &[1, 0, 1]).expect("sent");
     drop(silent);
-    // It speaks another version, of an older protocol than any; and one that answers what nobody asked is let go.
+    // It speaks another version, of an older protocol than any; and one that answers what nobody
+    // asked is let go.
     let mut other = Guest::silent(&server);
     let version = Version { major: 1, minor: 0, capabilities: Capabilities::default() };
     assert_eq!(other.ask(&Request::DeviceInfo, &[]), Err(Errno::INVAL));

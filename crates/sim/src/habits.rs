@@ -22,7 +22,7 @@ pub(crate) struct Habits {
     pub(crate) hands_on: bool,
     /// A thread with commands on a poll queue naps instead of sleeping.
     pub(crate) naps_in_silence: bool,
-    /// Policies are told that the application waits for a command.
+    /// Policies see that the application waits for a command.
     pub(crate) tells_urgent: bool,
     /// Writes inside a lost controller are sent again only when it can no longer carry them out.
     pub(crate) holds_writes: bool,

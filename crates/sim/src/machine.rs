@@ -117,7 +117,6 @@ impl Machine {
         let thread = &self.costs.thread;
         let switch = thread.switch + thread.from_idle;
         let least = Nanos(switch.0.saturating_mul(10).max(1));
-        // At a tenth the results of a run are still about the threads.
         if span >= least {
             return Ok(());
         }

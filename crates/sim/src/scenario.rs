@@ -344,8 +344,8 @@ impl Scenario {
         if let Some((_, what)) = missing.iter().find(|(asked, _)| *asked) {
             return unfit(format!("job '{}': the simulated host does not support {what}", job.job.name));
         }
-        // A job that ends by its number of I/Os may end in its ramp, so only run times count here.
         let (job, name) = (&job.job, &job.job.name);
+        // A job that ends by its number of I/Os may end in its ramp, so only run times count here.
         let lasting = job.runtime.filter(|_| job.time_based).map_or(Nanos::ZERO, |runtime| job.ramp_time + runtime);
         let least = job.start_delay.0 + lasting;
         if least > self.limit {

@@ -75,8 +75,8 @@ impl SwQueue {
     /// Adopts the mode that was asked for, between two batches. Commands stay in flight.
     pub(crate) fn adopt(&mut self, queue: &HwQueue) {
         if let Some(mode) = self.wanted.take() {
-            self.decided = self.decisions();
             // What the old policy decided still counts.
+            self.decided = self.decisions();
             let machine = self.machine;
             let (waiter, mut bound) = self.bind(queue);
             waiter.adopt(mode, &machine);

@@ -300,7 +300,7 @@ impl Thread {
                 self.spin_until(until);
                 ThreadStep::SpinEnded
             }
-            // Lanes whose own plan is to sleep are armed, whatever the others do.
+            // Software queues whose own plan is to sleep are armed, whatever the others do.
             Plan::Nap { until, .. } | Plan::Sleep { until, .. } => ThreadStep::Sleep { step: 0, until: until.min(self.deadline()) },
             Plan::Rest if self.leaving => ThreadStep::Sleep { step: last, until: Nanos::MAX },
             // Nothing is in flight: the application waits for the clock, or for a controller that

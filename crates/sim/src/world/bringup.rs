@@ -296,7 +296,7 @@ impl<'a> World<'a> {
             let mapped = self.scenario.host == Host::Kernel && maps[queue.device].is_shared(queue.index - first);
             queue.shared = mapped || queue.users.len() > 1;
         }
-        // Armed first; threads whose mode masks take it back below.
+        // All notifications begin armed. Threads whose mode masks follow below.
         let waiter = self.context == Context::Waiter;
         for queue in &self.queues {
             queue.arm();

@@ -109,8 +109,7 @@ impl World<'_> {
                 self.begin_step(cpu, Level::Soft)?;
                 continue;
             }
-            // Only now, so that interrupts and softirqs that came in the meantime do not delay the
-            // choice.
+            // After interrupts and softirqs, as on the return to user mode.
             if this.resched {
                 self.reschedule(cpu);
             }
@@ -299,13 +298,13 @@ impl World<'_> {
             (this.resched, this.yields) = (true, true);
         }
         let sent = from.is_some_and(|from| from != cpu) && preempts && this.is_at_a_thread();
+        // An IPI is needed only for a CPU that runs a thread: others choose anew by themselves.
         if sent {
             self.interrupt(cpu, Irq::Resched);
         } else if from != Some(cpu) {
             self.mark_changed(cpu);
         }
         let far = if from.is_some_and(|from| from != cpu) { costs.thread.wake_remote } else { Nanos::ZERO };
-        // An IPI is needed only for a CPU that runs a thread: others choose anew by themselves.
         costs.thread.wake + far + if sent { costs.interrupt.send } else { Nanos::ZERO }
     }
 }

@@ -87,7 +87,7 @@ impl World<'_> {
     /// CPU time of the threads that do I/O, without the applications' own work.
     fn io_threads(&self, counts: &Counts) -> Nanos {
         let threads = self.tasks.iter().filter(|task| !matches!(task.kind, TaskKind::Hog)).map(|task| task.runtime.0).sum();
-        // Of the last step of each thread the end of the run may have cut something off.
+        // Saturates: work and time away are counted when they begin, and the run may end before.
         Nanos(threads) - counts.application - counts.away
     }
 

@@ -125,7 +125,7 @@ impl Thread {
     #[inline(never)]
     pub(super) fn woken(&mut self, cx: &mut StepContext, cause: Cause, due: Nanos) -> Progress {
         let late = if cause == Cause::Timer { cx.now - due } else { Nanos::ZERO };
-        // Two lanes may have the same queue: signals are read once all know who was called.
+        // Two software queues may share a hardware queue: all see its signals before one reads them.
         for sw_queue in &mut self.sw_queues {
             sw_queue.called = sw_queue.is_signalled(&cx.queues[sw_queue.queue]);
         }
@@ -156,7 +156,7 @@ impl Thread {
         self.leaving = false;
         let woken = self.woken(cx, Cause::Other, Nanos::MAX);
         for sw_queue in &mut self.sw_queues {
-            // How long applications stay away decides whether polling ahead is worth it.
+            // After time away the cycle is the time that the application computed.
             sw_queue.waiter.seen.cycle = Some(cx.now - since);
         }
         woken

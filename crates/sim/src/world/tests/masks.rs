@@ -59,7 +59,7 @@ fn adaptive_polls_more_than_interrupts() {
     assert!(idle.silent < 20 && idle.messages > 150, "{} of 200, {} messages", idle.silent, idle.messages);
 }
 
-/// All eight are on the polled lane when the mode is one that sleeps, and nothing else is to come.
+/// All eight are on the poll queue when the mode is one that sleeps, and nothing else is to come.
 #[test]
 fn polled_commands_survive_mode_switch() {
     let job = || workload::Job { complete_min: 8, ..closed_loop(8, 8) };

@@ -59,12 +59,15 @@ def figures(row, others=0):
     # Live, CPU is that of threads. A timer's interrupt finds the CPU idle, and Linux charges it to none of them.
     shares = row.get("cpu_pct", {"thread": 1, "hard": 0, "soft": 0})
     threads = shares["thread"] / sum(shares[kind] for kind in ("thread", "hard", "soft"))
-    return row["iops"] - others, row["cpu_ns_per_io"] * threads, row["lat_ns"]["p50"]
+    threads_cpu = row.get("thread_cpu_ns_per_io") or row["cpu_ns_per_io"] * threads
+    # A loop at idle priority loses all of it, interrupts too.
+    stolen = row.get("stolen_ns_per_io") if "thread_cpu_ns_per_io" in row and row["thread_cpu_ns_per_io"] else row["cpu_ns_per_io"]
+    return row["iops"] - others, threads_cpu, row["lat_ns"]["p50"], stolen
 
 
 def reaches(row, at, simulated):
     """Whether the live figure's interval comes within the bound of the simulated one."""
-    interval = row["ci"][("iops", "cpu_ns_per_io", "lat_p50")[at]]
+    interval = row["ci"].get(("iops", "thread_cpu_ns_per_io", "lat_p50", "stolen")[at])
     if interval is None:
         return False
     low, high = interval
@@ -114,12 +117,12 @@ for name, profile, text in cells:
         )
     run("sim", f"{directory}/scenario.toml", "--json", f"{directory}/simulated.json")
     live, simulated = rows(f"{directory}/live.json"), rows(f"{directory}/simulated.json")
-    had = min(1.0, live["poll"]["iops"] * live["poll"]["cpu_ns_per_io"] / 1e9 / min(threads, max(1, (os.cpu_count() or 2) - 1)))
+    had = min(1.0, live["poll"]["iops"] * live["poll"]["thread_cpu_ns_per_io"] / 1e9 / min(threads, max(1, (os.cpu_count() or 2) - 1)))
     short = had < ENOUGH
     unjudged += short
     name += f" (short of CPUs: the thread that spins had {had:.0%} of one; IOPS are not judged)" if short else ""
     name += f"; away {often:.0f} times a second, for {long / 1e3:.0f} µs"
-    print(f"\n{name}\n  {'mode':<12} {'IOPS live':>10} {'sim':>10} {'÷':>6}   {'CPU live':>8} {'sim':>8} {'÷':>6}   {'p50 live':>9} {'sim':>9} {'÷':>6}")
+    print(f"\n{name}\n  {'mode':<12} {'IOPS live':>10} {'sim':>10} {'÷':>6}   {'CPU live':>8} {'sim':>8} {'÷':>6}   {'p50 live':>9} {'sim':>9} {'÷':>6}   {'stolen':>8} {'sim':>8} {'÷':>6}")
     for mode, row in live.items():
         if mode not in simulated:
             continue
@@ -138,7 +141,7 @@ for name, profile, text in cells:
         print(line, flush=True)
 if unjudged:
     print(f"\nIOPS of {unjudged} of {len(cells)} cells are not judged: the machine was short of CPUs")
-for at, what in enumerate(("IOPS", "CPU per I/O", "p50")):
+for at, what in enumerate(("IOPS", "CPU per I/O of threads", "p50", "stolen")):
     all_of = off.get(at, [])
     print(f"{what}: {len(all_of) - sum(all_of)} of {len(all_of)} within {WITHIN:.0%} of what was measured, its interval included (* where not)")
 END

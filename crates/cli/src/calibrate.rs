@@ -37,7 +37,7 @@ const MANY: u32 = 2_000;
 const SLEEPS: u32 = 100;
 /// A sleep by timer.
 const NAP: Nanos = Nanos(50_000);
-/// The rest before each sample of what a loop at idle priority loses, in which it loses nothing.
+/// The rest before each sample of what wake-ups take from a loop at idle priority.
 const REST: Nanos = Nanos(2_000_000);
 /// Until a CPU that has nothing to do is asleep.
 const PAUSES: [u64; 8] = [0, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000];
@@ -287,8 +287,8 @@ impl Waiter {
     }
 }
 
-/// What wake-ups take from other work, as [`Found::wake_up`] has it: what a loop at idle priority on the sleeper's CPU loses, less the
-/// sleeper's own CPU time. The loop keeps the CPU from idling, so what leaving an idle state takes is not in it.
+/// What wake-ups take from other work, as [`Found::wake_up`] has it: the CPU time that is charged to a loop at idle priority on the sleeper's
+/// CPU while it does not count. The loop keeps the CPU from idling, so what leaving an idle state takes is not in it.
 fn wake_ups(sampler: &mut Sampler<'_>, machine: &Machine, pause: Nanos) -> Result<[Option<Estimate>; 3]> {
     let loops = match IdleLoops::start(&machine.host[..1]) {
         Ok(loops) => loops,
@@ -300,7 +300,7 @@ fn wake_ups(sampler: &mut Sampler<'_>, machine: &Machine, pause: Nanos) -> Resul
     let (_fd, poller) = event()?;
     let mut events = Vec::with_capacity(8);
     let timer = sampler.one(|| {
-        lost(&loops, SLEEPS / 4, || {
+        taken(&loops, SLEEPS / 4, || {
             for _ in 0..SLEEPS / 4 {
                 poller.wait(Some(NAP), &mut events).ok()?;
             }
@@ -308,22 +308,22 @@ fn wake_ups(sampler: &mut Sampler<'_>, machine: &Machine, pause: Nanos) -> Resul
         })
     });
     let Some(other) = machine.device else { return Ok([None, None, timer]) };
-    let mut by = |waiter: fn() -> Result<Waiter>| anyhow::Ok(across(sampler, other, pause, waiter, Some(&loops))?.map(|[.., lost]| lost));
+    let mut by = |waiter: fn() -> Result<Waiter>| anyhow::Ok(across(sampler, other, pause, waiter, Some(&loops))?.map(|[.., taken]| taken));
     Ok([by(Waiter::poller)?, by(Waiter::ring)?, timer])
 }
 
-/// What the loops lose to each of `n` wake-ups of `work`, less the calling thread's CPU time.
-fn lost(loops: &IdleLoops, n: u32, work: impl FnOnce() -> Option<()>) -> Option<f64> {
-    let begin = loops.read();
+/// What each of `n` wake-ups of `work` takes from the loops beyond the calling thread's CPU time. It is charged to the loops, so other
+/// work, which the loops wait for, is no part of it.
+fn taken(loops: &IdleLoops, n: u32, work: impl FnOnce() -> Option<()>) -> Option<f64> {
+    let rest = loops.read();
     hw::sleep_until(hw::now() + REST);
-    let (from, cpu) = (loops.read(), hw::thread_cpu());
+    let from = loops.read();
     work()?;
-    let lost = from.lost(&loops.read(), begin.rate(&from));
-    Some((lost - (hw::thread_cpu() - cpu).0 as f64) / f64::from(n))
+    Some(from.charged(&loops.read(), &rest)? / f64::from(n))
 }
 
-/// A sleep that the other CPU ends after `pause`: CPU time, delay and signal as [`Found::sleep`] has them, and what the `loops` lose
-/// beyond the CPU time.
+/// A sleep that the other CPU ends after `pause`: CPU time, delay and signal as [`Found::sleep`] has them, and what it takes from
+/// the `loops` beyond the CPU time.
 fn across(
     sampler: &mut Sampler<'_>,
     other: usize,
@@ -380,11 +380,11 @@ fn across(
                 }
                 Some(())
             };
-            let lost = match loops {
-                Some(loops) => lost(loops, SLEEPS, sleeps)?,
+            let taken = match loops {
+                Some(loops) => taken(loops, SLEEPS, sleeps)?,
                 None => sleeps().map(|()| 0.0)?,
             };
-            Some([median(&cpus)?, median(&delays)?, median(&costs)?, lost])
+            Some([median(&cpus)?, median(&delays)?, median(&costs)?, taken])
         });
         asked.store(END, Release);
         Ok(sleep)

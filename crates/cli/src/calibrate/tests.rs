@@ -68,7 +68,10 @@ fn price_list_round_trips() {
     assert_eq!((costs.thread.switch, costs.thread.from_idle), (switch, Nanos(8_800) - switch));
     assert_eq!((costs.memory.line_node, costs.memory.device_line), (Nanos(120), Nanos(120)));
     assert_eq!(costs.thread.timer, Nanos(12_000 - 9_150));
-    assert_eq!([costs.wake_up.eventfd, costs.wake_up.io_uring, costs.wake_up.timer].map(|ns| ns.0), [7_000, 8_000, Costs::VIRTUAL.wake_up.timer.0]);
+    assert_eq!(
+        [costs.wake_up.eventfd, costs.wake_up.io_uring, costs.wake_up.timer].map(|ns| ns.0),
+        [7_000, 8_000, Costs::VIRTUAL.wake_up.timer.0]
+    );
     // What was not measured is what ships.
     assert_eq!((costs.interrupt, costs.block), (Costs::VIRTUAL.interrupt, Costs::VIRTUAL.block));
 }

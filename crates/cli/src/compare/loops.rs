@@ -74,13 +74,23 @@ pub struct IdleLoops {
 /// On a cache line of its own, and its neighbour's that is fetched with it.
 #[derive(Default)]
 #[repr(align(128))]
-struct Count(AtomicU64);
+struct Count {
+    now: AtomicU64,
+    /// The loop's CPU time, and the count at which it was read.
+    cpu: AtomicU64,
+    at: AtomicU64,
+}
+
+/// Counts from one reading of the loop's CPU time to the next: some tens of microseconds.
+const CLOCK_EVERY: u64 = 1 << 15;
 
 /// What the loops had counted at an instant.
 #[derive(Clone, Debug)]
 pub struct Reading {
     at: Nanos,
     counts: Vec<u64>,
+    /// Of each loop its CPU time in nanoseconds, and the count at which it was read.
+    clocks: Vec<(u64, u64)>,
 }
 
 impl IdleLoops {
@@ -98,7 +108,11 @@ impl IdleLoops {
                 while !refused && !end.load(Relaxed) {
                     n += 1;
                     // A plain store: this is the only writer.
-                    count.0.store(n, Relaxed);
+                    count.now.store(n, Relaxed);
+                    if n.is_multiple_of(CLOCK_EVERY) {
+                        count.cpu.store(hw::thread_cpu().0, Relaxed);
+                        count.at.store(n, Relaxed);
+                    }
                 }
             };
             thread::Builder::new().name("reap-idle".into()).spawn(body).context("cannot start a counting loop")?;
@@ -110,7 +124,11 @@ impl IdleLoops {
 
     /// The counts now.
     pub fn read(&self) -> Reading {
-        Reading { at: hw::now(), counts: self.counts.iter().map(|count| count.0.load(Relaxed)).collect() }
+        Reading {
+            at: hw::now(),
+            counts: self.counts.iter().map(|count| count.now.load(Relaxed)).collect(),
+            clocks: self.counts.iter().map(|count| (count.cpu.load(Relaxed), count.at.load(Relaxed))).collect(),
+        }
     }
 }
 
@@ -126,6 +144,19 @@ impl Reading {
         let span = (later.at - self.at).0;
         let counts: u64 = later.counts.iter().zip(&self.counts).map(|(to, from)| to - from).sum();
         if span == 0 { 0.0 } else { counts as f64 / span as f64 }
+    }
+
+    /// The CPU time of the loops from `self` to `later`, and their counts in it.
+    fn clocked(&self, later: &Reading) -> (f64, f64) {
+        let spans = later.clocks.iter().zip(&self.clocks).map(|(to, from)| ((to.0 - from.0) as f64, (to.1 - from.1) as f64));
+        spans.fold((0.0, 0.0), |(cpu, counts), (more_cpu, more)| (cpu + more_cpu, counts + more))
+    }
+
+    /// CPU time from `self` to `later` that is charged to the loops and in which they did not count, in nanoseconds: interrupts and switches
+    /// of other threads. `rest`: when there were none. Other threads' own time is no part of it.
+    pub fn charged(&self, later: &Reading, rest: &Reading) -> Option<f64> {
+        let ((rest_cpu, rest_counts), (cpu, counts)) = (rest.clocked(self), self.clocked(later));
+        (rest_counts > 0.0 && counts > 0.0).then(|| cpu - counts * rest_cpu / rest_counts)
     }
 
     /// CPU time lost from `self` to `later`, in nanoseconds, where `idle` is the rate of undisturbed loops.
@@ -158,7 +189,19 @@ mod tests {
     use super::*;
 
     fn reading(at: u64, counts: &[u64]) -> Reading {
-        Reading { at: Nanos(at), counts: counts.to_vec() }
+        // A count takes 2 ns.
+        Reading { at: Nanos(at), counts: counts.to_vec(), clocks: counts.iter().map(|&count| (2 * count, count)).collect() }
+    }
+
+    #[test]
+    fn interrupts_are_charged_to_loops() {
+        let (rest, from, mut to) = (reading(0, &[0]), reading(1000, &[500]), reading(2000, &[800]));
+        // 300 counts in 600 ns; the other 400 ns are those of another thread.
+        assert_eq!(from.charged(&to, &rest), Some(0.0));
+        to.clocks[0].0 += 50;
+        assert_eq!(from.charged(&to, &rest), Some(50.0));
+        // Loops that did not run say nothing.
+        assert_eq!(from.charged(&from.clone(), &rest), None);
     }
 
     #[test]

@@ -43,8 +43,25 @@ fn two_modes_make_table_and_json() {
     words(&ended, &["an interval takes 6 rounds"]);
     let pairs = results["pairs"].as_array().unwrap();
     let named: BTreeSet<&str> = pairs.iter().map(|pair| pair["figure"].as_str().unwrap()).collect();
-    assert_eq!(named, BTreeSet::from(["iops", "cpu_ns_per_io", "lat_p50"]));
+    assert_eq!(named, BTreeSet::from(["iops", "cpu_ns_per_io", "lat_p50", "cpu_x_lat_mean_cubed"]));
     assert!(pairs.iter().any(|pair| pair["b"] == "interrupt (A/A)"), "{pairs:?}");
+}
+
+/// A price list says what a wake-up takes; without one the default is named.
+#[test]
+fn wake_ups_cost_what_the_list_says() {
+    let place = Place::new();
+    place.write("here.toml", "base = \"vm\"\n[wake_up]\neventfd = 5000\ntimer = 7000\n");
+    let compare = format!("compare {SMALL} --modes interrupt --repeat 1 --json results.json");
+    let notified = |place: &Place| serde_json::from_str::<Value>(&place.read("results.json")).unwrap()["wake_up_ns"]["notified"].clone();
+    words(
+        &place.reap(&format!("{compare} --costs here.toml --wide")).ok(),
+        &["each 5.0 µs, by timer 7.0 µs (here.toml)", "thread: CPU time"],
+    );
+    assert_eq!(notified(&place), 5000.0);
+    words(&place.reap(&compare).ok(), &["(not measured here: the default for "]);
+    assert_ne!(notified(&place), 5000.0);
+    place.reap(&format!("{compare} --costs no.toml")).fails_with(&["price list no.toml"]);
 }
 
 #[test]

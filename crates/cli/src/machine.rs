@@ -174,7 +174,9 @@ impl WakeUp {
     pub fn new(costs: Option<(&Costs, &Path)>, io_uring: bool) -> WakeUp {
         let (costs, source) = match costs {
             Some((costs, path)) => (costs, path.display().to_string()),
-            None if is_virtual(Path::new("/")) => (&Costs::VIRTUAL, "not measured here: the default for virtual machines, see `reap calibrate`".into()),
+            None if is_virtual(Path::new("/")) => {
+                (&Costs::VIRTUAL, "not measured here: the default for virtual machines, see `reap calibrate`".into())
+            }
             None => (&Costs::BARE_METAL, "not measured here: the default for bare metal, see `reap calibrate`".into()),
         };
         let notified = if io_uring { costs.wake_up.io_uring } else { costs.wake_up.eventfd };

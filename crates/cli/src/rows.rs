@@ -170,7 +170,8 @@ impl Results {
             self.pairs.iter().find(is).map(|pair| pair.ratio)
         };
         // Of two labels only one order is kept.
-        let turned = |Estimate { value, interval }| Estimate { value: 1.0 / value, interval: interval.map(|[low, high]| [1.0 / high, 1.0 / low]) };
+        let turned =
+            |Estimate { value, interval }| Estimate { value: 1.0 / value, interval: interval.map(|[low, high]| [1.0 / high, 1.0 / low]) };
         of(a, b).or_else(|| of(b, a).map(turned))
     }
 

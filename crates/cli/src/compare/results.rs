@@ -12,8 +12,8 @@ use super::plan::{BLOCK, FEW, SceneJobs};
 use super::statistics::{self, FEWEST};
 use crate::args::CompareArgs;
 use crate::bench::over_all;
-use crate::rows::table::{digits, percent};
 use crate::machine::WakeUp;
+use crate::rows::table::{digits, percent};
 use crate::rows::{self, CPU, Estimate, IOPS, P50, Pair, Results, Row, SCORE, Scene, score};
 
 /// A smaller share of its CPUs than this, and `poll` shared them with other work.

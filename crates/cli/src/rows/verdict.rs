@@ -64,7 +64,11 @@ impl Results {
         let mut trades = Vec::new();
         if let Some((by, row)) = faster.max_by(by_value) {
             let cpu = against(row, CPU).map_or(String::new(), |cpu| format!(" for {} × the CPU", digits(cpu.value)));
-            let by = if by.value < 2.0 { format!("{:.0} % faster", (by.value - 1.0) * 100.0) } else { format!("{} × as fast", digits(by.value)) };
+            let by = if by.value < 2.0 {
+                format!("{:.0} % faster", (by.value - 1.0) * 100.0)
+            } else {
+                format!("{} × as fast", digits(by.value))
+            };
             trades.push(format!("{} is {by}{cpu}", row.mode));
         }
         if let Some((cpu, row)) = cheaper.min_by(by_value) {

@@ -266,7 +266,7 @@ fn notes(scenario: &Scenario, seeds: usize) -> Vec<String> {
     let intervals = match seeds {
         ..=1 => format!("One seed, {}: --seeds {FEWEST} gives intervals.", scenario.seed),
         2..FEWEST => format!("{medians}; an interval takes {FEWEST}."),
-        _ => format!("{medians}, below them their 95 % interval."),
+        _ => format!("{medians}, ± half of their 95 % interval."),
     };
     let paced = scenario.jobs.iter().filter(|spec| is_paced(spec)).count();
     let from = match paced {
@@ -305,7 +305,9 @@ pub fn show(results: &Results, machine: &str, width: u16, wide: bool) -> String 
         };
         let headers = std::iter::once("mode").chain(columns.iter().map(|(header, ..)| *header));
         cpus = table::unruled(headers, results.rows.iter().map(cells).collect()).trim_fmt() + "\n";
-        notes.push("Shares are of all CPUs' time; longest away: the longest that interrupts and softirqs kept a CPU from its threads.".into());
+        notes.push(
+            "Shares are of all CPUs' time; longest away: the longest that interrupts and softirqs kept a CPU from its threads.".into(),
+        );
         // What a mode decided that counts its decisions.
         for row in &results.rows {
             let Some(decisions) = row.extra.get("decisions").and_then(Value::as_object) else { continue };

@@ -112,7 +112,7 @@ fn forbidden_writes_open_nothing() {
 #[test]
 fn modes_are_compared_on_a_file() {
     let place = place();
-    let line = "compare --device kernel:disk --modes interrupt,posted,poll --repeat 2 --json results.json --html page.html";
+    let line = "compare --device kernel:disk --modes interrupt,posted,poll --repeat 2 --wide --json results.json --html page.html";
     let Some(ended) = runs(place.reap(line)) else { return };
     for words in ["on kernel:disk", "Device: kernel:disk (the file itself, only read)", "posted: ", "sys"] {
         assert!(ended.stdout.contains(words), "{words:?} is not in {}", ended.stdout);

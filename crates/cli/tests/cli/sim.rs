@@ -19,7 +19,7 @@ fn place() -> Place {
 #[test]
 fn scenario_output_is_deterministic() {
     let place = place();
-    let (first, second) = (place.reap("sim s.toml --json a.json").ok(), place.reap("sim s.toml --json b.json").ok());
+    let (first, second) = (place.reap("sim s.toml --wide --json a.json").ok(), place.reap("sim s.toml --wide --json b.json").ok());
     assert_eq!(first.stdout, second.stdout);
     assert_eq!(place.read("a.json"), place.read("b.json"));
     for word in ["interrupt", "poll", "IRQ", "longest away", "1 CPU;"] {

@@ -16,7 +16,7 @@ use completion::Spin;
 use reap::{ManualStepper, Mode, Nanos};
 use workload::fio::{self, Input};
 use workload::plan::plan;
-use workload::{Generator, Job, Next, Seat, Target};
+use workload::{Generator, Job, Next, Target, ThreadId};
 
 /// I/Os of each case.
 const IOS: u64 = 64_000;
@@ -86,7 +86,7 @@ fn run(job: &Job) {
 }
 
 fn generator(job: &Job, targets: &[Target]) -> Generator {
-    Generator::new(job, Seat::default(), targets).expect("the job fits the device")
+    Generator::new(job, ThreadId::default(), targets).expect("the job fits the device")
 }
 
 #[inline(never)]

@@ -40,7 +40,7 @@ pub fn run(data: &[u8]) {
     let plan = plan::plan(&parsed.jobs, &[0, 1, 5]);
     assert!(plan.threads.iter().all(|thread| !thread.targets.is_empty() && thread.stage < plan.stages && thread.report < plan.reports));
     for thread in plan.threads.iter().take(4) {
-        let targets = vec![Target { bytes: 1 << 20, block: 512, found: None }; thread.targets.len()];
+        let targets = vec![Target { bytes: 1 << 20, block: 512, size_at_setup: None }; thread.targets.len()];
         let job = &parsed.jobs[thread.job];
         // One that would hold a million I/Os in flight is right, and slow.
         if job.iodepth <= 256 && targets.len() <= 16 {

@@ -2,7 +2,7 @@
 
 use units::{Nanos, Op};
 use workload::fio::{Input, Nothing, parse};
-use workload::{Generator, Next, Seat, Target};
+use workload::{Generator, Next, ThreadId, Target};
 
 use crate::source::Source;
 
@@ -62,7 +62,7 @@ fn damage(memory: &mut [u8], source: &mut Source) {
 /// Plays a job on the memory. How many I/Os there were, and how many blocks were bad; `None`: the job does not fit.
 fn play(text: &str, memory: &mut [u8]) -> Option<(u64, u64)> {
     let parsed = parse(&[Input { name: "verify", text: text.as_bytes() }], &Nothing).ok()?;
-    let mut generator = Generator::new(&parsed.jobs[0], Seat::default(), &[Target { bytes: BYTES as u64, block: 512, found: None }]).ok()?;
+    let mut generator = Generator::new(&parsed.jobs[0], ThreadId::default(), &[Target { bytes: BYTES as u64, block: 512, size_at_setup: None }]).ok()?;
     let (mut now, mut ios, mut flying) = (Nanos(1_000), 0, Vec::new());
     loop {
         match generator.next(now) {

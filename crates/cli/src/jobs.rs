@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use anyhow::{Context, Result, anyhow};
-use workload::fio::{self, Diagnostic, Input, Outside, Parsed};
+use workload::fio::{self, Diagnostic, Environment, Input, Parsed};
 
 use crate::output::say;
 
@@ -68,7 +68,7 @@ pub fn text(path: &Path) -> Result<Vec<u8>> {
 /// Files and the environment, as fio sees them.
 pub struct Disk;
 
-impl Outside for Disk {
+impl Environment for Disk {
     fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
         let beside = Path::new(from).parent().map(|dir| dir.join(path));
         let found = [Some(PathBuf::from(path)), beside].into_iter().flatten().find(|p| p.exists());

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use trace::histogram::{Linear, Log2};
 use workload::fio::Parsed;
 use workload::plan::{self, Plan, Thread};
-use workload::report::{self, Entry, Figures, Report, Usage, log_files, write_log};
+use workload::report::{self, JobResult, Figures, Report, ResourceUsage, log_files, write_log};
 use workload::{Amount, Generator, Job};
 
 use crate::PROGRAM;
@@ -41,7 +41,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         parsed.jobs.retain(|job| args.section.contains(&job.name));
         ensure!(!parsed.jobs.is_empty(), "--section {}: there is no job of that name", args.section.join(", "));
     }
-    if let Some(job) = parsed.jobs.iter().find(|job| args.readonly && job.pattern.changes()) {
+    if let Some(job) = parsed.jobs.iter().find(|job| args.readonly && job.pattern.modifies()) {
         bail!("job '{}' writes or trims, and --readonly forbids it", job.name);
     }
     if args.parse_only {
@@ -167,7 +167,7 @@ pub fn plan(jobs: &[Job], machine: &Machine) -> Plan {
 pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, entropy: u64) -> Result<Vec<Generator>> {
     let generator = |thread: &plan::Thread| {
         let job = &jobs[thread.job];
-        Ok(Generator::new(job, thread.seat(entropy), &rig.targets(thread)?)?)
+        Ok(Generator::new(job, thread.id(entropy), &rig.targets(thread)?)?)
     };
     let generators: Vec<Generator> = plan.threads.iter().map(generator).collect::<Result<_>>()?;
     for (thread, generator) in plan.threads.iter().zip(&generators).filter(|(thread, _)| thread.subjob == 0) {
@@ -354,15 +354,15 @@ fn run_stages(
 /// The report of a run whose threads ended as `ended` says.
 fn report_of(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode) -> Report {
     let plural = |n: usize| if n == 1 { "" } else { "s" };
-    let mut entries: Vec<Entry> = Vec::with_capacity(plan.reports);
+    let mut entries: Vec<JobResult> = Vec::with_capacity(plan.reports);
     let mut counted = vec![Counted::default(); plan.reports];
     for (thread, end) in plan.threads.iter().zip(ended) {
         if thread.report == entries.len() {
-            entries.push(Entry { pid: std::process::id(), ..Entry::new(&parsed.jobs[thread.job], thread) });
+            entries.push(JobResult { pid: std::process::id(), ..JobResult::new(&parsed.jobs[thread.job], thread) });
         }
         let Some(entry) = entries.get_mut(thread.report) else { continue };
         let hw::Usage { user, system, context_switches, major_faults, minor_faults, .. } = end.ran.usage;
-        entry.add(&end.generator, Usage { user, system, context_switches, major_faults, minor_faults });
+        entry.add(&end.generator, ResourceUsage { user, system, context_switches, major_faults, minor_faults });
         entry.elapsed = entry.elapsed.max(end.elapsed);
         counted[thread.report].merge(&end.ran.counted);
         if let Some((threads, cpus)) = end.oversubscribed.filter(|_| !entry.reap.oversubscribed) {
@@ -380,7 +380,7 @@ fn report_of(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode) -> Repor
             messages: told.then(|| counted.messages.round() as u64),
             wakeups: counted.host.wakeups,
             completions_per_wakeup: counted.completions_per_wakeup().unwrap_or(0.0),
-            empty_looks: counted.host.empty_looks,
+            empty_polls: counted.host.empty_looks,
             sq_doorbells: counted.sq_doorbells.round() as u64,
             cq_doorbells: counted.cq_doorbells.round() as u64,
             system_calls_per_io: counted.system_calls.and_then(|calls| counted.per_io(calls)),
@@ -471,15 +471,15 @@ fn cannot(name: &str, job: &Job) -> String {
 /// Writes the files of all threads, in the working directory or where their names say.
 fn write_logs(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> Result<()> {
     for (thread, end) in plan.threads.iter().zip(ended) {
-        let (job, Some(trail)) = (&jobs[thread.job], end.generator.trail()) else { continue };
+        let (job, Some(logs)) = (&jobs[thread.job], end.generator.logs()) else { continue };
         let name = |&target: &usize| plan.targets[target].clone().unwrap_or_else(|| "device".to_owned());
         let targets: Vec<String> = thread.targets.iter().map(name).collect();
         for file in log_files(job, thread) {
             let mut out = BufWriter::new(File::create(&file.name).with_context(|| cannot(&file.name, job))?);
-            write_log(file.kind, job, &targets, trail, &mut out).and_then(|()| out.flush()).with_context(|| cannot(&file.name, job))?;
+            write_log(file.kind, job, &targets, logs, &mut out).and_then(|()| out.flush()).with_context(|| cannot(&file.name, job))?;
         }
-        if trail.lost > 0 {
-            say(format_args!("note: job '{}': {} samples found no room in its logs; log_avg_msec=1000 needs less", job.name, trail.lost));
+        if logs.dropped > 0 {
+            say(format_args!("note: job '{}': {} samples found no room in its logs; log_avg_msec=1000 needs less", job.name, logs.dropped));
         }
     }
     Ok(())

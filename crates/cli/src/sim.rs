@@ -179,7 +179,7 @@ fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
             let filenames = vec![devices[at].name.clone()];
             let mut job =
                 Job { name: target.clone(), filenames, iodepth: depth, batch_submit: depth, complete_max: depth, ..Job::default() };
-            job.replays(Iolog { name: name.clone(), steps, files: vec![target.clone()] });
+            job.set_iolog(Iolog { name: name.clone(), steps, files: vec![target.clone()] });
             jobs.push(JobSpec::new(job));
         }
     }

@@ -7,7 +7,7 @@ use cli::bench::{Control, Progress, Worker};
 use reap::{Device, Mode, Nanos, OpenOptions};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use workload::fio::{self, Input};
-use workload::{Generator, Job, Seat, Target};
+use workload::{Generator, Job, Target, ThreadId};
 
 #[global_allocator]
 static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -22,10 +22,10 @@ fn job() -> Job {
 /// Allocations of a run of [`IOS`] I/Os; the housekeeping thread's are counted, too.
 fn allocations(mode: Mode) -> usize {
     let device = Device::open_with("mem:64M?profile=null", &OpenOptions::new().mode(mode)).unwrap();
-    let target = Target { bytes: device.namespaces()[0].bytes(), block: 512, found: None };
+    let target = Target { bytes: device.namespaces()[0].bytes(), block: 512, size_at_setup: None };
     let job = job();
     let mut worker = Worker::new(&job, vec![device], mode, Nanos::ZERO).unwrap();
-    let generator = || Generator::new(&job, Seat::default(), &[target]).unwrap();
+    let generator = || Generator::new(&job, ThreadId::default(), &[target]).unwrap();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
     let control = Control { stop: [&never, &never], progress: &progress };
     worker.run(&mut generator(), &control).unwrap();

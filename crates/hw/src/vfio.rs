@@ -86,7 +86,7 @@ pub fn open(bdf: Bdf) -> Result<PciDevice, VfioError> {
             }
             false => "VFIO is not loaded; run `modprobe vfio-pci`",
         };
-        return Err(VfioError::Unusable(format!("there is no /dev/vfio/vfio: {why}")));
+        return Err(VfioError::Unusable(format!("no /dev/vfio/vfio: {why}")));
     }
     let path = PathBuf::from(format!("/dev/vfio/{group}"));
     let file = open_group(&path).map_err(|source| group_open_error(source, bdf, &path, group))?;

@@ -3,9 +3,9 @@
 use completion::{Mode, Plan};
 use driver::{BringupError, ProtocolViolation};
 use units::Nanos;
-use workload::Misfit;
+use workload::JobError;
 
-/// Why a run failed. All but [`SimError::Unfit`], [`SimError::Misfit`], [`SimError::BringUp`],
+/// Why a run failed. All but [`SimError::Unfit`], [`SimError::JobError`], [`SimError::BringUp`],
 /// [`SimError::Unmeasured`] and [`SimError::Stopped`] are broken invariants.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SimError {
@@ -14,7 +14,7 @@ pub enum SimError {
     Unfit(String),
     /// The job does not fit the device.
     #[error(transparent)]
-    Misfit(#[from] Misfit),
+    JobError(#[from] JobError),
     /// The controller did not come up.
     #[error(transparent)]
     BringUp(#[from] BringupError),

@@ -12,21 +12,21 @@ use std::ops::Range;
 use std::path::Path;
 
 use emu::Profile;
-use workload::fio::{Outside, ParseErrors};
+use workload::fio::{Environment, ParseErrors};
 
 use crate::Costs;
 
 pub use crate::costs::{COSTS, costs_of};
 pub use build::ScenarioFile;
 
-/// Reads the scenario `text`. Job files that it names come from `outside`, by a path relative to
-/// the working directory or to `name`.
+/// Reads the scenario `text`. Job files that it names come from `env`, by a path relative to the
+/// working directory or to `name`.
 ///
 /// # Errors
 /// The first mistake, with file, line and column.
-pub fn read(name: &str, text: &str, outside: &dyn Outside) -> Result<ScenarioFile, FileError> {
+pub fn read(name: &str, text: &str, env: &dyn Environment) -> Result<ScenarioFile, FileError> {
     let source = Source { name, text };
-    build::scenario(source, build::parse(source)?, outside)
+    build::scenario(source, build::parse(source)?, env)
 }
 
 /// Reads a price list file: the table that a scenario has under `[machine.costs]`. `reap calibrate`

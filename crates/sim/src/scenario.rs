@@ -7,7 +7,7 @@ use driver::multipath::FailoverConfig;
 use driver::paths::PathSet;
 use emu::{Config, FaultPlan, Profile, Script};
 use units::Nanos;
-use workload::{Job, PerOp, Rate, RateProcess, Stretch};
+use workload::{Job, PerOp, Rate, RateProcess, RatePhase};
 
 use crate::requests::MAX_REQUEST;
 use crate::{Costs, Inside, Machine, SimError, Spin};
@@ -263,10 +263,10 @@ impl JobSpec {
         if highest == 0 {
             return job;
         }
-        let first = Stretch { span: self.phases[0].from, share: 0.0 };
+        let first = RatePhase { span: self.phases[0].from, share: 0.0 };
         let ends = self.phases.iter().skip(1).map(|next| next.from).chain([Nanos::MAX]);
-        let stretch = |(phase, end): (&Phase, Nanos)| Stretch { span: end - phase.from, share: phase.iops as f64 / highest as f64 };
-        job.rate_stretches = std::iter::once(first).chain(self.phases.iter().zip(ends).map(stretch)).collect();
+        let stretch = |(phase, end): (&Phase, Nanos)| RatePhase { span: end - phase.from, share: phase.iops as f64 / highest as f64 };
+        job.rate_phases = std::iter::once(first).chain(self.phases.iter().zip(ends).map(stretch)).collect();
         job.rate = PerOp::both(Some(Rate::Iops(highest)));
         job
     }

@@ -4,7 +4,7 @@ use completion::{LatencyPrice, Mode};
 use emu::Profile;
 use sim::{Costs, Outcome, Scenario, closed_loop, open_loop};
 use units::Nanos;
-use workload::{Job, RateProcess, Stretch};
+use workload::{Job, RateProcess, RatePhase};
 
 const BOTH: [(&str, Costs); 2] = [("bare metal", Costs::BARE_METAL), ("virtual", Costs::VIRTUAL)];
 
@@ -115,10 +115,10 @@ fn adaptive_settles_within_ten_milliseconds() {
     const WINDOW: u64 = 5_000_000;
     for (name, costs) in BOTH {
         for (from, to) in [(0.1, 0.9), (0.9, 0.1)] {
-            let stretches = [from, to].map(|share| Stretch { span: Nanos(STEP), share }).to_vec();
+            let stretches = [from, to].map(|share| RatePhase { span: Nanos(STEP), share }).to_vec();
             let until = |time: u64| {
                 let job =
-                    Job { iodepth: 32, runtime: Some(Nanos(time)), rate_stretches: stretches.clone(), ..open_loop(400_000, u64::MAX) };
+                    Job { iodepth: 32, runtime: Some(Nanos(time)), rate_phases: stretches.clone(), ..open_loop(400_000, u64::MAX) };
                 let outcome = run(Mode::ADAPTIVE, costs, Profile::optane(), job);
                 (outcome.cpu_ns_per_io() * outcome.counts.completed as f64, outcome.counts.completed as f64)
             };

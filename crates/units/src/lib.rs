@@ -234,11 +234,11 @@ impl Class {
 /// The text is not such a list; the message says why.
 pub fn cpus(text: &str) -> Result<Vec<u32>, String> {
     /// Bounds the result of a range such as 0-4294967295. More than any machine has.
-    const MOST: u32 = 4096;
+    const MAX_CPUS: u32 = 4096;
     let mut cpus = BTreeSet::new();
     let cpu = |text: &str| match text.trim().parse::<u32>() {
-        Ok(n) if n < MOST => Ok(n),
-        Ok(n) => Err(format!("CPU {n} is too large; the most is {}", MOST - 1)),
+        Ok(n) if n < MAX_CPUS => Ok(n),
+        Ok(n) => Err(format!("CPU {n} is too large; the maximum is {}", MAX_CPUS - 1)),
         Err(_) => Err(format!("'{}' is not the number of a CPU", text.trim())),
     };
     for part in text.split(',') {

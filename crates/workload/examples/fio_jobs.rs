@@ -1,22 +1,27 @@
-//! What becomes of fio's own example jobs: `cargo run -p reap-workload --example fio_jobs -- CHECKOUT`
+//! What becomes of fio's own example jobs: `cargo run -p reap-workload --example fio_jobs --
+//! CHECKOUT`
 //!
-//! Reads each `examples/*.fio` and `t/jobs/*.fio` of a checkout of fio, which the user has, and prints a table in Markdown: does Reap run
-//! the same I/O, which options does it leave out, and why are jobs refused? Where `fio` is installed it is asked (`--parse-only`)
-//! which files it takes itself.
+//! Reads each `examples/*.fio` and `t/jobs/*.fio` of a checkout of fio, which the user has, and
+//! prints a table in Markdown: does Reap run the same I/O, which options does it leave out, and why
+//! are jobs refused? Where `fio` is installed it is asked (`--parse-only`) which files it takes
+//! itself.
 //!
-//! Some files want variables, and two want a file that something else makes: both are given, as `GIVEN` and `made` say.
+//! Some files want variables, and two want a file that something else makes: both are given, as
+//! `GIVEN` and `made` say.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use workload::fio::{self, Input, Outside};
+use workload::fio::{self, Environment, Input};
 
-/// Variables that files want, with values of the kind that their comments ask for; the environment stands above them.
+/// Variables that files want, with values of the kind that their comments ask for; the environment
+/// stands above them.
 const GIVEN: [(&str, &str); 5] =
     [("FIO_DIR", "/tmp"), ("GPU_DEV_IDS", "0"), ("FIO_RW", "randread"), ("FIO_IODEPTH", "16"), ("FIO_BS", "4096")];
 
-/// Files that something else makes before a job runs: fio's own test a pattern of 16 KiB, and `t0031-pre.fio` a list of I/Os.
+/// Files that something else makes before a job runs: fio's own test a pattern of 16 KiB, and
+/// `t0031-pre.fio` a list of I/Os.
 fn made() -> [(&'static str, Vec<u8>); 2] {
     let pattern = (0..16 << 10).map(|byte: u32| (byte.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let list = "fio version 2 iolog\nt0030file add\nt0030file open\nt0030file write 0 4096\nt0030file write 4096 4096\nt0030file close\n";
@@ -36,12 +41,12 @@ enum Verdict {
 /// The world of a file: its neighbours, and the environment.
 struct Here;
 
-impl Outside for Here {
+impl Environment for Here {
     fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
-        let beside = Path::new(from).parent().map(|dir| dir.join(path)).unwrap_or_default();
+        let relative = Path::new(from).parent().map(|dir| dir.join(path)).unwrap_or_default();
         let made = || made().into_iter().find(|(name, _)| *name == path).map(|(_, text)| text);
-        let text = std::fs::read(&beside).or_else(|error| made().ok_or(error)).map_err(|error| error.to_string())?;
-        Ok((beside.display().to_string(), text))
+        let text = std::fs::read(&relative).or_else(|error| made().ok_or(error)).map_err(|error| error.to_string())?;
+        Ok((relative.display().to_string(), text))
     }
 
     fn variable(&self, name: &str) -> Option<String> {

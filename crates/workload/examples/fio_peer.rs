@@ -1,13 +1,15 @@
-//! Whether `reap run` does the same I/O as fio does, on jobs made at random from the documented subset of fio's job language:
+//! Whether `reap run` does the same I/O as fio does, on jobs made at random from the documented
+//! subset of fio's job language:
 //!
 //! ```sh
 //! cargo build -p reap-nvme-cli && cargo run -p reap-workload --example fio_peer -- target/debug/reap [JOBS [SEED]]
 //! ```
 //!
-//! Each job runs twice, in a directory of its own: in fio, with its engine `psync`, and in `reap run`. Compared are the lists of I/Os
-//! (`write_iolog`: operation, file, offset and length, in order), the names and sizes of the files that the job leaves, and of a job
-//! that is refused, that both refuse it. A job follows from the seed and its number alone: `JOBS` is 300 if it is not given, `SEED` is 1,
-//! and `NUMBER..` in place of `JOBS` runs that one job and prints all of it.
+//! Each job runs twice, in a directory of its own: in fio, with its engine `psync`, and in `reap
+//! run`. Compared are the lists of I/Os (`write_iolog`: operation, file, offset and length, in
+//! order), the names and sizes of the files that the job leaves, and of a job that is refused, that
+//! both refuse it. A job follows from the seed and its number alone: `JOBS` is 300 if it is not
+//! given, `SEED` is 1, and `NUMBER..` in place of `JOBS` runs that one job and prints all of it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! A job: what one section of a job file asks for, typed, with its units.
+//! [`Job`]: the options of one section of a job file as typed values with units. Field
+//! documentation names the fio option; fio's manual describes what it does.
 
 use smart_default::SmartDefault;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Which operations a job of this direction issues.
+    /// The operations of jobs with this direction.
     pub fn ops(self) -> &'static [Op] {
         match self {
             Direction::Read => &[Op::Read],
@@ -40,13 +41,13 @@ pub struct Pattern {
     pub direction: Direction,
     /// Random offsets; else sequential ones.
     pub random: bool,
-    /// The number after the colon. Random: I/Os from one new offset to the next (1: each I/O has its own). Sequential:
-    /// bytes skipped after each I/O, which may be negative.
+    /// The number after the colon. Random: I/Os per new offset, at least 1. Sequential: bytes
+    /// skipped after each I/O; may be negative.
     pub step: i64,
 }
 
 impl Pattern {
-    /// Whether the job reads (verification reads aside).
+    /// Whether the job reads, apart from verification.
     pub fn reads(&self) -> bool {
         matches!(self.direction, Direction::Read | Direction::Mixed)
     }
@@ -61,12 +62,12 @@ impl Pattern {
         matches!(self.direction, Direction::Trim | Direction::TrimWrite)
     }
 
-    /// Whether what the device holds is another thing afterwards.
-    pub fn changes(&self) -> bool {
+    /// Whether the job modifies the device's data.
+    pub fn modifies(&self) -> bool {
         self.writes() || self.trims()
     }
 
-    /// fio's name of the pattern, as its results print it.
+    /// The pattern's name in fio's results.
     pub fn name(&self) -> &'static str {
         let named = Pattern::NAMES.iter().find(|(_, direction, random)| (*direction, *random) == (self.direction, self.random));
         named.map_or("read", |(name, ..)| name)
@@ -91,11 +92,12 @@ impl Pattern {
 /// The sizes of one operation's I/Os, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockSizes {
-    /// Smallest; also the unit that random offsets are multiples of. Never 0.
+    /// Minimum; also the alignment of random offsets. Never 0.
     pub min: u64,
-    /// Largest.
+    /// Maximum.
     pub max: u64,
-    /// `bssplit`: size and percentage, adding up to 100. Empty: evenly between `min` and `max`, in steps of `min`.
+    /// `bssplit`: sizes with percentages that add up to 100. Empty: uniform between `min` and
+    /// `max`, in multiples of `min`.
     pub split: Vec<(u64, u32)>,
 }
 
@@ -110,7 +112,7 @@ impl BlockSizes {
         self.min == self.max
     }
 
-    /// What the lengths of many I/Os average to.
+    /// Mean length.
     pub fn mean(&self) -> f64 {
         if self.split.is_empty() {
             return self.min as f64 * (1 + self.max / self.min.max(1)) as f64 / 2.0;
@@ -119,13 +121,13 @@ impl BlockSizes {
     }
 }
 
-/// A place or an extent on a device.
+/// An offset or size, absolute or relative to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault)]
 pub enum Amount {
-    /// This many bytes.
+    /// Bytes.
     #[default]
     Bytes(u64),
-    /// This many per cent of the device.
+    /// Per cent of the device.
     Percent(u64),
 }
 
@@ -139,54 +141,54 @@ impl Amount {
     }
 }
 
-/// `random_generator`: fio's names. All are accepted; what they change here is told with each.
+/// `random_generator`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RandomGenerator {
-    /// The default of fio. Here the same as `Tausworthe64`: there is no device too large for it.
+    /// fio's default. Unlike in fio it covers devices of any size.
     #[default]
     Tausworthe,
-    /// Each block once per pass, as with the random map, even if `norandommap` is given.
+    /// Each block once per pass, even with `norandommap`.
     Lfsr,
-    /// 64-bit offsets.
+    /// Offsets of 64 bits.
     Tausworthe64,
 }
 
 /// How random offsets are distributed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Distribution {
-    /// Each block as likely as any other.
+    /// Uniform.
     #[default]
     Uniform,
-    /// Zipf's law with this exponent; which blocks are the popular ones is itself scattered.
+    /// Zipf's law; frequent blocks are scattered over the file.
     Zipf {
         /// The exponent, above 0 and not 1.
         theta: f64,
     },
-    /// A self-similar distribution: the share `h` of the blocks has the share `1 - h` of the I/Os, and so on within it. fio calls it
-    /// pareto. Which blocks are the popular ones is scattered.
+    /// fio's pareto, a self-similar distribution: the fraction `h` of the blocks has the fraction
+    /// `1 - h` of the I/Os, and the same holds within that fraction. Frequent blocks are scattered.
     Pareto {
         /// Above 0, below 1.
         h: f64,
     },
-    /// A bell around the middle of the region.
+    /// Normal around the middle of the region.
     Normal {
-        /// The deviation, in per cent of the region.
+        /// Standard deviation in per cent of the region.
         percent: f64,
     },
 }
 
-/// `thinktime`: the job pauses after a number of I/Os, once they have completed.
+/// `thinktime`: pauses after a number of I/Os, once they have completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Think {
-    /// `thinktime`: how long a pause is.
+    /// `thinktime`: length of a pause.
     pub time: Nanos,
-    /// `thinktime_spin`: of which the thread computes for so long, and sleeps for the rest.
+    /// `thinktime_spin`: how much of it the thread spins; it sleeps for the rest.
     pub spin: Nanos,
     /// `thinktime_blocks`: I/Os between two pauses; never 0.
     pub blocks: u64,
 }
 
-/// A limit on how fast a job issues.
+/// `rate` or `rate_iops`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     /// Bytes per second, never 0.
@@ -195,69 +197,69 @@ pub enum Rate {
     Iops(u64),
 }
 
-/// How the issue times of a rate-limited job are spread.
+/// `rate_process`: how the intended start times of I/Os are spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateProcess {
-    /// Evenly.
+    /// At equal distances.
     #[default]
     Linear,
-    /// As a Poisson process: exponential gaps, independent of what completes when.
+    /// As a Poisson process, with exponential gaps.
     Poisson,
 }
 
-/// A stretch of time in which a rate is only partly used.
+/// A time span in which a job uses part of its rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stretch {
-    /// How long; [`Nanos::MAX`]: for ever.
+pub struct RatePhase {
+    /// Length; [`Nanos::MAX`]: forever.
     pub span: Nanos,
-    /// Of the rate, 0 to 1; 0: silence.
+    /// Fraction of the rate, 0 to 1; 0: no I/O.
     pub share: f64,
 }
 
 /// Which latencies are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault)]
 pub struct Measure {
-    /// From the decision to issue to the doorbell.
+    /// Submission latency.
     #[default(true)]
     pub slat: bool,
-    /// From the doorbell to the completion.
+    /// Completion latency.
     #[default(true)]
     pub clat: bool,
-    /// Both together.
+    /// Total latency.
     #[default(true)]
     pub lat: bool,
-    /// A table of percentiles of slat.
+    /// Percentiles of slat.
     pub slat_percentiles: bool,
-    /// A table of percentiles of clat.
+    /// Percentiles of clat.
     #[default(true)]
     pub clat_percentiles: bool,
-    /// A table of percentiles of lat.
+    /// Percentiles of lat.
     pub lat_percentiles: bool,
 }
 
-/// Whether the results show reads, writes and trims together.
+/// `unified_rw_reporting`: whether the results add up reads, writes and trims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unified {
-    /// Each for itself.
+    /// Each separately.
     #[default]
     No,
-    /// All of them as `mixed`.
+    /// Only the sum, as `mixed`.
     Mixed,
-    /// As `mixed`, and each for itself.
+    /// Both.
     Both,
 }
 
-/// The I/O engine that a job asks for.
+/// `ioengine` and its options (fio's manual, section *I/O engine specific parameters*).
 ///
-/// fio's engines are ways into the kernel. Reap's device URI chooses the way; what an engine says beside its name can
-/// choose completion modes and options of a device that has them. fio's manual, section *I/O engine specific parameters*.
+/// The device URI chooses how I/O is done, so the name has no effect. Options of the engine may
+/// choose the completion mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Engine {
-    /// `ioengine`; `None`: the job names none.
+    /// `ioengine`, if given.
     pub name: Option<String>,
-    /// `hipri`: completions are polled for. Of `io_uring` and `pvsync2`.
+    /// `hipri`, of `io_uring` and `pvsync2`: completions are polled for.
     pub hipri: bool,
-    /// `sqthread_poll`: a thread of the kernel looks for submissions. Of `io_uring`.
+    /// `sqthread_poll`, of `io_uring`: a kernel thread polls for submissions.
     pub sqthread_poll: bool,
 }
 
@@ -268,12 +270,12 @@ pub struct PerOp<T> {
     pub read: T,
     /// For writes.
     pub write: T,
-    /// For trims: commands that deallocate blocks.
+    /// For trims (Deallocate).
     pub trim: T,
 }
 
 impl<T> PerOp<T> {
-    /// The same for all of them.
+    /// The same value for all operations.
     pub fn both(value: T) -> PerOp<T>
     where
         T: Clone,
@@ -281,12 +283,13 @@ impl<T> PerOp<T> {
         PerOp::of(|_| value.clone())
     }
 
-    /// What `value` says of each operation.
+    /// The results of `value` for each operation.
     pub fn of(mut value: impl FnMut(Op) -> T) -> PerOp<T> {
         PerOp { read: value(Op::Read), write: value(Op::Write), trim: value(Op::Deallocate) }
     }
 
-    /// The value for `op`; what only looks at blocks counts as a read, and whatever else is no trim as a write.
+    /// The value for `op`. Compare and Verify count as reads; Flush, Write Zeroes and Write
+    /// Uncorrectable as writes.
     #[inline]
     pub fn get(&self, op: Op) -> &T {
         match op {
@@ -296,7 +299,7 @@ impl<T> PerOp<T> {
         }
     }
 
-    /// The value for `op`, to change it.
+    /// The same, mutable.
     #[inline]
     pub fn get_mut(&mut self, op: Op) -> &mut T {
         match op {
@@ -307,9 +310,8 @@ impl<T> PerOp<T> {
     }
 }
 
-/// What proves a block: fio's `verify`.
-///
-/// As a number it is the one in fio's headers.
+/// `verify`: how a block is verified. The numbers are those of fio's headers (`VERIFY_…` in its
+/// verify.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u16)]
 pub enum VerifyKind {
@@ -324,9 +326,9 @@ pub enum VerifyKind {
     XxHash = 15,
     /// `pattern_hdr`, or `verify_pattern` alone: a header, and a pattern in the rest.
     PatternHeader = 17,
-    /// `pattern`: a pattern, and no header.
+    /// `pattern`: a pattern without a header.
     Pattern = 18,
-    /// `null`: nothing. What was written is read back, and not looked at.
+    /// `null`: blocks are read back, but not checked.
     Null = 19,
 }
 
@@ -349,12 +351,12 @@ impl VerifyKind {
     ];
 }
 
-/// `verify_pattern`: bytes that are repeated from the start of each I/O to its end.
+/// `verify_pattern`: bytes that are repeated over each I/O.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FillPattern {
-    /// The bytes, at least 1. Those of a `%o` are 0 here.
+    /// The bytes, at least one; 0 in place of a `%o`.
     pub bytes: Vec<u8>,
-    /// Where each `%o` begins: eight bytes that hold the I/O's offset, little-endian.
+    /// Index of each `%o`: eight bytes for the I/O's offset, little-endian.
     pub offsets: Vec<usize>,
 }
 
@@ -371,94 +373,95 @@ impl FillPattern {
     }
 }
 
-/// Headers and checksums in what is written, checked in what is read.
+/// `verify` and its options.
 #[derive(Clone, Debug, PartialEq, Eq, SmartDefault)]
 pub struct Verify {
     /// `verify`.
     pub kind: VerifyKind,
-    /// `verify_pattern`: what stands in the data, whatever the kind; `None`: data of a seed.
+    /// `verify_pattern`: the data, with any kind; `None`: pseudo-random data.
     pub pattern: Option<FillPattern>,
-    /// `verify_interval`: bytes that each header covers, itself included; `None`: what all write sizes are multiples of.
+    /// `verify_interval`: bytes that each header covers, including itself; `None`: the greatest
+    /// common divisor of all write sizes.
     pub interval: Option<u64>,
-    /// `verify_offset`: where in its block the header stands, in bytes.
+    /// `verify_offset`: offset of the header in its block, in bytes.
     pub offset: u32,
-    /// `verify_fatal`: stop at the first block that is wrong; else check on and count them.
+    /// `verify_fatal`: stop at the first wrong block; else count them.
     pub fatal: bool,
-    /// `do_verify`: read back what was written once the writing is done.
+    /// `do_verify`: read back after writing.
     #[default(true)]
     pub after_write: bool,
-    /// `verify_backlog`: what was written is read back after this many writes already; 0: not before the end.
+    /// `verify_backlog`: read back after this many writes; 0: only at the end.
     pub backlog: u64,
-    /// `verify_backlog_batch`: this many are read back then; 0: as many as `backlog`.
+    /// `verify_backlog_batch`: how many are then read back; 0: `backlog`.
     pub backlog_batch: u64,
-    /// `verify_only`: write nothing, and check what the same job wrote earlier.
+    /// `verify_only`: write nothing; check what an earlier run of the job wrote.
     pub only: bool,
-    /// `verify_header_seed`: compare the seed in the header. `None`: where the job's seeds are known to be the writer's.
+    /// `verify_header_seed`: check the seed in the header. `None`: if the writer's seed is known.
     pub header_seed: Option<bool>,
 }
 
-/// `write_bw_log`, `write_lat_log`, `write_iops_log` and `log_…`: fio's lists of samples.
+/// `write_bw_log`, `write_lat_log`, `write_iops_log`, `log_avg_msec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Logs {
-    /// `write_bw_log`: the beginning of the file's name, if there is one.
+    /// `write_bw_log`: prefix of the file's name.
     pub bandwidth: Option<String>,
     /// `write_lat_log`.
     pub latency: Option<String>,
     /// `write_iops_log`.
     pub iops: Option<String>,
-    /// `log_avg_msec`: samples are averages over so long; 0: each I/O is one.
+    /// `log_avg_msec`: samples are averages over this time; 0: one sample per I/O.
     pub average: Nanos,
 }
 
 impl Logs {
-    /// Whether any is written.
+    /// Whether any log is written.
     pub fn any(&self) -> bool {
         self.bandwidth.is_some() || self.latency.is_some() || self.iops.is_some()
     }
 }
 
-/// `read_iolog` and its kin: the I/Os of a list, instead of `rw`.
+/// `read_iolog`: I/Os from a file, instead of `rw`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Iolog {
     /// The file's name, for messages.
     pub name: String,
     /// The I/Os in order.
     pub steps: Vec<IologStep>,
-    /// The names of the list's files, in the order in which they are added.
+    /// Names of the log's files, in the order of their `add` lines.
     pub files: Vec<String>,
 }
 
-/// One line of such a list.
+/// One line of an [`Iolog`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IologStep {
     /// An I/O.
     Io {
-        /// What it does.
+        /// Its operation.
         op: Op,
-        /// Which of the list's files it goes to.
+        /// Index into [`Iolog::files`].
         file: u16,
         /// First byte.
         offset: u64,
         /// Bytes.
         len: u64,
-        /// When it was issued, from the start of the list; `None`: the list does not say.
+        /// When to issue it, from the start of the log; `None` in version 2.
         at: Option<Nanos>,
     },
     /// A pause.
     Wait(Nanos),
 }
 
-/// What one section of a job file asks for. `numjobs` is not expanded yet: see [`crate::plan`].
-/// The default is what fio does without any option: 4 KiB sequential reads, one at a time.
+/// The options of one section of a job file. [`crate::plan`] expands `numjobs`. The default is
+/// fio's: sequential reads of 4 KiB at queue depth 1.
 #[derive(Clone, Debug, PartialEq, SmartDefault)]
 pub struct Job {
     /// The section's name, or `name=`.
     pub name: String,
     /// `description`.
     pub description: Option<String>,
-    /// The section's own options as written, in order: names, and values where there is an equals sign.
+    /// The section's own options as written, with their values if they have one.
     pub options: Vec<(String, Option<String>)>,
-    /// `ioengine` and its options. Only for the results, where the device decides.
+    /// `ioengine` and its options.
     pub engine: Engine,
 
     /// `rw`.
@@ -470,67 +473,71 @@ pub struct Job {
     #[default(_code = "PerOp::both(BlockSizes::fixed(4096))")]
     pub block: PerOp<BlockSizes>,
 
-    /// `filename`, split at colons. Empty: the one device that the command line names.
+    /// `filename`, split at colons. Empty: the device of the command line.
     pub filenames: Vec<String>,
-    /// `directory`, which stands in all names already; it has to be there, while other directories of new files are made.
+    /// `directory`, which the names already include. It has to exist, while other directories of
+    /// new files are created.
     pub directory: Option<String>,
-    /// `size`: extent of the device that is used, over all files; `None`: all from `offset` on.
+    /// `size`: bytes used, over all files; `None`: all from `offset` on.
     pub size: Option<Amount>,
-    /// `filesize`: the size of each file, where `size` is how much of them is used in a pass.
+    /// `filesize`: size of each file; `size` is then how much of them a pass uses.
     pub file_size: Option<u64>,
     /// `offset`: where that extent starts.
     pub offset: Amount,
-    /// `offset_increment`: added to `offset` once for each earlier thread of the job.
+    /// `offset_increment`: added to `offset` for each earlier thread of the job.
     pub offset_increment: Amount,
     /// `io_size`: bytes to issue; `None`: `size`.
     pub io_size: Option<Amount>,
-    /// Files that share the device, each with its part of `size`, one after the other: `nrfiles` of a job without `filename`. Never 0.
+    /// `nrfiles` of a job without `filename`: files that divide `size`. Never 0.
     #[default(1)]
     pub files: u32,
-    /// Names of files that each thread has for its own: `directory` and `filename_format` of a job without `filename`, with
-    /// `$jobname`, `$jobnum` and `$filenum` in them.
+    /// `directory` and `filename_format` of a job without `filename`: names of each thread's own
+    /// files, with `$jobname`, `$jobnum` and `$filenum`.
     pub file_format: Option<String>,
-    /// `number_ios`: I/Os to issue at most.
+    /// `number_ios`: most I/Os.
     pub number_ios: Option<u64>,
-    /// `loops`: times to do all of it.
+    /// `loops`: number of passes.
     #[default(1)]
     pub loops: u64,
 
-    /// `iodepth`: I/Os in flight at most.
+    /// `iodepth`: most I/Os in flight.
     #[default(1)]
     pub iodepth: u32,
-    /// `iodepth_low`: once the depth is reached, completions are taken until this many are left. 0: `iodepth`.
+    /// `iodepth_low`: once the depth is reached, completions are reaped until this many are in
+    /// flight. 0: `iodepth`.
     pub iodepth_low: u32,
     /// `iodepth_batch`: I/Os per doorbell. 0, or more than `iodepth`: `iodepth`.
     #[default(1)]
     pub batch_submit: u32,
-    /// No option of fio's: a doorbell comes as soon as the batch is as large as what is out already. So the device has work while a
-    /// large batch is made, and that takes few doorbells.
+    /// Not an option of fio: the doorbell is rung once a batch is as large as the number of I/Os in
+    /// flight. The device has work while a batch is prepared, and batches still become large.
     pub batch_grows: bool,
-    /// `iodepth_batch_complete_min`: completions to wait for at once. 0: for one after each I/O, as fio does.
+    /// `iodepth_batch_complete_min`: completions to wait for at once. 0: wait for one after each
+    /// I/O, as fio does.
     #[default(1)]
     pub complete_min: u32,
-    /// `iodepth_batch_complete_max`: completions to take at once. Less than `complete_min`: that.
+    /// `iodepth_batch_complete_max`: most completions to reap at once, at least `complete_min`.
     pub complete_max: u32,
 
     /// `numjobs`: identical threads.
     #[default(1)]
     pub numjobs: u32,
-    /// `runtime`: when to stop, from the end of `ramp_time`; `None`: when all is issued.
+    /// `runtime`, from the end of `ramp_time`; `None`: until all I/Os are done.
     pub runtime: Option<Nanos>,
-    /// `time_based`: run for all of `runtime`, over and over.
+    /// `time_based`: repeat until `runtime` is over.
     pub time_based: bool,
-    /// `ramp_time`: run so long before anything is measured.
+    /// `ramp_time`: time before anything is measured.
     pub ramp_time: Nanos,
-    /// `startdelay`: shortest and longest wait before the start.
+    /// `startdelay`: minimum and maximum.
     pub start_delay: (Nanos, Nanos),
 
-    /// `serialize_overlap`: an I/O waits for those in flight that have a byte in common with it. A job that verifies does in any case.
+    /// `serialize_overlap`: an I/O waits for overlapping ones in flight. Jobs that verify always
+    /// do.
     pub serialize_overlap: bool,
-    /// Random offsets visit each block once per pass; not so with `norandommap`.
+    /// Random offsets visit each block once per pass; `norandommap` clears it.
     #[default(true)]
     pub random_map: bool,
-    /// `blockalign`: random offsets are multiples of it, in bytes; 0: of the smallest block.
+    /// `blockalign`: alignment of random offsets in bytes; 0: the smallest block.
     pub align: PerOp<u64>,
     /// `random_generator`.
     pub random_generator: RandomGenerator,
@@ -546,63 +553,64 @@ pub struct Job {
     pub rate: PerOp<Option<Rate>>,
     /// `rate_process`.
     pub rate_process: RateProcess,
-    /// How the rate comes and goes: these stretches, one after the other, over and over. Empty: it does not. No option of
-    /// fio's; the bursts and steps of comparisons, the phases of scenarios.
-    pub rate_stretches: Vec<Stretch>,
+    /// Not an option of fio: phases in which the job uses part of its rate, repeated. Empty: always
+    /// all of it. For the bursts of `reap compare` and the phases of scenarios.
+    pub rate_phases: Vec<RatePhase>,
 
     /// `thinktime`.
     pub think: Option<Think>,
 
-    /// `cpus_allowed`: ascending, no doubles. `None`: any.
+    /// `cpus_allowed`: ascending, without duplicates. `None`: any.
     pub cpus_allowed: Option<Vec<u32>>,
-    /// `cpus_allowed_policy=split`: each thread gets one of them, round-robin; else each may use all.
+    /// `cpus_allowed_policy=split`: each thread has one of them, round-robin.
     pub cpus_split: bool,
     /// `group_reporting`.
     pub group_reporting: bool,
-    /// `new_group`: starts a group of its own in the results.
+    /// `new_group`: starts a new group in the results.
     pub new_group: bool,
-    /// `stonewall`: starts when all earlier jobs are done.
+    /// `stonewall`: starts when all earlier jobs have ended.
     pub stonewall: bool,
-    /// `exitall`: once a job is done, others of its group stop.
+    /// `exitall`: when the job ends, the others of its group stop.
     pub exitall: bool,
-    /// `continue_on_error`, of each operation: an I/O that fails for its medium or its data is counted, and the job goes on.
-    pub goes_on: PerOp<bool>,
+    /// `continue_on_error`, by operation: I/Os that fail with EIO or EILSEQ do not end the job.
+    pub continue_on_error: PerOp<bool>,
 
     /// `fsync`: a Flush after this many writes; 0: none.
     pub sync_every: u32,
-    /// `fdatasync`: the same. A device does not tell them apart; lists do.
+    /// `fdatasync`: the same, but shown differently in `write_iolog`.
     pub data_sync_every: u32,
-    /// `end_fsync`, `fsync_on_close`: a Flush of each device when all is written.
+    /// `end_fsync`, `fsync_on_close`: a Flush of each target after the last write.
     pub sync_at_end: bool,
-    /// `sync`: each write is durable when it completes (Force Unit Access).
+    /// `sync`: writes have Force Unit Access, and are durable when they complete.
     pub sync_writes: bool,
-    /// `verify` and the options beside it.
+    /// `verify` and its options.
     pub verify: Option<Verify>,
 
-    /// `reap_urgent`: somebody waits for each I/O, so that no completion mode holds one back. Not an option of fio's.
+    /// `reap_urgent`, not an option of fio: no completion mode may delay a completion, because an
+    /// application waits for it.
     pub urgent: bool,
     /// `write_…_log`.
     pub logs: Logs,
     /// `read_iolog`.
     pub iolog: Option<Arc<Iolog>>,
-    /// `write_iolog`: the file that gets a list of the I/Os.
+    /// `write_iolog`: name of the file for a log of the I/Os.
     pub write_iolog: Option<String>,
     /// Which latencies are measured.
     pub measure: Measure,
     /// `unified_rw_reporting`.
     pub unified: Unified,
-    /// `percentile_list`: ascending, above 0, at most 100.
+    /// `percentile_list`: ascending, above 0 and at most 100.
     #[default(_code = "DEFAULT_PERCENTILES.to_vec()")]
     pub percentiles: Vec<f64>,
-    /// Digits after the point in that list, as given.
+    /// Digits after the point in `percentile_list`.
     #[default(2)]
     pub percentile_precision: usize,
 }
 
-/// fio's seed of jobs that give none.
+/// fio's default of `randseed`.
 const DEFAULT_SEED: u64 = 0x89;
 
-/// The percentiles that fio reports if none are asked for.
+/// fio's default of `percentile_list`.
 pub const DEFAULT_PERCENTILES: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 
@@ -614,13 +622,13 @@ impl IologStep {
 }
 
 impl Job {
-    /// What the random numbers of all threads are made of; `None`: of what is different in each run.
+    /// The seed of all threads; `None`: another one in each run.
     pub(crate) fn base_seed(&self) -> Option<u64> {
         self.seed.or(self.repeatable.then_some(DEFAULT_SEED))
     }
 
-    /// The job's I/Os are those of `list` from now on.
-    pub fn replays(&mut self, list: Iolog) {
+    /// Makes the job issue the I/Os of `list`.
+    pub fn set_iolog(&mut self, list: Iolog) {
         let longest =
             |of: Op| list.steps.iter().filter(|step| matches!(step, IologStep::Io { op, .. } if *op == of)).map(IologStep::len).max();
         let [reads, writes, trims] = [Op::Read, Op::Write, Op::Deallocate].map(|op| longest(op).is_some());
@@ -635,6 +643,7 @@ impl Job {
             random: false,
             step: 0,
         };
+        // Buffers have to be as large as the longest I/O of the log.
         for op in [Op::Read, Op::Write] {
             if let Some(bytes) = longest(op) {
                 *self.block.get_mut(op) = BlockSizes::fixed(bytes.max(1));

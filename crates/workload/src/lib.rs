@@ -1,11 +1,11 @@
-//! *What* I/O to do, pure: fio job files, the operations of each job thread, pacing, verification, latencies, results.
+//! fio's workloads without I/O: job files, the I/Os of each job thread, rates, verification,
+//! statistics and reports. The crate has no clock, thread or file; the caller passes in times and
+//! the contents of files, so `reap run` and the simulator share it.
 //!
-//! - [`fio`] reads job files into [`Job`]s, and says what is wrong with them;
-//! - [`plan`] turns jobs into threads, groups, targets and CPUs;
-//! - [`Generator`] says what a job thread does next, and measures it;
-//! - [`report`] prints what came of it, as fio does.
-//!
-//! No clock, no thread, no file: time and files come in.
+//! - [`fio`] parses job files into [`Job`]s;
+//! - [`plan`] expands jobs into threads with groups, targets and CPUs;
+//! - [`Generator`] decides which I/O a job thread issues next, and keeps its statistics;
+//! - [`report`] prints results as fio does.
 #![warn(missing_docs, unnameable_types, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
@@ -16,9 +16,9 @@ pub mod plan;
 pub mod report;
 mod stats;
 
-pub use generator::{BadBlock, ErrorCode, Failure, Generator, Io, ListLine, LogLine, Misfit, Next, Seat, Target, Trail};
+pub use generator::{BadBlock, ErrorCode, Failure, Generator, Io, IologEntry, JobError, LogBuffer, LogSample, Next, Target, ThreadId};
 pub use job::{
     Amount, BlockSizes, DEFAULT_PERCENTILES, Direction, Distribution, Engine, FillPattern, Iolog, IologStep, Job, Logs, Measure, Pattern,
-    PerOp, RandomGenerator, Rate, RateProcess, Stretch, Think, Unified, Verify, VerifyKind,
+    PerOp, RandomGenerator, Rate, RatePhase, RateProcess, Think, Unified, Verify, VerifyKind,
 };
 pub use stats::{Bands, Histogram, Latency, Moments, OpStats, Stats};

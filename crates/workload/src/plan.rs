@@ -1,8 +1,9 @@
-//! From jobs to threads: `numjobs`, who waits for whom, who is reported with whom, on which CPUs, on which devices.
+//! Expands jobs into threads: `numjobs`, `stonewall`, reporting groups, CPUs and targets. The
+//! numbers of threads are fio's, because random seeds and offsets depend on them.
 
 use std::ops::Range;
 
-use crate::generator::{Extent, Seat, extents};
+use crate::generator::{Extent, ThreadId, extents};
 use crate::job::Job;
 
 /// One thread of a run.
@@ -14,54 +15,56 @@ pub struct Thread {
     pub number: u32,
     /// Number among the job's threads, from 0.
     pub subjob: u32,
-    /// It starts when all threads of lower stages are done (`stonewall`).
+    /// The thread starts when all threads of lower stages have ended (`stonewall`).
     pub stage: u32,
-    /// fio's groupid: `stonewall` and `new_group` start a new one; `exitall` stops one's own.
+    /// fio's groupid: `stonewall` and `new_group` start a new one; `exitall` stops a group.
     pub group: u32,
-    /// Index of the entry in the results that it belongs to.
+    /// Index of the thread's entry in the results.
     pub report: usize,
-    /// CPUs it may use, ascending; empty: any.
+    /// CPUs that it may use, ascending; empty: any.
     pub cpus: Vec<u32>,
-    /// Indices of the targets it uses; never empty.
+    /// Indices of its targets; never empty.
     pub targets: Vec<usize>,
-    /// Of each, the bytes that it has when the thread is set up, if all targets are files that are laid out for the run: fio sets up one
-    /// thread after the other, and each goes by what the file has by then.
-    pub found: Vec<u64>,
+    /// Size of each target in bytes when this thread is set up, if the run creates them. fio sets
+    /// up threads one after the other, and each sees files as the earlier ones left them.
+    pub sizes_at_setup: Vec<u64>,
 }
 
 impl Thread {
-    /// The thread's seat; `entropy` differs from run to run.
-    pub fn seat(&self, entropy: u64) -> Seat {
-        Seat { number: self.number, subjob: self.subjob, entropy }
+    /// The thread's identity for its [`Generator`](crate::Generator); `entropy` differs from run to
+    /// run.
+    pub fn id(&self, entropy: u64) -> ThreadId {
+        ThreadId { number: self.number, subjob: self.subjob, entropy }
     }
 }
 
-/// What the threads of a run are and how they belong together.
+/// The threads of a run, and what they share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// All threads, in order.
     pub threads: Vec<Thread>,
-    /// The distinct devices: each `filename` once; `None` is the one device of jobs without any.
+    /// The distinct targets: each `filename` once; `None` is the device of jobs without one.
     pub targets: Vec<Option<String>>,
-    /// Of each, the bytes that a new file has to have, as fio lays it out: up to the farthest end of what any thread uses. `None`: no
-    /// job says.
+    /// Size in bytes of each target if it has to be created: the largest end of any thread's
+    /// extent, as in fio. `None`: no job has a size.
     pub lengths: Vec<Option<u64>>,
-    /// Entries in the results: with `group_reporting` one for all threads of a group.
+    /// Number of entries in the results; with `group_reporting` a group has one.
     pub reports: usize,
-    /// Stages: one more than `stonewall`s that had something to wait for.
+    /// Number of stages.
     pub stages: u32,
-    /// What the user should know.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
-/// Plans `jobs` on a machine with these CPUs.
+/// Plans `jobs` on a machine with the CPUs `available`.
 pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
     let mut plan = Plan::default();
     let mut missing = Vec::new();
-    // Of each thread, the targets and the bytes of them that it uses.
+    // The byte ranges of targets that each thread uses.
     let mut uses: Vec<Vec<(usize, Range<u64>)>> = Vec::new();
     let (mut stage, mut group, mut in_group) = (0, 0, 0u32);
     for (index, job) in jobs.iter().enumerate() {
+        // A stonewall before the first job has nothing to wait for.
         if job.stonewall && !plan.threads.is_empty() {
             stage += 1;
         }
@@ -70,10 +73,10 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
             in_group = 0;
         }
         let threads = job.numjobs.max(1);
-        // As fio numbers them: the first, and then from the last one down.
+        // fio numbers the threads of a job in this order: the first, then from the last one down.
         for subjob in std::iter::once(0).chain((1..threads).rev()) {
             let number = plan.threads.len() as u32 + 1;
-            // fio keeps an entry going for as long as the group does and jobs ask for it.
+            // As in fio an entry continues across jobs of a group that have group_reporting.
             let joins = job.group_reporting && plan.threads.last().is_some_and(|last| last.group == group);
             if !joins {
                 plan.reports += 1;
@@ -81,9 +84,9 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
             let targets = targets(job, subjob, &mut plan.targets);
             let cpus = cpus(job, number, available, &mut missing);
             plan.lengths.resize(plan.targets.len(), None);
-            let found: Vec<u64> = targets.iter().map(|target| plan.lengths[*target].unwrap_or(0)).collect();
-            // What is wrong with it is said when the devices are known.
-            uses.push(match extents(job, subjob, &found, |_| true) {
+            let sizes_at_setup: Vec<u64> = targets.iter().map(|target| plan.lengths[*target].unwrap_or(0)).collect();
+            // An error here is reported by `Generator::new`, which knows the targets.
+            uses.push(match extents(job, subjob, &sizes_at_setup, |_| true) {
                 Ok((files, _)) => {
                     let used = |(target, file): (&usize, &Extent)| {
                         plan.lengths[*target] = plan.lengths[*target].max(Some(file.end));
@@ -94,16 +97,17 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
                 Err(_) => targets.iter().map(|target| (*target, 0..u64::MAX)).collect(),
             });
             let report = plan.reports - 1;
-            plan.threads.push(Thread { job: index, number, subjob, stage, group, report, cpus, targets, found });
+            plan.threads.push(Thread { job: index, number, subjob, stage, group, report, cpus, targets, sizes_at_setup });
             in_group += 1;
         }
     }
     plan.stages = if plan.threads.is_empty() { 0 } else { stage + 1 };
+    // One warning for all CPUs, which several jobs may name.
     missing.sort_unstable();
     missing.dedup();
     if !missing.is_empty() {
         plan.warnings.push(format!(
-            "cpus_allowed names {} that this machine does not have: {}; mapped round-robin to {}",
+            "cpus_allowed names {} that do not exist here: {}; mapped round-robin to {}",
             if missing.len() == 1 { "a CPU" } else { "CPUs" },
             units::cpu_ranges(&missing),
             units::cpu_ranges(available)
@@ -113,18 +117,19 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
     plan
 }
 
-/// Another thread may write over the blocks that one verifies: a warning, as in fio (`fixup_options` in its init.c). Each thread knows
-/// only its own I/Os in flight.
+/// Warns if a thread verifies blocks that another one may write at the same time, as fio does
+/// (`fixup_options` in its init.c). A thread orders only its own overlapping I/Os.
 fn overwritten(jobs: &[Job], threads: &[Thread], uses: &[Vec<(usize, Range<u64>)>]) -> Option<String> {
+    // Only threads of one stage run at the same time. One warning is enough to look at the jobs.
     for (thread, mine) in threads.iter().zip(uses).filter(|(thread, _)| jobs[thread.job].verify.is_some()) {
         for (other, theirs) in threads.iter().zip(uses).filter(|(other, _)| other.number != thread.number && other.stage == thread.stage) {
             let (name, writer) = (&jobs[thread.job].name, &jobs[other.job]);
-            let writes = writer.pattern.changes() && !writer.verify.as_ref().is_some_and(|verify| verify.only);
+            let writes = writer.pattern.modifies() && !writer.verify.as_ref().is_some_and(|verify| verify.only);
             let meets = |(a, at): &(usize, Range<u64>)| theirs.iter().any(|(b, to)| a == b && at.start < to.end && to.start < at.end);
             if writes && mine.iter().any(meets) {
                 let writer = if thread.job == other.job { "another thread of it".into() } else { format!("job '{}'", writer.name) };
                 return Some(format!(
-                    "job '{name}' verifies, and {writer} may write over the same blocks: that is reported as wrong data; \
+                    "job '{name}' verifies, and {writer} may write the same blocks, which verification reports as wrong data; \
                      give each thread blocks of its own with offset_increment= and size=, or a filename="
                 ));
             }
@@ -147,21 +152,23 @@ fn targets(job: &Job, subjob: u32, known: &mut Vec<Option<String>>) -> Vec<usize
             let named = format.replace("$jobname", &job.name).replace("$clientuid", "localhost");
             named.replace("$jobnum", &subjob.to_string()).replace("$filenum", &file.to_string())
         };
+        // nrfiles= with names: each file is a target.
         return (0..job.files.max(1)).map(|file| index_of(Some(&name(file)))).collect();
     }
+    // Without filename= the job uses the device of the command line.
     if job.filenames.is_empty() {
         return vec![index_of(None)];
     }
     job.filenames.iter().map(|name| index_of(Some(name))).collect()
 }
 
-/// The CPUs of thread `number`; those that the machine lacks are noted in `missing`.
+/// The CPUs of thread `number`. CPUs that the machine lacks are replaced and added to `missing`.
 fn cpus(job: &Job, number: u32, available: &[u32], missing: &mut Vec<u32>) -> Vec<u32> {
     let Some(allowed) = job.cpus_allowed.as_deref().filter(|cpus| !cpus.is_empty()) else { return Vec::new() };
     if available.is_empty() {
         return Vec::new();
     }
-    // As fio: by the number among all threads, not among the job's.
+    // cpus_allowed_policy=split counts all threads of the run, as in fio, not those of the job.
     let index = (number as usize - 1) % allowed.len();
     let chosen = if job.cpus_split { &allowed[index..=index] } else { allowed };
     let mut cpus: Vec<u32> = Vec::with_capacity(chosen.len());

@@ -1,4 +1,5 @@
-//! What a job's I/Os came to: latencies, sizes of batches, depth, samples over time; mergeable for `group_reporting`.
+//! Statistics of a job thread: latencies, batch sizes, queue depth, samples of bandwidth and IOPS.
+//! They can be merged for `group_reporting`, and have fio's units and histogram buckets.
 
 use crate::job::Measure;
 use smart_default::SmartDefault;
@@ -7,14 +8,14 @@ use units::{Nanos, Op};
 /// One kind of latency, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Latency {
-    /// Least, greatest, mean, deviation.
+    /// Minimum, maximum, mean, standard deviation.
     pub moments: Moments,
-    /// Counts, where percentiles or a distribution are asked for.
+    /// The distribution, if percentiles or bins are reported.
     pub histogram: Option<Histogram>,
 }
 
 impl Latency {
-    /// Counts `n` I/Os of the same latency.
+    /// Adds `n` I/Os of the same latency.
     #[inline]
     pub fn add(&mut self, span: Nanos, n: u64) {
         self.moments.add(span.0, n);
@@ -23,18 +24,19 @@ impl Latency {
         }
     }
 
-    /// Adds another thread's.
+    /// Adds another thread's latencies.
     pub fn merge(&mut self, other: &Latency) {
         self.moments.merge(&other.moments);
         match (&mut self.histogram, &other.histogram) {
             (Some(mine), Some(theirs)) => mine.merge(theirs),
+            // The first thread of a group may have measured less than this one.
             (None, Some(theirs)) => self.histogram = Some(theirs.clone()),
             (_, None) => {}
         }
     }
 }
 
-/// Everything that is kept for reads, for writes, or for Flushes.
+/// Statistics of one operation: reads, writes, trims or Flushes.
 #[derive(Clone, Debug, Default)]
 pub struct OpStats {
     /// I/Os that completed without an error.
@@ -43,27 +45,28 @@ pub struct OpStats {
     pub bytes: u64,
     /// I/Os issued.
     pub issued: u64,
-    /// From the decision to issue until the doorbell was rung.
+    /// Submission latency: from posting to the doorbell.
     pub slat: Latency,
-    /// From the doorbell to the completion.
+    /// Completion latency: from the doorbell to the completion.
     pub clat: Latency,
-    /// From the decision to issue to the completion.
+    /// Total latency: from posting to the completion.
     pub lat: Latency,
-    /// With a rate: from the start that the rate intended to the completion. What a late start hides from `lat` shows here.
+    /// With a rate: from the intended start to the completion. Includes the delay of a late start,
+    /// which `lat` does not.
     pub intended: Latency,
     /// Bandwidth in KiB/s, sampled.
     pub bw: Moments,
     /// I/Os per second, sampled.
     pub iops: Moments,
-    /// How long this was measured.
+    /// Measured time in which the operation was issued.
     pub runtime: Nanos,
     /// `ios` when `runtime` was last added to.
     pub(crate) accounted: u64,
 }
 
 impl OpStats {
-    /// From the start that the rate intended, if there is one; else from the decision to issue, as far as that was measured. Of
-    /// one thread: of several each has its own.
+    /// The most complete latency that was measured: from the intended start, else `lat`, else
+    /// `clat`.
     pub fn latency(&self) -> &Latency {
         let measured = |latency: &Latency| latency.moments.n > 0;
         [&self.intended, &self.lat].into_iter().find(|latency| measured(latency)).unwrap_or(&self.clat)
@@ -83,7 +86,7 @@ impl OpStats {
     }
 }
 
-/// How many of something fell into each of fio's bands.
+/// Counts in fio's seven bands of depths or batch sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bands(pub [u64; 7]);
 
@@ -111,7 +114,7 @@ impl Bands {
         self.0.iter().sum()
     }
 
-    /// Each band's share of `total` in per cent. What is there at all is at least 0.1 %.
+    /// Each band's share of `total` in per cent; as in fio a band with a count has at least 0.1 %.
     pub(crate) fn shares(&self, total: u64) -> [f64; 7] {
         self.0.map(|n| if n == 0 || total == 0 { 0.0 } else { (n as f64 * 100.0 / total as f64).max(0.1) })
     }
@@ -123,7 +126,7 @@ impl Bands {
     }
 }
 
-/// fio's number of what an operation counts as: a read, a write, a trim, a sync.
+/// fio's data direction of an operation (`enum fio_ddir`): read, write, trim, sync.
 #[inline]
 pub(crate) fn ddir(op: Op) -> usize {
     match op {
@@ -134,7 +137,7 @@ pub(crate) fn ddir(op: Op) -> usize {
     }
 }
 
-/// What one job thread did while it was measured.
+/// Statistics of one job thread, for the measured time.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
     /// Reads, verification reads included.
@@ -143,29 +146,29 @@ pub struct Stats {
     pub write: OpStats,
     /// Trims: commands that deallocate blocks.
     pub trim: OpStats,
-    /// Flushes; no other figure has them in it but depths and batches.
+    /// Flushes. They are included in depths and batches, and in nothing else.
     pub sync: OpStats,
-    /// I/Os in flight, as each one was announced.
+    /// I/Os in flight when each I/O was committed.
     pub depth: Bands,
     /// I/Os per doorbell.
     pub submit: Bands,
-    /// Completions taken at once.
+    /// Completions per poll.
     pub complete: Bands,
-    /// I/Os that failed and with which the job went on, and the first errno (`continue_on_error`).
+    /// I/Os that failed without ending the job (`continue_on_error`).
     pub errors: u64,
-    /// The first of them.
+    /// The errno of the first of them.
     pub first_error: i32,
     /// Which latencies were measured.
     pub measure: Measure,
 }
 
 impl Stats {
-    /// Nothing yet. `paced`: a rate intends a start for each I/O.
+    /// Empty statistics. `paced`: the job has a rate.
     pub(crate) fn new(measure: Measure, paced: bool) -> Stats {
         let histogram = |wanted: bool| Latency { histogram: wanted.then(Histogram::default), ..Latency::default() };
         let op = OpStats {
             slat: histogram(measure.slat && measure.slat_percentiles),
-            // Also for how the latencies are distributed.
+            // Needed without clat_percentiles as well: JSON has the distribution of clat.
             clat: histogram(measure.clat),
             lat: histogram(measure.lat && measure.lat_percentiles),
             intended: histogram(paced && (measure.slat || measure.clat || measure.lat)),
@@ -174,7 +177,8 @@ impl Stats {
         Stats { read: op.clone(), write: op.clone(), trim: op.clone(), sync: op, measure, ..Stats::default() }
     }
 
-    /// The figures of `op`; Write Zeroes and Write Uncorrectable count as writes, and what only looks at blocks as a read.
+    /// The statistics of `op`. Write Zeroes and Write Uncorrectable count as writes, Compare and
+    /// Verify as reads.
     #[inline]
     pub fn op_mut(&mut self, op: Op) -> &mut OpStats {
         match op {
@@ -185,12 +189,12 @@ impl Stats {
         }
     }
 
-    /// I/Os that were announced, Flushes included.
+    /// I/Os that were committed, Flushes included.
     pub fn issued(&self) -> u64 {
         self.read.issued + self.write.issued + self.trim.issued + self.sync.issued
     }
 
-    /// An I/O failed, and the job goes on.
+    /// Counts a failed I/O of a job with `continue_on_error`.
     #[cold]
     pub(crate) fn add_error(&mut self, code: i32) {
         if self.errors == 0 {
@@ -199,7 +203,7 @@ impl Stats {
         self.errors += 1;
     }
 
-    /// Adds another thread's figures, of the same time.
+    /// Adds another thread's statistics of the same time.
     pub fn merge(&mut self, other: &Stats) {
         if self.errors == 0 {
             self.first_error = other.first_error;
@@ -215,8 +219,8 @@ impl Stats {
     }
 }
 
-/// Least, greatest, sum and sum of squares of integers. A sum of squares in 128 bits is exact and costs one
-/// multiplication per sample, where a running deviation costs two divisions.
+/// Minimum, maximum, sum and sum of squares of integers. A sum of squares in 128 bits is exact and
+/// takes one multiplication per sample; a running variance would take two divisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault)]
 pub struct Moments {
     /// Samples.
@@ -229,7 +233,7 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Counts `n` equal values; nothing for 0.
+    /// Adds `n` equal values.
     #[inline]
     pub fn add(&mut self, value: u64, n: u64) {
         if n == 0 {
@@ -251,9 +255,11 @@ impl Moments {
         self.squares += other.squares;
     }
 
-    /// Adds the samples of something that ran at the same time, whose *rates* add up: least, greatest and mean are
-    /// added, and so are the variances (as of independent variables). What fio prints for a group's `bw` and `iops`.
+    /// Adds the samples of a thread that ran at the same time and whose rates add up: minima,
+    /// maxima and means are added, and the variances as those of independent variables. fio does so
+    /// for a group's `bw` and `iops`.
     pub fn merge_parallel(&mut self, other: &Moments) {
+        // A thread without samples has no rate to add.
         if self.n == 0 || other.n == 0 {
             return self.merge(other);
         }
@@ -261,27 +267,28 @@ impl Moments {
         self.min += other.min;
         self.max += other.max;
         self.n += other.n;
+        // Sum and squares that have this mean and variance, so that merging again is possible.
         let n = self.n as f64;
         self.sum = (mean * n).round() as u128;
         self.squares = (variance * (n - 1.0) + mean * mean * n).round() as u128;
     }
 
-    /// The least; 0 if there is none.
+    /// The minimum; 0 without samples.
     pub fn min(&self) -> u64 {
         if self.n == 0 { 0 } else { self.min }
     }
 
-    /// The greatest; 0 if there is none.
+    /// The maximum; 0 without samples.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// The mean; 0 if there is none.
+    /// The mean; 0 without samples.
     pub fn mean(&self) -> f64 {
         if self.n == 0 { 0.0 } else { self.sum as f64 / self.n as f64 }
     }
 
-    /// The standard deviation of the samples; 0 for fewer than two.
+    /// The sample standard deviation; 0 for fewer than two samples.
     pub fn stdev(&self) -> f64 {
         self.variance().sqrt()
     }
@@ -290,7 +297,8 @@ impl Moments {
         if self.n < 2 {
             return 0.0;
         }
-        // n·Σx² − (Σx)² is exact in integers as long as it fits; beyond, the rounding of f64 no longer matters.
+        // n·Σx² − (Σx)² is exact in integers. Sums that do not fit are so large that the rounding
+        // of f64 does not matter.
         let n = u128::from(self.n);
         let scaled = match (self.squares.checked_mul(n), self.sum.checked_mul(self.sum)) {
             (Some(a), Some(b)) => a.saturating_sub(b) as f64,
@@ -309,11 +317,15 @@ const GROUPS: usize = 36;
 /// Buckets in all.
 const BUCKETS: usize = GROUPS * PER_GROUP;
 
-/// A log-linear histogram of nanoseconds with fio's geometry.
+/// A log-linear histogram of nanoseconds with fio's buckets (`plat_val_to_idx` in its stat.c), so
+/// that percentiles are the same as fio's. The relative error is at most 1/64. Adding a sample
+/// takes one shift and one addition, because it is on the data path.
 ///
-/// Own code because it lies on the data path: one shift and one add per sample, against several dozen instructions of
-/// the general crates. Groups of 64 buckets; within a group the buckets are equally wide, and each group's are twice as
-/// wide as those of the one before. So a value is known to 1/64 of itself, and percentiles land where fio's do.
+/// ```text
+/// group    0        1          2            3
+/// values   0…63     64…127     128…255      256…511     each has 64 buckets
+/// width    1 ns     1 ns       2 ns         4 ns
+/// ```
 #[derive(Clone, Debug, SmartDefault)]
 pub struct Histogram {
     #[default(_code = "Box::new([0; BUCKETS])")]
@@ -323,13 +335,14 @@ pub struct Histogram {
 /// The bucket of a value.
 #[inline]
 fn bucket(nanos: u64) -> usize {
-    // The highest set bit picks the group, the six bits below it the bucket; below 128 a bucket is one nanosecond.
+    // The highest set bit selects the group, and the six bits below it the bucket.
     let shift = 57 - (nanos | PER_GROUP as u64).leading_zeros();
     let index = ((shift as usize) << BITS) + (nanos >> shift) as usize;
+    // Values beyond the last group are counted in the last bucket.
     index.min(BUCKETS - 1)
 }
 
-/// The smallest value of a bucket, and how many values it holds.
+/// The smallest value of a bucket, and its width.
 fn extent(index: usize) -> (u64, u64) {
     if index < 2 * PER_GROUP {
         return (index as u64, 1);
@@ -340,7 +353,7 @@ fn extent(index: usize) -> (u64, u64) {
 }
 
 impl Histogram {
-    /// Counts `n` equal values.
+    /// Adds `n` equal values.
     #[inline]
     pub fn add(&mut self, nanos: u64, n: u64) {
         self.counts[bucket(nanos)] += n;
@@ -353,7 +366,7 @@ impl Histogram {
         }
     }
 
-    /// What was counted since `earlier`, a copy made of this histogram then.
+    /// The counts added since `earlier`, a copy of this histogram.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let mut later = self.clone();
         for (count, before) in later.counts.iter_mut().zip(earlier.counts.iter()) {
@@ -362,18 +375,19 @@ impl Histogram {
         later
     }
 
-    /// Values counted.
+    /// Number of values.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The value of each percentile of the ascending list `percents`: the middle of the bucket that reaches it.
-    /// Empty if nothing was counted.
+    /// The value of each percentile of the ascending list `percents`, in nanoseconds: the middle of
+    /// the bucket that reaches it. Empty without values.
     pub fn percentiles(&self, percents: &[f64]) -> Vec<u64> {
         let total = self.total();
         if total == 0 {
             return Vec::new();
         }
+        // One pass over the buckets, because the percentiles are ascending.
         let mut found = Vec::with_capacity(percents.len());
         let (mut sum, mut index) = (0, 0);
         for percent in percents {
@@ -388,7 +402,7 @@ impl Histogram {
         found
     }
 
-    /// Each bucket that counted anything: its middle and its count, ascending.
+    /// The middle and the count of each bucket that is not empty, ascending.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.counts.iter().enumerate().filter(|(_, n)| **n > 0).map(|(i, n)| {
             let (low, width) = extent(i);

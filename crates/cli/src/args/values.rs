@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use anyhow::{Result, bail};
 use completion::Mode;
-use workload::fio::{self, Follows};
+use workload::fio::{self, Argument};
 
 /// A whole number of this range, or what to give instead.
 pub fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
@@ -83,7 +83,7 @@ pub fn take_jobs(words: Vec<OsString>, own: impl Fn(&str) -> bool) -> Result<(Ve
             continue;
         };
         let value = match (value, follows) {
-            (None, Follows::Value) => {
+            (None, Argument::Required) => {
                 let next = words.next_if(|next| !next.to_string_lossy().starts_with("--"));
                 let next = next.ok_or_else(|| format!("--{name} needs a value, as --{name}=VALUE"))?;
                 Some(next.into_string().map_err(|next| format!("--{name}: {} is not UTF-8 text", next.display()))?)

@@ -136,12 +136,12 @@ impl<'a> Rig<'a> {
     /// # Errors
     /// A device without a namespace that can be used.
     pub fn targets(&self, thread: &Thread) -> Result<Vec<Target>> {
-        let target = |(&index, &found): (&usize, &u64)| {
+        let target = |(&index, &bytes): (&usize, &u64)| {
             let namespace = first_namespace(&self.devices[index])?;
-            let found = self.setup.devices[index].laid_out.then_some(found);
-            Ok(Target { bytes: namespace.bytes(), block: namespace.block_bytes(), found })
+            let size_at_setup = self.setup.devices[index].laid_out.then_some(bytes);
+            Ok(Target { bytes: namespace.bytes(), block: namespace.block_bytes(), size_at_setup })
         };
-        thread.targets.iter().zip(&thread.found).map(target).collect()
+        thread.targets.iter().zip(&thread.sizes_at_setup).map(target).collect()
     }
 
     /// What makes the worker of `thread`, there: its queues belong to the thread that takes them.

@@ -168,7 +168,7 @@ impl Filenames {
         };
         let named = |(target, uri): (usize, String)| {
             let users = plan.threads.iter().filter(|thread| thread.targets.contains(&target));
-            let writes = |job: &&Job| job.pattern.changes() && job.verify.as_ref().is_none_or(|verify| !verify.only);
+            let writes = |job: &&Job| job.pattern.modifies() && job.verify.as_ref().is_none_or(|verify| !verify.only);
             let writer = users.map(|thread| &jobs[thread.job]).find(writes);
             if uri.starts_with(KERNEL) {
                 return kernel(uri.parse()?, writer, allowed, plan.lengths[target]);

@@ -298,7 +298,7 @@ impl JobThreads {
         let mut generators = Vec::with_capacity(self.threads.len());
         for (thread, planned) in self.threads.iter().zip(&self.plan.threads) {
             let job = Job { seed: Some(seed), ..jobs[planned.job].clone() };
-            generators.push(Generator::new(&job, planned.seat(seed), &thread.targets)?);
+            generators.push(Generator::new(&job, planned.id(seed), &thread.targets)?);
         }
         let began = hw::now();
         let paths = PathMark::new(&self.devices);

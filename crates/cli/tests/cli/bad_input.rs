@@ -76,8 +76,8 @@ fn job_errors_have_a_location() {
     let ended = place.reap("run job.fio bad.fio").fails_with(&["bad.fio:3:4:", "bad.fio:4:4:", "bad.fio:5:3:", "did you mean 'iodepth'?"]);
     assert_eq!(ended.stderr.lines().filter(|line| line.starts_with("error: ")).count(), 3, "{}", ended.stderr);
     assert_eq!(ended.stdout, "");
-    place.write("empty.fio", "[global]\nbs=4k\n").reap("run empty.fio").fails_with(&["there is no job"]);
-    place.write("none.fio", "").reap("run none.fio").fails_with(&["there is no job"]);
+    place.write("empty.fio", "[global]\nbs=4k\n").reap("run empty.fio").fails_with(&["no job: add a section"]);
+    place.write("none.fio", "").reap("run none.fio").fails_with(&["no job: add a section"]);
     place.write("loop.fio", "[a]\ninclude ./loop.fio\n").reap("run loop.fio").fails_with(&["loop.fio:2", "includes itself"]);
 }
 
@@ -85,7 +85,7 @@ fn job_errors_have_a_location() {
 fn oversized_jobs_are_refused() {
     let place = place();
     let job = |text: &str| place.write("misfit.fio", &format!("[a]\n{text}\n[b]\nstonewall\nruntime=50ms\n"));
-    job("bs=2m").reap("run misfit.fio --device mem:1M").fails_with(&["job 'a'", "not even one block"]);
+    job("bs=2m").reap("run misfit.fio --device mem:1M").fails_with(&["job 'a'", "less than one block"]);
     job("bs=1000").reap("run misfit.fio --device mem:1M").fails_with(&["job 'a'", "not a multiple", "512"]);
     job("offset=4m").reap("run misfit.fio --device mem:1M").fails_with(&["job 'a'"]);
     job("numjobs=300").reap("run misfit.fio --device mem:1M").fails_with(&["300 job threads", "lower numjobs"]);

@@ -64,7 +64,7 @@ fn json_extends_fios_schema() {
             "messages",
             "wakeups",
             "completions_per_wakeup",
-            "empty_looks",
+            "empty_polls",
             "sq_doorbells",
             "cq_doorbells",
         ];

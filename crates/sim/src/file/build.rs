@@ -11,7 +11,7 @@ use emu::{Change, Profile, Script, ScriptError};
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use units::Nanos;
-use workload::fio::{self, Diagnostic, Input, Outside, ParseErrors};
+use workload::fio::{self, Diagnostic, Input, Environment, ParseErrors};
 use workload::{Generator, Job, Target, plan};
 
 use super::raw::{self, NameOr, OptionValue};
@@ -59,16 +59,16 @@ pub(super) fn parse<T: DeserializeOwned>(source: Source<'_>) -> Result<T, FileEr
 }
 
 /// The scenario of a file.
-pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outside) -> Built<ScenarioFile> {
+pub(super) fn scenario(source: Source<'_>, file: raw::File, env: &dyn Environment) -> Built<ScenarioFile> {
     let machine_at = file.machine.as_ref().map(Spanned::span);
-    let machine = machine(source, file.machine.map(Spanned::into_inner).unwrap_or_default(), outside)?;
+    let machine = machine(source, file.machine.map(Spanned::into_inner).unwrap_or_default(), env)?;
     machine.check().map_err(|error| source.error(machine_at, error.to_string()))?;
     let host = file.host;
     let (devices, device_places) = devices(source, file.devices)?;
     let mut warnings = Vec::new();
     let (mut jobs, mut places) = (Vec::new(), Vec::new());
     for job in file.jobs {
-        let (place, span) = (Jobs { source, machine: &machine, host, devices: &devices, outside }, job.span());
+        let (place, span) = (Jobs { source, machine: &machine, host, devices: &devices, env }, job.span());
         jobs.extend(place.read(job, &mut warnings)?);
         places.resize(jobs.len(), span);
     }
@@ -181,8 +181,8 @@ fn fit(source: Source<'_>, scenario: &Scenario, places: &[Range<usize>]) -> Buil
             devices.truncate(1);
         }
         let targets: Vec<Target> =
-            devices.iter().map(|device| Target { bytes: device.bytes, block: DeviceSpec::BLOCK, found: None }).collect();
-        Generator::new(&spec.job, thread.seat(scenario.seed), &targets).map_err(|misfit| unfit(&misfit))?;
+            devices.iter().map(|device| Target { bytes: device.bytes, block: DeviceSpec::BLOCK, size_at_setup: None }).collect();
+        Generator::new(&spec.job, thread.id(scenario.seed), &targets).map_err(|misfit| unfit(&misfit))?;
     }
     Ok(plan.warnings)
 }
@@ -201,13 +201,13 @@ fn end(job: &mut Job, duration: Option<Nanos>, ramp: Option<Nanos>, ios: Option<
     }
 }
 
-fn machine(source: Source<'_>, raw: raw::Machine, outside: &dyn Outside) -> Built<Machine> {
+fn machine(source: Source<'_>, raw: raw::Machine, env: &dyn Environment) -> Built<Machine> {
     let mut machine = Machine::default();
     if let Some(list) = &raw.costs {
         machine.costs = match list.get_ref() {
             // A price list in a file of its own, as `reap calibrate` writes.
             NameOr::Name(path) if path.ends_with(".toml") => {
-                let found = outside.include(source.name, path);
+                let found = env.include(source.name, path);
                 let (name, text) = found.map_err(|what| source.error(Some(list.span()), format!("the price list `{path}`: {what}")))?;
                 super::read_costs(&name, &String::from_utf8_lossy(&text))?
             }
@@ -328,7 +328,7 @@ struct Jobs<'a> {
     machine: &'a Machine,
     host: Host,
     devices: &'a [DeviceSpec],
-    outside: &'a dyn Outside,
+    env: &'a dyn Environment,
 }
 
 impl Jobs<'_> {
@@ -407,7 +407,7 @@ impl Jobs<'_> {
         let (name, text) = match (&raw.fio, &raw.file, &raw.options) {
             (Some(fio), None, None) => (self.source.name.to_owned(), self.in_place(fio).into_bytes()),
             (None, Some(file), None) => {
-                let found = self.outside.include(self.source.name, file.get_ref());
+                let found = self.env.include(self.source.name, file.get_ref());
                 found.map_err(|why| self.source.error(Some(file.span()), format!("the job file `{}`: {why}", file.get_ref())))?
             }
             (None, None, Some(options)) => (self.source.name.to_owned(), self.listed(options, &mut places)?.into_bytes()),
@@ -427,7 +427,7 @@ impl Jobs<'_> {
             }
             told
         };
-        let parsed = fio::parse(&[Input { name: &name, text: &text }], self.outside)
+        let parsed = fio::parse(&[Input { name: &name, text: &text }], self.env)
             .map_err(|errors| FileError::job(&ParseErrors(errors.0.into_iter().map(placed).collect())))?;
         warnings.extend(parsed.warnings.into_iter().map(|warning| placed(warning).to_string()));
         Ok(parsed.jobs)

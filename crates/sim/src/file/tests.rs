@@ -169,7 +169,7 @@ const MISTAKES: [(&str, &[&str]); 67] = [
         &["s.toml:2:1", "later than the one before"],
     ),
     ("[[job]]\noptions = { runtime = \"1\" }\nphase = [{ from = \"5ms\", iops = 0 }]", &["s.toml:2:1", "all its phases are off"]),
-    ("[[job]]\noptions = { offset = \"64m\" }", &["s.toml:2:1", "not even one block"]),
+    ("[[job]]\noptions = { offset = \"64m\" }", &["s.toml:2:1", "less than one block"]),
     ("host = \"kernal\"", &["s.toml:2:8", "did you mean 'kernel'?"]),
     ("duration = 5", &["s.toml:2:12", "string"]),
     ("duration = \"5\"", &["s.toml:2:12", "`5` is not a duration", "its unit"]),

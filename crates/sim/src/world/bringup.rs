@@ -444,7 +444,7 @@ impl Layout {
         let target = |(namespace, _): &(driver::Namespace, driver::Limits)| Target {
             bytes: namespace.bytes(),
             block: namespace.block_size() as u32,
-            found: None,
+            size_at_setup: None,
         };
         let targets: Vec<Target> = namespaces.iter().map(target).collect();
         // Devices that are paths are one target to the job.
@@ -454,7 +454,7 @@ impl Layout {
         job.seed.get_or_insert(scenario.seed);
         // The tables of `reap sim` show percentiles of it, whether the job prints them or not.
         job.measure.lat_percentiles |= job.measure.lat;
-        let generator = Generator::new(&job, planned.seat(scenario.seed), seen)?;
+        let generator = Generator::new(&job, planned.id(scenario.seed), seen)?;
         let requests = Requests::new(memory, task, &namespaces, job.iodepth.max(1), longest(&job), self.data)?;
         let mut app = Application::new(generator, requests, targets.len(), spread, spec.think, spec.work);
         app.urgent = job.urgent;

@@ -1,35 +1,36 @@
-//! From text to sections of options: lines, comments, `[sections]`, `include`.
+//! Splits job files into sections of options: comments, `[sections]`, `include`, `${VARIABLES}`.
+//! Depth, number and size of included files are limited, so that no input takes unbounded time.
 
-use super::{Diagnostic, Input, Location, Outside};
+use super::{Diagnostic, Environment, Input, Location};
 use std::sync::Arc;
 
-/// Includes within includes.
+/// Most nested includes.
 const MAX_DEPTH: usize = 16;
-/// Files and bytes read by `include` in all: a chain that doubles at each step ends here.
+/// Most files, and most bytes, that all includes may read: each file may include another one twice.
 const MAX_FILES: usize = 1000;
 const MAX_BYTES: usize = 16 << 20;
-/// Bytes of a line, before and after variables are replaced; the same as in fio.
+/// Most bytes of a line, before and after variables are replaced, as in fio.
 pub(super) const MAX_LINE: usize = 8192;
 
-/// One line of a section: an option as it is written.
+/// A line of a section with an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct OptionLine {
     pub location: Location,
-    /// Without comment and surrounding blanks; not empty.
+    /// The line without comment and surrounding whitespace; not empty.
     pub text: String,
 }
 
-/// One `[section]` with its lines, those of included files in their place.
+/// A `[section]` with its lines, including those of included files.
 #[derive(Clone, Debug)]
 pub(super) struct Section {
     pub name: String,
     pub location: Location,
-    pub lines: Vec<Line>,
+    pub lines: Vec<OptionLine>,
 }
 
-/// Reads one job file, `include`s included.
-pub(super) fn sections(input: &Input<'_>, outside: &dyn Outside, errors: &mut Vec<Diagnostic>) -> Vec<Section> {
-    let mut reader = Reader { outside, errors, open: Vec::new(), files: 0, bytes: 0 };
+/// Splits one job file and the files that it includes.
+pub(super) fn sections(input: &Input<'_>, env: &dyn Environment, errors: &mut Vec<Diagnostic>) -> Vec<Section> {
+    let mut reader = Reader { env, errors, open: Vec::new(), files: 0, bytes: 0 };
     let mut sections: Vec<Section> = Vec::new();
     let file: Arc<str> = input.name.into();
     reader.open.push(file.to_string());
@@ -40,14 +41,15 @@ pub(super) fn sections(input: &Input<'_>, outside: &dyn Outside, errors: &mut Ve
                 let message = format!("the section '{}' has no closing ]", shorten(&line.text, 60));
                 reader.errors.push(Diagnostic::at(&line.location, message));
             }
+            // Parsing continues as if it were closed, to find further errors.
             let name = name.strip_suffix(']').unwrap_or(name).to_owned();
             sections.push(Section { name, location: line.location, lines: Vec::new() });
         } else if let Some(section) = sections.last_mut() {
             reader.option(line, &mut section.lines);
         } else if !orphans {
-            // One error for all of them: they share one cause.
+            // One error for all such lines, which have the same cause.
             orphans = true;
-            let error = Diagnostic::at(&line.location, format!("'{}' stands before the first [section]", shorten(&line.text, 60)));
+            let error = Diagnostic::at(&line.location, format!("'{}' is before the first [section]", shorten(&line.text, 60)));
             reader.errors.push(error.help("start with [global] or with the name of a job in brackets"));
         }
     }
@@ -55,7 +57,7 @@ pub(super) fn sections(input: &Input<'_>, outside: &dyn Outside, errors: &mut Ve
 }
 
 struct Reader<'a> {
-    outside: &'a dyn Outside,
+    env: &'a dyn Environment,
     errors: &'a mut Vec<Diagnostic>,
     /// Names of the files being read, outermost first.
     open: Vec<String>,
@@ -64,14 +66,15 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The lines of a file that say something, without comments and blanks.
-    fn lines(&mut self, file: &Arc<str>, text: &[u8]) -> Vec<Line> {
+    /// The lines of a file that are not empty, without comments.
+    fn lines(&mut self, file: &Arc<str>, text: &[u8]) -> Vec<OptionLine> {
         let mut lines = Vec::new();
+        // A byte order mark, which some editors write.
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         for (number, bytes) in text.split(|byte| *byte == b'\n').enumerate() {
             let mut location = Location { file: file.clone(), line: number as u32 + 1, column: 1 };
             let whole = String::from_utf8_lossy(bytes);
-            // What is wrong in a comment is no concern of ours.
+            // Comments may contain anything, even invalid UTF-8.
             let line = whole.split([';', '#']).next().unwrap_or("");
             if let Some(at) = line.find(char::REPLACEMENT_CHARACTER) {
                 location.column = line[..at].chars().count() as u32 + 1;
@@ -83,16 +86,16 @@ impl Reader<'_> {
             location.column = line.chars().count() as u32 - text.chars().count() as u32 + 1;
             let text = text.trim_end_matches(blank);
             if text.len() > MAX_LINE {
-                self.errors.push(Diagnostic::at(&location, format!("a line of {} bytes; the most is {MAX_LINE}", text.len())));
+                self.errors.push(Diagnostic::at(&location, format!("a line of {} bytes; the maximum is {MAX_LINE}", text.len())));
             } else if !text.is_empty() {
-                lines.push(Line { location, text: text.to_owned() });
+                lines.push(OptionLine { location, text: text.to_owned() });
             }
         }
         lines
     }
 
     /// An option, or the options of the file that `include` names.
-    fn option(&mut self, line: Line, into: &mut Vec<Line>) {
+    fn option(&mut self, line: OptionLine, into: &mut Vec<OptionLine>) {
         let path = match line.text.strip_prefix("include") {
             Some(rest) if rest.starts_with([' ', '\t', '=']) => rest.trim_start_matches([' ', '\t', '=']),
             _ => return into.push(line),
@@ -102,22 +105,21 @@ impl Reader<'_> {
         }
     }
 
-    fn include(&mut self, path: &str, line: &Line, into: &mut Vec<Line>) -> Result<(), String> {
+    fn include(&mut self, path: &str, line: &OptionLine, into: &mut Vec<OptionLine>) -> Result<(), String> {
         if path.is_empty() {
-            return Err("include names no file".into());
+            return Err("include needs a file name".into());
         }
         if self.open.len() > MAX_DEPTH {
-            return Err(format!("include '{}' is the {MAX_DEPTH}th within another", shorten(path, 60)));
+            return Err(format!("include '{}': more than {MAX_DEPTH} nested includes", shorten(path, 60)));
         }
         self.files += 1;
         if self.files > MAX_FILES {
-            // Said once, not once for each further include.
+            // One error, not one for each further include.
             return if self.files == MAX_FILES + 1 { Err(format!("more than {MAX_FILES} includes")) } else { Ok(()) };
         }
-        let (name, text) = self
-            .outside
-            .include(&line.location.file, path)
-            .map_err(|reason| format!("cannot include '{}': {reason}", shorten(path, 60)))?;
+        let (name, text) =
+            self.env.include(&line.location.file, path).map_err(|reason| format!("cannot include '{}': {reason}", shorten(path, 60)))?;
+        // Only files that are still open form a cycle; including a file twice is fine.
         if self.open.contains(&name) {
             return Err(format!("'{}' includes itself: {}", shorten(&name, 60), self.open.join(" → ")));
         }
@@ -129,7 +131,7 @@ impl Reader<'_> {
         for line in self.lines(&name.into(), &text) {
             if line.text.starts_with('[') {
                 let error = Diagnostic::at(&line.location, format!("'{}': an included file holds options only", shorten(&line.text, 60)));
-                self.errors.push(error.help("sections belong into the file that includes it"));
+                self.errors.push(error.help("move the section to the including file"));
                 break;
             }
             self.option(line, into);
@@ -139,7 +141,7 @@ impl Reader<'_> {
     }
 }
 
-/// At most `most` characters, for messages that quote what the user wrote.
+/// At most `most` characters of `text`, for messages that quote the input.
 pub(super) fn shorten(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -147,14 +149,15 @@ pub(super) fn shorten(text: &str, most: usize) -> String {
     }
 }
 
-/// Replaces each `${NAME}` of a line, once: what a variable holds is not looked at again. `${` without `}` stays. Stops when the line
-/// has become longer than any may be. Also the variables that are not set: they became empty, as in fio.
-pub(super) fn expand(line: &str, outside: &dyn Outside) -> (String, Vec<String>) {
+/// Replaces each `${NAME}` of a line, and returns the names of variables that are not set, which
+/// are empty as in fio. Values are not expanded again, and `${` without `}` stays. Stops when the
+/// line is too long.
+pub(super) fn expand(line: &str, env: &dyn Environment) -> (String, Vec<String>) {
     let (mut text, mut unset, mut rest) = (String::with_capacity(line.len()), Vec::new(), line);
     while let Some((before, after)) = rest.split_once("${") {
         let Some((name, behind)) = after.split_once('}') else { break };
         text.push_str(before);
-        match outside.variable(name) {
+        match env.variable(name) {
             Some(value) => text.push_str(&value),
             None => unset.push(name.to_owned()),
         }

@@ -1,8 +1,10 @@
-//! What fio knows and Reap does not: names only, as data. From fio 3.33's `--cmdhelp` and `--enghelp` and the manual of later releases.
+//! Names of fio's options and I/O engines that Reap does not implement, from fio 3.33's `--cmdhelp`
+//! and `--enghelp` and the manual of later releases.
 
-/// Options of fio, and of its engines for files and block devices, that Reap does not have and that leave the I/O as it is: where it
-/// goes, what it is, how much of it there is, and what waits for what. A warning, not an error. Those of metadata and of their protection are here because Reap
-/// drives no namespace that has any, and without it fio moves none either.
+/// Options that are ignored with a warning, because they do not change which I/O is done, where,
+/// how much, or in which order. Those of metadata and protection information are here because
+/// namespaces with metadata are not supported, and without metadata they have no effect in fio
+/// either.
 #[rustfmt::skip]
 pub(super) static OPTIONS: &[&str] = &[
     "allow_file_create", "allow_mounted_write", "apptag", "apptag_mask", "atomic", "block_error_percentiles", "bwavgtime", "cgroup",
@@ -30,8 +32,8 @@ pub(super) static OPTIONS: &[&str] = &[
     "zonecapacity",
 ];
 
-/// Options of fio that `reap run` refuses, because without them other I/O would run. With each the value with which it changes nothing,
-/// besides `0` and `none`.
+/// Options that are errors, because the I/O would be different without them. With each the value
+/// that has no effect, besides `0` and `none`.
 #[rustfmt::skip]
 pub(super) static REFUSED: &[(&str, &str)] = &[
     ("allrandrepeat", ""), ("blocksize_unaligned", ""), ("bs_is_seq_rand", ""), ("bs_unaligned", ""), ("buffer_compress_chunk", ""),
@@ -49,7 +51,7 @@ pub(super) static REFUSED: &[(&str, &str)] = &[
     ("zero_buffers", ""), ("zonemode", ""), ("zonerange", ""), ("zonesize", ""), ("zoneskip", ""),
 ];
 
-/// Its I/O engines, those aside that do no block I/O.
+/// fio's I/O engines for block I/O.
 #[rustfmt::skip]
 pub(super) static ENGINES: &[&str] = &[
     "cpp_null", "mmap", "sync", "psync", "vsync", "pvsync", "pvsync2", "null", "posixaio", "splice", "gfapi", "gfapi_async", "mtd", "sg",
@@ -58,7 +60,7 @@ pub(super) static ENGINES: &[&str] = &[
     "guasi", "xnvme", "binject", "syslet-rw", "external",
 ];
 
-/// Its engines that do no block I/O.
+/// fio's engines that do no block I/O.
 #[rustfmt::skip]
 pub(super) static OTHER_ENGINES: [&str; 15] = [
     "cpuio", "exec", "net", "netsplice", "rdma", "filecreate", "filestat", "filedelete", "dircreate", "dirstat", "dirdelete",

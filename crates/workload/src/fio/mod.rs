@@ -1,10 +1,10 @@
-//! fio job files, read as fio reads them.
+//! The parser of fio job files. `ini` splits files into sections and replaces variables, `values`
+//! parses values, `options` has the supported options, `known` the names of fio's other ones. All
+//! errors of the files are reported together.
 //!
-//! Lines become sections, and variables are replaced (`ini`), values are read (`values`) into the options
-//! that Reap knows (`options`) or that at least fio knows (`known`). One pass finds all errors it can.
-//!
-//! Where fio silently misreads a value, this is an error: trailing rubbish (`4kfoo` is 4 KiB to fio), fractions
-//! (`1.5k` is one byte), unknown units of time (`1min` is a microsecond), a section without `]`.
+//! Values that fio misreads silently are errors here: trailing characters (`4kfoo`, to fio 4 KiB),
+//! fractions (`1.5k`, one byte), unknown units of time (`1min`, a microsecond), a section without
+//! `]`.
 
 mod ini;
 mod iolog;
@@ -16,29 +16,29 @@ pub use iolog::read_iolog;
 pub use units::cpus;
 
 use crate::job::Job;
-use ini::{Line, MAX_LINE, Section, expand, shorten};
-use options::Draft;
+use ini::{MAX_LINE, OptionLine, Section, expand, shorten};
+use options::JobBuilder;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// Errors that are shown; the others are counted.
-const MOST_ERRORS: usize = 100;
+/// Errors that are shown; further ones are counted.
+const MAX_ERRORS: usize = 100;
 
-/// What the job files say.
+/// The contents of job files.
 #[derive(Clone, Debug, Default)]
 pub struct Parsed {
     /// The jobs in order; never empty.
     pub jobs: Vec<Job>,
-    /// The options of the `[global]` sections as written: names, and values where there is an equals sign.
+    /// The options of the `[global]` sections as written, with their values if they have one.
     pub globals: Vec<(String, Option<String>)>,
-    /// What the user should know: options that Reap does not have yet (one for each), and what contradicts itself.
+    /// Ignored options (each once) and contradictions.
     pub warnings: Vec<Diagnostic>,
-    /// What the user may want to know: that the device decides, not `ioengine`.
+    /// Remarks, as that `ioengine` has no effect.
     pub notes: Vec<Diagnostic>,
 }
 
-/// A job file, in memory.
+/// A job file in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// Its name, for messages and for relative includes.
@@ -47,21 +47,25 @@ pub struct Input<'a> {
     pub text: &'a [u8],
 }
 
-/// What reading a job file needs of the world.
-pub trait Outside {
-    /// The file that `from` includes as `path`: its name (one per file, however it was spelled, so that circles are
-    /// seen) and its bytes; or why there is none. fio looks in the working directory, then beside `from`.
+/// The files and environment variables that a job file refers to.
+pub trait Environment {
+    /// The name and contents of the file that `from` includes as `path`. Each file has one name
+    /// whatever the path, so that cycles are detected. fio looks in the working directory, then in
+    /// that of `from`.
+    ///
+    /// # Errors
+    /// Why the file cannot be read.
     fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String>;
 
     /// The value of an environment variable.
     fn variable(&self, name: &str) -> Option<String>;
 }
 
-/// A world without files and variables.
+/// An environment without files and variables.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nothing;
 
-impl Outside for Nothing {
+impl Environment for Nothing {
     fn include(&self, _from: &str, _path: &str) -> Result<(String, Vec<u8>), String> {
         Err("there are no files here".into())
     }
@@ -71,12 +75,12 @@ impl Outside for Nothing {
     }
 }
 
-/// A place in a job file.
+/// A position in a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     /// The file's name as it was given.
     pub file: Arc<str>,
-    /// Line, from 1.
+    /// OptionLine, from 1.
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
@@ -91,9 +95,9 @@ impl fmt::Display for Location {
 /// An error, a warning or a note about a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Where; `None`: the job files as a whole.
+    /// The position; `None`: the job files as a whole.
     pub location: Option<Location>,
-    /// What.
+    /// What is wrong.
     pub message: String,
     /// What to do about it.
     pub help: Option<String>,
@@ -123,7 +127,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Everything that is wrong with the job files, as far as one pass finds it; never empty.
+/// The errors of the job files; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseErrors(pub Vec<Diagnostic>);
 
@@ -136,97 +140,103 @@ impl fmt::Display for ParseErrors {
 
 impl std::error::Error for ParseErrors {}
 
-/// What may follow the name of a job's option on a command line.
+/// Whether an option of jobs needs a value on a command line (`has_arg` of getopt_long(3)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Follows {
-    /// A value.
-    Value,
-    /// Nothing: alone it says yes.
-    Nothing,
+pub enum Argument {
+    /// A value, always.
+    Required,
+    /// A value or nothing, which means 1.
+    Optional,
 }
 
-/// Whether fio has an option of this name, and what follows it; `None`: it has none.
-pub fn option(name: &str) -> Option<Follows> {
-    let other = || options::names().any(|known| known == name).then_some(Follows::Value);
-    options::find(name).map(|option| option.follows).or_else(other)
+/// Whether the fio option `name` needs a value; `None`: fio has no such option.
+pub fn option(name: &str) -> Option<Argument> {
+    let other = || options::names().any(|known| known == name).then_some(Argument::Required);
+    options::find(name).map(|option| option.argument).or_else(other)
 }
 
-/// The name of an option of fio's that is nearest to `name`, if one is near.
+/// The fio option whose name is similar to `name`, for a suggestion.
 pub fn nearest_option(name: &str) -> Option<&'static str> {
     units::nearest(name, options::names())
 }
 
-/// Reads job files as given on one command line: each starts without `[global]` options, and its first job waits for the
-/// jobs of the files before it.
-pub fn parse(files: &[Input<'_>], outside: &dyn Outside) -> Result<Parsed, ParseErrors> {
-    let mut parser = Parser { outside, parsed: Parsed::default(), errors: Vec::new(), globals: Draft::default(), told: BTreeSet::new() };
+/// Parses the job files of one command line. As in fio each file starts without `[global]` options,
+/// and its first job waits for all jobs of the files before it.
+///
+/// # Errors
+/// All errors of the files.
+pub fn parse(files: &[Input<'_>], env: &dyn Environment) -> Result<Parsed, ParseErrors> {
+    let mut parser = Parser { env, parsed: Parsed::default(), errors: Vec::new(), globals: JobBuilder::default(), warned: BTreeSet::new() };
     for (index, file) in files.iter().enumerate() {
-        let mut wall = index > 0;
-        parser.globals = Draft::default();
-        for section in ini::sections(file, outside, &mut parser.errors) {
-            wall &= !parser.section(section, wall);
+        let mut stonewall = index > 0;
+        parser.globals = JobBuilder::default();
+        for section in ini::sections(file, env, &mut parser.errors) {
+            stonewall &= !parser.section(section, stonewall);
         }
     }
     parser.finish()
 }
 
 struct Parser<'a> {
-    outside: &'a dyn Outside,
+    env: &'a dyn Environment,
     parsed: Parsed,
     errors: Vec<Diagnostic>,
-    globals: Draft,
-    /// Names that were warned about.
-    told: BTreeSet<String>,
+    globals: JobBuilder,
+    /// Options that were warned about.
+    warned: BTreeSet<String>,
 }
 
 impl Parser<'_> {
-    /// Reads one section; `wall`: its job waits for all earlier ones. Whether it was a job.
-    fn section(&mut self, section: Section, wall: bool) -> bool {
-        // Not only [global]: fio looks at the first six letters.
+    /// Parses one section; `stonewall`: its job waits for all earlier ones. Returns whether it was
+    /// a job.
+    fn section(&mut self, section: Section, stonewall: bool) -> bool {
+        // As in fio: [global2] and the like are global, too.
         let global = section.name.starts_with("global");
         let mut draft = self.globals.clone();
         let mut options = Vec::new();
         for line in section.lines {
             options.extend(self.option(&line, &mut draft));
         }
+        // Options of a global section hold for the sections after it, not for those before.
         if global {
             self.globals = draft;
             self.parsed.globals.extend(options);
             return false;
         }
-        if self.parsed.jobs.len() as u64 > options::MOST_JOBS {
-            // Too many: an error at the end. What follows is not kept.
+        if self.parsed.jobs.len() as u64 > options::MAX_JOBS {
+            // `finish` reports the error. Further jobs would only take memory.
             return true;
         }
         let at = &section.location;
         let mut list = None;
         if let Some(name) = &draft.iolog {
-            let read = self.outside.include(&at.file, name).and_then(|(name, text)| read_iolog(&name, &text, draft.no_stall));
+            let read = self.env.include(&at.file, name).and_then(|(name, text)| read_iolog(&name, &text, draft.no_stall));
             list = read.map_err(|why| self.errors.push(Diagnostic::at(at, format!("read_iolog={}: {why}", shorten(name, 60))))).ok();
         }
-        // Before `directory` is applied, to these names as well.
+        // Before `finish`, which puts `directory` before the names of these files as well.
         if let Some(list) = list.as_ref().filter(|_| draft.job.filenames.is_empty()) {
             draft.job.filenames.clone_from(&list.files);
         }
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         let mut job = draft.finish(&section.name, &mut errors, &mut warnings);
+        // Last, because the log decides the pattern whatever rw= says.
         if let Some(list) = list {
-            job.replays(list);
+            job.set_iolog(list);
         }
         let on = |message: String| Diagnostic::at(at, format!("job '{}': {message}", shorten(&section.name, 60)));
         self.errors.extend(errors.into_iter().map(on));
         self.parsed.warnings.extend(warnings.into_iter().map(on));
-        job.stonewall |= wall;
+        job.stonewall |= stonewall;
         job.options = options;
         self.parsed.jobs.push(job);
         true
     }
 
-    /// Reads one option: its name, and its value where there is an equals sign.
-    fn option(&mut self, line: &Line, draft: &mut Draft) -> Option<(String, Option<String>)> {
-        let (text, unset) = expand(&line.text, self.outside);
+    /// Applies one option. Returns its name, and its value if it has one.
+    fn option(&mut self, line: &OptionLine, draft: &mut JobBuilder) -> Option<(String, Option<String>)> {
+        let (text, unset) = expand(&line.text, self.env);
         if text.len() > MAX_LINE {
-            let message = format!("with its variables this line has more than {MAX_LINE} bytes");
+            let message = format!("after variables are replaced, this line has more than {MAX_LINE} bytes");
             self.errors.push(Diagnostic::at(&line.location, message));
             return None;
         }
@@ -240,21 +250,22 @@ impl Parser<'_> {
             return None;
         }
         if let Some(option) = options::find(name) {
-            let set = match (value, option.follows) {
-                (None, Follows::Nothing) => (option.set)(draft, "1"),
+            let set = match (value, option.argument) {
+                (None, Argument::Optional) => (option.set)(draft, "1"),
                 (None | Some(""), _) => Err("needs a value".to_owned()),
                 (Some(text), _) => (option.set)(draft, text),
             };
+            // The error is reported at the value's column, not at the option's.
             if let Err(bad) = set {
                 let before = line.text.split_once('=').map_or(0, |(name, value)| name.len() + 1 + value.len() - value.trim_start().len());
                 let columns = line.text.get(..before).map_or(0, |text| text.chars().count()) as u32;
                 let at = Location { column: line.location.column + columns, ..line.location.clone() };
                 self.errors.push(Diagnostic { help, ..Diagnostic::at(&at, format!("{name}: {}", shorten(&bad, 200))) });
-            } else if name == "ioengine" && self.told.insert(name.to_owned()) {
+            } else if name == "ioengine" && self.warned.insert(name.to_owned()) {
                 let engine = draft.job.engine.name.as_deref().unwrap_or_default();
                 let synchronous = matches!(engine, "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" | "mmap" | "splice");
-                let depth = if synchronous { "; iodepth holds here, where fio has one I/O in flight" } else { "" };
-                let note = format!("ioengine={engine} is noted for the results only: the device URI decides{depth}");
+                let depth = if synchronous { "; iodepth applies, where fio has one I/O in flight" } else { "" };
+                let note = format!("ioengine={engine} has no effect: the device URI chooses the engine{depth}");
                 self.parsed.notes.push(Diagnostic::at(&line.location, note));
             }
         } else {
@@ -264,22 +275,23 @@ impl Parser<'_> {
     }
 
     fn unknown(&mut self, name: &str, value: Option<&str>, at: &Location) {
-        // What is off is not missed.
+        // An option that is switched off does not change the I/O.
         let off = |value: &str| value == "0" || value == "none";
         if let Some((_, usual)) = known::REFUSED.iter().find(|(other, _)| *other == name) {
             let value = value.unwrap_or("1");
             if !off(value) && value != *usual {
-                self.errors.push(Diagnostic::at(at, options::refused(&format!("{name}={}", shorten(value, 60)))));
+                self.errors.push(Diagnostic::at(at, options::unsupported(&format!("{name}={}", shorten(value, 60)))));
             }
         } else if known::OPTIONS.contains(&name) {
-            if !value.is_some_and(off) && self.told.insert(name.to_owned()) {
-                let warning = format!("fio's option '{name}' does not change the I/O; it is ignored");
+            // One warning per option, however many jobs have it.
+            if !value.is_some_and(off) && self.warned.insert(name.to_owned()) {
+                let warning = format!("fio's option '{name}' is ignored, because it does not change the I/O");
                 self.parsed.warnings.push(Diagnostic::at(at, warning));
             }
         } else {
-            // A file with this many errors is no job file.
-            let near = if self.errors.len() < MOST_ERRORS { nearest_option(name) } else { None };
-            let error = Diagnostic::at(at, format!("there is no option '{}'", shorten(name, 60)));
+            // A file with this many errors is not a job file, and suggestions are slow.
+            let near = if self.errors.len() < MAX_ERRORS { nearest_option(name) } else { None };
+            let error = Diagnostic::at(at, format!("unknown option '{}'", shorten(name, 60)));
             self.errors.push(Diagnostic { help: near.map(|near| format!("did you mean '{near}'?")), ..error });
         }
     }
@@ -287,22 +299,22 @@ impl Parser<'_> {
     fn finish(mut self) -> Result<Parsed, ParseErrors> {
         let whole = |message: String| Diagnostic { location: None, message, help: None };
         let threads: u64 = self.parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
-        if threads > options::MOST_JOBS {
-            self.errors.push(whole(format!("{threads} job threads in all; the most is {}", options::MOST_JOBS)));
+        if threads > options::MAX_JOBS {
+            self.errors.push(whole(format!("{threads} job threads; at most {}", options::MAX_JOBS)));
         }
-        if self.errors.len() > MOST_ERRORS {
-            let more = self.errors.len() - MOST_ERRORS;
-            self.errors.truncate(MOST_ERRORS);
+        if self.errors.len() > MAX_ERRORS {
+            let more = self.errors.len() - MAX_ERRORS;
+            self.errors.truncate(MAX_ERRORS);
             self.errors.push(whole(format!("and {more} more errors")));
         }
         if self.errors.is_empty() && self.parsed.jobs.is_empty() {
-            self.errors.push(whole("there is no job: each section but [global] is one".into()));
+            self.errors.push(whole("no job: add a section other than [global]".into()));
         }
         if self.errors.is_empty() { Ok(self.parsed) } else { Err(ParseErrors(self.errors)) }
     }
 }
 
-/// What to say of variables that are not set.
+/// The help text for variables that are not set.
 fn not_set(names: &[String]) -> Option<String> {
     let shown: Vec<String> = names.iter().map(|name| format!("${{{}}}", shorten(name, 60))).collect();
     let empty = if names.len() == 1 { "it is empty" } else { "they are empty" };

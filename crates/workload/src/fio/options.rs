@@ -1,18 +1,19 @@
-//! The options that Reap knows: their names, what they take, what they set.
+//! The table of supported options: their names, their parsers, and the fields of [`Job`] that they
+//! set. [`JobBuilder`] collects the options of a section and checks how they combine.
 
-/// Assigns the result of a parser to a place.
+/// An option's `set` function that assigns the result of a parser to a field.
 macro_rules! set {
     ($($place:ident).+ = $parse:expr) => {
         |draft, text| {
-            let parse: fn(&str) -> Result<_, Bad> = $parse;
+            let parse: fn(&str) -> Result<_, ValueError> = $parse;
             draft.$($place).+ = parse(text)?;
             Ok(())
         }
     };
 }
 
-use super::values::{self, Bad};
-use super::{Follows, known};
+use super::values::{self, ValueError};
+use super::{Argument, known};
 use crate::job::{
     Amount, BlockSizes, Distribution, Job, Measure, Pattern, PerOp, RandomGenerator, Rate, RateProcess, Think, Unified, Verify, VerifyKind,
 };
@@ -23,7 +24,7 @@ pub(super) fn find(name: &str) -> Option<&'static Opt> {
     OPTIONS.iter().find(|option| option.names.contains(&name))
 }
 
-/// Everything that fio itself knows, for the nearest name.
+/// The names of all options of fio, for suggestions.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     OPTIONS
         .iter()
@@ -33,49 +34,49 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
         .chain(known::REFUSED.iter().map(|(name, _)| *name))
 }
 
-/// An option.
+/// A supported option.
 pub(super) struct Opt {
-    /// Its name and its synonyms.
+    /// Name and synonyms.
     pub names: &'static [&'static str],
-    pub follows: Follows,
-    /// Applies a value; of an option that stands alone, 1.
-    pub set: fn(&mut Draft, &str) -> Result<(), Bad>,
+    pub argument: Argument,
+    /// Applies a value, which is 1 if an option without a value was given.
+    pub set: fn(&mut JobBuilder, &str) -> Result<(), ValueError>,
 }
 
-const fn value(names: &'static [&'static str], set: fn(&mut Draft, &str) -> Result<(), Bad>) -> Opt {
-    Opt { names, follows: Follows::Value, set }
+const fn value(names: &'static [&'static str], set: fn(&mut JobBuilder, &str) -> Result<(), ValueError>) -> Opt {
+    Opt { names, argument: Argument::Required, set }
 }
 
-const fn flag(names: &'static [&'static str], set: fn(&mut Draft, &str) -> Result<(), Bad>) -> Opt {
-    Opt { names, follows: Follows::Nothing, set }
+const fn flag(names: &'static [&'static str], set: fn(&mut JobBuilder, &str) -> Result<(), ValueError>) -> Opt {
+    Opt { names, argument: Argument::Optional, set }
 }
 
-fn choose<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, Bad> {
+fn choose<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, ValueError> {
     choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        format!("'{text}' is none of {}", names.join(", "))
+        format!("'{text}' is not one of {}", names.join(", "))
     })
 }
 
-/// What `reap run` says to what it leaves out of fio's job language.
-pub(super) fn refused(what: &str) -> Bad {
+/// The error for an option or value of fio that is not supported.
+pub(super) fn unsupported(what: &str) -> ValueError {
     format!("`reap run` does not support `{what}`; see docs/fio-jobs.md")
 }
 
-/// What times are in that have no unit.
+/// Units of times without a unit, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 const MICROSECOND: u64 = 1_000;
-/// More threads than fio starts.
-pub(super) const MOST_JOBS: u64 = 4096;
-/// More commands than an NVMe queue holds.
-const MOST_DEPTH: u64 = 65_535;
+/// Most job threads, as in fio.
+pub(super) const MAX_JOBS: u64 = 4096;
+/// Most commands of an NVMe queue.
+const MAX_DEPTH: u64 = 65_535;
 
 static OPTIONS: &[Opt] = &[
     value(&["name"], set!(job.name = |v| Ok(v.to_owned()))),
     value(&["description"], set!(job.description = |v| Ok(Some(v.to_owned())))),
     value(&["ioengine"], set!(job.engine.name = ioengine)),
     flag(&["hipri"], set!(job.engine.hipri = values::flag)),
-    // Files and buffers of a ring always are.
+    // Files and buffers of a ring are always registered.
     flag(&["fixedbufs"], |_, v| values::flag(v).map(|_| ())),
     flag(&["registerfiles"], |_, v| values::flag(v).map(|_| ())),
     flag(&["sqthread_poll"], set!(job.engine.sqthread_poll = values::flag)),
@@ -100,22 +101,22 @@ static OPTIONS: &[Opt] = &[
     value(&["io_size", "io_limit"], set!(job.io_size = |v| values::amount(v).map(Some))),
     value(&["number_ios"], set!(job.number_ios = |v| values::number(v).map(|n| (n > 0).then_some(n)))),
     value(&["loops"], set!(job.loops = |v| Ok(values::number(v)?.max(1)))),
-    // There is no page cache on Reap's way, and jobs are always threads.
+    // No device goes through the page cache, and jobs are always threads.
     value(&["direct", "buffered"], |_, v| values::flag(v).map(|_| ())),
     flag(&["thread", "threads"], |_, v| values::flag(v).map(|_| ())),
     // How many at once.
-    value(&["iodepth"], set!(job.iodepth = |v| values::small(v, 1, MOST_DEPTH))),
-    value(&["iodepth_low"], set!(job.iodepth_low = |v| values::small(v, 0, MOST_DEPTH))),
-    value(&["iodepth_batch", "iodepth_batch_submit"], set!(job.batch_submit = |v| values::small(v, 0, MOST_DEPTH))),
-    value(&["iodepth_batch_complete_min", "iodepth_batch_complete"], set!(job.complete_min = |v| values::small(v, 0, MOST_DEPTH))),
-    value(&["iodepth_batch_complete_max"], set!(job.complete_max = |v| values::small(v, 0, MOST_DEPTH))),
+    value(&["iodepth"], set!(job.iodepth = |v| values::small(v, 1, MAX_DEPTH))),
+    value(&["iodepth_low"], set!(job.iodepth_low = |v| values::small(v, 0, MAX_DEPTH))),
+    value(&["iodepth_batch", "iodepth_batch_submit"], set!(job.batch_submit = |v| values::small(v, 0, MAX_DEPTH))),
+    value(&["iodepth_batch_complete_min", "iodepth_batch_complete"], set!(job.complete_min = |v| values::small(v, 0, MAX_DEPTH))),
+    value(&["iodepth_batch_complete_max"], set!(job.complete_max = |v| values::small(v, 0, MAX_DEPTH))),
     value(&["serialize_overlap"], set!(job.serialize_overlap = values::flag)),
-    // What is made durable.
+    // Flushes.
     value(&["fsync"], set!(job.sync_every = |v| values::small(v, 0, i32::MAX as u64))),
     value(&["fdatasync"], set!(job.data_sync_every = |v| values::small(v, 0, i32::MAX as u64))),
     value(&["end_fsync", "fsync_on_close"], set!(job.sync_at_end = values::flag)),
     // How long.
-    value(&["numjobs"], set!(job.numjobs = |v| values::small(v, 1, MOST_JOBS))),
+    value(&["numjobs"], set!(job.numjobs = |v| values::small(v, 1, MAX_JOBS))),
     value(&["runtime", "timeout"], set!(job.runtime = |v| Ok(Some(values::time(v, SECOND)?).filter(|t| *t > Nanos::ZERO)))),
     flag(&["time_based"], set!(job.time_based = values::flag)),
     value(&["ramp_time"], set!(job.ramp_time = |v| values::time(v, SECOND))),
@@ -146,7 +147,7 @@ static OPTIONS: &[Opt] = &[
     flag(&["new_group"], set!(job.new_group = values::flag)),
     flag(&["stonewall", "wait_for_previous"], set!(job.stonewall = values::flag)),
     flag(&["exitall"], set!(job.exitall = values::flag)),
-    // How completions are found. Not fio's.
+    // Completion. An option of Reap only.
     flag(&["reap_urgent"], set!(job.urgent = values::flag)),
     // Verification.
     value(&["verify"], set!(verify = |v| verify(v).map(Some))),
@@ -204,7 +205,7 @@ static OPTIONS: &[Opt] = &[
                 ("1", all),
             ],
         )?;
-        d.job.goes_on = PerOp { read, write, trim: write };
+        d.job.continue_on_error = PerOp { read, write, trim: write };
         Ok(())
     }),
     value(&["sync"], set!(job.sync_writes = |v| choose(v, &[("0", false), ("none", false), ("1", true), ("sync", true), ("dsync", true)]))),
@@ -218,8 +219,8 @@ static OPTIONS: &[Opt] = &[
     value(&["replay_no_stall"], set!(no_stall = values::flag)),
 ];
 
-/// fio separates the values of reads, writes and trims by commas; where there is none, by colons or dashes.
-fn separators(text: &str) -> Result<&'static [char], Bad> {
+/// The separators between values for reads, writes and trims: commas, or else colons and dashes.
+fn separators(text: &str) -> Result<&'static [char], ValueError> {
     if text.contains(',') {
         return Ok(&[',']);
     }
@@ -227,13 +228,14 @@ fn separators(text: &str) -> Result<&'static [char], Bad> {
     Ok(&[':', '-'])
 }
 
-fn merge<T: Copy>(place: &mut PerOp<T>, given: PerOp<Option<T>>) -> Result<(), Bad> {
+fn merge<T: Copy>(place: &mut PerOp<T>, given: PerOp<Option<T>>) -> Result<(), ValueError> {
     *place = PerOp::of(|op| given.get(op).unwrap_or(*place.get(op)));
     Ok(())
 }
 
-/// Block sizes: `bssplit` (2) stands above `bsrange` (1), and that above `bs` (0), in whatever order.
-fn sizes(draft: &mut Draft, rank: u8, given: PerOp<Option<BlockSizes>>) -> Result<(), Bad> {
+/// Sets block sizes. As in fio `bssplit` (rank 2) overrides `bsrange` (1), and that `bs` (0), in
+/// any order.
+fn sizes(draft: &mut JobBuilder, rank: u8, given: PerOp<Option<BlockSizes>>) -> Result<(), ValueError> {
     for (op, sizes) in [(Op::Read, given.read), (Op::Write, given.write), (Op::Deallocate, given.trim)] {
         if let Some(sizes) = sizes.filter(|_| rank >= *draft.block_rank.get(op)) {
             *draft.job.block.get_mut(op) = sizes;
@@ -243,33 +245,34 @@ fn sizes(draft: &mut Draft, rank: u8, given: PerOp<Option<BlockSizes>>) -> Resul
     Ok(())
 }
 
-/// `directory`: one. fio deals several out to the threads of a job.
-fn directory(text: &str) -> Result<String, Bad> {
+/// `directory`. fio distributes several directories over the threads of a job, which is not
+/// supported.
+fn directory(text: &str) -> Result<String, ValueError> {
     if text.contains(':') { Err(format!("'{text}': several directories; give each job its own filename")) } else { Ok(text.to_owned()) }
 }
 
-/// `filesize`: how large each file is. fio gives each a random size of a range.
-fn filesize(text: &str) -> Result<u64, Bad> {
+/// `filesize`. In fio a range gives each file a random size, which is not supported.
+fn filesize(text: &str) -> Result<u64, ValueError> {
     match text.contains(['-', ':']) {
         true => Err(format!("'{text}': a range is a random size for each file, and devices have the size that they have; give one size")),
         false => values::within(text, 1, u64::MAX),
     }
 }
 
-fn ioengine(text: &str) -> Result<Option<String>, Bad> {
+fn ioengine(text: &str) -> Result<Option<String>, ValueError> {
     let name = text.split([',', ':']).next().unwrap_or(text);
     if known::OTHER_ENGINES.contains(&name) {
-        return Err(format!("ioengine={name} does no block I/O, and Reap does nothing else"));
+        return Err(format!("ioengine={name} does no block I/O"));
     }
     if known::ENGINES.contains(&name) {
         return Ok(Some(text.to_owned()));
     }
     let near = units::nearest(name, known::ENGINES.iter().copied()).map_or(String::new(), |near| format!("; did you mean '{near}'?"));
-    Err(format!("'{text}' is no I/O engine of fio{near}"))
+    Err(format!("'{text}' is not an fio I/O engine{near}"))
 }
 
-/// `rw`: a name, and perhaps a number after a colon.
-fn pattern(text: &str) -> Result<Pattern, Bad> {
+/// `rw`: a name, and an optional number after a colon.
+fn pattern(text: &str) -> Result<Pattern, ValueError> {
     let (name, step) = match text.split_once(':') {
         Some((name, step)) => (name.trim(), Some(step.trim())),
         None => (text, None),
@@ -278,7 +281,7 @@ fn pattern(text: &str) -> Result<Pattern, Bad> {
     let &(_, direction, random) = known.ok_or_else(|| {
         let names = Pattern::NAMES.map(|(name, ..)| name);
         let near = units::nearest(name, names).map_or(String::new(), |near| format!("; did you mean '{near}'?"));
-        format!("'{name}' is none of {}{near}", names.join(", "))
+        format!("'{name}' is not one of {}{near}", names.join(", "))
     })?;
     let step = match step {
         None => i64::from(random),
@@ -291,8 +294,8 @@ fn pattern(text: &str) -> Result<Pattern, Bad> {
     Ok(Pattern { direction, random, step })
 }
 
-/// `random_distribution`: a name, and what it needs after a colon.
-fn distribution(text: &str) -> Result<Distribution, Bad> {
+/// `random_distribution`: a name, and an optional parameter after a colon.
+fn distribution(text: &str) -> Result<Distribution, ValueError> {
     let (name, rest) = match text.split_once(':') {
         Some((name, rest)) => (name.trim(), Some(rest.trim())),
         None => (text, None),
@@ -306,19 +309,19 @@ fn distribution(text: &str) -> Result<Distribution, Bad> {
     };
     match name {
         "random" => Ok(Distribution::Uniform),
-        // What fio takes if none is given.
+        // The defaults are fio's.
         "zipf" => match figure("1.2", 0.0, 100.0)? {
             1.0 => Err("the exponent of zipf must not be 1".into()),
             theta => Ok(Distribution::Zipf { theta }),
         },
         "pareto" => figure("0.2", 0.0, 0.999).map(|h| Distribution::Pareto { h }),
         "normal" | "gauss" => figure("10", 0.0, 100.0).map(|percent| Distribution::Normal { percent }),
-        _ => Err(refused(&format!("random_distribution={name}"))),
+        _ => Err(unsupported(&format!("random_distribution={name}"))),
     }
 }
 
 /// `startdelay`: a time, or a range of times.
-fn start_delay(text: &str) -> Result<(Nanos, Nanos), Bad> {
+fn start_delay(text: &str) -> Result<(Nanos, Nanos), ValueError> {
     values::no_sign(text)?;
     let (a, b) = text.split_once([',', '-', ':']).unwrap_or((text, text));
     let (a, b) = (values::time(a.trim(), SECOND)?, values::time(b.trim(), SECOND)?);
@@ -326,40 +329,41 @@ fn start_delay(text: &str) -> Result<(Nanos, Nanos), Bad> {
 }
 
 /// `verify`: how to verify, if at all.
-fn verify(text: &str) -> Result<Option<VerifyKind>, Bad> {
+fn verify(text: &str) -> Result<Option<VerifyKind>, ValueError> {
     let known = VerifyKind::ALL.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
-    if known.is_some() || text == "0" { Ok(known) } else { Err(refused(&format!("verify={text}"))) }
+    if known.is_some() || text == "0" { Ok(known) } else { Err(unsupported(&format!("verify={text}"))) }
 }
 
-/// The options of a section as far as they were read, on top of the `[global]` ones.
+/// The options of a section parsed so far, on top of those of `[global]`.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Draft {
-    /// What needs no second thought.
+pub(super) struct JobBuilder {
+    /// Options that need no further checks.
     pub job: Job,
-    /// Which option the block sizes are of: see [`sizes`].
+    /// Which option set the block sizes: see [`sizes`].
     pub block_rank: PerOp<u8>,
-    /// `rate`, in bytes per second; 0 is none.
+    /// `rate` in bytes per second; 0: none.
     pub rate: PerOp<u64>,
-    /// `rate_iops`.
+    /// `rate_iops`; 0: none.
     pub rate_iops: PerOp<u64>,
-    /// `verify`, if it was given: `verify_pattern` alone is a way to verify, too.
+    /// `verify`, if it was given. Without it `verify_pattern` alone turns verification on.
     pub verify: Option<Option<VerifyKind>>,
-    /// The options beside `verify`.
+    /// The other options of verification.
     pub checks: Verify,
-    /// `thinktime` and its kin; without a time there is no pause.
+    /// `thinktime`, `thinktime_spin`, `thinktime_blocks`.
     pub think: Think,
     /// `read_iolog`, `replay_no_stall`.
     pub iolog: Option<String>,
     pub no_stall: bool,
 }
 
-impl Draft {
-    /// The job of section `name`; and what is wrong, or odd, about the options taken together.
-    pub fn finish(self, name: &str, errors: &mut Vec<Bad>, warnings: &mut Vec<String>) -> Job {
+impl JobBuilder {
+    /// The job of section `name`. Adds errors and warnings about combinations of options.
+    pub fn finish(self, name: &str, errors: &mut Vec<ValueError>, warnings: &mut Vec<String>) -> Job {
         let mut job = self.job;
         if job.name.is_empty() {
             job.name = name.to_owned();
         }
+        // 0 means no rate in fio. `rate` wins here, and `rate_iops` in addition is an error below.
         job.rate = PerOp::of(|op| match (*self.rate.get(op), *self.rate_iops.get(op)) {
             (0, 0) => None,
             (0, iops) => Some(Rate::Iops(iops)),
@@ -372,18 +376,19 @@ impl Draft {
         let kind = self.verify.unwrap_or_else(|| self.checks.pattern.as_ref().map(|_| VerifyKind::PatternHeader));
         job.verify = kind.map(|kind| Verify { kind, ..self.checks.clone() });
         if job.verify.is_none() && self.checks.only && job.pattern.writes() {
-            errors.push("verify_only needs verify=: without it nothing would be done".into());
+            errors.push("verify_only needs verify=".into());
         }
         name_files(&mut job);
         let shared = |format: &String| !format.to_ascii_lowercase().contains("$jobnum");
         if let Some(format) = job.file_format.as_ref().filter(|format| job.numjobs > 1 && shared(format)) {
-            // In fio only the first thread has the files, and the others do nothing.
-            errors.push(refused(&format!("numjobs={} with filename_format={format}, which lacks $jobnum,", job.numjobs)));
+            // In fio only the first thread would do I/O, which is hardly intended.
+            errors.push(unsupported(&format!("numjobs={} with filename_format={format}, which lacks $jobnum,", job.numjobs)));
         }
         let Think { time, spin, blocks } = self.think;
+        // thinktime_spin is at most the whole pause, and thinktime_blocks=0 means 1, as in fio.
         job.think = (time > Nanos::ZERO).then_some(Think { time, spin: spin.min(time), blocks: blocks.max(1) });
         for place in [&mut job.logs.bandwidth, &mut job.logs.latency, &mut job.logs.iops] {
-            // fio names the file after the job, if the option stands alone.
+            // The option was given without a value: fio then names the file after the job.
             if place.as_deref() == Some("1") {
                 *place = Some(job.name.clone());
             }
@@ -399,6 +404,7 @@ impl Draft {
             warnings.push("time_based needs a runtime; it is ignored".into());
         }
         let least = job.block.read.min.min(job.block.write.min).min(job.block.trim.min);
+        // Percentages are checked when the size of the device is known.
         if let Some(Amount::Bytes(size)) = job.size
             && (1..least).contains(&size)
             && job.iolog.is_none()
@@ -412,12 +418,13 @@ impl Draft {
     }
 }
 
-/// What is wrong or odd about a job that verifies.
-fn verified(job: &Job, verify: &Verify, errors: &mut Vec<Bad>, warnings: &mut Vec<String>) {
+/// Adds errors and warnings about a job that verifies.
+fn verified(job: &Job, verify: &Verify, errors: &mut Vec<ValueError>, warnings: &mut Vec<String>) {
     let pattern = matches!(verify.kind, VerifyKind::Pattern | VerifyKind::PatternHeader);
     if pattern && verify.pattern.is_none() {
         errors.push(format!("verify={} needs verify_pattern=", verify.kind.name()));
     }
+    // The rest is about reading back one's own writes.
     if !job.pattern.writes() {
         return;
     }
@@ -440,9 +447,9 @@ fn verified(job: &Job, verify: &Verify, errors: &mut Vec<Bad>, warnings: &mut Ve
     }
 }
 
-/// The names of a job's files: within `directory`, or made for each thread.
+/// Puts `directory` before the job's file names, or sets the format for names of each thread.
 fn name_files(job: &mut Job) {
-    // As fio does it: before an absolute path as well.
+    // As in fio, also before an absolute path.
     let directory = job.directory.clone();
     let within = |name: &str| match &directory {
         Some(place) => format!("{}/{name}", place.trim_end_matches('/')),
@@ -450,7 +457,7 @@ fn name_files(job: &mut Job) {
     };
     if !job.filenames.is_empty() {
         job.filenames.iter_mut().for_each(|name| *name = within(name));
-        // fio then has these files, and no others.
+        // filename= overrides nrfiles= and filename_format=, as in fio.
         (job.files, job.file_format) = (1, None);
     } else if directory.is_some() || job.file_format.is_some() {
         job.file_format = Some(within(job.file_format.as_deref().unwrap_or("$jobname.$jobnum.$filenum")));

@@ -1,4 +1,5 @@
-//! Whole job files. What fio does with each was observed with fio 3.33; where Reap is stricter, the case says so.
+//! Whole job files. What fio does with each was observed with fio 3.33; where Reap is stricter, the
+//! case says so.
 
 use super::*;
 use crate::job::*;
@@ -6,7 +7,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use units::Nanos;
 
-mod kin;
+mod synonyms;
 
 /// Files and variables in memory.
 #[derive(Default)]
@@ -15,7 +16,7 @@ struct World {
     variables: HashMap<&'static str, &'static str>,
 }
 
-impl Outside for World {
+impl Environment for World {
     fn include(&self, _from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
         self.files.get(path).map(|text| (path.to_owned(), text.clone().into_bytes())).ok_or_else(|| "no such file".into())
     }
@@ -281,7 +282,7 @@ fn includes() {
     assert_eq!(fails("[a]\ninclude none.fio\n"), "t.fio:2:1: cannot include 'none.fio': no such file");
     assert_eq!(
         fails("[a]\ninclude section.fio\n"),
-        "section.fio:2:1: '[x]': an included file holds options only (sections belong into the file that includes it)"
+        "section.fio:2:1: '[x]': an included file holds options only (move the section to the including file)"
     );
     assert_eq!(fails("[a]\ninclude a\n"), "b:1:1: 'a' includes itself: t.fio → a → b");
     assert_eq!(fails("[a]\ninclude bad.fio\n"), "bad.fio:2:4: bs: 'x' is not a number");
@@ -290,9 +291,9 @@ fn includes() {
 
 #[test]
 fn includes_that_multiply_end() {
-    // Each file includes the next one twice: 2^40 files, if nobody counted.
+    // Each file includes the next one twice: 2^40 files without a limit.
     struct Doubling;
-    impl Outside for Doubling {
+    impl Environment for Doubling {
         fn include(&self, _: &str, path: &str) -> Result<(String, Vec<u8>), String> {
             let n: u32 = path.parse().unwrap();
             Ok((path.to_owned(), format!("include {}\ninclude {}\n", n + 1, n + 1).into_bytes()))
@@ -302,34 +303,34 @@ fn includes_that_multiply_end() {
         }
     }
     let errors = parse(&[Input { name: "t", text: b"[a]\ninclude 1\n" }], &Doubling).unwrap_err();
-    assert!(errors.0[0].message.contains("within another"), "{errors}");
+    assert!(errors.0[0].message.contains("nested includes"), "{errors}");
     assert_eq!(errors.0.len(), 101);
 }
 
 #[test]
 fn errors_name_place_and_remedy() {
     let cases = [
-        ("blcksize=4k", "t.fio:2:1: there is no option 'blcksize' (did you mean 'blocksize'?)"),
-        ("start_delay=1", "t.fio:2:1: there is no option 'start_delay' (did you mean 'startdelay'?)"),
-        ("  xyzzyplugh=1", "t.fio:2:3: there is no option 'xyzzyplugh'"),
-        ("\"bs\"=4k", "t.fio:2:1: there is no option '\"bs\"' (did you mean 'bs'?)"),
+        ("blcksize=4k", "t.fio:2:1: unknown option 'blcksize' (did you mean 'blocksize'?)"),
+        ("start_delay=1", "t.fio:2:1: unknown option 'start_delay' (did you mean 'startdelay'?)"),
+        ("  xyzzyplugh=1", "t.fio:2:3: unknown option 'xyzzyplugh'"),
+        ("\"bs\"=4k", "t.fio:2:1: unknown option '\"bs\"' (did you mean 'bs'?)"),
         (
             "rw=rnadread",
-            "t.fio:2:4: rw: 'rnadread' is none of read, write, rw, readwrite, randread, randwrite, randrw, trim, randtrim, trimwrite, randtrimwrite; \
+            "t.fio:2:4: rw: 'rnadread' is not one of read, write, rw, readwrite, randread, randwrite, randrw, trim, randtrim, trimwrite, randtrimwrite; \
              did you mean 'randread'?",
         ),
         ("bs=\"8k\"", "t.fio:2:4: bs: '\"8k\"' is not a number"),
-        ("bs=0", "t.fio:2:4: bs: 0 is too small; the least is 1"),
+        ("bs=0", "t.fio:2:4: bs: 0 is too small; the minimum is 1"),
         ("bs", "t.fio:2:1: bs: needs a value"),
         ("bs=", "t.fio:2:4: bs: needs a value"),
         ("bs==4k", "t.fio:2:4: bs: '=4k' is not a number"),
         ("=4k", "t.fio:2:1: an option without a name"),
-        ("iodepth=0", "t.fio:2:9: iodepth: 0 is too small; the least is 1"),
-        ("iodepth = 1000000", "t.fio:2:11: iodepth: 1000000 is too large; the most is 65535"),
+        ("iodepth=0", "t.fio:2:9: iodepth: 0 is too small; the minimum is 1"),
+        ("iodepth = 1000000", "t.fio:2:11: iodepth: 1000000 is too large; the maximum is 65535"),
         ("direct=true", "t.fio:2:8: direct: 'true' is neither 0 nor 1"),
         ("direct=2", "t.fio:2:8: direct: '2' is neither 0 nor 1"),
         ("direct", "t.fio:2:1: direct: needs a value"),
-        ("rwmixread=101", "t.fio:2:11: rwmixread: 101 is too large; the most is 100"),
+        ("rwmixread=101", "t.fio:2:11: rwmixread: 101 is too large; the maximum is 100"),
         ("cpus_allowed=x", "t.fio:2:14: cpus_allowed: 'x' is not the number of a CPU"),
         ("cpus_allowed=3-1", "t.fio:2:14: cpus_allowed: '3-1' is not a range of CPUs: it ends before it starts"),
         ("random_distribution=zipf:1.0", "t.fio:2:21: random_distribution: the exponent of zipf must not be 1"),
@@ -342,14 +343,14 @@ fn errors_name_place_and_remedy() {
         ("percentile_list=101", "t.fio:2:17: percentile_list: '101' is not between 0 and 100"),
         ("verify=sha512", "t.fio:2:8: verify: `reap run` does not support `verify=sha512`; see docs/fio-jobs.md"),
         ("verify=pattern", "t.fio:1:1: job 'a': verify=pattern needs verify_pattern="),
-        ("rw=write\nverify_only", "t.fio:1:1: job 'a': verify_only needs verify=: without it nothing would be done"),
+        ("rw=write\nverify_only", "t.fio:1:1: job 'a': verify_only needs verify="),
         ("rw=write\nverify=md5\nverify_only\ndo_verify=0", "t.fio:1:1: job 'a': verify_only and do_verify=0 exclude each other"),
         (
             "filesize=4k-8k",
             "t.fio:2:10: filesize: '4k-8k': a range is a random size for each file, and devices have the size that they have; give one size",
         ),
         ("directory=/a:/b", "t.fio:2:11: directory: '/a:/b': several directories; give each job its own filename"),
-        ("ioengine=page_fault", "t.fio:2:10: ioengine: ioengine=page_fault does no block I/O, and Reap does nothing else"),
+        ("ioengine=page_fault", "t.fio:2:10: ioengine: ioengine=page_fault does no block I/O"),
         ("read_iolog=x", "t.fio:1:1: read_iolog=x: no such file"),
         (
             "verify_pattern=abc",
@@ -357,11 +358,11 @@ fn errors_name_place_and_remedy() {
         ),
         ("rate=1m\nrate_iops=5", "t.fio:1:1: job 'a': rate and rate_iops exclude each other"),
         ("size=1k\nbs=4k", "t.fio:1:1: job 'a': size 1024 is less than the smallest block, 4096"),
-        ("ioengine=libiao", "t.fio:2:10: ioengine: 'libiao' is no I/O engine of fio; did you mean 'libaio'?"),
-        ("numjobs=5000", "t.fio:2:9: numjobs: 5000 is too large; the most is 4096"),
+        ("ioengine=libiao", "t.fio:2:10: ioengine: 'libiao' is not an fio I/O engine; did you mean 'libaio'?"),
+        ("numjobs=5000", "t.fio:2:9: numjobs: 5000 is too large; the maximum is 4096"),
         // fio takes these, and reads something else than what was meant.
         ("bs=4kfoo", "t.fio:2:4: bs: '4kfoo': 'kfoo' is not a unit (k, m, g, t, p; kb, kib, …)"),
-        ("bs=1.5k", "t.fio:2:4: bs: '1.5k': only whole numbers, please; use a smaller unit"),
+        ("bs=1.5k", "t.fio:2:4: bs: '1.5k': not a whole number; use a smaller unit"),
         ("bs=4 k", "t.fio:2:4: bs: '4 k': ' k' is not a unit (k, m, g, t, p; kb, kib, …)"),
         ("runtime=1min", "t.fio:2:9: runtime: '1min': 'min' is not a unit of time (us, ms, s, m, h, d)"),
         ("offset=-1", "t.fio:2:8: offset: '-1' is negative"),
@@ -415,12 +416,12 @@ fn unsupported_options_warn_once() {
     assert_eq!(
         warnings,
         [
-            "t.fio:2:1: fio's option 'prio' does not change the I/O; it is ignored",
-            "t.fio:4:1: fio's option 'userspace_reap' does not change the I/O; it is ignored",
+            "t.fio:2:1: fio's option 'prio' is ignored, because it does not change the I/O",
+            "t.fio:4:1: fio's option 'userspace_reap' is ignored, because it does not change the I/O",
         ]
     );
     let notes: Vec<String> = parsed.notes.iter().map(ToString::to_string).collect();
-    assert_eq!(notes, ["t.fio:3:1: ioengine=libaio is noted for the results only: the device URI decides"]);
+    assert_eq!(notes, ["t.fio:3:1: ioengine=libaio has no effect: the device URI chooses the engine"]);
     assert!(read("[a]\nioengine=psync\n").unwrap().notes[0].to_string().contains("one I/O in flight"));
     assert_eq!(read("[a]\ntime_based\n").unwrap().warnings.len(), 1);
 }
@@ -449,14 +450,14 @@ fn options_are_kept_verbatim() {
     assert_eq!(parsed.jobs[0].options, given(&[("time_based", None), ("runtime", Some("5"))]));
     assert_eq!(
         (option("time_based"), option("rw"), option("prio"), option("nonsense")),
-        (Some(Follows::Nothing), Some(Follows::Value), Some(Follows::Value), None)
+        (Some(Argument::Optional), Some(Argument::Required), Some(Argument::Required), None)
     );
 }
 
 #[test]
 fn files_without_a_job_are_errors() {
     for text in ["", "# nothing\n", "[global]\nbs=4k\n"] {
-        assert!(read(text).unwrap_err().to_string().contains("there is no job"), "{text:?}");
+        assert!(read(text).unwrap_err().to_string().contains("no job: add a section"), "{text:?}");
     }
     assert!(read("[a]\nnumjobs=4096\n[b]\n").unwrap_err().to_string().contains("4097 job threads"));
     let errors = parse(&[Input { name: "t", text: b"[a]\nbs=\xff4k\n# \xff in a comment\n" }], &Nothing).unwrap_err();
@@ -467,7 +468,7 @@ fn files_without_a_job_are_errors() {
 fn whatever_is_too_much_ends() {
     // A variable that fills memory, a line without an end, a million jobs, a million errors.
     struct Flood;
-    impl Outside for Flood {
+    impl Environment for Flood {
         fn include(&self, _: &str, _: &str) -> Result<(String, Vec<u8>), String> {
             Err("none".into())
         }
@@ -520,8 +521,8 @@ proptest! {
                 let plan = crate::plan::plan(&parsed.jobs, &[0, 1]);
                 prop_assert!(plan.threads.len() <= 4096);
                 for thread in plan.threads.iter().take(2) {
-                    let targets = vec![crate::Target { bytes: 1 << 24, block: 512, found: None }; thread.targets.len()];
-                    let _ = crate::Generator::new(&parsed.jobs[thread.job], thread.seat(1), &targets);
+                    let targets = vec![crate::Target { bytes: 1 << 24, block: 512, size_at_setup: None }; thread.targets.len()];
+                    let _ = crate::Generator::new(&parsed.jobs[thread.job], thread.id(1), &targets);
                 }
             }
         }

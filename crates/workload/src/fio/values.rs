@@ -1,13 +1,15 @@
-//! Numbers with units, times, ranges, lists: the values of options.
+//! Parsers for the values of options: numbers with units, times, ranges, lists, patterns. They
+//! accept what fio accepts, but report what fio misreads.
 
 use crate::job::{Amount, BlockSizes, FillPattern, PerOp};
 use units::Nanos;
 
-/// Why a value is bad, in words that follow "option: ".
-pub(super) type Bad = String;
+/// What is wrong with a value, as text that follows "option: ".
+pub(super) type ValueError = String;
 
-/// A number with an optional unit. fio, for compatibility, reads `k` and `kb` as 1024 and `kib` as 1000.
-pub(super) fn number(text: &str) -> Result<u64, Bad> {
+/// A number with an optional unit. For compatibility fio reads `k` and `kb` as 1024, and `kib` as
+/// 1000.
+pub(super) fn number(text: &str) -> Result<u64, ValueError> {
     if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         return u64::from_str_radix(hex, 16).map_err(|_| format!("'{text}' is not a hexadecimal number"));
     }
@@ -20,8 +22,9 @@ pub(super) fn number(text: &str) -> Result<u64, Bad> {
         });
     }
     if unit.starts_with('.') {
-        return Err(format!("'{text}': only whole numbers, please; use a smaller unit"));
+        return Err(format!("'{text}': not a whole number; use a smaller unit"));
     }
+    // kb_base=1024, fio's default: the decimal-looking units are binary, and the other way round.
     let lower = unit.to_ascii_lowercase();
     let (prefix, base) = match lower.strip_suffix("ib") {
         Some(prefix) if !prefix.is_empty() => (prefix, 1000),
@@ -33,22 +36,23 @@ pub(super) fn number(text: &str) -> Result<u64, Bad> {
     digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(|| format!("'{text}' is too large"))
 }
 
-/// A number between two limits.
-pub(super) fn within(text: &str, least: u64, most: u64) -> Result<u64, Bad> {
+/// A number between two limits, inclusive.
+pub(super) fn within(text: &str, least: u64, most: u64) -> Result<u64, ValueError> {
     match number(text)? {
-        n if n < least => Err(format!("{n} is too small; the least is {least}")),
-        n if n > most => Err(format!("{n} is too large; the most is {most}")),
+        n if n < least => Err(format!("{n} is too small; the minimum is {least}")),
+        n if n > most => Err(format!("{n} is too large; the maximum is {most}")),
         n => Ok(n),
     }
 }
 
-/// The same of what fits 32 bits.
-pub(super) fn small(text: &str, least: u64, most: u64) -> Result<u32, Bad> {
+/// The same for numbers of 32 bits.
+pub(super) fn small(text: &str, least: u64, most: u64) -> Result<u32, ValueError> {
     within(text, least, most.min(u32::MAX.into())).map(|n| n as u32)
 }
 
-/// Refuses a dash that would be a sign: in lists and ranges it separates values, and none of them may be negative.
-pub(super) fn no_sign(text: &str) -> Result<(), Bad> {
+/// Refuses a dash that would be a sign. In lists and ranges a dash separates values, none of which
+/// may be negative.
+pub(super) fn no_sign(text: &str) -> Result<(), ValueError> {
     let mut before = text.split('-').map(str::trim);
     before.next_back();
     match before.find(|before| before.is_empty() || before.ends_with([':', ','])) {
@@ -58,7 +62,7 @@ pub(super) fn no_sign(text: &str) -> Result<(), Bad> {
 }
 
 /// Bytes, or a percentage of the device.
-pub(super) fn amount(text: &str) -> Result<Amount, Bad> {
+pub(super) fn amount(text: &str) -> Result<Amount, ValueError> {
     match text.strip_suffix('%') {
         Some(percent) => within(percent, 0, 100).map(Amount::Percent),
         None if text.ends_with('z') => Err("zones ('z') are not supported yet".into()),
@@ -66,8 +70,8 @@ pub(super) fn amount(text: &str) -> Result<Amount, Bad> {
     }
 }
 
-/// A time; without a unit in `usual` nanoseconds.
-pub(super) fn time(text: &str, usual: u64) -> Result<Nanos, Bad> {
+/// A time. A number without a unit is multiplied by `usual` nanoseconds.
+pub(super) fn time(text: &str, usual: u64) -> Result<Nanos, ValueError> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     if digits.is_empty() {
@@ -87,10 +91,13 @@ pub(super) fn time(text: &str, usual: u64) -> Result<Nanos, Bad> {
     nanos.map(Nanos).ok_or_else(|| format!("'{text}' is too long"))
 }
 
-/// One to three values for reads, writes and trims. An empty place keeps what was there; missing ones at the end repeat
-/// the last one.
-pub(super) fn per_op<T: Clone>(text: &str, separators: &[char], parse: impl Fn(&str) -> Result<T, Bad>) -> Result<PerOp<Option<T>>, Bad> {
-    // A comma separates before anything else does.
+/// One to three values for reads, writes and trims. An empty value is `None`, and the last value is
+/// repeated for missing ones.
+pub(super) fn per_op<T: Clone>(
+    text: &str,
+    separators: &[char],
+    parse: impl Fn(&str) -> Result<T, ValueError>,
+) -> Result<PerOp<Option<T>>, ValueError> {
     let parts: Vec<&str> = text.split(separators).map(str::trim).collect();
     if parts.len() > 3 {
         return Err(format!("{} values; at most three, for reads, writes and trims", parts.len()));
@@ -100,14 +107,14 @@ pub(super) fn per_op<T: Clone>(text: &str, separators: &[char], parse: impl Fn(&
         values.push(if part.is_empty() { None } else { Some(parse(part)?) });
     }
     if values.iter().all(Option::is_none) {
-        return Err("no value".into());
+        return Err("the value is empty".into());
     }
     let value = |at: usize| values.get(at).or(values.last()).cloned().flatten();
     Ok(PerOp { read: value(0), write: value(1), trim: value(2) })
 }
 
 /// `least-most`, in whichever order.
-pub(super) fn range(text: &str) -> Result<BlockSizes, Bad> {
+pub(super) fn range(text: &str) -> Result<BlockSizes, ValueError> {
     no_sign(text)?;
     let (a, b) = text.split_once(['-', ':']).ok_or_else(|| format!("'{text}' is not a range (least-most)"))?;
     let (a, b) = (number(a.trim())?, number(b.trim())?);
@@ -117,9 +124,9 @@ pub(super) fn range(text: &str) -> Result<BlockSizes, Bad> {
     }
 }
 
-/// `bssplit` of one operation: `size/percent:size/percent…`. Sizes without a percentage share what the others leave; if
-/// there are none, the last size gets it.
-pub(super) fn split(text: &str) -> Result<BlockSizes, Bad> {
+/// `bssplit` of one operation: `size/percent:size/percent…`. Sizes without a percentage share the
+/// rest.
+pub(super) fn split(text: &str) -> Result<BlockSizes, ValueError> {
     let mut entries = Vec::new();
     for entry in text.split(':') {
         let (size, share) = match entry.split_once('/') {
@@ -140,7 +147,7 @@ pub(super) fn split(text: &str) -> Result<BlockSizes, Bad> {
     let left = 100 - given;
     let each = left.checked_div(open).unwrap_or(0);
     let mut shares: Vec<(u64, u32)> = entries.into_iter().map(|(size, share)| (size, share.unwrap_or(each))).collect();
-    // What does not divide evenly goes to the most frequent of them, as in fio.
+    // As in fio the remainder of the division goes to the most frequent size.
     if let Some((_, most)) = shares.iter_mut().max_by_key(|(_, share)| *share) {
         *most += left - each * open;
     }
@@ -148,8 +155,8 @@ pub(super) fn split(text: &str) -> Result<BlockSizes, Bad> {
     Ok(BlockSizes { min, max, split: shares })
 }
 
-/// Percentages, `a:b:c`, ascending; and the digits after the point that the most precise one has.
-pub(super) fn percentiles(text: &str) -> Result<(Vec<f64>, usize), Bad> {
+/// `percentile_list`: percentages `a:b:c`, sorted, and the most digits after the point.
+pub(super) fn percentiles(text: &str) -> Result<(Vec<f64>, usize), ValueError> {
     let (mut list, mut precision) = (Vec::new(), 0);
     for part in text.split(':').map(str::trim) {
         let value: f64 = part.parse().map_err(|_| format!("'{part}' is not a number"))?;
@@ -162,13 +169,14 @@ pub(super) fn percentiles(text: &str) -> Result<(Vec<f64>, usize), Bad> {
     if list.len() > 20 {
         return Err(format!("{} percentiles; at most 20", list.len()));
     }
+    // 0 is not a percentile.
     list.retain(|percent| *percent > 0.0);
     list.sort_by(f64::total_cmp);
     Ok((list, precision))
 }
 
 /// 0 or 1.
-pub(super) fn flag(text: &str) -> Result<bool, Bad> {
+pub(super) fn flag(text: &str) -> Result<bool, ValueError> {
     match number(text) {
         Ok(0) => Ok(false),
         Ok(1) => Ok(true),
@@ -176,8 +184,8 @@ pub(super) fn flag(text: &str) -> Result<bool, Bad> {
     }
 }
 
-/// `filename`: names separated by colons; `\:` is a colon within a name.
-pub(super) fn filenames(text: &str) -> Result<Vec<String>, Bad> {
+/// `filename`: names separated by colons; `\:` is a colon in a name.
+pub(super) fn filenames(text: &str) -> Result<Vec<String>, ValueError> {
     let (mut names, mut name, mut chars) = (Vec::new(), String::new(), text.chars().peekable());
     while let Some(c) = chars.next() {
         match c {
@@ -189,20 +197,21 @@ pub(super) fn filenames(text: &str) -> Result<Vec<String>, Bad> {
     names.push(name);
     names.retain(|name| !name.is_empty());
     match names.len() {
-        0 => Err("no name".into()),
+        0 => Err("the name is empty".into()),
         1..=1024 => Ok(names),
         n => Err(format!("{n} names; at most 1024")),
     }
 }
 
-/// Most bytes of a pattern. fio takes 512 up to 3.33 and 128 MiB since; a line is shorter, so that only files are so long.
-const MOST_PATTERN: usize = 1 << 20;
-/// Most `%o` in fio.
-const MOST_OFFSETS: usize = 8;
+/// Most bytes of a pattern. fio allows 512 up to 3.33, and 128 MiB since.
+const MAX_PATTERN: usize = 1 << 20;
+/// Most `%o` in a pattern, as in fio.
+const MAX_OFFSETS: usize = 8;
 
-/// Reads a pattern as fio does: `"text"`, `0x` and hexadecimal digits, a decimal number (its bytes from the lowest on, without
-/// leading zeroes), `%o` (eight bytes that hold the I/O's offset), in any number and order.
-pub(super) fn fill_pattern(text: &str) -> Result<FillPattern, Bad> {
+/// Parses a pattern as fio does. It is a sequence of `"text"`, `0x` with hexadecimal digits,
+/// decimal numbers (little-endian, without leading zeros), and `%o` (the I/O's offset in eight
+/// bytes).
+pub(super) fn fill_pattern(text: &str) -> Result<FillPattern, ValueError> {
     let mut pattern = FillPattern::default();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -214,8 +223,8 @@ pub(super) fn fill_pattern(text: &str) -> Result<FillPattern, Bad> {
             }
             '%' => {
                 let rest = rest.strip_prefix("%o").ok_or_else(|| format!("'{rest}': the only format is %o"))?;
-                if pattern.offsets.len() == MOST_OFFSETS {
-                    return Err(format!("more than {MOST_OFFSETS} times %o"));
+                if pattern.offsets.len() == MAX_OFFSETS {
+                    return Err(format!("more than {MAX_OFFSETS} times %o"));
                 }
                 pattern.offsets.push(pattern.bytes.len());
                 pattern.bytes.extend_from_slice(&[0; 8]);
@@ -227,7 +236,7 @@ pub(super) fn fill_pattern(text: &str) -> Result<FillPattern, Bad> {
                 let sign = usize::from(hexadecimal.is_none() && text.starts_with('-'));
                 let digit = |c: char| if hexadecimal.is_some() { c.is_ascii_hexdigit() } else { c.is_ascii_digit() };
                 let end = text[sign..].find(|c| !digit(c)).map_or(text.len(), |end| sign + end);
-                // The 0 of a 0x that follows.
+                // "120x34": the second 0 belongs to the 0x.
                 let end = if text[end..].starts_with(['x', 'X']) && text[..end].ends_with('0') { end - 1 } else { end };
                 let (digits, after) = text.split_at(end);
                 if hexadecimal.is_none() {
@@ -239,7 +248,7 @@ pub(super) fn fill_pattern(text: &str) -> Result<FillPattern, Bad> {
                 } else if digits.is_empty() {
                     return Err(format!("'0x{text}': no hexadecimal digit follows 0x"));
                 } else {
-                    // Of an odd number of digits the first one is a byte of its own.
+                    // With an odd number of digits the first digit is a byte.
                     let value = |digit: u8| char::from(digit).to_digit(16).unwrap_or(0) as u8;
                     let byte = |pair: &[u8]| pair.iter().fold(0, |byte, digit| byte << 4 | value(*digit));
                     pattern.bytes.extend(digits.as_bytes().rchunks(2).rev().map(byte));
@@ -247,11 +256,11 @@ pub(super) fn fill_pattern(text: &str) -> Result<FillPattern, Bad> {
                 after
             }
         };
-        if pattern.bytes.len() > MOST_PATTERN {
-            return Err(format!("more than {MOST_PATTERN} bytes"));
+        if pattern.bytes.len() > MAX_PATTERN {
+            return Err(format!("more than {MAX_PATTERN} bytes"));
         }
     }
-    if pattern.bytes.is_empty() { Err("no byte".into()) } else { Ok(pattern) }
+    if pattern.bytes.is_empty() { Err("the pattern is empty".into()) } else { Ok(pattern) }
 }
 
 #[cfg(test)]

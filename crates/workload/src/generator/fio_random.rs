@@ -1,9 +1,11 @@
-//! fio's random numbers, so that a job that verifies visits fio's offsets and writes fio's seeds.
+//! fio's random numbers. With them a job that verifies issues fio's offsets and writes fio's seeds,
+//! so that each program can check what the other wrote.
 //!
-//! The generators are L'Ecuyer's combined Tausworthe ones: *taus88* (Mathematics of Computation 65, 213, 1996) and *lfsr258*
-//! (68, 225, 1999). How each thread of a job is seeded was found in fio 3.33, and holds for what `fio --verify_only` expects.
+//! The generators are L'Ecuyer's combined Tausworthe generators *taus88* (Mathematics of
+//! Computation 65, 213, 1996) and *lfsr258* (68, 225, 1999). Threads are seeded as in fio 3.33,
+//! which `fio --verify_only` depends on.
 
-use super::Seat;
+use super::ThreadId;
 use crate::job::{BlockSizes, Direction, Job, PerOp, RandomGenerator};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
@@ -12,36 +14,37 @@ use units::Op;
 /// A combined Tausworthe generator, of 32 or of 64 bits.
 #[derive(Clone, Debug)]
 enum Tausworthe {
-    /// taus88.
+    /// taus88, of 32 bits.
     Narrow([u32; 3]),
-    /// lfsr258.
+    /// lfsr258, of 64 bits.
     Wide([u64; 5]),
 }
 
-/// Numbers that are dropped after seeding.
+/// Numbers that fio drops after seeding.
 const WARM_UP: u32 = 6;
-/// fio's header of the generator reads `2^31 + 2^17 + 2^7`, where `^` is C's exclusive or.
+/// fio's rand.h has `2^31 + 2^17 + 2^7`, in which `^` is C's exclusive or.
 const FIRST: u64 = 29 + 19 + 5;
-/// The state of each component has to be at least this.
+/// Least valid state of each component.
 const LEAST: [u64; 5] = [1, 7, 15, 33, 49];
 
 impl Tausworthe {
-    /// The generator that `seed` gives; a narrow one takes its lower half.
+    /// A generator with this seed; a narrow one uses its lower half.
     pub fn new(seed: u64, wide: bool) -> Tausworthe {
         let mut x = FIRST;
         let mut state = LEAST.map(|least| {
             x = if wide { x.wrapping_mul(6_906_969_069) ^ seed } else { u64::from((x as u32).wrapping_mul(69_069) ^ seed as u32) };
+            // fio's __seed(): a component must not start below its least state.
             x = if x < least { x + least } else { x };
             x
         });
         if !wide {
             state[3..].fill(0);
         }
-        let mut dice = if wide { Tausworthe::Wide(state) } else { Tausworthe::Narrow([0, 1, 2].map(|i: usize| state[i] as u32)) };
+        let mut rng = if wide { Tausworthe::Wide(state) } else { Tausworthe::Narrow([0, 1, 2].map(|i: usize| state[i] as u32)) };
         for _ in 0..WARM_UP {
-            dice.next();
+            rng.next();
         }
-        dice
+        rng
     }
 
     /// The next number: of 32 bits, or of 64.
@@ -65,7 +68,7 @@ impl Tausworthe {
         }
     }
 
-    /// The next number, from 0 to below 1.
+    /// The next number in [0, 1).
     #[inline]
     pub fn fraction(&mut self) -> f64 {
         let whole = if matches!(self, Tausworthe::Narrow(_)) { 4_294_967_296.0 } else { 18_446_744_073_709_551_616.0 };
@@ -73,8 +76,8 @@ impl Tausworthe {
     }
 }
 
-/// What fio seeds generators for, as places in its table: the lengths of reads, those of writes and of trims, the data of verified writes,
-/// whether a mixed job reads or writes, random offsets.
+/// Indices of fio's table of seeds (`rand_seeds` in its thread_options.h): lengths of reads, of
+/// writes and of trims; data of verified writes; read or write in a mixed job; random offsets.
 const READS: u64 = 0;
 const WRITES: u64 = 1;
 const TRIMS: u64 = 2;
@@ -84,10 +87,11 @@ const OFFSETS: u64 = 6;
 
 /// fio spreads seeds by this factor.
 const SPREAD: u64 = 0x9e37_0001;
-/// What is repeatable is seeded with this, times the thread's number.
+/// With `randrepeat` offsets are seeded with this, times the thread's number.
 const REPEATABLE: u64 = 0xb189_9bed;
 
-/// The seed for `place` of thread `number`, counted from 1 over all jobs: from `base`, or else from outside.
+/// The seed at index `place` for thread `number`, from 1 over all jobs. Without `base` it comes
+/// from `entropy`.
 fn seed(base: Option<u64>, entropy: u64, place: u64, number: u32) -> u64 {
     let number = u64::from(number);
     let Some(base) = base else { return SplitMix64::seed_from_u64(entropy ^ number.rotate_left(32) ^ place).next_u64() };
@@ -98,18 +102,19 @@ fn seed(base: Option<u64>, entropy: u64, place: u64, number: u32) -> u64 {
 /// fio's random numbers of one job thread.
 #[derive(Clone, Debug)]
 pub(super) struct FioRandom {
-    dice: Dice,
-    /// What each pass begins with, of a repeatable job; others go on.
-    first: Option<Dice>,
-    /// Another run draws the same.
+    rngs: Generators,
+    /// The state at the start of each pass of a job with `randrepeat`; others continue.
+    first: Option<Generators>,
+    /// Another run of the job has the same seeds.
     known: bool,
-    /// The job asks for fio's shift register, whose order is not known here.
+    /// `random_generator=lfsr`, whose order of offsets is not implemented.
     pub lfsr: bool,
-    /// `bssplit`, the rarest size first, as fio goes through them.
+    /// `bssplit`, the rarest size first, which is fio's order.
     splits: PerOp<Vec<(u64, u32)>>,
     /// Seed of the data of the last I/O.
     pub data_seed: u64,
-    /// Mixed: per cent of reads, what was chosen last, for how many issues of it that holds, and how many there were.
+    /// Mixed jobs: percentage of reads, the current operation, the count of issued I/Os up to which
+    /// it stays, and that count.
     read_percent: u32,
     current: Op,
     quota: u64,
@@ -118,7 +123,7 @@ pub(super) struct FioRandom {
 
 /// The generators of one thread.
 #[derive(Clone, Debug)]
-struct Dice {
+struct Generators {
     offsets: Tausworthe,
     sizes: PerOp<Tausworthe>,
     mix: Tausworthe,
@@ -126,26 +131,28 @@ struct Dice {
 }
 
 impl FioRandom {
-    /// Those of the thread of `job` in this seat.
-    pub fn new(job: &Job, Seat { number, subjob, entropy }: Seat) -> FioRandom {
+    /// The generators of this thread of `job`.
+    pub fn new(job: &Job, ThreadId { number, subjob, entropy }: ThreadId) -> FioRandom {
         let seed = |place| seed(job.base_seed(), entropy, place, number);
         let wide = job.random_generator == RandomGenerator::Tausworthe64;
-        // fio lets randseed switch randrepeat off only after it has seeded the first thread of a job.
+        // In fio randseed switches randrepeat off only after the first thread of a job is seeded.
         let repeats = job.repeatable && (job.seed.is_none() || subjob == 0);
         let offset_seed = if repeats { REPEATABLE.wrapping_mul(number.into()) } else { seed(OFFSETS) };
         let sizes = |place| Tausworthe::new(seed(place), wide);
         let (read, trim) = (sizes(READS), sizes(TRIMS));
+        // With verify fio draws lengths of writes and reads from equal states, so that a reader of
+        // the same job sees the writer's lengths.
         let write = if job.verify.is_some() { read.clone() } else { sizes(WRITES) };
         let trim = if job.pattern.direction == Direction::TrimWrite { write.clone() } else { trim };
-        let dice = Dice {
+        let rngs = Generators {
             offsets: Tausworthe::new(offset_seed, wide),
             sizes: PerOp { read, write, trim },
             mix: Tausworthe::new(seed(MIX), false),
             data: Tausworthe::new(seed(DATA), wide),
         };
         FioRandom {
-            first: (job.repeatable && job.seed.is_none()).then(|| dice.clone()),
-            dice,
+            first: (job.repeatable && job.seed.is_none()).then(|| rngs.clone()),
+            rngs,
             known: job.base_seed().is_some(),
             lfsr: job.random_generator == RandomGenerator::Lfsr,
             splits: PerOp::of(|op| {
@@ -161,24 +168,25 @@ impl FioRandom {
         }
     }
 
-    /// Whether another run of the same job draws the same, pass by pass.
+    /// Whether another run of the same job draws the same numbers in each of `passes` passes.
     pub fn repeats(&self, passes: u64) -> bool {
         self.known && (self.first.is_some() || passes == 1)
     }
 
-    /// A pass begins: repeatable jobs start over, others go on.
+    /// Begins a pass: jobs with `randrepeat` restart their sequences.
     pub fn start_pass(&mut self) {
         self.quota = 0;
         if let Some(first) = &self.first {
-            self.dice = first.clone();
+            self.rngs = first.clone();
         }
     }
 
-    /// Whether a mixed job reads or writes next. fio throws dice when it has issued enough of what it chose last.
+    /// Whether a mixed job reads or writes next. As in fio, a random number is drawn only when the
+    /// quota of the current operation is used up (`get_rand_ddir` in its io_u.c).
     pub fn mixed(&mut self) -> Op {
         let before = *self.issued.get(self.current);
         if before >= self.quota {
-            let percent = 1 + (100.0 * self.dice.mix.fraction()) as u32;
+            let percent = 1 + (100.0 * self.rngs.mix.fraction()) as u32;
             let next = if percent <= self.read_percent { Op::Read } else { Op::Write };
             if next != self.current {
                 let others = if self.current == Op::Read { 100 - self.read_percent } else { self.read_percent };
@@ -189,26 +197,26 @@ impl FioRandom {
         self.current
     }
 
-    /// One of these is issued.
+    /// Counts an issued I/O.
     pub fn issued(&mut self, op: Op) {
         *self.issued.get_mut(op) += 1;
     }
 
-    /// A block below `blocks`.
+    /// A random block below `blocks`.
     pub fn block(&mut self, blocks: u64) -> u64 {
-        (blocks as f64 * self.dice.offsets.fraction()) as u64
+        (blocks as f64 * self.rngs.offsets.fraction()) as u64
     }
 
-    /// A length of `op`'s `sizes`, which are several, at most `room`; `None`: there is none.
+    /// A random length among `sizes`, at most `room` bytes; `None`: none fits.
     pub fn size(&mut self, op: Op, sizes: &BlockSizes, room: u64) -> Option<u64> {
-        let (dice, split) = (self.dice.sizes.get_mut(op), self.splits.get(op));
+        let (rng, split) = (self.rngs.sizes.get_mut(op), self.splits.get(op));
         let fits = |(bytes, share): &(u64, u32)| *share > 0 && *bytes <= room;
-        // Where the dice allow no size that fits, fio hangs.
+        // fio loops forever where no size fits.
         if room < sizes.min || !split.is_empty() && !split.iter().any(fits) {
             return None;
         }
         loop {
-            let wanted = if split.is_empty() { sizes.min + (sizes.max as f64 * dice.fraction()) as u64 } else { share(split, dice, room) };
+            let wanted = if split.is_empty() { sizes.min + (sizes.max as f64 * rng.fraction()) as u64 } else { share(split, rng, room) };
             let bytes = (wanted - wanted % sizes.min).min(sizes.max);
             if bytes <= room {
                 return Some(bytes);
@@ -216,21 +224,22 @@ impl FioRandom {
         }
     }
 
-    /// Draws the seed of the next I/O's data: two numbers make one.
+    /// Draws the seed of the next I/O's data, the product of two numbers.
     pub fn draw_seed(&mut self) {
-        let first = self.dice.data.next();
-        self.data_seed = first.wrapping_mul(self.dice.data.next());
+        let first = self.rngs.data.next();
+        self.data_seed = first.wrapping_mul(self.rngs.data.next());
     }
 }
 
-/// A size of `bssplit`: the first that the dice allow and that fits, else the last.
-fn share(split: &[(u64, u32)], dice: &mut Tausworthe, room: u64) -> u64 {
-    let most = if matches!(dice, Tausworthe::Narrow(_)) { u64::from(u32::MAX) } else { u64::MAX };
-    let (number, mut percent, mut size) = (dice.next(), 0, 0);
+/// A random size of `bssplit`: the first whose cumulated share is reached and that fits, else the
+/// last.
+fn share(split: &[(u64, u32)], rng: &mut Tausworthe, room: u64) -> u64 {
+    let max = if matches!(rng, Tausworthe::Narrow(_)) { u64::from(u32::MAX) } else { u64::MAX };
+    let (number, mut percent, mut size) = (rng.next(), 0, 0);
     for (bytes, share) in split.iter().filter(|(_, share)| *share > 0) {
         size = *bytes;
         percent += u64::from(*share);
-        if number / percent <= most / 100 && size <= room {
+        if number / percent <= max / 100 && size <= room {
             break;
         }
     }

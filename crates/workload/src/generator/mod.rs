@@ -1,57 +1,60 @@
-//! What a job thread does next: a state machine without a clock, a thread or a device.
-//!
-//! Its runner (the command `reap run`, the simulator) asks [`Generator::next`] and does what it says:
+//! The state machine of one job thread. It decides which I/O to issue when, and counts what
+//! completes; the caller (`reap run`, the simulator) has the clock, the thread and the device. The
+//! caller asks [`Generator::next`] and does what the answer says:
 //!
 //! ```text
 //! loop {
 //!     match generator.next(now) {
 //!         Issue(io)        => { fill(&io, buffer) if it writes; post }
-//!         Commit           => { ring the doorbell; read the clock; generator.committed(now) }
-//!         Reap { min }     => { wait for min completions; for each: generator.completed(slot, now, result, buffer) }
-//!         Wait { until }   => { take completions as they come, until then; then ask again }
+//!         Commit           => { ring the doorbell; generator.committed(now) }
+//!         Reap { min }     => { wait for min completions; for each of them:
+//!                               generator.completed(slot, now, result, buffer) }
+//!         Wait { until }   => { reap completions until then; then ask again }
 //!         Done             => break,
 //!     }
 //! }
 //! ```
 //!
-//! `now` may be the same for a whole batch: nothing here reads a clock. Completions may be handed in at any time, more
-//! or fewer than asked for; after each batch of them, ask again.
+//! Phases: `New → Delay → Run → Verify → (next pass: Run) → Drain → Done`. `now` may be the same
+//! for a whole batch. Completions may be passed in at any time, more or fewer than asked for.
 
-mod checking;
 mod fio_random;
-mod flight;
+mod in_flight;
+mod job_logs;
 mod offsets;
 mod phases;
 mod throttle;
-mod trail;
 mod verify;
+mod verify_state;
 
+pub use job_logs::{IologEntry, LogBuffer, LogSample};
 pub(crate) use offsets::{Extent, extents};
-pub use offsets::{Misfit, Target};
-pub use trail::{ListLine, LogLine, Trail};
+pub use offsets::{JobError, Target};
 pub use verify::BadBlock;
 
 use crate::job::{Job, PerOp};
 use crate::stats::Stats;
-use checking::Checks;
-use flight::{Alike, Extra, Flight, Slot};
+use in_flight::{BatchStats, Extra, InFlight, Slot};
 use offsets::Stream;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
 use smart_default::SmartDefault;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use throttle::{Hold, Pacing, Pauses, Syncs, overlap};
+use throttle::{Pacing, Pauses, Syncs, WaitFor, overlap};
 use units::{Nanos, Op};
+use verify_state::VerifyState;
 
 /// One I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
-    /// Below the job's `iodepth`; no two I/Os in flight share one. The index of its buffer. 0 until it is issued.
+    /// Index of its buffer, below the job's `iodepth`. I/Os in flight have different slots. 0 until
+    /// it is issued.
     pub slot: u32,
-    /// Read, write, or the Flush of [`Job::sync_every`](crate::job::Job::sync_every), which has neither place nor length.
+    /// The operation. A Flush ([`Job::sync_every`](crate::job::Job::sync_every)) has no offset and
+    /// no length.
     pub op: Op,
-    /// Index of the target it goes to.
+    /// Index into the thread's targets.
     pub target: u16,
     /// First byte on that target.
     pub offset: u64,
@@ -59,7 +62,7 @@ pub struct Io {
     pub len: u32,
 }
 
-/// Why an I/O failed, as an errno: what fio prints as `err=`.
+/// The errno of a failed I/O, which fio prints as `err=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ErrorCode(pub i32);
 
@@ -68,7 +71,8 @@ impl ErrorCode {
     pub const EIO: ErrorCode = ErrorCode(5);
     /// No space left on device.
     pub const ENOSPC: ErrorCode = ErrorCode(28);
-    /// Invalid or incomplete multibyte or wide character: what fio reports for a failed verification.
+    /// Invalid or incomplete multibyte or wide character: what fio reports for a failed
+    /// verification.
     pub const EILSEQ: ErrorCode = ErrorCode(84);
 }
 
@@ -82,9 +86,9 @@ impl fmt::Display for ErrorCode {
 /// The first I/O of a job that failed; the job ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Why.
+    /// Its errno.
     pub code: ErrorCode,
-    /// What it was.
+    /// The I/O.
     pub io: Io,
 }
 
@@ -95,20 +99,20 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What to do next.
+/// What the caller of [`Generator::next`] does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Post this I/O: it is counted as posted now.
+    /// Post this I/O. The generator counts it as posted.
     Issue(Io),
-    /// Announce what was posted, then call [`Generator::committed`].
+    /// Ring the doorbell for the posted I/Os, then call [`Generator::committed`].
     Commit,
-    /// Wait until at least `min` I/Os completed; hand them to [`Generator::completed`], and if there are more, up to
-    /// [`Generator::complete_max`] of them. More may be handed in.
+    /// Wait until at least `min` I/Os have completed and call [`Generator::completed`] for each. If
+    /// more have completed, [`Generator::complete_max`] is how many the job wants at once.
     Reap {
         /// Completions to wait for, at least 1.
         min: u32,
     },
-    /// Nothing to issue before `until`. What completes meanwhile is handed in as it comes.
+    /// Nothing is to be issued before `until`. Reap completions until then.
     Wait {
         /// When to ask again.
         until: Nanos,
@@ -117,29 +121,30 @@ pub enum Next {
     Done,
 }
 
-/// Which thread of a job this is; by default the first one of the first job, without any entropy.
+/// Which thread of the run this is, for its random numbers and its offsets. The default is the
+/// first thread of the first job, with entropy 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault)]
-pub struct Seat {
-    /// Number among all threads of the run, from 1. Threads of the same job differ in their random numbers by it.
+pub struct ThreadId {
+    /// Number among all threads of the run, from 1. Threads are seeded with it.
     #[default(1)]
     pub number: u32,
     /// Number among the job's threads, from 0.
     pub subjob: u32,
-    /// From outside, different in each run: seeds jobs without `randrepeat`.
+    /// A seed that differs from run to run, for jobs with `randrepeat=0`.
     pub entropy: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Not asked yet.
+    /// [`Generator::next`] has not been called.
     New,
-    /// Waiting out `startdelay`.
+    /// `startdelay` has not passed.
     Delay,
     /// Issuing.
     Run,
-    /// Reading back what the pass wrote.
+    /// Reading back what the pass wrote (`verify`).
     Verify,
-    /// Waiting for what is in flight, then going on.
+    /// Issuing nothing until all I/Os in flight have completed.
     Drain,
     Done,
 }
@@ -147,47 +152,48 @@ enum Phase {
 /// The state machine of one job thread.
 #[derive(Debug)]
 pub struct Generator {
-    /// Before this instant nothing but I/O happens.
-    event: Nanos,
-    /// I/Os that may be issued before anything but the time is looked at again.
-    room: u32,
-    /// A rate, verification or Flushes make I/Os more than a place.
-    special: bool,
-    flight: Flight,
-    /// Completions since they were last counted.
+    /// The next instant at which more than I/O has to be handled: see `on_event`.
+    next_event_at: Nanos,
+    /// I/Os that [`Generator::next`] may issue on its fast path before `decide` runs again.
+    fast_ios: u32,
+    /// Each I/O has an [`Extra`]: the job has a rate, verification, Flushes, logs or the like. Such
+    /// jobs never use the fast path.
+    tracked: bool,
+    flight: InFlight,
+    /// Completions since `stats.complete` was last updated.
     reaped: u32,
-    /// Of these, the ones whose figures have yet to be counted.
-    alike: Alike,
-    /// Bytes and I/Os that the pass may still issue.
+    /// Those of them that `stats` does not have yet.
+    batch_stats: BatchStats,
+    /// Bytes and I/Os that this pass may still issue. Bytes may go below 0, as in fio.
     bytes_left: i64,
     ios_left: u64,
     stream: Stream,
     phase: Phase,
-    /// I/Os are issued while fewer than this are in flight: `depth`, or less while completions are waited for.
+    /// I/Os are issued while fewer than this are in flight: `depth`, or less while `waiting`.
     limit: u32,
-    /// Completions are waited for: the depth was reached.
+    /// The depth was reached, and `complete_min` completions have to come before more is issued.
     waiting: bool,
     depth: u32,
     low: u32,
-    /// I/Os per doorbell; where batches grow, of the next one, and what they grow to.
+    /// I/Os per doorbell; with `batch_grows`, those of the next one, and the most.
     batch: u32,
-    grows: Option<u32>,
+    batch_max: Option<u32>,
     complete_min: u32,
     complete_max: u32,
-    /// An I/O that waits for its time.
-    held: Option<Io>,
+    /// The next I/O, which may not be issued yet: see [`WaitFor`].
+    deferred: Option<Io>,
     pacing: Option<Box<Pacing>>,
     syncs: Option<Box<Syncs>>,
-    /// The I/Os in flight, if others wait for those that they [`overlap`].
+    /// With `serialize_overlap` or `verify`, the I/Os in flight: see [`overlap`].
     overlaps: Option<Vec<Io>>,
     pauses: Option<Box<Pauses>>,
-    /// What is noted down of the I/Os.
-    noted: Option<Box<Trail>>,
+    /// Samples and I/Os for the job's log files.
+    logs: Option<Box<LogBuffer>>,
     /// Operations whose errors do not end the job.
-    goes_on: PerOp<bool>,
+    continue_on_error: PerOp<bool>,
     stats: Stats,
     clock: Clock,
-    checks: Checks,
+    verify: VerifyState,
     failure: Option<Failure>,
     stopping: bool,
     goal: Goal,
@@ -196,83 +202,88 @@ pub struct Generator {
 /// The job's instants.
 #[derive(Debug, Default)]
 struct Clock {
-    /// When it was asked first.
+    /// When [`Generator::next`] was first called.
     asked: Nanos,
     delay: Nanos,
     ramp: Nanos,
     runtime: Option<Nanos>,
-    /// When it began to issue.
+    /// When it began to issue I/O.
     began: Nanos,
-    /// When the measured part began; `None`: in the ramp.
+    /// When measuring began; `None` during `ramp_time`.
     epoch: Option<Nanos>,
-    /// When the current phase began to be measured.
+    /// When measuring of the current phase began.
     phase_start: Nanos,
-    /// When bandwidth and IOPS were sampled last, and bytes and I/Os by then.
+    /// When bandwidth and IOPS were last sampled, and the bytes and I/Os at that time.
     sampled_at: Nanos,
     sampled: PerOp<(u64, u64)>,
 }
 
-/// How much to do. As fio does it (`do_io` and `keep_running` in its backend.c, with an asynchronous engine): a pass issues `size` bytes,
-/// as far as its files have them; passes follow until `io_size` bytes have been moved, but for less than one I/O.
+/// How much the job transfers, as in fio (`do_io` and `keep_running` in its backend.c, with an
+/// asynchronous engine): a pass issues `size` bytes, or what its files have. Passes follow until
+/// `io_size` bytes have been transferred, or less than one I/O is missing.
 #[derive(Debug)]
 struct Goal {
-    /// Bytes that a pass issues at most, verification between its writes included.
+    /// Most bytes of a pass, verification between its writes included.
     pass: i64,
-    /// Bytes that are left of what all passes issue; of a job that trims and writes, write.
+    /// Bytes left for all passes; with `counts_writes` only writes count.
     left: i64,
     counts_writes: bool,
-    /// I/Os of the whole, verification included.
+    /// Most I/Os of the job, verification included.
     ios: u64,
-    /// What moved in all, at the start of the pass, and is to move.
+    /// Bytes transferred so far, those at the start of the pass, and those to transfer.
     moved: u64,
     moved_before: u64,
     limit: u64,
     /// `io_size` is given.
     beyond_size: bool,
     longest: u64,
-    /// Passes that follow in any case.
+    /// Passes that follow whatever was transferred: `loops`.
     loops: u64,
     time_based: bool,
-    /// What `left` began with.
+    /// The initial value of `left`, for progress.
     whole: i64,
 }
 
-/// How often bandwidth and IOPS are sampled: fio's `bwavgtime`.
+/// How often bandwidth and IOPS are sampled: the default of fio's `bwavgtime`.
 const SAMPLE_EVERY: Nanos = Nanos::from_millis(500);
-/// Most slots of a job thread.
-const MOST_DEPTH: u32 = 1 << 20;
+/// Bounds the memory of a job thread's slots.
+const MAX_DEPTH: u32 = 1 << 20;
 
 impl Generator {
-    /// A job thread on `targets`: one per filename of the job, or one.
-    pub fn new(job: &Job, seat: Seat, targets: &[Target]) -> Result<Generator, Misfit> {
-        let base = job.base_seed().unwrap_or(seat.entropy);
-        let mut seeds = SplitMix64::seed_from_u64(base ^ u64::from(seat.number).rotate_left(40));
+    /// The thread `id` of `job` on `targets`: one per filename of the job, or one.
+    ///
+    /// # Errors
+    /// The job does not fit the targets.
+    pub fn new(job: &Job, id: ThreadId, targets: &[Target]) -> Result<Generator, JobError> {
+        let base = job.base_seed().unwrap_or(id.entropy);
+        let mut seeds = SplitMix64::seed_from_u64(base ^ u64::from(id.number).rotate_left(40));
         let (stream_seed, pacing_seed) = (seeds.next_u64(), seeds.next_u64());
         let pacing = Pacing::new(job, pacing_seed).map(Box::new);
-        let turns = pacing.as_ref().and_then(|pacing| pacing.turns(job));
-        let stream = Stream::new(job, seat, targets, stream_seed, turns)?;
-        // fio then waits for one completion after each I/O, whatever the depth.
-        let depth = if job.complete_min == 0 { 1 } else { job.iodepth.clamp(1, MOST_DEPTH) };
+        let mix_pacing = pacing.as_ref().and_then(|pacing| pacing.for_mix(job));
+        let stream = Stream::new(job, id, targets, stream_seed, mix_pacing)?;
+        // With iodepth_batch_complete_min=0 fio waits for one completion after each I/O.
+        let depth = if job.complete_min == 0 { 1 } else { job.iodepth.clamp(1, MAX_DEPTH) };
         let batch = if job.batch_submit == 0 { depth } else { job.batch_submit.min(depth) };
         let goal = Goal::new(job, &stream);
-        let checks = Checks::new(job, seat.number, &stream, goal.passes())?;
+        let verify = VerifyState::new(job, id.number, &stream, goal.passes())?;
         let syncs = Syncs::new(job).map(Box::new);
-        let waits = job.pattern.changes() && (job.serialize_overlap || job.verify.is_some());
+        // Reads alone cannot conflict.
+        let waits = job.pattern.modifies() && (job.serialize_overlap || job.verify.is_some());
         let overlaps = waits.then(|| Vec::with_capacity(depth.min(1_024) as usize));
         let pauses = job.think.map(|think| Box::new(Pauses { think, left: think.blocks, pause: None }));
-        let noted = Trail::new(job).map(Box::new);
+        let logs = LogBuffer::new(job).map(Box::new);
         let stats = Stats::new(job.measure, pacing.is_some());
-        let special = pacing.is_some() || job.verify.is_some() || syncs.is_some() || pauses.is_some() || noted.is_some();
-        let special = special || job.iolog.is_some() || overlaps.is_some() || goal.counts_writes;
+        let tracked = pacing.is_some() || job.verify.is_some() || syncs.is_some() || pauses.is_some() || logs.is_some();
+        let tracked = tracked || job.iolog.is_some() || overlaps.is_some() || goal.counts_writes;
         let (shortest, longest) = (job.start_delay.0, job.start_delay.0.max(job.start_delay.1));
         let delay = shortest + Nanos(seeds.next_u64() % (longest - shortest).0.saturating_add(1));
         Ok(Generator {
-            event: Nanos::ZERO,
-            room: 0,
-            special,
-            flight: Flight::new(depth, special),
+            next_event_at: Nanos::ZERO,
+            fast_ios: 0,
+            tracked,
+            flight: InFlight::new(depth, tracked),
             reaped: 0,
-            alike: Alike::default(),
+            batch_stats: BatchStats::default(),
             bytes_left: 0,
             ios_left: goal.ios,
             stream,
@@ -282,39 +293,42 @@ impl Generator {
             depth,
             low: if job.iodepth_low == 0 { depth } else { job.iodepth_low.min(depth) },
             batch,
-            grows: job.batch_grows.then_some(batch),
+            batch_max: job.batch_grows.then_some(batch),
             complete_min: job.complete_min.clamp(1, depth),
             complete_max: job.complete_max.max(job.complete_min).max(1),
-            held: None,
+            deferred: None,
             pacing,
             syncs,
             overlaps,
             pauses,
-            noted,
-            goes_on: job.goes_on,
+            logs,
+            continue_on_error: job.continue_on_error,
             stats,
             clock: Clock { delay, ramp: job.ramp_time, runtime: job.runtime, ..Clock::default() },
-            checks,
+            verify,
             failure: None,
             stopping: false,
             goal,
         })
     }
 
-    /// What to do next, at `now`.
-    #[inline(always)] // Most answers take a few comparisons: a call would cost more.
+    /// What to do next, at `now`: see the module's documentation.
+    #[inline(always)] // Most answers take a few comparisons; a call would cost more than they do.
     pub fn next(&mut self, now: Nanos) -> Next {
         loop {
-            if now < self.event {
-                if self.room > 0 {
+            // Fast path: nothing but I/O is due. `decide` has checked bytes, I/Os, batch and depth
+            // for the next `fast_ios` I/Os.
+            if now < self.next_event_at {
+                if self.fast_ios > 0 {
                     if let Some(io) = self.stream.next()
                         && let Some(io) = self.flight.post(io, now)
                     {
-                        self.room -= 1;
-                        self.took(&io);
+                        self.fast_ios -= 1;
+                        self.count_issued(&io);
                         return Next::Issue(io);
                     }
-                    (self.room, self.bytes_left) = (0, 0);
+                    // The files have no more in this pass.
+                    (self.fast_ios, self.bytes_left) = (0, 0);
                 }
                 let queued = self.flight.queued;
                 if queued >= self.batch {
@@ -330,19 +344,23 @@ impl Generator {
         }
     }
 
-    /// Looks at everything: what is due, whether to commit or to wait, how many I/Os may follow. `None`: ask again, there is room.
+    /// The slow path of [`Generator::next`]: handles what is due, decides whether to commit or to
+    /// wait, and sets `fast_ios`. `None`: run the fast path again.
     #[inline(never)]
     fn decide(&mut self, now: Nanos) -> Option<Next> {
-        self.room = 0;
+        self.fast_ios = 0;
+        // All completions since the last call came from one poll.
         if self.reaped > 0 {
             self.stats.complete.add_batch(std::mem::take(&mut self.reaped));
-            self.alike.count(&mut self.stats);
+            self.batch_stats.count(&mut self.stats);
         }
         loop {
-            if now >= self.event {
+            if now >= self.next_event_at {
                 self.on_event(now);
             }
             let (in_flight, queued) = (self.flight.in_flight, self.flight.queued);
+            // A full depth commits a smaller batch: waiting for completions of uncommitted I/Os
+            // would block forever.
             if queued > 0 && (queued >= self.batch || in_flight >= self.limit) {
                 return Some(Next::Commit);
             }
@@ -350,30 +368,33 @@ impl Generator {
                 return Some(self.reap(!self.waiting));
             }
             if self.waiting {
-                // Enough completed; go on issuing, unless the low-water mark asks for more.
+                // Enough completed. `iodepth_low` may ask for more completions before the next I/O.
                 if in_flight > self.low {
                     return Some(self.reap(true));
                 }
                 (self.waiting, self.limit) = (false, self.depth);
             }
             if queued == 0
-                && let Some(most) = self.grows
+                && let Some(most) = self.batch_max
             {
-                // What is out keeps the device busy for about as long as it takes to make as many.
+                // The I/Os in flight keep the device busy for about the time that it takes to
+                // prepare as many, so a batch of that size does not leave the device idle.
                 self.batch = in_flight.clamp(1, most);
             }
             let bytes = self.bytes_left.min(self.goal.left);
             let next = match self.phase {
                 Phase::Run if bytes > 0 && self.ios_left > 0 => {
-                    if !self.special {
+                    // Simple jobs return to the fast path with as many I/Os as cannot exceed any
+                    // limit.
+                    if !self.tracked {
                         let room = (self.batch - queued).min(self.limit - in_flight);
-                        self.room = self.stream.least_ios(bytes as u64, self.ios_left.min(room.into())) as u32;
+                        self.fast_ios = self.stream.least_ios(bytes as u64, self.ios_left.min(room.into())) as u32;
                         return None;
                     }
-                    self.issue_special(now)
+                    self.issue_tracked(now)
                 }
                 Phase::Verify => self.verify_next(now),
-                _ => self.turn(now),
+                _ => self.end_phase(now),
             };
             if next.is_some() {
                 return next;
@@ -381,7 +402,8 @@ impl Generator {
         }
     }
 
-    /// Waits for what is missing of the next `complete_min` of what is in flight; they are counted from now on if `anew`.
+    /// Waits for `complete_min` completions. With `anew` they count from now; otherwise those that
+    /// came since the wait began count.
     #[inline]
     fn reap(&mut self, anew: bool) -> Next {
         let in_flight = self.flight.in_flight;
@@ -391,9 +413,9 @@ impl Generator {
         Next::Reap { min: in_flight + 1 - self.limit }
     }
 
-    /// `io` is issued, or taken for issued.
+    /// Subtracts `io` from what is left to issue.
     #[inline]
-    fn took(&mut self, io: &Io) {
+    fn count_issued(&mut self, io: &Io) {
         let len = u64::from(io.len);
         self.ios_left -= 1;
         self.bytes_left -= len as i64;
@@ -403,16 +425,17 @@ impl Generator {
         }
     }
 
-    /// The next I/O of a job with a rate, with verification, with Flushes or the like; `None`: ask again.
-    #[inline(never)] // What it needs of registers, other jobs do without.
-    fn issue_special(&mut self, now: Nanos) -> Option<Next> {
-        if self.checks.backlog_is_due() {
+    /// The next I/O of a `tracked` job; `None`: ask again.
+    #[inline(never)] // It uses many registers, which would be spilled for simple jobs as well.
+    fn issue_tracked(&mut self, now: Nanos) -> Option<Next> {
+        if self.verify.backlog_is_due() {
             return self.begin_backlog();
         }
         if let Some(hold) = self.pauses.as_mut().and_then(|pauses| pauses.before(now, self.flight.in_flight)) {
-            return Some(self.held(hold));
+            return Some(self.wait_for(hold));
         }
-        let io = match (self.held.take(), self.syncs.as_ref().and_then(|syncs| syncs.due())) {
+        // A deferred I/O was chosen before, so that it goes before any Flush.
+        let io = match (self.deferred.take(), self.syncs.as_ref().and_then(|syncs| syncs.due())) {
             (None, Some(data_sync)) => match self.stream.flush() {
                 Some(target) => return Some(self.issue_flush(target, data_sync, now)),
                 None => None,
@@ -420,42 +443,47 @@ impl Generator {
             (held, _) => held.or_else(|| self.stream.next()),
         };
         let Some(io) = io else {
+            // The files have no more for this pass: it ends, whatever `size` says.
             self.bytes_left = 0;
             return None;
         };
-        let listed = self.stream.listed_at.map(|at| self.clock.began + at);
+        // The I/O is chosen before it is known whether it may be issued: its operation decides the
+        // rate, its blocks the overlap. If it has to wait, it is kept in `deferred`.
+        let listed = self.stream.iolog_due.map(|at| self.clock.began + at);
         let paced = self.pacing.as_ref().and_then(|pacing| pacing.due(io.op));
         let hold = match listed.into_iter().chain(paced).find(|due| *due > now) {
-            Some(due) => Some(Hold::Until(due)),
-            None => self.overlaps.iter().flatten().any(|other| overlap(&io, other)).then_some(Hold::Reap),
+            Some(due) => Some(WaitFor::Until(due)),
+            None => self.overlaps.iter().flatten().any(|other| overlap(&io, other)).then_some(WaitFor::Reap),
         };
         if let Some(hold) = hold {
-            self.held = Some(io);
-            return Some(self.held(hold));
+            self.deferred = Some(io);
+            return Some(self.wait_for(hold));
         }
+        // From here on the I/O is issued.
         if let Some(pacing) = &mut self.pacing {
             pacing.issued(io.op, io.len);
         }
-        self.took(&io);
+        self.count_issued(&io);
         let seed = self.stream.data_seed();
-        let sequence = if io.op == Op::Read { 0 } else { self.checks.changes(io, seed) };
+        let sequence = if io.op == Op::Read { 0 } else { self.verify.note_write(io, seed) };
         if let Some(pauses) = self.pauses.as_mut() {
             pauses.left = pauses.left.saturating_sub(1);
         }
-        let check = self.checks.reads && io.op == Op::Read;
+        let check = self.verify.reads && io.op == Op::Read;
         Some(self.post(io, Extra { intended: paced.unwrap_or(now), sequence, check, seed, written: now, data_sync: false }, now))
     }
 
-    /// An I/O of a job that keeps more than the times of each.
+    /// Posts an I/O of a `tracked` job.
     fn post(&mut self, io: Io, extra: Extra, now: Nanos) -> Next {
-        // One slot at least is free: fewer than `depth` are in flight.
+        // A slot is free, because fewer than `depth` I/Os are in flight.
         let Some(io) = self.flight.post(io, now) else { return Next::Wait { until: now } };
         if let Some(syncs) = &mut self.syncs {
             syncs.issued(io.op);
         }
-        if let Some(trail) = &mut self.noted {
-            let offset = if io.op == Op::Flush { self.stream.looked_at } else { io.offset };
-            trail.issued(ListLine { at: now, io: Io { offset, ..io }, data_sync: extra.data_sync });
+        if let Some(logs) = &mut self.logs {
+            // fio's iolog shows a sync with the offset of the I/O before it.
+            let offset = if io.op == Op::Flush { self.stream.sync_offset } else { io.offset };
+            logs.issued(IologEntry { at: now, io: Io { offset, ..io }, data_sync: extra.data_sync });
         }
         self.overlaps.iter_mut().for_each(|in_flight| in_flight.push(io));
         if let Some(place) = self.flight.extras.get_mut(io.slot as usize) {
@@ -464,38 +492,41 @@ impl Generator {
         Next::Issue(io)
     }
 
-    /// What was posted was announced at `now`.
+    /// The doorbell was rung at `now` for all posted I/Os.
     #[inline]
     pub fn committed(&mut self, now: Nanos) {
         self.flight.commit(now, &mut self.stats);
     }
 
-    /// The I/O in `slot` completed, and was found at `now`. `buf` begins with its data: looked at only if the job [`Generator::verifies`]. It is
-    /// among the statistics once [`Generator::next`] has been asked again.
+    /// The I/O in `slot` completed, and its completion was reaped at `now`. `buf` begins with the
+    /// data; it is read only if the job [`Generator::verifies`]. [`Generator::stats`] has the I/O
+    /// after the next call of [`Generator::next`].
     #[inline]
     pub fn completed(&mut self, slot: u32, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
+        // A completion of a free slot is an error of the caller; counting it would be worse.
         let Some(ended) = self.flight.get(slot) else { return };
         self.reaped += 1;
-        if self.special || result.is_err() {
+        if self.tracked || result.is_err() {
             let ended = *ended;
-            self.completed_special(&ended, now, result, buf);
+            self.completed_tracked(&ended, now, result, buf);
         } else {
-            self.alike.add(ended, now, &mut self.stats);
+            self.batch_stats.add(ended, now, &mut self.stats);
         }
         self.flight.release(slot, &mut self.stats);
     }
 
-    #[inline(never)]
-    fn completed_special(&mut self, ended: &Slot, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
+    #[inline(never)] // Keeps `completed` small for jobs without it.
+    fn completed_tracked(&mut self, ended: &Slot, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
         let &Slot { ref io, start, committed } = ended;
         self.overlaps.iter_mut().for_each(|in_flight| in_flight.retain(|other| other.slot != io.slot));
+        // A failed I/O has no latency, as in fio.
         if let Err(code) = result {
             return self.fail(Failure { code, io: *io });
         }
-        self.alike.add(ended, now, &mut self.stats);
+        self.batch_stats.add(ended, now, &mut self.stats);
         let Some(extra) = self.flight.extras.get(io.slot as usize).copied() else { return };
-        if let Some(trail) = &mut self.noted {
-            trail.completed(io.op, io.len, [start, committed, now]);
+        if let Some(logs) = &mut self.logs {
+            logs.completed(io.op, io.len, [start, committed, now]);
         }
         let intended = &mut self.stats.op_mut(io.op).intended;
         if intended.histogram.is_some() && extra.intended != Nanos::MAX {
@@ -506,12 +537,12 @@ impl Generator {
         }
     }
 
-    /// What the I/O in `slot` does, while it is in flight.
+    /// The operation of the I/O in `slot`; `None` if it is not in flight.
     pub fn op(&self, slot: u32) -> Option<Op> {
         self.flight.get(slot).map(|slot| slot.io.op)
     }
 
-    /// The I/Os that are posted and not yet announced.
+    /// The I/Os that are posted and whose doorbell has not been rung.
     #[inline]
     pub fn queued(&self) -> impl Iterator<Item = &Io> {
         self.flight.queued()
@@ -523,35 +554,38 @@ impl Generator {
         self.pacing.is_some()
     }
 
-    /// When the job's rate means its next I/O to start, or meant it to: a runner that waits for completions to make room for it may be
-    /// late already. `None`: there is no rate, or nothing is left to issue.
+    /// The intended start of the next I/O of a job with a rate. It may be in the past, if the
+    /// thread had to wait for completions. `None`: no rate, or nothing left to issue.
     pub fn next_due(&self) -> Option<Nanos> {
-        let left = self.ios_left > 0 && self.bytes_left > 0 || self.held.is_some();
+        let left = self.ios_left > 0 && self.bytes_left > 0 || self.deferred.is_some();
         let pacing = self.pacing.as_ref().filter(|_| left && self.phase == Phase::Run && !self.stopping)?;
-        // Of whichever may be next, unless that is known.
-        let known = self.held.map(|io| io.op);
+        // The operation of the next I/O is known only once it has been deferred.
+        let known = self.deferred.map(|io| io.op);
         let ops = [Op::Read, Op::Write, Op::Deallocate].into_iter().filter(|op| known.is_none_or(|known| known == *op));
         ops.filter_map(|op| pacing.due(op)).min()
     }
 
-    /// Whether data are verified: [`Generator::fill`] does something, and [`Generator::completed`] looks at what was read.
+    /// Whether the job verifies data: [`Generator::fill`] writes headers, and
+    /// [`Generator::completed`] checks what was read.
     #[inline]
     pub fn verifies(&self) -> bool {
-        self.checks.layout.is_some()
+        self.verify.layout.is_some()
     }
 
-    /// Puts into `buf` what the write `io` writes. Without `verify` any data will do, and `buf` stays as it is.
+    /// Fills `buf` with the data of the write `io`. Without `verify`, `buf` stays as it is.
     #[inline]
     pub fn fill(&self, io: &Io, buf: &mut [u8]) {
-        if let (Some(layout), Some(extra)) = (&self.checks.layout, self.flight.extras.get(io.slot as usize)) {
-            layout.fill(io, *extra, self.checks.thread, buf);
+        if let (Some(layout), Some(extra)) = (&self.verify.layout, self.flight.extras.get(io.slot as usize)) {
+            layout.fill(io, *extra, self.verify.thread, buf);
         }
     }
 
-    /// Stops as soon as what is in flight has completed: Ctrl-C, `exitall`, an error elsewhere.
+    /// Stops issuing, and ends once the I/Os in flight have completed: for Ctrl-C, `exitall` and
+    /// errors of other threads.
     pub fn stop(&mut self) {
         self.stopping = true;
-        self.event = Nanos::ZERO;
+        // Leaves the fast path at once.
+        self.next_event_at = Nanos::ZERO;
     }
 }
 

@@ -1,135 +1,142 @@
-//! Where the next I/O goes and how long it is: the stream of a job thread. It never looks at the clock or at what completes.
+//! The operation, offset and length of each I/O of a job thread. They depend on neither time nor
+//! completions.
 //!
-//! In order, all of it is fio's: where each file begins and ends, jumps, mixes and lengths. A job that verifies has fio's random offsets
-//! as well ([`FioRandom`]), so that each program reads what the other wrote: with a map or with `norandommap`, for each seed, generator
-//! and mix; runs (`randrw:8`) included. They are Reap's own with `random_distribution=zipf`, with `random_generator=lfsr`, and in mixed
-//! jobs with two rates. fio then still accepts what covers its whole region once.
+//! Sequential I/O is the same as fio's: ends of files, steps, mixes and lengths. A job that
+//! verifies has fio's random offsets as well ([`FioRandom`]), so that each program can check what
+//! the other wrote: with a random map or `norandommap`, for each seed, generator and mix, and for
+//! runs (`randrw:8`). Random offsets differ from fio's with `random_distribution=`, with
+//! `random_generator=lfsr`, and in mixed jobs with two rates; fio can then still verify a region
+//! that was written once as a whole.
 
-mod cover;
-mod fit;
+mod extents;
+mod random_map;
 
 use super::Io;
-use super::Seat;
+use super::ThreadId;
 use super::fio_random::FioRandom;
 use super::throttle::Pacing;
 use crate::job::{BlockSizes, Direction, Distribution, Iolog, IologStep, Job, Pattern, PerOp};
-use cover::{Bitmap, Shuffle};
-pub(crate) use fit::{Extent, extents};
-pub use fit::{Misfit, Target};
+pub(crate) use extents::{Extent, extents};
+pub use extents::{JobError, Target};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Normal, Zipf};
 use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
+use random_map::{Bitmap, Shuffle};
 use std::ops::Range;
 use std::sync::Arc;
 use units::{Nanos, Op};
 
-/// The stream of one job thread's I/Os.
+/// The I/Os of one job thread, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
     rng: Xoshiro256PlusPlus,
-    walks: Vec<Walk>,
+    cursors: Vec<FileCursor>,
     /// Index of the file that has the next I/O.
     file: usize,
-    /// Files that have nothing left in this pass.
+    /// Number of files that have nothing left in this pass.
     done: usize,
-    /// fio counts these files once only, if nothing is read back and nothing repeated (`reset_io_counters` in its libfio.c).
+    /// fio resets that number between passes only if the job repeats or reads back
+    /// (`reset_io_counters` in its libfio.c).
     stays_done: bool,
     pattern: Pattern,
     /// Says whether a mixed job reads or writes next, if two rates do.
-    pub turns: Option<Box<Pacing>>,
+    pub mix_pacing: Option<Box<Pacing>>,
     /// Else a random number below this means a read.
     read_below: u32,
-    /// Where all is done, the job goes on from the start.
+    /// `time_based`: a file that is done starts again.
     endless: bool,
-    /// One target, one operation (this one) of one size, at random places that do not depend on each other: nothing to choose but one of
-    /// this many blocks.
+    /// The fast path: one target, one operation of one size, independent random offsets. The
+    /// operation, and the number of blocks to choose from.
     plain: Option<(Op, u64)>,
-    /// Places are chosen in a way that only Reap has: a job that verifies has fio's seeds, but not fio's offsets.
+    /// Offsets differ from fio's. A job that verifies still has fio's seeds.
     own: bool,
-    /// Random with a step: I/Os until the next new offset.
+    /// `randread:N`: I/Os until the next new offset.
     run_left: u64,
-    /// Where the last I/O was looked for, or was: fio's lists show it with syncs.
-    pub looked_at: u64,
-    /// The I/Os are those of a list; how far it has been gone through, and its pauses so far.
+    /// Offset of the last I/O, or of the last attempt to find one. fio's iolog shows it with syncs.
+    pub sync_offset: u64,
+    /// `read_iolog`: the list, the index of its next step, and its waits so far.
     list: Option<Arc<Iolog>>,
     listed: usize,
     waited: Nanos,
-    /// Of the list's last I/O, when it is due from the start.
-    pub listed_at: Option<Nanos>,
+    /// When the last I/O of the list is due, from the start of the job.
+    pub iolog_due: Option<Nanos>,
     block: PerOp<BlockSizes>,
-    /// Smallest I/O in bytes, and longest one.
+    /// Shortest and longest I/O in bytes.
     unit: u64,
     longest: u64,
     /// Bytes of a pass.
     pub size: u64,
-    /// fio's random numbers, where they are followed: if the job verifies, or if there is more in it than fixed blocks in order.
+    /// fio's random numbers, for jobs that verify and for sequential ones with mixes or lengths.
     fio: Option<Box<FioRandom>>,
     verifies: bool,
 }
 
 impl Stream {
-    /// The stream of the thread of `job` in this seat.
-    pub fn new(job: &Job, seat: Seat, targets: &[Target], seed: u64, turns: Option<Box<Pacing>>) -> Result<Stream, Misfit> {
+    /// The I/Os of this thread of `job`; `seed` is for offsets that differ from fio's.
+    pub fn new(job: &Job, id: ThreadId, targets: &[Target], seed: u64, mix_pacing: Option<Box<Pacing>>) -> Result<Stream, JobError> {
         let (ops, pattern) = (job.pattern.direction.ops(), job.pattern);
         let unit = ops.iter().map(|op| job.block.get(*op).min).min().unwrap_or(1);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let (walks, size) = fit::walks(job, seat.subjob, targets, unit, &mut rng)?;
+        let (cursors, size) = extents::cursors(job, id.subjob, targets, unit, &mut rng)?;
         let skewed = !matches!(job.distribution, Distribution::Uniform | Distribution::Zipf { .. });
         let aligned = ops.iter().any(|op| ![0, job.block.get(*op).min].contains(job.align.get(*op)));
         let own = pattern.random && (skewed || aligned || pattern.trims()) || job.iolog.is_some();
         let fixed = ops.iter().all(|op| job.block.get(*op).is_fixed());
+        // Where the order is fio's: verification depends on it, and sequential mixes are expected
+        // to be the same.
         let follows = job.verify.is_some() || !pattern.random && (ops.len() > 1 || !fixed);
-        let free = matches!(walks.as_slice(), [walk] if matches!(walk.choice, Choice::Shuffle(_) | Choice::Any));
+        let free = matches!(cursors.as_slice(), [cursor] if matches!(cursor.random, RandomOffsets::Shuffle(_) | RandomOffsets::Any));
         let plain = free && fixed && pattern.random && pattern.step <= 1 && !own && !follows;
         let again = job.loops > 1 || job.time_based || job.verify.as_ref().is_none_or(|verify| verify.after_write);
         Ok(Stream {
-            plain: match (ops, walks.as_slice()) {
-                (&[op], [walk]) if plain => Some((op, *walk.blocks.get(op))),
+            plain: match (ops, cursors.as_slice()) {
+                (&[op], [cursor]) if plain => Some((op, *cursor.blocks.get(op))),
                 _ => None,
             },
             own,
             rng,
-            walks,
+            cursors,
             file: 0,
             done: 0,
             stays_done: !again,
             pattern,
-            turns,
+            mix_pacing,
             // A per cent of 2^32, so that 0 never reads and 100 always does.
             read_below: (u64::from(job.read_percent.min(100)) * ((1 << 32) - 1) / 100) as u32,
             endless: job.time_based && job.runtime.is_some(),
             run_left: 0,
-            looked_at: 0,
+            sync_offset: 0,
             list: job.iolog.clone(),
             listed: 0,
             waited: Nanos::ZERO,
-            listed_at: None,
+            iolog_due: None,
             block: job.block.clone(),
             unit,
             longest: ops.iter().map(|op| job.block.get(*op).max).max().unwrap_or(1).max(1),
             size,
-            fio: follows.then(|| Box::new(FioRandom::new(job, seat))),
+            fio: follows.then(|| Box::new(FioRandom::new(job, id))),
             verifies: job.verify.is_some(),
         })
     }
 
     /// The part of each target that is used, in the order of the targets.
     pub fn regions(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        self.walks.iter().map(|walk| {
-            let Extent { first, len, end, .. } = walk.extent;
-            let start = walk.base + first;
+        self.cursors.iter().map(|cursor| {
+            let Extent { first, len, end, .. } = cursor.extent;
+            let start = cursor.base + first;
             start..start + len.min(end.saturating_sub(first))
         })
     }
 
     /// The target of each file.
     pub fn targets(&self) -> impl ExactSizeIterator<Item = u16> + '_ {
-        self.walks.iter().map(|walk| walk.target)
+        self.cursors.iter().map(|cursor| cursor.target)
     }
 
-    /// Whether fio has a map of the blocks visited.
+    /// Whether fio has a random map for this job.
     pub fn has_map(&self) -> bool {
-        self.pattern.random && self.walks.iter().all(|walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Bitmap(_)))
+        self.pattern.random
+            && self.cursors.iter().all(|cursor| matches!(cursor.random, RandomOffsets::Shuffle(_) | RandomOffsets::Bitmap(_)))
     }
 
     /// The seed of the last I/O's data; 0 if the job does not verify.
@@ -137,16 +144,17 @@ impl Stream {
         self.fio.as_ref().map_or(0, |fio| fio.data_seed)
     }
 
-    /// Whether another run of the same job, of fio or of Reap, issues the same I/Os in each of `passes` passes.
+    /// Whether another run of the job, by fio or Reap, issues the same I/Os in each of `passes`
+    /// passes.
     pub fn is_reproducible(&self, passes: u64) -> bool {
         let Some(fio) = &self.fio else { return false };
-        let drawn = |walk: &Walk| matches!(walk.choice, Choice::Bitmap(_) | Choice::Any) && !fio.lfsr;
-        let placed = !self.pattern.random || self.walks.iter().all(drawn);
-        let alike = self.pattern.direction != Direction::Mixed || self.turns.is_none();
+        let drawn = |cursor: &FileCursor| matches!(cursor.random, RandomOffsets::Bitmap(_) | RandomOffsets::Any) && !fio.lfsr;
+        let placed = !self.pattern.random || self.cursors.iter().all(drawn);
+        let alike = self.pattern.direction != Direction::Mixed || self.mix_pacing.is_none();
         placed && alike && !self.own && fio.repeats(passes)
     }
 
-    /// Starts a new pass: in order from the start, or over all blocks in another order.
+    /// Begins a pass: sequential from the start, or over all blocks in another order.
     pub fn start_pass(&mut self) {
         (self.listed, self.waited) = (0, Nanos::ZERO);
         if let Some(fio) = &mut self.fio {
@@ -155,40 +163,41 @@ impl Stream {
         if !self.stays_done {
             self.done = 0;
         }
-        for walk in &mut self.walks {
-            (walk.done, walk.start) = (false, walk.extent.start);
-            walk.open();
+        for cursor in &mut self.cursors {
+            (cursor.done, cursor.start) = (false, cursor.extent.start);
+            cursor.open();
         }
     }
 
     /// Whether no file has anything left.
     pub fn all_done(&self) -> bool {
-        self.walks.iter().all(|walk| walk.done)
+        self.cursors.iter().all(|cursor| cursor.done)
     }
 
-    /// What is done has been closed, and is to be read back.
+    /// fio has closed the files to read them back: none is done any more.
     pub fn close(&mut self) {
-        self.walks.iter_mut().for_each(|walk| walk.done = false);
+        self.cursors.iter_mut().for_each(|cursor| cursor.done = false);
     }
 
-    /// How many I/Os at least it takes to issue `bytes` bytes, if that is less than `most`.
+    /// How many I/Os it takes at least to issue `bytes` bytes, at most `most`.
     pub fn least_ios(&self, bytes: u64, most: u64) -> u64 {
-        // Mostly there is far more to do, and no division.
+        // Usually `bytes` is large, and the division is not needed.
         if most.saturating_mul(self.longest) <= bytes { most } else { bytes.div_ceil(self.longest).min(most) }
     }
 
-    /// The next I/O; `None`: the pass has none.
-    #[inline(always)] // It is what most jobs do all the time, and short.
+    /// The next I/O; `None`: the pass has no more.
+    #[inline(always)] // The fast path is short, and runs for each I/O.
     pub fn next(&mut self) -> Option<Io> {
-        if let (Some((op, blocks)), [walk]) = (self.plain, self.walks.as_mut_slice())
-            && walk.left > 0
+        if let (Some((op, blocks)), [cursor]) = (self.plain, self.cursors.as_mut_slice())
+            && cursor.left > 0
         {
-            walk.left -= 1;
-            let block = match &mut walk.choice {
-                Choice::Shuffle(shuffle) => shuffle.next(),
+            cursor.left -= 1;
+            let block = match &mut cursor.random {
+                RandomOffsets::Shuffle(shuffle) => shuffle.next(),
                 _ => below(&mut self.rng, blocks),
             };
-            let offset = walk.base + walk.start + block * self.unit;
+            // Blocks are of one size, so every offset fits: no further checks.
+            let offset = cursor.base + cursor.start + block * self.unit;
             return Some(Io { slot: 0, op, target: 0, offset, len: self.unit as u32 });
         }
         self.next_of_many()
@@ -200,85 +209,90 @@ impl Stream {
             return Some(self.next_listed());
         }
         loop {
-            let file = self.turn()?;
+            let file = self.next_file()?;
             if let Some(io) = self.next_in(file) {
                 return Some(io);
             }
-            self.walks[file].done = true;
+            // As in fio a file without a next I/O is done for this pass, even if others continue.
+            self.cursors[file].done = true;
             self.done += 1;
         }
     }
 
-    /// The file whose turn it is, of those that have something left.
-    fn turn(&mut self) -> Option<usize> {
-        let files = self.walks.len();
+    /// The next file, round-robin, of those that have something left.
+    fn next_file(&mut self) -> Option<usize> {
+        let files = self.cursors.len();
         let mut in_turn = (self.file..files).chain(0..self.file);
-        let file = in_turn.find(|file| self.done < files && !self.walks[*file].done)?;
+        let file = in_turn.find(|file| self.done < files && !self.cursors[*file].done)?;
         self.file = (file + 1) % files;
         Some(file)
     }
 
-    /// The target that is to be flushed: of the file whose turn it is, as in fio.
+    /// The target of the next Flush: that of the next file, as in fio.
     pub fn flush(&mut self) -> Option<u16> {
-        self.turn().map(|file| self.walks[file].target)
+        self.next_file().map(|file| self.cursors[file].target)
     }
 
-    /// The next I/O in this file, if there is one in this pass.
+    /// The next I/O in this file; `None`: it has no more in this pass.
     fn next_in(&mut self, file: usize) -> Option<Io> {
         let Pattern { direction, random, step } = self.pattern;
-        let alone = self.endless && self.walks.len() == 1;
-        let walk = &mut self.walks[file];
+        let alone = self.endless && self.cursors.len() == 1;
+        let cursor = &mut self.cursors[file];
         let mut fio = self.fio.as_deref_mut().filter(|_| !self.own);
         let op = match direction {
             Direction::Read => Op::Read,
             Direction::Write => Op::Write,
             Direction::Trim => Op::Deallocate,
-            Direction::Mixed => match (&self.turns, &mut fio) {
-                (Some(turns), _) => turns.turn(),
+            Direction::Mixed => match (&self.mix_pacing, &mut fio) {
+                (Some(mix_pacing), _) => mix_pacing.earlier_op(),
                 (None, Some(fio)) => fio.mixed(),
                 _ if (self.rng.next_u64() >> 32) as u32 <= self.read_below && self.read_below > 0 => Op::Read,
                 _ => Op::Write,
             },
-            // A file has its trim and then its write.
-            Direction::TrimWrite if walk.last.write == walk.last.trim => Op::Deallocate,
+            // Trims and writes alternate: a block is written after it was trimmed.
+            Direction::TrimWrite if cursor.last.write == cursor.last.trim => Op::Deallocate,
             Direction::TrimWrite => Op::Write,
         };
         let (sizes, rng, unit) = (self.block.get(op), &mut self.rng, self.unit);
+        // `randread:8`: seven sequential I/Os follow each random one.
         let new = !random || self.run_left == 0;
         if random {
             self.run_left = if new { step.max(1) as u64 - 1 } else { self.run_left - 1 };
         }
-        // What was trimmed is written there.
+        // The write of a trimwrite job goes to the offset of its trim.
         let rewrites = random && op == Op::Write && direction == Direction::TrimWrite;
         let step = if random { 0 } else { step };
-        let in_order = if random && new { None } else { walk.in_order(op, step, alone) };
-        // The block of a map that it is.
+        let in_order = if random && new { None } else { cursor.in_order(op, step, alone) };
+        // The index in the random map.
         let mut block = None;
         let offset = match in_order {
-            _ if rewrites => walk.last.trim? - walk.start,
+            _ if rewrites => cursor.last.trim? - cursor.start,
             Some(offset) => offset,
             None if !random => return None,
             None => {
-                let (align, blocks) = (*walk.align.get(op), *walk.blocks.get(op));
+                let (align, blocks) = (*cursor.align.get(op), *cursor.blocks.get(op));
                 if blocks == 0 {
                     return None;
                 }
-                let drawn = match &walk.choice {
-                    Choice::Shuffle(_) | Choice::Skewed(_) => 0,
+                // The number is drawn before it is known whether blocks are left, as in fio, which
+                // keeps the sequences of random numbers equal.
+                let drawn = match &cursor.random {
+                    RandomOffsets::Shuffle(_) | RandomOffsets::Skewed(_) => 0,
                     _ => fio.as_mut().map_or_else(|| below(rng, blocks), |fio| fio.block(blocks)),
                 };
-                if self.endless && walk.left == 0 {
-                    walk.forget();
+                // time_based: all blocks were visited, start over.
+                if self.endless && cursor.left == 0 {
+                    cursor.forget();
                 }
-                match &mut walk.choice {
-                    _ if walk.left == 0 => return None,
-                    Choice::Shuffle(shuffle) => shuffle.next() * unit,
-                    Choice::Any => drawn * align,
-                    Choice::Skewed(skew) => {
+                match &mut cursor.random {
+                    _ if cursor.left == 0 => return None,
+                    RandomOffsets::Shuffle(shuffle) => shuffle.next() * unit,
+                    RandomOffsets::Any => drawn * align,
+                    RandomOffsets::Skewed(skew) => {
                         let offset = skew.block(blocks * align / unit, rng) * unit;
                         (offset - offset % sizes.min).min((blocks - 1) * align)
                     }
-                    Choice::Bitmap(map) => {
+                    RandomOffsets::Bitmap(map) => {
                         let free = map.free(drawn)?;
                         block = Some(free);
                         free * if fio.is_some() { sizes.min } else { unit }
@@ -286,59 +300,61 @@ impl Stream {
                 }
             }
         };
-        self.looked_at = offset;
-        if offset >= walk.extent.len {
+        self.sync_offset = offset;
+        if offset >= cursor.extent.len {
             return None;
         }
-        let offset = offset + walk.start;
-        self.looked_at = offset;
-        if offset >= walk.extent.end {
+        let offset = offset + cursor.start;
+        self.sync_offset = offset;
+        if offset >= cursor.extent.end {
             return None;
         }
         let mut len = match &mut fio {
             _ if sizes.is_fixed() => sizes.min,
-            Some(fio) => fio.size(op, sizes, walk.extent.len.saturating_add(walk.extent.start).saturating_sub(offset))?,
+            Some(fio) => fio.size(op, sizes, cursor.extent.len.saturating_add(cursor.extent.start).saturating_sub(offset))?,
             None => {
-                let room = (walk.start + walk.extent.len).min(walk.extent.end) - offset;
+                let room = (cursor.start + cursor.extent.len).min(cursor.extent.end) - offset;
                 let wanted = varied(sizes, rng).min(room);
                 (wanted - wanted % sizes.min).max(sizes.min)
             }
         };
+        // A trimwrite job writes exactly what it has trimmed.
         if rewrites {
-            len = walk.next.trim - offset;
+            len = cursor.next.trim - offset;
         }
-        if offset + len > walk.extent.end {
+        if offset + len > cursor.extent.end {
             return None;
         }
-        // I/Os of a run are not in the map.
+        // `randread:8`: only the first I/O of a run is in the random map, as in fio.
         if random && new && !rewrites {
             let mut visited = 1;
-            if let (Choice::Bitmap(map), Some(block)) = (&mut walk.choice, block) {
+            if let (RandomOffsets::Bitmap(map), Some(block)) = (&mut cursor.random, block) {
                 let unit = if fio.is_some() { sizes.min } else { unit };
                 visited = map.visit(block, len.div_ceil(unit));
+                // The I/O ends before a block that was visited already.
                 len = len.min(visited * unit);
             }
-            walk.left -= visited;
+            cursor.left -= visited;
         }
-        // What is trimmed at the place of the last write is to be written all the same.
+        // A trim may have the offset of the last write; its write has to follow nevertheless.
         if op == Op::Deallocate && random {
-            walk.last.write = None;
+            cursor.last.write = None;
         }
-        (*walk.last.get_mut(op), *walk.next.get_mut(op)) = (Some(offset), offset + len);
+        (*cursor.last.get_mut(op), *cursor.next.get_mut(op)) = (Some(offset), offset + len);
         if let Some(fio) = &mut self.fio {
             fio.issued(op);
-            // Reads of a mixed job are not checked, and trims have no data.
+            // No seed for reads of a mixed job, which are not checked, nor for trims.
             if self.verifies && (op == Op::Write || direction == Direction::Read) {
                 fio.draw_seed();
             }
         }
-        if let Some(turns) = &mut self.turns {
-            turns.issued(op, len as u32);
+        if let Some(mix_pacing) = &mut self.mix_pacing {
+            mix_pacing.issued(op, len as u32);
         }
-        Some(Io { slot: 0, op, target: walk.target, offset: walk.base + offset, len: len as u32 })
+        Some(Io { slot: 0, op, target: cursor.target, offset: cursor.base + offset, len: len as u32 })
     }
 
-    /// The next I/O of the list; after the last one the first.
+    /// The next I/O of the list; the first one follows the last.
     fn next_listed(&mut self) -> Io {
         let steps = self.list.as_ref().map_or(&[][..], |list| &list.steps);
         for _ in 0..=steps.len() {
@@ -346,10 +362,11 @@ impl Stream {
             self.listed += 1;
             match step {
                 Some(&IologStep::Io { op, file, offset, len, at }) => {
-                    self.listed_at = at.or(Some(self.waited).filter(|waited| *waited > Nanos::ZERO));
-                    let target = (usize::from(file) % self.walks.len().max(1)) as u16;
+                    self.iolog_due = at.or(Some(self.waited).filter(|waited| *waited > Nanos::ZERO));
+                    let target = (usize::from(file) % self.cursors.len().max(1)) as u16;
                     return Io { slot: 0, op, target, offset, len: len.min(u64::from(u32::MAX)) as u32 };
                 }
+                // Waits add up to the time stamps that version 2 lacks.
                 Some(IologStep::Wait(span)) => self.waited += *span,
                 None => (self.listed, self.waited) = (0, Nanos::ZERO),
             }
@@ -358,74 +375,76 @@ impl Stream {
     }
 }
 
-/// How random offsets are chosen within a target.
+/// How random offsets are chosen within a file.
 #[derive(Clone, Debug)]
-enum Choice {
+enum RandomOffsets {
     /// Each block once per pass; all I/Os are one block.
     Shuffle(Shuffle),
     /// Each block once per pass; I/Os of several blocks.
     Bitmap(Bitmap),
-    /// Any block at any time.
+    /// Each block with the same probability, also repeatedly.
     Any,
-    /// Popular blocks and others.
+    /// Some blocks more often than others.
     Skewed(Skew),
 }
 
-/// Which blocks are popular.
+/// The distribution of [`RandomOffsets::Skewed`].
 #[derive(Clone, Debug)]
 enum Skew {
-    /// By rank.
+    /// Zipf's law over ranks.
     Zipf(Zipf<f64>),
-    /// Self-similar: a number from 0 to 1 to this power is the rank, from 0 to 1.
+    /// The rank, as a fraction, is a uniform number to this power.
     Pareto(f64),
-    /// Around the middle.
+    /// Around the middle of the file, in blocks.
     Normal(Normal<f64>),
 }
 
 impl Skew {
-    /// A block below `blocks`.
+    /// A random block below `blocks`.
     pub fn block(&self, blocks: u64, rng: &mut Xoshiro256PlusPlus) -> u64 {
         let rank = match self {
             Skew::Zipf(zipf) => zipf.sample(rng) as u64,
             Skew::Pareto(power) => (rng.random::<f64>().powf(*power) * blocks as f64) as u64,
-            // The ends of the bell come in again at the other end.
+            // Values beyond one end of the file wrap to the other.
             Skew::Normal(normal) => return (normal.sample(rng) as i64).rem_euclid(blocks.clamp(1, i64::MAX as u64) as i64) as u64,
         };
-        // As in fio a hash says which block has the rank.
+        // As in fio a hash scatters the ranks over the file.
         below(&mut SplitMix64::seed_from_u64(rank), blocks)
     }
 }
 
-/// The way through one file.
+/// Position in one file.
 #[derive(Clone, Debug)]
-struct Walk {
-    /// Where on its target the file begins.
+struct FileCursor {
+    /// Offset of the file on its target.
     pub base: u64,
     pub extent: Extent,
     /// Index of the target it is on.
     pub target: u16,
-    /// What random offsets are multiples of, and how many there are of them.
+    /// Alignment of random offsets in bytes, and how many such offsets the file has.
     pub align: PerOp<u64>,
     pub blocks: PerOp<u64>,
-    pub choice: Choice,
-    /// Blocks that were not visited in this pass, if each is visited once; else there is no end of them.
+    pub random: RandomOffsets,
+    /// Unvisited blocks of this pass; `u64::MAX` if blocks may repeat.
     pub left: u64,
     /// Where this pass begins.
     pub start: u64,
     /// Nothing is left in this pass.
     pub done: bool,
-    /// Where the last I/O of each operation ended, and began.
+    /// End and start of the last I/O of each operation.
     pub next: PerOp<u64>,
     pub last: PerOp<Option<u64>>,
 }
 
-impl Walk {
-    /// The next offset in order, from where the pass begins; `None`: the file ends there. As fio has it (`get_next_seq_offset` in its
-    /// io_u.c), whose steps turn at the ends of the file and not of the part that is used. `again`: what is done begins again.
+impl FileCursor {
+    /// The next sequential offset, relative to `start`; `None`: the file ends. As in fio
+    /// (`get_next_seq_offset` in its io_u.c) steps wrap at the ends of the file, not at the ends of
+    /// the extent. `again`: a file that is done starts again.
     #[inline]
     pub fn in_order(&mut self, op: Op, step: i64, again: bool) -> Option<u64> {
         let Extent { start: later, len, end, .. } = self.extent;
         let (start, next) = (self.start, self.next.get_mut(op));
+        // time_based with one file: continue at the start instead of ending the pass.
         if again && *next >= len.saturating_add(later) {
             *next = start;
         }
@@ -436,6 +455,7 @@ impl Walk {
             return Some(next.wrapping_sub(start));
         }
         let last = len.min(end);
+        // Backwards: the first I/O is at the end of the extent.
         if *next == start && start > 0 && step < 0 {
             *next = last;
         }
@@ -443,7 +463,7 @@ impl Walk {
         if offset == 0 {
             return Some(0);
         }
-        // Below zero is beyond the end, too.
+        // An offset below zero has wrapped to a large number, which fails this test as well.
         Some(match offset.wrapping_add_signed(step) {
             offset if offset < end => offset,
             _ if step > 0 => start,
@@ -451,30 +471,30 @@ impl Walk {
         })
     }
 
-    /// The file is opened: everything begins anew.
+    /// Resets the position, as opening a file does.
     pub fn open(&mut self) {
         self.next = PerOp::both(self.start);
         self.last = PerOp::both(None);
         self.forget();
     }
 
-    /// No block was visited.
+    /// Marks all blocks as unvisited.
     fn forget(&mut self) {
-        self.left = match &mut self.choice {
-            Choice::Shuffle(shuffle) => shuffle.start_pass(),
-            Choice::Bitmap(map) => map.start_pass(),
-            Choice::Any | Choice::Skewed(_) => u64::MAX,
+        self.left = match &mut self.random {
+            RandomOffsets::Shuffle(shuffle) => shuffle.start_pass(),
+            RandomOffsets::Bitmap(map) => map.start_pass(),
+            RandomOffsets::Any | RandomOffsets::Skewed(_) => u64::MAX,
         };
     }
 }
 
-/// A number below `n`, each as likely up to 2^-64.
+/// A uniform random number below `n`, with a bias below 2^-64 × `n`.
 #[inline]
 pub(super) fn below(rng: &mut impl Rng, n: u64) -> u64 {
     ((u128::from(rng.next_u64()) * u128::from(n)) >> 64) as u64
 }
 
-/// A size of a job whose sizes vary.
+/// A random length of a job with `bsrange` or `bssplit`, in Reap's own order.
 fn varied(sizes: &BlockSizes, rng: &mut Xoshiro256PlusPlus) -> u64 {
     if sizes.split.is_empty() {
         return sizes.min * (1 + below(rng, sizes.max / sizes.min));

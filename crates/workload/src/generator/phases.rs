@@ -1,11 +1,13 @@
-//! From phase to phase: start delay, ramp, passes, the end; and what happens at instants.
+//! Phases of a job thread: start delay, ramp, passes, draining, the end. Also what happens at
+//! fixed times (the end of the ramp and of the runtime, samples of bandwidth), and how much the job
+//! has left to do ([`Goal`]).
 
 use super::*;
 use crate::job::{Amount, Direction, IologStep};
 use std::ops::Range;
 
 impl Clock {
-    /// When the ramp ends, or else the measured part; [`Nanos::MAX`]: that is not known.
+    /// When the ramp ends; after the ramp, when the runtime ends ([`Nanos::MAX`] without one).
     fn end(&self) -> Nanos {
         match (self.epoch, self.runtime) {
             (None, _) => self.began + self.ramp,
@@ -15,13 +17,13 @@ impl Clock {
     }
 }
 
-/// As many bytes, or no limit.
+/// `bytes` as a signed number; what does not fit is no limit.
 fn bytes(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 impl Goal {
-    /// What `job` is to do.
+    /// How much `job` transfers.
     pub(super) fn new(job: &Job, stream: &Stream) -> Goal {
         let (loops, time_based) = (job.loops.max(1), job.time_based && job.runtime.is_some());
         let (verifies, direction) = (job.verify.is_some(), job.pattern.direction);
@@ -31,15 +33,20 @@ impl Goal {
         };
         let limit = if io_size > 0 { io_size } else { stream.size };
         let all = limit.saturating_mul(loops);
+        // Without a random map blocks may be written repeatedly, so a pass may be longer than its
+        // files.
         let over = job.pattern.writes() && job.pattern.random && !job.random_map;
         let mut pass = if over { stream.size.max(io_size) } else { stream.size };
+        // Reads of verify_backlog count as bytes of the pass.
         if verifies && job.pattern.writes() && job.verify.as_ref().is_some_and(|verify| verify.backlog > 0) {
             pass = pass.saturating_add(stream.size);
         }
+        // Each block has a trim and a write.
         if direction == Direction::TrimWrite {
             pass = pass.saturating_add(all);
         }
-        // fio counts what a pass issues only if it does not wait for each I/O in the call that issues it.
+        // A pass of a synchronous engine has no limit of its own in fio: it ends where its files
+        // do. Asynchronous engines stop once the I/Os of a pass have been issued.
         let waits = job.engine.name.as_deref().is_none_or(|name| ["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"].contains(&name));
         let unlimited = if time_based { !verifies } else { waits };
         if unlimited {
@@ -68,26 +75,27 @@ impl Goal {
         }
     }
 
-    /// How many passes there may be.
+    /// Most passes that the job may take.
     pub(super) fn passes(&self) -> u64 {
         let each = u64::try_from(self.pass).unwrap_or(1).max(1);
         if self.time_based { u64::MAX } else { (self.loops + 1).max(self.limit.div_ceil(each)) }
     }
 
-    /// A pass begins, with `ios` of `number_ios` left: those that it may issue.
+    /// Begins a pass with `ios` of `number_ios` left. Returns how many I/Os the pass may issue.
     pub(super) fn begin_pass(&mut self, ios: u64) -> u64 {
         self.moved_before = self.moved;
         if !self.counts_writes || self.ios == u64::MAX {
             return ios;
         }
-        // fio doubles the number with each pass.
+        // fio doubles `number_ios` with each pass of a trimwrite job.
         let ios = ios.saturating_add(self.ios);
         self.ios = self.ios.saturating_mul(2);
         ios
     }
 
-    /// Whether another pass follows, with this many I/Os left.
+    /// Whether another pass follows, with `ios_left` I/Os left.
     pub(super) fn goes_on(&mut self, ios_left: u64, stream: &Stream) -> bool {
+        // A pass that transferred nothing would repeat forever.
         if self.moved == self.moved_before {
             return false;
         }
@@ -101,36 +109,36 @@ impl Goal {
 }
 
 impl Generator {
-    /// What the job did while it was measured.
+    /// The statistics of the measured time.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// The I/O that ended the job, if one did.
+    /// The failed I/O that ended the job.
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
     }
 
-    /// The errno that the results show: of the failed I/O, of a failed verification, or 0.
+    /// The errno of the results: that of the failed I/O, EILSEQ if verification failed, or 0.
     pub fn error(&self) -> i32 {
         match &self.failure {
             Some(failure) => failure.code.0,
-            None if self.checks.count > 0 => ErrorCode::EILSEQ.0,
+            None if self.verify.count > 0 => ErrorCode::EILSEQ.0,
             None => 0,
         }
     }
 
-    /// The first blocks that were not what had been written.
+    /// The first blocks that failed verification.
     pub fn bad_blocks(&self) -> &[BadBlock] {
-        &self.checks.bad
+        &self.verify.bad
     }
 
-    /// How many blocks were not what had been written.
+    /// How many blocks failed verification.
     pub fn bad_count(&self) -> u64 {
-        self.checks.count
+        self.verify.count
     }
 
-    /// Completions that the job wants to take at once, unless it waits for more.
+    /// Most completions to reap at once, unless [`Next::Reap`] asks for more.
     pub fn complete_max(&self) -> u32 {
         self.complete_max
     }
@@ -145,16 +153,16 @@ impl Generator {
         self.stream.regions()
     }
 
-    /// When the measured part began: after `startdelay` and `ramp_time`. `None`: not yet.
+    /// When measuring began, after `startdelay` and `ramp_time`; `None` before that.
     #[inline]
     pub fn measured_since(&self) -> Option<Nanos> {
         self.clock.epoch
     }
 
-    /// What of the job's work or time is done, from 0 to 1, for a progress line.
+    /// The fraction of the job's bytes, I/Os or time that is done, 0 to 1, for a progress line.
     pub fn progress(&self, now: Nanos) -> f64 {
         let ratio = |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
-        // Delay and ramp take their time as well.
+        // Includes startdelay and ramp_time, or the progress line would stand still during them.
         let Clock { asked, delay, ramp, runtime, .. } = self.clock;
         let by_time = match runtime {
             Some(runtime) if self.phase != Phase::New => ratio((now - asked).0, (delay - asked + ramp + runtime).0),
@@ -169,9 +177,10 @@ impl Generator {
         }
     }
 
-    /// Something is due at `now`, or a stop was asked for.
+    /// Handles what is due at `now`, or a request to stop.
     #[cold]
     pub(super) fn on_event(&mut self, now: Nanos) {
+        // A stop during any phase skips the rest of it, but not the I/Os in flight.
         if self.stopping && !matches!(self.phase, Phase::Drain | Phase::Done) {
             self.drain();
         }
@@ -183,8 +192,8 @@ impl Generator {
             Phase::Delay if now >= self.clock.delay => {
                 (self.clock.began, self.clock.sampled_at) = (now, now);
                 self.begin_pass(now);
-                if let Some(trail) = &mut self.noted {
-                    trail.begin(now);
+                if let Some(logs) = &mut self.logs {
+                    logs.begin(now);
                 }
                 if let Some(pacing) = &mut self.pacing {
                     pacing.start = now;
@@ -194,12 +203,14 @@ impl Generator {
                 }
             }
             Phase::Run | Phase::Verify => {
+                // The ramp is over: what it counted is dropped, except errors, as in fio.
                 if self.clock.epoch.is_none() && now >= self.clock.end() {
                     let Stats { measure, errors, first_error, .. } = self.stats;
                     self.stats = Stats { errors, first_error, ..Stats::new(measure, self.pacing.is_some()) };
                     self.measure_from(now);
                 }
                 if now >= self.clock.end() {
+                    // `runtime` is over.
                     self.stopping = true;
                     self.drain();
                 } else if now >= self.clock.sampled_at + SAMPLE_EVERY {
@@ -208,7 +219,7 @@ impl Generator {
             }
             _ => {}
         }
-        self.event = self.next_event();
+        self.next_event_at = self.next_event();
     }
 
     fn next_event(&self) -> Nanos {
@@ -223,18 +234,21 @@ impl Generator {
 
     fn measure_from(&mut self, now: Nanos) {
         (self.clock.epoch, self.clock.phase_start) = (Some(now), now);
+        // The statistics start at 0, and so do the values to compare samples with.
         (self.clock.sampled_at, self.clock.sampled) = (now, PerOp::default());
     }
 
     fn drain(&mut self) {
         self.phase = Phase::Drain;
-        self.held = None;
+        // It was not issued, and never will be.
+        self.deferred = None;
         self.waiting = false;
         self.limit = self.depth;
     }
 
-    /// Nothing is left to issue in this phase: waits for what is in flight, then goes on. `None`: ask again.
-    pub(super) fn turn(&mut self, now: Nanos) -> Option<Next> {
+    /// Nothing is left to issue in this phase: waits for the I/Os in flight, then starts the next
+    /// phase. `None`: ask again.
+    pub(super) fn end_phase(&mut self, now: Nanos) -> Option<Next> {
         match self.phase {
             Phase::Done => return Some(Next::Done),
             Phase::New => return None,
@@ -247,6 +261,7 @@ impl Generator {
         if self.flight.in_flight > 0 {
             return Some(Next::Reap { min: self.flight.in_flight });
         }
+        // `end_fsync`: after the last write has completed, before the time of the phase is counted.
         if self.failure.is_none()
             && matches!(self.phase, Phase::Run | Phase::Drain)
             && let Some(target) = self.syncs.as_mut().and_then(|syncs| syncs.last(self.stream.targets()))
@@ -256,40 +271,41 @@ impl Generator {
         self.account(now);
         match self.phase {
             _ if self.stopping => self.finish(now),
-            Phase::Verify if self.checks.interim => (self.checks.interim, self.phase) = (false, Phase::Run),
+            Phase::Verify if self.verify.in_backlog => (self.verify.in_backlog, self.phase) = (false, Phase::Run),
             Phase::Run => {
-                if self.checks.closes {
+                // fio reopens the files to verify, which resets their positions.
+                if self.verify.closes {
                     self.stream.close();
                     self.syncs.iter_mut().for_each(|syncs| syncs.last = false);
                 }
-                if self.checks.log.is_empty() {
+                if self.verify.log.is_empty() {
                     self.after_pass(now);
                 } else {
-                    self.checks.read_back(u64::MAX);
+                    self.verify.read_back(u64::MAX);
                     self.phase = Phase::Verify;
                 }
             }
             Phase::Verify => self.after_pass(now),
             _ => self.finish(now),
         }
-        self.event = self.next_event();
+        self.next_event_at = self.next_event();
         None
     }
 
     pub(super) fn finish(&mut self, now: Nanos) {
         self.phase = Phase::Done;
-        if let Some(trail) = &mut self.noted {
-            trail.end(now);
+        if let Some(logs) = &mut self.logs {
+            logs.end(now);
         }
         if self.clock.epoch.is_none() && self.clock.began > Nanos::ZERO {
-            // Over before the ramp was: all of it counts, as in fio, which forgets what it has counted when the ramp ends
-            // (`ramp_time_over` in its libfio.c).
+            // The job ended during the ramp: all of it counts, because fio drops its statistics
+            // only when the ramp ends (`ramp_time_over` in its libfio.c).
             (self.clock.epoch, self.clock.phase_start) = (Some(self.clock.began), self.clock.began);
             self.account(now);
         }
     }
 
-    /// Adds the time of the phase that ends to the operations that it issued.
+    /// Adds the time of the phase that ends to the runtime of the operations that it issued.
     fn account(&mut self, now: Nanos) {
         if self.clock.epoch.is_none() {
             return;
@@ -297,7 +313,8 @@ impl Generator {
         let span = now - self.clock.phase_start;
         self.clock.phase_start = now;
         for stats in [&mut self.stats.read, &mut self.stats.write, &mut self.stats.trim] {
-            // Whatever was idle in this phase has the same count as when the last one ended.
+            // An operation that had no I/O in this phase, as writes during verification, has the
+            // count of the phase before, and its runtime does not grow.
             if stats.ios != stats.accounted {
                 stats.runtime += span;
                 stats.accounted = stats.ios;
@@ -310,6 +327,7 @@ impl Generator {
         for op in [Op::Read, Op::Write, Op::Deallocate] {
             let (stats, last) = (self.stats.op_mut(op), self.clock.sampled.get_mut(op));
             let (bytes, ios) = (stats.bytes.saturating_sub(last.0), stats.ios.saturating_sub(last.1));
+            // As in fio an interval without I/O is not a sample.
             if ios > 0 && span > 0.0 {
                 stats.bw.add((bytes as f64 / 1024.0 / span) as u64, 1);
                 stats.iops.add((ios as f64 / span) as u64, 1);
@@ -321,22 +339,23 @@ impl Generator {
 
     #[cold]
     pub(super) fn fail(&mut self, failure: Failure) {
-        if *self.goes_on.get(failure.io.op) && matches!(failure.code, ErrorCode::EIO | ErrorCode::EILSEQ) {
+        // Other errors, as ENOSPC, would repeat for each I/O.
+        if *self.continue_on_error.get(failure.io.op) && matches!(failure.code, ErrorCode::EIO | ErrorCode::EILSEQ) {
             return self.stats.add_error(failure.code.0);
         }
         self.failure.get_or_insert(failure);
         self.stop();
     }
 
-    /// Until when the thread is meant to compute while [`Next::Wait`] has it wait (`thinktime_spin`).
+    /// Until when the thread spins during [`Next::Wait`] instead of sleeping (`thinktime_spin`).
     pub fn computes_until(&self) -> Option<Nanos> {
         let Pauses { think, pause, .. } = self.pauses.as_deref()?;
         pause.map(|(from, _)| from + think.spin).filter(|_| think.spin > Nanos::ZERO)
     }
 
-    /// What the job noted down of its I/Os, if it does.
-    pub fn trail(&self) -> Option<&Trail> {
-        self.noted.as_deref()
+    /// Samples and I/Os for the job's log files; `None` if it writes none.
+    pub fn logs(&self) -> Option<&LogBuffer> {
+        self.logs.as_deref()
     }
 
     /// A Flush of `target`.
@@ -345,17 +364,18 @@ impl Generator {
         self.post(flush, Extra { intended: Nanos::MAX, data_sync, ..Extra::default() }, now)
     }
 
-    /// What to do while I/Os are held back.
+    /// What to do until the deferred I/O may be issued.
     #[cold]
-    pub(super) fn held(&mut self, hold: Hold) -> Next {
+    pub(super) fn wait_for(&mut self, hold: WaitFor) -> Next {
+        // Posted I/Os must not wait for the deferred one: the device does not know them yet.
         if self.flight.queued > 0 {
             return Next::Commit;
         }
         let in_flight = self.flight.in_flight;
         match hold {
-            Hold::Until(until) => Next::Wait { until: until.min(self.event) },
-            Hold::Reap => Next::Reap { min: 1 },
-            Hold::Drain => Next::Reap { min: in_flight.max(1) },
+            WaitFor::Until(until) => Next::Wait { until: until.min(self.next_event_at) },
+            WaitFor::Reap => Next::Reap { min: 1 },
+            WaitFor::Drain => Next::Reap { min: in_flight.max(1) },
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The state machine, run against a device of memory that completes in any order, and judged by laws.
+//! The state machine, run against a device of memory that completes in any order, and judged by
+//! laws.
 
 use super::*;
 use crate::job::*;
@@ -13,7 +14,7 @@ mod placed;
 mod synced;
 mod verified;
 
-const TARGET: Target = Target { bytes: 1 << 20, block: 512, found: None };
+const TARGET: Target = Target { bytes: 1 << 20, block: 512, size_at_setup: None };
 
 /// A device: memory, I/Os in flight, a clock that goes on with each step.
 struct Device {
@@ -118,7 +119,7 @@ impl Device {
 }
 
 fn generator(job: &Job) -> Generator {
-    Generator::new(job, Seat::default(), &[TARGET]).unwrap()
+    Generator::new(job, ThreadId::default(), &[TARGET]).unwrap()
 }
 
 /// Runs a job; its generator at the end, and its I/Os.

@@ -1,12 +1,18 @@
-//! Blocks that prove what they are, as fio writes and checks them.
+//! Verified blocks in fio's format (`verify`), so that fio and Reap can check what the other wrote.
 //!
-//! Each `interval` bytes that a job writes begin with a [`Header`] and a [`digest`] of the rest; the rest follows from a
-//! seed or is a pattern. A reader needs to know the interval and the kind, so whatever was written last over a block, in
-//! whatever lengths, each interval is judged by itself.
+//! Each block of `interval` bytes is checked by itself, whatever the length of the I/O that wrote
+//! it:
+//!
+//! ```text
+//! │← interval ──────────────────────────────→│← interval ───
+//! │ Header │ digest of the data │ data …     │ Header │ …      data: from a seed, or a pattern
+//! ```
+//!
+//! With `verify_offset` header and digest change places with the data at that offset.
 
 use super::Io;
-use super::flight::Extra;
-use super::offsets::Misfit;
+use super::in_flight::Extra;
+use super::offsets::JobError;
 use crate::job::{FillPattern, Job, VerifyKind};
 use md5::Md5;
 use md5::digest::Digest as _;
@@ -16,12 +22,12 @@ use xxhash_rust::xxh32::xxh32;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of a header; the kind's own digest follows.
+/// Bytes of a header, without the digest.
 const HEADER: usize = size_of::<Header>();
 /// What a header begins with.
 const MAGIC: u16 = 0xacca;
 
-/// fio's header of a verified block, as fio 3.33 lays it out.
+/// The header of a verified block: `struct verify_header` of fio 3.33 (verify.h).
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 struct Header {
@@ -36,54 +42,54 @@ struct Header {
     offset: U64,
     seconds: U32,
     nanos: U32,
-    /// Thread that wrote.
+    /// Number of the writing thread.
     thread: U16,
-    /// Number of the write.
+    /// Number of the write, modulo 2^16.
     number: U16,
-    /// CRC-32C of the bytes before, not inverted at the end.
+    /// CRC-32C of the bytes before this field, without the final inversion.
     checksum: U32,
 }
 
 impl Header {
-    /// The checksum that belongs into it.
+    /// The checksum of this header.
     fn sum(&self) -> u32 {
         crc32c_of(&self.as_bytes()[..HEADER - size_of::<U32>()])
     }
 }
 
-/// What the blocks of a job look like.
+/// The format of a job's blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     kind: VerifyKind,
     pattern: Option<FillPattern>,
     interval: u32,
-    /// Where the header stands in its block.
+    /// `verify_offset`: offset of the header in its block.
     at: u32,
 }
 
-/// What one block is expected to be.
+/// Expected fields of a header; `None` is not checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Expected {
-    /// The seed of its data, if known.
+    /// Seed of the data.
     pub seed: Option<u64>,
-    /// When the pass began whose write it is, and the time now, if the job itself wrote.
+    /// Start of the pass and the current time: the write lies between them.
     pub written: Option<(Nanos, Nanos)>,
-    /// The thread that wrote, if it is this one.
+    /// Number of the writing thread.
     pub thread: Option<u16>,
-    /// Which write was the last one here, if known.
+    /// Number of the write.
     pub number: Option<u64>,
 }
 
-/// A block that was not what had been written.
+/// A block that failed verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadBlock {
     /// Index of the job's target.
     pub target: u16,
-    /// Where the block starts, in bytes.
+    /// Offset of the block in bytes.
     pub offset: u64,
     /// Its length in bytes.
     pub len: u32,
-    /// What is wrong, in words.
+    /// What is wrong.
     pub why: String,
 }
 
@@ -93,20 +99,22 @@ impl fmt::Display for BadBlock {
     }
 }
 
-/// What is wrong with a block that has no room for what is to be checked.
+/// The error for a block that is too short for its header.
 const SHORT: &str = "shorter than a verified block";
 
 fn greatest_common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// The interval that fio makes of `job`'s: at most a write, else a read, and a divisor of every write's length.
+/// The interval that fio uses for `job` if `given` is its `verify_interval`: no longer than the
+/// shortest write or read, and a divisor of every write (`fixup_options` in its init.c).
 fn interval(job: &Job, given: Option<u64>) -> u64 {
     let (write, read) = (&job.block.write, &job.block.read);
     let mut interval = match given {
         None if write.max != write.min => write.min,
         given => given.unwrap_or(0),
     };
+    // A block must lie within one I/O.
     if interval > write.min {
         interval = write.min;
     } else if job.pattern.reads() && interval > read.min {
@@ -117,48 +125,51 @@ fn interval(job: &Job, given: Option<u64>) -> u64 {
 }
 
 impl Layout {
-    /// The blocks of `job`; `None` if nothing is to be looked at.
+    /// The format for `job`; `None` if it does not verify, or with `verify=null`.
     ///
     /// # Errors
-    /// Headers do not fit.
-    pub fn new(job: &Job) -> Result<Option<Layout>, Misfit> {
+    /// The header does not fit into a block, or reads are not whole blocks.
+    pub fn new(job: &Job) -> Result<Option<Layout>, JobError> {
         let Some(verify) = job.verify.as_ref().filter(|verify| verify.kind != VerifyKind::Null) else { return Ok(None) };
         let bytes = interval(job, verify.interval);
         let mut layout = Layout { kind: verify.kind, pattern: verify.pattern.clone(), interval: 0, at: 0 };
         let header = layout.header_len();
         layout.at = if header > 0 { verify.offset } else { 0 };
         let at = layout.at;
+        // The exchanged ranges must not overlap.
         if at > 0 && (at as usize) < header {
             let why = format!("verify_offset {at} lies within the header of {header} bytes; it has to be at least as large");
-            return Err(Misfit::of(job, why));
+            return Err(JobError::of(job, why));
         }
         if bytes > 1 << 31 || bytes <= (header + at as usize) as u64 {
             let room = format!("no room for its header of {header} bytes, verify_offset {at}, and data");
-            return Err(Misfit::of(job, format!("a verified block of {bytes} bytes has {room}")));
+            return Err(JobError::of(job, format!("a verified block of {bytes} bytes has {room}")));
         }
+        // A read that ends within a block could not be checked. Writing jobs read back whole
+        // writes.
         let read = &job.block.read;
         let sizes = read.split.iter().map(|(bytes, _)| *bytes).chain([read.min, read.max]);
         if let Some(read) = sizes.filter(|_| !job.pattern.writes()).find(|read| !read.is_multiple_of(bytes)) {
-            let why =
-                format!("verified blocks have {bytes} bytes, and a read of {read} bytes is no whole number of them; give verify_interval");
-            return Err(Misfit::of(job, why));
+            let why = format!("verified blocks have {bytes} bytes, and a read of {read} bytes is not a multiple; give verify_interval");
+            return Err(JobError::of(job, why));
         }
         layout.interval = bytes as u32;
         Ok(Some(layout))
     }
 
-    /// Bytes of header and digest.
+    /// Bytes of header and digest; `verify=pattern` has neither.
     fn header_len(&self) -> usize {
         if self.kind == VerifyKind::Pattern { 0 } else { HEADER + len_of(self.kind) }
     }
 
-    /// Writes data and headers over `buf`, which is what the write `io` of `thread` writes.
+    /// Fills `buf` with the data and headers of the write `io` of `thread`.
     pub fn fill(&self, io: &Io, extra: Extra, thread: u16, buf: &mut [u8]) {
         match &self.pattern {
             Some(pattern) => fill_pattern(buf, &pattern.at(io.offset)),
             None => fill_seeded(buf, extra.seed),
         }
         let header_len = self.header_len();
+        // verify=pattern: the data alone are checked.
         if header_len == 0 {
             return;
         }
@@ -186,7 +197,7 @@ impl Layout {
         }
     }
 
-    /// Exchanges the header and what stands at `verify_offset`.
+    /// Exchanges the header and the data at `verify_offset`.
     fn swap(&self, block: &mut [u8]) {
         let (len, at) = (self.header_len(), self.at as usize);
         if at > 0
@@ -197,19 +208,21 @@ impl Layout {
         }
     }
 
-    /// Checks each interval of `buf`, the data of the read `io`; tells `bad` of each that is wrong.
+    /// Checks each block of `buf`, the data of the read `io`, and calls `bad` for each wrong one.
     pub fn check(&self, io: &Io, expected: Expected, buf: &[u8], mut bad: impl FnMut(BadBlock)) {
-        let mut turned = Vec::new();
+        let mut swapped = Vec::new();
         for (index, block) in buf.chunks(self.interval.max(1) as usize).enumerate() {
             let begin = index * self.interval as usize;
             let offset = io.offset + begin as u64;
+            // Undo the exchange of verify_offset in a copy, because the buffer belongs to the
+            // caller.
             let block = if self.at == 0 {
                 block
             } else {
-                turned.clear();
-                turned.extend_from_slice(block);
-                self.swap(&mut turned);
-                &turned
+                swapped.clear();
+                swapped.extend_from_slice(block);
+                self.swap(&mut swapped);
+                &swapped
             };
             if let Err(why) = self.check_block(io, begin, block, expected) {
                 bad(BadBlock { target: io.target, offset, len: block.len() as u32, why });
@@ -219,6 +232,7 @@ impl Layout {
 
     /// Checks one block, which begins `begin` bytes into `io`.
     fn check_block(&self, io: &Io, begin: usize, block: &[u8], expected: Expected) -> Result<(), String> {
+        // The end of a read that is not a multiple of the interval has no complete block.
         if block.len() != self.interval as usize {
             return Err(SHORT.into());
         }
@@ -228,13 +242,14 @@ impl Layout {
             self.check_header(&header, io.offset + begin as u64, expected)?;
             let digest = digest(self.kind, data);
             let found = &digest[..len_of(self.kind)];
+            // Naming the first wrong byte shows whether a bit flipped or the block is another's.
             if found != stored {
                 let first = self.first_wrong(io, begin, data, header.seed.get()).map_or(String::new(), |first| format!(": {first}"));
                 let (found, wanted) = (shown(found), shown(stored));
                 return Err(format!("{} is {found}, wanted {wanted}{first}", self.kind.name()));
             }
         }
-        // A checksum speaks for the data. Without one the pattern does.
+        // A digest covers the data; without one the data are compared with the pattern.
         match &self.pattern {
             Some(pattern) if len_of(self.kind) == 0 => {
                 let differs = pattern_differs(data, begin + header_len, &pattern.at(io.offset));
@@ -245,6 +260,8 @@ impl Layout {
     }
 
     fn check_header(&self, header: &Header, offset: u64, expected: Expected) -> Result<(), String> {
+        // From the least to the most specific check, so that the error names the first thing that
+        // is wrong: no header at all, a torn header, another job's, an older write.
         if header.magic.get() != MAGIC {
             return Err(format!("no verify header (bad magic {:#06x}, wanted {MAGIC:#06x})", header.magic));
         }
@@ -253,7 +270,7 @@ impl Layout {
             return Err(format!("the verify header's own checksum is wrong: crc32c is {found:#010x}, wanted {wanted:#010x}"));
         }
         let (found, wanted) = (header.kind.get(), self.kind as u16);
-        // fio once had a number of its own for crc32c by hardware.
+        // Old versions of fio had another number for crc32c-intel.
         if found != wanted && !(found == 6 && self.kind == VerifyKind::Crc32c) {
             let found = VerifyKind::ALL.iter().find(|(_, kind)| *kind as u16 == found).map_or("another method", |(name, _)| name);
             return Err(format!("the block was written with verify={found}, and is checked with verify={}", self.kind.name()));
@@ -264,6 +281,7 @@ impl Layout {
         if header.offset.get() != offset {
             return Err(format!("the block says that it belongs to offset {}", header.offset));
         }
+        // A correct header of an earlier pass is what a lost write leaves behind.
         let time = Nanos(u64::from(header.seconds.get()) * 1_000_000_000 + u64::from(header.nanos.get()));
         if let Some((since, _)) = expected.written.filter(|(since, until)| time < *since || time > *until) {
             let (found, since) = (time.as_secs_f64(), since.as_secs_f64());
@@ -275,6 +293,7 @@ impl Layout {
         if let Some(wanted) = expected.number.map(|number| number as u16).filter(|number| *number != header.number.get()) {
             return Err(format!("stale data: of write {}, wanted write {wanted}", header.number));
         }
+        // With verify_pattern fio writes a seed of 0.
         let seed = expected.seed.map(|seed| if self.pattern.is_none() { seed } else { 0 });
         if let Some(wanted) = seed.filter(|seed| *seed != header.seed.get()) {
             let found = header.seed;
@@ -283,7 +302,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The first byte of a block's data that is not what was written, if the write had the extent of the read `io`.
+    /// The first wrong byte of a block's data, if the write had the same extent as the read `io`.
     #[cold]
     fn first_wrong(&self, io: &Io, begin: usize, data: &[u8], seed: u64) -> Option<String> {
         let header_len = self.header_len();
@@ -293,30 +312,30 @@ impl Layout {
             Some(pattern) => fill_pattern(&mut all, &pattern.at(io.offset)),
             None => fill_seeded(&mut all, seed),
         }
-        // A header that stands elsewhere is not part of the data: what it was exchanged with is.
+        // With verify_offset the data are those that the header was exchanged with.
         let wanted = all.get(from..from + data.len())?;
         seeded_differs(data, wanted).map(|differs| self.wrong(differs))
     }
 
-    /// A byte of the data, by its place in the data.
+    /// Describes the wrong byte at `index` of the data by its offset in the block.
     fn wrong(&self, (index, found, wanted): (usize, u8, u8)) -> String {
         let (header, at) = (self.header_len(), self.at as usize);
         let place = header + index;
-        // What the header was exchanged with stands at the front.
+        // These bytes were exchanged with the header, so they are at the front of the block.
         let moved = at > 0 && (at..at + header).contains(&place);
         format!("byte {} is {found:#04x}, wanted {wanted:#04x}", if moved { place - at } else { place })
     }
 }
 
-/// CRC-32C as fio has it: without the inversion at the end.
+/// CRC-32C as fio computes it: without the final inversion.
 fn crc32c_of(bytes: &[u8]) -> u32 {
     !crc32c::crc32c(bytes)
 }
 
-/// Most bytes of a checksum.
-const MOST: usize = 64;
+/// Length of the longest digest in bytes.
+const MAX_DIGEST: usize = 64;
 
-/// The checksum that stands in a block as `bytes`, to be shown: four bytes as a number, of more the first sixteen.
+/// A digest for a message: four bytes as a number, of longer ones the first 16 bytes.
 fn shown(bytes: &[u8]) -> String {
     match <[u8; 4]>::try_from(bytes) {
         Ok(word) => format!("{:#010x}", u32::from_le_bytes(word)),
@@ -329,14 +348,14 @@ fn len_of(kind: VerifyKind) -> usize {
     match kind {
         VerifyKind::Crc32c | VerifyKind::XxHash => 4,
         VerifyKind::Md5 => 16,
-        VerifyKind::Sha256 => MOST,
+        VerifyKind::Sha256 => MAX_DIGEST,
         VerifyKind::PatternHeader | VerifyKind::Pattern | VerifyKind::Null => 0,
     }
 }
 
 /// The digest of `data`: the first [`len_of`] bytes.
-fn digest(kind: VerifyKind, data: &[u8]) -> [u8; MOST] {
-    let mut digest = [0; MOST];
+fn digest(kind: VerifyKind, data: &[u8]) -> [u8; MAX_DIGEST] {
+    let mut digest = [0; MAX_DIGEST];
     match kind {
         VerifyKind::Crc32c => digest[..4].copy_from_slice(&crc32c_of(data).to_le_bytes()),
         VerifyKind::XxHash => digest[..4].copy_from_slice(&xxh32(data, 1).to_le_bytes()),
@@ -347,11 +366,12 @@ fn digest(kind: VerifyKind, data: &[u8]) -> [u8; MOST] {
     digest
 }
 
-/// The state that SHA-256 begins with (FIPS 180-4, 5.3.3).
+/// The initial state of SHA-256 (FIPS 180-4, 5.3.3).
 const SHA256_START: [u32; 8] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
-/// fio's SHA-256 is not the standard's. It appends the length in bits little-endian; and what it stores are the last padded
-/// block's 64 bytes, the first eight of them replaced by the lowest byte of each word of the state.
+/// SHA-256 as fio computes it, which is not the standard's: the length in bits is appended
+/// little-endian, and the stored digest is the last padded block of 64 bytes, in which the lowest
+/// byte of each word of the state replaces the first eight bytes.
 fn sha256(data: &[u8]) -> [u8; 64] {
     let (blocks, tail) = data.as_chunks::<64>();
     let mut state = SHA256_START;
@@ -359,6 +379,7 @@ fn sha256(data: &[u8]) -> [u8; 64] {
     let mut last = [0; 64];
     last[..tail.len()].copy_from_slice(tail);
     last[tail.len()] = 0x80;
+    // The length does not fit into this block any more.
     if tail.len() >= 56 {
         sha2::block_api::compress256(&mut state, &[last]);
         last = [0; 64];
@@ -371,12 +392,13 @@ fn sha256(data: &[u8]) -> [u8; 64] {
     last
 }
 
-/// fio's multiplier, 2^64 times the square of the golden ratio's inverse.
+/// fio's multiplier (GOLDEN_RATIO_64 in its hash.h): 2^64 / φ².
 const STEP: u64 = 0x61c8_8646_80b5_83eb;
-/// What the seed is multiplied with for each of the interleaved sequences: fio's default number of them.
+/// Factors of the seed for each of the four interleaved sequences.
 const LANES: [u64; 4] = [1, 2, 3, 5];
 
-/// Fills `buf` with the data of `seed`: four interleaved sequences of words, each word the one before times a constant.
+/// Fills `buf` with the data of `seed`: four interleaved sequences of words, in which each word is
+/// the one before times [`STEP`].
 fn fill_seeded(buf: &mut [u8], seed: u64) {
     let mut lanes = LANES.map(|lane| seed.wrapping_mul(lane));
     let (chunks, rest) = buf.as_chunks_mut::<32>();
@@ -394,15 +416,15 @@ fn fill_seeded(buf: &mut [u8], seed: u64) {
     }
 }
 
-/// Fills `buf` with `pattern`, over and over.
+/// Fills `buf` with `pattern`, repeated.
 fn fill_pattern(buf: &mut [u8], pattern: &[u8]) {
     for part in buf.chunks_mut(pattern.len().max(1)) {
         part.copy_from_slice(&pattern[..part.len()]);
     }
 }
 
-/// The first byte of `data`, which begins `at` bytes after the pattern did, that is not the pattern's: its index and its value,
-/// and the pattern's.
+/// The first byte of `data` that differs from the repeated pattern, of which `data` begins at byte
+/// `at`: its index, its value, and the pattern's.
 fn pattern_differs(data: &[u8], at: usize, pattern: &[u8]) -> Option<(usize, u8, u8)> {
     let wanted = pattern.iter().cycle().skip(at % pattern.len().max(1));
     data.iter()
@@ -412,7 +434,8 @@ fn pattern_differs(data: &[u8], at: usize, pattern: &[u8]) -> Option<(usize, u8,
         .map(|(index, (found, wanted))| (index, *found, *wanted))
 }
 
-/// The same for what `data` should be, where all but a few bytes are: what is wholly different was not written from this seed.
+/// The first byte of `data` that differs from `wanted`. `None` if a quarter or more of them differ:
+/// then the data come from another write, and a single byte would mislead.
 fn seeded_differs(data: &[u8], wanted: &[u8]) -> Option<(usize, u8, u8)> {
     let mut different = data.iter().zip(wanted).enumerate().filter(|(_, (found, wanted))| found != wanted);
     let (index, (found, wanted)) = different.next()?;

@@ -54,7 +54,7 @@ fn cpus_allowed_policy_maps_missing_cpus() {
     let (_, two) = planned(text, &[0, 1]);
     let cpus: Vec<&[u32]> = two.threads.iter().map(|t| t.cpus.as_slice()).collect();
     assert_eq!(cpus, [&[0, 1][..], &[0, 1], &[0, 1], &[0], &[1], &[1], &[]]);
-    assert_eq!(two.warnings, ["cpus_allowed names CPUs that this machine does not have: 4-5,7; mapped round-robin to 0-1"]);
+    assert_eq!(two.warnings, ["cpus_allowed names CPUs that do not exist here: 4-5,7; mapped round-robin to 0-1"]);
     assert_eq!(planned("[a]\ncpus_allowed=9\n", &[]).1.threads[0].cpus, Vec::<u32>::new());
 }
 

@@ -1,13 +1,14 @@
-//! Results for scripts: fio's schema, field by field, and in each job one more object, `reap`.
+//! Results as JSON with the fields of `fio --output-format=json`. Each job has one more object,
+//! `reap`.
 
-use super::{BATCHES, DEPTHS, Entry, Report, Sum, ctime, groups, millis, per_second, share};
+use super::{BATCHES, DEPTHS, GroupSum, JobResult, Report, ctime, groups, millis, per_second, share};
 use crate::job::PerOp;
 use crate::stats::{Latency, OpStats, Stats};
 use serde_json::{Map, Value, json};
 
-/// The results of all jobs, as `fio --output-format=json` has them. Times are in nanoseconds where the field says so,
-/// else in milliseconds; `bw` in KiB/s. With `bins` as `fio --output-format=json+` has them: each latency that has percentiles has
-/// `bins` as well, the middle of each bucket of its histogram in nanoseconds, and how many I/Os fell into it.
+/// The results of all jobs. Times are in nanoseconds if the field's name says so, else in
+/// milliseconds; `bw` is in KiB/s. With `bins`, as in `--output-format=json+`, each latency with
+/// percentiles has `bins` as well: the middle of each bucket in nanoseconds, and its count.
 pub fn json(report: &Report, bins: bool) -> Value {
     let groups = groups(report);
     let mut root = json!({
@@ -16,6 +17,7 @@ pub fn json(report: &Report, bins: bool) -> Value {
         "timestamp_ms": report.unix_ms,
         "time": ctime(report.unix_ms / 1000),
     });
+    // fio omits the key without a [global] section.
     if !report.global_options.is_empty() {
         root["global options"] = options(&report.global_options);
     }
@@ -26,7 +28,7 @@ pub fn json(report: &Report, bins: bool) -> Value {
     root
 }
 
-fn job(entry: &Entry, groups: &[((u32, &'static str), Sum)], bins: bool) -> Value {
+fn job(entry: &JobResult, groups: &[((u32, &'static str), GroupSum)], bins: bool) -> Value {
     let stats = &entry.stats;
     let (user, system) = entry.cpu_percent();
     let mut reap = serde_json::to_value(&entry.reap).unwrap_or_default();
@@ -37,6 +39,7 @@ fn job(entry: &Entry, groups: &[((u32, &'static str), Sum)], bins: bool) -> Valu
     add(json!({ "eta": 0, "elapsed": elapsed, "job options": options(&entry.job.options) }));
     for (name, op) in entry.operations() {
         add(json!({ name: operation(entry, &op, share(groups, entry, name, &op), bins) }));
+        // Only jobs with a rate have it. Not a key of fio, so it is in the object `reap`.
         if op.intended.moments.n > 0 {
             reap[format!("{name}_lat_from_intended_start_ns")] = latency(entry, &op.intended, true, bins);
         }
@@ -58,8 +61,8 @@ fn job(entry: &Entry, groups: &[((u32, &'static str), Sum)], bins: bool) -> Valu
         "latency_us": shares(&BOUNDS, &bands[10..20]),
         "latency_ms": shares(&BOUNDS, &bands[20..]),
     }));
-    // As fio: also where all went well.
-    if entry.job.goes_on != PerOp::default() {
+    // As in fio, also without errors.
+    if entry.job.continue_on_error != PerOp::default() {
         add(json!({ "total_err": stats.errors, "first_error": stats.first_error }));
     }
     add(json!({
@@ -72,11 +75,12 @@ fn job(entry: &Entry, groups: &[((u32, &'static str), Sum)], bins: bool) -> Valu
     Value::Object(object)
 }
 
-/// Bands of latency: less than this many units, and not less than the band before. Only milliseconds have the last two.
+/// Upper bounds of fio's bands of latency, exclusive. Only milliseconds have the last two.
 const BOUNDS: [&str; 12] = ["2", "4", "10", "20", "50", "100", "250", "500", "750", "1000", "2000", ">=2000"];
 
-/// How the completion latencies of reads and writes are distributed, in per cent: nanoseconds, microseconds, milliseconds. What is
-/// there at all is at least 0.01 %.
+/// The distribution of the completion latencies of reads and writes over those bands, in per cent:
+/// 10 of nanoseconds, 10 of microseconds, 12 of milliseconds. As in fio a band with a count has at
+/// least 0.01 %.
 fn latency_bands(stats: &Stats) -> [f64; 32] {
     let mut counts = [0u64; 32];
     let histograms = [&stats.read, &stats.write].into_iter().filter_map(|op| op.clat.histogram.as_ref());
@@ -93,10 +97,10 @@ fn latency_bands(stats: &Stats) -> [f64; 32] {
     counts.map(|n| if n == 0 || total == 0 { 0.0 } else { (n as f64 * 100.0 / total as f64).max(0.01) })
 }
 
-fn operation(entry: &Entry, stats: &OpStats, share: f64, bins: bool) -> Value {
+fn operation(entry: &JobResult, stats: &OpStats, share: f64, bins: bool) -> Value {
     let ms = millis(stats);
     let bytes_per_second = per_second(stats.bytes, ms);
-    // What was not measured shows as none.
+    // Latencies that were not measured are present, with N = 0.
     let none = Latency::default();
     let latency = |measured: bool, percentiles, latency| self::latency(entry, if measured { latency } else { &none }, percentiles, bins);
     let measure = &entry.stats.measure;
@@ -127,7 +131,7 @@ fn operation(entry: &Entry, stats: &OpStats, share: f64, bins: bool) -> Value {
     })
 }
 
-fn latency(entry: &Entry, latency: &Latency, percentiles: bool, bins: bool) -> Value {
+fn latency(entry: &JobResult, latency: &Latency, percentiles: bool, bins: bool) -> Value {
     let moments = &latency.moments;
     let (mean, deviation) = (rounded(moments.mean()), rounded(moments.stdev()));
     let mut value = json!({ "min": moments.min(), "max": moments.max(), "mean": mean, "stddev": deviation, "N": moments.n });
@@ -146,12 +150,12 @@ fn shares(labels: &[&str], values: &[f64]) -> Value {
     labels.iter().zip(values).map(|(label, share)| (*label, rounded(*share))).collect()
 }
 
-/// Those that have a value, as fio prints them.
+/// Options as an object. fio omits those without a value.
 fn options(options: &[(String, Option<String>)]) -> Value {
     options.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_deref()?))).collect()
 }
 
-/// Six digits after the point, as fio has.
+/// Rounds to six digits after the point, as fio does.
 fn rounded(x: f64) -> f64 {
     (x * 1e6).round() / 1e6
 }

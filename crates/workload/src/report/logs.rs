@@ -1,39 +1,39 @@
-//! The files of `write_bw_log`, `write_lat_log`, `write_iops_log` and `write_iolog`, as fio's manual has them (sections *Log File
-//! Formats* and *Trace file format v3*).
+//! The files of `write_bw_log`, `write_lat_log`, `write_iops_log` and `write_iolog`, as fio's
+//! manual has them (sections *Log File Formats* and *Trace file format v3*).
 
-use crate::generator::{Io, LogLine, Trail};
+use crate::generator::{Io, LogBuffer, LogSample};
 use crate::job::Job;
 use crate::plan::Thread;
 use std::io::{self, Write};
 use units::{Nanos, Op};
 
-/// A file that a job thread leaves.
+/// A log file of a job thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFile {
     /// Its name.
     pub name: String,
-    /// What it holds.
+    /// Its contents.
     pub kind: LogKind,
 }
 
-/// What a log holds of each I/O, or of each stretch of time.
+/// The contents of a log file: a value per I/O or per window of `log_avg_msec`, or the I/Os.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogKind {
-    /// kB per second.
+    /// Bandwidth in KiB/s if averaged, else kB/s.
     Bandwidth,
     /// I/Os per second.
     Iops,
-    /// Nanoseconds from the decision to issue to the doorbell.
+    /// Submission latency in nanoseconds.
     Slat,
-    /// From there to the completion.
+    /// Completion latency in nanoseconds.
     Clat,
-    /// Both together.
+    /// Total latency in nanoseconds.
     Lat,
-    /// No samples but the I/Os themselves, to replay.
+    /// The I/Os, for `read_iolog`.
     Iolog,
 }
 
-/// The files that `thread` of `job` leaves.
+/// The log files of `thread` of `job`.
 pub fn files(job: &Job, thread: &Thread) -> Vec<LogFile> {
     let logs = &job.logs;
     let mut files = Vec::new();
@@ -48,32 +48,33 @@ pub fn files(job: &Job, thread: &Thread) -> Vec<LogFile> {
         files.push(LogFile { name: format!("{name}_{word}.{}.log", thread.number), kind });
     }
     if let Some(name) = &job.write_iolog {
-        // One list is one thread's: those of the others have its number.
+        // Each thread has its own file. fio's name is that of the first thread.
         let name = if thread.subjob == 0 { name.clone() } else { format!("{name}.{}", thread.subjob) };
         files.push(LogFile { name, kind: LogKind::Iolog });
     }
     files
 }
 
-/// Writes what a thread of `job` noted down; `targets` are the names of its devices.
+/// Writes the file `kind` of a thread of `job`; `targets` are the names of its targets.
 ///
 /// # Errors
-/// What `out` says.
-pub fn write(kind: LogKind, job: &Job, targets: &[String], trail: &Trail, out: &mut dyn Write) -> io::Result<()> {
+/// Errors of `out`.
+pub fn write(kind: LogKind, job: &Job, targets: &[String], logs: &LogBuffer, out: &mut dyn Write) -> io::Result<()> {
     if kind == LogKind::Iolog {
-        return list(targets, trail, out);
+        return list(targets, logs, out);
     }
     let averaged = job.logs.average > Nanos::ZERO;
-    for line in &trail.lines {
+    for line in &logs.samples {
+        // fio writes 0 as the block size of an average.
         let bytes = if averaged { 0 } else { line.bytes };
-        // No I/O of Reap's has a priority: the last column.
+        // The last column is the I/O priority, which Reap does not have.
         writeln!(out, "{}, {}, {}, {bytes}, 0", line.at.0 / 1_000_000, value(kind, line, averaged), line.direction)?;
     }
     Ok(())
 }
 
-/// The value of a line.
-fn value(kind: LogKind, line: &LogLine, averaged: bool) -> u64 {
+/// The value of a sample.
+fn value(kind: LogKind, line: &LogSample, averaged: bool) -> u64 {
     let per_second = |n: u64, unit: u128| (u128::from(n) * 1_000_000_000 / unit / u128::from(line.span.0.max(1))) as u64;
     match kind {
         LogKind::Bandwidth => per_second(line.bytes, if averaged { 1024 } else { 1000 }),
@@ -85,15 +86,15 @@ fn value(kind: LogKind, line: &LogLine, averaged: bool) -> u64 {
     }
 }
 
-/// A list of version 3.
-fn list(targets: &[String], trail: &Trail, out: &mut dyn Write) -> io::Result<()> {
+/// Writes an iolog of version 3.
+fn list(targets: &[String], logs: &LogBuffer, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "fio version 3 iolog")?;
     for action in ["add", "open"] {
         for name in targets {
             writeln!(out, "0 {name} {action}")?;
         }
     }
-    for line in &trail.ios {
+    for line in &logs.ios {
         let Io { op, target, offset, len, .. } = line.io;
         let micros = line.at.0 / 1000;
         let name = targets.get(usize::from(target)).map_or("device", String::as_str);
@@ -106,7 +107,7 @@ fn list(targets: &[String], trail: &Trail, out: &mut dyn Write) -> io::Result<()
         };
         writeln!(out, "{micros} {name} {action} {offset} {len}")?;
     }
-    let end = trail.ios.last().map_or(0, |line| line.at.0 / 1000);
+    let end = logs.ios.last().map_or(0, |line| line.at.0 / 1000);
     targets.iter().try_for_each(|name| writeln!(out, "{end} {name} close"))
 }
 

@@ -1,4 +1,5 @@
-//! Results, laid out as fio lays them out: `normal` for people, `json` for scripts.
+//! Results in fio's formats: [`normal`] text, [`json()`], and log files. Numbers are rounded and
+//! added up as in fio, so that scripts written for fio work.
 
 mod json;
 mod logs;
@@ -20,32 +21,32 @@ use units::Nanos;
 /// All results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Name and version, `reap-0.1.0`: where fio's results say `fio-3.33`.
+    /// Name and version, as `reap-0.1.0`.
     pub program: String,
     /// When the run ended, in milliseconds since 1970 (UTC).
     pub unix_ms: u64,
     /// The options of the `[global]` sections.
     pub global_options: Vec<(String, Option<String>)>,
-    /// One for each job thread, or for each group with `group_reporting`; in order.
-    pub entries: Vec<Entry>,
-    /// The paths of devices that have several.
+    /// One result per job thread, or per group with `group_reporting`, in order.
+    pub entries: Vec<JobResult>,
+    /// Paths of multipath devices.
     pub paths: Vec<PathFigures>,
 }
 
-/// What one path of a device did while the jobs ran. In [`json()`] the list `paths`.
+/// Statistics of one path of a multipath device. In [`json()`] the list `paths`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathFigures {
-    /// The device's name in the jobs; empty if they name none.
+    /// The device's `filename` in the jobs; empty if they have none.
     pub device: String,
     /// The path's URI.
     pub path: String,
-    /// Its state at the end: ANA state, or that of the link.
+    /// Its state at the end: its ANA state, or that of the connection.
     pub state: String,
-    /// I/Os that were sent by it and have ended.
+    /// I/Os that completed on it.
     pub ios: u64,
-    /// Of these, the ones that had to be sent by another path.
+    /// Of these, I/Os that failed and were retried on another path.
     pub failed: u64,
-    /// I/Os in flight on it, on average.
+    /// Mean number of I/Os in flight on it.
     pub in_flight: f64,
     /// Mean latency in nanoseconds.
     pub lat_ns: u64,
@@ -53,91 +54,93 @@ pub struct PathFigures {
 
 /// The results of one job thread, or of several with `group_reporting`.
 #[derive(Clone, Debug, Default)]
-pub struct Entry {
-    /// The job; of several jobs, the first one.
+pub struct JobResult {
+    /// The job; the first one of a group.
     pub job: Job,
     /// fio's groupid.
     pub group: u32,
-    /// Threads added up here.
+    /// Number of threads added up.
     pub threads: u32,
-    /// The first errno of any of them; 0: none.
+    /// The first errno of any thread; 0: none.
     pub error: i32,
-    /// What went wrong, in words.
+    /// Description of the error.
     pub error_text: String,
-    /// The process or thread that it was.
+    /// Process or thread ID.
     pub pid: u32,
-    /// What was measured.
+    /// Statistics of the measured time.
     pub stats: Stats,
-    /// CPU and faults of its threads.
-    pub usage: Usage,
-    /// The measured time of all its threads, added up.
+    /// Resource usage of its threads.
+    pub usage: ResourceUsage,
+    /// Sum of the measured times of its threads.
     pub thread_time: Nanos,
-    /// From the start of the run to the end of the last of them.
+    /// From the start of the run to the end of the last thread.
     pub elapsed: Nanos,
-    /// What fio does not have.
+    /// Statistics that fio does not have.
     pub reap: Figures,
-    /// Further lines for [`normal`]: label and text.
+    /// Further lines for [`normal`], with labels.
     pub lines: Vec<(String, String)>,
 }
 
-/// What threads cost the machine.
+/// Resource usage of threads (getrusage(2)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct ResourceUsage {
     /// CPU time in user mode.
     pub user: Nanos,
     /// CPU time in the kernel.
     pub system: Nanos,
-    /// Context switches, voluntary or not.
+    /// Voluntary and involuntary context switches.
     pub context_switches: u64,
-    /// Page faults that read from a device.
+    /// Page faults that needed I/O.
     pub major_faults: u64,
     /// Other page faults.
     pub minor_faults: u64,
 }
 
-/// How completions were found, and what that cost: what fio cannot say. The object `reap` of each job in [`json()`].
+/// How completions were reaped, and what it cost. The object `reap` of each job in [`json()`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// The completion mode.
     pub mode: String,
     /// CPU time of the host's threads per I/O, in nanoseconds.
     pub cpu_ns_per_io: f64,
-    /// CPU time that the device's side spent on raising notifications, per I/O, in nanoseconds; `None`: nobody can tell.
+    /// CPU time per I/O that the embedded device took for notifications, in nanoseconds; `None` for
+    /// other devices, where it cannot be measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notify_ns_per_io: Option<f64>,
-    /// Messages that the device sent; `None`: nobody can tell.
+    /// Interrupt messages that the device sent; `None` where they cannot be counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<u64>,
-    /// Times that a sleeping thread woke.
+    /// Wake-ups of sleeping threads.
     pub wakeups: u64,
-    /// Reads and writes per wake-up; 0 without any.
+    /// Completed reads and writes per wake-up; 0 without wake-ups.
     pub completions_per_wakeup: f64,
-    /// Looks at a completion queue that found nothing.
-    pub empty_looks: u64,
+    /// Polls of a completion queue that found no completion.
+    pub empty_polls: u64,
     /// Doorbells rung for submissions.
     pub sq_doorbells: u64,
     /// Doorbells rung for completions.
     pub cq_doorbells: u64,
-    /// System calls per I/O, where the device takes any.
+    /// System calls per I/O, on devices of the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_calls_per_io: Option<f64>,
-    /// What the mode decided, and how often, where it keeps count.
+    /// How often the mode took each of its decisions.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub decisions: BTreeMap<&'static str, u64>,
-    /// More threads than CPUs: they waited for each other, and the figures say little about the mode.
+    /// There were more threads than CPUs, so results say little about the mode.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub oversubscribed: bool,
 }
 
-impl Entry {
-    /// An entry for the threads of `job`, without results yet.
-    pub fn new(job: &Job, thread: &Thread) -> Entry {
-        Entry { job: job.clone(), group: thread.group, ..Entry::default() }
+impl JobResult {
+    /// An empty result for threads of `job`.
+    pub fn new(job: &Job, thread: &Thread) -> JobResult {
+        JobResult { job: job.clone(), group: thread.group, ..JobResult::default() }
     }
 
-    /// Adds a thread that is done.
-    pub fn add(&mut self, generator: &Generator, usage: Usage) {
+    /// Adds a thread that has ended.
+    pub fn add(&mut self, generator: &Generator, usage: ResourceUsage) {
         let stats = generator.stats();
+        // Merging into empty statistics would lose which latencies were measured.
         if self.threads == 0 {
             self.stats = stats.clone();
         } else {
@@ -150,6 +153,7 @@ impl Entry {
         self.usage.context_switches += usage.context_switches;
         self.usage.major_faults += usage.major_faults;
         self.usage.minor_faults += usage.minor_faults;
+        // As in fio the first error of a group is reported.
         if self.error == 0 && generator.error() != 0 {
             self.error = generator.error();
             self.error_text = match (generator.failure(), generator.bad_blocks().first()) {
@@ -161,14 +165,14 @@ impl Entry {
         }
     }
 
-    /// Per cent of one CPU in user mode and in the kernel.
+    /// CPU usage in user mode and in the kernel, in per cent of one CPU.
     fn cpu_percent(&self) -> (f64, f64) {
         let whole = self.thread_time.0;
         let percent = |part: Nanos| if whole == 0 { 0.0 } else { part.0 as f64 * 100.0 / whole as f64 };
         (percent(self.usage.user), percent(self.usage.system))
     }
 
-    /// The operations that the results show, by fio's names: reads, writes and trims, or all of them as `mixed`.
+    /// The operations that the results show, by fio's names: read, write and trim, or `mixed`.
     fn operations(&self) -> Vec<(&'static str, OpStats)> {
         let Stats { read, write, trim, .. } = &self.stats;
         let mut all = vec![("read", read.clone()), ("write", write.clone()), ("trim", trim.clone())];
@@ -183,13 +187,13 @@ impl Entry {
     }
 }
 
-/// The bands of depths and of batches, as the results name them: up to this many, or from so many on.
+/// fio's labels for the bands of queue depths and of batch sizes.
 const DEPTHS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
 const BATCHES: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
-/// What the jobs of a group did together, of one operation.
+/// Sum of a group's results of one operation: bytes, bandwidths in bytes/s, runtimes in ms.
 #[derive(Clone, Copy)]
-struct Sum {
+struct GroupSum {
     bytes: u64,
     least_bps: u64,
     most_bps: u64,
@@ -197,27 +201,28 @@ struct Sum {
     longest_ms: u64,
 }
 
-/// `n` in this many milliseconds, per second; 0 without any time.
+/// `n` per second, if `ms` milliseconds have passed; 0 if none have.
 fn per_second(n: u64, ms: u64) -> u64 {
     (u128::from(n) * 1000).checked_div(u128::from(ms)).unwrap_or(0) as u64
 }
 
-/// The time that `stats` were measured for in whole milliseconds, rounded up as fio does.
+/// The measured time in milliseconds, rounded up as in fio.
 fn millis(stats: &OpStats) -> u64 {
     stats.runtime.0.div_ceil(1_000_000)
 }
 
-/// What the groups did, by groupid and the operation's name, in order.
-fn groups(report: &Report) -> Vec<((u32, &'static str), Sum)> {
-    let mut groups: Vec<((u32, &'static str), Sum)> = Vec::new();
+/// The sums of all groups, by groupid and name of the operation.
+fn groups(report: &Report) -> Vec<((u32, &'static str), GroupSum)> {
+    let mut groups: Vec<((u32, &'static str), GroupSum)> = Vec::new();
     for entry in &report.entries {
         for (name, stats) in entry.operations() {
             let key = (entry.group, name);
             let at = groups.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
-                groups.push((key, Sum { bytes: 0, least_bps: u64::MAX, most_bps: 0, shortest_ms: u64::MAX, longest_ms: 0 }));
+                groups.push((key, GroupSum { bytes: 0, least_bps: u64::MAX, most_bps: 0, shortest_ms: u64::MAX, longest_ms: 0 }));
                 groups.len() - 1
             });
             let (sum, ms) = (&mut groups[at].1, millis(&stats));
+            // Threads without I/O of this operation would make the minimum 0.
             if stats.bytes > 0 && ms > 0 {
                 let bps = per_second(stats.bytes, ms);
                 sum.bytes += stats.bytes;
@@ -229,8 +234,8 @@ fn groups(report: &Report) -> Vec<((u32, &'static str), Sum)> {
     groups
 }
 
-/// Of its group's bandwidth, the share of an entry's operation `name`, in per cent.
-fn share(groups: &[((u32, &'static str), Sum)], entry: &Entry, name: &str, stats: &OpStats) -> f64 {
+/// The share of an entry in its group's bandwidth of operation `name`, in per cent.
+fn share(groups: &[((u32, &'static str), GroupSum)], entry: &JobResult, name: &str, stats: &OpStats) -> f64 {
     let sum = groups.iter().find(|((group, other), _)| *group == entry.group && *other == name);
     match sum.map_or(0, |(_, sum)| per_second(sum.bytes, sum.longest_ms) / 1024) {
         0 => 100.0,

@@ -1,6 +1,7 @@
-//! Results for people, as fio prints them.
+//! Results as text, in the format of `fio --output-format=normal`, with a line `reap` of further
+//! statistics.
 
-use super::{BATCHES, DEPTHS, Entry, Report, ctime, groups, millis, per_second, share};
+use super::{BATCHES, DEPTHS, JobResult, Report, ctime, groups, millis, per_second, share};
 use crate::generator::ErrorCode;
 use crate::job::{BlockSizes, Job};
 use crate::plan::Plan;
@@ -8,11 +9,11 @@ use crate::stats::{Latency, Moments, OpStats};
 use std::fmt::{self, Write};
 use units::Nanos;
 
-/// Digits that numbers with a unit have.
+/// Significant digits of numbers with a unit.
 const DIGITS: usize = 4;
 
-/// What stands above the results when a run starts: one line per job, and how many threads there are. `engine` is what
-/// does the I/O.
+/// The lines that fio prints when a run starts: one per job, and the number of threads. `engine` is
+/// shown as `ioengine`.
 pub fn opening(jobs: &[Job], plan: &Plan, program: &str, engine: &str) -> String {
     let mut out = String::new();
     for (index, job) in jobs.iter().enumerate() {
@@ -38,7 +39,7 @@ pub fn opening(jobs: &[Job], plan: &Plan, program: &str, engine: &str) -> String
 /// The results of all jobs and groups.
 pub fn normal(report: &Report) -> String {
     let mut out = String::new();
-    // Writing into a String does not fail.
+    // Writing to a String cannot fail.
     let _ = write_all(&mut out, report);
     out
 }
@@ -49,7 +50,7 @@ fn write_all(out: &mut String, report: &Report) -> fmt::Result {
     }
     let groups = groups(report);
     for entry in &report.entries {
-        let Entry { job: Job { name, description, .. }, group, threads, error, pid, .. } = entry;
+        let JobResult { job: Job { name, description, .. }, group, threads, error, pid, .. } = entry;
         let text = if *error == 0 { String::new() } else { format!(" ({})", entry.error_text) };
         let time = ctime(report.unix_ms / 1000);
         writeln!(out, "{name}: (groupid={group}, jobs={threads}): err={error:2}{text}: pid={pid}: {time}")?;
@@ -72,6 +73,7 @@ fn write_all(out: &mut String, report: &Report) -> fmt::Result {
         if last.replace(group) != Some(group) {
             write!(out, "\nRun status group {group} (all jobs):\n")?;
         }
+        // fio prints operations with I/O only.
         if sum.longest_ms == 0 {
             continue;
         }
@@ -95,7 +97,7 @@ fn write_all(out: &mut String, report: &Report) -> fmt::Result {
     Ok(())
 }
 
-fn write_op(out: &mut String, name: &str, entry: &Entry, stats: &OpStats, share: f64) -> fmt::Result {
+fn write_op(out: &mut String, name: &str, entry: &JobResult, stats: &OpStats, share: f64) -> fmt::Result {
     let ms = millis(stats);
     let (bandwidth, iops) = (per_second(stats.bytes, ms), per_second(stats.ios, ms));
     writeln!(
@@ -139,13 +141,13 @@ fn write_moments(out: &mut String, name: &str, moments: &Moments) -> fmt::Result
     writeln!(out, "    {name} ({unit}): min={min}, max={max}, avg={mean:5.2}, stdev={deviation:5.2}")
 }
 
-fn write_percentiles(out: &mut String, name: &str, entry: &Entry, latency: &Latency) -> fmt::Result {
+fn write_percentiles(out: &mut String, name: &str, entry: &JobResult, latency: &Latency) -> fmt::Result {
     let Job { percentiles: percents, percentile_precision: precision, .. } = &entry.job;
     let values = latency.histogram.as_ref().map(|h| h.percentiles(percents)).unwrap_or_default();
     let (Some(least), Some(most)) = (values.iter().min(), values.iter().max()) else { return Ok(()) };
     let (unit, factor) = scale(*least, *most, f64::INFINITY);
     let digits = (most / factor).to_string().len().max(5);
-    // So that lines have no more than 80 characters.
+    // Lines have at most 80 characters.
     let per_line = (73 / (precision + 10 + digits)).max(1);
     let width = precision + 3;
     let cell = |(percent, value): (&f64, &u64)| format!(" {percent:width$.precision$}th=[{:digits$}]", value.div_ceil(factor));
@@ -154,7 +156,7 @@ fn write_percentiles(out: &mut String, name: &str, entry: &Entry, latency: &Late
     writeln!(out, "    {name} percentiles ({unit}):\n{}", lines.join(",\n"))
 }
 
-fn write_rest(out: &mut String, entry: &Entry) -> fmt::Result {
+fn write_rest(out: &mut String, entry: &JobResult) -> fmt::Result {
     let (stats, usage) = (&entry.stats, &entry.usage);
     let (user, system) = entry.cpu_percent();
     write!(out, "  cpu          : usr={user:.2}%, sys={system:.2}%, ctx={}, ", usage.context_switches)?;
@@ -179,7 +181,7 @@ fn write_rest(out: &mut String, entry: &Entry) -> fmt::Result {
             write!(out, "notify={notify:.0}ns/IO, messages={messages}, ")?;
         }
         writeln!(out, "wakeups={}, IO/wakeup={:.1}", reap.wakeups, reap.completions_per_wakeup)?;
-        writeln!(out, "     looks     : empty={}, doorbells: sq={}, cq={}", reap.empty_looks, reap.sq_doorbells, reap.cq_doorbells)?;
+        writeln!(out, "     polls     : empty={}, doorbells: sq={}, cq={}", reap.empty_polls, reap.sq_doorbells, reap.cq_doorbells)?;
     }
     for (label, text) in &entry.lines {
         writeln!(out, "  {label:<13}: {text}")?;
@@ -187,7 +189,8 @@ fn write_rest(out: &mut String, entry: &Entry) -> fmt::Result {
     Ok(())
 }
 
-/// `n` in at most `digits` digits, with a prefix of thousands (decimal: k, M, …; binary: Ki, Mi, …) and a unit.
+/// `n` with at most `digits` digits, a decimal (k, M, …) or binary (Ki, Mi, …) prefix, and a unit:
+/// `num2str` of fio.
 pub(super) fn short(n: u64, digits: usize, binary: bool, unit: &str) -> String {
     let (step, prefixes) =
         if binary { (1024, ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]) } else { (1000, ["", "k", "M", "G", "T", "P", "E"]) };
@@ -206,7 +209,8 @@ pub(super) fn short(n: u64, digits: usize, binary: bool, unit: &str) -> String {
     format!("{number}{}{unit}", prefixes[prefix])
 }
 
-/// The unit that latencies are shown in, and its nanoseconds: nanoseconds, unless least, greatest and deviation all are large.
+/// The unit for latencies, and its length in nanoseconds. As in fio a larger unit is used only if
+/// minimum, maximum and deviation are all large.
 pub(super) fn scale(min: u64, max: u64, deviation: f64) -> (&'static str, u64) {
     if min > 2_000_000 && max > 99_999_999 && deviation > 1e6 {
         ("msec", 1_000_000)

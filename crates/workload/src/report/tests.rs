@@ -12,15 +12,15 @@ use std::collections::BTreeSet;
 fn report(text: &str) -> (Report, String) {
     let parsed = parse(&[Input { name: "t", text: text.as_bytes() }], &Nothing).unwrap();
     let plan = plan(&parsed.jobs, &[0, 1]);
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<JobResult> = Vec::new();
     for thread in &plan.threads {
         let job = &parsed.jobs[thread.job];
         if thread.report == entries.len() {
-            entries.push(Entry { pid: 4242, elapsed: Nanos::from_secs(3), ..Entry::new(job, thread) });
+            entries.push(JobResult { pid: 4242, elapsed: Nanos::from_secs(3), ..JobResult::new(job, thread) });
         }
-        let mut generator = Generator::new(job, thread.seat(1), &[Target { bytes: 64 << 20, block: 512, found: None }]).unwrap();
+        let mut generator = Generator::new(job, thread.id(1), &[Target { bytes: 64 << 20, block: 512, size_at_setup: None }]).unwrap();
         drive(&mut generator);
-        let usage = Usage {
+        let usage = ResourceUsage {
             user: Nanos::from_millis(120),
             system: Nanos::from_millis(40),
             context_switches: 321,
@@ -37,7 +37,7 @@ fn report(text: &str) -> (Report, String) {
             messages: Some(1000),
             wakeups: 900,
             completions_per_wakeup: 7.25,
-            empty_looks: 12,
+            empty_polls: 12,
             sq_doorbells: 5000,
             cq_doorbells: 4000,
             system_calls_per_io: None,
@@ -246,7 +246,7 @@ fn dates_are_those_of_the_calendar() {
 #[test]
 fn an_empty_report_is_no_panic() {
     assert_eq!(normal(&Report::default()), "");
-    let nothing = Report { entries: vec![Entry::default()], ..Report::default() };
+    let nothing = Report { entries: vec![JobResult::default()], ..Report::default() };
     assert!(normal(&nothing).contains("jobs=0"));
     assert_eq!(json(&nothing, false)["jobs"][0]["read"]["iops_min"], Moments::default().min());
 }

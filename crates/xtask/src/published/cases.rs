@@ -1,7 +1,7 @@
 //! The runs behind the rows: shipped scenarios, and what the posts varied in them.
 
 use completion::Mode;
-use workload::fio::{Nothing, Outside};
+use workload::fio::{Nothing, Environment};
 use workload::{BlockSizes, PerOp, Rate};
 
 use sim::file::{self, FileError};
@@ -100,7 +100,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Scenario, FileError> {
 /// The job files that shipped scenarios refer to.
 struct Shipped;
 
-impl Outside for Shipped {
+impl Environment for Shipped {
     fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
         const JOBS: [(&str, &str); 3] = [
             ("../jobs/post-000.fio", include_str!("../../../../jobs/post-000.fio")),

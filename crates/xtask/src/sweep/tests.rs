@@ -75,7 +75,7 @@ fn grid_tables_round_trip() {
 
 struct NoFiles;
 
-impl workload::fio::Outside for NoFiles {
+impl workload::fio::Environment for NoFiles {
     fn include(&self, _from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
         panic!("a cell's file names {path}");
     }

@@ -1,7 +1,7 @@
 //! A cell as a scenario file: what the sweep runs is what the file says, so that it can be run again alone.
 
 use toml::{Table, Value};
-use workload::fio::Outside;
+use workload::fio::Environment;
 
 use super::cells::{Cell, Grid, Kind, Prices, ships};
 use completion::Mode;
@@ -14,7 +14,7 @@ const CAPACITY_IOS: u64 = 50_000;
 /// Cells name no other file.
 struct Nothing;
 
-impl Outside for Nothing {
+impl Environment for Nothing {
     fn include(&self, _from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
         Err(format!("a cell of a sweep names no file, and not {path}"))
     }

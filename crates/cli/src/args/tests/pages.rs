@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use workload::fio::{self, Input, Outside};
+use workload::fio::{self, Environment, Input};
 
 use crate::args::{Cli, Command};
 
@@ -99,7 +99,7 @@ fn wrong_line(text: &str, root: &Path) -> Option<String> {
 /// What is wrong with a job file on a page. Where it wants a variable, that is a number.
 fn wrong_job(text: &str) -> Option<String> {
     struct Page;
-    impl Outside for Page {
+    impl Environment for Page {
         fn include(&self, _: &str, path: &str) -> Result<(String, Vec<u8>), String> {
             Err(format!("there is no {path} on a page"))
         }

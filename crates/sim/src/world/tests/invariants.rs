@@ -280,7 +280,7 @@ fn inconsistent_scenario_is_refused() {
         scenario
     };
     let small = changed(|s| s.devices[0].bytes = 2_048);
-    assert!(matches!(small.run(), Err(SimError::Misfit(_))), "{:?}", small.run());
+    assert!(matches!(small.run(), Err(SimError::JobError(_))), "{:?}", small.run());
     let long = changed(|s| s.limit = Nanos(10));
     assert!(matches!(long.run(), Err(SimError::TooLong(_))));
     let unfit = [

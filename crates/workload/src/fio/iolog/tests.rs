@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-fn steps(text: &str, no_stall: bool) -> Result<Vec<IologStep>, Bad> {
+fn steps(text: &str, no_stall: bool) -> Result<Vec<IologStep>, ValueError> {
     read_iolog("list", text.as_bytes(), no_stall).map(|list| list.steps)
 }
 
@@ -33,9 +33,9 @@ fn malformed_list_names_its_line() {
         ("fio version 1 iolog\n", "version 1"),
         ("fio version 2 iolog\n/d add\n", "no I/O"),
         ("fio version 2 iolog\n/d read 0 1\n", "list:2: the file '/d' was not added"),
-        ("fio version 2 iolog\n/d add\n/d eat 0 1\n", "list:3: 'eat' is none of"),
-        ("fio version 2 iolog\n/d add\n/d read x 1\n", "'x' is no number"),
-        ("fio version 3 iolog\n/d add\n", "'/d' is no number"),
+        ("fio version 2 iolog\n/d add\n/d eat 0 1\n", "list:3: 'eat' is not one of"),
+        ("fio version 2 iolog\n/d add\n/d read x 1\n", "'x' is not a number"),
+        ("fio version 3 iolog\n/d add\n", "'/d' is not a number"),
     ];
     for (text, expected) in cases {
         let error = steps(text, false).unwrap_err();

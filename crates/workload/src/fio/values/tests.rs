@@ -28,9 +28,9 @@ fn pattern_bytes_match_fio() {
 #[test]
 fn what_is_no_pattern_is_told() {
     for (text, why) in [
-        ("", "no byte"),
+        ("", "the pattern is empty"),
         ("\"abc", "the second '\"' is missing"),
-        ("\"\"", "no byte"),
+        ("\"\"", "the pattern is empty"),
         ("0x", "no hexadecimal digit"),
         ("%x", "the only format is %o"),
         ("'file'", "begins with no string"),
@@ -42,7 +42,7 @@ fn what_is_no_pattern_is_told() {
         let bad = fill_pattern(text).expect_err(text);
         assert!(bad.contains(why), "{text}: {bad}");
     }
-    assert!(fill_pattern(&format!("0x{}", "ab".repeat(MOST_PATTERN + 1))).unwrap_err().contains("1048576 bytes"));
+    assert!(fill_pattern(&format!("0x{}", "ab".repeat(MAX_PATTERN + 1))).unwrap_err().contains("1048576 bytes"));
 }
 
 proptest! {

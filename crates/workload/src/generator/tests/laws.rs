@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a run did, seen from outside.
+/// What one run did.
 #[derive(Default)]
 struct Observed {
     in_flight: u32,
@@ -105,8 +105,8 @@ proptest! {
         prop_assert!(observed.most_in_flight <= job.iodepth);
         let batch = if job.batch_submit == 0 { job.iodepth } else { job.batch_submit.min(job.iodepth) };
         prop_assert!(observed.commits.iter().all(|n| *n <= batch));
-        // No verification job finds anything wrong with a device that does what it is told; a job that only reads finds
-        // that nothing was written.
+        // No verification job finds anything wrong with a correct device; a job
+        // that only reads finds that nothing was written.
         if job.pattern.writes() {
             prop_assert_eq!(generator.bad_blocks(), &[]);
         }
@@ -140,7 +140,7 @@ impl Generator {
 
 #[test]
 fn invariants_catch_a_broken_caller() {
-    // The twin commits nothing and reports every I/O as done at once: the observer must notice.
+    // Negative test: nothing is committed, and every I/O completes at once.
     let mut observed = Observed::default();
     let device = Device::new();
     observed.see(Next::Commit, &device, 4);
@@ -152,7 +152,7 @@ fn invariants_catch_a_broken_caller() {
     let mut observed = Observed { queued: 1, ..Observed::default() };
     observed.see(Next::Reap { min: 1 }, &device, 4);
     assert!(observed.broken.as_ref().unwrap().contains("unannounced"));
-    // And a job of another depth is told from one that keeps it.
+    // Negative test: a job of another depth.
     let job = Job { iodepth: 33, pattern: pattern(Direction::Read, true), ..Job::default() };
     assert_eq!(observe(&job, &mut Device::new()).1.most_in_flight, 33);
 }
@@ -182,15 +182,16 @@ fn batches_grow_with_what_is_out() {
     let together = Job { complete_min: 32, number_ios: Some(96), ..reads.clone() };
     let (_, observed) = observe(&together, &mut Device::new());
     assert_eq!(observed.commits, [1, 1, 2, 4, 8, 16].repeat(3));
-    // While others are out for long, what has completed goes back together: nothing waits for a second doorbell.
+    // While others are out for long, what has completed goes back together: nothing waits for a
+    // second doorbell.
     let half = Job { complete_min: 16, number_ios: Some(96), ..reads.clone() };
     let (_, observed) = observe(&half, &mut Device::new());
     assert_eq!(observed.commits[..9], [1, 1, 2, 4, 8, 16, 16, 16, 16]);
-    // A batch that the job names is the most; the twin, which does not grow, is one doorbell.
+    // iodepth_batch is the most; without batch_grows there is one doorbell.
     let capped = Job { batch_submit: 4, ..together.clone() };
     assert_eq!(observe(&capped, &mut Device::new()).1.commits[..10], [1, 1, 2, 4, 4, 4, 4, 4, 4, 4]);
-    let twin = Job { batch_grows: false, ..together };
-    assert_eq!(observe(&twin, &mut Device::new()).1.commits, [32; 3]);
+    let fixed = Job { batch_grows: false, ..together };
+    assert_eq!(observe(&fixed, &mut Device::new()).1.commits, [32; 3]);
 }
 
 #[test]
@@ -220,7 +221,7 @@ fn random_map_visits_each_block_once() {
         assert_eq!(chunk.iter().map(|io| io.offset).collect::<HashSet<_>>().len(), 256);
     }
     assert_ne!(pass(&log[..256]), pass(&log[256..512]));
-    // The twin, without the map, repeats itself; unless the generator is lfsr.
+    // Without the map blocks repeat, unless the generator is lfsr.
     let free = Job { random_map: false, ..read.clone() };
     assert!(run(&free).1[..256].iter().map(|io| io.offset).collect::<HashSet<_>>().len() < 200);
     let lfsr = Job { random_generator: RandomGenerator::Lfsr, ..free };
@@ -307,7 +308,7 @@ fn zipf_has_few_popular_blocks() {
 #[test]
 fn targets_alternate_and_share_size() {
     let job = Job { size: Some(Amount::Bytes(64 << 10)), ..Job::default() };
-    let mut generator = Generator::new(&job, Seat::default(), &[TARGET, TARGET]).unwrap();
+    let mut generator = Generator::new(&job, ThreadId::default(), &[TARGET, TARGET]).unwrap();
     let mut log = Vec::new();
     Device::new().run(&mut generator, |next, _| {
         if let Next::Issue(io) = next {
@@ -320,8 +321,8 @@ fn targets_alternate_and_share_size() {
 #[test]
 fn threads_differ_but_for_their_seed() {
     let job = Job { pattern: pattern(Direction::Read, true), number_ios: Some(20), ..Job::default() };
-    let places = |job: &Job, seat| {
-        let mut generator = Generator::new(job, seat, &[TARGET]).unwrap();
+    let places = |job: &Job, id| {
+        let mut generator = Generator::new(job, id, &[TARGET]).unwrap();
         let mut log = Vec::new();
         Device::new().run(&mut generator, |next, _| {
             if let Next::Issue(io) = next {
@@ -330,20 +331,20 @@ fn threads_differ_but_for_their_seed() {
         });
         log
     };
-    let seat = |number, entropy| Seat { number, entropy, ..Seat::default() };
-    assert_eq!(places(&job, seat(1, 1)), places(&job, seat(1, 2)));
-    assert_ne!(places(&job, seat(1, 1)), places(&job, seat(2, 1)));
+    let thread = |number, entropy| ThreadId { number, entropy, ..ThreadId::default() };
+    assert_eq!(places(&job, thread(1, 1)), places(&job, thread(1, 2)));
+    assert_ne!(places(&job, thread(1, 1)), places(&job, thread(2, 1)));
     let free = Job { repeatable: false, ..job.clone() };
-    assert_ne!(places(&free, seat(1, 1)), places(&free, seat(1, 2)));
+    assert_ne!(places(&free, thread(1, 1)), places(&free, thread(1, 2)));
     let seeded = Job { seed: Some(5), ..free };
-    assert_eq!(places(&seeded, seat(1, 1)), places(&seeded, seat(1, 2)));
+    assert_eq!(places(&seeded, thread(1, 1)), places(&seeded, thread(1, 2)));
     let moved = Job { offset_increment: Amount::Bytes(256 << 10), pattern: Pattern::default(), ..job };
-    assert_eq!(places(&moved, Seat { subjob: 2, ..Seat::default() })[0], 512 << 10);
+    assert_eq!(places(&moved, ThreadId { subjob: 2, ..ThreadId::default() })[0], 512 << 10);
 }
 
 #[test]
 fn misfits_are_told() {
-    let misfit = |job: &Job, targets: &[Target]| Generator::new(job, Seat::default(), targets).unwrap_err().to_string();
+    let misfit = |job: &Job, targets: &[Target]| Generator::new(job, ThreadId::default(), targets).unwrap_err().to_string();
     let job = Job { name: "j".into(), ..Job::default() };
     assert_eq!(misfit(&job, &[]), "job 'j': there is no device to run on");
     let odd = Job { block: PerOp::both(BlockSizes::fixed(1000)), ..job.clone() };
@@ -351,11 +352,11 @@ fn misfits_are_told() {
     let none = Job { block: PerOp::both(BlockSizes::fixed(0)), ..job.clone() };
     assert!(misfit(&none, &[TARGET]).contains("block size 0"));
     let outside = Job { offset: Amount::Bytes(1 << 20), ..job.clone() };
-    assert!(misfit(&outside, &[TARGET]).contains("not even one block of 4096 bytes"));
+    assert!(misfit(&outside, &[TARGET]).contains("less than one block of 4096 bytes"));
     let crooked = Job { offset: Amount::Bytes(100), ..job.clone() };
     assert!(misfit(&crooked, &[TARGET]).contains("offset 100"));
     let long = Job { block: PerOp::both(BlockSizes::fixed(1 << 32)), ..job.clone() };
-    assert!(misfit(&long, &[Target { bytes: 1 << 40, block: 512, found: None }]).contains("2 GiB"));
+    assert!(misfit(&long, &[Target { bytes: 1 << 40, block: 512, size_at_setup: None }]).contains("2 GiB"));
     let verified = |verify| Job { verify: Some(verify), pattern: pattern(Direction::Write, false), ..job.clone() };
     let narrow = Verify { interval: Some(64), kind: VerifyKind::Sha256, ..Verify::default() };
     assert!(misfit(&verified(narrow), &[TARGET]).contains("64 bytes has no room for its header of 104 bytes"));
@@ -365,8 +366,8 @@ fn misfits_are_told() {
     assert!(misfit(&verified(behind), &[TARGET]).contains("verify_offset 4090"));
     let block = PerOp { read: BlockSizes::fixed(512), ..PerOp::both(BlockSizes::fixed(4096)) };
     let short = Job { verify: Some(Verify::default()), block, ..job.clone() };
-    assert!(misfit(&short, &[TARGET]).contains("a read of 512 bytes is no whole number"));
+    assert!(misfit(&short, &[TARGET]).contains("a read of 512 bytes is not a multiple"));
     let sizes = BlockSizes { min: 512, max: 4096, split: Vec::new() };
     let mapped = Job { block: PerOp::both(sizes), pattern: pattern(Direction::Read, true), ..job };
-    assert!(misfit(&mapped, &[Target { bytes: 1 << 50, block: 512, found: None }]).contains("norandommap"));
+    assert!(misfit(&mapped, &[Target { bytes: 1 << 50, block: 512, size_at_setup: None }]).contains("norandommap"));
 }

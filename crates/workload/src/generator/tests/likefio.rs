@@ -1,12 +1,13 @@
-//! Offsets, lengths and seeds of jobs that verify, against what fio 3.33 wrote: read from the headers of a file of 64 KiB.
+//! Offsets, lengths and seeds of jobs that verify, against what fio 3.33 wrote: read from the
+//! headers of a file of 64 KiB.
 
 use super::*;
 
 /// The writes of a job: offset, length, and seed of the data.
-fn writes(job: &Job, seat: Seat) -> Vec<(u64, u32, u64)> {
-    let target = Target { bytes: 64 << 10, block: 512, found: None };
+fn writes(job: &Job, id: ThreadId) -> Vec<(u64, u32, u64)> {
+    let target = Target { bytes: 64 << 10, block: 512, size_at_setup: None };
     let verify = Some(Verify { after_write: false, interval: Some(512), ..Verify::default() });
-    let mut generator = Generator::new(&Job { verify, ..job.clone() }, seat, &[target]).unwrap();
+    let mut generator = Generator::new(&Job { verify, ..job.clone() }, id, &[target]).unwrap();
     let mut log = Vec::new();
     Device::new().run(&mut generator, |next, _| {
         if let Next::Issue(io) = next
@@ -16,7 +17,7 @@ fn writes(job: &Job, seat: Seat) -> Vec<(u64, u32, u64)> {
         }
     });
     // Once more, for the data: the device keeps only the last write to a block.
-    let mut generator = Generator::new(&Job { verify: Some(Verify::default()), iodepth: 1, ..job.clone() }, seat, &[target]).unwrap();
+    let mut generator = Generator::new(&Job { verify: Some(Verify::default()), iodepth: 1, ..job.clone() }, id, &[target]).unwrap();
     let mut seeds = Vec::new();
     let mut data = vec![0; 64 << 10];
     while seeds.len() < log.len() {
@@ -69,32 +70,32 @@ const SEEDS: [u64; 16] = [
 
 #[test]
 fn random_writes_go_where_fios_do() {
-    let found = writes(&random(Direction::Write), Seat::default());
+    let found = writes(&random(Direction::Write), ThreadId::default());
     assert_eq!(in_kib(&found), [0, 44, 52, 28, 24, 56, 32, 20, 60, 4, 8, 40, 12, 16, 36, 48]);
     assert_eq!(seeds(&found), SEEDS);
-    let wide = writes(&Job { random_generator: RandomGenerator::Tausworthe64, ..random(Direction::Write) }, Seat::default());
+    let wide = writes(&Job { random_generator: RandomGenerator::Tausworthe64, ..random(Direction::Write) }, ThreadId::default());
     assert_eq!(in_kib(&wide), [60, 0, 4, 8, 32, 12, 28, 20, 52, 48, 36, 16, 56, 24, 40, 44]);
     assert_eq!(seeds(&wide)[..2], [0x131a_7e28_a61c_4b7a, 0xf4a8_c4db_4b34_2411]);
     let unmapped = Job { random_map: false, number_ios: Some(5), ..random(Direction::Write) };
-    assert_eq!(in_kib(&writes(&unmapped, Seat::default())), [0, 44, 52, 28, 24]);
+    assert_eq!(in_kib(&writes(&unmapped, ThreadId::default())), [0, 44, 52, 28, 24]);
     let mut runs = Job { number_ios: Some(8), ..random(Direction::Write) };
     runs.pattern.step = 4;
-    assert_eq!(in_kib(&writes(&runs, Seat::default())), [0, 4, 8, 12, 44, 48, 52, 56]);
+    assert_eq!(in_kib(&writes(&runs, ThreadId::default())), [0, 4, 8, 12, 44, 48, 52, 56]);
 }
 
 #[test]
 fn given_seeds_change_the_data() {
-    let given = writes(&Job { seed: Some(42), ..random(Direction::Write) }, Seat::default());
+    let given = writes(&Job { seed: Some(42), ..random(Direction::Write) }, ThreadId::default());
     assert_eq!(in_kib(&given)[..4], [0, 44, 52, 28]);
     assert_eq!(seeds(&given)[..2], [0x01b0_f7d6_7d5f_db30, 0x5b9c_2f30_9b8f_9518]);
 }
 
 #[test]
 fn mixed_jobs_write_when_fio_does() {
-    let found = writes(&Job { read_percent: 30, ..random(Direction::Mixed) }, Seat::default());
+    let found = writes(&Job { read_percent: 30, ..random(Direction::Mixed) }, ThreadId::default());
     assert_eq!(in_kib(&found), [0, 52, 28, 32, 20, 60, 8, 40, 12, 48]);
     assert_eq!(seeds(&found), SEEDS[..10]);
-    let ordered = writes(&Job { pattern: pattern(Direction::Mixed, false), ..Job::default() }, Seat::default());
+    let ordered = writes(&Job { pattern: pattern(Direction::Mixed, false), ..Job::default() }, ThreadId::default());
     assert_eq!(in_kib(&ordered), [0, 4, 8, 12, 16, 20]);
     assert_eq!(seeds(&ordered), SEEDS[..6]);
 }
@@ -102,7 +103,7 @@ fn mixed_jobs_write_when_fio_does() {
 #[test]
 fn lengths_are_fios() {
     let range = BlockSizes { min: 512, max: 8192, split: Vec::new() };
-    let lengths = |job: &Job| writes(job, Seat::default()).iter().map(|(offset, len, _)| (*offset, *len)).collect::<Vec<_>>();
+    let lengths = |job: &Job| writes(job, ThreadId::default()).iter().map(|(offset, len, _)| (*offset, *len)).collect::<Vec<_>>();
     let ranged = Job { block: PerOp::both(range), ..random(Direction::Write) };
     let found = lengths(&ranged);
     assert_eq!(found[..6], [(3584, 1536), (48128, 5632), (54784, 6656), (30720, 3072), (26112, 4608), (61440, 1024)]);
@@ -119,9 +120,9 @@ fn lengths_are_fios() {
 fn each_thread_has_its_own_order() {
     let half = Amount::Bytes(32 << 10);
     let job = Job { offset_increment: half, size: Some(half), ..random(Direction::Write) };
-    let first = writes(&job, Seat::default());
+    let first = writes(&job, ThreadId::default());
     assert_eq!(in_kib(&first), [0, 20, 24, 12, 16, 28, 4, 8]);
-    let second = writes(&job, Seat { number: 2, subjob: 1, entropy: 0 });
+    let second = writes(&job, ThreadId { number: 2, subjob: 1, entropy: 0 });
     assert_eq!(in_kib(&second), [40, 36, 48, 32, 44, 52, 56, 60]);
     assert_eq!(seeds(&second)[..2], [0x2c7e_ba26_694f_51b8, 0x2085_f438_7b23_a9a9]);
 }

@@ -35,7 +35,8 @@ fn overload_shows_in_intended_latency() {
 
 #[test]
 fn full_queue_reports_when_due() {
-    // A device of 100 µs, one at a time, and an I/O each 50 µs: the second is due in the middle of the first.
+    // A device of 100 µs, one at a time, and an I/O each 50 µs: the second is due in the middle of
+    // the first.
     let rate = PerOp::both(Some(Rate::Iops(20_000)));
     let job = Job { rate, number_ios: Some(3), ..Job::default() };
     let (mut generator, mut device) = (generator(&job), Device::new());
@@ -115,9 +116,9 @@ fn earlier_of_two_rates_is_next() {
         let (due, reads) = starts(generator(&two_rates(process)));
         assert!(due.len() == 20_000 && due.is_sorted(), "{process:?}");
         assert!(reads.abs_diff(14_000) < 300, "the mix is that of the rates: {reads} reads");
-        // The broken twin: dice say which is next.
+        // Negative test: the mix is drawn at random.
         let mut dice = generator(&two_rates(process));
-        dice.stream.turns = None;
+        dice.stream.mix_pacing = None;
         assert!(!starts(dice).0.is_sorted());
     }
 }

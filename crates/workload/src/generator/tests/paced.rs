@@ -1,6 +1,6 @@
 //! When I/Os go: pauses, lists, verification between writes.
 
-use super::super::trail::Trail;
+use super::super::job_logs::LogBuffer;
 use super::*;
 
 fn ordered(direction: Direction) -> Job {
@@ -48,7 +48,7 @@ fn iolog_keeps_order_and_time() {
     let io = |op, offset, len, at: Option<u64>| IologStep::Io { op, file: 0, offset, len, at: at.map(Nanos::from_micros) };
     let list = |steps: &[IologStep]| {
         let mut job = Job::default();
-        job.replays(Iolog { name: "list".into(), steps: steps.to_vec(), files: vec!["/d".into()] });
+        job.set_iolog(Iolog { name: "list".into(), steps: steps.to_vec(), files: vec!["/d".into()] });
         job
     };
     let steps = [
@@ -65,7 +65,7 @@ fn iolog_keeps_order_and_time() {
     let waits = list(&[io(Op::Read, 0, 512, None), IologStep::Wait(Nanos::from_millis(2)), io(Op::Read, 512, 512, None)]);
     assert!(starts(&waits)[1] >= 2_000);
     let beyond = list(&[io(Op::Read, TARGET.bytes, 512, None)]);
-    assert!(Generator::new(&beyond, Seat::default(), &[TARGET]).unwrap_err().to_string().contains("not even one block"));
+    assert!(Generator::new(&beyond, ThreadId::default(), &[TARGET]).unwrap_err().to_string().contains("less than one block"));
 }
 
 /// As fio 3.33 does: observed with `--write_iolog`.
@@ -89,7 +89,7 @@ fn verify_backlog_reads_between_writes() {
 fn continue_on_error_ends_no_job() {
     let goes_on = PerOp { read: true, ..PerOp::default() };
     let mut device = Device { fails: Some(3), ..Device::new() };
-    let (generator, log) = run_on(&mut device, &Job { goes_on, ..ordered(Direction::Read) });
+    let (generator, log) = run_on(&mut device, &Job { continue_on_error: goes_on, ..ordered(Direction::Read) });
     let stats = generator.stats();
     assert_eq!((log.len(), stats.read.ios, stats.errors, stats.first_error, generator.error()), (16, 15, 1, 5, 0));
 }
@@ -99,14 +99,14 @@ fn logs_hold_ios_or_averages() {
     let logs = Logs { latency: Some("l".into()), ..Logs::default() };
     let job = Job { logs, write_iolog: Some("w".into()), ..ordered(Direction::Read) };
     let (generator, log) = run(&job);
-    let trail = generator.trail().unwrap();
-    assert_eq!((trail.lines.len(), trail.ios.len(), trail.lost), (16, 16, 0));
-    assert!(trail.ios.iter().zip(&log).all(|(line, io)| (line.io.op, line.io.offset, line.io.len) == (io.op, io.offset, io.len)));
-    assert!(trail.lines.iter().all(|line| line.ios == 1 && line.bytes == 4096 && line.mean[2] == line.mean[0] + line.mean[1]));
+    let logs = generator.logs().unwrap();
+    assert_eq!((logs.samples.len(), logs.ios.len(), logs.dropped), (16, 16, 0));
+    assert!(logs.ios.iter().zip(&log).all(|(line, io)| (line.io.op, line.io.offset, line.io.len) == (io.op, io.offset, io.len)));
+    assert!(logs.samples.iter().all(|line| line.ios == 1 && line.bytes == 4096 && line.mean[2] == line.mean[0] + line.mean[1]));
     let average = Nanos::from_micros(50);
     let logs = Logs { bandwidth: Some("b".into()), average, ..Logs::default() };
     let (generator, _) = run(&Job { logs, ..ordered(Direction::Read) });
-    let lines = &generator.trail().unwrap().lines;
+    let lines = &generator.logs().unwrap().samples;
     assert!(lines.len() < 6 && lines.iter().map(|line| line.ios).sum::<u64>() == 16, "{lines:?}");
     assert!(lines.windows(2).all(|pair| pair[0].at < pair[1].at));
 }
@@ -117,15 +117,16 @@ fn averaged_lines_end_where_windows_do() {
     let us = Nanos::from_micros;
     let logs = Logs { bandwidth: Some("b".into()), average: us(100), ..Logs::default() };
     let job = Job { logs, ..ordered(Direction::Read) };
-    // Lines of a job from 1,000 us to `end`, with an I/O at each of `found`: end of the window, its length, I/Os.
+    // Lines of a job from 1,000 us to `end`, with an I/O at each of `found`: end of the window, its
+    // length, I/Os.
     let lines = |found: &[u64], end: u64| {
-        let mut trail = Trail::new(&job).unwrap();
-        trail.begin(us(1_000));
+        let mut logs = LogBuffer::new(&job).unwrap();
+        logs.begin(us(1_000));
         for at in found {
-            trail.completed(Op::Read, 4096, [us(*at - 10), us(*at - 10), us(*at)]);
+            logs.completed(Op::Read, 4096, [us(*at - 10), us(*at - 10), us(*at)]);
         }
-        trail.end(us(end));
-        trail.lines.iter().map(|line| (line.at.0 / 1000, line.span.0 / 1000, line.ios)).collect::<Vec<_>>()
+        logs.end(us(end));
+        logs.samples.iter().map(|line| (line.at.0 / 1000, line.span.0 / 1000, line.ios)).collect::<Vec<_>>()
     };
     assert_eq!(lines(&[1_010, 1_099, 1_100, 1_230], 1_240), [(100, 100, 2), (200, 100, 1), (240, 40, 1)]);
     // The last I/O comes long before the end.

@@ -1,4 +1,4 @@
-//! Where I/Os go, beside the usual ways.
+//! Offsets of I/Os with less common options.
 
 use super::*;
 
@@ -121,7 +121,7 @@ fn any_place() -> impl Strategy<Value = Job> {
 proptest! {
     #[test]
     fn random_distributions_stay_in_the_region(job in any_place()) {
-        let Ok(mut generator) = Generator::new(&job, Seat::default(), &[TARGET]) else { return Ok(()) };
+        let Ok(mut generator) = Generator::new(&job, ThreadId::default(), &[TARGET]) else { return Ok(()) };
         let offset = if let Amount::Bytes(offset) = job.offset { offset } else { 0 };
         // As in fio the last I/O may reach beyond `size`, where the device goes on.
         let mut log = Vec::new();

@@ -53,14 +53,15 @@ fn who_writes_nothing_flushes_nothing() {
 #[test]
 fn each_written_device_is_flushed() {
     let job = Job { pattern: pattern(Direction::Write, false), sync_every: 4, sync_at_end: true, number_ios: Some(6), ..Job::default() };
-    let mut generator = Generator::new(&job, Seat::default(), &[TARGET, TARGET]).unwrap();
+    let mut generator = Generator::new(&job, ThreadId::default(), &[TARGET, TARGET]).unwrap();
     let mut log = Vec::new();
     Device::new().run(&mut generator, |next, _| {
         if let Next::Issue(io) = next {
             log.push((io.op == Op::Flush, io.target));
         }
     });
-    // As in fio: after four writes the file whose turn it is, which is then the other one's; at the end each of them.
+    // As in fio: after four writes the file whose turn it is, which is then the other one's; at the
+    // end each of them.
     let (write, flush) = (|target| (false, target), |target| (true, target));
     let writes = [write(0), write(1), write(0), write(1), flush(0), write(1), write(0)];
     assert_eq!(log[..7], writes);

@@ -86,7 +86,8 @@ fn lost_overwrite_is_found() {
     let generator = write(Some(17));
     assert_eq!(generator.bad_count(), 1);
     assert!(generator.bad_blocks()[0].why.starts_with("stale data"));
-    // The same run's own earlier data, which has the same seed: a block that a second pass failed to overwrite.
+    // The same run's own earlier data, which has the same seed: a block that a second pass failed
+    // to overwrite.
     let job = Job { loops: 2, ..writer(false) };
     let mut device = Device { loses_write: Some(256 + 40), ..Device::new() };
     let (generator, _) = run_on(&mut device, &job);
@@ -106,7 +107,8 @@ fn time_based_writers_verify_each_pass() {
 
 #[test]
 fn overwrites_are_verified_by_the_last() {
-    // Without a map some blocks are written twice: the last write is what is read back, by its offset.
+    // Without a map some blocks are written twice: the last write is what is read back, by its
+    // offset.
     let job = Job { random_map: false, io_size: Some(Amount::Bytes(4 << 20)), ..writer(true) };
     let (generator, log) = run(&job);
     let (writes, reads) = log.split_at(1024);
@@ -132,8 +134,8 @@ fn verify_only_writes_nothing() {
         let places = |log: &[Io], op| log.iter().filter(|io| io.op == op).map(|io| io.offset).collect::<Vec<_>>();
         assert_eq!(places(&read, Op::Read), places(&wrote, Op::Write), "{direction:?} {random}");
         assert_eq!(places(&read, Op::Write), [0; 0]);
-        // Another thread's seeds are other seeds, unless nobody looks at them.
-        let other = |job: &Job| Generator::new(job, Seat { number: 2, ..Seat::default() }, &[TARGET]).unwrap();
+        // Another thread's seeds differ, which is found only if they are checked.
+        let other = |job: &Job| Generator::new(job, ThreadId { number: 2, ..ThreadId::default() }, &[TARGET]).unwrap();
         let mut ordered = other(&only(Verify::default()));
         device.run(&mut ordered, |_, _| {});
         assert!(ordered.bad_count() > 0);
@@ -194,7 +196,7 @@ fn unequal_lengths_keep_whole_blocks() {
         assert!(log.iter().all(|io| io.offset + u64::from(io.len) <= 100 << 10 && io.offset.is_multiple_of(512)));
         let small = Job { size: Some(Amount::Bytes(2048)), ..job };
         assert!(
-            matches!(Generator::new(&small, Seat::default(), &[TARGET]), Err(misfit) if misfit.to_string().contains("not even one block of 4096 bytes"))
+            matches!(Generator::new(&small, ThreadId::default(), &[TARGET]), Err(misfit) if misfit.to_string().contains("less than one block of 4096 bytes"))
         );
     }
 }

@@ -35,7 +35,7 @@ fn poisson_gaps_are_exponential() {
     let deviation = (gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64).sqrt();
     assert!((mean / 1e6 - 1.0).abs() < 0.02, "{mean}");
     assert!((deviation / 1e6 - 1.0).abs() < 0.03, "{deviation}");
-    // The twin without randomness is told from it.
+    // A schedule without randomness must fail the check.
     let even = super::tests::starts(&mut pacing(Rate::Iops(1000), RateProcess::Linear), 1000, 4096);
     assert!(even.windows(2).all(|pair| pair[1] - pair[0] == 1_000_000));
 }
@@ -50,20 +50,21 @@ fn only_what_is_issued_is_paced() {
     assert_eq!((mixed.due(Op::Read), mixed.due(Op::Write)), (None, Some(Nanos::ZERO)));
 }
 
-fn stretch(millis: u64, share: f64) -> Stretch {
-    Stretch { span: Nanos::from_millis(millis), share }
+fn phase(millis: u64, share: f64) -> RatePhase {
+    RatePhase { span: Nanos::from_millis(millis), share }
 }
 
 #[test]
 fn rate_follows_its_stretches() {
     let job = Job {
         rate: PerOp::both(Some(Rate::Iops(1000))),
-        rate_stretches: vec![stretch(10, 0.0), stretch(20, 1.0), stretch(10, 0.5)],
+        rate_phases: vec![phase(10, 0.0), phase(20, 1.0), phase(10, 0.5)],
         ..Job::default()
     };
     let mut pacing = Pacing::new(&job, 7).unwrap();
     pacing.start = Nanos::from_secs(100);
-    // 25 starts in each cycle of 40 ms: 20 a millisecond apart, then 5 two milliseconds apart, none in the silence.
+    // 25 starts in each cycle of 40 ms: 20 a millisecond apart, then 5 two milliseconds apart, none
+    // in the silence.
     let starts = starts(&mut pacing, 100, 4096);
     for cycle in 0..4 {
         let own: Vec<u64> = starts[cycle * 25..cycle * 25 + 25].iter().map(|at| at / 1_000_000 - cycle as u64 * 40).collect();
@@ -74,34 +75,35 @@ fn rate_follows_its_stretches() {
 
 #[test]
 fn stretches_of_silence_alone_are_none() {
-    assert_eq!(stretched(&[stretch(10, 0.0)], Nanos(7)), Nanos(7));
-    assert_eq!(stretched(&[], Nanos(7)), Nanos(7));
+    assert_eq!(elapsed_at(&[phase(10, 0.0)], Nanos(7)), Nanos(7));
+    assert_eq!(elapsed_at(&[], Nanos(7)), Nanos(7));
 }
 
 proptest::proptest! {
-    /// Over whole cycles the mean is the stretches' mean, and time never goes back.
+    /// Over whole cycles the mean is the phases' mean, and time never goes back.
     #[test]
     fn stretches_keep_order_and_mean(parts in proptest::collection::vec((1u64..50, 0u32..=1000), 1..6), used in proptest::collection::vec(0u64..10_000_000_000, 2..20)) {
-        let stretches: Vec<Stretch> = parts.iter().map(|&(millis, permille)| stretch(millis, f64::from(permille) / 1000.0)).collect();
-        let cycle: u64 = stretches.iter().map(|s| (s.span.0 as f64 * s.share) as u64).sum();
+        let phases: Vec<RatePhase> = parts.iter().map(|&(millis, permille)| phase(millis, f64::from(permille) / 1000.0)).collect();
+        let cycle: u64 = phases.iter().map(|s| (s.span.0 as f64 * s.share) as u64).sum();
         proptest::prop_assume!(cycle > 0);
         let mut used = used;
         used.sort_unstable();
-        let at: Vec<Nanos> = used.iter().map(|&used| stretched(&stretches, Nanos(used))).collect();
+        let at: Vec<Nanos> = used.iter().map(|&used| elapsed_at(&phases, Nanos(used))).collect();
         proptest::prop_assert!(at.windows(2).all(|pair| pair[0] <= pair[1]));
         proptest::prop_assert!(at.iter().zip(&used).all(|(at, used)| at.0 >= *used));
-        let wall: u64 = stretches.iter().map(|s| s.span.0).sum();
-        let (one, two) = (stretched(&stretches, Nanos(1)), stretched(&stretches, Nanos(3 * cycle + 1)));
+        let wall: u64 = phases.iter().map(|s| s.span.0).sum();
+        let (one, two) = (elapsed_at(&phases, Nanos(1)), elapsed_at(&phases, Nanos(3 * cycle + 1)));
         proptest::prop_assert_eq!(two - one, Nanos(3 * wall));
     }
 }
 
-/// 1000 a second for 10 ms, nothing for 20 ms, 2000 a second from then on: steps that are not repeated.
+/// 1000 a second for 10 ms, nothing for 20 ms, 2000 a second from then on: steps that are not
+/// repeated.
 fn steps(process: RateProcess) -> Pacing {
-    let last = Stretch { span: Nanos::MAX, share: 1.0 };
-    let stretches = vec![stretch(5, 0.0), stretch(10, 0.5), stretch(20, 0.0), last];
+    let last = RatePhase { span: Nanos::MAX, share: 1.0 };
+    let phases = vec![phase(5, 0.0), phase(10, 0.5), phase(20, 0.0), last];
     let rate = PerOp::both(Some(Rate::Iops(2000)));
-    let mut pacing = Pacing::new(&Job { rate, rate_stretches: stretches, rate_process: process, ..Job::default() }, 7).unwrap();
+    let mut pacing = Pacing::new(&Job { rate, rate_phases: phases, rate_process: process, ..Job::default() }, 7).unwrap();
     pacing.start = Nanos::from_secs(100);
     pacing
 }
@@ -127,7 +129,7 @@ fn poisson_follows_rate_steps() {
 
 #[test]
 fn steps_that_end_in_nothing_end() {
-    let stretches = [stretch(2, 1.0), Stretch { span: Nanos::MAX, share: 0.0 }];
-    assert_eq!(stretched(&stretches, Nanos::from_millis(1)), Nanos::from_millis(1));
-    assert_eq!(stretched(&stretches, Nanos::from_millis(2)), Nanos::MAX);
+    let phases = [phase(2, 1.0), RatePhase { span: Nanos::MAX, share: 0.0 }];
+    assert_eq!(elapsed_at(&phases, Nanos::from_millis(1)), Nanos::from_millis(1));
+    assert_eq!(elapsed_at(&phases, Nanos::from_millis(2)), Nanos::MAX);
 }

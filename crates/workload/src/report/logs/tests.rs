@@ -6,7 +6,7 @@ fn logs(options: &str) -> Vec<(String, String)> {
     let text = format!("[a]\nsize=16k\n{options}\n");
     let jobs = fio::parse(&[fio::Input { name: "t", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs;
     let (job, thread) = (&jobs[0], &plan::plan(&jobs, &[0]).threads[0]);
-    let mut generator = Generator::new(job, thread.seat(1), &[Target { bytes: 1 << 20, block: 512, found: None }]).unwrap();
+    let mut generator = Generator::new(job, thread.id(1), &[Target { bytes: 1 << 20, block: 512, size_at_setup: None }]).unwrap();
     let (mut now, mut flying) = (Nanos(1_000_000), Vec::new());
     loop {
         match generator.next(now) {
@@ -26,7 +26,7 @@ fn logs(options: &str) -> Vec<(String, String)> {
     }
     let text = |file: LogFile| {
         let mut out = Vec::new();
-        write(file.kind, job, &["/dev/x".into()], generator.trail().unwrap(), &mut out).unwrap();
+        write(file.kind, job, &["/dev/x".into()], generator.logs().unwrap(), &mut out).unwrap();
         (file.name, String::from_utf8(out).unwrap())
     };
     files(job, thread).into_iter().map(text).collect()
@@ -66,7 +66,7 @@ fn lists_can_be_read_again() {
 
 struct Again(String);
 
-impl fio::Outside for Again {
+impl fio::Environment for Again {
     fn include(&self, _: &str, path: &str) -> Result<(String, Vec<u8>), String> {
         Ok((path.into(), self.0.clone().into_bytes()))
     }

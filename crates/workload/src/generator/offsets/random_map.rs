@@ -1,11 +1,14 @@
-//! Two ways to visit each block once per pass.
+//! Two ways to visit each block once per pass in random order: [`Shuffle`] for I/Os of one size,
+//! [`Bitmap`] for I/Os of several blocks and for fio's order.
 
-/// The numbers below `n` in a random order, each once, then in another order; without a map of what was visited.
+/// A pseudo-random permutation of the numbers below `n`, another one in each pass, without a
+/// bitmap.
 ///
-/// A linear congruential generator modulo `2^k` (`2^(k-1) < n <= 2^k`) visits all numbers of `k` bits before it repeats
-/// itself; folding the upper half of the bits into the lower one, which can be undone, hides that the lowest bits of such
-/// a generator alternate. What falls on or above `n` is skipped, which is less than half. fio keeps a bitmap instead;
-/// this costs no memory (32 MiB for a terabyte of 4 KiB blocks), no cache misses, and no search when few blocks are left.
+/// A linear congruential generator modulo `2^k` (`2^(k-1) < n <= 2^k`) visits all numbers of `k`
+/// bits before it repeats. Its lowest bits alternate, so the upper half of the bits is folded into
+/// the lower one, which is reversible. Results of `n` and above, fewer than half, are skipped. fio
+/// has a bitmap instead, which takes 32 MiB for a terabyte of 4 KiB blocks, cache misses, and a
+/// search when few blocks are left.
 #[derive(Clone, Debug)]
 pub(super) struct Shuffle {
     n: u64,
@@ -16,12 +19,13 @@ pub(super) struct Shuffle {
     increment: u64,
 }
 
-/// Odd, with well-spread bits: the fractional parts of the golden ratio, and of the square root of 2.
+/// Odd constants with well-spread bits: the fractional parts of the golden ratio and of √2.
 const ODD: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x6a09_e667_f3bc_c909];
 
 impl Shuffle {
-    /// The numbers below `n`, in the order of `seed`; 0 counts as 1.
+    /// A permutation of the numbers below `n` (0 counts as 1), by `seed`.
     pub fn new(n: u64, seed: u64) -> Shuffle {
+        // Above 2^63 the next power of two overflows, and the mask becomes all ones.
         let n = n.max(1);
         let mask = n.checked_next_power_of_two().unwrap_or(0).wrapping_sub(1);
         let bits = 64 - mask.leading_zeros();
@@ -35,26 +39,28 @@ impl Shuffle {
             self.state = self.state.wrapping_mul(ODD[0]).wrapping_add(self.increment);
             let x = self.state & self.mask;
             let x = x ^ (x >> self.shift);
+            // Fewer than half of the numbers are skipped, so the loop takes fewer than two rounds
+            // on average.
             if x < self.n {
                 return x;
             }
         }
     }
 
-    /// Starts over, in another order: how many numbers there are.
+    /// Begins another permutation. Returns how many numbers it has.
     pub fn start_pass(&mut self) -> u64 {
         self.state = self.state.rotate_left(29) ^ ODD[1];
-        // Stays odd.
+        // The product of two odd numbers is odd, which the full period needs.
         self.increment = self.increment.wrapping_mul(ODD[1]);
         self.n
     }
 }
 
-/// Which blocks were visited in this pass, for I/Os of several blocks and for those that fio's map decides.
+/// Which blocks were visited in this pass: fio's random map (`axmap` in its lib/).
 #[derive(Clone, Debug)]
 pub(super) struct Bitmap {
     words: Vec<u64>,
-    /// Which words are full, so that the last free block of a large map is found soon.
+    /// Which of `words` are full, so that the last free block of a large map is found fast.
     full: Vec<u64>,
     blocks: u64,
 }
@@ -67,17 +73,18 @@ impl Bitmap {
         Bitmap { words: vec![0; words], full: vec![0; words.div_ceil(64)], blocks }
     }
 
-    /// The first block that is not visited, at or after `hint` or else from the start; `None`: all are.
+    /// The first unvisited block at or after `hint`, else from the start; `None`: all are visited.
     pub fn free(&self, hint: u64) -> Option<u64> {
         self.free_from(hint).or_else(|| self.free_from(0))
     }
 
-    /// Visits up to `wanted` blocks from `first` on, up to one that was visited: how many.
+    /// Visits `wanted` blocks from `first` on, but stops at a visited one. Returns how many.
     pub fn visit(&mut self, first: u64, wanted: u64) -> u64 {
         let mut n = 0;
         while n < wanted && first + n < self.blocks && !self.visited(first + n) {
             let index = ((first + n) / 64) as usize;
             self.words[index] |= 1 << ((first + n) % 64);
+            // Lets searches skip 4096 blocks at a time.
             if self.words[index] == !0 {
                 self.full[index / 64] |= 1 << (index % 64);
             }
@@ -86,7 +93,7 @@ impl Bitmap {
         n
     }
 
-    /// Forgets what was visited: how many blocks there are.
+    /// Marks all blocks as unvisited. Returns how many there are.
     pub fn start_pass(&mut self) -> u64 {
         self.words.fill(0);
         self.full.fill(0);

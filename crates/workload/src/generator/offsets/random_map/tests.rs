@@ -16,14 +16,14 @@ proptest! {
             prop_assert_eq!(shuffle.start_pass(), n);
             prop_assert!(covers_once(n, || shuffle.next()));
         }
-        // The twin, which draws with replacement, is caught.
+        // A generator that draws with replacement must fail the check.
         if n > 50 {
             let mut x = seed | 1;
-            let mut twin = || {
+            let mut replaced = || {
                 x = x.wrapping_mul(ODD[0]).wrapping_add(1);
                 (x >> 33) % n
             };
-            let covered = covers_once(n, &mut twin);
+            let covered = covers_once(n, &mut replaced);
             prop_assert!(!covered);
         }
     }
@@ -48,7 +48,8 @@ proptest! {
 
 #[test]
 fn a_shuffle_is_no_pattern() {
-    // Differences of neighbours fall into 16 equal classes about equally often: chi-square with 15 degrees of freedom.
+    // Differences of neighbours fall into 16 equal classes about equally often: chi-square with 15
+    // degrees of freedom.
     let n = 1 << 20;
     for seed in 0..8 {
         let mut shuffle = Shuffle::new(n, seed);

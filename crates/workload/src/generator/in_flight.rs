@@ -1,58 +1,67 @@
-//! What is in flight: which slots are taken by which I/Os since when, and which of these are posted but not announced.
+//! The I/Os in flight of a job thread: the slot of each, the times for its latencies, and which of
+//! them are posted but not committed (no doorbell rung for them).
+//!
+//! One array of slot numbers serves as free list and as queue:
+//!
+//! ```text
+//! free:  [ committed … | posted …             | free …          ]
+//!                      ↑ in_flight - queued   ↑ in_flight
+//! ```
 
 use super::Io;
 use crate::stats::Stats;
 use smart_default::SmartDefault;
 use units::{Nanos, Op};
 
-/// One I/O in flight, or what was one.
+/// One I/O in flight, or a free slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub io: Io,
-    /// When it was posted; [`Nanos::MAX`]: the slot holds none, for no I/O starts at the end of time.
+    /// When it was posted; [`Nanos::MAX`]: the slot is free.
     pub start: Nanos,
-    /// When it was announced.
+    /// When the doorbell was rung for it.
     pub committed: Nanos,
 }
 
-/// What only jobs with a rate or with verification need of an I/O.
+/// Further state of an I/O, which only `tracked` jobs need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Extra {
-    /// When the rate meant it to start.
+    /// The start that the rate intended; [`Nanos::MAX`]: not measured.
     pub intended: Nanos,
-    /// Of a write, or of the write that a verification read looks for.
+    /// Number of the write, or of the write that a verification read expects.
     pub sequence: u64,
-    /// This read is to be checked.
+    /// The data of this read are checked.
     pub check: bool,
-    /// Of the same write: the seed of its data.
+    /// Seed of that write's data.
     pub seed: u64,
-    /// When a write was made.
+    /// When a write was issued.
     pub written: Nanos,
-    /// A Flush of `fdatasync`.
+    /// The Flush comes from `fdatasync`.
     pub data_sync: bool,
 }
 
 /// The slots of a job thread.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlight {
     /// I/Os in flight, posted ones included.
     pub in_flight: u32,
-    /// I/Os that were posted since the last ones were announced, and those of them that are over already: they were refused.
+    /// I/Os posted since the last commit, and those of them that have already completed, because
+    /// the device refused them.
     pub queued: u32,
     refused: u32,
     slots: Box<[Slot]>,
-    /// As many as `slots`, or none: what a job with a rate or with verification keeps of each.
+    /// One per slot for `tracked` jobs, else empty.
     pub extras: Box<[Extra]>,
-    /// From index `in_flight` on, the slots that are not taken; right before that, those of I/Os that are not announced.
+    /// See the module's documentation.
     free: Box<[u32]>,
 }
 
-impl Flight {
+impl InFlight {
     /// `depth` slots.
-    pub fn new(depth: u32, extras: bool) -> Flight {
+    pub fn new(depth: u32, extras: bool) -> InFlight {
         let slots = depth as usize;
         let io = Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 0 };
-        Flight {
+        InFlight {
             in_flight: 0,
             queued: 0,
             refused: 0,
@@ -62,7 +71,7 @@ impl Flight {
         }
     }
 
-    /// Posts an I/O at `now`: with the slot that it has from now on. `None` if all are taken.
+    /// Posts an I/O at `now`. Returns it with its slot; `None`: no slot is free.
     #[inline]
     pub fn post(&mut self, io: Io, now: Nanos) -> Option<Io> {
         let slot = *self.free.get(self.in_flight as usize)?;
@@ -79,7 +88,7 @@ impl Flight {
         self.slots.get(slot as usize).filter(|slot| slot.start != Nanos::MAX)
     }
 
-    /// The I/Os that are posted and not announced.
+    /// The I/Os that are posted and not committed.
     #[inline]
     pub fn queued(&self) -> impl Iterator<Item = &Io> {
         let first = self.in_flight - (self.queued - self.refused);
@@ -87,10 +96,11 @@ impl Flight {
         queued.iter().filter_map(|slot| Some(&self.slots.get(*slot as usize)?.io))
     }
 
-    /// What was posted is announced at `now`.
+    /// The doorbell was rung at `now` for all posted I/Os.
     #[inline]
     pub fn commit(&mut self, now: Nanos, stats: &mut Stats) {
         let queued = std::mem::take(&mut self.queued);
+        // A batch of 0 would be counted as a doorbell.
         if queued == 0 {
             return;
         }
@@ -105,12 +115,13 @@ impl Flight {
         }
     }
 
-    /// The I/O in `slot`, which was taken, is over.
+    /// The I/O in `slot`, which was in flight, has completed.
     #[inline]
     pub fn release(&mut self, slot: u32, stats: &mut Stats) {
         if let Some(place) = self.slots.get_mut(slot as usize) {
             place.start = Nanos::MAX;
         }
+        // Usually all are committed, and their order in `free` does not matter.
         if self.queued > 0 {
             self.close_gap(slot, stats);
         }
@@ -120,13 +131,15 @@ impl Flight {
         }
     }
 
-    /// Moves the slots that are not announced down by one, for `slot`, which is over, to follow them. It may be one of them, which was refused.
+    /// Moves the posted slots down by one, so that `slot`, which has completed, can become free
+    /// after them. It may be one of them, if the device refused it.
     #[cold]
     fn close_gap(&mut self, slot: u32, stats: &mut Stats) {
         let end = self.in_flight as usize;
         let first = end - (self.queued - self.refused) as usize;
         let Some(queued) = self.free.get(first..end) else { return };
         let at = queued.iter().position(|other| *other == slot);
+        // A refused I/O counts as issued, like one that the device fails.
         if let (Some(_), Some(Slot { io, .. })) = (at, self.slots.get(slot as usize)) {
             self.refused += 1;
             stats.op_mut(io.op).issued += 1;
@@ -138,41 +151,43 @@ impl Flight {
     }
 }
 
-/// The last completions: of one kind, posted, announced and found at the same instants, so that they have the same latencies.
-/// What one look finds of one batch is such a run; the figures are those of counting each.
+/// The last completions that have the same operation and the same times, and so the same latencies:
+/// those that one poll reaped of one batch. They are added to the statistics at once, which gives
+/// the same result as adding each.
 #[derive(Debug, SmartDefault)]
-pub(super) struct Alike {
+pub(super) struct BatchStats {
     #[default(Op::Read)]
     op: Op,
     start: Nanos,
     committed: Nanos,
-    found: Nanos,
+    reaped: Nanos,
     ios: u64,
     bytes: u64,
 }
 
-impl Alike {
+impl BatchStats {
     /// One more completion.
     #[inline]
-    pub fn add(&mut self, &Slot { ref io, start, committed }: &Slot, found: Nanos, stats: &mut Stats) {
-        if start != self.start || committed != self.committed || found != self.found || io.op != self.op {
+    pub fn add(&mut self, &Slot { ref io, start, committed }: &Slot, reaped: Nanos, stats: &mut Stats) {
+        // Another time or operation: the collected completions are final.
+        if start != self.start || committed != self.committed || reaped != self.reaped || io.op != self.op {
             self.count(stats);
-            *self = Alike { op: io.op, start, committed, found, ios: 0, bytes: 0 };
+            *self = BatchStats { op: io.op, start, committed, reaped, ios: 0, bytes: 0 };
         }
         self.ios += 1;
         self.bytes += u64::from(io.len);
     }
 
-    /// Adds those that have not been counted yet.
+    /// Adds the collected completions to `stats`.
     #[inline]
     pub fn count(&mut self, stats: &mut Stats) {
         if self.ios > 0 {
-            self.count_run(stats);
+            self.flush(stats);
         }
     }
 
-    #[inline(never)] // Once for each run, and large.
-    fn count_run(&mut self, stats: &mut Stats) {
+    #[inline(never)] // Large, and called once per batch.
+    fn flush(&mut self, stats: &mut Stats) {
         let ios = std::mem::take(&mut self.ios);
         let (measure, stats) = (stats.measure, stats.op_mut(self.op));
         stats.ios += ios;
@@ -181,10 +196,10 @@ impl Alike {
             stats.slat.add(self.committed - self.start, ios);
         }
         if measure.clat {
-            stats.clat.add(self.found - self.committed, ios);
+            stats.clat.add(self.reaped - self.committed, ios);
         }
         if measure.lat {
-            stats.lat.add(self.found - self.start, ios);
+            stats.lat.add(self.reaped - self.start, ios);
         }
     }
 }
@@ -193,11 +208,11 @@ impl Alike {
 mod tests {
     use super::*;
 
-    fn commit_at(flight: &mut Flight, now: u64) {
+    fn commit_at(flight: &mut InFlight, now: u64) {
         flight.commit(Nanos(now), &mut Stats::default());
     }
 
-    fn times(flight: &mut Flight, slot: u32) -> (u64, u64) {
+    fn times(flight: &mut InFlight, slot: u32) -> (u64, u64) {
         let &Slot { start, committed, .. } = flight.get(slot).unwrap();
         flight.release(slot, &mut Stats::default());
         (start.0, committed.0)
@@ -206,13 +221,13 @@ mod tests {
     #[test]
     fn only_queued_slots_are_committed() {
         let io = Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 512 };
-        let mut flight = Flight::new(4, false);
-        let post = |flight: &mut Flight, now| flight.post(io, Nanos(now)).unwrap().slot;
+        let mut flight = InFlight::new(4, false);
+        let post = |flight: &mut InFlight, now| flight.post(io, Nanos(now)).unwrap().slot;
         let [a, b] = [post(&mut flight, 1), post(&mut flight, 1)];
         commit_at(&mut flight, 2);
         let [c, d] = [post(&mut flight, 3), post(&mut flight, 3)];
         assert_eq!(flight.post(io, Nanos(3)), None);
-        // One that is announced ends, and one that is not is refused.
+        // A committed I/O completes, and a posted one is refused.
         assert_eq!(times(&mut flight, a), (1, 2));
         assert_eq!(times(&mut flight, c), (3, 3));
         assert_eq!(flight.queued().map(|io| io.slot).collect::<Vec<_>>(), [d]);

@@ -1,4 +1,5 @@
-//! Verification: what is read back when, what is known of it, and the verdict.
+//! Which writes of a job thread are read back when (`verify`, `verify_backlog`, `verify_only`), and
+//! what failed. How a block is written and checked is in `verify`.
 
 use super::*;
 use verify::{Expected, Layout};
@@ -6,7 +7,7 @@ use verify::{Expected, Layout};
 /// Bad blocks that are kept for the report; the others are counted.
 const BAD_KEPT: usize = 16;
 
-/// A write that is to be read back.
+/// A write that is to be read back: the I/O, its number, and the seed of its data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written {
     io: Io,
@@ -14,55 +15,57 @@ pub(super) struct Written {
     seed: u64,
 }
 
-/// What verification needs of a job, and what it has found.
+/// The verification state of a job thread.
 #[derive(Debug, Default)]
-pub(super) struct Checks {
-    /// What blocks look like; `None`: nothing is looked at.
+pub(super) struct VerifyState {
+    /// Layout of the verified blocks; `None`: nothing is checked.
     pub(super) layout: Option<Box<Layout>>,
     fatal: bool,
-    /// A job that only reads: its reads are checked.
+    /// The job only reads, and its own reads are checked.
     pub(super) reads: bool,
-    /// What a writing job wrote earlier is read, and nothing is written.
+    /// `verify_only`: nothing is written; what an earlier run wrote is read.
     only: bool,
-    /// What is written is read back.
+    /// Writes are read back.
     reads_back: bool,
-    /// fio goes from writing to reading, whether or not there is something to read.
+    /// fio enters its verify phase, in which it reopens the files, even if nothing was written.
     pub(super) closes: bool,
-    /// Seeds of writes are compared.
+    /// The seed in each header is compared with the expected one.
     seeds: bool,
     /// The thread's number, as headers have it.
     pub(super) thread: u16,
     /// Writes so far.
     sequence: u64,
-    /// Writes of which no byte was written again, by target and first byte. As fio does (`log_io_piece` in its iolog.c), an earlier
-    /// one is forgotten as soon as a later one touches it: what is left of it proves nothing.
+    /// Writes to read back, by target and first byte. None overlap: as in fio (`log_io_piece` in
+    /// its iolog.c) a write is removed when a later one overlaps it.
     pub(super) log: BTreeMap<(u16, u64), Written>,
-    /// They are read back as they were written; else by their offsets. Also as in fio, which sorts what it has no map of.
+    /// Writes are read back in the order in which they were written; else by offset. fio sorts by
+    /// offset where it has no random map.
     in_order: bool,
-    /// What is read back now.
+    /// Writes that are being read back.
     pub(super) due: VecDeque<Written>,
-    /// `verify_backlog` and its batch (0: none), and whether its reads are what is issued now: writes follow.
+    /// `verify_backlog` (0: none) and `verify_backlog_batch`.
     pub(super) backlog: u64,
     batch: u64,
-    /// Of a batch that found too few of them: how many are still to be read back as they are written.
-    owed: u64,
-    pub(super) interim: bool,
+    /// Reads that the last batch could not do, because too few writes were in `log`.
+    backlog_left: u64,
+    /// The reads of `verify_backlog` are being issued; writes follow.
+    pub(super) in_backlog: bool,
     /// When the pass began.
     began: Nanos,
     pub(super) bad: Vec<BadBlock>,
     pub(super) count: u64,
 }
 
-impl Checks {
-    /// For thread `thread` of `job`, which does `passes` passes.
-    pub(super) fn new(job: &Job, thread: u32, stream: &Stream, passes: u64) -> Result<Checks, Misfit> {
+impl VerifyState {
+    /// For thread number `thread` of `job`, which takes at most `passes` passes.
+    pub(super) fn new(job: &Job, thread: u32, stream: &Stream, passes: u64) -> Result<VerifyState, JobError> {
         let given = job.verify.clone().unwrap_or_default();
         let writes = job.verify.is_some() && job.pattern.writes();
         let only = given.only && writes;
-        // A reader is not the writer, unless it says so.
+        // A job that only reads cannot know the writer's seeds.
         let known = if only { stream.is_reproducible(passes) } else { writes };
         let reads_back = writes && given.after_write && !only;
-        Ok(Checks {
+        Ok(VerifyState {
             layout: Layout::new(job)?.map(Box::new),
             fatal: given.fatal,
             reads: job.verify.is_some() && !writes,
@@ -74,19 +77,20 @@ impl Checks {
             in_order: stream.has_map(),
             backlog: if reads_back { given.backlog } else { 0 },
             batch: if given.backlog_batch == 0 { given.backlog } else { given.backlog_batch },
-            ..Checks::default()
+            ..VerifyState::default()
         })
     }
 
-    /// `io` is no read; it has data of `seed` if it is a write. Its number.
-    pub(super) fn changes(&mut self, io: Io, seed: u64) -> u64 {
+    /// Notes a write, or removes what a trim overwrites. Returns the write's number.
+    pub(super) fn note_write(&mut self, io: Io, seed: u64) -> u64 {
         let sequence = self.sequence;
         self.sequence += u64::from(io.op == Op::Write);
+        // The log is only needed to read back.
         if !self.reads_back && !self.only {
             return sequence;
         }
         let (target, start, end) = (io.target, io.offset, io.offset + u64::from(io.len));
-        // Those in the log have no byte in common, so only the last one before can reach in here.
+        // Entries of the log do not overlap, so only the last one that starts before `end` can.
         while let Some((&key, other)) = self.log.range((target, 0)..(target, end)).next_back()
             && other.io.offset + u64::from(other.io.len) > start
         {
@@ -98,10 +102,11 @@ impl Checks {
         sequence
     }
 
-    /// The first `most` writes of the log are read back now.
+    /// Starts to read back the first `most` writes of the log.
     pub(super) fn read_back(&mut self, most: u64) {
         let mut writes: Vec<Written> = self.log.values().copied().collect();
         if self.in_order {
+            // The map's own order is by offset.
             writes.sort_unstable_by_key(|write| write.sequence);
         }
         writes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
@@ -109,51 +114,53 @@ impl Checks {
         self.due = writes.into();
     }
 
-    /// So much was written since it was read back that it is to be read back now.
+    /// Whether `verify_backlog` writes have been made since the last were read back.
     pub(super) fn backlog_is_due(&self) -> bool {
-        self.backlog > 0 && (self.log.len() as u64 >= self.backlog || self.owed > 0 && !self.log.is_empty())
+        self.backlog > 0 && (self.log.len() as u64 >= self.backlog || self.backlog_left > 0 && !self.log.is_empty())
     }
 }
 
 impl Generator {
     /// A pass begins.
     pub(super) fn begin_pass(&mut self, now: Nanos) {
-        self.checks.began = now;
-        self.checks.log.clear();
+        self.verify.began = now;
+        // What an earlier pass wrote will be overwritten by this one.
+        self.verify.log.clear();
         self.phase = Phase::Run;
         (self.bytes_left, self.ios_left) = (self.goal.pass, self.goal.begin_pass(self.ios_left));
-        if self.checks.only {
-            // What was written earlier is gone through as if it were written, and read.
+        if self.verify.only {
+            // The same I/Os are generated as in the run that wrote, but only noted, then read.
             while self.bytes_left > 0
                 && self.goal.left > 0
                 && self.ios_left > 0
                 && let Some(io) = self.stream.next()
             {
-                self.took(&io);
+                self.count_issued(&io);
                 if io.op != Op::Read {
-                    self.checks.changes(io, self.stream.data_seed());
+                    self.verify.note_write(io, self.stream.data_seed());
                 }
             }
-            self.checks.read_back(u64::MAX);
+            self.verify.read_back(u64::MAX);
             self.phase = Phase::Verify;
         }
     }
 
-    /// Reads back what was written first, once all that is in flight has completed.
+    /// Starts a batch of `verify_backlog`, once all I/Os in flight have completed.
     pub(super) fn begin_backlog(&mut self) -> Option<Next> {
         if self.flight.in_flight > 0 {
-            return Some(self.held(Hold::Drain));
+            return Some(self.wait_for(WaitFor::Drain));
         }
-        let wanted = if self.checks.owed > 0 { self.checks.owed } else { self.checks.batch };
-        self.checks.read_back(wanted);
-        self.checks.owed = wanted - self.checks.due.len() as u64;
-        (self.checks.interim, self.phase) = (true, Phase::Verify);
+        let wanted = if self.verify.backlog_left > 0 { self.verify.backlog_left } else { self.verify.batch };
+        self.verify.read_back(wanted);
+        self.verify.backlog_left = wanted - self.verify.due.len() as u64;
+        (self.verify.in_backlog, self.phase) = (true, Phase::Verify);
         None
     }
 
-    /// A pass is over, verification included: another one, or the end.
+    /// A pass is over, verification included: starts the next one, or ends the job.
     pub(super) fn after_pass(&mut self, now: Nanos) {
-        if self.checks.count > 0 || !self.goal.goes_on(self.ios_left, &self.stream) {
+        // Data that are wrong once stay wrong: further passes would overwrite the evidence.
+        if self.verify.count > 0 || !self.goal.goes_on(self.ios_left, &self.stream) {
             return self.finish(now);
         }
         self.stream.start_pass();
@@ -163,28 +170,29 @@ impl Generator {
 
     /// The next write that is to be read back, as a read; `None`: ask again.
     pub(super) fn verify_next(&mut self, now: Nanos) -> Option<Next> {
-        if self.checks.interim && (self.bytes_left <= 0 || self.ios_left == 0) {
-            // The pass is over before all of the batch is read.
-            self.checks.owed += self.checks.due.len() as u64;
-            let unread = self.checks.due.drain(..).map(|written| ((written.io.target, written.io.offset), written));
-            self.checks.log.extend(unread);
-            (self.checks.interim, self.phase) = (false, Phase::Run);
+        if self.verify.in_backlog && (self.bytes_left <= 0 || self.ios_left == 0) {
+            // The pass ends before the batch does: the rest is read back after the pass.
+            self.verify.backlog_left += self.verify.due.len() as u64;
+            let unread = self.verify.due.drain(..).map(|written| ((written.io.target, written.io.offset), written));
+            self.verify.log.extend(unread);
+            (self.verify.in_backlog, self.phase) = (false, Phase::Run);
             return None;
         }
-        let Some(Written { io, sequence, seed }) = self.checks.due.pop_front() else { return self.turn(now) };
+        // Not measured against a rate: the read is not one of the job's I/Os.
+        let Some(Written { io, sequence, seed }) = self.verify.due.pop_front() else { return self.end_phase(now) };
         let extra = Extra { intended: Nanos::MAX, sequence, check: true, seed, ..Extra::default() };
         self.goal.moved += u64::from(io.len);
         self.ios_left = self.ios_left.saturating_sub(1);
-        if self.checks.interim {
+        if self.verify.in_backlog {
             self.bytes_left -= i64::from(io.len);
         }
-        self.stream.looked_at = io.offset;
+        self.stream.sync_offset = io.offset;
         Some(self.post(Io { op: Op::Read, ..io }, extra, now))
     }
 
     /// Checks the data of the read `io`, which completed at `now`.
     pub(super) fn check(&mut self, io: &Io, extra: Extra, now: Nanos, buf: &[u8]) {
-        let checks = &mut self.checks;
+        let checks = &mut self.verify;
         let Some(layout) = &checks.layout else { return };
         let expected = Expected {
             seed: checks.seeds.then_some(extra.seed),
@@ -198,6 +206,7 @@ impl Generator {
                 checks.bad.push(bad);
             }
         });
+        // I/Os in flight still complete, and are checked as well.
         if checks.fatal && checks.count > 0 {
             self.stop();
         }

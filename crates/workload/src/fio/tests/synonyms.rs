@@ -1,4 +1,4 @@
-//! Options that say when and where I/Os go, and what is noted down of them.
+//! Options that say when and where I/Os go, and what is logged.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn pauses_and_ends() {
     let half = Nanos::from_micros(500);
     assert_eq!(a.think, Some(Think { time: half, spin: half, blocks: 8 }));
     assert!(a.sync_writes && !job("sync=none").sync_writes && job("thinktime=0").think.is_none());
-    assert_eq!(job("continue_on_error=write").goes_on, PerOp { read: false, write: true, trim: true });
+    assert_eq!(job("continue_on_error=write").continue_on_error, PerOp { read: false, write: true, trim: true });
 }
 
 #[test]

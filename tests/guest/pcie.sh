@@ -27,10 +27,10 @@ first=$(function_of LAB0) few=$(function_of FEW) slow=$(function_of SLOW) twin=$
 part "what stands in the way"
 says "is bound to the driver \`nvme\`; \`reap bind $first\` gives it to vfio-pci" reap run /tmp/both.fio --allow-writes --device "pcie:$first"
 says "there is no such PCI function here; NVMe controllers are at $first" reap run /tmp/both.fio --allow-writes --device pcie:00:1f.7
-says "it is not an NVMe controller" reap run /tmp/both.fio --allow-writes --device pcie:00:00.0
-says "it would write over the drive" reap run /tmp/both.fio --device "pcie:$first"
-says "it is not an NVMe controller" reap bind 00:00.0
-says "not vfio-pci; there is nothing to give back" reap unbind "$first"
+says "not an NVMe controller" reap run /tmp/both.fio --allow-writes --device pcie:00:00.0
+says "this would overwrite the drive" reap run /tmp/both.fio --device "pcie:$first"
+says "not an NVMe controller" reap bind 00:00.0
+says "not to vfio-pci" reap unbind "$first"
 disk=$(by_serial LAB0)n1
 mkswap "/dev/$disk" >/dev/null && swapon "/dev/$disk"
 says "/dev/$disk is in use: used as swap" reap bind "$first"

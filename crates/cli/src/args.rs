@@ -1,4 +1,5 @@
-//! The command line.
+//! The command line: subcommands, options and help texts. Help is read on terminals of 80 columns
+//! by people who know fio and nvme-cli.
 
 mod values;
 
@@ -18,7 +19,7 @@ use crate::rows;
 use values::{load, percent, take_jobs, whole};
 pub use values::{modes, once};
 
-/// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
+/// Runs fio jobs on a user-space NVMe stack, and compares completion modes
 #[derive(Debug, Parser)]
 #[command(name = "reap", version, arg_required_else_help = true, subcommand_required = true, after_help = EXAMPLES)]
 pub struct Cli {
@@ -29,28 +30,29 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  reap compare                      which completion mode suits 4 KiB random reads here?
+  reap compare                      compare modes for 4 KiB random reads
   reap run job.fio                  run a fio job file
-  reap sim scenarios/small.toml     compare modes on a machine that is not here
-  reap run --help                   what else a run can do
+  reap sim scenarios/small.toml     compare modes on a simulated machine
+  reap run --help                   all options of `reap run`
 
-The environment variable REAP_LOG says what of the library's log goes to stderr, as REAP_LOG=debug, or REAP_LOG=warn,reap=debug; \
-only warnings do by themselves.";
+REAP_LOG sets the log level of messages on stderr, as REAP_LOG=debug or REAP_LOG=warn,reap=debug [default: warn].";
 
 impl Cli {
-    /// Parses these words, the program's name first. A negative number is a value, which its option refuses in words of its own.
+    /// Parses command-line words, the program's name first. A negative number is a value, so that
+    /// its option can say what is wrong with it.
     pub fn parse_words(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
         let mut words: Vec<OsString> = words.into_iter().collect();
         let asked = words.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         let negative = |arg: clap::Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
-        // Help is for people: as wide as the terminal, and no wider than lines can be read.
+        // Help is as wide as the terminal, but at most 100 columns, which are still readable.
         let width = usize::from(rows::table::width()).min(100);
         let mut command = Cli::command().mut_subcommands(|sub| sub.mut_args(negative).term_width(width)).term_width(width);
         let commands: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-        // So that each part says its usage as a part.
+        // Sets the usage of subcommands to `reap run …`.
         command.build();
         let mut run = command.find_subcommand("run").cloned().unwrap_or_default();
         let mut jobs = None;
+        // clap cannot parse fio's job options, whose order matters, so they are removed first.
         if asked == "run" {
             let own = |name: &str| name == "help" || run.get_arguments().any(|arg| arg.get_long() == Some(name));
             let (left, taken) = take_jobs(words.split_off(2), own).map_err(|why| run.clone().error(ErrorKind::ValueValidation, why))?;
@@ -58,6 +60,7 @@ impl Cli {
             jobs = taken;
         }
         let matches = command.try_get_matches_from_mut(words).map_err(|mut error| {
+            // Without a similar name clap gives no tip at all.
             if error.kind() == ErrorKind::InvalidSubcommand && error.get(ContextKind::SuggestedSubcommand).is_none() {
                 let tip = format!("the commands are {}", commands.join(", "));
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
@@ -67,9 +70,10 @@ impl Cli {
         })?;
         let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         if let Command::Run(args) = &mut cli.command {
+            // Only global options on the command line are not a job.
             let begun = jobs.iter().flat_map(|text| text.lines()).any(|line| line.starts_with('[') && line != "[global]");
             if args.files.is_empty() && !begun {
-                let why = "there is no job: name a job file, or give one on the command line, as --name=mine --rw=randread --bs=4k";
+                let why = "no job: give a job file, or a job on the command line, as --name=mine --rw=randread --bs=4k";
                 return Err(run.error(ErrorKind::MissingRequiredArgument, why));
             }
             args.jobs = jobs;
@@ -78,12 +82,13 @@ impl Cli {
     }
 }
 
-/// Puts a tip into the error of an option that there is not: where it belongs, or which one is near. What clap says by itself is that the
-/// word might be no option, and the nearest name of this command, however far.
+/// Adds a tip to the error for an unknown option: the subcommand that has it, or a similar name. It
+/// replaces clap's own tip, which is the most similar option of this command even if not similar.
 fn suggest(error: &mut clap::Error, all: &clap::Command, command: &str) {
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) = (error.kind(), error.get(ContextKind::InvalidArg)) else { return };
     let Some(name) = word.strip_prefix("--").map(|name| name.split('=').next().unwrap_or(name).to_owned()) else { return };
     error.remove(ContextKind::Suggested);
+    // An option of earlier versions.
     if name == "latency-price" {
         let tip = "it is a parameter of the mode: --completion or --modes 'adaptive?latency-price=0.5'";
         error.remove(ContextKind::SuggestedArg);
@@ -103,7 +108,7 @@ fn suggest(error: &mut clap::Error, all: &clap::Command, command: &str) {
     } else if fio::option(&name).is_some() {
         // The same name says more than a similar one.
         let file = if command == "compare" { ": reap compare job.fio" } else { "" };
-        format!("{name} is an option of jobs: `reap run` takes it on its command line, other commands in a job file{file}")
+        format!("{name} is an option of fio jobs: give it to `reap run`, or in a job file{file}")
     } else {
         return;
     };
@@ -111,43 +116,43 @@ fn suggest(error: &mut clap::Error, all: &clap::Command, command: &str) {
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
 }
 
-/// One subcommand each; each has a module of its name.
+/// The subcommands; each has a module of its name.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run fio job files and print results as fio does
+    /// Run fio jobs, and print results as fio does
     Run(RunArgs),
-    /// Run one job under several completion modes and compare them
+    /// Run one job in several completion modes, and compare them
     Compare(CompareArgs),
-    /// Simulate a machine, its devices and jobs, and compare completion modes on it
+    /// Compare completion modes on a simulated machine
     Sim(SimArgs),
-    /// Measure what things cost on this machine, as a price list for `reap sim`
+    /// Measure the costs of this machine, for `reap sim --costs`
     Calibrate(CalibrateArgs),
-    /// List NVMe controllers, namespaces and block devices, and who uses them
+    /// List NVMe controllers and block devices, and their users
     List(ListArgs),
-    /// Show what a controller and its namespaces say of themselves (Identify)
+    /// Show Identify data of a controller and its namespaces
     Id(IdArgs),
-    /// Say what this machine can do for Reap, what is missing, and which command mends it
+    /// Check what this machine supports, and how to fix what is missing
     Doctor(DoctorArgs),
-    /// Give an NVMe drive from the kernel's driver to vfio-pci, so that pcie:BDF can be used
+    /// Bind an NVMe drive to vfio-pci instead of nvme, for pcie:BDF
     Bind(BindArgs),
-    /// Give a drive back from vfio-pci to the kernel's driver
+    /// Bind a drive to the kernel's nvme driver again
     Unbind(UnbindArgs),
-    /// Serve an embedded controller: to QEMU and others as a PCI device (vfio-user), or over NVMe/TCP
+    /// Export an embedded controller over vfio-user or NVMe/TCP
     Serve(ServeArgs),
-    /// Ask a device that is served how it stands, or have something go wrong with it
+    /// Show the status of a server, or inject faults
     Ctl(CtlArgs),
-    /// Show what completions cost in this machine's kernel, for any block driver
+    /// Measure completions in the kernel, for any block driver (eBPF)
     Trace(trace::cli::TraceArgs),
-    /// Write manual pages, and completions for bash, zsh and fish, below a directory
+    /// Install manual pages, and shell completions for bash, zsh and fish
     Install(InstallArgs),
 }
 
 /// `reap bind`
 #[derive(Args, Clone, Debug)]
 pub struct BindArgs {
-    /// The drive's PCI address, as `lspci -D` prints it: 0000:01:00.0. One with a namespace that is in use is refused
+    /// PCI address of the drive, as in `lspci -D`: 0000:01:00.0. Refused if a namespace is in use
     pub bdf: Bdf,
-    /// Let this user, by name or number, use the drive afterwards, without being root
+    /// Allow this user, by name or UID, to use the drive without root
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
 }
@@ -155,7 +160,7 @@ pub struct BindArgs {
 /// `reap unbind`
 #[derive(Args, Clone, Debug)]
 pub struct UnbindArgs {
-    /// The drive's PCI address
+    /// PCI address of the drive
     pub bdf: Bdf,
 }
 
@@ -163,34 +168,47 @@ pub struct UnbindArgs {
 #[derive(Args, Debug)]
 #[command(after_help = INSTALL_EXAMPLES)]
 pub struct InstallArgs {
-    /// Where: the pages go to share/man/man1 in it, the completions to where each shell looks for them
+    /// Installation prefix: manual pages go to PREFIX/share/man/man1
     #[arg(value_name = "PREFIX")]
     pub prefix: PathBuf,
 }
 
 const INSTALL_EXAMPLES: &str = "\
 Examples:
-  reap install ~/.local             for yourself
-  sudo reap install /usr/local      for everybody
+  reap install ~/.local             for the current user
+  sudo reap install /usr/local      for all users
 
-Each file is named when it is written; one that is there already is replaced.
-Status 0: all were written; 1: a file could not be written.";
+Prints the name of each file. Existing files are replaced.
+Exit status 0: success; 1: a file could not be written.";
 
 /// The device that jobs run on.
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
-    /// The device: kernel:PATH, kernel:, pcie:BDF, vfio-user:SOCKET, mem:SIZE, file:PATH or multipath:, with parameters [default: the paths of
-    /// the jobs' filename= and directory=, as in fio; where no job has one, mem:1G?profile=optane]
+    /// Device URI: kernel:PATH, kernel:, pcie:BDF, vfio-user:SOCKET, mem:SIZE, file:PATH or
+    /// multipath: [default: the paths of the jobs' filename= and directory=, as in fio; if no job
+    /// has one, mem:1G?profile=optane]
     ///
-    /// `kernel:PATH` is a file or a block device, through io_uring; its parameters are size (lays a new file out), readonly,
-    /// buffered and lba. `kernel:` alone is for parameters of the paths that the jobs name. `pcie:BDF` is a drive that `reap bind` has given to vfio-pci, and `vfio-user:SOCKET` one that another process serves (`reap serve`, SPDK's target); their parameters are vectors, shadow and sgl, and of the second hugepages and trust. Everything else is embedded in
-    /// this program, and there a filename= is no path but a name: each gets an instance of its own. Parameters follow a question mark and are joined by `&`: profile (null, optane, tlc, bimodal, cloud, or the path
-    /// of a .toml file), lba (512 or 4096), namespaces, queues, vectors, entries, alloc, seed, sgl; for `file:` also size,
-    /// which creates the file. Where the device is a file, {filename} in its path stands for the name, with _ for each / ? & and %. `multipath:?path=URI&path=URI` joins controllers that share namespaces, embedded or `vfio-user:` all;
-    /// an `&` within a path is written %26, and docs/multipath.md has the rest.
+    /// Parameters follow a question mark and are separated by `&`.
+    ///
+    /// `kernel:PATH`: a file or block device, through io_uring. Parameters: size (creates the
+    /// file), readonly, buffered, lba. `kernel:` without a path sets parameters for the paths of
+    /// the jobs.
+    ///
+    /// `pcie:BDF`: a drive bound to vfio-pci (see `reap bind`). `vfio-user:SOCKET`: a controller of
+    /// another process (`reap serve`, SPDK). Parameters: vectors, shadow, sgl; for vfio-user: also
+    /// hugepages, trust.
+    ///
+    /// `mem:SIZE`, `file:PATH`: a controller in this process. filename= of a job is then a name,
+    /// not a path, and each name is a separate instance. Parameters: profile (null, optane, tlc,
+    /// bimodal, cloud, or the path of a .toml file), lba (512 or 4096), namespaces, queues,
+    /// vectors, entries, alloc, seed, sgl; for file: also size, which creates the file. {filename}
+    /// in a path is replaced by the job's filename=, with _ for each / ? & and %.
+    ///
+    /// `multipath:?path=URI&path=URI`: controllers that share namespaces, all embedded or all
+    /// vfio-user:. An `&` within a path is written %26; see docs/multipath.md.
     #[arg(long, value_name = "URI", value_parser = device)]
     pub device: Option<String>,
-    /// Let jobs write to block devices, drives, and files of other users; what they hold there is lost
+    /// Allow writes to block devices, drives, and other users' files; this DESTROYS THEIR DATA
     #[arg(long)]
     pub allow_writes: bool,
 }
@@ -202,7 +220,8 @@ impl DeviceArgs {
     }
 }
 
-/// A URI that parses; it is kept as written, because `{filename}` in it is replaced for each device.
+/// A URI that parses; it is kept as written, because `{filename}` in it is replaced for each
+/// device.
 fn device(text: &str) -> Result<String, String> {
     bench::check(text).map(|()| text.to_owned()).map_err(|e| format!("column {}: {}", e.column, e.what))
 }
@@ -210,11 +229,12 @@ fn device(text: &str) -> Result<String, String> {
 /// How queues are made, and what some modes do in them.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct QueueArgs {
-    /// What poll and hybrid-* do about other threads that want the CPU: naps (for 50 µs), yields (gives it to them between
-    /// looks), or spins (until the scheduler takes it)
+    /// What poll and hybrid-* do while other threads want the CPU: naps (sleep for 50 µs), yields
+    /// (sched_yield between polls), or spins (poll until preempted)
     #[arg(long, value_name = "HOW", default_value_t = Spin::Naps)]
     pub poll: Spin,
-    /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
+    /// Hardware queues (SQ/CQ pairs) per device; job threads share them if there are fewer
+    /// [default: one per job thread]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=64))]
     pub queues: Option<u16>,
 }
@@ -223,7 +243,7 @@ pub struct QueueArgs {
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct RunArgs {
-    /// fio job files; `-` is the standard input
+    /// fio job files; `-` for standard input
     #[arg(value_name = "JOBFILE")]
     pub files: Vec<PathBuf>,
     /// Jobs of the command line, as a job file
@@ -231,31 +251,35 @@ pub struct RunArgs {
     pub jobs: Option<String>,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// How completions are found: interrupt, threaded, irq-poll, posted (each also with +submit-check), hybrid-mean,
-    /// hybrid-min, suspend, coalesce, dim, vic, poll, adaptive; on kernel: devices also the kernel's own, kernel-iopoll,
-    /// kernel-hybrid-iopoll and kernel-sqpoll. Parameters follow a question mark and are joined by `&`: of irq-poll weight, budget and
-    /// time, which limit a poll and a round of polls (64, 256, 2ms); of adaptive latency-price, the CPU time that it may spend to find a
-    /// completion one unit of time sooner, a number or inf (0.2) [default: adaptive; on kernel: devices as the jobs say by hipri and sqthread_poll]
+    /// Completion mode: interrupt, threaded, irq-poll, posted (each also with +submit-check),
+    /// hybrid-mean, hybrid-min, suspend, coalesce, dim, vic, poll, adaptive; on kernel: devices
+    /// also kernel-iopoll, kernel-hybrid-iopoll, kernel-sqpoll [default: adaptive; on kernel:
+    /// devices hipri and sqthread_poll of the jobs select the kernel's modes]
+    ///
+    /// Parameters follow a question mark and are separated by `&`. irq-poll: weight, completions per
+    /// poll; budget, completions per round of polls; time, of a round (64, 256, 2ms). adaptive:
+    /// latency-price, the CPU time that it may spend to reap a completion one unit of time earlier, a
+    /// number or inf (0.2).
     #[arg(long, value_name = "MODE", value_parser = Mode::parse_any)]
     pub completion: Option<Mode>,
     #[command(flatten)]
     pub queue: QueueArgs,
-    /// Also draw what each wake-up brought: completions, and the time from the notification to the first look
+    /// Also print histograms of completions per wake-up, and of the time from notification to poll
     #[arg(long)]
     pub histograms: bool,
-    /// Run only the jobs of this name; may be given several times
+    /// Run only the jobs with this name; may be repeated
     #[arg(long, value_name = "NAME")]
     pub section: Vec<String>,
-    /// Refuse jobs that write or trim
+    /// Fail if a job writes or trims
     #[arg(long)]
     pub readonly: bool,
-    /// Run nothing: say what is wrong with the jobs, or that nothing is
+    /// Check the job files and exit
     #[arg(long)]
     pub parse_only: bool,
-    /// How the results are laid out
+    /// Format of the results
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Normal)]
     pub output_format: OutputFormat,
-    /// Write the results to this file instead of the standard output; `-` is that as well
+    /// Write the results to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -272,20 +296,19 @@ Examples:
   reap run job.fio --device kernel:/mnt/test.img?size=4G
   reap run job-with-filename.fio --device kernel:?buffered=yes
 
-Every option of a job file is one of the command line as well: those behind a --name are that job's, all others are what the first job \
-file and the jobs of the line begin with. Jobs of the line come first.
-The first Ctrl-C ends the jobs, once what is in flight has ended (nothing is tried again, nothing waits for a path), and prints \
-what they have measured; a second one ends the program.
-Status 0: all jobs went well; 1: bad input, a job failed, or a file could not be written; 130: Ctrl-C.";
+Options of job files may be given on the command line, as in fio: after --name they belong to that job, before it they are defaults \
+for jobs of the command line and of the first job file. Jobs of the command line run first.
+The first Ctrl-C waits for the I/Os in flight (without retries) and prints results; a second one exits at once.
+Exit status 0: success; 1: bad input, a job failed, or a file could not be written; 130: Ctrl-C.";
 
 /// How results are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// for people, as fio prints them
+    /// text, as fio prints it
     Normal,
-    /// for scripts, in fio's schema, with one more object `reap` for each job
+    /// fio's JSON, with an additional object `reap` per job
     Json,
-    /// the same, with the histogram of each latency (`bins`)
+    /// the same with the histogram of each latency (`bins`)
     #[value(name = "json+")]
     JsonPlus,
 }
@@ -362,24 +385,25 @@ a second one ends the program. Status 0: all went well; 1: bad input, an I/O tha
 #[derive(Args, Debug)]
 #[command(after_help = SIM_EXAMPLES)]
 pub struct SimArgs {
-    /// Scenario file (TOML, see docs/simulator.md); without one, 4 KiB random reads at queue depth 32 on one CPU
+    /// Scenario file (TOML, see docs/simulator.md); without one, 4 KiB random reads at queue depth
+    /// 32 on one CPU
     #[arg(value_name = "SCENARIO")]
     pub scenario: Option<PathBuf>,
-    /// Completion modes to compare; the first is what the others are compared with [default: the scenario's, or one of
-    /// each family]
+    /// Completion modes to compare; the first is the baseline [default: the scenario's, or one of
+    /// each kind]
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Mode>,
-    /// The first seed [default: the scenario's, or 1]
+    /// First seed [default: the scenario's, or 1]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
     pub seed: Option<u64>,
-    /// How many seeds, from the first on; six give intervals [default: the scenario's, or 1]
+    /// Number of seeds; confidence intervals need six [default: the scenario's, or 1]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=10_000))]
     pub seeds: Option<u32>,
-    /// In place of the scenario's jobs, the I/Os of a list that fio's or `reap run`'s `write_iolog` wrote (version 3), at its
-    /// time stamps; several lists at the same time if given several times
+    /// Replay an iolog of version 3 (write_iolog of fio or `reap run`) at its time stamps, instead
+    /// of the scenario's jobs; may be repeated, and the logs are then replayed at the same time
     #[arg(long, value_name = "FILE")]
     pub replay: Vec<PathBuf>,
-    /// What things cost: bare-metal, vm, or a file that `reap calibrate` wrote [default: the scenario's]
+    /// Price list: bare-metal, vm, or a file of `reap calibrate` [default: the scenario's]
     #[arg(long, value_name = "NAME|FILE")]
     pub costs: Option<String>,
     /// Show all columns, where the CPUs' time goes, and what policies decided
@@ -401,16 +425,16 @@ Examples:
   reap sim --seed 7 --seeds 20 --modes interrupt,poll
   reap sim --replay run.log --costs here.toml --modes interrupt,poll,hybrid-mean
 
-The same scenario and seed give the same figures on any machine. All cores are used, one run each.
-The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program. \
-Status 0: all went well; 1: bad input, or a run that broke a law of the simulator, with its seed; 130: Ctrl-C.";
+The same scenario and seed give the same results on any machine. Runs use all cores, one run per core.
+The first Ctrl-C prints the results so far (complete rounds of all modes); a second one exits at once. \
+Exit status 0: success; 1: bad input, or a run violated an invariant of the simulator (its seed is printed); 130: Ctrl-C.";
 
 /// `reap calibrate`
 #[derive(Args, Debug)]
 #[command(after_help = CALIBRATE_EXAMPLES)]
 pub struct CalibrateArgs {
-    /// How long the threads sleep whose sleeps are priced, in microseconds: about the time that the device takes, at a queue
-    /// depth of 1; at high depths, 1. What a sleep costs depends on how deep the CPU has gone meanwhile
+    /// Length of the sleeps whose cost is measured, in microseconds: the device's latency for queue
+    /// depth 1, or 1 for high depths. Longer sleeps reach deeper idle states, which cost more
     #[arg(long, value_name = "US", default_value_t = 15, value_parser = whole::<u64>(1..=10_000))]
     pub sleep_us: u64,
     /// Write the price list to this file (TOML)
@@ -424,24 +448,24 @@ Examples:
   reap calibrate --output here.toml
   reap sim --costs here.toml
 
-At most 20 seconds. Medians of 31 samples with their 95 % interval; a busy machine makes them worse, not longer.
-What cannot be measured from user space (interrupt handlers, a kernel's block layer) is taken from the list for virtual \
-machines that ships, and marked.
-Ctrl-C ends it, and nothing is printed. Status 0: all went well; 1: stopped, or a file that could not be written.";
+Takes at most 20 seconds. Values are medians of 31 samples with 95 % confidence intervals; run it on an idle machine.
+What cannot be measured from user space (interrupt handlers, the kernel's block layer) is taken from the built-in costs \
+of a virtual machine, and marked.
+Ctrl-C exits without results. Exit status 0: success; 1: interrupted, or a file could not be written.";
 
-/// For people or for scripts, in the words of nvme-cli and in those of other commands.
+/// Output formats, with nvme-cli's option `-o` and the common `--json`.
 #[derive(Args, Clone, Debug)]
 pub struct LayoutArgs {
-    /// How it is laid out: for people, or for scripts
+    /// Output format
     #[arg(short = 'o', long, value_name = "FORMAT", value_parser = ["normal", "json"], default_value = "normal")]
     output_format: String,
-    /// The same as --output-format json
+    /// Same as --output-format json
     #[arg(long)]
     json: bool,
 }
 
 impl LayoutArgs {
-    /// It is for scripts.
+    /// Whether the output is JSON.
     pub fn is_json(&self) -> bool {
         self.json || self.output_format == "json"
     }
@@ -457,21 +481,21 @@ pub struct ListArgs {
 
 const LIST_EXAMPLES: &str = "\
 Examples:
-  reap list                         what is there, and who uses it?
+  reap list                         devices and their users
   reap list -o json | jq '.BlockDevices[] | select(.Users == []) | .DevicePath'
 
-Keys are those of `nvme list -o json`, as far as it has them. `nvme list` shows how much of a namespace is allocated, and its format.
-Users and open files of other users' processes are shown to root alone.
-Status 0: it was listed, and there may be nothing; 1: the system cannot be read.";
+JSON keys are those of `nvme list -o json` where it has them. For usage and format of namespaces see `nvme list`.
+Open files of other users' processes are shown only to root.
+Exit status 0: success, even without devices; 1: sysfs cannot be read.";
 
 /// `reap id`
 #[derive(Args, Clone, Debug)]
 #[command(after_help = ID_EXAMPLES)]
 pub struct IdArgs {
-    /// The device, as for `reap run --device`; /dev/ng0n1 and other paths below /dev are kernel:PATH
+    /// Device URI, as for `reap run --device`; a path in /dev means kernel:PATH
     #[arg(value_name = "URI")]
     pub uri: String,
-    /// Only this namespace [default: all that can be used]
+    /// Only this namespace [default: all active ones]
     #[arg(short = 'n', long = "namespace-id", value_name = "NSID", value_parser = whole::<u32>(1..=0xffff_fffe))]
     pub namespace: Option<u32>,
     #[command(flatten)]
@@ -480,66 +504,69 @@ pub struct IdArgs {
 
 const ID_EXAMPLES: &str = "\
 Examples:
-  reap id pcie:0000:01:00.0         a drive that `reap bind` has given to vfio-pci; it is reset
-  reap id vfio-user:/tmp/nvme.sock  a controller that another process serves; it is reset
-  reap id mem:1G                    the embedded controller
-  reap id /dev/ng0n1                a namespace of a drive of the kernel's
-  reap id /dev/vda                  any other block device: its size, and the completion modes it allows
+  reap id pcie:0000:01:00.0         a drive bound to vfio-pci; this resets it
+  reap id vfio-user:/tmp/nvme.sock  a controller of another process; this resets it
+  reap id mem:1G                    an embedded controller
+  reap id /dev/ng0n1                a namespace of the kernel's nvme driver
+  reap id /dev/vda                  any block device: size and supported completion modes
   reap id mem:1G --json | jq .controller.mn
 
-Fields and layout are those of `nvme id-ctrl` and `nvme id-ns`; with --json the first is `controller`, the second one of `namespaces`.
-Status 0: everything was shown; 1: it cannot be opened, or does not answer.";
+Fields are those of `nvme id-ctrl` (JSON object `controller`) and `nvme id-ns` (array `namespaces`).
+Exit status 0: success; 1: the device cannot be opened, or does not respond.";
 
 /// `reap doctor`
 #[derive(Args, Clone, Debug)]
 #[command(after_help = DOCTOR_EXAMPLES)]
 pub struct DoctorArgs {
-    /// What is to work here: kernel, pcie, trace, figures [default: kernel; pcie too, where there is an NVMe controller]
+    /// What to check: kernel, pcie, trace, figures [default: kernel; also pcie if there is an NVMe
+    /// controller]
     #[arg(long = "for", value_name = "WHAT,…", value_enum, value_delimiter = ',')]
     pub wanted: Vec<Wanted>,
     #[command(flatten)]
     pub layout: LayoutArgs,
 }
 
-/// What is to work.
+/// The areas that `reap doctor` checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Wanted {
-    /// the link `kernel:`
+    /// devices kernel:
     Kernel,
-    /// the link `pcie:`
+    /// devices pcie:
     Pcie,
     /// `reap trace`
     Trace,
-    /// figures that are to be compared
+    /// reproducible measurements
     Figures,
 }
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
-  reap doctor                       what can this machine do, and what is missing?
-  reap doctor --for pcie,trace      are these two possible?
+  reap doctor                       check everything
+  reap doctor --for pcie,trace      check only these
   reap doctor --json | jq -r '.checks[] | select(.state != \"ok\") | .command'
 
-mem: and file: need nothing that is looked for here.
-Status 0: nothing is missing that is needed for what is to work; 1: something is.";
+mem: and file: devices need none of this.
+Exit status 0: nothing required is missing; 1: something is.";
 
 /// `reap serve`
 #[derive(Args, Clone, Debug)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub struct ServeArgs {
-    /// The device: mem:SIZE or file:PATH, with the parameters that `reap run --device` takes, or multipath:?path=…&path=… of such
+    /// Device: mem:SIZE or file:PATH with the parameters of `reap run --device`, or
+    /// multipath:?path=…&path=… of such devices
     #[arg(value_name = "DEVICE")]
     pub device: String,
-    /// Where clients come: a Unix socket, which is made, and removed in the end. Given several times, each is one of this many controllers of one
-    /// subsystem, which share the namespaces
+    /// Listen on this Unix socket, which is created, and removed at exit. May be repeated: each is
+    /// a controller of one subsystem, and all share its namespaces
     #[arg(long, value_name = "SOCKET", required_unless_present = "tcp", conflicts_with = "tcp")]
     pub vfio_user: Vec<PathBuf>,
-    /// Serve over NVMe/TCP instead, at this address. Given several times, each is a path to the same subsystem. It has a discovery service
+    /// Listen on this address for NVMe/TCP, with a discovery service. May be repeated: each is a
+    /// path to the same subsystem
     #[arg(long, value_name = "ADDR:PORT")]
     pub tcp: Vec<SocketAddr>,
-    /// Only a host of this name may connect, of several if given several times. Needed where other machines reach the address; names are
-    /// compared, and nothing is authenticated
+    /// Accept only this host NQN; may be repeated. Required if other machines can reach the
+    /// address. The NQN is compared; hosts are not authenticated
     #[arg(long, value_name = "HOSTNQN", requires = "tcp")]
     pub allow: Vec<String>,
     /// The address that discovery names instead of those of --tcp: the one at which hosts behind address translation reach them
@@ -554,10 +581,10 @@ pub struct ServeArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = CTL_EXAMPLES)]
 pub struct CtlArgs {
-    /// The socket that `reap serve --vfio-user` was given, or the address of --tcp; the control socket of a socket has the same name and `.ctl`
+    /// Socket of `reap serve --vfio-user` (its control socket is SOCKET.ctl), or address of --tcp
     #[arg(value_name = "SOCKET|ADDR:PORT")]
     pub socket: PathBuf,
-    /// What is asked: status, or fault and a change, in the words of a script
+    /// status, or fault followed by a fault as in a script
     #[arg(value_name = "ORDER", required = true, num_args = 1..)]
     pub order: Vec<String>,
 }
@@ -565,27 +592,30 @@ pub struct CtlArgs {
 const CTL_EXAMPLES: &str = "\
 Examples:
   reap ctl /tmp/nvme.sock status
-  reap ctl /tmp/nvme.sock fault hold              commands hang, until: fault release
+  reap ctl /tmp/nvme.sock fault hold              stop completing commands, until `fault release`
   reap ctl /tmp/nvme.sock fault wrong-status 0x281 times 3
   reap ctl /tmp/nvme.sock fault reset-takes forever
-  reap ctl 127.0.0.1:4420 fault lost              no host reaches this address, until: fault back
+  reap ctl 127.0.0.1:4420 fault lost              make this address unreachable, until `fault back`
 
-docs/serve.md has every fault. Status 0: it was done; 1: it was not, and stderr says why.";
+All faults are in docs/serve.md. Exit status 0: success; 1: error.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
   reap serve mem:1G --vfio-user /tmp/nvme.sock
   reap serve 'file:disk.img?profile=tlc' --vfio-user /tmp/nvme.sock --script hang.txt
-  reap serve 'mem:1G?profile=null&doorbells=mapped' --vfio-user /tmp/nvme.sock      it polls, and never idles while a client is there
-  reap serve mem:1G --vfio-user /tmp/a.sock --vfio-user /tmp/b.sock                 two controllers, one namespace
-  reap serve mem:1G --tcp 127.0.0.1:4420 --tcp 127.0.0.1:4421                       an NVMe/TCP subsystem with two paths
+  reap serve 'mem:1G?profile=null&doorbells=mapped' --vfio-user /tmp/nvme.sock
+                                    poll mapped doorbells, at 100 % CPU while connected
+  reap serve mem:1G --vfio-user /tmp/a.sock --vfio-user /tmp/b.sock
+                                    two controllers, one namespace
+  reap serve mem:1G --tcp 127.0.0.1:4420 --tcp 127.0.0.1:4421
+                                    an NVMe/TCP subsystem with two paths
 
-QEMU 10.1 and later connects to it, with RAM that another process can map:
+QEMU 10.1 or later can connect; its RAM has to be shared memory:
   qemu-system-x86_64 -machine q35,memory-backend=ram -object memory-backend-memfd,id=ram,size=1G,share=on \\
     -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/nvme.sock\"}}' ...
 
-Ctrl-C ends it. What it tells goes to stderr. docs/serve.md has the limits.
-Status 0: it served until it was told to end; 1: it could not.";
+Stop it with Ctrl-C. Events are printed on stderr. Limits are in docs/serve.md.
+Exit status 0: stopped by a signal; 1: error.";
 
 #[cfg(test)]
 mod tests;

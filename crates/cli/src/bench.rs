@@ -1,7 +1,6 @@
-//! Job threads on open devices: what `run` and `compare` have in common.
-//!
-//! A [`Rig`] opens the devices that a plan needs and makes a [`Worker`] for each of its threads; a worker carries out what
-//! its `workload::Generator` says, and reports what that came to as [`Counted`].
+//! Job threads on open devices, for `run` and `compare`. A [`Rig`] opens the devices of a plan and
+//! creates a [`Worker`] for each of its threads. A worker does the I/O of its
+//! `workload::Generator`, and returns costs as [`Counted`].
 
 mod counted;
 mod rig;

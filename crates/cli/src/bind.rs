@@ -1,7 +1,7 @@
-//! `reap bind` and `reap unbind`: an NVMe drive from the kernel's driver to vfio-pci, and back.
+//! `reap bind` and `reap unbind`: bind an NVMe drive to vfio-pci, and to the kernel's driver again.
 //!
-//! A drive that is in use is never taken: each of its namespaces is opened so that nobody else can mount it or write to it, and held
-//! until the kernel's driver has let go.
+//! A drive in use is refused: all its namespaces are opened with O_EXCL, so that none can be
+//! mounted, and kept open until the kernel's driver is unbound.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,22 +18,23 @@ use rustix::io::Errno;
 use crate::args::{BindArgs, UnbindArgs};
 use crate::output;
 
-/// The driver that hands devices to VFIO.
+/// The kernel's VFIO driver for PCI devices.
 const VFIO_PCI: &str = "vfio-pci";
 
-/// Gives a drive to vfio-pci.
-/// What is in use, or the system refuses, stays as it was.
+/// Runs `reap bind`. After an error the drive has its old driver.
 pub fn bind(args: &BindArgs) -> Result<ExitCode> {
     let bus = Bus::system();
     let function = controller(&bus, args.bdf)?;
     let bdf = function.bdf;
     let group = function.iommu_group().with_context(|| {
         format!(
-            "{bdf}: no IOMMU stands between it and memory, and vfio-pci takes no device without one; switch it on in the firmware \
+            "{bdf}: no IOMMU, which vfio-pci requires; enable it in the firmware \
              (VT-d, AMD-Vi), and by intel_iommu=on on the kernel's command line where it is Intel's"
         )
     })?;
+    // Before anything is changed, so that a misspelled user changes nothing.
     let owner = args.user.as_deref().map(user).transpose()?;
+    // Only a missing driver is loaded, so that bind works without modprobe where it is built in.
     if !bus.has_driver(VFIO_PCI) {
         let tried = Command::new("modprobe").args(["-a", VFIO_PCI, "vfio_iommu_type1"]).output();
         let said = match tried {
@@ -43,31 +44,28 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
         ensure!(bus.has_driver(VFIO_PCI), "the kernel has no driver vfio-pci, and `modprobe vfio-pci` {said}");
     }
     match function.driver() {
-        Some(driver) if driver == VFIO_PCI => tell(&format!("{bdf}: vfio-pci has it already"))?,
+        Some(driver) if driver == VFIO_PCI => tell(&format!("{bdf}: already bound to vfio-pci"))?,
         driver => {
             give(&bus, &function, driver.as_deref())?;
             let from = driver.map_or_else(|| "no driver".to_owned(), |driver| format!("`{driver}`"));
-            tell(&format!("{bdf}: given from {from} to vfio-pci; `reap unbind {bdf}` gives it back"))?;
+            tell(&format!("{bdf}: moved from {from} to vfio-pci; undo with `reap unbind {bdf}`"))?;
         }
     }
     let file = PathBuf::from(format!("/dev/vfio/{group}"));
     if let Some((name, uid)) = owner {
         chown(&file, Some(uid), None).with_context(|| format!("cannot give {} to user {name}", file.display()))?;
-        tell(&format!(
-            "{}: belongs to user {name} until it is bound again; `ulimit -l` limits what a drive may reach at once",
-            file.display()
-        ))?;
+        tell(&format!("{}: owned by user {name} until the next bind; `ulimit -l` limits the memory that it can map", file.display()))?;
     }
-    // What else has to be given to vfio-pci before the drive can be used.
+    // VFIO refuses a group in which another device has a kernel driver.
     let members = function.group_members().context("cannot read its IOMMU group")?;
     for member in members.iter().filter(|member| member.bdf != bdf && !member.is_bridge()) {
         let (other, class) = (member.bdf, member.class);
         tell(&match member.driver().as_deref() {
             None | Some(VFIO_PCI) => {
-                format!("IOMMU group {group} has {other} (class {class:06x}h) as well, which goes with it to the group's user")
+                format!("IOMMU group {group} has {other} (class {class:06x}h) as well; the group's user has access to it")
             }
             Some(driver) => format!(
-                "IOMMU group {group} has {other} (class {class:06x}h, driver `{driver}`) as well: nothing of the group can be used before that is vfio-pci's, too"
+                "IOMMU group {group} has {other} (class {class:06x}h, driver `{driver}`) as well, which must be bound to vfio-pci before any device of the group can be used"
             ),
         })?;
     }
@@ -75,33 +73,35 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Gives a drive back to the kernel's driver.
+/// Runs `reap unbind`.
 pub fn unbind(args: &UnbindArgs) -> Result<ExitCode> {
     let bus = Bus::system();
     let function = controller(&bus, args.bdf)?;
     let bdf = function.bdf;
     let driver = function.driver();
     if let Some(driver) = driver.as_deref().filter(|driver| *driver != VFIO_PCI) {
-        bail!("{bdf}: the driver `{driver}` has it, not vfio-pci; there is nothing to give back");
+        bail!("{bdf}: bound to `{driver}`, not to vfio-pci");
     }
-    // Taking away what is in use by VFIO would wait for its user.
+    // Unbinding a device in use would block until its user closes it.
     if let Some(group) = function.iommu_group().filter(|_| driver.is_some()) {
         let path = format!("/dev/vfio/{group}");
         let opened = OpenOptions::new().read(true).write(true).open(&path);
         if opened.is_err_and(|error| error.raw_os_error() == Some(Errno::BUSY.raw_os_error())) {
             let who: Vec<String> = openers(&[path.into()]).into_iter().map(|(_, process)| process).collect();
             let who = if who.is_empty() { String::new() } else { format!(": {}", who.join(", ")) };
+            // Naming the process saves a search with lsof.
             bail!("{bdf}: IOMMU group {group} is in use by VFIO{who}; end that first")
         }
     }
+    // Otherwise the kernel's driver would not be probed for the device.
     function.set_override(None).with_context(|| refused(bdf))?;
     if driver.is_some() {
         function.unbind().with_context(|| refused(bdf))?;
     }
-    bus.probe(bdf).with_context(|| format!("{bdf}: it is free, and no driver of the kernel's takes it"))?;
+    bus.probe(bdf).with_context(|| format!("{bdf}: unbound, but no kernel driver claims it"))?;
     match function.driver() {
-        Some(driver) => tell(&format!("{bdf}: given back to `{driver}`"))?,
-        None => bail!("{bdf}: vfio-pci has let it go, and no driver of the kernel's takes it; `modprobe nvme` loads the usual one"),
+        Some(driver) => tell(&format!("{bdf}: bound to `{driver}`"))?,
+        None => bail!("{bdf}: unbound from vfio-pci, but no kernel driver claims it; try `modprobe nvme`"),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -110,31 +110,32 @@ fn tell(line: &str) -> Result<()> {
     output::print(&format!("{line}\n"))
 }
 
-/// The NVMe controller there.
+/// The NVMe controller at this address.
 fn controller(bus: &Bus, bdf: Bdf) -> Result<Function> {
     let there = || -> Result<String> {
         let all: Vec<_> = bus.controllers().context("cannot read /sys/bus/pci")?.iter().map(|found| found.bdf.to_string()).collect();
-        Ok(if all.is_empty() { "there is none on this machine's PCI bus".into() } else { format!("there are {}", all.join(", ")) })
+        Ok(if all.is_empty() { "none".into() } else { all.join(", ") })
     };
     let Some(function) = bus.find(bdf).context("cannot read /sys/bus/pci")? else {
-        bail!("{bdf}: there is no such PCI function; of NVMe controllers {}", there()?)
+        bail!("{bdf}: no such PCI function; NVMe controllers: {}", there()?)
     };
-    ensure!(function.class == CLASS_NVME, "{bdf}: it is not an NVMe controller (class {:06x}h); of those {}", function.class, there()?);
+    ensure!(function.class == CLASS_NVME, "{bdf}: not an NVMe controller (class {:06x}h); NVMe controllers: {}", function.class, there()?);
     Ok(function)
 }
 
-/// Who is named so in /etc/passwd, or by number.
+/// The user with this name or UID.
 fn user(name: &str) -> Result<(String, u32)> {
+    // Containers often have no entry in /etc/passwd for the user's UID.
     if let Ok(uid) = name.parse() {
         return Ok((name.to_owned(), uid));
     }
     let passwd = fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd")?;
     let line = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| fields.first() == Some(&name));
     let uid = line.and_then(|fields| fields.get(2)?.parse().ok());
-    Ok((name.to_owned(), uid.with_context(|| format!("--user {name}: /etc/passwd has no such user; a number is taken as well"))?))
+    Ok((name.to_owned(), uid.with_context(|| format!("--user {name}: no such user in /etc/passwd; a UID also works"))?))
 }
 
-/// From the driver that has it to vfio-pci, or not at all.
+/// Binds a drive to vfio-pci, or restores its driver.
 fn give(bus: &Bus, function: &Function, driver: Option<&str>) -> Result<()> {
     let bdf = function.bdf;
     let held = hold_namespaces(function)?;
@@ -145,28 +146,28 @@ fn give(bus: &Bus, function: &Function, driver: Option<&str>) -> Result<()> {
         }
         bus.probe(bdf)
     })();
+    // Held open until here: between checking and unbinding a file system could be mounted.
     drop(held);
     if function.driver().as_deref() == Some(VFIO_PCI) {
         return Ok(());
     }
-    let why = given.err().unwrap_or_else(|| io::Error::other("vfio-pci does not take it; the kernel's log (dmesg) may say why"));
-    // As it was.
+    let why = given.err().unwrap_or_else(|| io::Error::other("vfio-pci does not claim it; see dmesg"));
+    // Restore the old driver.
     _ = function.set_override(None);
     if function.driver().is_none() {
         _ = bus.probe(bdf);
     }
     Err(why).with_context(|| {
-        format!("{bdf}: it could not be given to vfio-pci, and {} has it again", function.driver().as_deref().unwrap_or("no driver"))
+        format!("{bdf}: cannot bind it to vfio-pci; it is bound to {} again", function.driver().as_deref().unwrap_or("no driver"))
     })
 }
 
 fn refused(bdf: Bdf) -> String {
-    format!("{bdf}: its driver cannot be changed; that takes root")
+    format!("{bdf}: cannot change its driver; this needs root")
 }
 
-/// The namespaces of a controller that the kernel's driver has, the whole of each, opened for this process alone (O_EXCL, open(2)): no file
-/// system is mounted from it or from a partition of it, no swap, no volume, no other such user is there, and none comes. None of another
-/// driver's.
+/// Opens all namespaces of a controller of the kernel's driver with O_EXCL (open(2)). This fails if
+/// a namespace or a partition is mounted or used as swap or volume, and keeps it from being used.
 fn hold_namespaces(function: &Function) -> Result<Vec<File>> {
     let disks = disks(function.path(), Path::new("/sys/class/nvme-subsystem")).context("cannot read its namespaces in /sys")?;
     let hold = |name: &String| {
@@ -182,13 +183,14 @@ fn hold_namespaces(function: &Function) -> Result<Vec<File>> {
     disks.iter().map(hold).collect()
 }
 
-/// The block devices of a controller's namespaces. With native multipath the namespace is the subsystem's, whichever controllers lead to it.
+/// The block devices of a controller's namespaces. With native multipath they belong to the
+/// subsystem.
 fn disks(function: &Path, subsystems: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for controller in names(&function.join("nvme"))? {
         let at = function.join("nvme").join(&controller);
         found.extend(names(&at)?.iter().filter_map(|name| namespace_of(name)));
-        // The heads of its subsystem, should a path not be shown.
+        // The kernel may hide the paths; the subsystem's namespaces are always shown.
         for subsystem in names(subsystems)? {
             let at = subsystems.join(&subsystem);
             if at.join(&controller).exists() {
@@ -201,8 +203,8 @@ fn disks(function: &Path, subsystems: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The namespace that an entry of a controller's directory is, or is a path to: `nvme0n2` for `nvme0n2`, and for `nvme0c1n2`, a path to a
-/// namespace of subsystem 0. `None`: the entry is something else.
+/// The namespace that an entry of a controller's directory is or is a path to: `nvme0n2` for
+/// `nvme0n2` and for `nvme0c1n2` (a path of subsystem 0). `None` for other entries.
 pub fn namespace_of(entry: &str) -> Option<String> {
     let (first, namespace) = entry.strip_prefix("nvme")?.rsplit_once('n')?;
     let name = format!("nvme{}n{namespace}", first.split_once('c').map_or(first, |(subsystem, _)| subsystem));
@@ -222,7 +224,7 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
     }
 }
 
-/// Who has a disk or a partition of it, as far as the system tells.
+/// The users of a disk and its partitions, if the system shows them.
 fn users_of(disk: &str) -> String {
     let found = Disk::all(Path::new("/")).into_iter().find(|found| found.name() == disk);
     found.map_or_else(|| "the system does not say by whom".to_owned(), |disk| Users::at(Path::new("/")).holders(&disk).join(", "))

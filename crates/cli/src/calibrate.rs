@@ -1,5 +1,6 @@
-//! `reap calibrate`: what things cost on this machine, as the price list of a simulated one. Samples first ([`Found`]), then prices: the
-//! simulator's terms are often differences of what can be measured, and have the noise of both.
+//! `reap calibrate`: measures costs of this machine for the simulator. It measures first
+//! ([`Measurements`]) and then derives the simulator's costs, many of which are differences of two
+//! measurements and have the noise of both.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -28,11 +29,11 @@ use crate::rows::Estimate;
 use crate::rows::table::{fitted, unruled, width, wrap};
 use crate::{jobs, stop};
 
-/// Samples of each figure. No figure takes longer than [`LONGEST`], however busy the machine is, nor all of them longer than [`ALL`].
+/// Samples per measurement. [`LONGEST`] limits the time of one measurement, [`ALL`] that of all.
 const SAMPLES: usize = 31;
 const LONGEST: Duration = Duration::from_millis(800);
 const ALL: Duration = Duration::from_secs(17);
-/// Cheap things of a sample, and sleeps.
+/// Repetitions of cheap operations in a sample, and of sleeps.
 const MANY: u32 = 2_000;
 const SLEEPS: u32 = 100;
 /// A sleep by timer.
@@ -41,19 +42,20 @@ const NAP: Nanos = Nanos(50_000);
 const REST: Nanos = Nanos(2_000_000);
 /// Until a CPU that has nothing to do is asleep.
 const PAUSES: [u64; 8] = [0, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000];
-/// A sleeper that is not woken for this long is given up.
+/// Timeout of a sleep that is not woken.
 const LOST: Nanos = Nanos::from_secs(1);
-/// In place of a number: the other thread is to end.
+/// Value that tells the other thread to end.
 const END: u64 = u64::MAX;
-/// I/Os of a large batch to the library, and batches of a sample. The device is done with a batch after [`SERVED`].
+/// I/Os of a large batch, and batches per sample. The device has completed a batch after
+/// [`SERVED`].
 const IOS: usize = 32;
 const BATCHES: usize = 100;
 const SERVED: Nanos = Nanos(20_000);
-/// What the device's thread copies for an I/O, and from how much.
+/// Bytes that the device's thread copies per I/O, and the size of its medium.
 const PAGE: usize = 4096;
 const MEDIUM: usize = 64 << 20;
 
-/// Measures, prints the table, and writes the price list.
+/// Runs `reap calibrate`.
 pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let machine = Machine::here()?;
     let stop = stop::on_signal()?;
@@ -61,7 +63,7 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     machine::settle(&machine.host[..1]);
     let mut sampler = Sampler { stop: &stop, rng: Xoshiro256PlusPlus::seed_from_u64(1), until: Instant::now() + ALL };
     let bar = output::bar(if machine.device.is_some() { 6 } else { 2 }, "steps");
-    let mut found = Found::default();
+    let mut found = Measurements::default();
     on_this_cpu(&mut sampler, &mut found)?;
     bar.inc(1);
     found.wake_up = wake_ups(&mut sampler, &machine, Nanos(args.sleep_us.saturating_mul(1_000)))?;
@@ -98,9 +100,9 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was measured, in nanoseconds; `None`: it could not be.
+/// Measurements in nanoseconds; `None` if not possible here.
 #[derive(Clone, Debug, Default)]
-struct Found {
+struct Measurements {
     /// Reading the clock.
     clock: Option<Estimate>,
     /// A system call that does nothing.
@@ -108,11 +110,12 @@ struct Found {
     /// Signalling an eventfd on which no thread sleeps; and with a wait that returns at once.
     signal: Option<Estimate>,
     signal_and_return: Option<Estimate>,
-    /// From one thread of a CPU to another by eventfd: half a round.
+    /// Switch between two threads of one CPU by eventfd: half a round trip.
     switch: Option<Estimate>,
     /// A sleep of 50 µs by timer: CPU time, and how late it ended.
     nap: Option<[Estimate; 2]>,
-    /// A sleep that the other CPU ends: the sleeper's CPU time, the delay from the signal until it runs, and the signal's cost.
+    /// A sleep ended by another CPU: the sleeper's CPU time, the delay from the signal until it
+    /// runs, and the cost of the signal.
     sleep: Option<[Estimate; 3]>,
     /// CPU time that a wake-up takes from other work beyond the woken thread's: by an eventfd, io_uring and a timer.
     wake_up: [Option<Estimate>; 3],
@@ -120,15 +123,15 @@ struct Found {
     awake: Option<Estimate>,
     arm: Option<Estimate>,
     mask: Option<Estimate>,
-    /// A cache line from one CPU to the other.
+    /// Transfer of a cache line between two CPUs.
     line: Option<Estimate>,
-    /// Of the library: submit, take, hand over; each per call and per I/O.
+    /// Cost of the library's submit, poll and delivery, each per call and per I/O.
     library: Option<[Estimate; 6]>,
-    /// A command of 4 KiB, to the thread of an embedded device: served, and its data copied.
+    /// Cost of a 4 KiB command for an embedded device's thread: processing, and copying data.
     serve: Option<Estimate>,
 }
 
-/// Repeats measurements, until there are enough samples or the time is over.
+/// Repeats measurements until there are enough samples or the time is over.
 struct Sampler<'a> {
     stop: &'a AtomicBool,
     rng: Xoshiro256PlusPlus,
@@ -136,12 +139,12 @@ struct Sampler<'a> {
 }
 
 impl Sampler<'_> {
-    /// The figure that `sample` measures.
+    /// The median of what `sample` measures.
     fn one(&mut self, mut sample: impl FnMut() -> Option<f64>) -> Option<Estimate> {
         self.repeat(|| Some([sample()?])).map(|[figure]| figure)
     }
 
-    /// Each figure of what `sample` measures, in the order in which it returns them. A sample that failed is `None`.
+    /// The medians of the values that `sample` returns. A failed sample is `None`.
     fn repeat<const N: usize>(&mut self, mut sample: impl FnMut() -> Option<[f64; N]>) -> Option<[Estimate; N]> {
         let until = self.until.min(Instant::now() + LONGEST);
         let mut samples: Vec<[f64; N]> = Vec::with_capacity(SAMPLES);
@@ -162,15 +165,15 @@ impl Sampler<'_> {
     }
 }
 
-/// Nanoseconds for each of `n` times that `work` does something.
+/// Nanoseconds per operation, if `work` does `n` of them.
 fn time_each(n: u32, mut work: impl FnMut()) -> f64 {
     let began = hw::now();
     (0..n).for_each(|_| work());
     (hw::now() - began).0 as f64 / f64::from(n)
 }
 
-/// What needs no other CPU: clock, system calls, timers, a switch between two threads.
-fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Found) -> Result<()> {
+/// Measurements on one CPU: clock, system calls, timers, a switch between two threads.
+fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Measurements) -> Result<()> {
     let ((fd, poller), vectors) = (event()?, hw::vectors(1, true)?);
     let mut events = Vec::with_capacity(8);
     found.clock = sampler.one(|| Some(time_each(MANY, || _ = hw::now())));
@@ -195,7 +198,7 @@ fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Found) -> Result<()> {
         }
         Some([(hw::thread_cpu() - cpu).0 as f64 / f64::from(SLEEPS / 4), median(&late)?])
     });
-    // A round between two threads of one CPU is two of everything.
+    // A round trip has two switches, two writes and two reads.
     let ((ping, pinged), (pong, ponged), end) = (event()?, event()?, AtomicBool::new(false));
     thread::scope(|scope| {
         // The thread inherits this CPU.
@@ -219,15 +222,15 @@ fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Found) -> Result<()> {
     })
 }
 
-/// An eventfd, and what sleeps on it.
+/// An eventfd, and the file descriptor to sleep on.
 fn event() -> Result<(EventFd, Poller)> {
     let (fd, poller) = (EventFd::new()?, Poller::new()?);
     poller.add(&fd, 0)?;
     Ok((fd, poller))
 }
 
-/// For how long a CPU without work stays awake: the shortest pause after which a wake-up takes more than half as long as after
-/// one of `sleep`, and the one before.
+/// How long an idle CPU stays awake: between the shortest pause after which a wake-up takes more
+/// than half as long as after `sleep`, and the pause before.
 fn awake(sampler: &mut Sampler<'_>, other: usize, sleep: u64, deep: Option<[Estimate; 3]>) -> Result<Option<Estimate>> {
     let Some([_, delay, _]) = deep else { return Ok(None) };
     let between = |low, high| Some(Estimate { value: high, interval: Some([low, high]) });
@@ -287,7 +290,7 @@ impl Waiter {
     }
 }
 
-/// What wake-ups take from other work, as [`Found::wake_up`] has it: the CPU time that is charged to a loop at idle priority on the sleeper's
+/// What wake-ups take from other work, as [`Measurements::wake_up`] has it: the CPU time that is charged to a loop at idle priority on the sleeper's
 /// CPU while it does not count. The loop keeps the CPU from idling, so what leaving an idle state takes is not in it.
 fn wake_ups(sampler: &mut Sampler<'_>, machine: &Machine, pause: Nanos) -> Result<[Option<Estimate>; 3]> {
     let loops = match IdleLoops::start(&machine.host[..1]) {
@@ -322,7 +325,7 @@ fn taken(loops: &IdleLoops, n: u32, work: impl FnOnce() -> Option<()>) -> Option
     Some(from.charged(&loops.read(), &rest)? / f64::from(n))
 }
 
-/// A sleep that the other CPU ends after `pause`: CPU time, delay and signal as [`Found::sleep`] has them, and what it takes from
+/// A sleep that the other CPU ends after `pause`: CPU time, delay and signal as [`Measurements::sleep`] has them, and what it takes from
 /// the `loops` beyond the CPU time.
 fn across(
     sampler: &mut Sampler<'_>,
@@ -391,14 +394,14 @@ fn across(
     })
 }
 
-/// On cache lines of its own.
+/// A counter on its own cache lines.
 #[derive(Default)]
 #[repr(align(128))]
-struct Line(AtomicU64);
+struct PaddedCounter(AtomicU64);
 
-/// A store on one CPU until the other, which spins on it, sees it: half of a round between two lines.
+/// Delay from a store on one CPU until another CPU that spins sees it: half a round trip.
 fn line(sampler: &mut Sampler<'_>, other: usize) -> Result<Option<Estimate>> {
-    let (ours, theirs, pinned) = (Line::default(), Line::default(), AtomicBool::new(false));
+    let (ours, theirs, pinned) = (PaddedCounter::default(), PaddedCounter::default(), AtomicBool::new(false));
     thread::scope(|scope| {
         let echo = thread::Builder::new().name("reap-echo".into()).spawn_scoped(scope, || {
             pinned.store(hw::pin(other).is_ok(), Release);
@@ -429,7 +432,7 @@ fn line(sampler: &mut Sampler<'_>, other: usize) -> Result<Option<Estimate>> {
     })
 }
 
-/// The polled path, with an embedded device that has a CPU of its own.
+/// An embedded device on its own CPU, used by polling.
 struct LibraryRig {
     queue: Queue,
     free: Vec<DmaBuf>,
@@ -437,7 +440,8 @@ struct LibraryRig {
 }
 
 impl LibraryRig {
-    /// One batch of 4 KiB reads, waited for after `pause`: nanoseconds to submit, to poll and take, and to hand over.
+    /// One batch of 4 KiB reads, polled after `pause`: nanoseconds to submit, to poll, and to
+    /// deliver.
     fn batch(&mut self, ios: usize, pause: Nanos) -> Option<[f64; 3]> {
         let ns = self.queue.namespaces().first().copied()?;
         let from = self.free.len().checked_sub(ios)?;
@@ -461,7 +465,7 @@ impl LibraryRig {
         Some([submitted - begin, taken - polls, handed - taken].map(|span| span.0 as f64))
     }
 
-    /// The medians of many batches, whose entries are there when they are polled for, in the other CPU's cache.
+    /// The medians of many batches. Their completions are in the other CPU's cache when polled.
     fn medians(&mut self, ios: usize) -> Option<[f64; 3]> {
         let mut all: [Vec<f64>; 3] = Default::default();
         for _ in 0..BATCHES {
@@ -473,13 +477,13 @@ impl LibraryRig {
     }
 }
 
-/// A batch of one and a large one: what a call of the library costs, and what each I/O of it does.
-fn library(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Found) -> Result<()> {
+/// Separates the library's costs per call and per I/O by a batch of one and a large one.
+fn library(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Measurements) -> Result<()> {
     let embedded = EmbeddedOptions { device_cpu: Some(device_cpu), ..EmbeddedOptions::default() };
     let options = OpenOptions::new().mode(Mode::POLL).embedded(embedded);
     let device = Device::open_with("mem:64M?profile=null", &options).context("cannot open a device to measure the library on")?;
     let free = (0..IOS).map(|_| device.buffer(PAGE)).collect::<Result<_, _>>().context("no room for buffers")?;
-    // Keeps the device awake.
+    // Keeps the device's thread polling.
     let _measured = device.embedded().map(|embedded| embedded.measure());
     let mut rig = LibraryRig { queue: device.queue()?, free, done: Vec::with_capacity(IOS) };
     let clock = found.clock.map_or(0.0, |clock| clock.value);
@@ -489,13 +493,13 @@ fn library(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Found) -> R
         let call = |n: usize| (one[n] - each(n) - clock).max(0.0);
         Some([call(0), each(0), call(1), each(1), call(2), each(2)])
     });
-    // Memory that is in no cache, as a medium's is.
+    // Too large for caches, as a medium is.
     let (medium, mut buffer, mut at) = (vec![1u8; MEDIUM], vec![0u8; PAGE], 0);
     found.serve = sampler.one(|| {
-        // Waited for at once: the device's nanoseconds for each command, without its data.
+        // Polled at once, so the time is the device's, without copying data.
         let each: Vec<f64> = (0..BATCHES).map_while(|_| rig.batch(IOS, Nanos::ZERO)).map(|[_, wait, _]| wait / IOS as f64).collect();
         let copy = time_each(500, || {
-            // A prime number of pages on, so that nothing is prefetched.
+            // Step by a prime number of pages, which defeats prefetching.
             at = (at + 5_003 * PAGE) % MEDIUM;
             buffer.copy_from_slice(&medium[at..at + PAGE]);
             std::hint::black_box(&buffer);
@@ -505,13 +509,13 @@ fn library(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Found) -> R
     Ok(())
 }
 
-/// One price.
+/// A cost of the simulator.
 #[derive(Clone, Debug)]
 struct Price {
     group: String,
     name: String,
     ns: u64,
-    /// How it was come by; `None`: not measured here, the figure that ships.
+    /// How it was measured; `None`: a built-in value.
     how: Option<String>,
 }
 
@@ -560,8 +564,8 @@ fn prices(found: &Found) -> Result<Vec<Price>> {
     Ok(prices)
 }
 
-/// Group and name of each price that was measured, nanoseconds, and how it was come by. `shipped` stands for what was not measured.
-fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, f64, String)> {
+/// Group, name, nanoseconds and origin of each measured cost. `shipped` has the built-in ones.
+fn measured(found: &Measurements, shipped: &Costs) -> Vec<(&'static str, &'static str, f64, String)> {
     let value = |e: Option<Estimate>, shipped: Nanos| e.map_or(shipped.0 as f64, |e| e.value);
     let library = |n: usize| found.library.map(|parts| parts[n]);
     let direct = [
@@ -570,7 +574,7 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, 
         ("thread", "rouse", found.sleep.map(|[.., signal]| signal)),
         ("memory", "line_node", found.line),
         ("memory", "device_line", found.line),
-        // The doorbell of an embedded device is a cache line; a submission's call is its doorbell and its lock.
+        // A doorbell of an embedded device is a cache line, and part of the measured submission.
         ("memory", "mmio_delay", found.line),
         ("memory", "mmio", library(0)),
         ("library", "submit", library(1)),
@@ -590,7 +594,7 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, 
     let mut list: Vec<_> = direct.into_iter().filter_map(|(group, name, e)| Some((group, name, e?.value, directly(e?)))).collect();
     let mut put = |group, name, ns: f64, how: String| list.push((group, name, ns.max(0.0), how));
 
-    // What blocking costs beyond a system call.
+    // The cost of blocking without that of the system call.
     let (syscall, signal) = (value(found.syscall, shipped.thread.syscall), value(found.signal, shipped.thread.signal));
     let mut block = shipped.thread.block.0 as f64;
     if let (Some(signal), Some(both)) = (found.signal, found.signal_and_return) {
@@ -599,8 +603,8 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, 
     }
 
     if let Some([cpu, delay, _]) = found.sleep {
-        // The simulated thread pays for what brings it back. Between two threads of one CPU there is no way to idle: one signals, the
-        // other is woken, and the first blocks.
+        // The simulator charges wake-up and switch to the thread that wakes. Two threads of one CPU
+        // never idle: one signals, the other wakes, and the first blocks.
         let (back, wake) = ((cpu.value - syscall - block).max(0.0), shipped.thread.wake.0 as f64);
         let (switch, how) = match found.switch {
             Some(half) => (
@@ -615,7 +619,7 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, 
             let how = format!("a signal {:.0} after the call finds the CPU asleep, less system call and block", awake.value);
             put("thread", "idle_after", awake.value - syscall - block, how);
         }
-        // The simulated signal takes effect when it and two cache lines are over.
+        // In the simulator a signal takes effect after its cost and two cache-line transfers.
         let effect = signal + 2.0 * value(found.line, shipped.memory.line_node);
         let idle = (delay.value - back - effect).max(0.0);
         put("thread", "idle_exit", idle, format!("delay of a wake-up, {:.0}, less switch, from_idle and the signal", delay.value));
@@ -623,7 +627,7 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, 
             put("thread", "timer", nap.value - cpu.value, format!("CPU of a nap, {:.0}, less that of a sleep", nap.value));
             let i = &shipped.interrupt;
             let around = (i.entry + i.timer + i.end + i.exit).0 as f64;
-            // Half of the timers are later by less than ln 2 of an exponential delay's mean.
+            // The median of an exponential delay is ln 2 times its mean.
             let jitter = shipped.thread.timer_jitter.0 as f64 * std::f64::consts::LN_2;
             let rest = (late.value - around - jitter - wake - back).max(0.0);
             let how = format!("a timer is {:.0} late, less interrupt, jitter, wake-up and the way back", late.value);
@@ -640,7 +644,7 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<(&'static str, &'static str, 
     list
 }
 
-/// The price list as a file that scenarios can name.
+/// The costs as a TOML file for scenarios.
 fn toml(prices: &[Price], machine: &str) -> String {
     let mut text = format!("# Written by reap calibrate. Prices in nanoseconds.\n# {machine}\n");
     let mut group = "";
@@ -655,7 +659,7 @@ fn toml(prices: &[Price], machine: &str) -> String {
     text
 }
 
-/// For people: what was measured, and the rest.
+/// The costs as text.
 fn table(prices: &[Price], machine: &str, width: u16) -> String {
     let cells = |price: &Price| Some(vec![format!("{}.{}", price.group, price.name), price.ns.to_string(), price.how.clone()?]);
     let list = unruled(["price", "ns", "how"], prices.iter().filter_map(cells).collect());

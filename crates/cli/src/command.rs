@@ -1,4 +1,4 @@
-//! The command's `main`, with policies of a program's own or without.
+//! The `main` of the command `reap`: parses the command line, runs the subcommand, prints errors.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::args::{Cli, Command};
 use crate::output::Aside;
 use crate::{bind, calibrate, compare, doctor, id, install, list, output, run, serve, sim, stop};
 
-/// The command `reap`, as its words say: the whole `main` of a program.
+/// Runs the command `reap`: the whole `main` of a program.
 pub fn main() -> ExitCode {
     main_with([])
 }
 
-/// The command `reap` with policies of the program's own ([`Mode::register`]): each is a mode wherever a mode is named.
+/// The same with custom policies ([`Mode::register`]), which can be named wherever a mode can.
 pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>) -> ExitCode {
     if let Some(error) = policies.into_iter().find_map(Result::err) {
         output::say(format_args!("error: {error}"));
@@ -29,15 +29,15 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
     let cli = match Cli::parse_words(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to stdout; both are what was asked for.
+            // clap reports --help and --version as errors, but they are successes.
             _ = error.print();
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             return if asked { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
     };
     log_to_stderr();
-    // A write beyond RLIMIT_FSIZE (`ulimit -f`) ends a program that does not catch this signal, and is EFBIG in one that does
-    // (setrlimit(2)). The library leaves signals alone, and asks the limit when it opens a file.
+    // With a handler for SIGXFSZ a write beyond `ulimit -f` fails with EFBIG instead of killing the
+    // program (setrlimit(2)). The library does not install signal handlers.
     if let Err(error) = flag::register(Signal::XFSZ.as_raw(), Arc::default()) {
         output::say(format_args!("warning: a write beyond `ulimit -f` will end this program: {error}"));
     }
@@ -67,7 +67,7 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
     }
 }
 
-/// `reap trace`: what it counts is printed as it goes on, and all of it written to `--json` at the end.
+/// `reap trace`: prints counts while it runs, and writes all of them to `--json` at the end.
 fn trace(args: &TraceArgs) -> Result<ExitCode> {
     stop::note()?;
     let json = Aside::open(args.json.as_deref())?;
@@ -76,7 +76,7 @@ fn trace(args: &TraceArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An error and its causes in one sentence; a cause that the sentence has already is not said twice.
+/// An error and its causes in one line, without a cause that the line already ends with.
 fn explain(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said {
         said if said.is_empty() => cause,
@@ -85,7 +85,8 @@ fn explain(error: &anyhow::Error) -> String {
     })
 }
 
-/// What the library warns of; `REAP_LOG=debug` shows more. What the device refuses is told by the I/O that fails.
+/// Prints the library's warnings on stderr, or what `REAP_LOG` selects. Errors of commands are not
+/// logged by default, because results have them.
 fn log_to_stderr() {
     const USUAL: &str = "warn,device=error";
     let asked = std::env::var_os("REAP_LOG").map(|words| words.to_string_lossy().into_owned());
@@ -98,7 +99,7 @@ fn log_to_stderr() {
             USUAL.into()
         }
     };
-    // That a warning cannot be written is nothing that could be told on stderr either.
+    // If stderr cannot be written, an error about it cannot be printed either.
     let plain = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).without_time().log_internal_errors(false);
     plain.with_env_filter(filter).init();
 }

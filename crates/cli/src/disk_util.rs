@@ -1,5 +1,5 @@
-//! What the disks under `kernel:` files and devices did while jobs ran: fio's `disk_util`, from the kernel's own counters
-//! (Documentation/block/stat.rst).
+//! fio's `disk_util`: statistics of the disks below `kernel:` devices during a run, from the
+//! kernel's counters (Documentation/block/stat.rst).
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -15,18 +15,20 @@ use crate::bench::TargetDevice;
 #[derive(Debug)]
 pub struct DiskUtil {
     at: Nanos,
-    /// The directory of each in `/sys`, and what its `stat` says.
+    /// The directory of each disk in `/sys`, and the counters in its `stat`.
     disks: Vec<(PathBuf, Vec<u64>)>,
 }
 
 impl DiskUtil {
-    /// Now, of the disks under these devices. There is none under a tmpfs, a network file system or an embedded device.
+    /// Reads the counters of the disks below these devices. tmpfs, network file systems and
+    /// embedded devices have none.
     pub fn now(devices: &[TargetDevice]) -> DiskUtil {
         let files = devices.iter().filter_map(|device| Some(device.uri.parse::<KernelUri>().ok()?.path));
         let mut disks: Vec<(PathBuf, Vec<u64>)> = Vec::new();
         for metadata in files.filter_map(|path| fs::metadata(path).ok()) {
             let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
             let device = format!("/sys/dev/block/{}:{}", major(number), minor(number));
+            // Several files may be on one disk, which is reported once, as in fio.
             if let Some((disk, counters)) = counters(Path::new(&device))
                 && !disks.iter().any(|(known, _)| *known == disk)
             {
@@ -36,14 +38,14 @@ impl DiskUtil {
         DiskUtil { at: hw::now(), disks }
     }
 
-    /// What they have done since, as fio's JSON has it.
+    /// The statistics since then, in fio's JSON.
     pub fn since(&self) -> Vec<Value> {
         let elapsed = (hw::now() - self.at).0 as f64 / 1e6;
         self.disks.iter().filter_map(|(disk, before)| Some(entry(disk, before, &counters(disk)?.1, elapsed))).collect()
     }
 }
 
-/// The directory of the disk that a block device is, or is a partition of, and its counters.
+/// The directory and the counters of a block device's disk.
 fn counters(device: &Path) -> Option<(PathBuf, Vec<u64>)> {
     let device = fs::canonicalize(device).ok()?;
     let disk = if device.join("partition").exists() { device.parent()?.to_owned() } else { device };
@@ -53,6 +55,7 @@ fn counters(device: &Path) -> Option<(PathBuf, Vec<u64>)> {
 
 fn entry(disk: &Path, before: &[u64], after: &[u64], elapsed_ms: f64) -> Value {
     let since = |at: usize| after[at].saturating_sub(before[at]);
+    // Field 10 of stat: milliseconds in which the disk had I/O.
     let util = (since(9) as f64 * 100.0 / elapsed_ms.max(1.0)).min(100.0);
     json!({
         "name": disk.file_name().unwrap_or_default().to_string_lossy(),

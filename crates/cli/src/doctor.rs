@@ -1,4 +1,5 @@
-//! `reap doctor`: what this machine can do for Reap, what is missing, and what mends it.
+//! `reap doctor`: checks what Reap needs of this machine, and shows a command for each problem. It
+//! only reads files, so tests run it on a made-up root directory.
 
 use std::fs;
 use std::path::Path;
@@ -19,50 +20,50 @@ use crate::machine::is_virtual;
 use crate::output::{self, escape};
 use crate::rows::table::{self, wrap};
 
-/// CAP_IPC_LOCK (capabilities(7)): locked memory is not limited.
+/// Number of CAP_IPC_LOCK (capabilities(7)), with which RLIMIT_MEMLOCK does not apply.
 const CAP_IPC_LOCK: u32 = 14;
-/// Memory is pinned by this much for `pcie:`, and two pieces are enough for two queues of 4 KiB blocks.
+/// Unit in bytes in which `pcie:` pins memory.
 const PIECE: u64 = 4 << 20;
-/// Locked memory that most jobs' buffers fit in.
+/// Locked memory in bytes that is enough for most jobs.
 const AMPLE: u64 = 256 << 20;
-/// Leaving an idle state that takes longer is seen in the latency of drives of today, in microseconds.
+/// Exit latency of idle states in microseconds above which it matters for the latency of drives.
 const SHALLOW: u64 = 10;
-/// Columns before what was found.
+/// Columns before the text of a check.
 const INDENT: usize = 32;
 
-/// How it is.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
-    /// As it should be.
+enum CheckState {
+    /// Fine.
     Ok,
-    /// It works, worse than it could.
+    /// Works, but not as well as it could.
     Limited,
-    /// What it is for cannot be had.
+    /// Does not work without it.
     Missing,
-    /// There is nothing here that it could be said of.
+    /// Does not apply here.
     None,
 }
 
-/// One verdict.
+/// One check.
 #[derive(Clone, Debug, Serialize)]
 struct Check {
-    /// What it is for.
+    /// What needs it.
     #[serde(rename = "for")]
     wanted: Wanted,
     name: &'static str,
-    state: State,
+    state: CheckState,
     /// What was found.
     found: String,
     /// Why it matters.
     why: &'static str,
-    /// What mends it; `None`: nothing has to be mended, or nothing can be.
+    /// How to fix it, if anything has to be fixed.
     command: Option<String>,
 }
 
-/// Looks, and says it.
+/// Runs `reap doctor`.
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
-    let here = Here {
+    let here = System {
         root: Path::new("/"),
         uring: Features::probe(),
         trace: trace::missing_requirements().iter().map(ToString::to_string).collect(),
@@ -70,9 +71,10 @@ pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
         cpus: hw::allowed_cpus().map_or(0, |cpus| cpus.len()),
     };
     let mut checks = here.checks();
-    // Where something is asked for, the rest is no part of the answer.
+    // With --for only the checks asked for are shown.
     checks.retain(|check| args.wanted.is_empty() || args.wanted.contains(&check.wanted));
     let mut wanted = args.wanted.clone();
+    // Without a drive a missing IOMMU is not a problem.
     if wanted.is_empty() {
         let drives = Bus::system().controllers().is_ok_and(|all| !all.is_empty());
         wanted = [Wanted::Kernel, Wanted::Pcie][..1 + usize::from(drives)].to_vec();
@@ -88,12 +90,12 @@ pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     Ok(if possible { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What is missing that is needed for what is `wanted`, by name.
+/// Names of the missing checks among those for `wanted`.
 fn missing(checks: &[Check], wanted: &[Wanted]) -> Vec<&'static str> {
-    checks.iter().filter(|check| check.state == State::Missing && wanted.contains(&check.wanted)).map(|check| check.name).collect()
+    checks.iter().filter(|check| check.state == CheckState::Missing && wanted.contains(&check.wanted)).map(|check| check.name).collect()
 }
 
-/// The results for people, on lines of `width` characters; commands, which are copied, stay whole.
+/// The results as text of `width` columns. Commands are not wrapped, because they are copied.
 fn text(checks: &[Check], wanted: &[Wanted], width: usize) -> String {
     let below = |line: &str| wrap(line, width.saturating_sub(INDENT).max(30)).trim_end().replace('\n', &format!("\n{:INDENT$}", ""));
     let mut out = String::new();
@@ -104,16 +106,16 @@ fn text(checks: &[Check], wanted: &[Wanted], width: usize) -> String {
                 Wanted::Kernel => "kernel: (files and block devices, by io_uring)",
                 Wanted::Pcie => "pcie: (NVMe drives without the kernel's driver)",
                 Wanted::Trace => "reap trace (this machine's kernel)",
-                Wanted::Figures => "figures (what they depend on)",
+                Wanted::Figures => "figures (reproducible measurements)",
             };
             out += &format!("{}{heading}\n", if before.is_some() { "\n" } else { "" });
             before = Some(check.wanted);
         }
         let state = match check.state {
-            State::Ok => "ok",
-            State::Limited => "limited",
-            State::Missing => "MISSING",
-            State::None => "-",
+            CheckState::Ok => "ok",
+            CheckState::Limited => "limited",
+            CheckState::Missing => "MISSING",
+            CheckState::None => "-",
         };
         let (found, why) = (below(&escape(&check.found)), below(check.why));
         out += &format!("  {state:8} {:20} {found}\n{:INDENT$}{why}\n", check.name, "");
@@ -129,30 +131,30 @@ fn text(checks: &[Check], wanted: &[Wanted], width: usize) -> String {
     }
 }
 
-/// How it is, what was found, and what mends it.
-type Verdict = (State, String, Option<String>);
+/// State, what was found, and how to fix it.
+type Verdict = (CheckState, String, Option<String>);
 
 fn ok(found: impl Into<String>) -> Verdict {
-    (State::Ok, found.into(), None)
+    (CheckState::Ok, found.into(), None)
 }
 
 fn none(found: impl Into<String>) -> Verdict {
-    (State::None, found.into(), None)
+    (CheckState::None, found.into(), None)
 }
 
 fn limited(found: impl Into<String>, command: impl Into<String>) -> Verdict {
-    (State::Limited, found.into(), Some(command.into()))
+    (CheckState::Limited, found.into(), Some(command.into()))
 }
 
 fn missing_one(found: impl Into<String>, command: impl Into<String>) -> Verdict {
-    (State::Missing, found.into(), Some(command.into()))
+    (CheckState::Missing, found.into(), Some(command.into()))
 }
 
-/// What the kernel was asked. All else is read from files below `root`, so that a test can make some.
-struct Here<'a> {
+/// What was determined by system calls. The rest is read from files below `root`.
+struct System<'a> {
     root: &'a Path,
     uring: Result<Features, Unavailable>,
-    /// Whatever keeps `reap trace` from working.
+    /// Why `reap trace` does not work.
     trace: Vec<String>,
     /// RLIMIT_MEMLOCK in bytes; `None`: not limited.
     memlock: Option<u64>,
@@ -160,8 +162,8 @@ struct Here<'a> {
     cpus: usize,
 }
 
-impl Here<'_> {
-    /// All of them, by what they are for.
+impl System<'_> {
+    /// All checks, grouped by what needs them.
     fn checks(&self) -> Vec<Check> {
         use Wanted::{Figures, Kernel, Pcie, Trace};
         let mut checks = Vec::new();
@@ -178,117 +180,117 @@ impl Here<'_> {
         let verdict = match &self.uring {
             Err(error) => missing_one(error.why.clone(), error.remedy),
             Ok(features) if !features.timeouts || !features.keeps_overflow || !features.shared => {
-                missing_one(format!("Linux {kernel} has too old an io_uring"), "boot Linux 5.19 or newer")
+                missing_one(format!("Linux {kernel} is too old for io_uring devices"), "boot Linux 5.19 or newer")
             }
             Ok(features) => {
                 let newer = [
-                    (features.owner, "completions for one owner (6.1)"),
+                    (features.owner, "single-issuer rings (6.1)"),
                     (features.min_wait, "waits for several completions (6.12)"),
-                    (features.io_poll, "polling by the kernel"),
-                    (features.hybrid_io_poll, "hybrid polling by the kernel (6.13)"),
-                    (features.sq_poll, "submission by a kernel thread, for this user"),
-                    (features.big, "commands that pass through (5.19)"),
+                    (features.io_poll, "polled I/O (IOPOLL)"),
+                    (features.hybrid_io_poll, "hybrid polled I/O (6.13)"),
+                    (features.sq_poll, "SQPOLL for this user"),
+                    (features.big, "NVMe passthrough (5.19)"),
                 ];
                 let lacking: Vec<&str> = newer.into_iter().filter(|(has, _)| !has).map(|(_, what)| what).collect();
                 match lacking.is_empty() {
-                    true => ok(format!("Linux {kernel} has all of it that Reap uses")),
+                    true => ok(format!("Linux {kernel} has all features that Reap uses")),
                     false => limited(format!("Linux {kernel} lacks {}", lacking.join(", ")), "boot a newer kernel"),
                 }
             }
         };
-        check(
-            Kernel,
-            "io_uring",
-            "`kernel:` does all its I/O by it; newer features save system calls, or are modes to compare with",
-            verdict,
-        );
+        check(Kernel, "io_uring", "`kernel:` devices use it; newer features save system calls or add modes", verdict);
         let namespaces: Vec<Disk> = Disk::all(self.root).into_iter().filter(|disk| disk.nsid().is_some()).collect();
         let characters = names(&self.root.join("sys/class/nvme-generic"));
         let closed = characters.iter().filter(|name| !opens(format!("dev/{name}"), Access::READ_OK));
         let closed: Vec<String> = closed.map(|name| format!("/dev/{name}")).collect();
         let verdict = match closed[..] {
-            _ if namespaces.is_empty() => none("the kernel drives no NVMe namespace here"),
+            _ if namespaces.is_empty() => none("no namespaces of the kernel's nvme driver"),
             _ if characters.is_empty() => {
                 limited(format!("Linux {kernel} has no character devices of namespaces"), "boot Linux 5.19 or newer")
             }
             [] => ok(format!("{} namespaces can be opened", characters.len())),
             _ => limited(format!("this user may not open {}", closed.join(", ")), format!("chown $USER {}", closed.join(" "))),
         };
-        check(Kernel, "NVMe passthrough", "by `kernel:/dev/ng0n1` requests skip the kernel's block layer", verdict);
+        check(Kernel, "NVMe passthrough", "requests to `kernel:/dev/ng0n1` bypass the kernel's block layer", verdict);
         let without: Vec<String> = namespaces.iter().filter(|disk| disk.queue("io_poll") != Some(1)).map(Disk::name).collect();
         let verdict = match without[..] {
-            _ if namespaces.is_empty() => none("the kernel drives no NVMe namespace here"),
+            _ if namespaces.is_empty() => none("no namespaces of the kernel's nvme driver"),
             [] => ok(format!("{} namespaces have some", namespaces.len())),
             _ => {
-                // A drive that is in use is not to be taken from the kernel's driver.
+                // nvme reads poll_queues only when it binds a drive, which must not be in use then.
                 let first = controllers.iter().find(|controller| controller.driver().as_deref() == Some("nvme"));
                 let again = first.map_or_else(String::new, |Function { bdf, .. }| {
                     let driver = "/sys/bus/pci/drivers/nvme";
-                    format!(", and, while nobody uses it, echo {bdf} >{driver}/unbind; echo {bdf} >{driver}/bind")
+                    format!(", and, if it is not in use, echo {bdf} >{driver}/unbind; echo {bdf} >{driver}/bind")
                 });
                 limited(format!("{} have none", without.join(", ")), format!("echo 2 >/sys/module/nvme/parameters/poll_queues{again}"))
             }
         };
-        check(Kernel, "poll queues", "without them a polled mode takes interrupts on `kernel:`, and kernel-iopoll cannot be had", verdict);
-        let why = "io_uring knows registered buffers faster, and they are locked; others are used as they are";
+        check(
+            Kernel,
+            "poll queues",
+            "without them `kernel:` devices use interrupts even in polled modes, and kernel-iopoll is not available",
+            verdict,
+        );
+        let why = "io_uring is faster with registered buffers, which are locked in memory";
         check(Kernel, "locked memory", why, self.locked_memory(Kernel));
         let count: u64 = text("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages").parse().unwrap_or(0);
         let choices = text("sys/kernel/mm/transparent_hugepage/enabled");
         let verdict = match (count, ["[always]", "[madvise]"].iter().any(|choice| choices.contains(choice))) {
-            (0, true) => ok(format!("transparent ones ({choices}); none set aside")),
+            (0, true) => ok(format!("transparent huge pages ({choices}); none reserved")),
             (0, false) => limited(
-                "none, and no transparent ones",
+                "none reserved, and transparent huge pages are off",
                 "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled, or sysctl vm.nr_hugepages=64",
             ),
-            (count, _) => ok(format!("{count} of 2 MiB are set aside")),
+            (count, _) => ok(format!("{count} of 2 MiB reserved")),
         };
-        check(Kernel, "huge pages", "buffers in pages of 2 MiB cost fewer misses of the TLB, and less to register", verdict);
+        check(Kernel, "huge pages", "buffers in 2 MiB pages have fewer TLB misses and are registered faster", verdict);
 
         let groups = names(&self.root.join("sys/kernel/iommu_groups")).len();
         let verdict = match groups {
             0 => missing_one(
                 "the kernel has no IOMMU group",
-                "switch VT-d or AMD-Vi on in the firmware; where it is Intel's, add intel_iommu=on to the kernel's command line; reboot",
+                "enable VT-d or AMD-Vi in the firmware; on Intel add intel_iommu=on to the kernel command line; reboot",
             ),
             groups => ok(format!("{groups} groups")),
         };
-        check(Pcie, "IOMMU", "it keeps a drive from all memory but what Reap maps for it; without one vfio-pci takes no device", verdict);
-        // With `-` and `_` for one another, as modprobe(8) takes them.
+        check(Pcie, "IOMMU", "restricts a drive's DMA to memory that Reap maps; required by vfio-pci", verdict);
+        // Module names may have `-` or `_`, as for modprobe(8).
         let listed = |file: &str| text(&format!("lib/modules/{kernel}/{file}")).replace('_', "-").contains("/vfio-pci.ko");
         let loaded = bus.has_driver("vfio-pci");
         let verdict = match (loaded, listed("modules.dep") || listed("modules.builtin")) {
-            (true, _) => ok("it is loaded"),
-            (false, true) => limited("it is not loaded; `reap bind` loads it", "modprobe vfio-pci"),
+            (true, _) => ok("loaded"),
+            (false, true) => limited("not loaded; `reap bind` loads it", "modprobe vfio-pci"),
             (false, false) => {
                 missing_one(format!("Linux {kernel} has no module of that name"), "boot a kernel with CONFIG_VFIO_PCI, such as Debian's")
             }
         };
-        check(Pcie, "vfio-pci", "this driver of the kernel's hands drives to Reap", verdict);
+        check(Pcie, "vfio-pci", "the kernel driver that gives user space access to drives", verdict);
         let verdict = match (exists("dev/vfio/vfio"), loaded || exists("dev/iommu")) {
-            (true, _) => ok("/dev/vfio/vfio is there"),
+            (true, _) => ok("/dev/vfio/vfio exists"),
             (false, true) => missing_one(
-                "there is no /dev/vfio/vfio",
+                "no /dev/vfio/vfio",
                 "modprobe vfio_iommu_type1; else boot a kernel with CONFIG_VFIO_CONTAINER or CONFIG_IOMMUFD_VFIO_CONTAINER",
             ),
             (false, false) => none("VFIO is not loaded"),
         };
-        check(Pcie, "VFIO containers", "Reap maps memory by /dev/vfio/vfio; iommufd alone is not used", verdict);
+        check(Pcie, "VFIO containers", "Reap maps memory through /dev/vfio/vfio; iommufd is not supported", verdict);
         let ours: Vec<&Function> = controllers.iter().filter(|found| found.driver().as_deref() == Some("vfio-pci")).collect();
         let group_opens = |group: u32| opens(format!("dev/vfio/{group}"), Access::READ_OK | Access::WRITE_OK);
         let closed = ours.iter().find(|found| found.iommu_group().is_some_and(|group| !group_opens(group)));
         let verdict = match (controllers.first(), ours.first(), closed) {
-            (None, ..) => missing_one("there is no NVMe controller on the PCI bus", "put a drive in; mem: and file: need none"),
+            (None, ..) => missing_one("no NVMe controller on the PCI bus", "install a drive; mem: and file: need none"),
             (Some(first), None, _) => limited(
-                format!("{} on the bus, none of them at vfio-pci", controllers.len()),
-                format!("reap bind {}, if nobody uses it", first.bdf),
+                format!("{} on the bus, none bound to vfio-pci", controllers.len()),
+                format!("reap bind {}, if it is not in use", first.bdf),
             ),
             (_, _, Some(Function { bdf, .. })) => {
                 limited(format!("this user may not open {bdf}"), format!("reap bind {bdf} --user $USER, as root"))
             }
             (_, Some(_), None) => ok(format!("{} of {} can be used", ours.len(), controllers.len())),
         };
-        check(Pcie, "NVMe drives", "`pcie:` drives one that vfio-pci has, and that this user may open", verdict);
-        // Other functions of the drives' groups that the kernel drives.
+        check(Pcie, "NVMe drives", "`pcie:` devices are drives bound to vfio-pci that this user may open", verdict);
+        // Other functions in the drives' groups that have a kernel driver, except bridges.
         let mut shared = Vec::new();
         for controller in &controllers {
             let others = controller.group_members().unwrap_or_default();
@@ -298,19 +300,19 @@ impl Here<'_> {
             }
         }
         let verdict = match shared[..] {
-            _ if controllers.is_empty() || groups == 0 => none("there is no drive in one"),
-            [] => ok("no drive shares one with what the kernel drives"),
+            _ if controllers.is_empty() || groups == 0 => none("no drive in an IOMMU group"),
+            [] => ok("no drive shares a group with a device that has a kernel driver"),
             _ => limited(
-                format!("with a drive are {}", shared.join(", ")),
-                "give each of them to vfio-pci, or put the drive into another slot",
+                format!("a drive's group has {}", shared.join(", ")),
+                "bind each of them to vfio-pci, or move the drive to another slot",
             ),
         };
-        check(Pcie, "IOMMU groups", "an IOMMU keeps groups apart: what shares one with a drive must be vfio-pci's too", verdict);
-        check(Pcie, "locked memory", "what a drive reaches is pinned by 4 MiB, as it is first used", self.locked_memory(Pcie));
+        check(Pcie, "IOMMU groups", "all devices of a drive's IOMMU group must be bound to vfio-pci", verdict);
+        check(Pcie, "locked memory", "memory for DMA is pinned in units of 4 MiB", self.locked_memory(Pcie));
 
-        // Each thing that is lacking says what to do.
+        // Each missing requirement of `trace` has its own remedy in its text.
         let verdict = match self.trace.is_empty() {
-            true => ok("this `reap`, this user and this kernel have what it needs"),
+            true => ok("supported by this `reap`, user and kernel"),
             false => missing_one(
                 self.trace.join("; "),
                 "sudo reap trace, by a `reap` built with --features ebpf, on Linux 5.15 or newer with BTF",
@@ -319,7 +321,7 @@ impl Here<'_> {
         check(Trace, "eBPF", "`reap trace` counts completions per interrupt in the kernel", verdict);
 
         let verdict = match self.cpus {
-            0 | 1 => missing_one("host and device threads share one CPU", "taskset, or the container's limit: give it two or more"),
+            0 | 1 => missing_one("host and device threads share one CPU", "allow two or more (taskset, or the container's limit)"),
             count => ok(format!("{count} for this process")),
         };
         check(Figures, "CPUs", "the embedded device's thread has one, job threads have the others", verdict);
@@ -330,8 +332,8 @@ impl Here<'_> {
             ),
             false => ok("no hypervisor shows itself"),
         };
-        check(Figures, "bare metal", "in a virtual machine interrupts, timers and idling cost exits to the hypervisor", verdict);
-        // Of the first CPU those that are not switched off, each with the microseconds that leaving it takes.
+        check(Figures, "bare metal", "in a virtual machine interrupts, timers and idle states cause VM exits", verdict);
+        // The enabled idle states of the first CPU with a long exit latency in microseconds.
         let idle = "sys/devices/system/cpu/cpu0/cpuidle";
         let states = names(&self.root.join(idle));
         let state = |name: &String| {
@@ -341,23 +343,23 @@ impl Here<'_> {
         };
         let deep: Vec<String> = states.iter().filter_map(state).collect();
         let verdict = match deep[..] {
-            _ if states.is_empty() => none("the system shows none"),
-            [] => ok("all of them are shallow"),
-            _ => limited(format!("deep ones are {}", deep.join(", ")), format!("cpupower idle-set -D {SHALLOW}")),
+            _ if states.is_empty() => none("not reported"),
+            [] => ok("all are shallow"),
+            _ => limited(format!("deep: {}", deep.join(", ")), format!("cpupower idle-set -D {SHALLOW}")),
         };
-        check(Figures, "idle states", "a CPU that sleeps deeply wakes late, which counts for modes that sleep", verdict);
+        check(Figures, "idle states", "leaving a deep idle state takes long, which affects modes that sleep", verdict);
         let verdict = match text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").as_str() {
-            "" => none("the system does not govern it"),
+            "" => none("no cpufreq governor"),
             "performance" => ok("the governor is performance"),
             other => limited(format!("the governor is {other}"), "cpupower frequency-set -g performance"),
         };
-        check(Figures, "frequency", "a CPU that clocks down while a mode sleeps is slower when it wakes", verdict);
+        check(Figures, "frequency", "a CPU that lowers its frequency while idle is slow after a wake-up", verdict);
         let load = text("proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0);
         let verdict = match load {
             load if load < 0.5 => ok(format!("load average {load:.2}")),
-            load => limited(format!("load average {load:.2}"), "end what else runs (`top` shows it), and wait a minute"),
+            load => limited(format!("load average {load:.2}"), "stop other programs (see `top`), and wait a minute"),
         };
-        check(Figures, "other work", "what others take of the CPUs is not the same for all modes", verdict);
+        check(Figures, "other work", "other programs affect modes differently", verdict);
         checks
     }
 
@@ -370,7 +372,7 @@ impl Here<'_> {
             None => ok("not limited for this user"),
             Some(limit) if limit >= AMPLE => ok(format!("{} MiB", limit >> 20)),
             Some(limit) if limit < PIECE && wanted == Wanted::Pcie => {
-                missing_one(format!("RLIMIT_MEMLOCK is {limit} bytes; the least is {PIECE}"), command)
+                missing_one(format!("RLIMIT_MEMLOCK is {limit} bytes; the minimum is {PIECE}"), command)
             }
             Some(limit) => limited(format!("RLIMIT_MEMLOCK is {limit} bytes"), command),
         }

@@ -1,5 +1,5 @@
-//! `reap id`: a controller, its namespaces with their formats, and the completion modes that it can be used in. It asks over any
-//! transport, of which nvme-cli knows the kernel's alone. Fields that are shown have nvme-cli's names and layout.
+//! `reap id`: Identify data of a controller and its namespaces, and the completion modes that it
+//! supports, over any transport. Fields have the names and layout of nvme-cli.
 
 use std::process::ExitCode;
 
@@ -15,9 +15,9 @@ use crate::args::IdArgs;
 use crate::rows::table::{self, wrap};
 use crate::{args, output};
 
-/// Shows it.
+/// Runs `reap id`.
 pub fn id(args: &IdArgs) -> Result<ExitCode> {
-    // One queue, which nothing is posted to. What the kernel drives may be in use: it is only read.
+    // No I/O is done, so the smallest queue is enough. `kernel:` devices may be in use: read-only.
     let options = OpenOptions::new().software_queues(1).hardware_queues(1).depth(2).pool_bytes(8 << 20);
     let path = args.uri.starts_with("/dev/").then(|| format!("kernel:{}", args.uri));
     let kernel = path.as_deref().unwrap_or(&args.uri).parse::<KernelUri>().ok();
@@ -28,6 +28,7 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
     let ask = |cns, nsid| device.identify(&Identify::new(cns, nsid, Dptr::NONE));
     let controller = match ask(cns::CONTROLLER, Nsid(0)) {
         Ok(page) => Some(controller_fields(&identify::Controller::from_page(&*page)?)),
+        // A file or another block device than NVMe: show what is known of it.
         Err(AdminError::NoController(_)) if args.namespace.is_none() => None,
         Err(error) => return Err(error).with_context(|| format!("{}: Identify Controller", args.uri)),
     };
@@ -37,6 +38,7 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
     let mut errors = Vec::new();
     for nsid in nsids {
         let numbered = Map::from_iter([("nsid".to_owned(), json!(nsid.0))]);
+        // Identify also works for namespaces that cannot be used for I/O, as unformatted ones.
         let found = match &controller {
             Some(_) => ask(cns::NAMESPACE, nsid)
                 .map_err(anyhow::Error::new)
@@ -54,7 +56,7 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
     let unusable: Vec<String> = others.iter().filter_map(|mode| Some(device.lacks(*mode)?.to_string())).collect();
     output::print(&if args.layout.is_json() {
         let mut document = json!({ "device": args.uri, "namespaces": namespaces, "modes": modes, "unusable_modes": unusable });
-        // A file or a block device takes no Identify.
+        // Files and block devices do not support Identify.
         if let Some(controller) = controller {
             document["controller"] = controller.into();
         }
@@ -71,11 +73,12 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
     for refused in &device.description().refused {
         output::say(format_args!("note: {refused}"));
     }
+    // One bad namespace does not hide the others; the exit status reports it.
     errors.iter().for_each(output::say);
     Ok(if errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What tells a controller from others, and what limits its I/O.
+/// Fields that identify a controller, and those that limit its I/O.
 fn controller_fields(c: &identify::Controller) -> Map<String, Value> {
     fields([
         ("vid", json!(c.vid)),
@@ -100,7 +103,7 @@ fn controller_fields(c: &identify::Controller) -> Map<String, Value> {
 }
 
 fn namespace_fields(ns: &identify::Namespace) -> Map<String, Value> {
-    // The counts are the controller's claim, and there are 64 formats at most.
+    // A controller may report too large counts; `lbaf` has 64 entries.
     let formats = ns.lbaf.iter().enumerate().take(usize::from(ns.nlbaf) + 1 + usize::from(ns.nulbaf));
     let format = |(n, format): (usize, &identify::LbaFormat)| {
         let in_use = u8::from(n == ns.format_index());
@@ -126,7 +129,7 @@ fn namespace_fields(ns: &identify::Namespace) -> Map<String, Value> {
     ])
 }
 
-/// Of what takes no Identify.
+/// Fields of files and block devices.
 fn block_fields(ns: &reap::Namespace) -> Map<String, Value> {
     fields([("bytes", json!(ns.bytes())), ("block", json!(ns.block_bytes()))])
 }
@@ -135,12 +138,12 @@ fn fields<const N: usize>(list: [(&str, Value); N]) -> Map<String, Value> {
     list.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// What nvme-cli prints in hexadecimal digits.
+/// Fields that nvme-cli prints in hexadecimal.
 const HEX: [&str; 17] = [
     "vid", "ssvid", "cmic", "cntlid", "ver", "oacs", "oncs", "vwc", "sgls", "nsze", "ncap", "nuse", "nsfeat", "flbas", "mc", "dps", "nmic",
 ];
 
-/// One line for each field, its name padded to `pad`.
+/// One line per field, with names padded to `pad` columns.
 fn lines(fields: &Map<String, Value>, pad: usize) -> String {
     let hex = |n: u64| if n == 0 { "0".to_owned() } else { format!("{n:#x}") };
     let mut out = String::new();

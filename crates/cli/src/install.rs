@@ -1,4 +1,5 @@
-//! `reap install`: manual pages and shell completions, made of the command line's own description.
+//! `reap install`: manual pages and shell completions, generated from the definition of the command
+//! line.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,10 +14,11 @@ use clap_mangen::Man;
 use crate::args::{Cli, InstallArgs, modes};
 use crate::output;
 
-/// Writes them, and says which.
+/// Runs `reap install`.
 pub fn run(args: &InstallArgs) -> Result<ExitCode> {
     for (path, bytes) in pages()? {
         let path = args.prefix.join(path);
+        // Directories of the prefix may not exist yet, as share/zsh in ~/.local.
         let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, &bytes));
         written.with_context(|| format!("cannot write {}", path.display()))?;
         output::print(&format!("{}\n", path.display()))?;
@@ -24,10 +26,10 @@ pub fn run(args: &InstallArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The files: where each goes below the prefix, and what is in it.
+/// The files: paths below the prefix, and contents.
 fn pages() -> Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut command = Cli::command();
-    // Subcommands get the names that they have in manuals: `reap-run`.
+    // Sets the names of subcommands in manuals, as `reap-run`.
     command.build();
     let mut pages = Vec::new();
     let subcommands = command.get_subcommands().filter(|sub| sub.get_name() != "help");
@@ -42,7 +44,7 @@ fn pages() -> Result<Vec<(PathBuf, Vec<u8>)>> {
         (Shell::Zsh, "share/zsh/site-functions/_reap"),
         (Shell::Fish, "share/fish/vendor_completions.d/reap.fish"),
     ];
-    // Shells offer the modes, though not all that a mode's option takes is one of these names.
+    // Shells complete names of modes, although the options accept parameters as well.
     let mut offering = Cli::command();
     for (command, option, kernels) in [("run", "completion", true), ("compare", "modes", true), ("sim", "modes", false)] {
         let names: Vec<String> = modes(kernels).map(|mode| mode.to_string()).collect();

@@ -1,4 +1,4 @@
-//! Job files: read from disk, parsed, and what is to be said about them said.
+//! Reads and parses job files and jobs of the command line, and prints warnings about them.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -8,22 +8,25 @@ use workload::fio::{self, Diagnostic, Environment, Input, Parsed};
 
 use crate::output::say;
 
-/// What the jobs of the command line are called where jobs have files' names.
+/// File name of the jobs of the command line in messages.
 const LINE: &str = "(command line)";
 
-/// No file that people write is this long.
+/// Most bytes of an input file; protects from reading a device by mistake.
 pub const MOST_BYTES: u64 = 16 << 20;
 
-/// Reads and parses job files, and the options of the command line (`line`): as in fio its jobs come first, and what stands before them are
-/// defaults of the first file as well. Warnings and notes go to stderr.
-/// The error has everything that is wrong with the jobs, one to a line.
+/// Reads and parses job files and the jobs of the command line (`line`). As in fio, those of the
+/// command line come first, and options before them are defaults of the first file as well. Prints
+/// warnings and notes.
+///
+/// # Errors
+/// All errors of the jobs, one per line.
 pub fn load(paths: &[PathBuf], line: Option<&str>) -> Result<Parsed> {
     let mut texts = Vec::new();
     for path in paths {
         let text = if path.as_os_str() == "-" { hw::read_at_most(io::stdin(), MOST_BYTES).context("cannot read it") } else { text(path) };
         texts.push((path.display().to_string(), text.with_context(|| format!("job file {}", path.display()))?));
     }
-    // They are one file, so that the defaults hold for both.
+    // Put before the first file, so that its options are defaults for both.
     let line = line.unwrap_or_default();
     match texts.first_mut() {
         Some((_, text)) => drop(text.splice(..0, line.bytes())),
@@ -41,11 +44,12 @@ pub fn load(paths: &[PathBuf], line: Option<&str>) -> Result<Parsed> {
     Ok(parsed)
 }
 
-/// What is to be said of a job. Who gave it on the command line wrote an option there, and no line of the file `first`, which `line` was put
-/// before.
+/// The text of a message. Positions in `line`, which was put before the file `first`, are shown as
+/// options, and lines of that file are counted without it.
 fn told(said: &Diagnostic, line: &str, first: &str) -> String {
     let mut said = said.clone();
     let Some(at) = said.location.as_mut().filter(|at| &*at.file == first) else { return said.to_string() };
+    // Beyond the lines of the command line it is a line of the file.
     let Some(written) = line.lines().nth((at.line as usize).saturating_sub(1)) else {
         at.line -= line.lines().count() as u32;
         return said.to_string();
@@ -54,26 +58,26 @@ fn told(said: &Diagnostic, line: &str, first: &str) -> String {
         Some(job) => (format!("--name={job}"), format!("job '{job}'")),
         None => (format!("--{written}"), written.split('=').next().unwrap_or(written).to_owned()),
     };
-    // The message's own beginning says the same once more.
+    // The message begins with the option's name, which would be repeated.
     let message = said.message.strip_prefix(&name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&said.message);
     let help = said.help.iter().map(|help| format!(" ({help})")).collect::<String>();
     format!("{option}: {message}{help}")
 }
 
-/// The bytes of a file of people's.
+/// The contents of an input file.
 pub fn text(path: &Path) -> Result<Vec<u8>> {
     hw::read_file(path, MOST_BYTES).context("cannot read it")
 }
 
-/// Files and the environment, as fio sees them.
+/// Files and environment variables for the parser of jobs.
 pub struct Disk;
 
 impl Environment for Disk {
     fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
-        let beside = Path::new(from).parent().map(|dir| dir.join(path));
-        let found = [Some(PathBuf::from(path)), beside].into_iter().flatten().find(|p| p.exists());
+        let relative = Path::new(from).parent().map(|dir| dir.join(path));
+        let found = [Some(PathBuf::from(path)), relative].into_iter().flatten().find(|p| p.exists());
         let found = found.ok_or("no such file, neither here nor in the directory of the file that includes it")?;
-        // One name for each file, however it is spelled, so that circles are seen; a short one where that is possible.
+        // The canonical name detects cycles; it is shown relative to the working directory.
         let name = fs::canonicalize(&found).map_err(|e| e.to_string())?;
         let text = text(&name).map_err(|e| format!("{e:#}"))?;
         let here = std::env::current_dir().and_then(fs::canonicalize).unwrap_or_default();

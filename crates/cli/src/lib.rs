@@ -1,8 +1,9 @@
-//! The command `reap` as a library: [`main_with`] is the whole `main` of a program that brings completion policies of its own. Its benches
-//! use what else is public: the job threads that `run` and `compare` put on open devices, and the machine that they run on.
+//! The command `reap` as a library. [`main_with`] is the whole `main` of a program with its own
+//! completion policies. The other public items are for benchmarks: job threads on open devices, and
+//! the CPUs that they run on.
 #![warn(missing_docs, unnameable_types, missing_debug_implementations)]
 #![forbid(unsafe_code)]
-// They panic where nobody reads: `output` has what does not.
+// print! and eprint! panic if the stream is closed; `output` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
@@ -29,5 +30,5 @@ pub mod machine;
 
 pub use command::{main, main_with};
 
-/// Name and version, where fio's results say `fio-3.33`.
+/// Name and version in results.
 pub const PROGRAM: &str = concat!("reap-", env!("CARGO_PKG_VERSION"));

@@ -1,5 +1,5 @@
-//! `reap list`: which NVMe controllers and block devices there are, namespaces among them, who drives them, and who uses them. All of it
-//! is read from sysfs, below a root, so that a test can make one of files.
+//! `reap list`: NVMe controllers and block devices with their drivers and users. Everything is read
+//! from sysfs below a root directory, so tests run it on a made-up one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,9 +18,9 @@ use crate::bind::namespace_of;
 use crate::output::{self, escape};
 use crate::rows;
 
-/// Shows them.
+/// Runs `reap list`.
 pub fn list(args: &ListArgs) -> Result<ExitCode> {
-    let found = Found::look(Path::new("/"), &openers).context("cannot read /sys")?;
+    let found = DeviceList::read(Path::new("/"), &openers).context("cannot read /sys")?;
     output::print(&if args.layout.is_json() { serde_json::to_string_pretty(&found)? + "\n" } else { text(&found) })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -28,21 +28,21 @@ pub fn list(args: &ListArgs) -> Result<ExitCode> {
 /// Open files, each with a process that has it open.
 type Open = BTreeSet<(PathBuf, String)>;
 
-/// What there is. Names in JSON are those of nvme-cli, as far as it has them.
+/// The devices found. JSON keys are those of nvme-cli where it has them.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Found {
-    /// NVMe controllers, of the kernel's driver and of others.
+struct DeviceList {
+    /// NVMe controllers, with any driver or none.
     controllers: Vec<Controller>,
-    /// What `kernel:` can take.
-    block_devices: Vec<Block>,
+    /// Block devices, which `kernel:` can use.
+    block_devices: Vec<BlockDevice>,
 }
 
 /// A controller.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Controller {
-    /// The kernel's name; `None`: the kernel's NVMe driver does not have it.
+    /// The kernel's name, as nvme0; `None` without the kernel's nvme driver.
     controller: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     serial_number: Option<String>,
@@ -52,35 +52,35 @@ struct Controller {
     firmware: Option<String>,
     /// `pcie`, `tcp`.
     transport: String,
-    /// Its PCI address, or where it is on the network.
+    /// PCI address, or network address.
     address: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
     #[serde(rename = "SubsystemNQN", skip_serializing_if = "Option::is_none")]
     nqn: Option<String>,
-    /// The driver that has the PCI function: `nvme`, `vfio-pci`.
+    /// Driver of the PCI function: `nvme`, `vfio-pci`.
     driver: Option<String>,
     iommu_group: Option<u32>,
     /// Vendor and device, as `lspci -n` prints them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pci_id: Option<String>,
     namespaces: Vec<String>,
-    /// Who drives it by VFIO.
+    /// Processes that use it through VFIO.
     users: Vec<String>,
 }
 
 /// A block device, which may be a namespace.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Block {
+struct BlockDevice {
     device_path: String,
-    /// NSID; `None`: no namespace.
+    /// NSID; `None`: not an NVMe namespace.
     #[serde(rename = "NameSpace", skip_serializing_if = "Option::is_none")]
     nsid: Option<u32>,
     /// The character device of a namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     generic_path: Option<String>,
-    /// Of a namespace: the controllers that lead to it.
+    /// The controllers of a namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     controllers: Vec<String>,
     model_number: String,
@@ -92,16 +92,16 @@ struct Block {
     sector_size: u64,
     driver: Option<String>,
     read_only: bool,
-    /// It has queues that the kernel can poll (`queue/io_poll`).
+    /// The kernel can poll it (`queue/io_poll`).
     polls: bool,
-    /// Who uses it or one of its partitions, which is named then.
+    /// Its users, and those of its partitions with the partition's name.
     users: Vec<String>,
 }
 
-impl Found {
-    /// What there is below `root`, of which `openers` says which processes have a file open ([`hw::block::openers`]).
-    /// Where there is no sysfs, nothing is found.
-    fn look(root: &Path, openers: &dyn Fn(&[PathBuf]) -> Open) -> io::Result<Found> {
+impl DeviceList {
+    /// Reads the devices below `root`. `openers` finds the processes that have files open
+    /// ([`hw::block::openers`]). Without sysfs nothing is found.
+    fn read(root: &Path, openers: &dyn Fn(&[PathBuf]) -> Open) -> io::Result<DeviceList> {
         let functions = Bus::at(&root.join("sys/bus/pci")).controllers()?;
         let disks: Vec<Disk> = Disk::all(root).into_iter().filter(|disk| disk.bytes() > 0).collect();
         let nodes = disks.iter().flat_map(Disk::family).map(|member| member.node());
@@ -110,7 +110,7 @@ impl Found {
         let seen = Seen { users: Users::at(root), open: openers(&nodes.chain(groups).collect::<Vec<PathBuf>>()) };
         let mut controllers = of_the_kernel(root, &functions);
         let others = functions.iter().filter(|function| !controllers.iter().any(|known| known.address == function.bdf.to_string()));
-        // Another driver has them, or none.
+        // Controllers with another driver than nvme, or none, have no entry in sys/class/nvme.
         let on_the_bus = |function: &Function| Controller {
             transport: "pcie".to_owned(),
             address: function.bdf.to_string(),
@@ -123,11 +123,11 @@ impl Found {
         let others: Vec<Controller> = others.map(on_the_bus).collect();
         controllers.extend(others);
         let block_devices = disks.iter().map(|disk| block(root, disk, &controllers, &seen)).collect();
-        Ok(Found { controllers, block_devices })
+        Ok(DeviceList { controllers, block_devices })
     }
 }
 
-/// Who uses what, read once for all of them.
+/// Users of all devices, read once because scanning /proc is slow.
 struct Seen {
     users: Users,
     open: Open,
@@ -139,16 +139,17 @@ impl Seen {
         of_it.map(|(_, process)| escape(&format!("open in {process}"))).collect()
     }
 
-    /// Who uses this device itself.
+    /// Users of this device, without its partitions.
     fn of(&self, disk: &Disk) -> Vec<String> {
         self.users.of(disk).iter().map(|user| escape(user)).chain(self.open_in(&disk.node())).collect()
     }
 }
 
-/// Controllers of the kernel's NVMe drivers, over whatever transport, in the order of their numbers.
+/// Controllers of the kernel's NVMe drivers with any transport, by number.
 fn of_the_kernel(root: &Path, functions: &[Function]) -> Vec<Controller> {
     let class = root.join("sys/class/nvme");
     let mut named = names(&class);
+    // nvme10 comes after nvme9.
     named.sort_by_key(|name| name.trim_start_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().unwrap_or(u32::MAX));
     let one = |name: String| {
         let at = class.join(&name);
@@ -156,11 +157,12 @@ fn of_the_kernel(root: &Path, functions: &[Function]) -> Vec<Controller> {
             let bytes = fs::read(at.join(attribute)).ok()?;
             Some(escape(String::from_utf8_lossy(&bytes).trim())).filter(|text| !text.is_empty())
         };
-        // The address of one on the network is a list of what leads to it.
+        // Only PCI controllers have a device with a PCI address as its name.
         let function = fs::canonicalize(at.join("device")).ok().and_then(|device| {
             let bdf = device.file_name()?.to_str()?.parse().ok()?;
             functions.iter().find(|function| function.bdf == bdf)
         });
+        // With multipath the directory has paths (nvme0c1n1), which stand for nvme0n1.
         let mut namespaces: Vec<String> = names(&at).iter().filter_map(|entry| namespace_of(entry)).collect();
         namespaces.sort_unstable();
         Controller {
@@ -187,15 +189,16 @@ fn pci_id(function: &Function) -> Option<String> {
     Some(escape(&format!("{}:{}", digits("vendor")?, digits("device")?)))
 }
 
-fn block(root: &Path, disk: &Disk, controllers: &[Controller], seen: &Seen) -> Block {
+fn block(root: &Path, disk: &Disk, controllers: &[Controller], seen: &Seen) -> BlockDevice {
     let (identity, name, nsid) = (disk.identity(), disk.name(), disk.nsid());
     let text = |text: Option<String>| text.map(|text| escape(&text));
+    // Linux names the character device of nvme0n1 ng0n1; older kernels do not have it.
     let generic = nsid.and(name.strip_prefix("nvme")).map(|rest| format!("ng{rest}"));
     let generic = generic.filter(|generic| root.join("sys/class/nvme-generic").join(generic).exists());
     let leads = controllers.iter().filter(|controller| controller.namespaces.contains(&name));
     let parts: Vec<Disk> = disk.family().into_iter().skip(1).collect();
     let of_parts = parts.iter().flat_map(|part| seen.of(part).into_iter().map(|user| format!("{}: {user}", escape(&part.name()))));
-    Block {
+    BlockDevice {
         device_path: escape(&disk.node().display().to_string()),
         nsid,
         generic_path: generic.map(|generic| format!("/dev/{generic}")),
@@ -212,7 +215,7 @@ fn block(root: &Path, disk: &Disk, controllers: &[Controller], seen: &Seen) -> B
     }
 }
 
-/// What is in a directory, sorted; nothing where it cannot be read.
+/// The entries of a directory, sorted; empty if it cannot be read.
 pub fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut found: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -220,25 +223,25 @@ pub fn names(directory: &Path) -> Vec<String> {
     found
 }
 
-/// For people: two tables, in columns as nvme-cli has them, each as wide as it has to be.
-fn text(found: &Found) -> String {
+/// Two tables in the layout of nvme-cli.
+fn text(found: &DeviceList) -> String {
     let controllers: Vec<_> = found.controllers.iter().map(controller_row).collect();
     let blocks: Vec<_> = found.block_devices.iter().map(block_row).collect();
     let controllers = match controllers.is_empty() {
-        true => "There is no NVMe controller here, on PCI or at a driver of the kernel's.\n".to_owned(),
+        true => "No NVMe controllers found.\n".to_owned(),
         false => table(["Device", "Address", "Driver", "Group", "Model", "Serial", "Namespaces"], &controllers),
     };
     let blocks = match blocks.is_empty() {
-        true => "There is no block device here that `kernel:` could take.\n".to_owned(),
+        true => "No block devices found for `kernel:`.\n".to_owned(),
         false => {
             let names = ["Node", "Generic", "Size", "Block", "Polls", "Model", "Users"];
-            format!("Block devices, each to be used as kernel:NODE:\n{}", table(names, &blocks))
+            format!("Block devices, usable as kernel:NODE:\n{}", table(names, &blocks))
         }
     };
     format!("{controllers}\n{blocks}")
 }
 
-/// Padded cells, a blank between them, dashes below the names. A column without anything in it is left out.
+/// A table with padded cells and a line of dashes. Empty columns are omitted.
 fn table<const N: usize>(names: [&str; N], rows: &[[String; N]]) -> String {
     let width =
         |at: usize| rows.iter().map(|row| row[at].chars().count()).max().filter(|most| *most > 0).map(|most| most.max(names[at].len()));
@@ -253,6 +256,7 @@ fn table<const N: usize>(names: [&str; N], rows: &[[String; N]]) -> String {
 }
 
 fn controller_row(c: &Controller) -> [String; 7] {
+    // A controller of the kernel has namespaces, one of VFIO has users: one column is enough.
     let used = if c.namespaces.is_empty() { c.users.join("; ") } else { c.namespaces.join(", ") };
     let model = c.model_number.clone().or_else(|| Some(format!("PCI {}", c.pci_id.as_ref()?)));
     [
@@ -266,7 +270,7 @@ fn controller_row(c: &Controller) -> [String; 7] {
     ]
 }
 
-fn block_row(b: &Block) -> [String; 7] {
+fn block_row(b: &BlockDevice) -> [String; 7] {
     [
         b.device_path.clone(),
         b.generic_path.clone().unwrap_or_default(),

@@ -1,4 +1,5 @@
-//! The machine: which CPU is the embedded device's, if there is one; which ones are the host's; and a line about it.
+//! Divides the CPUs between job threads and the embedded device's thread, and describes the machine
+//! for results. The device has a CPU of its own, or jobs would measure its scheduling.
 
 use std::fs;
 use std::io;
@@ -10,16 +11,16 @@ use serde_json::{Value, json};
 
 use crate::bench::Counted;
 
-/// The CPUs of this process and who uses them.
+/// The CPUs that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// The embedded device's thread is pinned here; `None`: there is but one CPU, and it is everybody's, or no embedded device.
+    /// CPU of the embedded device's thread; `None`: there is only one CPU, or no embedded device.
     pub device: Option<usize>,
-    /// Job threads run on these, the first ones first; never empty.
+    /// CPUs of job threads, preferred ones first; never empty.
     pub host: Vec<usize>,
-    /// The device is no thread of this process.
+    /// The device is not a thread of this process.
     pub outside: bool,
-    /// Where the host's threads are, in words, where `host` does not say it.
+    /// Description of where job threads run, if `host` does not determine it.
     pub seated: Option<String>,
 }
 
@@ -29,7 +30,7 @@ impl Machine {
         Ok(Machine::of(hw::allowed_cpus()?))
     }
 
-    /// The same where no device is a thread of this process: all CPUs are the host's.
+    /// The same without an embedded device: all CPUs are for job threads.
     pub fn without_device() -> io::Result<Machine> {
         let cpus = hw::allowed_cpus()?;
         Ok(Machine { device: None, host: if cpus.is_empty() { vec![0] } else { cpus }, outside: true, seated: None })
@@ -40,19 +41,21 @@ impl Machine {
         self.host.iter().copied().chain(self.device).collect()
     }
 
-    /// With two CPUs or more the last one is the device's.
+    /// With two or more CPUs the last one is for the device.
     fn of(mut cpus: Vec<usize>) -> Machine {
         let device = if cpus.len() > 1 { cpus.pop() } else { None };
+        // The kernel did not report the CPUs; threads are then not pinned successfully, but run.
         if cpus.is_empty() {
             cpus.push(0);
         }
         Machine { device, host: cpus, outside: false, seated: None }
     }
 
-    /// The same with only these for the host, in this order; an embedded device gets the last of the others.
+    /// The same with only these CPUs for job threads; an embedded device has the last of the
+    /// others.
     ///
     /// # Errors
-    /// This process may not use one of them, or they leave none to the device.
+    /// This process may not use one of them, or none is left for the device.
     pub fn only(self, host: &[usize]) -> Result<Machine> {
         let all = self.cpus();
         if let Some(cpu) = host.iter().find(|cpu| !all.contains(cpu)) {
@@ -67,18 +70,18 @@ impl Machine {
         Ok(Machine { device: device.filter(|_| !self.outside), host: host.to_vec(), ..self })
     }
 
-    /// Has the host's threads take these CPUs before others, where the host has them.
+    /// Prefers these CPUs for job threads.
     pub fn prefer(&mut self, cpus: &[usize]) {
         self.host.sort_by_key(|cpu| cpus.iter().position(|first| first == cpu).unwrap_or(usize::MAX));
     }
 
-    /// Those of the host's CPUs that a job names; none if it names none.
+    /// The CPUs for job threads that are in a job's `cpus_allowed`.
     pub fn named(&self, wish: &[u32]) -> Vec<usize> {
         self.host.iter().copied().filter(|&cpu| wish.iter().any(|&wanted| wanted as usize == cpu)).collect()
     }
 
-    /// Keeps the calling thread, and those that it starts and that do not pin themselves, away from the device's CPU: one
-    /// that ran there for a moment would be a gap in the device's running.
+    /// Keeps the calling thread, and unpinned threads that it starts, off the device's CPU, where
+    /// they would interrupt the device.
     pub fn keep_clear(&self) {
         if let Some(&cpu) = self.host.first()
             && self.device.is_some()
@@ -88,8 +91,9 @@ impl Machine {
         }
     }
 
-    /// The CPU of each thread that runs at the same time as the others, given which ones each may use (none named:
-    /// any): the one with the fewest threads so far. A CPU that is not the host's counts as not named.
+    /// Chooses a CPU for each of several concurrent threads, given the CPUs that each may use
+    /// (empty: any): the one with the fewest threads so far. CPUs that are not for job threads are
+    /// ignored.
     pub fn place(&self, wishes: &[Vec<u32>]) -> Vec<usize> {
         let mut load = vec![0u32; self.host.len()];
         let place_one = |wish: &Vec<u32>| {
@@ -102,14 +106,14 @@ impl Machine {
         wishes.iter().map(place_one).collect()
     }
 
-    /// Whether threads on these CPUs wait for each other, or for the device.
+    /// Whether threads on these CPUs have to share a CPU with each other or with the device.
     pub fn oversubscribed(&self, cpus: &[usize]) -> bool {
         let mut sorted = cpus.to_vec();
         sorted.sort_unstable();
         self.device.is_none() && !self.outside || sorted.windows(2).any(|pair| pair[0] == pair[1])
     }
 
-    /// One line: processor, kernel, who runs where, and how busy it is.
+    /// One line: processor, kernel, CPUs of threads, load average.
     pub fn describe(&self) -> String {
         let word = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let (kernel, info) = (word("/proc/sys/kernel/osrelease"), word("/proc/cpuinfo"));
@@ -131,7 +135,7 @@ impl Machine {
     }
 }
 
-/// Makes the calling thread a job's: pins it to these CPUs, if there are any, and has its timers as fine as the kernel can.
+/// Prepares the calling thread for a job: pins it to `cpus`, if any, and sets its timer slack.
 pub fn settle(cpus: &[usize]) {
     if !cpus.is_empty()
         && let Err(error) = hw::pin_to(cpus)
@@ -141,8 +145,8 @@ pub fn settle(cpus: &[usize]) {
     fine_timers();
 }
 
-/// Has the timers of the calling thread, and of those that it starts, as fine as the kernel can: those of a job, and of a thread that opens
-/// devices, where it is measured how late they are.
+/// Sets the timer slack of the calling thread, and of threads that it starts, to 1 ns. Threads that
+/// open devices need it as well, because opening measures how late timers are.
 pub fn fine_timers() {
     if let Err(error) = hw::set_timer_slack(units::Nanos(1)) {
         tracing::warn!(%error, "timers may be 50 µs late");

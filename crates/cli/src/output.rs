@@ -1,4 +1,5 @@
-//! Where results go, and what is said beside them.
+//! Standard output, stderr, and output files. Results go to standard output or to files, everything
+//! else to stderr; `-` as a file name moves text for people to stderr.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -13,19 +14,19 @@ use crate::rows::table::wrap;
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Says `line` on stderr, where all that is no result goes. That nobody is there to read it keeps nothing from being done.
+/// Prints `line` on stderr. Errors are ignored: a closed stderr must not stop a run.
 pub fn say(line: impl Display) {
     _ = io::stderr().write_all(laid(&line.to_string(), terminal()).as_bytes());
 }
 
-/// Characters of a line where stderr is a terminal, which would break lines within words, or where COLUMNS says what reads it.
+/// Columns of the terminal on stderr, or COLUMNS; `None`: do not wrap.
 fn terminal() -> Option<usize> {
     let terminal = rustix::termios::tcgetwinsize(io::stderr()).ok().map(|size| usize::from(size.ws_col));
     let columns = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     terminal.filter(|&columns| columns > 0).or_else(columns).filter(|&columns| columns > 20)
 }
 
-/// `text` in lines of this many characters, or as it is.
+/// Wraps `text` to `width` columns, if any.
 fn laid(text: &str, width: Option<usize>) -> String {
     match width {
         Some(width) => text.lines().map(|line| wrap(line, width)).collect(),
@@ -33,8 +34,8 @@ fn laid(text: &str, width: Option<usize>) -> String {
     }
 }
 
-/// Text that a device, a file name or another user has chosen, with a question mark for each character that a terminal might obey: control characters, and those that turn the direction of
-/// writing.
+/// Replaces control characters, and those that change the direction of writing, by question marks:
+/// for text chosen by devices, file names or other users.
 pub fn escape(text: &str) -> String {
     let obeyed = |c: char| {
         c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
@@ -42,10 +43,10 @@ pub fn escape(text: &str) -> String {
     text.chars().map(|c| if obeyed(c) { '?' } else { c }).collect()
 }
 
-/// How far a command is, and how much time is left. Invisible where stderr is no terminal.
+/// A progress bar. Hidden if stderr is not a terminal.
 pub fn bar(steps: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(steps);
-    // The template is a constant: it parses.
+    // The template is a valid constant.
     if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len}  {elapsed} gone, {eta} left") {
         bar.set_style(style.progress_chars("=> "));
     }
@@ -54,10 +55,10 @@ pub fn bar(steps: u64, what: &str) -> ProgressBar {
     bar
 }
 
-/// An option named `-`: the standard output is that file's, and what is for people goes to stderr.
+/// An output file is `-`: text for people goes to stderr.
 static STDOUT_IS_A_FILE: AtomicBool = AtomicBool::new(false);
 
-/// Where what is for people goes: the standard output, or stderr where that is a file's; with its name.
+/// The stream for text for people, and its name.
 pub fn for_people() -> (Box<dyn Write>, &'static str) {
     match STDOUT_IS_A_FILE.load(Relaxed) {
         true => (Box::new(io::stderr()), "stderr"),
@@ -65,14 +66,15 @@ pub fn for_people() -> (Box<dyn Write>, &'static str) {
     }
 }
 
-/// The standard output, or a file.
+/// Standard output, or a file.
 pub struct Output {
     to: Box<dyn Write>,
     name: String,
 }
 
 impl Output {
-    /// Opens `path`, of which `-` is the standard output, before anything runs whose results could then not be kept.
+    /// Opens `path`, or standard output for `-`. Called before a run, whose results would otherwise
+    /// be lost if the file cannot be written.
     pub fn open(path: Option<&Path>) -> Result<Output> {
         let Some(path) = path else {
             let (to, name) = for_people();
@@ -82,7 +84,7 @@ impl Output {
         Ok(Output { to: Box::new(to), name: path.display().to_string() })
     }
 
-    /// Writes `text`. A reader that has gone away wants no more of it, which is no error.
+    /// Writes `text`. A closed pipe is not an error: `| head` ends early on purpose.
     pub fn write(&mut self, text: &str) -> Result<()> {
         match self.to.write_all(text.as_bytes()).and_then(|()| self.to.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -93,12 +95,12 @@ impl Output {
     }
 }
 
-/// Prints `text` on the standard output, or on stderr where that is a file's.
+/// Prints `text` for people.
 pub fn print(text: &str) -> Result<()> {
     Output::open(None)?.write(text)
 }
 
-/// A file beside the results, where one was asked for.
+/// An optional additional output file.
 pub struct Aside(Option<Output>);
 
 impl Aside {
@@ -107,24 +109,23 @@ impl Aside {
         path.map(|path| Output::open(Some(path))).transpose().map(Aside)
     }
 
-    /// Writes what `text` makes, if there is a file.
+    /// Writes the result of `text`, if there is a file.
     pub fn write(self, text: impl FnOnce() -> Result<String>) -> Result<()> {
         self.0.map_or(Ok(()), |mut output| output.write(&text()?))
     }
 }
 
-/// What became of all that there was to write: the results, which come first, and each file beside them. One that could not
-/// be written has kept none of the others from it, and fails the command now.
-/// The error has everything that could not be written, one to a line.
+/// Combines the results of writing several outputs, all of which were tried. The error has one line
+/// per failure.
 pub fn all<const N: usize>(written: [Result<()>; N]) -> Result<()> {
     let failed: Vec<String> = written.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
     ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(())
 }
 
-/// Refuses to write two things into one file (`written`, by their options), or over what is read.
+/// Returns an error if two outputs (`written`, by their options) are the same file, or one is read.
 pub fn apart<'a>(read: impl IntoIterator<Item = &'a Path>, written: &[(&str, Option<&Path>)]) -> Result<()> {
-    // There, `-` is the standard input.
+    // For inputs `-` is standard input.
     let read: Vec<PathBuf> = read.into_iter().filter(|path| *path != Path::new(STANDARD)).filter_map(identity).collect();
     let mut known: Vec<(&str, PathBuf)> = Vec::new();
     for &(option, path) in written {
@@ -138,7 +139,8 @@ pub fn apart<'a>(read: impl IntoIterator<Item = &'a Path>, written: &[(&str, Opt
     Ok(())
 }
 
-/// The one name of a file, which need not be there yet. `None`: a pipe or a device, which takes what several write.
+/// The canonical name of a file, which need not exist. `None` for pipes and devices, which may be
+/// written several times.
 fn identity(path: &Path) -> Option<PathBuf> {
     match path.canonicalize() {
         Ok(there) => there.is_file().then_some(there),
@@ -149,15 +151,15 @@ fn identity(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The standard output in place of a file's name.
+/// The file name that means standard output.
 pub const STANDARD: &str = "-";
 
-/// A file that is open to be written. What is in it stays until there is something to write; one that is new and was never
-/// written to is removed again.
+/// An output file. It is truncated only by the first write, and removed if it is new and nothing
+/// was written.
 pub struct Kept {
     file: File,
     written: bool,
-    /// It was not there before.
+    /// Its path, if it did not exist before.
     new: Option<PathBuf>,
 }
 
@@ -166,9 +168,10 @@ impl Kept {
     pub fn open(path: &Path) -> io::Result<Kept> {
         if path == Path::new(STANDARD) {
             STDOUT_IS_A_FILE.store(true, Relaxed);
-            // What another program wrote to it before is not this one's to cut off.
+            // Do not truncate it: `>>` may have been used.
             return Ok(Kept { file: io::stdout().as_fd().try_clone_to_owned()?.into(), written: true, new: None });
         }
+        // Existing contents are kept until the first write: the run may still fail.
         let new = !path.exists();
         let file = File::options().write(true).create(true).truncate(false).open(path)?;
         Ok(Kept { file, written: false, new: new.then(|| path.to_owned()) })
@@ -177,7 +180,7 @@ impl Kept {
 
 impl Write for Kept {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Pipes and devices have no length.
+        // Pipes and devices cannot be truncated.
         if !self.written && self.file.metadata()?.is_file() {
             self.file.set_len(0)?;
         }
@@ -193,6 +196,7 @@ impl Write for Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
+        // A run that fails must not leave an empty file behind.
         if let Some(path) = self.new.take_if(|_| !self.written) {
             _ = std::fs::remove_file(path);
         }

@@ -1,8 +1,8 @@
-//! `--html FILE`: the results as one page that needs nothing else, no network either.
+//! `--html FILE`: the results as a single HTML page that needs no other files and no network.
 //!
-//! The page is its parts one after the other: the style, the charting library ([`vendor`](../report/vendor/README.md)),
-//! the results as the JSON that `--json` writes, and the scripts that draw them. Text from outside is data to all of
-//! them: in the JSON no `<` can end the element that it stands in, and the scripts put it into the page as text only.
+//! The page consists of style, charting library ([`vendor`](../report/vendor/README.md)), results
+//! as the JSON of `--json`, and scripts. External text cannot become markup: `<` is escaped in the
+//! JSON, and scripts insert text only.
 
 use std::ffi::OsString;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,5 @@
-//! `reap run`: fio job files, run and reported as fio does.
+//! `reap run`: runs fio job files, and reports as fio does. Order: parse the jobs, open the
+//! devices, fill what will be read, run the stages (separated by `stonewall`), print the results.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use trace::histogram::{Linear, Log2};
 use workload::fio::Parsed;
 use workload::plan::{self, Plan, Thread};
-use workload::report::{self, JobResult, Figures, Report, ResourceUsage, log_files, write_log};
+use workload::report::{self, Figures, JobResult, Report, ResourceUsage, log_files, write_log};
 use workload::{Amount, Generator, Job};
 
 use crate::PROGRAM;
@@ -30,19 +31,21 @@ use crate::machine::{self, Machine};
 use crate::output::{self, Kept, Output, STANDARD, say};
 use crate::{jobs, rows, stop};
 
-/// From one update of the progress line to the next.
+/// Interval between updates of the progress line.
 const REFRESH: Duration = Duration::from_millis(250);
 
-/// Runs the job files. The exit code is a failure if a job failed.
-/// After bad input, or with a device that cannot be used, nothing is run.
+/// Runs the job files. Returns a failure if a job failed.
+///
+/// # Errors
+/// Bad input, or a device that cannot be used; no job has then been started.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut parsed = jobs::load(&args.files, args.jobs.as_deref())?;
     if !args.section.is_empty() {
         parsed.jobs.retain(|job| args.section.contains(&job.name));
-        ensure!(!parsed.jobs.is_empty(), "--section {}: there is no job of that name", args.section.join(", "));
+        ensure!(!parsed.jobs.is_empty(), "--section {}: no job has that name", args.section.join(", "));
     }
     if let Some(job) = parsed.jobs.iter().find(|job| args.readonly && job.pattern.modifies()) {
-        bail!("job '{}' writes or trims, and --readonly forbids it", job.name);
+        bail!("job '{}' writes or trims, which --readonly forbids", job.name);
     }
     if args.parse_only {
         let threads: u64 = parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
@@ -55,6 +58,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     filenames.gather(&mut parsed.jobs);
     let machine = machine(&filenames)?;
     machine::fine_timers();
+    // Everything up to `run_stages` may fail without having changed any data.
     let plan = plan(&parsed.jobs, &machine);
     let devices = filenames.devices(&parsed.jobs, &plan, args.device.allowed())?;
     let (mut mode, otherwise, notes) = choose_mode(args.completion, &parsed.jobs, filenames.is_kernel());
@@ -62,10 +66,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let stop = stop::on_signal()?;
     let setup = Setup { devices: &devices, mode: otherwise, spin: args.queue.poll, queues: args.queue.queues, histograms: args.histograms };
     let read: Vec<PathBuf> = devices.iter().flat_map(TargetDevice::files).collect();
+    // `--output` must not overwrite a job file or a device.
     output::apart(args.files.iter().chain(&read).map(PathBuf::as_path), &[("--output", args.output.as_deref())])?;
     check_logs(&parsed.jobs, &plan)?;
     let mut rig = Rig::open(&parsed.jobs, &plan, setup, &machine)?;
-    // A device that lacks the mode of the command line is an error when it is opened.
+    // Only a mode that the jobs chose (hipri) is replaced. One of the command line is an error of
+    // `Rig::open`.
     if mode != otherwise
         && let Some(why) = rig.devices.iter().find_map(|device| device.lacks(mode))
     {
@@ -83,7 +89,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         say(format_args!("note: {note}"));
     }
     let reach = stop::reach(&stop, &rig.devices)?;
-    // Jobs that verify read only what was written for them.
+    // Jobs that verify without writing need the data of an earlier run: filling would destroy it.
     let reads = |job: &Job| job.pattern.reads() && (job.verify.is_none() || job.pattern.writes());
     let readers: Vec<_> = plan.threads.iter().zip(&generators).filter(|(thread, _)| reads(&parsed.jobs[thread.job])).collect();
     say_filled(&rig.fill(&readers, &stop)?, &stop);
@@ -98,9 +104,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let unix_ms = since_epoch().as_millis() as u64;
     let results = Report { paths, unix_ms, ..report_of(&parsed, &plan, &ended, mode) };
     let json = |mut json: Value| {
-        // fio's schema knows nothing of devices.
+        // Not in fio's schema.
         json["devices"] = used;
-        // fio leaves it out where it knows of no disk.
+        // As in fio, absent without disks.
         if !disks.is_empty() {
             json["disk_util"] = disks.into();
         }
@@ -118,17 +124,20 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             OutputFormat::Json | OutputFormat::JsonPlus => say(drawn.trim_end()),
         }
     }
+    // All outputs are tried before the first error is returned, so that results are not lost.
     let written = output::all([output.write(&text), write_logs(&parsed.jobs, &plan, &ended)]);
     let failed = failures(&parsed.jobs, &plan, &ended, &devices.first().map_or(String::new(), |named| named.uri.clone()));
+    // After the results, so that errors are the last lines on a terminal.
     failed.iter().for_each(|line| say(format_args!("error: {line}")));
     if stop.load(Relaxed) {
-        say("note: stopped by a signal; the results are of the time until then");
+        say("note: stopped by a signal; the results cover the time until then");
     }
     written?;
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A line for each device: what it is, and what was found otherwise than one would expect. Whether a name is a path must be plain to see.
+/// A line per device that says what it is, above all whether `filename=` is a path or a name, which
+/// decides whose data are overwritten.
 pub fn device_lines(named: &[TargetDevice], devices: &[Device]) -> String {
     let line = |(named, device): (&TargetDevice, &Device)| {
         let notes: String = device.notes().iter().map(|note| format!("; {note}")).collect();
@@ -137,7 +146,7 @@ pub fn device_lines(named: &[TargetDevice], devices: &[Device]) -> String {
     named.iter().zip(devices).map(line).collect()
 }
 
-/// The same for scripts: `filename`, `uri`, `link` (`kernel` or `embedded`), `notes`.
+/// The same as JSON: `filename`, `uri`, `link` (`kernel` or `embedded`), `notes`.
 pub fn devices_json(named: &[TargetDevice], devices: &[Device], plan: &Plan) -> Value {
     let one = |((named, device), name): ((&TargetDevice, &Device), &Option<String>)| {
         let link = if device.embedded().is_some() { "embedded" } else { "kernel" };
@@ -146,12 +155,12 @@ pub fn devices_json(named: &[TargetDevice], devices: &[Device], plan: &Plan) -> 
     named.iter().zip(devices).zip(&plan.targets).map(one).collect()
 }
 
-/// This machine, as the devices leave it to the jobs.
+/// The CPUs of this machine. An embedded device needs one for its thread.
 pub fn machine(filenames: &Filenames) -> Result<Machine> {
     Ok(if filenames.is_embedded() { Machine::here() } else { Machine::without_device() }?)
 }
 
-/// The plan of `jobs` on this machine. What is to be said about it goes to stderr.
+/// The plan of `jobs` on this machine. Prints its warnings.
 pub fn plan(jobs: &[Job], machine: &Machine) -> Plan {
     let available: Vec<u32> = machine.host.iter().map(|&cpu| cpu as u32).collect();
     let plan = plan::plan(jobs, &available);
@@ -162,8 +171,9 @@ pub fn plan(jobs: &[Job], machine: &Machine) -> Plan {
     plan
 }
 
-/// A generator for each thread. All of them are made before anything runs, so that a job that does not fit its devices
-/// is an error and not a half of a run. One that fits because it makes do with less than it asks for is told of.
+/// A generator for each thread. All are created before any thread starts, so that a job that does
+/// not fit its devices is an error before any I/O. Prints a note for jobs with a larger `size` than
+/// their device.
 pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, entropy: u64) -> Result<Vec<Generator>> {
     let generator = |thread: &plan::Thread| {
         let job = &jobs[thread.job];
@@ -174,20 +184,20 @@ pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, entropy: u64) -> Res
         let job = &jobs[thread.job];
         let Some(Amount::Bytes(wanted)) = job.size else { continue };
         let has: u64 = generator.regions().map(|region| region.end - region.start).sum();
-        // What no whole block can be made of is nobody's loss.
+        // A difference of less than a block is only rounding.
         if wanted.saturating_sub(has) >= job.block.read.min.max(job.block.write.min) * thread.targets.len() as u64 {
             let (name, wanted, has) = (&job.name, rows::bytes(wanted), rows::bytes(has));
-            say(format_args!("note: job '{name}' asks for size={wanted}, and does its I/O within the {has} that there are"));
+            say(format_args!("note: job '{name}' has size={wanted}, but the device only has {has}, which it uses"));
         }
     }
     Ok(generators)
 }
 
-/// Says so where not all of what is read could be written before.
+/// Prints a note if the device could not be filled.
 pub fn say_filled(filled: &Filled, stop: &AtomicBool) {
     if filled.written < filled.wanted && !stop.load(Relaxed) {
         say(format_args!(
-            "note: {} of {} were written before the jobs began; reads of the rest find blocks that were never written, which is faster",
+            "note: {} of {} were written before the jobs started; reads of the rest hit unwritten blocks, which is faster",
             rows::bytes(filled.written),
             rows::bytes(filled.wanted)
         ));
@@ -198,9 +208,9 @@ fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The mode of a run: as the command line says (`given`), else as the jobs do by options of fio's engine io_uring, where the devices are the
-/// kernel's as well. Second, the mode that devices are opened in, which a run has in its place on a device that lacks it; and notes of what
-/// is not done as a job says. Files and buffers are always registered: `registerfiles` and `fixedbufs` ask for nothing more.
+/// The completion mode of a run: `given` by the command line, else chosen by the jobs' io_uring
+/// options if the devices are the kernel's. Also the mode for devices that do not support it, and
+/// notes about options without effect. `registerfiles` and `fixedbufs` are always on.
 fn choose_mode(given: Option<Mode>, jobs: &[Job], kernel: bool) -> (Mode, Mode, Vec<String>) {
     type Says = fn(&Job) -> bool;
     let options: [(&str, Says, Mode, Mode); 2] = [
@@ -213,34 +223,34 @@ fn choose_mode(given: Option<Mode>, jobs: &[Job], kernel: bool) -> (Mode, Mode, 
         let not_done = match (given, chosen) {
             (Some(given), _) if given == mode || given == otherwise => continue,
             (Some(given), _) => format!("--completion {given} decides"),
-            (None, Some((other, _))) => format!("{other} is, and no ring is made for both"),
+            (None, Some((other, _))) => format!("{other} is used, and a ring cannot have both"),
             (None, None) if jobs.iter().all(says) => {
                 chosen = Some((mode, otherwise));
                 continue;
             }
-            (None, None) => format!("not all jobs say it, and the run has one mode; --completion {mode} is that of all"),
+            (None, None) => format!("not all jobs have it, and a run has one mode; use --completion {mode} for all jobs"),
         };
-        notes.push(format!("job '{}': {option} is not done: {not_done}", job.name));
+        notes.push(format!("job '{}': {option} has no effect: {not_done}", job.name));
     }
     let usual = given.unwrap_or(Mode::ADAPTIVE);
     let (mode, otherwise) = chosen.unwrap_or((usual, usual));
     (mode, otherwise, notes)
 }
 
-/// What became of one thread.
+/// The result of one thread.
 struct Ended {
-    /// With its statistics.
+    /// Has the statistics.
     generator: Generator,
-    /// What it cost.
+    /// Cost and counts.
     ran: Ran,
     /// From the start of the run until it ended.
     elapsed: Nanos,
-    /// It had to wait for other threads, because there are fewer CPUs: the number of threads, and of CPUs.
+    /// Numbers of threads and CPUs, if there were more threads.
     oversubscribed: Option<(usize, usize)>,
 }
 
-/// Runs all stages. One [`Ended`] for each thread of the plan, in its order; once `stop` is set, later stages end at
-/// once.
+/// Runs all stages. Returns an [`Ended`] for each thread of the plan, in order. Once `stop` is set,
+/// later stages issue no I/O.
 fn run_stages(
     jobs: &[Job],
     plan: &Plan,
@@ -253,7 +263,7 @@ fn run_stages(
     let groups: Vec<AtomicBool> = (0..=plan.threads.iter().map(|t| t.group).max().unwrap_or(0)).map(|_| AtomicBool::new(false)).collect();
     let mut generators: Vec<Option<Generator>> = generators.into_iter().map(Some).collect();
     let mut ended: Vec<Option<Ended>> = generators.iter().map(|_| None).collect();
-    // The device stays awake for as long as anything is measured.
+    // Keeps the device's thread polling, so that no stage measures its wake-up.
     let _measured: Vec<_> =
         if machine.device.is_some() { rig.devices.iter().filter_map(|d| Some(d.embedded()?.measure())).collect() } else { Vec::new() };
     for stage in 0..plan.stages {
@@ -266,7 +276,7 @@ fn run_stages(
         let progress: Vec<Progress> = threads.iter().map(|_| Progress::default()).collect();
         let (ready, are_ready) = mpsc::channel();
         let (done, are_done) = mpsc::channel();
-        // Held until all of them have what they need: they start together, or not at all.
+        // Locked until all threads are set up: they start together, or none does.
         let gate = Mutex::new(());
         let before = hw::thread_cpu();
         let mut outcomes = thread::scope(|scope| {
@@ -274,10 +284,10 @@ fn run_stages(
             for ((index, thread, mut generator), progress) in threads.into_iter().zip(&progress) {
                 // No application work in a run: only `compare` saturates hosts on purpose.
                 let worker = rig.worker(jobs, thread, Nanos::ZERO);
-                // It runs on these alone, as fio has it (`fio_set_affinity`); none: the scheduler places it.
+                // As in fio (`fio_set_affinity`) a thread without cpus_allowed is not pinned.
                 let cpus = machine.named(&thread.cpus);
                 let (exitall, group) = (jobs[thread.job].exitall, &groups[thread.group as usize]);
-                // Its receivers are gone only if the run has failed already.
+                // Sending fails only if the run has failed already, so errors are ignored below.
                 let (ready, done, gate) = (ready.clone(), done.clone(), &gate);
                 let body = move || {
                     machine::settle(&cpus);
@@ -291,10 +301,11 @@ fn run_stages(
                     _ = ready.send(Ok(()));
                     drop(gate.lock());
                     let ran = worker.run(&mut generator, &Control { stop: [stop, group], progress });
+                    // `exitall` stops the threads of the group, not of the run.
                     if exitall {
                         group.store(true, Relaxed);
                     }
-                    // Its queues are closed before those of the next stage are opened.
+                    // Close the queues before the next stage opens its own.
                     drop(worker);
                     _ = done.send((index, generator, ran));
                 };
@@ -307,7 +318,7 @@ fn run_stages(
                 set_up.inspect_err(|_| stop.store(true, Relaxed))?;
             }
             drop(closed);
-            // IOPS, MB/s and ETA of the threads. Invisible where stderr is no terminal.
+            // Hidden if stderr is not a terminal.
             let bar = ProgressBar::new(1_000_000);
             // The template is a constant: it parses.
             if let Ok(style) = ProgressStyle::with_template("{prefix}[{bar:24}] {percent:>3}%  {msg}  ETA {eta_precise}") {
@@ -328,11 +339,11 @@ fn run_stages(
                         let sum = |of: fn(&Progress) -> &AtomicU64| progress.iter().map(|thread| of(thread).load(Relaxed)).sum::<u64>();
                         let now = (Instant::now(), [sum(|thread| &thread.ios), sum(|thread| &thread.bytes)]);
                         let seconds = (now.0 - last.0).as_secs_f64().max(1e-3);
-                        // What is forgotten at the end of the ramp makes a count fall: nothing is known of that stretch.
+                        // Counts drop when the ramp ends: the rate of that interval is shown as 0.
                         let [iops, rate] = [0, 1].map(|at| now.1[at].saturating_sub(last.1[at]) as f64 / seconds);
                         last = now;
                         bar.set_message(format!("{:.1}k IOPS  {:.0} MB/s", iops / 1e3, rate / 1e6));
-                        // The stage ends with the last of its threads.
+                        // The stage ends with its slowest thread.
                         bar.set_position(progress.iter().map(|thread| thread.millionths.load(Relaxed)).min().unwrap_or(0));
                     }
                     Err(mpsc::RecvTimeoutError::Disconnected) => return Err(anyhow!("a job thread ended without a result")),
@@ -341,6 +352,7 @@ fn run_stages(
             bar.finish_and_clear();
             Ok(outcomes)
         })?;
+        // Only kernel devices have workers of the kernel in this process.
         if machine.outside {
             bench::charge(outcomes.iter_mut().map(|(_, _, ran)| &mut ran.counted), hw::thread_cpu() - before);
         }
@@ -351,7 +363,7 @@ fn run_stages(
     ended.into_iter().collect::<Option<Vec<_>>>().context("a thread of the plan was not run")
 }
 
-/// The report of a run whose threads ended as `ended` says.
+/// The report of a run.
 fn report_of(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode) -> Report {
     let plural = |n: usize| if n == 1 { "" } else { "s" };
     let mut entries: Vec<JobResult> = Vec::with_capacity(plan.reports);
@@ -368,7 +380,7 @@ fn report_of(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode) -> Repor
         if let Some((threads, cpus)) = end.oversubscribed.filter(|_| !entry.reap.oversubscribed) {
             entry.reap.oversubscribed = true;
             let on = format!("{threads} job thread{} on {cpus} CPU{}", plural(threads), plural(cpus));
-            entry.lines.push(("oversubscribed".into(), format!("{on}: they wait for each other, and latencies show that")));
+            entry.lines.push(("oversubscribed".into(), format!("{on}: threads wait for a CPU, which increases latencies")));
         }
     }
     for (entry, counted) in entries.iter_mut().zip(&counted) {
@@ -394,7 +406,8 @@ fn report_of(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode) -> Repor
     Report { program: PROGRAM.into(), global_options: parsed.globals.clone(), entries, ..Report::default() }
 }
 
-/// A line for each thread that failed: what, where, and what the device said. `uri` is the device of jobs without a filename.
+/// A line for each failed thread: the I/O, the target, and the device's error. `uri` is the device
+/// of jobs without a filename.
 fn failures(jobs: &[Job], plan: &Plan, ended: &[Ended], uri: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for (thread, end) in plan.threads.iter().zip(ended) {
@@ -408,7 +421,7 @@ fn failures(jobs: &[Job], plan: &Plan, ended: &[Ended], uri: &str) -> Vec<String
             lines.push(format!("job '{job}', thread {}{}: {failure}{said}", thread.number, on(failure.io.target)));
         }
         let bad = end.generator.bad_blocks();
-        // Data that are wrong are somewhere, even if there is only one device.
+        // Wrong data always need a device's name, even if there is only one.
         let held_by = |target| Some(on(target)).filter(|on| !on.is_empty()).unwrap_or_else(|| format!(" on {uri}"));
         lines.extend(bad.iter().map(|bad| format!("job '{job}', thread {}{}: {bad}", thread.number, held_by(bad.target))));
         let more = end.generator.bad_count() - bad.len() as u64;
@@ -419,7 +432,7 @@ fn failures(jobs: &[Job], plan: &Plan, ended: &[Ended], uri: &str) -> Vec<String
     lines
 }
 
-/// `--histograms`: what wake-ups brought, drawn as `reap trace` draws the kernel's queues; two for each entry of the report.
+/// `--histograms`: completions per wake-up and delays, in the format of `reap trace`.
 fn histograms(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> String {
     let mut entries: Vec<(&str, Wakeups)> = Vec::new();
     for (thread, end) in plan.threads.iter().zip(ended) {
@@ -433,6 +446,7 @@ fn histograms(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> String {
     let draw = |(name, Wakeups { completions, delay, .. }): &(&str, Wakeups)| {
         let per_wakeup = Linear::from_parts(&completions.counts, completions.sum, completions.max);
         let first_look = Log2::from_parts(&delay.counts, delay.sum, delay.max);
+        // Polling modes have no notifications.
         if first_look.is_empty() {
             return format!("\n{name}: no notification woke the thread\n");
         }
@@ -448,13 +462,14 @@ fn histograms(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> String {
     entries.iter().map(draw).collect()
 }
 
-/// Refuses files that cannot be written, before anything runs whose samples could then not be kept. Nothing is left of files that are new.
+/// Checks before the run that the log files can be written. Does not leave new files behind.
 fn check_logs(jobs: &[Job], plan: &Plan) -> Result<()> {
     for thread in &plan.threads {
         let job = &jobs[thread.job];
         for file in log_files(job, thread) {
             let path = Path::new(&file.name);
-            // A reader of a pipe takes the first close for the end. `write_iolog=-` is a file of that name, as in fio.
+            // Opening a pipe here would end its reader when it is closed. `write_iolog=-` is a file
+            // named `-`, as in fio.
             if path == Path::new(STANDARD) || path.exists() && !path.is_file() && !path.is_dir() {
                 continue;
             }
@@ -468,7 +483,7 @@ fn cannot(name: &str, job: &Job) -> String {
     format!("cannot write the log {name} of job '{}'", job.name)
 }
 
-/// Writes the files of all threads, in the working directory or where their names say.
+/// Writes the log files of all threads.
 fn write_logs(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> Result<()> {
     for (thread, end) in plan.threads.iter().zip(ended) {
         let (job, Some(logs)) = (&jobs[thread.job], end.generator.logs()) else { continue };
@@ -479,7 +494,10 @@ fn write_logs(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> Result<()> {
             write_log(file.kind, job, &targets, logs, &mut out).and_then(|()| out.flush()).with_context(|| cannot(&file.name, job))?;
         }
         if logs.dropped > 0 {
-            say(format_args!("note: job '{}': {} samples found no room in its logs; log_avg_msec=1000 needs less", job.name, logs.dropped));
+            say(format_args!(
+                "note: job '{}': {} log samples were dropped; use log_avg_msec=1000 for fewer samples",
+                job.name, logs.dropped
+            ));
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! `reap serve`: an embedded controller as a PCI device of a guest, or over NVMe/TCP, until Ctrl-C. `reap ctl`: faults meanwhile.
+//! `reap serve`: exports an embedded controller as a PCI device (vfio-user) or over NVMe/TCP, until
+//! Ctrl-C. `reap ctl`: sends commands to such a server, as to inject faults.
 
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -11,17 +12,17 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::args::{CtlArgs, ServeArgs};
 use crate::{jobs, output, stop};
 
-/// Schemes of devices that are somebody else's controllers.
+/// Schemes of devices that are not embedded.
 const OTHERS: [&str; 3] = ["kernel:", "pcie:", "vfio-user:"];
 
-/// Serves what the arguments name.
+/// Runs `reap serve`.
 pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
     if let Some(scheme) = OTHERS.iter().find(|scheme| args.device.starts_with(**scheme)) {
-        bail!("`{scheme}` cannot be served: a controller of Reap's own can, `mem:SIZE` or `file:PATH`");
+        bail!("`{scheme}` cannot be served; only embedded controllers can, `mem:SIZE` or `file:PATH`");
     }
-    // clap leaves out `requires` where another option rules the required one out.
+    // clap does not check `requires` if another option conflicts with the required one.
     if !args.allow.is_empty() && args.tcp.is_empty() {
-        bail!("--allow names hosts of --tcp; who may open a socket of --vfio-user is a matter of its file's permissions");
+        bail!("--allow needs --tcp; access to a socket of --vfio-user is controlled by its file permissions");
     }
     let script = args.script.as_deref().map(|path| {
         let text = hw::read_text(path, jobs::MOST_BYTES).with_context(|| format!("cannot read the script {}", path.display()))?;
@@ -40,7 +41,7 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
         }
         return until_stopped(|stop| server.run(stop, &mut |event| output::say(event)));
     }
-    // One controller, or one of a subsystem for each socket.
+    // Each socket is a controller; several are controllers of one subsystem.
     let mut server = match sockets {
         _ if args.device.starts_with("multipath:") => serve::open_paths(&args.device.parse()?, sockets, script)?,
         [socket] => serve::open(&args.device.parse()?, socket, script)?,
@@ -49,9 +50,9 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
     until_stopped(|stop| server.run(stop, &mut |event| output::say(event)))
 }
 
-/// Serves until a signal comes.
+/// Serves until SIGINT or SIGTERM.
 fn until_stopped(run: impl FnOnce(&UnixStream) -> Result<(), serve::ServerError>) -> Result<ExitCode> {
-    // The flag has the second signal end the program, should the first not do it.
+    // The flag makes a second signal exit at once.
     let _flag = stop::flag().context("cannot listen for signals")?;
     let (stop, written) = UnixStream::pair().context("cannot listen for signals")?;
     for signal in [SIGINT, SIGTERM] {
@@ -62,9 +63,10 @@ fn until_stopped(run: impl FnOnce(&UnixStream) -> Result<(), serve::ServerError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks a server that runs.
+/// Runs `reap ctl`.
 pub fn ctl(args: &CtlArgs) -> Result<ExitCode> {
     let order = args.order.join(" ");
+    // What parses as ADDR:PORT is an address, never a path.
     let address = args.socket.to_str().and_then(|socket| socket.parse().ok());
     let answer = address.map_or_else(|| serve::ask(&args.socket, &order), |address| serve::ask_address(address, &order))?;
     output::print(&answer)?;

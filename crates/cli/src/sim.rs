@@ -1,5 +1,5 @@
-//! `reap sim`: a scenario in virtual time, under several modes and with several seeds. What is simulated is the crate `sim`'s; [`rows`]
-//! makes of it the rows that `compare` prints too.
+//! `reap sim`: runs a scenario in virtual time for each mode and seed, on all cores. The crate
+//! `sim` simulates; [`rows`] converts its results to the rows that `compare` prints as well.
 
 mod rows;
 
@@ -24,14 +24,14 @@ use crate::output::{self, Aside, say};
 use crate::rows::table::width;
 use crate::{calibrate, jobs, report, stop};
 
-/// What is simulated without a scenario file.
+/// The default scenario.
 const DEFAULT: &str = include_str!("../scenarios/small.toml");
-/// The modes unless some are named: one of each family.
+/// The default modes, one of each kind.
 const USUAL: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE];
-/// I/Os of a replayed stream in flight at most: beyond them it is as late as the device is slow.
+/// Most I/Os in flight of a replayed log; with more the replay is no longer open-loop.
 const DEPTH: u32 = 4096;
 
-/// Runs it, and prints the table.
+/// Runs `reap sim`.
 pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     let (json, html) = (args.json.as_deref(), args.html.as_deref());
     let costs = args.costs.as_deref().filter(|costs| costs.ends_with(".toml")).map(Path::new);
@@ -56,7 +56,7 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
         .map(|(contender, seed)| Scenario { mode: contender.mode, spin: contender.spin, seed, ..file.scenario.clone() })
         .collect();
     let outcomes = on_all_cores(&runs, &stop, |scenario| scenario.run_unless(&stop));
-    // One that was stopped in the middle counts as one that was not begun.
+    // A run that was interrupted has no result.
     let outcome = |run: Option<Result<Outcome, SimError>>| match run {
         Some(Err(SimError::Stopped(_))) => Ok(None),
         run => run.transpose(),
@@ -64,6 +64,7 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     let outcomes: Vec<Option<Outcome>> =
         outcomes.into_iter().map(outcome).collect::<Result<_, SimError>>().with_context(|| file.title.clone())?;
     let rounds: Vec<&[Option<Outcome>]> = outcomes.chunks(modes.len()).filter(|round| round.iter().all(Option::is_some)).collect();
+    // Only complete rounds are compared: each mode needs the same seeds.
     if rounds.is_empty() {
         bail!("stopped before anything was simulated");
     }
@@ -82,7 +83,7 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Does `work` for each item, on all cores. What was not begun before `stop` was set is `None`.
+/// Runs `work` for each item on all cores. Items not started before `stop` was set are `None`.
 fn on_all_cores<T: Sync, R: Send>(items: &[T], stop: &AtomicBool, work: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
     let bar = output::bar(items.len() as u64, "runs");
     let (next, mut results) = (AtomicUsize::new(0), Vec::new());
@@ -96,7 +97,7 @@ fn on_all_cores<T: Sync, R: Send>(items: &[T], stop: &AtomicBool, work: impl Fn(
                 while !stop.load(Relaxed) {
                     let at = next.fetch_add(1, Relaxed);
                     let Some(item) = items.get(at) else { return };
-                    // Its receiver is gone where another has panicked.
+                    // The receiver is gone if another thread has panicked.
                     if done.send((at, work(item))).is_err() {
                         return;
                     }
@@ -117,8 +118,9 @@ fn on_all_cores<T: Sync, R: Send>(items: &[T], stop: &AtomicBool, work: impl Fn(
 fn load(path: Option<&Path>) -> Result<ScenarioFile> {
     let Some(path) = path else { return Ok(file::read("(default scenario)", DEFAULT, &jobs::Disk)?) };
     let name = path.display().to_string();
+    // The TOML parser's error would not help here.
     if path.extension().is_some_and(|extension| extension == "fio") {
-        bail!("{name} is a job file; a scenario has a machine and devices as well, and names it in a table: [[job]] file = \"{name}\"");
+        bail!("{name} is a job file, not a scenario; a scenario refers to it with: [[job]] file = \"{name}\"");
     }
     let text = jobs::text(path).with_context(|| format!("scenario {name}"))?;
     let text = String::from_utf8(text).map_err(|error| {
@@ -137,24 +139,22 @@ fn modes(args: &SimArgs, file: &ScenarioFile) -> Result<Vec<Mode>> {
     Ok(modes)
 }
 
-/// Puts the I/Os of `lists` in place of the jobs of `file`. Each file of a list is a thread with a device of its own, as far as the
-/// scenario has devices, and issues its I/Os when the list says, whatever is in flight.
+/// Replaces the jobs of `file` by the I/Os of iologs. Each file of a log is a thread, on a device
+/// of its own if there are enough, and issues I/Os at their time stamps.
 fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
     let Scenario { devices, jobs, limit, .. } = &mut file.scenario;
     jobs.clear();
     let (mut files, mut ios, mut end) = (Vec::new(), 0, Nanos::ZERO);
     for path in lists {
         let name = path.display().to_string();
-        let text = jobs::text(path).with_context(|| format!("list of I/Os {name}"))?;
+        let text = jobs::text(path).with_context(|| format!("iolog {name}"))?;
         let list = read_iolog(&name, &text, false).map_err(|why| anyhow!("{why} (`write_iolog` of fio or `reap run` writes one)"))?;
         for (number, target) in (0..).zip(&list.files) {
             let mut steps = Vec::new();
             let mut bytes = 0;
             for step in &list.steps {
                 let IologStep::Io { op, file, offset, len, at: Some(at) } = *step else {
-                    bail!(
-                        "{name} is a list of version 2, which does not say when its I/Os were issued; fio 3.31 and later write version 3"
-                    );
+                    bail!("{name} is an iolog of version 2, which has no time stamps; fio 3.31 and later write version 3");
                 };
                 if file != number {
                     continue;
@@ -165,6 +165,7 @@ fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
                     bytes = offset.saturating_add(len).max(bytes);
                 }
             }
+            // The log names the file, but has no I/O on it.
             if steps.is_empty() {
                 continue;
             }
@@ -172,6 +173,7 @@ fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
                 files.push(target.clone());
                 files.len() - 1
             });
+            // With fewer devices than files, files share devices.
             let at = at % devices.len();
             devices[at].bytes = devices[at].bytes.max(bytes);
             ios += steps.len();
@@ -183,13 +185,14 @@ fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
             jobs.push(JobSpec::new(job));
         }
     }
+    // The default limit of a scenario may be shorter than the log.
     *limit = (*limit).max(Nanos(end.0.saturating_mul(2)));
     let names: Vec<String> = lists.iter().map(|path| path.display().to_string()).collect();
     file.title = format!("{ios} I/Os of {} in {} threads, on: {}", names.join(", "), jobs.len(), file.title);
     Ok(())
 }
 
-/// The price list of this name, or in this file.
+/// The built-in costs of this name, or those in this file.
 fn price_list(name: &str) -> Result<Costs> {
     if name.ends_with(".toml") {
         return calibrate::price_list(Path::new(name));

@@ -1,4 +1,4 @@
-//! Ctrl-C: the first ends the jobs and prints their results, the second ends the program.
+//! SIGINT and SIGTERM: the first one stops the jobs and prints their results, the second one exits.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,30 +14,31 @@ use signal_hook::iterator::{Handle, Signals};
 
 use crate::output::say;
 
-/// What a shell adds to the number of the signal that ended a program, as the status that it reports.
+/// A shell's exit status of a program that a signal killed is this plus the signal's number.
 const SIGNALLED: i32 = 128;
 
-/// The last signal that cut a command's work short; 0: none did.
+/// The last signal that stopped a command; 0: none.
 static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
-/// A flag that the first SIGINT or SIGTERM sets. Another one ends the program.
+/// A flag that the first SIGINT or SIGTERM sets. A second one exits.
 pub fn flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag unset and passes the shutdown by.
+        // The order matters: at the first signal the conditional shutdown still finds the flag
+        // unset.
         flag::register_conditional_shutdown(signal, SIGNALLED + signal, stop.clone())?;
         flag::register(signal, stop.clone())?;
     }
     Ok(stop)
 }
 
-/// The same for a command that does not end with a signal by its nature: its [`status`] says that there was one.
+/// The same for commands that normally end without a signal: [`status`] is then 130 or 143.
 pub fn on_signal() -> io::Result<Arc<AtomicBool>> {
     note()?;
     flag()
 }
 
-/// Has [`status`] say that there was a SIGINT or SIGTERM.
+/// Makes [`status`] report a SIGINT or SIGTERM.
 pub fn note() -> io::Result<()> {
     for signal in [SIGINT, SIGTERM] {
         flag::register_usize(signal, SIGNAL.clone(), signal as usize)?;
@@ -45,35 +46,36 @@ pub fn note() -> io::Result<()> {
     Ok(())
 }
 
-/// The status of a command that a signal stopped: 130 for Ctrl-C, as that of a program which it ends. `None`: none did.
+/// The exit status of a command that a signal stopped, 130 for Ctrl-C; `None` without a signal.
 pub fn status() -> Option<u8> {
     let signal = SIGNAL.load(Relaxed);
     (signal != 0).then_some((SIGNALLED as usize + signal) as u8)
 }
 
-/// For as long as it lives, a stop reaches devices as well.
+/// While it exists, a signal also makes devices fail pending requests.
 pub struct Reach {
     signals: Handle,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Once there is a signal, nothing that `devices` are asked for is tried again or waits for a path: those who wait for it see `stop`
-/// only when it has ended. What still takes its time is told of.
+/// After a signal, fails requests of `devices` that would be retried or wait for a path: job
+/// threads check `stop` only between completions. Prints a note if stopping takes long.
 pub fn reach(stop: &Arc<AtomicBool>, devices: &[Device]) -> io::Result<Reach> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let handle = signals.handle();
     let (stop, devices, ended) = (stop.clone(), devices.to_vec(), handle.clone());
     let thread = thread::Builder::new().name("reap-stop".into()).spawn(move || {
-        // One that came earlier has left the flag.
+        // A signal before this thread started has set the flag.
         if !stop.load(Relaxed) && signals.forever().next().is_none() {
             return;
         }
+        // Job threads notice the stop flag only when a wait ends, so end the waits.
         devices.iter().for_each(Device::fail_pending);
-        // A stop that takes longer prints a line.
+        // Most stops are faster, and need no note.
         thread::park_timeout(Duration::from_millis(500));
         if !ended.is_closed() {
             let left: u32 = devices.iter().map(Device::in_flight).sum();
-            say(format_args!("note: stopping, and waiting for what is in flight (I/Os: {left}); another Ctrl-C ends the program"));
+            say(format_args!("note: stopping, waiting for I/Os in flight: {left}; another Ctrl-C exits at once"));
         }
     })?;
     Ok(Reach { signals: handle, thread: Some(thread) })

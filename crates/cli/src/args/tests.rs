@@ -53,7 +53,8 @@ fn help_has_default_parameters() {
     assert!(help.contains(&format!("({}, {}, {}ms)", limits.weight, limits.budget, limits.time.0 / 1_000_000)), "{help}");
 }
 
-/// The command breaks the lines of a help when it prints it. Only examples have lines of their own, and they are indented.
+/// The command breaks the lines of a help when it prints it. Only examples have lines of their own,
+/// and they are indented.
 #[test]
 fn paragraphs_of_helps_are_not_broken() {
     for command in Cli::command().get_subcommands() {
@@ -71,7 +72,7 @@ fn foreign_options_name_their_command() {
         ("run j --latency-price=0.3", "'adaptive?latency-price=0.5'"),
         ("sim --completion poll", "--completion is an option of `reap run`"),
         ("run j --modes poll", "--modes is an option of `reap compare`, `reap sim`"),
-        ("compare --rw=randread", "rw is an option of jobs: `reap run` takes it"),
+        ("compare --rw=randread", "rw is an option of fio jobs: give it to `reap run`"),
         ("compare --iodepth 4", "in a job file: reap compare job.fio"),
         ("list --histograms", "--histograms is an option of `reap run`"),
         ("run j --iodepht=4", "a similar argument exists: '--iodepth'"),

@@ -1,4 +1,5 @@
-//! What options take: numbers, percentages, lists, modes; and jobs on the command line, as fio has them: `--name=x --rw=randread --bs=4k`.
+//! Parsers for values of options, and for fio jobs on the command line, as
+//! `--name=x --rw=randread --bs=4k`.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -8,7 +9,7 @@ use anyhow::{Result, bail};
 use completion::Mode;
 use workload::fio::{self, Argument};
 
-/// A whole number of this range, or what to give instead.
+/// Parses an integer in this range.
 pub fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
     move |text| {
         let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
@@ -19,18 +20,18 @@ pub fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Re
     }
 }
 
-/// Every mode: those that are also the kernel's own where `kernels`.
+/// All modes; with `kernels` also those of the kernel.
 pub fn modes(kernels: bool) -> impl Iterator<Item = Mode> {
     Mode::ALL.into_iter().chain(Mode::registered()).chain(Mode::KERNELS.into_iter().filter(move |_| kernels))
 }
 
-/// A percentage of this range, whole, with its sign or without.
+/// Parses an integer percentage in this range, with or without `%`.
 pub fn percent<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
     let whole = whole(range);
     move |text| whole(without_sign(text)).map_err(|what| format!("{what}, in per cent"))
 }
 
-/// A load in per cent, with its sign or without.
+/// Parses a load in per cent, with or without `%`.
 pub fn load(text: &str) -> Result<f64, String> {
     match without_sign(text).parse::<f64>() {
         Ok(load) if load > 0.0 && load <= 100.0 => Ok(load),
@@ -42,7 +43,7 @@ fn without_sign(text: &str) -> &str {
     text.strip_suffix('%').unwrap_or(text)
 }
 
-/// Refuses a list that names something twice: nothing would be learnt from it a second time.
+/// Returns an error if a list has duplicates.
 pub fn once<T: PartialEq + Display>(option: &str, list: &[T]) -> Result<()> {
     match list.iter().enumerate().find_map(|(at, one)| list[..at].contains(one).then_some(one)) {
         Some(twice) => bail!("{option} names {twice} twice: leave one of them out"),
@@ -50,19 +51,20 @@ pub fn once<T: PartialEq + Display>(option: &str, list: &[T]) -> Result<()> {
     }
 }
 
-/// Options of fio's command line that are no options of jobs, and that `reap run` does not have.
+/// Options of fio's command line, not of jobs, that are not supported.
 const FIOS_OWN: [&str; 10] =
     ["bandwidth-log", "client", "debug", "eta", "eta-newline", "minimal", "server", "showcmd", "status-interval", "terse-version"];
 
-/// Takes the options of jobs out of the words behind `reap run`. What is left, for clap, and the job file that the others make: those
-/// before the first `--name` hold for all jobs. One dash does for two, as in fio. `own` says which options are the command's.
+/// Splits the words after `reap run` into those for clap and a job file made of the job options;
+/// options before the first `--name` are global. As in fio one dash is the same as two. `own`:
+/// whether an option is one of the command.
 pub fn take_jobs(words: Vec<OsString>, own: impl Fn(&str) -> bool) -> Result<(Vec<OsString>, Option<String>), String> {
     let (mut left, mut file) = (Vec::new(), String::new());
     let mut words = words.into_iter().peekable();
     while let Some(word) = words.next() {
         let option = word.to_str().and_then(|text| text.strip_prefix("--").or(text.strip_prefix('-').filter(|rest| rest.len() > 1)));
         let Some(option) = option.filter(|option| !option.is_empty()) else {
-            // What follows `--` are files.
+            // Words after `--` are file names.
             let end = word == "--";
             left.push(word);
             if end {
@@ -71,6 +73,7 @@ pub fn take_jobs(words: Vec<OsString>, own: impl Fn(&str) -> bool) -> Result<(Ve
             continue;
         };
         let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value.to_owned())));
+        // Normalized to two dashes, which clap requires.
         if own(name) {
             left.push(format!("--{option}").into());
             continue;
@@ -79,22 +82,26 @@ pub fn take_jobs(words: Vec<OsString>, own: impl Fn(&str) -> bool) -> Result<(Ve
             return Err(format!("`reap run` does not support fio's --{name}; see docs/fio-jobs.md"));
         }
         let Some(follows) = fio::option(name) else {
+            // Left to clap, which reports it.
             left.push(word);
             continue;
         };
         let value = match (value, follows) {
             (None, Argument::Required) => {
+                // A value may begin with one dash (`--offset -1` is refused later), but `--x` is an
+                // option.
                 let next = words.next_if(|next| !next.to_string_lossy().starts_with("--"));
                 let next = next.ok_or_else(|| format!("--{name} needs a value, as --{name}=VALUE"))?;
                 Some(next.into_string().map_err(|next| format!("--{name}: {} is not UTF-8 text", next.display()))?)
             }
             (value, _) => value,
         };
+        // The options become lines of a job file, in which these characters have a meaning.
         if let Some(odd) = value.as_deref().and_then(|value| value.chars().find(|c| matches!(c, '#' | ';' | '\n' | '\r'))) {
             return Err(format!("--{name}: {odd:?} begins a comment or a line in job files; give such a value in a file"));
         }
         if name == "name" {
-            // Among the job's options, too, which fio echoes in its results.
+            // fio's results show `name` among the job's options.
             let value = value.unwrap_or_default();
             file += &format!("[{value}]\nname={value}\n");
             continue;

@@ -1,40 +1,42 @@
-//! What finding completions cost one job thread, over the measured part of its run, and what the paths of its devices did.
+//! Cost of completions for one job thread during the measured time, and statistics of multipath
+//! devices.
 
 use completion::Decisions;
 use reap::{Counters, Device, DeviceCounters, HardwareCounters, Nanos, PathReport, Queue};
 use workload::report::PathFigures;
 
-/// One thread's figures. What a queue counts for all who share it is divided by their I/Os.
+/// Counts of one thread. Counters of a shared hardware queue are divided in proportion to I/Os.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
-    /// Reads and writes that ended, failed ones included. Flushes are not among them: what they cost is part of the price of these.
+    /// Completed reads and writes, failed ones included. Flushes are not counted, but their cost is
+    /// part of the cost of these.
     pub ios: u64,
-    /// How long was measured.
+    /// Measured time.
     pub wall: Nanos,
     /// CPU time of the thread (CLOCK_THREAD_CPUTIME_ID), the load generator included.
     pub cpu: Nanos,
-    /// CPU time of the whole process meanwhile.
+    /// CPU time of the whole process in that time.
     pub process: Nanos,
-    /// What the thread's queues counted.
+    /// Counters of the thread's queues.
     pub host: Counters,
-    /// What the queues' policies decided, where they keep count.
+    /// Decisions of the queues' policies, if counted.
     pub decisions: Option<Decisions>,
-    /// Some of its devices count no messages, so that `messages` and `notify_ns` mean nothing.
+    /// A device does not count messages, so `messages` and `notify_ns` are not valid.
     pub untold: bool,
-    /// Messages that the device sent for these I/Os.
+    /// Interrupt messages of the device for these I/Os.
     pub messages: f64,
-    /// Time that it took to send them, in nanoseconds.
+    /// CPU time of the device for sending them, in nanoseconds.
     pub notify_ns: f64,
     /// Submission doorbells.
     pub sq_doorbells: f64,
     /// Completion doorbells.
     pub cq_doorbells: f64,
-    /// System calls of the link, where it makes any and counts them.
+    /// System calls of the transport, if counted.
     pub system_calls: Option<f64>,
 }
 
 impl Counted {
-    /// Adds another thread's, of the same time.
+    /// Adds another thread's counts of the same time.
     pub fn merge(&mut self, other: &Counted) {
         self.ios += other.ios;
         self.wall = self.wall.max(other.wall);
@@ -58,7 +60,7 @@ impl Counted {
         }
     }
 
-    /// `part` per I/O; nothing is known of it without any.
+    /// `part` per I/O; `None` without I/Os.
     pub fn per_io(&self, part: f64) -> Option<f64> {
         (self.ios > 0).then(|| part / self.ios as f64)
     }
@@ -73,25 +75,26 @@ impl Counted {
         self.per_io(self.cpu.0 as f64)
     }
 
-    /// I/Os for each time that the thread was woken; none if it never was.
+    /// I/Os per wake-up; `None` without wake-ups.
     pub fn completions_per_wakeup(&self) -> Option<f64> {
         (self.host.wakeups > 0).then(|| self.ios as f64 / self.host.wakeups as f64)
     }
 }
 
-/// Puts what other threads of this process did, but for `others`, into the price of the I/Os of job threads that ran at the same time:
-/// workers of the kernel's (io-wq, SQPOLL) are threads of the process, and work for them. Each I/O pays the same.
+/// Adds the CPU time of other threads of this process, except `others`, to job threads that ran at
+/// the same time, in proportion to their I/Os. Kernel workers (io-wq, SQPOLL) are threads of the
+/// process, and work for its I/Os.
 pub fn charge<'a>(threads: impl Iterator<Item = &'a mut Counted>, others: Nanos) {
     let threads: Vec<&mut Counted> = threads.collect();
     let process = threads.iter().map(|thread| thread.process).max().unwrap_or_default();
     let (jobs, ios) = threads.iter().fold((0, 0), |(cpu, ios), thread| (cpu + thread.cpu.0, ios + thread.ios));
-    let beside = process.0.saturating_sub(jobs + others.0);
+    let workers = process.0.saturating_sub(jobs + others.0);
     for thread in threads {
-        thread.cpu += Nanos((u128::from(beside) * u128::from(thread.ios) / u128::from(ios.max(1))) as u64);
+        thread.cpu += Nanos((u128::from(workers) * u128::from(thread.ios) / u128::from(ios.max(1))) as u64);
     }
 }
 
-/// Reads and writes, and flushes, that a thread had completed on a target.
+/// I/Os that a thread has completed on a target.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Completed {
     /// Reads and writes.
@@ -100,18 +103,19 @@ pub struct Completed {
     pub flushes: u64,
 }
 
-/// What the counters read when measuring began.
+/// Counters at the start of measuring.
 #[derive(Debug)]
 pub struct Mark {
     at: Nanos,
     cpu: Nanos,
     process: Nanos,
-    /// For each target: its queue's and its device's.
+    /// Per target, the counters of its queue and its device.
     targets: Vec<(Completed, Option<Decisions>, HardwareCounters, DeviceCounters)>,
 }
 
 impl Mark {
-    /// Measuring begins now, for the calling thread. `targets`: the device of each, its queue, and what has completed on it.
+    /// Starts measuring for the calling thread. `targets`: device, queue, and completed I/Os of
+    /// each.
     pub fn new<'a>(targets: impl Iterator<Item = (&'a Device, &'a Queue, Completed)>) -> Mark {
         let read = |(device, queue, completed): (&Device, &Queue, Completed)| {
             queue.take_counters();
@@ -121,7 +125,7 @@ impl Mark {
         Mark { at: hw::now(), cpu: hw::thread_cpu(), process: hw::process_cpu(), targets }
     }
 
-    /// What has been counted since. For the thread that made the mark.
+    /// The counts since then; to be called on the same thread.
     pub fn until_now<'a>(self, host: Counters, targets: impl Iterator<Item = (&'a Device, &'a Queue, Completed)>) -> Counted {
         let cpu = hw::thread_cpu() - self.cpu;
         let process = hw::process_cpu() - self.process;
@@ -140,7 +144,7 @@ impl Mark {
 }
 
 impl Counted {
-    /// This thread's part of what a hardware queue, its vector and its device have counted.
+    /// Adds this thread's share of the counters of a hardware queue, its vector and its device.
     fn add_target(&mut self, completed: Completed, from: (HardwareCounters, DeviceCounters), to: (HardwareCounters, DeviceCounters)) {
         self.ios += completed.ios;
         let mine = (completed.ios + completed.flushes) as f64;
@@ -149,23 +153,24 @@ impl Counted {
         let finished = queue.finished - queue0.finished;
         let doorbells = share(queue.sq_doorbells - queue0.sq_doorbells, finished);
         self.sq_doorbells += doorbells;
-        // A drain thread works for these I/Os, too.
+        // The drain thread works for these I/Os.
         self.cpu += Nanos(share((queue.drain_cpu - queue0.drain_cpu).0, finished).round() as u64);
         self.cq_doorbells += share(queue.cq_doorbells - queue0.cq_doorbells, finished);
-        // The device counts them, and each lane its doorbells.
+        // System calls are counted per device, doorbells per queue: divide by doorbells.
         let calls = device.system_calls.map(|calls| calls.saturating_sub(device0.system_calls.unwrap_or(0)));
         let all = device.sq_doorbells.saturating_sub(device0.sq_doorbells).max(1);
         self.add_system_calls(calls.map(|calls| calls as f64 * (doorbells / all as f64).min(1.0)));
         let messages = share(queue.messages.saturating_sub(queue0.messages), queue.vector_finished - queue0.vector_finished);
         self.messages += messages;
         let all_messages = device.messages.saturating_sub(device0.messages);
+        // The device's time is known in total only: divide it in proportion to messages.
         if all_messages > 0 {
             self.notify_ns += (device.notify - device0.notify).0 as f64 * messages / all_messages as f64;
         }
     }
 }
 
-/// What the paths of devices had done when the jobs began.
+/// Counters of the paths of multipath devices when the jobs started.
 #[derive(Debug)]
 pub struct PathMark {
     at: Nanos,
@@ -173,12 +178,13 @@ pub struct PathMark {
 }
 
 impl PathMark {
-    /// Now.
+    /// Reads the counters.
     pub fn new(devices: &[Device]) -> PathMark {
         PathMark { at: hw::now(), before: devices.iter().map(Device::paths).collect() }
     }
 
-    /// What they have done since; nothing of devices that have but one. `names`: the devices' names in the jobs.
+    /// Statistics since then, of devices with several paths. `names`: the devices' names in the
+    /// jobs.
     pub fn since(&self, devices: &[Device], names: &[Option<String>]) -> Vec<PathFigures> {
         let elapsed = (hw::now() - self.at).0.max(1);
         let mut all = Vec::new();
@@ -191,7 +197,7 @@ impl PathMark {
                     path: after.uri,
                     ios,
                     failed: after.failed.saturating_sub(before.failed),
-                    // Little's law.
+                    // Little's law: total latency per time is the mean number in flight.
                     in_flight: time as f64 / elapsed as f64,
                     lat_ns: time.checked_div(ios).unwrap_or(0),
                 });
@@ -201,7 +207,7 @@ impl PathMark {
     }
 }
 
-/// What the same paths did over several stretches, all together.
+/// Adds up the statistics of the same paths over several time spans.
 pub fn over_all(stretches: &[&[PathFigures]]) -> Vec<PathFigures> {
     let Some(last) = stretches.last() else { return Vec::new() };
     let of_path = |(at, last): (usize, &PathFigures)| {

@@ -1,5 +1,6 @@
-//! The devices of a plan, the workers of its threads, and what is written before anything is measured: a read of blocks that were never
-//! written is served from one page of zeroes, which stays in the cache and flatters every figure.
+//! Opens the devices of a plan, creates the workers of its threads, and fills embedded devices
+//! before measuring: reads of unwritten blocks are served from one page of zeros, which stays in
+//! the CPU cache and makes every result too good.
 
 use std::fs::DirBuilder;
 use std::ops::Range;
@@ -18,18 +19,18 @@ use super::target::TargetDevice;
 use super::worker::{Worker, first_namespace};
 use crate::machine::Machine;
 
-/// Threads that can use a device at once.
+/// Most threads that can use a device at once.
 const MOST_QUEUES: usize = 256;
-/// What jobs may keep in flight on one hardware queue; the controller may allow less.
+/// Most commands on one hardware queue; the controller may allow fewer.
 const MAX_TAGS: u64 = 4095;
-/// Most that is filled, over all devices: a few seconds of writing.
+/// Most bytes that are filled over all devices, which takes a few seconds.
 const MOST_FILLED: u64 = 4 << 30;
-/// Of what is larger, the part of that limit that is filled: for jobs that begin at the start of a device.
+/// Divides that limit for larger regions, of which only the start is filled.
 const PART_FILLED: u64 = 4;
 
 /// Bytes of each write that fills a device.
 const FILL_BLOCK: u64 = 256 << 10;
-/// Such writes in flight.
+/// Fill writes in flight.
 const FILL_DEPTH: usize = 8;
 /// ENOSPC.
 const NO_SPACE: i32 = 28;
@@ -37,15 +38,15 @@ const NO_SPACE: i32 = 28;
 /// How the devices of a run are opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
-    /// One for each of the plan's targets.
+    /// One per target of the plan.
     pub devices: &'a [TargetDevice],
     /// The mode that queues start with.
     pub mode: Mode,
-    /// What spinning means where others want the CPU.
+    /// What polling modes do while other threads want the CPU.
     pub spin: Spin,
-    /// Hardware queues of each device; `None`: one for each thread.
+    /// Hardware queues per device; `None`: one per thread.
     pub queues: Option<u16>,
-    /// Count what wake-ups bring.
+    /// Record histograms of wake-ups.
     pub histograms: bool,
 }
 
@@ -54,11 +55,11 @@ pub struct Setup<'a> {
 pub struct Rig<'a> {
     /// The devices, in the order of the plan's targets.
     pub devices: Vec<Device>,
-    /// How they were opened. Workers that are made from now on have queues in its mode.
+    /// How they were opened. New workers use its mode.
     pub setup: Setup<'a>,
 }
 
-/// What the jobs need of one device at once.
+/// Requirements of the jobs on one device at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Need {
     threads: usize,
@@ -76,16 +77,17 @@ impl<'a> Rig<'a> {
         let buffers: u64 = needs.iter().map(|need| need.buffer_bytes).fold(0, u64::saturating_add);
         if buffers > hw::memory_bytes() / 2 {
             bail!(
-                "the jobs' buffers (iodepth × block size) take {} MiB, more than half of this machine's memory; lower iodepth, bs or numjobs",
+                "the jobs' buffers (iodepth × block size) need {} MiB, more than half of the memory; lower iodepth, bs or numjobs",
                 buffers >> 20
             );
         }
+        // All requirements are known before the first device is opened.
         let open = |(TargetDevice { uri, .. }, need): (&TargetDevice, Need)| {
             if need.threads > MOST_QUEUES {
-                bail!("{} job threads use the device {uri} at once; it serves {MOST_QUEUES}: lower numjobs", need.threads);
+                bail!("{} job threads use the device {uri} at once; the maximum is {MOST_QUEUES}: lower numjobs", need.threads);
             }
             let hardware_queues = setup.queues.map_or(need.threads, usize::from).clamp(1, need.threads);
-            // On files queues are made as they are taken, and a mode of the kernel's own has queues of its own.
+            // Each mode of the kernel needs rings of its own, which are created when taken.
             let kinds = if uri.parse::<KernelUri>().is_ok() { 1 + Mode::KERNELS.len() } else { 1 };
             let options = OpenOptions::new()
                 .software_queues(kinds * need.threads)
@@ -96,7 +98,7 @@ impl<'a> Rig<'a> {
                 .embedded(EmbeddedOptions { device_cpu: machine.device, ..EmbeddedOptions::default() });
             Device::open_with(uri, &options).map_err(|error| {
                 let said = error.to_string();
-                // Most errors name the path, the address or the parameter themselves.
+                // Most errors have the path, the address or the parameter already.
                 let mut parts = uri.split(['?', '&']).filter_map(|part| Some(part.split_once([':', '='])?.1));
                 match parts.any(|part| !part.is_empty() && said.contains(part)) {
                     true => error.into(),
@@ -105,24 +107,24 @@ impl<'a> Rig<'a> {
             })
         };
         for (target, device) in setup.devices.iter().enumerate().filter(|(_, device)| device.laid_out) {
-            // As fio: the directories of a file's name are made, and `directory=` has to be there.
+            // As in fio directories of a file's name are created, but not that of `directory=`.
             let uses = |thread: &&Thread| thread.targets.contains(&target);
             let there = |thread: &Thread| jobs[thread.job].directory.as_ref().is_none_or(|place| Path::new(place).is_dir());
             if let Ok(KernelUri { path, bytes: Some(_), .. }) = device.uri.parse()
                 && let Some(place) = path.parent().filter(|place| !place.starts_with("/dev"))
                 && plan.threads.iter().filter(uses).all(there)
             {
-                // What keeps it from being made keeps the file from being made, too, which is said then.
+                // An error here is reported when creating the file fails.
                 _ = DirBuilder::new().recursive(true).mode(0o700).create(place);
             }
         }
         let devices: Vec<Device> = setup.devices.iter().zip(needs).map(open).collect::<Result<_>>()?;
-        // A device that moves no data gives back nothing of what was written.
+        // Verification would fail on a device that does not store data.
         for thread in plan.threads.iter().filter(|thread| jobs[thread.job].verify.is_some()) {
             let embedded = thread.targets.iter().filter_map(|&target| devices[target].embedded());
             if let Some(profile) = embedded.map(|embedded| embedded.profile().clone()).find(|profile| !profile.moves_data) {
                 bail!(
-                    "job '{}': verify: the device's profile `{}` moves no data, so nothing of what is written can be read back",
+                    "job '{}': verify: profile `{}` does not store data, so nothing can be verified",
                     jobs[thread.job].name,
                     profile.name
                 );
@@ -131,10 +133,10 @@ impl<'a> Rig<'a> {
         Ok(Rig { devices, setup })
     }
 
-    /// The targets of `thread`, as its generator sees them.
+    /// The targets of `thread`, for its generator.
     ///
     /// # Errors
-    /// A device without a namespace that can be used.
+    /// A device has no usable namespace.
     pub fn targets(&self, thread: &Thread) -> Result<Vec<Target>> {
         let target = |(&index, &bytes): (&usize, &u64)| {
             let namespace = first_namespace(&self.devices[index])?;
@@ -144,7 +146,8 @@ impl<'a> Rig<'a> {
         thread.targets.iter().zip(&thread.sizes_at_setup).map(target).collect()
     }
 
-    /// What makes the worker of `thread`, there: its queues belong to the thread that takes them.
+    /// A function that creates the worker of `thread`. It has to run on that thread, which will own
+    /// the queues.
     pub fn worker(&self, jobs: &[Job], thread: &Thread, host_work: Nanos) -> impl FnOnce() -> Result<Worker> + Send + use<> {
         let devices: Vec<Device> = thread.targets.iter().map(|&target| self.devices[target].clone()).collect();
         let (job, Setup { mode, spin, histograms, .. }) = (jobs[thread.job].clone(), self.setup);
@@ -158,7 +161,7 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// Writes over what `readers` are going to read, where that matters.
+    /// Fills what `readers` will read, on embedded devices in memory.
     ///
     /// # Errors
     /// A write fails.
@@ -166,15 +169,16 @@ impl<'a> Rig<'a> {
         let most = MOST_FILLED.min(hw::memory_bytes() / 5) / self.devices.len().max(1) as u64;
         let mut all = Filled::default();
         for (target, device) in self.devices.iter().enumerate() {
-            // What files and block devices hold is theirs.
+            // Data of files and block devices must not be overwritten.
             if device.embedded().is_none() {
                 continue;
             }
             let uri = DeviceUri::behind(&device.description().uri)?;
             let regions = readers.iter().flat_map(|(thread, generator)| thread.targets.iter().zip(generator.regions()));
             let read = regions.filter(|(used, _)| **used == target).map(|(_, region)| region);
-            // The smallest that holds all of them.
+            // One region that covers all of them.
             let read = read.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+            // Small regions are filled whole; of large ones a part, so that starting stays fast.
             if let Some(region) = read.filter(|_| matters(&uri)) {
                 let most = if region.end - region.start <= most { most } else { most / PART_FILLED };
                 let filled = fill(device, region, most, stop)?;
@@ -186,16 +190,17 @@ impl<'a> Rig<'a> {
     }
 }
 
-/// What filling came to.
+/// Result of filling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filled {
-    /// Bytes that jobs may read.
+    /// Bytes that jobs will read.
     pub wanted: u64,
-    /// Bytes written, from the start of that.
+    /// Bytes written, from the start.
     pub written: u64,
 }
 
-/// Fills a buffer with something that does not compress, and so brings its pages into memory. `seed` tells buffers apart.
+/// Fills a buffer with pseudo-random data, which also faults in its pages. Each buffer needs
+/// another `seed`.
 pub fn scribble(buf: &mut [u8], seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for word in buf.chunks_mut(8) {
@@ -206,13 +211,12 @@ pub fn scribble(buf: &mut [u8], seed: u64) {
     }
 }
 
-/// Whether reads of never-written blocks would flatter this device: not a file, which holds what it holds, nor the
-/// `null` profile, which moves no data.
+/// Whether a device has to be filled: not a file, nor the `null` profile, which transfers no data.
 fn matters(uri: &DeviceUri) -> bool {
     matches!(uri.backing, Backing::Mem { .. }) && uri.profile != "null"
 }
 
-/// Writes over `region` of `device`, at most `most` bytes of it. Ends early if `stop` is set or the medium is full.
+/// Fills at most `most` bytes of `region`. Ends early if `stop` is set or the medium is full.
 ///
 /// # Errors
 /// A write failed for another reason.
@@ -225,7 +229,7 @@ fn fill(device: &Device, region: Range<u64>, most: u64, stop: &AtomicBool) -> Re
     let mut filled = Filled { wanted, written: 0 };
     let mut idle = Vec::with_capacity(FILL_DEPTH);
     for seed in 0..FILL_DEPTH as u64 {
-        let mut buf = device.buffer(FILL_BLOCK as usize).context("no room for the buffers that fill the medium")?;
+        let mut buf = device.buffer(FILL_BLOCK as usize).context("no memory for buffers to fill the medium")?;
         scribble(&mut buf, seed + 1);
         idle.push(buf);
     }
@@ -248,9 +252,9 @@ fn fill(device: &Device, region: Range<u64>, most: u64, stop: &AtomicBool) -> Re
         for completion in found.drain(..) {
             match completion.result {
                 Ok(()) => filled.written += completion.tag,
-                // The limit on what memory media allocate: the rest stays as it is.
+                // The limit of memory for media is reached; the rest stays unwritten.
                 Err(error) if error.errno() == NO_SPACE => at = end,
-                // What is given up on request is no mistake.
+                // A stop makes pending requests fail, which is not an error.
                 Err(_) if stop.load(Relaxed) => {}
                 Err(error) => return Err(error).context("cannot fill the medium"),
             }
@@ -259,7 +263,7 @@ fn fill(device: &Device, region: Range<u64>, most: u64, stop: &AtomicBool) -> Re
     }
 }
 
-/// The most that the threads of any one stage need of `target`.
+/// The maximum requirements on `target` over all stages.
 fn need(jobs: &[Job], plan: &Plan, target: usize) -> Need {
     let mut most = Need::default();
     for stage in 0..plan.stages {
@@ -269,7 +273,7 @@ fn need(jobs: &[Job], plan: &Plan, target: usize) -> Need {
             let depth = u64::from(job.iodepth.max(1));
             let bytes = job.block.read.max.max(job.block.write.max);
             need.threads += 1;
-            // Long I/Os are split into commands of at most 1 MiB, and then some.
+            // Long I/Os are split into commands of at most 1 MiB, plus a remainder.
             need.tags += depth.saturating_mul(1 + (bytes >> 20));
             need.buffer_bytes = need.buffer_bytes.saturating_add(depth.saturating_mul(bytes.clamp(512, 1 << 40).next_power_of_two()));
         }

@@ -1,4 +1,5 @@
-//! What a job's `filename=` means: the name of an instance of an embedded device, or a path; and whether jobs may write to it.
+//! What a job's `filename=` means, a path or the name of an embedded device, and whether jobs may
+//! write to it. Everything that protects users' data from a mistaken job is here.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -9,43 +10,44 @@ use reap::{Backing, DeviceUri, KernelUri, Uri, UriError};
 use workload::Job;
 use workload::plan::Plan;
 
-/// The device of jobs that name no path, and whose command line names no device.
+/// The default device.
 pub const USUAL: &str = "mem:1G?profile=optane";
-/// What stands for the device's name in a URI.
+/// Replaced by the job's `filename=` in a URI.
 pub const PLACEHOLDER: &str = "{filename}";
-/// Of files and block devices that the kernel drives.
+/// Scheme of files and block devices.
 const KERNEL: &str = "kernel:";
 
-/// What `filename=` means in a run.
+/// The meaning of `filename=` in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filenames {
-    /// A name. All devices are instances of this URI, in which `{filename}` stands for it.
+    /// A name. All devices are instances of this URI, in which `{filename}` is replaced by the
+    /// name.
     Name(String),
-    /// A path: each is a device of its own. The URI has the parameters that all of them get; its path means nothing.
+    /// A path, each a separate device. The URI has their common parameters; its path is not used.
     Path(KernelUri),
 }
 
-/// A device that a target of the plan stands for.
+/// The device of one target of the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetDevice {
-    /// What it is opened by.
+    /// Its URI.
     pub uri: String,
-    /// In words: what it is, and what the job's `filename=` has to do with it.
+    /// Description for the results: what it is, and how it is related to `filename=`.
     pub words: String,
-    /// It is a new file, as long as the jobs use it.
+    /// The run creates it as a file with the size that the jobs need.
     pub laid_out: bool,
 }
 
 /// What jobs may write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allowed {
-    /// Regular files of the user's own.
+    /// Only regular files of the user.
     Own,
-    /// Whatever the system allows (`--allow-writes`).
+    /// Everything that the system permits (`--allow-writes`).
     All,
 }
 
-/// Whether a URI is of a drive, on the bus or another process's, whose data are somebody's.
+/// Whether a URI is a real drive, or a controller of another process.
 fn is_drive(uri: &str) -> bool {
     match uri.parse() {
         Ok(Uri::Pcie(_) | Uri::VfioUser(_)) => true,
@@ -54,13 +56,13 @@ fn is_drive(uri: &str) -> bool {
     }
 }
 
-/// Parses a `--device`: a URI, or `kernel:` without a path.
+/// Checks the value of `--device`: a URI, or `kernel:` without a path.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first error, with its column.
 pub fn check(text: &str) -> Result<(), UriError> {
     if text.contains('/') && !text.contains(':') {
-        let what = format!("a file or a block device is written `{KERNEL}{text}`, and `file:{text}` is one behind the embedded controller");
+        let what = format!("use `{KERNEL}{text}` for a file or block device, or `file:{text}` for a file behind the embedded controller");
         return Err(UriError { uri: text.to_owned(), column: 1, what });
     }
     match bare(text)? {
@@ -69,16 +71,16 @@ pub fn check(text: &str) -> Result<(), UriError> {
     }
 }
 
-/// The parameters of `kernel:` without a path; `None`: it is something else.
+/// The parameters of `kernel:` without a path; `None` for other URIs.
 fn bare(text: &str) -> Result<Option<KernelUri>, UriError> {
     let Some(rest) = text.strip_prefix(KERNEL).filter(|rest| rest.is_empty() || rest.starts_with('?')) else { return Ok(None) };
-    // A path has to stand there while it is parsed.
+    // The parser requires a path.
     let parsed = format!("{KERNEL}_{rest}").parse::<KernelUri>();
     parsed.map(Some).map_err(|e| UriError { uri: text.to_owned(), column: e.column.saturating_sub(1).max(1), what: e.what })
 }
 
 impl TargetDevice {
-    /// The files that it reads: the medium, and a profile of the user's own.
+    /// The files that it reads: the medium, and the file of a profile.
     pub fn files(&self) -> Vec<PathBuf> {
         if let Ok(KernelUri { path, .. }) = self.uri.parse() {
             return vec![path];
@@ -90,30 +92,32 @@ impl TargetDevice {
 }
 
 impl Filenames {
-    /// What the names of `jobs` mean where the command line says `--device given`, or nothing: then they are paths, as in fio.
+    /// The meaning of `filename=` with `--device given`. Without it names are paths, as in fio.
     ///
     /// # Errors
-    /// Jobs without a name where those of others are paths, or a URI that does not parse.
+    /// Only some jobs have a path, or the URI is invalid.
     pub fn of(given: Option<&str>, jobs: &[Job]) -> Result<Filenames> {
-        // fio opens no file for its engine `null`, so what such a job names is not to be written over.
+        // fio opens no files for its engine `null`, so such a job must not overwrite them here.
         let opens_nothing = |job: &Job| given.is_none() && job.engine.name.as_deref() == Some("null");
         let names_file = |job: &&Job| (!job.filenames.is_empty() || job.file_format.is_some()) && !opens_nothing(job);
         let some = jobs.iter().any(|job| names_file(&job));
         let nameless = jobs.iter().find(|job| !names_file(job));
+        // fio uses a job's name as the file name if it has no filename=. Creating an embedded
+        // device for a job named /dev/… would be a surprise.
         if given.is_none()
             && let Some(job) = nameless.filter(|job| job.name.starts_with("/dev/"))
         {
             bail!(
-                "job '{0}' has a device for its name, which fio would use: say filename={0}, or --device mem:SIZE for an embedded one",
+                "job '{0}' is named like a device; give filename={0} to use that device, or --device mem:SIZE for an embedded one",
                 job.name
             );
         }
         let given = given.unwrap_or(if some { KERNEL } else { USUAL });
         let Some(shared) = bare(given)? else { return Ok(Filenames::Name(given.to_owned())) };
         if let Some(job) = nameless {
-            let others = if some { ", and others do" } else { "" };
+            let others = if some { ", but others have" } else { "" };
             bail!(
-                "job '{}' names no file{others}; give it filename= or directory=, or say for all jobs --device {KERNEL}PATH, or --device mem:SIZE \
+                "job '{}' has no filename={others}; give it filename= or directory=, or give --device {KERNEL}PATH or --device mem:SIZE for all jobs \
                  (an embedded device, for which filename= is only a name)",
                 job.name
             );
@@ -121,15 +125,15 @@ impl Filenames {
         Ok(Filenames::Path(shared))
     }
 
-    /// A job that names no batch of submissions (`iodepth_batch` at 1, the default) gathers what it issues where a doorbell is a system
-    /// call, in batches that grow with what is out.
+    /// Lets jobs with the default `iodepth_batch=1` submit in growing batches on `kernel:` devices,
+    /// where each submission is a system call.
     pub fn gather(&self, jobs: &mut [Job]) {
         if self.is_kernel() {
             jobs.iter_mut().filter(|job| job.batch_submit == 1).for_each(|job| (job.batch_submit, job.batch_grows) = (0, true));
         }
     }
 
-    /// Whether the devices are files and block devices that the kernel drives.
+    /// Whether the devices are `kernel:` devices.
     pub fn is_kernel(&self) -> bool {
         match self {
             Filenames::Name(uri) => uri.starts_with(KERNEL),
@@ -142,10 +146,10 @@ impl Filenames {
         matches!(self, Filenames::Name(uri) if !uri.starts_with(KERNEL) && !is_drive(uri))
     }
 
-    /// The profile of embedded devices; of others, what takes its place in results.
+    /// The profile of embedded devices; of others the scheme, for results.
     ///
     /// # Errors
-    /// The URI does not parse.
+    /// The URI is invalid.
     pub fn profile(&self) -> Result<String> {
         match self {
             Filenames::Name(uri) if self.is_embedded() => Ok(DeviceUri::behind(uri)?.profile),
@@ -154,10 +158,10 @@ impl Filenames {
         }
     }
 
-    /// The devices of the plan's targets, in their order.
+    /// The devices of the plan's targets, in order.
     ///
     /// # Errors
-    /// Two would be one, or a job would write to what it may not (`allowed`).
+    /// Two targets would be one file, or a job would write to what is not `allowed`.
     pub fn devices(&self, jobs: &[Job], plan: &Plan, allowed: Allowed) -> Result<Vec<TargetDevice>> {
         let uris: Vec<String> = match self {
             Filenames::Name(uri) => uris(&plan.targets, uri)?,
@@ -173,26 +177,26 @@ impl Filenames {
             if uri.starts_with(KERNEL) {
                 return kernel(uri.parse()?, writer, allowed, plan.lengths[target]);
             }
-            // The data of a drive are somebody's.
+            // A drive may have valuable data, whoever owns its device file.
             if is_drive(&uri) {
                 if let Some(job) = writer.filter(|_| allowed != Allowed::All) {
                     bail!(
-                        "job '{}': it would write over the drive {uri}, and what that holds would be lost. \
-                         --allow-writes lets it; rw=read or rw=randread needs no leave",
+                        "job '{}': this would overwrite the drive {uri}; its data would be lost. \
+                         Use --allow-writes to allow it; rw=read and rw=randread need no option",
                         job.name
                     );
                 }
-                let words = format!("{uri} (the drive itself, {})", if writer.is_some() { "read and written" } else { "only read" });
+                let words = format!("{uri} (drive, {})", if writer.is_some() { "read-write" } else { "read-only" });
                 return Ok(TargetDevice { uri, words, laid_out: false });
             }
-            // A controller in this process. To a file that is its medium jobs write as to any other.
+            // The medium of an embedded device may be a file, to which the same rule applies.
             if let (Some(job), Ok(DeviceUri { backing: Backing::File { path, .. }, .. })) = (writer, DeviceUri::behind(&uri))
                 && let Ok(meta) = fs::metadata(&path)
             {
                 may_write(&path, &meta, job, allowed)?;
             }
             let words = match plan.targets[target].as_deref() {
-                Some(name) => format!("{uri} (embedded; filename={name} is its name, and no path)"),
+                Some(name) => format!("{uri} (embedded; filename={name} is a name, not a path)"),
                 None => format!("{uri} (embedded)"),
             };
             Ok(TargetDevice { uri, words, laid_out: false })
@@ -201,19 +205,20 @@ impl Filenames {
     }
 }
 
-/// A file or a block device: read-only unless a job writes, laid out with `length` bytes if it is not there.
+/// A file or block device: read-only unless a job writes, and created with `length` bytes if it
+/// does not exist.
 fn kernel(mut uri: KernelUri, writer: Option<&Job>, allowed: Allowed, length: Option<u64>) -> Result<TargetDevice> {
     let meta = fs::metadata(&uri.path);
     let mut laid_out = false;
     match (&meta, writer) {
         (Ok(meta), None) => {
-            // `size=` of a file that has that size says nothing more, and `readonly=` does not go with it.
+            // `size=` excludes `readonly=`, but is redundant for a file that has that size.
             uri.bytes = uri.bytes.filter(|bytes| meta.len() != *bytes);
             uri.read_only |= uri.bytes.is_none();
         }
         (Ok(meta), Some(job)) => {
             let path = uri.path.display();
-            ensure!(!uri.read_only, "job '{}' writes to {path}, and `readonly=yes` forbids it; leave one of them out", job.name);
+            ensure!(!uri.read_only, "job '{}' writes to {path}, which `readonly=yes` forbids; remove one of them", job.name);
             may_write(&uri.path, meta, job, allowed)?;
         }
         (Err(_), _) if uri.bytes.is_none() && !uri.read_only => {
@@ -222,23 +227,23 @@ fn kernel(mut uri: KernelUri, writer: Option<&Job>, allowed: Allowed, length: Op
         (Err(_), _) => {}
     }
     let words = match &meta {
-        Ok(meta) if meta.is_file() => "the file itself",
-        Ok(_) => "the block device itself",
+        Ok(meta) if meta.is_file() => "a file",
+        Ok(_) => "a block device",
         Err(_) => "a new file",
     };
-    let access = if uri.read_only { "only read" } else { "read and written" };
+    let access = if uri.read_only { "read-only" } else { "read-write" };
     let words = format!("{KERNEL}{} ({words}, {access})", uri.path.display());
     Ok(TargetDevice { uri: uri.to_string(), words, laid_out })
 }
 
-/// The URI of each target, where its name is no more than a name.
+/// The URI of each target, if `filename=` is a name.
 fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
     let is_file = uri.starts_with(KERNEL) || is_drive(uri) || matches!(DeviceUri::behind(uri)?.backing, Backing::File { .. });
     if targets.len() > 1 && is_file && !uri.contains(PLACEHOLDER) {
         let names: Vec<&str> = targets.iter().flatten().map(String::as_str).collect();
-        let paths = if uri.starts_with(KERNEL) { ", or say --device kernel: if the names are paths" } else { "" };
+        let paths = if uri.starts_with(KERNEL) { ", or give --device kernel: if the names are paths" } else { "" };
         bail!(
-            "--device {uri} is one {}, and the jobs use {} devices ({}); put {PLACEHOLDER} into the path, where each one's name will stand{paths}",
+            "--device {uri} is one {}, but the jobs use {} devices ({}); put {PLACEHOLDER} into the path, to be replaced by each name{paths}",
             if is_drive(uri) { "drive" } else { "file" },
             targets.len(),
             names.join(", ")
@@ -248,6 +253,7 @@ fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
     let name = |target: &Option<String>| given(target).trim_start_matches('/').replace(['/', '?', '&', '%'], "_");
     let uris: Vec<String> = targets.iter().map(|target| uri.replace(PLACEHOLDER, &name(target))).collect();
     let twice = (0..uris.len()).find_map(|at| Some((uris[..at].iter().position(|uri| *uri == uris[at])?, at)));
+    // Two jobs on one file would overwrite each other's data.
     if let Some((first, second)) = twice.filter(|_| is_file) {
         bail!(
             "the jobs' devices '{}' and '{}' would both be {}, because / ? & and % in a name become _ there: rename one of them",
@@ -259,19 +265,19 @@ fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
     Ok(uris)
 }
 
-/// Refuses that `job` writes to `path`, unless that is a regular file of the user's own or all is `allowed`.
+/// Returns an error if `job` may not write to `path`.
 fn may_write(path: &Path, meta: &Metadata, job: &Job, allowed: Allowed) -> Result<()> {
     let what = match meta.file_type() {
         kind if kind.is_file() => format!("a regular file of user {}", meta.uid()),
         kind if kind.is_block_device() => "a block device".to_owned(),
-        // It is refused for what it is.
+        // Opening it fails later, with an error about its type.
         _ => return Ok(()),
     };
     let own = meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw();
     ensure!(
         own || allowed == Allowed::All,
-        "job '{}': it would write to {}, {what}, and what that holds would be lost. \
-         --allow-writes lets it; rw=read or rw=randread needs no leave",
+        "job '{}': this would write to {}, {what}; its data would be lost. \
+         Use --allow-writes to allow it; rw=read and rw=randread need no option",
         job.name,
         path.display()
     );

@@ -1,4 +1,5 @@
-//! A job thread: carries out what the generator says.
+//! A job thread: submits the I/Os of its generator, and passes completions back. The loop around
+//! [`Worker::turn`] is what `reap run` measures, so it does little else.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,23 +17,23 @@ use workload::{ErrorCode, Generator, Io, Job, Next};
 use super::counted::{Completed, Counted, Mark};
 use super::rig::scribble;
 
-/// A thread that waits for the time of its next I/O polls this often whether it is to stop.
+/// How often a thread that waits for its next I/O checks whether to stop.
 const STOP_EVERY: Nanos = Nanos::from_millis(50);
-/// How often a thread says how far it is.
+/// How often a thread updates its progress.
 const PROGRESS_EVERY: Nanos = Nanos::from_millis(100);
-/// EINVAL: what a request that the library refuses counts as.
+/// EINVAL, for requests that the library refuses.
 const REFUSED: ErrorCode = ErrorCode(22);
 
-/// What reaches a thread from outside while it runs.
+/// Shared with the main thread while a job thread runs.
 #[derive(Debug)]
 pub struct Control<'a> {
-    /// Any of them set: stop, once what is in flight has completed.
+    /// If any is set, the thread stops once its I/Os in flight have completed.
     pub stop: [&'a AtomicBool; 2],
-    /// Where it says how far it is.
+    /// Updated by the thread.
     pub progress: &'a Progress,
 }
 
-/// How far a thread is.
+/// Progress of a thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Progress {
@@ -40,7 +41,7 @@ pub struct Progress {
     pub ios: AtomicU64,
     /// Bytes so far.
     pub bytes: AtomicU64,
-    /// Of its work or time, in millionths.
+    /// Fraction of its work or time, in millionths.
     pub millionths: AtomicU64,
 }
 
@@ -59,44 +60,45 @@ impl Progress {
     }
 }
 
-/// What a run came to, next to what the generator has measured.
+/// Results of a run that the generator does not have.
 #[derive(Clone, Debug, Default)]
 pub struct Ran {
-    /// Cost and counts of the measured part.
+    /// Cost and counts of the measured time.
     pub counted: Counted,
-    /// The whole thread's.
+    /// Resource usage of the whole run.
     pub usage: hw::Usage,
-    /// What the library said of the first I/O that failed.
+    /// The library's error of the first failed I/O.
     pub first_error: Option<IoError>,
-    /// What wake-ups brought, of all its queues; empty unless [`Worker::count_wakeups`] was called.
+    /// Histograms of wake-ups, of all queues; empty unless [`Worker::count_wakeups`] was called.
     pub wakeups: Box<Wakeups>,
 }
 
-/// One thread's access to its devices: queues, and a buffer for each I/O in flight. Made once, on the thread that it is for; runs any
-/// number of generators, one after the other.
+/// Queues and buffers of one thread. It is created on that thread, and can run several generators
+/// one after the other.
 pub struct Worker {
     queues: JobQueues,
-    /// The mode that rings in use were made for, if that is one of the kernel's own.
+    /// The kernel mode that the current rings were created for.
     made_for: Option<Mode>,
-    /// Queues whose rings were made for other modes, for when such a mode is asked for.
+    /// Queues with rings for other modes, kept for a later [`Worker::set_mode`].
     unused: Vec<(Option<Mode>, JobQueues)>,
     counts_wakeups: bool,
     spin: Spin,
     targets: Vec<TargetState>,
-    /// I/Os in flight at most.
+    /// Most I/Os in flight.
     depth: usize,
-    /// For each target `depth` of them: an I/O's slot number picks its own. `None`: in flight, or lost with its controller.
+    /// `depth` buffers per target, indexed by slot. `None`: in flight, or lost with its controller.
     buffers: Vec<Option<DmaBuf>>,
     found: Vec<Completion>,
-    /// Of the last batch, slots of I/Os that were not submitted, and why.
+    /// Slots of the last batch that were not submitted, with the error.
     failed: Vec<(u32, ErrorCode)>,
-    /// Latencies to or from the doorbell are measured, so that commits need a clock read: before the doorbell if completions may be found
-    /// before the commit returns, and else after it, as fio has it.
+    /// slat or clat is measured, so each commit reads the clock: after the doorbell, as in fio, or
+    /// before it (`before`) if a commit may reap completions.
     timed: bool,
     before: bool,
-    /// Submitting and waiting can be one system call: what is submitted is announced once it is known whether a wait follows.
+    /// One system call can submit and wait: submitting is delayed until it is known whether a wait
+    /// follows.
     fuses: bool,
-    /// Buffers have data that the generator fills in and looks at.
+    /// The generator writes and checks data in buffers.
     verifies: bool,
     /// Some I/Os are Flushes.
     flushes: bool,
@@ -109,19 +111,19 @@ struct TargetState {
     device: Device,
     namespace: Namespace,
     block_shift: u32,
-    /// What its requests have in their tags besides the slot.
+    /// Upper half of its requests' tags; the lower half is the slot.
     tag: u64,
-    /// Each I/O is marked urgent.
+    /// `reap_urgent`: requests are marked urgent.
     urgent: bool,
     /// Force Unit Access: each write is durable when it completes.
     durable: bool,
     completed: Completed,
 }
 
-/// A run under way, between two turns.
+/// State of a run between two turns.
 #[derive(Debug)]
 pub struct Run {
-    /// The thread's, when it began.
+    /// The thread's resource usage at the start.
     usage: hw::Usage,
     /// The clock read of the last batch.
     now: Nanos,
@@ -136,10 +138,10 @@ impl fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// The calling thread's, for `job` on `devices`, one for each of its targets, which are open in `mode`.
+    /// A worker on the calling thread, for `job` on `devices`, one per target, opened in `mode`.
     ///
     /// # Errors
-    /// No software queue left, or no room for the buffers.
+    /// No software queue or no memory is left.
     pub fn new(job: &Job, devices: Vec<Device>, mode: Mode, host_work: Nanos) -> Result<Worker> {
         let depth = job.iodepth.max(1) as usize;
         let len = job.block.read.max.max(job.block.write.max) as usize;
@@ -147,7 +149,7 @@ impl Worker {
         let mut targets = Vec::with_capacity(devices.len());
         for device in devices {
             let namespace = first_namespace(&device)?;
-            // A block larger than the device is the generator's to refuse.
+            // The generator reports a block larger than the device; here it must not fail.
             let len = len.min(namespace.bytes() as usize).next_multiple_of(namespace.block_bytes() as usize);
             for _ in 0..depth {
                 let mut buf = device.buffer(len)?;
@@ -158,8 +160,7 @@ impl Worker {
             let (tag, urgent, durable, completed) = ((targets.len() as u64) << 32, job.urgent, job.sync_writes, Completed::default());
             targets.push(TargetState { device, namespace, block_shift, tag, urgent, durable, completed });
         }
-        // How many completions are taken before the next I/Os are issued: `iodepth_batch_complete_max`, which is as many as `_min` if it
-        // is not given. A job that says nothing of batches gets whatever there is.
+        // `iodepth_batch_complete_max`, at least `_min`. Without either, as many as there are.
         let at_once = match job.complete_min.max(job.complete_max) {
             0 | 1 => depth,
             most => most as usize,
@@ -185,24 +186,25 @@ impl Worker {
         })
     }
 
-    /// Counts what wake-ups bring, from now on.
+    /// Enables histograms of wake-ups.
     pub fn count_wakeups(&mut self) {
         self.counts_wakeups = true;
         self.queues.all().for_each(Queue::count_wakeups);
     }
 
-    /// What spinning means where others want the CPU, from now on.
+    /// Sets what polling modes do while other threads want the CPU.
     pub fn set_spin(&mut self, spin: Spin) {
         self.spin = spin;
         self.queues.all().for_each(|queue| queue.set_spin(spin));
     }
 
-    /// From the next batch on, completions are found as `mode` says. Between two runs: a mode of the kernel's own has queues of its own.
+    /// Changes the completion mode, between two runs. Modes of the kernel need queues of their own.
     ///
     /// # Errors
-    /// Such queues cannot be had.
+    /// Such queues cannot be created.
     pub fn set_mode(&mut self, mode: Mode) -> Result<()> {
         let made_for = Some(mode).filter(|mode| mode.is_the_kernels());
+        // Rings of other modes stay open: `compare` switches back and forth between modes.
         if made_for != self.made_for {
             let queues = match self.unused.iter().position(|(other, _)| *other == made_for) {
                 Some(at) => self.unused.swap_remove(at).1,
@@ -225,10 +227,10 @@ impl Worker {
     /// Runs `generator` to its end, on the calling thread.
     ///
     /// # Errors
-    /// The library lost an I/O. That an I/O failed is no error here: the generator knows, and ends.
+    /// The library lost an I/O. A failed I/O is not an error here; the generator reports it.
     pub fn run(&mut self, generator: &mut Generator, control: &Control<'_>) -> Result<Ran> {
         let mut run = self.begin();
-        // Later stages of a run that is stopped issue nothing.
+        // Later stages of a stopped run issue nothing.
         if control.is_set() {
             generator.stop();
         }
@@ -236,9 +238,10 @@ impl Worker {
         Ok(self.end(run, generator, control))
     }
 
-    /// Begins a run that the caller carries out turn by turn, and [`Worker::end`]s.
+    /// Begins a run. The caller then calls [`Worker::turn`] until it returns false, and
+    /// [`Worker::end`].
     pub fn begin(&mut self) -> Run {
-        // Only jobs with a clock say so, and the last run may have been of one.
+        // The last run may have had a rate, and this one may have none.
         self.queues.set_next_due(None);
         self.before = self.queues.all().any(|queue| queue.mode().facts().submit_check);
         let usage = hw::thread_usage();
@@ -246,8 +249,7 @@ impl Worker {
         Run { usage, now, report_at: now, mark: None }
     }
 
-    /// Does what `generator` says, up to and including the next commit or the next wait for completions. False: there is
-    /// nothing left to do.
+    /// Does what `generator` asks for, up to the next commit or wait. Returns false at the end.
     ///
     /// # Errors
     /// As [`Worker::run`].
@@ -261,6 +263,7 @@ impl Worker {
             }
         };
         if next == Next::Commit {
+            // The ramp is over: counters start with the first commit that is measured.
             if run.mark.is_none() && generator.measured_since().is_some() {
                 run.mark = Some(Mark::new(counted_targets(&self.queues, &self.targets)));
                 now = hw::now();
@@ -281,7 +284,7 @@ impl Worker {
             }
         }
         let (min, until) = match next {
-            // The next turn goes on with it.
+            // Already posted by the generator; the next turn commits it.
             Next::Issue(_) | Next::Commit => {
                 if control.is_set() {
                     generator.stop();
@@ -295,14 +298,15 @@ impl Worker {
                 (min, Nanos::MAX)
             }
             Next::Wait { until } => {
-                // There is room.
+                // The next I/O does not wait for completions.
                 if generator.is_paced() {
                     self.queues.set_next_due(None);
                 }
-                // The job's own computing has nothing in flight, and polls nothing.
+                // thinktime_spin: no I/O is in flight, so there is nothing to poll.
                 if let Some(end) = generator.computes_until().filter(|end| *end > now) {
                     now = spin(end.min(until).min(now + STOP_EVERY) - now);
                 }
+                // Completions are reaped during the wait, or their latencies would include it.
                 (1, until.min(now + STOP_EVERY))
             }
             Next::Done => return Ok(false),
@@ -319,7 +323,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// What the run came to.
+    /// Ends a run, and returns its results.
     pub fn end(&mut self, run: Run, generator: &Generator, control: &Control<'_>) -> Ran {
         control.progress.update(generator, run.now);
         let host = self.queues.all().map(Queue::take_counters).reduce(Counters::and).unwrap_or_default();
@@ -338,7 +342,7 @@ impl Worker {
         Ran { counted, usage, first_error: self.first_error.take(), wakeups }
     }
 
-    /// Puts into its buffer what a write is to write.
+    /// Fills the buffer of a write.
     #[inline(never)]
     fn fill(&mut self, generator: &Generator, io: &Io) {
         let place = self.buffers.get_mut(usize::from(io.target) * self.depth + io.slot as usize);
@@ -350,10 +354,10 @@ impl Worker {
         }
     }
 
-    /// Submits what the generator has issued. The clock read of the commit.
+    /// Submits the I/Os that the generator has issued. Returns the time of the commit.
     #[inline]
     fn commit(&mut self, generator: &mut Generator, mut now: Nanos) -> Nanos {
-        // A clock read after the doorbell would be after a wait, or after completions were found.
+        // The commit may wait or reap, so the time after it would be too late.
         let early = self.fuses || self.before;
         if early && self.timed {
             now = hw::now();
@@ -366,12 +370,13 @@ impl Worker {
             let only = if one { None } else { Some(number as u16) };
             let buffers = self.buffers.get_mut(number * self.depth..).unwrap_or_default();
             let mut requests = Requests { ios: generator.queued(), only, target, buffers, failed: &mut self.failed };
-            // Those after one that is refused are submitted all the same.
+            // A refused request must not keep the ones after it from being submitted.
             while let Err((why, request)) = self.queues.submit(number, now, &mut requests) {
                 self.first_error.get_or_insert(why.into());
                 requests.refused(request);
             }
         }
+        // With one target the caller commits, possibly together with a wait.
         if !one {
             self.queues.commit();
         }
@@ -385,13 +390,14 @@ impl Worker {
         now
     }
 
-    /// Waits for `min` completions, or until `until`, and hands on whatever there is.
+    /// Waits for `min` completions or until `until`, and passes all completions to the generator.
     #[inline]
     fn reap(&mut self, generator: &mut Generator, min: u32, until: Nanos, mut now: Nanos) -> Result<Nanos> {
         self.queues.wait_and_reap(min as usize, until, &mut self.found, &mut self.targets)?;
         if self.found.is_empty() {
+            // A wait without a limit ends only if nothing is in flight.
             if until == Nanos::MAX {
-                bail!("an I/O was lost: {} are due, and none is in flight", generator.in_flight());
+                bail!("lost completions: the job waits for {}, and none is in flight", generator.in_flight());
             }
             return Ok(hw::now());
         }
@@ -403,7 +409,7 @@ impl Worker {
             };
             let at = Nanos(at.as_nanos());
             now = now.max(at);
-            // There was none: nothing to drop.
+            // `place` was `None`, so dropping it would be a useless branch.
             std::mem::forget(std::mem::replace(place, buf));
             let result = result.map_err(|error| {
                 self.first_error.get_or_insert(error);
@@ -416,6 +422,7 @@ impl Worker {
                 target.completed.ios -= 1;
                 target.completed.flushes += 1;
             }
+            // Borrowing the data of each read would touch its buffer's cache lines.
             let data = if self.verifies { place.as_deref().unwrap_or_default() } else { &[] };
             generator.completed(slot, at, result, data);
         }
@@ -427,7 +434,7 @@ fn counted_targets<'a>(queues: &'a JobQueues, targets: &'a [TargetState]) -> imp
     queues.all().zip(targets).map(|(queue, target)| (&target.device, queue, target.completed))
 }
 
-/// The namespace that jobs use.
+/// The namespace that jobs use: the first active one.
 pub fn first_namespace(device: &Device) -> Result<Namespace> {
     let description = device.description();
     match device.namespaces().first() {
@@ -436,7 +443,7 @@ pub fn first_namespace(device: &Device) -> Result<Namespace> {
     }
 }
 
-/// Application work: computes for so long. Returns when it ended.
+/// Spins for `span`. Returns the time at the end.
 #[inline]
 fn spin(span: Nanos) -> Nanos {
     let mut now = hw::now();
@@ -448,22 +455,22 @@ fn spin(span: Nanos) -> Nanos {
     now
 }
 
-/// I/Os as requests of one target: each takes its slot's buffer.
+/// Converts I/Os to requests of one target.
 struct Requests<'a, I> {
     ios: I,
-    /// I/Os of other targets are passed over. `None`: there is but one.
+    /// I/Os of other targets are skipped. `None`: there is only one target.
     only: Option<u16>,
     target: &'a TargetState,
-    /// The target's.
+    /// The target's buffers.
     buffers: &'a mut [Option<DmaBuf>],
-    /// Slots of I/Os that were not submitted, and why.
+    /// Slots that were not submitted, with the error.
     failed: &'a mut Vec<(u32, ErrorCode)>,
 }
 
 impl<'a, I: Iterator<Item = &'a Io>> Iterator for Requests<'a, I> {
     type Item = Request;
 
-    #[inline(always)] // Once for each I/O, into the library's loop.
+    #[inline(always)] // Called for each I/O in the library's loop.
     fn next(&mut self) -> Option<Request> {
         loop {
             let io = self.ios.next()?;
@@ -485,7 +492,7 @@ impl<'a, I: Iterator<Item = &'a Io>> Iterator for Requests<'a, I> {
 }
 
 impl<I> Requests<'_, I> {
-    /// One was refused: its buffer is its slot's again.
+    /// Takes back the buffer of a refused request.
     #[cold]
     fn refused(&mut self, request: Request) {
         let slot = request.number() as u32;
@@ -498,9 +505,9 @@ impl<I> Requests<'_, I> {
 
 /// One queue of a thread.
 enum JobQueue {
-    /// The thread's own: the cheapest there is.
+    /// A queue of this thread only, which is cheaper.
     Own(LocalQueue),
-    /// One that other threads may drain.
+    /// A queue that other threads may drain.
     Any(Queue),
 }
 
@@ -514,23 +521,24 @@ impl AsRef<Queue> for JobQueue {
     }
 }
 
-/// The queues of one thread, in the order of its job's targets. What it has the library do is never inlined: it is called
-/// once per batch, and a count of instructions can tell it from the load generator.
+/// The queues of one thread, in the order of its targets. Calls into the library are not inlined,
+/// so that instruction counts separate it from the load generator.
 enum JobQueues {
-    /// The usual case: the queue drives itself.
+    /// One target: no group is needed.
     One(JobQueue),
-    /// They take turns.
+    /// Several targets, polled and waited for together.
     Many(Group<JobQueue>),
 }
 
 impl JobQueues {
-    /// The calling thread's queues of `targets`, of which there is at least one, for `mode`; `buffers` are registered with them
-    /// before anything is measured, as fio registers its own before its clock starts.
+    /// Opens queues of the calling thread for `targets`, and registers `buffers` with them before
+    /// anything is measured, as fio does.
     fn open(targets: &[TargetState], buffers: &mut [Option<DmaBuf>], mode: Mode) -> Result<JobQueues> {
         let depth = buffers.len() / targets.len().max(1);
         let mut queues = Vec::with_capacity(targets.len());
         for (TargetState { device, .. }, buffers) in targets.iter().zip(buffers.chunks_mut(depth.max(1))) {
-            // Of a device in this process any thread may drain any queue; the kernel's are one thread's, unless they are asked for otherwise.
+            // A ring of the kernel belongs to one thread unless it is opened as shared. Queues of
+            // embedded devices can always be drained by another thread.
             let drained = mode.facts().drain_thread && device.embedded().is_none();
             let queue = if drained { JobQueue::Any(device.queue()?) } else { JobQueue::Own(device.local_queue_in(mode)?) };
             for buf in buffers {
@@ -545,7 +553,7 @@ impl JobQueues {
         })
     }
 
-    /// In the order of the job's targets.
+    /// The queues, in the order of the targets.
     #[inline]
     fn slice(&self) -> &[JobQueue] {
         match self {
@@ -558,15 +566,16 @@ impl JobQueues {
         self.slice().iter().map(AsRef::as_ref)
     }
 
-    /// Tells the policies since when an I/O has waited for room.
+    /// Passes the intended start of the next I/O to the policies.
     fn set_next_due(&self, due: Option<Nanos>) {
         self.all().for_each(|queue| queue.set_next_due(due.map(instant)));
     }
 
-    /// Submits `requests` on the queue of `target`. Where submitting and waiting can be one system call, a wait announces them, or a commit.
+    /// Posts `requests` to the queue of `target`. A commit or a wait submits them where one system
+    /// call can do both.
     ///
     /// # Errors
-    /// The first that is refused: those after it stay in the iterator.
+    /// The first refused request. Those after it stay in the iterator.
     #[inline(never)]
     fn submit(&self, target: usize, now: Nanos, requests: impl Iterator<Item = Request>) -> Result<(), (Refused, Request)> {
         match self.slice().get(target) {
@@ -575,13 +584,14 @@ impl JobQueues {
         }
     }
 
-    /// Announces what was submitted and was left for a wait to announce.
+    /// Submits what was posted.
     fn commit(&self) {
         self.all().for_each(Queue::commit);
     }
 
-    /// Waits as the completion mode plans, until `min` requests are finished, until `until`, or, without that limit, until nothing is in
-    /// flight. Moves what is finished to `found`, and counts it: none of it is taken for a Flush yet.
+    /// Waits as the completion mode plans, for `min` completions, until `until`, or until nothing
+    /// is in flight. Moves completions to `found`, and counts them as reads and writes; the caller
+    /// corrects the count for Flushes.
     #[inline(never)]
     fn wait_and_reap(
         &self,
@@ -604,7 +614,7 @@ impl JobQueues {
     }
 }
 
-/// An instant of [`hw::now`], as the library has it: they read the same clock.
+/// Converts a time of [`hw::now`]; both types have the same clock.
 #[inline]
 fn instant(at: Nanos) -> Instant {
     Instant::from_nanos(at.0)

@@ -36,12 +36,12 @@ fn pair(a: f64, b: f64) -> Option<[Estimate; 2]> {
 }
 
 /// What is wrong with the list that is made of this.
-fn wrong(found: &Found) -> Option<String> {
+fn wrong(found: &Measurements) -> Option<String> {
     free(&read_costs("here.toml", &toml(&prices(found).unwrap(), "")).unwrap())
 }
 
-fn found() -> Found {
-    Found {
+fn found() -> Measurements {
+    Measurements {
         syscall: e(150.0),
         signal: e(250.0),
         signal_and_return: e(600.0),
@@ -63,7 +63,8 @@ fn price_list_round_trips() {
     assert_eq!((costs.thread.syscall, costs.thread.signal), (Nanos(150), Nanos(250)));
     // 600 less the signal and the system call.
     assert_eq!(costs.thread.block, Nanos(200));
-    // From thread to thread, less signal, wake, system call and block; and what is left of the sleep.
+    // From thread to thread, less signal, wake, system call and block; and what is left of the
+    // sleep.
     let switch = Nanos(3_600 - 250 - 150 - 200) - Costs::VIRTUAL.thread.wake;
     assert_eq!((costs.thread.switch, costs.thread.from_idle), (switch, Nanos(8_800) - switch));
     assert_eq!((costs.memory.line_node, costs.memory.device_line), (Nanos(120), Nanos(120)));
@@ -100,7 +101,7 @@ fn prices_sum_to_measurements() {
 
 #[test]
 fn unmeasured_prices_are_shipped_ones() {
-    let prices = prices(&Found::default()).unwrap();
+    let prices = prices(&Measurements::default()).unwrap();
     assert_eq!(read_costs("here.toml", &toml(&prices, "two\nlines"[..3].into())).unwrap(), Costs::VIRTUAL);
     assert!(prices.iter().all(|price| price.how.is_none()));
     assert!(table(&prices, "machine", 120).contains("Not measured here"));
@@ -121,7 +122,7 @@ fn the_tables_fit_their_line() {
 fn zero_prices_are_refused() {
     let good = found();
     assert_eq!(wrong(&good), None);
-    let busy = Found { nap: pair(9_000.0, 30_000.0), ..good.clone() };
+    let busy = Measurements { nap: pair(9_000.0, 30_000.0), ..good.clone() };
     assert!(wrong(&busy).unwrap().starts_with("thread.timer came out as 0"));
     let sleep = good.sleep.map(|[cpu, _, signal]| [cpu, e(9_000.0).unwrap(), signal]);
     assert!(wrong(&Found { sleep, ..busy }).unwrap().starts_with("thread.idle_exit and thread.timer came out as 0"));

@@ -65,17 +65,18 @@ impl Tree {
         self.link(at, &format!("sys/block/{name}"));
     }
 
-    fn look(&self, open: &[(&str, &str)]) -> Found {
+    fn look(&self, open: &[(&str, &str)]) -> DeviceList {
         let open: BTreeSet<_> = open.iter().map(|(file, process)| (PathBuf::from(file), (*process).to_owned())).collect();
-        Found::look(self.0.path(), &|_| open.clone()).unwrap()
+        DeviceList::read(self.0.path(), &|_| open.clone()).unwrap()
     }
 }
 
-fn json(found: &Found) -> Value {
+fn json(found: &DeviceList) -> Value {
     serde_json::to_value(found).unwrap()
 }
 
-/// A drive of the kernel's with a partition, one of vfio-pci's, one of nobody's, and a virtual disk.
+/// A drive of the kernel's with a partition, one of vfio-pci's, one without a driver, and a virtual
+/// disk.
 fn machine() -> Tree {
     let tree = Tree::new();
     let function = tree.function("0000:00:04.0", Some("nvme"), Some(3));
@@ -140,7 +141,7 @@ nvme0  0000:00:04.0 nvme     3     QEMU NVMe Ctrl LAB0?[2J nvme0n1
 -      0000:00:05.0 vfio-pci 4     PCI 1b36:0010           open in process 7 (reap)
 -      0000:00:06.0 none     none  PCI 1b36:0010
 
-Block devices, each to be used as kernel:NODE:
+Block devices, usable as kernel:NODE:
 Node         Generic    Size      Block Polls Model                Users
 ------------ ---------- --------- ----- ----- -------------------- --------------------------------
 /dev/nvme0n1 /dev/ng0n1 268.44 MB 4 KiB yes   QEMU NVMe Ctrl       nvme0n1p1: mounted on /srv (xfs)
@@ -188,7 +189,7 @@ fn a_system_without_anything_has_nothing() {
     let found = json(&Tree::new().look(&[]));
     assert_eq!(found, serde_json::json!({ "Controllers": [], "BlockDevices": [] }));
     let text = text(&Tree::new().look(&[]));
-    assert!(text.contains("no NVMe controller") && text.contains("no block device"), "{text}");
+    assert!(text.contains("No NVMe controllers") && text.contains("No block devices"), "{text}");
 }
 
 proptest! {

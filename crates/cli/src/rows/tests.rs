@@ -98,7 +98,7 @@ pub fn sweep() -> Results {
     }
     let tick = |at: u64| {
         json!({
-            "offered": 1e5, "iops": 1e5, "cpu": 0.5, "p50": 2e4, "p99": 4e4, "looks": 1e4, "empty_looks": 0.0, "spins": 0.0, "naps": 0.0,
+            "offered": 1e5, "iops": 1e5, "cpu": 0.5, "p50": 2e4, "p99": 4e4, "polls": 1e4, "empty_polls": 0.0, "spins": 0.0, "naps": 0.0,
             "sleeps": at as f64, "gathered": 0.0, "explored": 0.0,
         })
     };

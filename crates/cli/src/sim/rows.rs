@@ -1,4 +1,5 @@
-//! From outcomes to the rows and the table that `compare` has too, and what only a simulator knows.
+//! Converts simulated outcomes to the rows that `compare` has as well, and adds what only the
+//! simulator can count.
 
 use ::sim::file::ScenarioFile;
 use ::sim::{CpuOutcome, FailoverCounters, Host, JobSpec, Outcome, PathOutcome, Scenario, Spin};
@@ -14,7 +15,7 @@ use crate::bench::over_all;
 use crate::compare::statistics::{self, FEWEST};
 use crate::rows::{CPU, IOPS, P50, Pair, Results, Row, SCORE, Scene, merged, score, table};
 
-/// What has a row: a mode, and, if it spins, what it does where others want the CPU.
+/// A row: a mode, and what it does while other threads want the CPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contender {
     /// The mode.
@@ -39,7 +40,7 @@ pub fn contenders(modes: &[Mode], spins: &[Spin]) -> Vec<Contender> {
 
 /// The results of `rounds`: by seed, and of each by mode.
 pub fn results(file: &ScenarioFile, modes: &[Contender], rounds: &[&[Option<Outcome>]]) -> Results {
-    // Of virtual time nothing is left to chance: the same scenario, the same table.
+    // Fixed seed, so that the same scenario gives the same table.
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let scene = scene(&file.scenario);
     let of = |at: usize| rounds.iter().filter_map(move |round| round.get(at)?.as_ref()).collect::<Vec<&Outcome>>();
@@ -66,8 +67,8 @@ pub fn results(file: &ScenarioFile, modes: &[Contender], rounds: &[&[Option<Outc
     }
 }
 
-/// Of a job's threads, one that did less than a tenth of what the middle one did: what it waited for is in hardly any figure of a mode,
-/// which looks the faster for it.
+/// A note about a job thread with less than a tenth of the median thread's I/Os: a starved thread
+/// makes its mode look better, because it contributes few latencies.
 fn starved(mode: &str, runs: &[&Outcome]) -> Option<String> {
     let of_run = |run: &&Outcome| {
         run.jobs.iter().find_map(|job| {
@@ -104,15 +105,16 @@ fn is_paced(spec: &JobSpec) -> bool {
 /// Ticks of a time line.
 const TICKS: u64 = 200;
 
-/// How long a tick is where the load goes in steps: there it matters what a mode decides when.
+/// Length of a tick for loads that change in steps.
 pub fn ticks(scenario: &Scenario) -> Option<Nanos> {
     let ends = |spec: &JobSpec| (!spec.phases.is_empty()).then(|| spec.job.ramp_time + spec.job.runtime.unwrap_or_default());
     let longest = scenario.jobs.iter().filter_map(ends).max()?;
     (longest > Nanos::ZERO).then(|| Nanos(longest.0.div_ceil(TICKS)))
 }
 
-/// What a mode did when, with the first seed. Counts are per second, latencies in nanoseconds; `cpu` is the share of a CPU that the host's
-/// threads used, `gathered` those of the naps that gathered completions, and `explored` the waits that were polled to the end, to learn.
+/// A mode's time line, with the first seed. Counts are per second, latencies in nanoseconds; `cpu`
+/// is the share of a CPU that host threads used, `gathered` the naps that gathered completions,
+/// `explored` the waits that were polled to the end in order to learn.
 fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -> Option<Value> {
     let every = ticks(scenario).filter(|_| !outcome.ticks.is_empty())?;
     let unit = 1.0 / every.as_secs_f64();
@@ -127,8 +129,8 @@ fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -
             "cpu": tick.cpu.as_secs_f64() * unit,
             "p50": tick.p50 as f64,
             "p99": tick.p99 as f64,
-            "looks": rate(tick.counts.looks),
-            "empty_looks": rate(tick.counts.empty_looks),
+            "polls": rate(tick.counts.looks),
+            "empty_polls": rate(tick.counts.empty_looks),
             "spins": rate(tick.spins),
             "naps": rate(tick.counts.naps),
             "sleeps": rate(tick.counts.sleeps),
@@ -140,7 +142,7 @@ fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -
     Some(merged([json!({ "mode": mode }), json!(scene), json!({ "tick_ns": every.0, "ticks": ticks })]))
 }
 
-/// One mode's figures: medians over seeds, with intervals where there are several.
+/// One mode's results: medians over seeds, with intervals if there are several.
 pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
     let of = |figure: &dyn Fn(&Outcome) -> f64| runs.iter().map(|run| figure(run)).collect::<Vec<f64>>();
     let median = |figure: &dyn Fn(&Outcome) -> f64| statistics::median(&of(figure)).unwrap_or(0.0);
@@ -166,7 +168,7 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
         "cpu_pct": { "hard": hard, "soft": soft, "thread": thread, "idle": idle },
         "longest_away_ns": away.0,
     });
-    // What `adaptive` decided in all runs together.
+    // Decisions of `adaptive`, summed over all runs.
     let decisions = runs.iter().filter_map(|run| run.decisions).reduce(|mut all, decisions| {
         all.add(&decisions);
         all
@@ -182,7 +184,7 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
         };
         extra["interrupt_path"] = json!({ "wait_ns": of(&|at| shared[at].waited.0), "held_ns": of(&|at| shared[at].held.0) });
     }
-    // What went wrong on paths in all runs together, if they are several.
+    // Path errors, summed over all runs.
     let failover = runs.iter().filter(|run| !run.paths.is_empty()).map(|run| run.failover).reduce(FailoverCounters::and);
     if let Some(FailoverCounters { retried, failed_over, held, longest_hold, waited, longest_stall, failed, .. }) = failover {
         extra["failover"] = json!({
@@ -197,7 +199,7 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
             state: path.status.to_string(),
             ios: path.ios,
             failed: path.failed,
-            // Little's law.
+            // Little's law: total latency per time is the mean number in flight.
             in_flight: path.time.0 as f64 / run.elapsed.0.max(1) as f64,
             lat_ns: path.time.0.checked_div(path.ios).unwrap_or(0),
         };
@@ -208,7 +210,7 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
     runs.iter().for_each(|run| moments.merge(&run.latency.moments));
     let histograms: Vec<&Histogram> = runs.iter().filter_map(|run| run.latency.histogram.as_ref()).collect();
     let wakeups = rate(|run| run.counts.wakeups);
-    // Runs that were never woken have none, as a row has none whose runs mostly were not.
+    // Runs without wake-ups have no value; a row has none if most of its runs have none.
     let per_wakeup: Vec<f64> = runs.iter().filter(|_| wakeups > 0.0).filter_map(|run| run.completions_per_wakeup()).collect();
     Some(Row {
         mode,
@@ -226,7 +228,7 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
     })
 }
 
-/// Each mode with each later one, seed by seed.
+/// Ratios of each pair of modes, paired by seed.
 fn pairs(modes: &[Contender], scene: &Scene, rounds: &[&[Option<Outcome>]], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
     type Figure = fn(&Outcome) -> Option<f64>;
     let figures: [(&'static str, Figure); 4] = [
@@ -248,7 +250,7 @@ fn pairs(modes: &[Contender], scene: &Scene, rounds: &[&[Option<Outcome>]], rng:
     pairs
 }
 
-/// The machine, in a line.
+/// One line about the machine.
 pub fn machine(scenario: &Scenario) -> String {
     let machine = &scenario.machine;
     let nodes = if machine.nodes > 1 { format!(" on {} nodes", machine.nodes) } else { String::new() };
@@ -315,7 +317,7 @@ pub fn show(results: &Results, machine: &str, width: u16, wide: bool) -> String 
             notes.push(format!("{} decided: {}.", row.mode, counts.join(", ")));
         }
     }
-    // What went wrong on a mode's paths and was made good.
+    // Path errors and retries.
     for row in &results.rows {
         let of = |key: &str| number(row, &format!("/failover/{key}")).unwrap_or(0.0);
         let ms = |key: &str| table::digits(of(key) / 1e6);

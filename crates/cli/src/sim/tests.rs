@@ -53,7 +53,7 @@ fn default_scenario_compares_usual_modes() {
     assert!(modes(&args("sim --modes poll,poll"), &file).unwrap_err().to_string().contains("twice"));
 }
 
-/// Law 1 beside what the machine did: the parts of a CPU's time add up, and the table has them.
+/// Law 1, and the work of the machine: the parts of a CPU's time add up, and the table has them.
 #[test]
 fn rows_account_for_cpu_time() {
     let file = load(None).unwrap();
@@ -76,7 +76,8 @@ fn rows_account_for_cpu_time() {
     assert!(["IRQ", "longest away", "msgs"].iter().all(|word| wide.contains(word) && !text.contains(word)), "{wide}");
 }
 
-/// Some seeds of a mode that hardly ever sleeps have no wake-up at all, and what is no number cannot be read from JSON again.
+/// Some seeds of a mode that hardly ever sleeps have no wake-up at all, and what is no number
+/// cannot be read from JSON again.
 #[test]
 fn no_wakeups_no_completions_per_wakeup() {
     let file = load(None).unwrap();
@@ -87,8 +88,9 @@ fn no_wakeups_no_completions_per_wakeup() {
     assert_eq!([per_wakeup(&[&woken, &awake]), per_wakeup(&[&awake])], [alone, 0.0]);
 }
 
-/// Four threads on as many CPUs, of which one also has the vector's thread. A kernel's comes before all others: that CPU's own is hardly ever
-/// run. Reap's is a thread as any other, and keeps nobody away.
+/// Four threads on as many CPUs, of which one also has the vector's thread. A kernel's comes before
+/// all others: that CPU's own is hardly ever run. Reap's is an ordinary thread, which starves no
+/// other.
 #[test]
 fn starved_thread_is_noted() {
     let told = |host: &str| {

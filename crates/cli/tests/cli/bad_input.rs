@@ -18,11 +18,11 @@ fn fails(arguments: &str, words: &[&str]) {
 #[test]
 fn a_typo_in_each_argument() {
     fails("rnu job.fio", &["unrecognized subcommand 'rnu'", "the commands are run, compare, sim"]);
-    fails("run", &["there is no job", "JOBFILE"]);
+    fails("run", &["no job: give a job file", "JOBFILE"]);
     fails("run job.fio --rw=writ", &["--rw=writ: 'writ'"]);
     fails("run job.fio --status-interval=1", &["`reap run` does not support fio's --status-interval", "docs/fio-jobs.md"]);
-    fails("run job.fio --section=b", &["--section b: there is no job of that name"]);
-    fails("run job.fio --readonly --name=w --rw=trim", &["job 'w' writes or trims, and --readonly forbids it"]);
+    fails("run job.fio --section=b", &["--section b: no job has that name"]);
+    fails("run job.fio --readonly --name=w --rw=trim", &["job 'w' writes or trims, which --readonly forbids"]);
     fails("run nowhere.fio", &["job file nowhere.fio", "No such file"]);
     fails("run job.fio --devise mem:1M", &["--devise", "--device"]);
     fails("run job.fio --device mem:1X", &["--device", "column 5", "K, M, G, T or P"]);
@@ -185,7 +185,7 @@ fn shortened_jobs_are_noted() {
         place.reap(&format!("run job.fio --device {device}")).ok().stderr
     };
     let large = told("size=3m\nnumjobs=2", "mem:2M");
-    assert_eq!(large, "note: job 'a' asks for size=3 MiB, and does its I/O within the 2 MiB that there are\n");
+    assert_eq!(large, "note: job 'a' has size=3 MiB, but the device only has 2 MiB, which it uses\n");
     for (job, device) in [("size=1m", "mem:1M"), ("filename=one:two\nsize=2m", "mem:1M"), ("filename=/a/b", "file:{filename}?size=1M")] {
         assert_eq!(told(job, device), "", "{job}");
     }
@@ -220,7 +220,7 @@ fn addresses_of_a_server_are_checked() {
     fails("serve mem:1M", &["--vfio-user <SOCKET>"]);
     fails("serve mem:1M --tcp 127.0.0.1", &["invalid socket address"]);
     fails("serve mem:1M --tcp 127.0.0.1:0 --vfio-user s", &["cannot be used with"]);
-    fails("serve mem:1M --vfio-user s --allow nqn.a", &["--allow names hosts of --tcp"]);
+    fails("serve mem:1M --vfio-user s --allow nqn.a", &["--allow needs --tcp"]);
     fails("serve mem:1M --tcp 0.0.0.0:0", &["0.0.0.0:0 can be reached from other machines", "--allow HOSTNQN"]);
     fails("serve kernel:/dev/null --tcp 127.0.0.1:0", &["`kernel:` cannot be served"]);
     fails("ctl 127.0.0.1:1 status", &["no server listens at"]);

@@ -1,4 +1,4 @@
-//! What fio's jobs ask for beside reads and writes.
+//! Options of fio jobs other than reads and writes.
 
 use serde_json::Value;
 

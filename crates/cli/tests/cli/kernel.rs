@@ -1,4 +1,5 @@
-//! Jobs on files of one's own, through the kernel: what a name means, what may be written, whole runs.
+//! Jobs on files of one's own, through the kernel: what a name means, what may be written, whole
+//! runs.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -18,7 +19,8 @@ fn place() -> Place {
     place
 }
 
-/// This kernel, or this file system, may have no io_uring for the test; then it says so, and that is no failure of the command's.
+/// This kernel, or this file system, may have no io_uring for the test; then it says so, and that
+/// is no failure of the command's.
 fn runs(ended: Ended) -> Option<Ended> {
     if ended.code == Some(1) && ended.stderr.contains("through this kernel") {
         eprintln!("skipped: {}", ended.stderr);
@@ -31,9 +33,9 @@ fn runs(ended: Ended) -> Option<Ended> {
 fn output_tells_paths_from_names() {
     let place = place();
     let Some(path) = runs(place.reap("run read.fio")) else { return };
-    assert!(path.stdout.contains("\nDevice: kernel:disk (the file itself, only read)"), "{}", path.stdout);
+    assert!(path.stdout.contains("\nDevice: kernel:disk (a file, read-only)"), "{}", path.stdout);
     let name = place.reap("run read.fio --device mem:8M").ok();
-    assert!(name.stdout.contains("\nDevice: mem:8M (embedded; filename=disk is its name, and no path)\n"), "{}", name.stdout);
+    assert!(name.stdout.contains("\nDevice: mem:8M (embedded; filename=disk is a name, not a path)\n"), "{}", name.stdout);
     for (device, link) in
         [("", "kernel"), ("--device kernel:", "kernel"), ("--device kernel:disk", "kernel"), ("--device mem:8M", "embedded")]
     {
@@ -64,9 +66,9 @@ fn new_file_has_job_size() {
     let place = place();
     place.write("job.fio", "[a]\nrw=randrw\nbs=4k\nsize=1m\noffset=64k\nnumjobs=2\noffset_increment=1m\nfilename=new/f\n");
     let Some(ended) = runs(place.reap("run job.fio")) else { return };
-    assert!(ended.stdout.contains("kernel:new/f (a new file, read and written)"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("kernel:new/f (a new file, read-write)"), "{}", ended.stdout);
     assert_eq!(fs::metadata(place.path("new/f")).unwrap().len(), 2 * MIB + 64 * 1024);
-    // Without a size nobody can lay it out.
+    // Without a size it cannot be created.
     place.write("job.fio", "[a]\nrw=randread\nfilename=none\n");
     place.reap("run job.fio").fails_with(&["none", "no such file", "`size=`"]);
 }
@@ -77,7 +79,7 @@ fn a_copied_command_measures_its_path() {
     let place = place();
     let job = "run --name=a --rw=randwrite --bs=4k --size=1m --number_ios=16";
     let Some(ended) = runs(place.reap(&format!("{job} --directory=. --numjobs=2"))) else { return };
-    assert!(ended.stdout.contains("kernel:./a.0.0 (a new file, read and written)"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("kernel:./a.0.0 (a new file, read-write)"), "{}", ended.stdout);
     assert_eq!(["a.0.0", "a.1.0"].map(|name| fs::metadata(place.path(name)).unwrap().len()), [MIB; 2]);
     place.reap(&format!("{job} --directory=none")).fails_with(&["there is no directory none"]);
     // Nothing is made where devices are.
@@ -92,12 +94,12 @@ fn a_copied_command_measures_its_path() {
 fn forbidden_writes_open_nothing() {
     let place = place();
     place.write("both.fio", "[a]\nrw=randread\nfilename=disk\n[b]\nrw=randread\n");
-    place.reap("run both.fio").fails_with(&["job 'b' names no file", "--device mem:SIZE"]);
-    place.reap("run plain.fio --device kernel:").fails_with(&["job 'a' names no file", "kernel:PATH"]);
-    place.reap("compare --device kernel:").fails_with(&["job 'randread' names no file"]);
+    place.reap("run both.fio").fails_with(&["job 'b' has no filename=", "--device mem:SIZE"]);
+    place.reap("run plain.fio --device kernel:").fails_with(&["job 'a' has no filename=", "kernel:PATH"]);
+    place.reap("compare --device kernel:").fails_with(&["job 'randread' has no filename="]);
     place.reap("run plain.fio --device kernel:?siz=1M").fails_with(&["column 9", "did you mean `size`?"]);
     place.write("write.fio", "[a]\nrw=write\nfilename=disk\n");
-    place.reap("run write.fio --device kernel:?readonly=yes").fails_with(&["job 'a' writes to disk", "leave one of them out"]);
+    place.reap("run write.fio --device kernel:?readonly=yes").fails_with(&["job 'a' writes to disk", "remove one of them"]);
     place.reap("run read.fio --output disk").fails_with(&["--output disk would overwrite what is read"]);
     // Only root can make it somebody else's.
     if std::os::unix::fs::chown(place.path("disk"), Some(12_345), None).is_ok() {
@@ -114,7 +116,7 @@ fn modes_are_compared_on_a_file() {
     let place = place();
     let line = "compare --device kernel:disk --modes interrupt,posted,poll --repeat 2 --wide --json results.json --html page.html";
     let Some(ended) = runs(place.reap(line)) else { return };
-    for words in ["on kernel:disk", "Device: kernel:disk (the file itself, only read)", "posted: ", "sys"] {
+    for words in ["on kernel:disk", "Device: kernel:disk (a file, read-only)", "posted: ", "sys"] {
         assert!(ended.stdout.contains(words), "{words:?} is not in {}", ended.stdout);
     }
     for words in ["notify", "msgs", "device's thread", "device thread"] {
@@ -157,7 +159,8 @@ fn one_system_call_per_io() {
     let Some(few) = traced(&place, "one.fio", 400) else { return };
     place.write("more.fio", "[a]\nrw=randread\nbs=4k\niodepth=1\nnumber_ios=2400\nnorandommap\nfilename=disk\ngtod_reduce=1\n");
     let Some(many) = traced(&place, "more.fio", 2400) else { return };
-    // The job thread's alone, whatever they are; a snapshot of its progress now and then is not the library's.
+    // The job thread's alone, whatever they are; a snapshot of its progress now and then is not the
+    // library's.
     let (enters, others) = (many.0 - few.0, many.1.saturating_sub(few.1));
     assert!(enters <= 2000 && others <= 100, "2000 more I/Os took {enters} enters and {others} other system calls");
 }

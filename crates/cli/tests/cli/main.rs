@@ -1,7 +1,6 @@
 //! The command as a user meets it.
 
 mod bad_input;
-mod beside;
 mod calibrate;
 mod compare;
 mod fiojobs;
@@ -10,4 +9,5 @@ mod machine;
 mod replay;
 mod run;
 mod sim;
+mod streams;
 mod support;

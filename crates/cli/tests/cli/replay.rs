@@ -74,7 +74,7 @@ fn price_list_from_a_file() {
     place.write("wrong.toml", "[thread]\nswich = 1\n");
     let wrong = place.reap("sim job.toml --costs wrong.toml");
     wrong.fails_with(&["wrong.toml:2:1", "thread.swich", "did you mean 'switch'?"]);
-    place.reap("sim --costs vn").fails_with(&["there is no price list 'vn'", "bare-metal, vm"]);
+    place.reap("sim --costs vn").fails_with(&["unknown price list 'vn'", "bare-metal, vm"]);
     // A scenario names it as well.
     place.write(
         "s.toml",
@@ -91,9 +91,9 @@ fn bad_lists_are_told_apart() {
     place.write("cut", &v3("5 a read 4096")).write("odd", &v3("5 a read 100 4096")).write("trim", &v3("5 a trim 0 4096"));
     place.write("long", &v3("5 a read 0 2097152")).write("empty", &v3("5 a open"));
     for (list, words) in [
-        ("none", "list of I/Os none"),
+        ("none", "iolog none"),
         ("not", "its first line is not 'fio version"),
-        ("v2", "v2 is a list of version 2, which does not say when"),
+        ("v2", "v2 is an iolog of version 2, which has no time stamps"),
         ("cut", "cut:3: 'read' needs an offset and a length"),
         ("odd", "100"),
         ("trim", "has no trims"),

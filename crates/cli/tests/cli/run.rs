@@ -153,7 +153,7 @@ fn flip_a_bit(place: &Place, at: u64) {
 #[test]
 fn verify_needs_a_data_device() {
     let ended = place("[w]\nrw=write\nsize=64k\nverify=crc32c\n").reap("run job.fio --device mem:4M?profile=null");
-    ended.fails_with(&["job 'w': verify", "`null` moves no data"]);
+    ended.fails_with(&["job 'w': verify", "`null` does not store data"]);
 }
 
 #[test]
@@ -209,9 +209,9 @@ fn second_ctrl_c_ends_program() {
         interrupt(&child);
         let mut said = String::new();
         BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
-        said.contains("(I/Os: 1)").then_some((child, said))
+        said.contains("in flight: 1;").then_some((child, said))
     });
-    assert!(said.contains("waiting for what is in flight") && said.contains("another Ctrl-C"), "{said}");
+    assert!(said.contains("waiting for I/Os in flight") && said.contains("another Ctrl-C"), "{said}");
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let mut text = String::new();
@@ -248,7 +248,8 @@ fn fsync_interval_is_kept() {
     }
 }
 
-/// Two paths, one of which is lost for a while: the job does not notice, and the table says what each path did.
+/// Two paths, one of which is lost for a while: the job does not notice, and the table says what
+/// each path did.
 #[test]
 fn paths_have_lines_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
@@ -308,13 +309,13 @@ fn options_are_the_first_files_defaults() {
 #[test]
 fn command_line_mistakes_are_reported() {
     let place = Place::new();
-    place.reap("run").fails_with(&["there is no job", "--name=mine"]);
+    place.reap("run").fails_with(&["no job: give a job file", "--name=mine"]);
     let ended = place.reap("run --bs=4kk --name=a --rw=randred").fails_with(&["--rw=randred: 'randred'", "'randread'", "--bs=4kk: '4kk'"]);
     assert!(!ended.stderr.contains("command line"), "{}", ended.stderr);
     place.reap("run --name=a --iodepht=4").fails_with(&["--iodepht", "--iodepth"]);
     place.reap("run --name=a --file_append=1").fails_with(&["--file_append=1: `reap run` does not support `file_append=1`"]);
     place.reap("run --runtime").fails_with(&["--runtime needs a value"]);
-    place.reap("run --bs=4k").fails_with(&["there is no job", "--name=mine"]);
+    place.reap("run --bs=4k").fails_with(&["no job: give a job file", "--name=mine"]);
 }
 
 /// As fio has it: where a job names no CPUs, the scheduler places its threads, whatever the device.

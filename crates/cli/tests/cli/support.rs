@@ -15,13 +15,15 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// A directory of its own, with job files in it.
 pub struct Place(tempfile::TempDir);
 
-/// Tries with more and more time, until that was enough: how soon a command is at work is the machine's business.
+/// Tries with more and more time, until that was enough: how soon a command is at work is the
+/// machine's business.
 pub fn patiently<T>(attempt: impl Fn(Duration) -> Option<T>) -> T {
     let times = std::iter::successors(Some(Duration::from_millis(200)), |time| Some(*time * 2)).take_while(|time| *time < LIMIT);
     times.into_iter().find_map(attempt).expect("it is not at work yet")
 }
 
-/// Sends a signal, to one that may have ended, but was not waited for. (A command for it is not on every machine.)
+/// Sends a signal, to one that may have ended, but was not waited for. (A command for it is not on
+/// every machine.)
 pub fn send(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
@@ -69,8 +71,8 @@ impl Place {
         self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// A command, ended by Ctrl-C. It makes `file` once it listens to signals, and is given time from then on until it has done a part
-    /// of its work.
+    /// A command, ended by Ctrl-C. It makes `file` once it listens to signals, and is given time
+    /// from then on until it has done a part of its work.
     pub fn interrupted(&self, command: impl Fn() -> Command, file: &str) -> Ended {
         patiently(|time| {
             let mut child = command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -39,7 +39,8 @@ pub fn show(file: &Path, width: u32) -> Shown {
     let mut shown = Shown { dom: text(&output.stdout), complaints: Vec::new() };
     shown.complaints = text(&output.stderr).lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
     shown.complaints.extend(shown.attribute("data-trouble"));
-    // The scripts themselves are in the DOM as well: what is asked of it is asked of what they made.
+    // The scripts themselves are in the DOM as well: what is asked of it is asked of what they
+    // made.
     shown.dom = without_scripts(&shown.dom);
     shown
 }

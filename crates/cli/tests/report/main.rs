@@ -1,6 +1,8 @@
-//! The pages of `--html` in a real browser: every chart has marks, no script complains, nothing is wider than a phone.
+//! The pages of `--html` in a real browser: every chart has marks, no script complains, nothing is
+//! wider than a phone.
 //!
-//! Needs a headless Chromium, which `tests/report.sh` looks for (`REAP_CHROMIUM`); so these tests are ignored elsewhere.
+//! Needs a headless Chromium, which `tests/report.sh` looks for (`REAP_CHROMIUM`); so these tests
+//! are ignored elsewhere.
 
 mod browser;
 mod page;
@@ -101,7 +103,7 @@ fn controls_keep_the_focus() {
     let page = Page::of(place.path(), SWEEP).with(|text| text.replace("</body>", KEYBOARD_PROBE));
     let held = |page: &Page| page.show_wide(390).attribute("data-held");
     assert_eq!(held(&page).as_deref(), Some("SELECT 0 BUTTON IOPS ↑ true"));
-    // The broken twin: nobody keeps the place.
+    // Negative test: the position is not kept.
     let forgets = page.with(|text| text.replace("figures.forEach(back);", ""));
     assert_eq!(held(&forgets).as_deref(), Some("BODY  BODY  false"));
 }

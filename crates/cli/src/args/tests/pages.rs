@@ -1,5 +1,5 @@
-//! README and the pages of docs/ show commands that the program takes, on files that there are, jobs that can be read, and nothing
-//! else that a reader could copy and no test has tried.
+//! README and the pages of docs/ show commands that the program takes, on files that there are,
+//! jobs that can be read, and nothing else that a reader could copy and no test has tried.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,8 +11,8 @@ use crate::args::{Cli, Command};
 /// How a page begins a command of the program's.
 const BEGINNINGS: [&str; 2] = ["reap ", "cargo run --release -- "];
 
-/// What a fenced block may hold. `tests/house/pages.rs` looks for what is `rust` or `toml` in examples and scenarios; `text` is drawn or
-/// printed, and nothing to copy.
+/// What a fenced block may hold. `tests/house/pages.rs` looks for what is `rust` or `toml` in
+/// examples and scenarios; `text` is drawn or printed, and nothing to copy.
 const KINDS: [&str; 5] = ["sh", "fio", "rust", "toml", "text"];
 /// How what can be copied begins: a block without a kind has no such line.
 const COPIED: [&str; 4] = ["reap ", "cargo ", "[", "./"];
@@ -52,7 +52,8 @@ fn lines(page: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The commands of this program's on a page, with their lines: what stands before a comment, a pipe or a redirection.
+/// The commands of this program's on a page, with their lines: what stands before a comment, a pipe
+/// or a redirection.
 fn commands(page: &str) -> Vec<(usize, Vec<String>)> {
     let beginning = |text: &str| BEGINNINGS.iter().find_map(|start| text.strip_prefix(start)).map(words);
     lines(page).into_iter().filter_map(|(line, text)| Some((line, beginning(&text)?))).collect()
@@ -129,7 +130,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// What the program says against a command, and which of this repository's files it names in vain.
+/// Errors of a command, and files of this repository that it names and that do not exist.
 fn mistakes(words: &[String], root: &Path) -> Vec<String> {
     // docs/policy.md has a policy of its own, which a program of its own registers.
     let known = |word: &String| word.replace("interrupt,patient", "interrupt");
@@ -144,7 +145,8 @@ fn mistakes(words: &[String], root: &Path) -> Vec<String> {
     told.into_iter().chain(gone.map(|word| format!("there is no {word}"))).collect()
 }
 
-/// What is wrong on a page with anything that a reader could copy, line by line, and how many commands of the program it has.
+/// What is wrong on a page with anything that a reader could copy, line by line, and how many
+/// commands of the program it has.
 fn tried(page: &str, root: &Path) -> (usize, Vec<(usize, String)>) {
     let mut wrong = Vec::new();
     for (line, kind, block) in fences(page) {

@@ -56,7 +56,8 @@ fn nothing_done_costs_nothing() {
     assert_eq!((counted.messages, counted.cpu_ns_per_io(), counted.completions_per_wakeup()), (0.0, None, None));
 }
 
-/// The device counts system calls, and each thread has the part of them that its queue has of the doorbells.
+/// The device counts system calls, and each thread has the part of them that its queue has of the
+/// doorbells.
 #[test]
 fn system_calls_are_shared_by_doorbells() {
     let device = |doorbells, calls| {

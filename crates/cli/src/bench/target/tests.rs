@@ -57,7 +57,7 @@ fn null_engine_has_no_path() {
 #[test]
 fn device_path_job_name_fails() {
     let refused = devices(None, "[/dev/nvme0n1]\n", Allowed::Own).unwrap_err();
-    assert!(refused.contains("say filename=/dev/nvme0n1"), "{refused}");
+    assert!(refused.contains("give filename=/dev/nvme0n1"), "{refused}");
     assert_eq!(uris(Some("mem:1G"), "[/dev/nvme0n1]\n"), ["mem:1G"]);
     assert_eq!(uris(None, "[/dev/nvme0n1]\nfilename=/nowhere\n"), ["kernel:/nowhere"]);
 }
@@ -71,26 +71,26 @@ fn words_tell_paths_from_names() {
         let text = format!("[a]\nrw={rw}\nfilename={}\n", file.display());
         devices(given, &text, Allowed::Own).unwrap().remove(0).words
     };
-    assert_eq!(words(None, "read"), format!("kernel:{} (the file itself, only read)", file.display()));
-    assert_eq!(words(None, "randrw"), format!("kernel:{} (the file itself, read and written)", file.display()));
-    assert_eq!(words(Some("mem:1G"), "read"), format!("mem:1G (embedded; filename={} is its name, and no path)", file.display()));
+    assert_eq!(words(None, "read"), format!("kernel:{} (a file, read-only)", file.display()));
+    assert_eq!(words(None, "randrw"), format!("kernel:{} (a file, read-write)", file.display()));
+    assert_eq!(words(Some("mem:1G"), "read"), format!("mem:1G (embedded; filename={} is a name, not a path)", file.display()));
 }
 
-/// One of them would be an embedded device, and nobody would see which.
+/// One of them would silently be an embedded device.
 #[test]
 fn mixed_jobs_are_refused() {
     let refusal = |given, text: &str| devices(given, text, Allowed::Own).unwrap_err();
     for others in ["filename=/nowhere", "directory=/mnt"] {
         let nameless = refusal(None, &format!("[a]\n{others}\n[b]\n"));
         assert!(
-            nameless.contains("job 'b' names no file, and others do; give it filename=") && nameless.contains("mem:SIZE"),
+            nameless.contains("job 'b' has no filename=, but others have; give it filename=") && nameless.contains("mem:SIZE"),
             "{nameless}"
         );
     }
     let bare = refusal(Some("kernel:"), "[b]\n");
-    assert!(bare.contains("job 'b' names no file;") && bare.contains("kernel:PATH"), "{bare}");
+    assert!(bare.contains("job 'b' has no filename=;") && bare.contains("kernel:PATH"), "{bare}");
     let several = refusal(Some("kernel:/x"), "[a]\nfilename=a\n[b]\nfilename=b\n");
-    assert!(several.contains("is one file") && several.contains("say --device kernel: if the names are paths"), "{several}");
+    assert!(several.contains("is one file") && several.contains("give --device kernel: if the names are paths"), "{several}");
 }
 
 #[test]
@@ -122,12 +122,12 @@ fn reading_jobs_open_read_only() {
     assert_eq!(opened("?size=16K", "randread").unwrap(), format!("kernel:{here}?size=16K"));
     assert_eq!(opened("", "randrw").unwrap(), format!("kernel:{here}"));
     let error = opened("?readonly=yes", "write").unwrap_err();
-    assert!(error.contains("job 'a' writes") && error.contains("leave one of them out"), "{error}");
+    assert!(error.contains("job 'a' writes") && error.contains("remove one of them"), "{error}");
 }
 
 #[test]
 fn only_own_files_are_written() {
-    // Every machine has it, and nobody but root owns it.
+    // Every machine has it, and root owns it.
     let Some(disk) = std::fs::read_dir("/dev").unwrap().flatten().map(|entry| entry.path()).find(|path| {
         std::os::unix::fs::FileTypeExt::is_block_device(
             &std::fs::metadata(path).map(|meta| meta.file_type()).unwrap_or_else(|_| std::fs::metadata("/").unwrap().file_type()),
@@ -207,17 +207,17 @@ fn colliding_names_are_refused() {
 fn drive_writes_need_allow_writes() {
     for uri in ["pcie:01:00.0", "vfio-user:/run/nvme.sock", "multipath:?path=vfio-user:/run/a.sock&path=vfio-user:/run/b.sock"] {
         let drive = |rw, allowed| devices(Some(uri), &format!("[a]\nrw={rw}\n"), allowed).map(|mut named| named.remove(0).words);
-        assert_eq!(drive("randread", Allowed::Own), Ok(format!("{uri} (the drive itself, only read)")));
-        assert_eq!(drive("randwrite", Allowed::All), Ok(format!("{uri} (the drive itself, read and written)")));
+        assert_eq!(drive("randread", Allowed::Own), Ok(format!("{uri} (drive, read-only)")));
+        assert_eq!(drive("randwrite", Allowed::All), Ok(format!("{uri} (drive, read-write)")));
         let refused = drive("randwrite", Allowed::Own).unwrap_err();
-        assert!(refused.starts_with(&format!("job 'a': it would write over the drive {uri}")), "{refused}");
+        assert!(refused.starts_with(&format!("job 'a': this would overwrite the drive {uri}")), "{refused}");
     }
 }
 
 #[test]
 fn a_drive_is_one_device() {
     let refused = devices(Some("pcie:01:00.0"), "[a]\nfilename=x:y\n", Allowed::All).unwrap_err();
-    assert!(refused.starts_with("--device pcie:01:00.0 is one drive, and the jobs use 2 devices (x, y)"), "{refused}");
+    assert!(refused.starts_with("--device pcie:01:00.0 is one drive, but the jobs use 2 devices (x, y)"), "{refused}");
     let filenames = Filenames::of(Some("pcie:01:00.0"), &jobs("[a]\n").0).unwrap();
     assert_eq!((filenames.profile().unwrap().as_str(), filenames.is_embedded(), filenames.is_kernel()), ("pcie", false, false));
     let filenames = Filenames::of(Some("vfio-user:/run/nvme.sock?vectors=2"), &jobs("[a]\n").0).unwrap();
@@ -242,7 +242,9 @@ fn foreign_file_needs_allow_writes() {
     }
     let error = may_write(&own, &own.metadata().unwrap(), job, Allowed::Own).unwrap_err().to_string();
     assert!(
-        error.contains("job 'a': it would write to") && error.contains("a regular file of user 12345") && error.contains("--allow-writes"),
+        error.contains("job 'a': this would write to")
+            && error.contains("a regular file of user 12345")
+            && error.contains("--allow-writes"),
         "{error}"
     );
     assert!(may_write(&own, &own.metadata().unwrap(), job, Allowed::All).is_ok());

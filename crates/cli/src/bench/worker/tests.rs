@@ -46,7 +46,8 @@ fn every_mode_counts_every_io() {
     }
 }
 
-/// Where submitting and waiting are one call, the same I/Os are done, and none is waited for that was not submitted.
+/// Where submitting and waiting are one call, the same I/Os are done, and none is waited for that
+/// was not submitted.
 #[test]
 #[allow(clippy::print_stderr, reason = "a test that is skipped says why")]
 fn file_io_completes_in_batches() {
@@ -70,7 +71,8 @@ fn file_io_completes_in_batches() {
     }
 }
 
-/// However many have completed, a job that names a batch takes no more at once, and issues before it takes the next.
+/// However many have completed, a job that names a batch takes no more at once, and issues before
+/// it takes the next.
 #[test]
 fn completions_respect_batch_limits() {
     let job = job("rw=randread\nbs=4k\niodepth=16\niodepth_batch=4\niodepth_batch_complete_min=4\nsize=4m");
@@ -117,8 +119,8 @@ fn ramp_is_not_counted() {
     }
 }
 
-/// The policy knows as long as a wait lasts that its caller has no room, however often it looks meanwhile; where the caller has
-/// room, or no clock, it knows of nothing.
+/// The policy knows as long as a wait lasts that its caller has no room, however often it looks
+/// during it; with room, or without a rate, there is none.
 #[test]
 fn paced_job_reports_waiting_io() {
     let device = Device::open("mem:4M?profile=optane").unwrap();

@@ -90,5 +90,5 @@ function distributionChart() {
     return panel(loadWords(load), () => ({ x, y, marks: [...marks, tip(here.flatMap((curve) => curve.points), "nines", "ns", words)] }), { labels: true, height: loadsOf(some).length > 1 ? 240 : 340 });
   });
   return chart("distribution", "Latency distributions",
-    "Which latency so many per cent of the I/Os do not exceed; towards the right each step is another nine. A line ends where fewer than 20 samples are left.", panels, { width: 290 });
+    "Latency percentiles; each step to the right adds a nine. A line ends where fewer than 20 samples remain.", panels, { width: 290 });
 }

@@ -15,7 +15,7 @@ function timelineChart() {
   const ticks = chosen.ticks.map((tick, index) => ({ ...tick, t: (index + 0.5) * chosen.tick_ns / 1e6 }));
   const x = { type: "linear", domain: [0, (ticks.length * chosen.tick_ns) / 1e6], label: "time, ms", tickFormat: (t) => `${t}`, ticks: 6 };
   const key = element("p", { class: "key" }, ...DECISIONS.map(([, label, color]) => element("span", {}, element("i", { style: `background:${color}` }), label)));
-  const panels = [throughput(ticks, x, chosen.look), latency(ticks, x, chosen.look), decisions(ticks, x), looks(ticks, x, chosen.look), used(ticks, x, chosen.look)];
+  const panels = [throughput(ticks, x, chosen.look), latency(ticks, x, chosen.look), decisions(ticks, x), polls(ticks, x, chosen.look), used(ticks, x, chosen.look)];
   const options = lines.map((line, index) => [String(index), name(line)]);
   const pick = lines.length > 1 ? [choice("Of", options, String(at), (value) => ((state.line = value), redraw()))] : [];
   return chart("timeline", `${chosen.mode}: what it decides when the load changes`,
@@ -59,13 +59,13 @@ function decisions(ticks, x) {
   }), { labels: true, height: 190 });
 }
 
-function looks(ticks, x, look) {
-  if (!ticks.some((tick) => tick.looks > 0)) return null;
-  const y = scale(ticks.map((tick) => tick.looks), "looks per second", count, { zero: true, log: false });
-  return panel("Looks at the queue; in vain (dashed)", () => ({
+function polls(ticks, x, look) {
+  if (!ticks.some((tick) => tick.polls > 0)) return null;
+  const y = scale(ticks.map((tick) => tick.polls), "polls per second", count, { zero: true, log: false });
+  return panel("Polls of the completion queue; empty ones dashed", () => ({
     x, y, marks: [
-      Plot.line(ticks, { x: "t", y: "looks", stroke: look.color, strokeWidth: 1.8 }), Plot.line(ticks, { x: "t", y: "empty_looks", stroke: look.color, strokeDasharray: "4 3" }),
-      tip(ticks, "t", "looks", (tick) => `${tick.t.toFixed(1)} ms\nlooks  ${count(tick.looks)}/s\nin vain  ${count(tick.empty_looks)}/s`),
+      Plot.line(ticks, { x: "t", y: "polls", stroke: look.color, strokeWidth: 1.8 }), Plot.line(ticks, { x: "t", y: "empty_polls", stroke: look.color, strokeDasharray: "4 3" }),
+      tip(ticks, "t", "polls", (tick) => `${tick.t.toFixed(1)} ms\npolls  ${count(tick.polls)}/s\nempty  ${count(tick.empty_polls)}/s`),
     ],
   }), { labels: true, height: 190 });
 }

@@ -21,9 +21,9 @@ fn json_has_schema_1_keys() {
 fn extra_keys_extend_the_schema() {
     let mut all = sweep();
     all.extra.insert("seeds".into(), 4.into());
-    all.rows[0].extra.insert("empty_looks".into(), 7.into());
+    all.rows[0].extra.insert("empty_polls".into(), 7.into());
     let value = all.json();
-    assert_eq!((&value["seeds"], &value["rows"][0]["empty_looks"]), (&4.into(), &7.into()));
+    assert_eq!((&value["seeds"], &value["rows"][0]["empty_polls"]), (&4.into(), &7.into()));
     assert_eq!((&value["rows"][0]["load_pct"], &value["rows"][0]["qd"]), (&5.0.into(), &1.into()));
     assert_eq!(value["timelines"][0]["ticks"][0]["iops"], 1e5);
 }

@@ -1,6 +1,6 @@
-//! The tables of scenarios that ship, cut short, as they were when somebody last read them line by line. Whatever changes a
-//! figure shows up here: read the difference, and if every figure that moved ought to have,
-//! `INSTA_UPDATE=always cargo test -p reap-nvme-cli snapshots` takes it over.
+//! The tables of scenarios that ship, cut short, as they were when somebody last read them line by
+//! line. Whatever changes a figure shows up here: read the difference, and if every figure that
+//! moved ought to have, `INSTA_UPDATE=always cargo test -p reap-nvme-cli snapshots` takes it over.
 
 use units::Nanos;
 

@@ -1,4 +1,4 @@
-//! What is beside the results: files that cannot be written, a terminal, nobody.
+//! Output other than results: files that cannot be written, a terminal, a closed stream.
 
 use std::ffi::OsStr;
 use std::io;
@@ -114,7 +114,8 @@ fn page_name_may_be_non_utf8() {
     assert!(place.path("").join(name).exists());
 }
 
-/// `-` is the standard output for every file that is written, and what is for people goes to stderr.
+/// `-` is the standard output for every file that is written, and what is for people goes to
+/// stderr.
 #[test]
 fn a_dash_is_the_standard_output() {
     let place = Place::new();

@@ -2,7 +2,8 @@
 //! trace`.
 //!
 //! - [`cli`] is the subcommand: its arguments and how it runs;
-//! - [`histogram`] collects and draws histograms in the format of bcc's tools; `reap run --histograms` uses it too.
+//! - [`histogram`] collects and draws histograms in the format of bcc's tools; `reap run
+//!   --histograms` uses it too.
 //!
 //! ```text
 //! kernel:  tracepoints -> trace.bpf.c -> per-CPU maps

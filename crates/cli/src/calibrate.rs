@@ -546,7 +546,7 @@ pub fn price_list(path: &Path) -> Result<Costs> {
 }
 
 /// The whole list: what was measured, and for the rest the list for virtual machines that ships.
-fn prices(found: &Found) -> Result<Vec<Price>> {
+fn prices(found: &Measurements) -> Result<Vec<Price>> {
     let shipped = Costs::VIRTUAL;
     let mut prices = Vec::new();
     if let Value::Object(groups) = serde_json::to_value(shipped)? {

@@ -52,7 +52,7 @@ fn found() -> Measurements {
         library: [40.0, 20.0, 160.0, 10.0, 15.0, 5.0].map(|ns| e(ns).unwrap()).into(),
         line: e(120.0),
         wake_up: [e(7_000.0), e(8_000.0), None],
-        ..Found::default()
+        ..Measurements::default()
     }
 }
 
@@ -125,8 +125,8 @@ fn zero_prices_are_refused() {
     let busy = Measurements { nap: pair(9_000.0, 30_000.0), ..good.clone() };
     assert!(wrong(&busy).unwrap().starts_with("thread.timer came out as 0"));
     let sleep = good.sleep.map(|[cpu, _, signal]| [cpu, e(9_000.0).unwrap(), signal]);
-    assert!(wrong(&Found { sleep, ..busy }).unwrap().starts_with("thread.idle_exit and thread.timer came out as 0"));
+    assert!(wrong(&Measurements { sleep, ..busy }).unwrap().starts_with("thread.idle_exit and thread.timer came out as 0"));
     let wake_up = [e(0.0), e(9.0), e(9.0)];
-    assert!(wrong(&Found { wake_up, ..good }).unwrap().starts_with("wake_up.eventfd came out as 0"));
+    assert!(wrong(&Measurements { wake_up, ..good }).unwrap().starts_with("wake_up.eventfd came out as 0"));
     assert!([Costs::VIRTUAL, Costs::BARE_METAL].iter().all(|shipped| free(shipped).is_none()));
 }

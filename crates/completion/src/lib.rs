@@ -59,5 +59,5 @@ pub use placer::{Placer, WINDOW};
 pub use policy::ModePolicy;
 pub use seen::{Batch, Cause, Done, KeepArmed, Plan, Route, Seen, Woke};
 pub use sleep::{Habits, Lawful, Rule, SLEEP, SleepStep, Step, fall_asleep};
-pub use tuning::{Cycle, LatencyPrice, MAX_WEIGHT, PollLimits, PriceError, WEIGHT};
+pub use tuning::{Cycle, DelayExponent, ExponentError, LatencyPrice, MAX_WEIGHT, PollLimits, PriceError, WEIGHT};
 pub use waiter::{Notification, Waiter};

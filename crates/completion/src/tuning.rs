@@ -148,5 +148,76 @@ impl FromStr for LatencyPrice {
     }
 }
 
+/// n of C · Lⁿ, what `adaptive` minimises: C is the CPU time of an I/O, L its mean latency. 0 counts CPU time alone, infinity latency
+/// alone. Kept in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DelayExponent(u32);
+
+impl DelayExponent {
+    /// 3, unless the user says otherwise: the fastest mode where it is much faster, and the cheapest of those that are nearly as fast.
+    pub const DEFAULT: DelayExponent = DelayExponent(3_000);
+    /// Only CPU time counts.
+    pub const CPU_ALONE: DelayExponent = DelayExponent(0);
+    /// Only latency counts.
+    pub const LATENCY_ALONE: DelayExponent = DelayExponent(u32::MAX);
+
+    /// Of this many thousandths.
+    pub const fn per_mille(thousandths: u32) -> DelayExponent {
+        DelayExponent(thousandths)
+    }
+
+    /// n; infinite for [`DelayExponent::LATENCY_ALONE`].
+    pub fn get(self) -> f32 {
+        if self == DelayExponent::LATENCY_ALONE { f32::INFINITY } else { self.0 as f32 / 1e3 }
+    }
+
+    /// (ln C + n · ln L) / (1 + n): a difference of 0.01 is 1 % of what n gives the greater weight to, whatever n is. Of n = ∞ it is ln L,
+    /// and C decides where latencies are within 1 %.
+    pub fn cost(self, cpu: f32, latency: f32) -> f32 {
+        let (cpu, latency) = (cpu.max(1.0).ln(), latency.max(1.0).ln());
+        let n = self.get();
+        if n.is_finite() { (cpu + n * latency) / (1.0 + n) } else { latency + 1e-3 * cpu }
+    }
+
+    pub(crate) fn thousandths(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for DelayExponent {
+    fn default() -> DelayExponent {
+        DelayExponent::DEFAULT
+    }
+}
+
+/// Why a text is no [`DelayExponent`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no delay exponent: n of C · Lⁿ, a number like 3 or 0.5, 0 for CPU time alone, or inf for latency alone")]
+pub struct ExponentError(String);
+
+impl fmt::Display for DelayExponent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            u32::MAX => f.pad("inf"),
+            n => f.pad(&format!("{}", f64::from(n) / 1e3)),
+        }
+    }
+}
+
+/// `3`, `0.5`, `inf`.
+impl FromStr for DelayExponent {
+    type Err = ExponentError;
+
+    fn from_str(text: &str) -> Result<DelayExponent, ExponentError> {
+        if text == "inf" {
+            return Ok(DelayExponent::LATENCY_ALONE);
+        }
+        let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        let value = text.parse::<f64>().ok().filter(|_| plain).map(|value| (value * 1e3).round());
+        let known = value.filter(|&thousandths| thousandths < f64::from(u32::MAX));
+        known.map(|thousandths| DelayExponent(thousandths as u32)).ok_or_else(|| ExponentError(text.to_owned()))
+    }
+}
+
 #[cfg(test)]
 mod tests;

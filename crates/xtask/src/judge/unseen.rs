@@ -1,18 +1,19 @@
-//! A grid that no constant was chosen on: everything in it is drawn from a seed.
+//! A set that no constant was chosen on: everything in it is drawn from a seed.
 //!
-//! Three devices, each with service times of one to three modes; one of them drifts, one alternates between phases, and one has a
-//! cache that is fast until it is full. One price list between the two that ship. Depths and loads that the known grid does not have.
+//! Six devices, each with service times of one to three modes; two of them drift, two alternate between phases, and two have a
+//! cache that is fast until it is full. Two price lists between the two that ship. Depths and loads that the known set does not have.
 
 use emu::{Profile, Service};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
-use super::cells::{CLOSED_DEPTHS, DEPTHS, Grid, JOBS, LOADS, Prices};
+use super::cells::{CLOSED_DEPTHS, Grid, JOBS, LOADS, Prices};
 use sim::{Costs, SimError};
 
-/// Depths and loads that are drawn.
-const COUNT: usize = 3;
+/// Depths, and loads, that are drawn.
+const DEPTHS: usize = 3;
+const DRAWN_LOADS: usize = 2;
 /// Keeps these dice apart from those of others that are drawn from the same seed.
 const SALT: u64 = 0x756e_7365_656e;
 
@@ -30,10 +31,10 @@ impl Dice {
         (low * (high / low).powf(part)) as u64
     }
 
-    /// [`COUNT`] different ones, in order, of which none is `known`.
-    fn others(&mut self, known: &[u32], mut draw: impl FnMut(&mut Dice) -> u64) -> Vec<u32> {
+    /// `count` different ones, in order, of which none is `known`.
+    fn others(&mut self, count: usize, known: &[u32], mut draw: impl FnMut(&mut Dice) -> u64) -> Vec<u32> {
         let mut drawn: Vec<u32> = Vec::new();
-        while drawn.len() < COUNT {
+        while drawn.len() < count {
             let one = draw(self) as u32;
             if !known.contains(&one) && !drawn.contains(&one) {
                 drawn.push(one);
@@ -59,16 +60,18 @@ impl Grid {
     /// A price list that cannot be written as a table: none that ships.
     pub fn unseen(seed: u64) -> Result<Grid, SimError> {
         let mut dice = Dice(SplitMix64::seed_from_u64(seed ^ SALT));
-        let mut traits = vec![Trait::Drifts, Trait::Phases, Trait::Cliff];
         let mut profiles = Vec::new();
-        for letter in ["a", "b", "c"] {
-            let one = traits.swap_remove(dice.within(0, traits.len() as u64) as usize);
+        let traits = [Trait::Drifts, Trait::Phases, Trait::Cliff];
+        for (letter, one) in ["a", "b", "c", "d", "e", "f"].into_iter().zip(traits.into_iter().cycle()) {
             profiles.push(profile(&mut dice, format!("unseen-{seed}{letter}"), one));
         }
-        let part = dice.within(20, 81) as f64 / 100.0;
-        let costs = vec![Prices { name: format!("between-{seed}"), costs: between(part)? }];
-        let depths = dice.others(&[&DEPTHS[..], &CLOSED_DEPTHS[..]].concat(), |dice| dice.log(1.0, 200.0));
-        let loads = dice.others(&LOADS, |dice| dice.within(2, 93));
+        let mut costs = Vec::new();
+        for (low, high) in [(5, 50), (50, 100)] {
+            let percent = dice.within(low, high);
+            costs.push(Prices { name: format!("between-{percent}"), costs: between(percent as f64 / 100.0)? });
+        }
+        let depths = dice.others(DEPTHS, &CLOSED_DEPTHS, |dice| dice.log(1.0, 200.0));
+        let loads = dice.others(DRAWN_LOADS, &LOADS, |dice| dice.within(2, 93));
         let think = |dice: &mut Dice| Nanos::from_micros(dice.log(2.0, 300.0));
         let thinks = [1, depths[0]].map(|depth| (depth, think(&mut dice))).to_vec();
         let threads = vec![(depths[dice.within(0, 2) as usize], dice.within(2, 7) as u16)];

@@ -1,22 +1,22 @@
-//! A cell as a scenario file: what the sweep runs is what the file says, so that it can be run again alone.
+//! A cell as a scenario file: what the judge runs is what the file says, so that it can be run again alone.
 
 use toml::{Table, Value};
 use workload::fio::Environment;
 
-use super::cells::{Cell, Grid, Kind, Prices, ships};
+use super::cells::{Cell, Kind, Prices, ships};
 use completion::Mode;
 use emu::Profile;
 use sim::{Costs, Scenario, SimError, file};
 
-/// I/Os of the closed loop that measures what `poll` reaches.
-const CAPACITY_IOS: u64 = 50_000;
+/// I/Os of the run that measures what `poll` reaches.
+const CAPACITY_IOS: u64 = 20_000;
 
 /// Cells name no other file.
 struct Nothing;
 
 impl Environment for Nothing {
     fn include(&self, _from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
-        Err(format!("a cell of a sweep names no file, and not {path}"))
+        Err(format!("a cell names no file, and not {path}"))
     }
 
     fn variable(&self, _name: &str) -> Option<String> {
@@ -25,13 +25,14 @@ impl Environment for Nothing {
 }
 
 impl Cell {
-    /// What `poll` does here in a closed loop, in I/Os per second. The same for every load.
+    /// What `poll` does here, in I/Os per second: in a closed loop where the cell's is an open one, and so the same for every load.
     ///
     /// # Errors
     /// A run that broke a law.
-    pub fn capacity(&self, seed: u64) -> Result<f64, SimError> {
-        let cell = Cell { kind: Kind::Closed, ..self.clone() };
-        cell.scenario(Mode::POLL, 0.0, CAPACITY_IOS, seed)?.run().map(|outcome| outcome.iops())
+    pub fn capacity(&self) -> Result<f64, SimError> {
+        let kind = if self.kind.is_open() { Kind::Closed } else { self.kind };
+        let cell = Cell { kind, ..self.clone() };
+        cell.scenario(Mode::POLL, 0.0, CAPACITY_IOS, 1)?.run().map(|outcome| outcome.iops())
     }
 
     /// `ios` I/Os as the cell has it: at its part of `capacity`, as a Poisson process, where it is open.
@@ -116,23 +117,6 @@ impl Prices {
             }
         }
         Ok(differs)
-    }
-}
-
-impl Grid {
-    /// Its price lists and devices as scenario files have them, each with its name.
-    ///
-    /// # Errors
-    /// A figure beyond what a file can say.
-    pub fn tables(&self) -> Result<Vec<(String, String)>, SimError> {
-        let costs = self.costs.iter().map(|prices| (&prices.name, "machine", prices.value().map(|costs| table([("costs", costs)]))));
-        let device = |profile: Value| Value::Array(vec![table([("profile", profile)])]);
-        let devices = self.profiles.iter().map(|own| (&own.name, "device", profile(own).map(device)));
-        let written = |(name, key, value): (&String, &str, Result<Value, SimError>)| {
-            let text = toml::to_string(&table([(key, value?)])).map_err(unfit)?;
-            Ok((name.clone(), text))
-        };
-        costs.chain(devices).map(written).collect()
     }
 }
 

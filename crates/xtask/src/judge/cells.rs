@@ -9,14 +9,10 @@ use units::Nanos;
 
 use sim::{Costs, file};
 
-/// Loads of the known grid, in per cent of what `poll` reaches.
-pub const LOADS: [u32; 7] = [1, 5, 10, 25, 50, 75, 90];
-/// I/Os in flight at most where loads are offered.
-pub const DEPTHS: [u32; 4] = [1, 4, 32, 128];
-/// I/Os in flight of closed loops.
-pub const CLOSED_DEPTHS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
-/// This many times the I/Os has a device that alternates between phases.
-pub const PHASED: u64 = 2;
+/// Loads of the known set, in per cent of what `poll` reaches.
+pub const LOADS: [u32; 3] = [10, 50, 90];
+/// I/Os in flight of its closed loops.
+pub const CLOSED_DEPTHS: [u32; 4] = [1, 8, 32, 128];
 
 /// A price list, by its name.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +47,7 @@ pub enum Kind {
     File(ShippedJob),
 }
 
-/// A job under `jobs/` that is a cell of every grid.
+/// A job under `jobs/` that is a cell of every set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShippedJob {
     /// What cells call it.
@@ -64,7 +60,7 @@ pub struct ShippedJob {
     pub threads: u32,
 }
 
-/// The jobs of every grid.
+/// The jobs of every set.
 pub const JOBS: [ShippedJob; 4] = [
     ShippedJob { name: "mixed-sizes", text: include_str!("../../../../jobs/mixed-sizes.fio"), depth: 16, threads: 1 },
     ShippedJob { name: "sequential-128k", text: include_str!("../../../../jobs/sequential-128k.fio"), depth: 16, threads: 1 },
@@ -132,13 +128,6 @@ impl fmt::Display for Cell {
 }
 
 impl Cell {
-    /// I/Os of a run where others have `ios`. A device that alternates between phases is seen as often as these change and not as
-    /// often as it is used: how a run fares is decided by the few phases in which a backlog stays.
-    pub fn ios(&self, ios: u64) -> u64 {
-        let Service { tail_run, drift_run, .. } = self.profile.read;
-        if tail_run > 0 || drift_run > 0 { ios * PHASED } else { ios }
-    }
-
     /// Whether its words include one of each group: `[["vm"], ["qd=1", "qd=32"]]`.
     pub fn is_named(&self, groups: &[Vec<String>]) -> bool {
         let name = self.to_string();
@@ -146,7 +135,7 @@ impl Cell {
     }
 }
 
-/// What is swept.
+/// A set of cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grid {
     /// What things cost.
@@ -168,31 +157,18 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// The grid that constants were chosen on; `seed` draws the last of the profiles.
-    pub fn whole(seed: u64) -> Grid {
+    /// The set that constants were chosen on: 204 cells.
+    pub fn known() -> Grid {
         let (short, long) = (Nanos::from_micros(10), Nanos::from_micros(100));
         Grid {
             costs: file::COSTS.map(|(name, costs)| Prices { name: name.into(), costs }).to_vec(),
-            profiles: vec![Profile::optane(), Profile::tlc(), Profile::bimodal(), drawn(seed)],
-            depths: DEPTHS.to_vec(),
+            profiles: vec![Profile::optane(), Profile::tlc(), Profile::bimodal(), drawn(1), drawn(2), drawn(3)],
+            depths: vec![1, 32],
             loads: LOADS.to_vec(),
             closed: CLOSED_DEPTHS.to_vec(),
-            thinks: vec![(1, short), (1, long), (8, short), (8, long)],
-            threads: vec![(1, 4), (8, 4), (32, 4)],
+            thinks: vec![(1, short), (8, long)],
+            threads: vec![(8, 4)],
             jobs: JOBS.to_vec(),
-        }
-    }
-
-    /// A third of it: two depths, loads that are low, middling and high, and half of the closed loops.
-    pub fn quick(seed: u64) -> Grid {
-        let whole = Grid::whole(seed);
-        Grid {
-            depths: vec![1, 32],
-            loads: vec![10, 50, 90],
-            closed: vec![1, 8, 32, 128],
-            thinks: whole.thinks[1..3].to_vec(),
-            threads: whole.threads[1..2].to_vec(),
-            ..whole
         }
     }
 
@@ -223,7 +199,7 @@ pub fn ships(name: &str) -> bool {
     Profile::NAMES.contains(&name)
 }
 
-/// A profile that nobody chose: 5 to 200 µs, some jitter, perhaps a tail, perhaps in runs.
+/// A profile that was not chosen: 5 to 200 µs, some jitter, perhaps a tail, perhaps in runs.
 pub fn drawn(seed: u64) -> Profile {
     let mut dice = SplitMix64::seed_from_u64(seed);
     let mut within = |low: u64, high: u64| low + dice.next_u64() % (high - low);

@@ -173,13 +173,13 @@ fn full_output_keeps_its_mode_note() {
 
 #[test]
 fn adaptive_never_delays_urgent_commands() {
-    let options = OpenOptions::new().mode("adaptive?latency-price=0".parse().unwrap());
+    let options = OpenOptions::new().mode("adaptive?delay-exponent=0".parse().unwrap());
     let device = open("tlc", options);
     let queue = device.queue().unwrap();
     assert!(queue.decisions().is_some());
     assert_eq!(read(&queue, 2_000, 32, true), 2_000);
     let decisions = queue.decisions().unwrap();
-    assert!(decisions.looks > 0 && decisions.waits > 0, "{decisions:?}");
+    assert!(decisions.waits > 0, "{decisions:?}");
     assert_eq!(decisions.gathered, 0, "{decisions:?}");
     queue.set_mode(Mode::POLL);
     assert_eq!(read(&queue, 10, 1, false), 10);

@@ -90,7 +90,7 @@ fn suggest(error: &mut clap::Error, all: &clap::Command, command: &str) {
     error.remove(ContextKind::Suggested);
     // An option of earlier versions.
     if name == "latency-price" {
-        let tip = "it is a parameter of the mode: --completion or --modes 'adaptive?latency-price=0.5'";
+        let tip = "it is no more; n of C · Lⁿ is a parameter of the mode: --completion or --modes 'adaptive?delay-exponent=3'";
         error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
         return;
@@ -258,8 +258,8 @@ pub struct RunArgs {
     ///
     /// Parameters follow a question mark and are separated by `&`. irq-poll: weight, completions per
     /// poll; budget, completions per round of polls; time, of a round (64, 256, 2ms). adaptive:
-    /// latency-price, the CPU time that it may spend to reap a completion one unit of time earlier, a
-    /// number or inf (0.2).
+    /// delay-exponent, the n of C · Lⁿ that it minimises (C: CPU time, L: latency), a number or inf
+    /// (3).
     #[arg(long, value_name = "MODE", value_parser = Mode::parse_any)]
     pub completion: Option<Mode>,
     #[command(flatten)]
@@ -324,9 +324,9 @@ pub struct CompareArgs {
     pub device: DeviceArgs,
     /// Completion modes to compare; the first is what the others are compared with. By default interrupt
     /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; at several loads or depths interrupt,
-    /// irq-poll, hybrid-mean, suspend, poll, and adaptive at several latency prices. On kernel: devices also
+    /// irq-poll, hybrid-mean, suspend, poll, and adaptive with several delay exponents. On kernel: devices also
     /// kernel-iopoll, kernel-hybrid-iopoll and kernel-sqpoll. Parameters follow a question mark and are joined by `&`, as in
-    /// 'irq-poll?weight=16&budget=64,adaptive?latency-price=0.5'
+    /// 'irq-poll?weight=16&budget=64,adaptive?delay-exponent=1'
     #[arg(long, value_name = "MODE,…", value_delimiter = ',', value_parser = Mode::parse_any)]
     pub modes: Vec<Mode>,
     #[command(flatten)]

@@ -38,7 +38,7 @@ pub struct Scene {
 /// One mode's figures in one scene.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
-    /// Its name; with its parameters, as `adaptive?latency-price=0.1`.
+    /// Its name; with its parameters, as `adaptive?delay-exponent=2`.
     pub mode: String,
     /// The conditions.
     pub scene: Scene,

@@ -51,7 +51,7 @@ mod tuning;
 mod waiter;
 
 pub use custom::{CustomId, Facts, Policy, Records, RegisterError};
-pub use decisions::Decisions;
+pub use decisions::{Action, Decisions, State, Why};
 pub use group::{Round, Turn, combine};
 pub use mode::{Mode, ModeError, Moderation, Preset, Spin};
 pub use moderator::{Coalesce, Moderator, PACE, Rates};
@@ -59,5 +59,5 @@ pub use placer::{Placer, WINDOW};
 pub use policy::ModePolicy;
 pub use seen::{Batch, Cause, Done, KeepArmed, Plan, Route, Seen, Woke};
 pub use sleep::{Habits, Lawful, Rule, SLEEP, SleepStep, Step, fall_asleep};
-pub use tuning::{Cycle, DelayExponent, ExponentError, LatencyPrice, MAX_WEIGHT, PollLimits, PriceError, WEIGHT};
+pub use tuning::{Cycle, DelayExponent, ExponentError, MAX_WEIGHT, PollLimits, WEIGHT};
 pub use waiter::{Notification, Waiter};

@@ -9,10 +9,10 @@ use std::sync::PoisonError;
 use units::Nanos;
 
 use crate::custom::{CustomId, ENTRIES, Entry, LONGEST_NAME};
-use crate::{Cycle, Facts, LatencyPrice, MAX_WEIGHT, Policy, PollLimits, PriceError, Records, RegisterError};
+use crate::{Cycle, DelayExponent, ExponentError, Facts, MAX_WEIGHT, Policy, PollLimits, Records, RegisterError};
 
 /// A completion mode, as written on the command line, in scenarios and in results: `NAME[+submit-check][?KEY=VALUE[&KEY=VALUE…]]`, such as
-/// `irq-poll?weight=16&budget=64` or `adaptive?latency-price=0.5`. What is printed leaves out the parameters that are the default.
+/// `irq-poll?weight=16&budget=64` or `adaptive?delay-exponent=2`. What is printed leaves out the parameters that are the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mode {
     preset: Preset,
@@ -44,8 +44,8 @@ pub enum Preset {
     Vic,
     /// Spin.
     Poll,
-    /// At each empty poll what costs least, CPU time and latency together.
-    Adaptive(LatencyPrice),
+    /// The action of least C · Lⁿ: CPU time of an I/O and its latency.
+    Adaptive(DelayExponent),
     /// The kernel polls while the thread waits in it (`IORING_SETUP_IOPOLL`).
     KernelIopoll,
     /// The same after a sleep of half the usual time (`IORING_SETUP_HYBRID_IOPOLL`, Linux 6.13).
@@ -120,7 +120,7 @@ const PRESETS: [(Preset, &str); 15] = [
     (Preset::Dim, "dim"),
     (Preset::Vic, "vic"),
     (Preset::Poll, "poll"),
-    (Preset::Adaptive(LatencyPrice::DEFAULT), "adaptive"),
+    (Preset::Adaptive(DelayExponent::DEFAULT), "adaptive"),
     (Preset::KernelIopoll, "kernel-iopoll"),
     (Preset::KernelHybridIopoll, "kernel-hybrid-iopoll"),
     (Preset::KernelSqpoll, "kernel-sqpoll"),
@@ -154,7 +154,7 @@ impl Mode {
     /// `poll`.
     pub const POLL: Mode = Mode::plain(Preset::Poll);
     /// `adaptive`.
-    pub const ADAPTIVE: Mode = Mode::plain(Preset::Adaptive(LatencyPrice::DEFAULT));
+    pub const ADAPTIVE: Mode = Mode::plain(Preset::Adaptive(DelayExponent::DEFAULT));
 
     /// `kernel-iopoll`.
     pub const KERNEL_IOPOLL: Mode = Mode::plain(Preset::KernelIopoll);
@@ -240,9 +240,9 @@ impl Mode {
         Mode::plain(Preset::IrqPoll(PollLimits { weight, budget, time: Nanos::from_micros(micros) }))
     }
 
-    /// `adaptive` at this price of latency.
-    pub const fn adaptive(price: LatencyPrice) -> Mode {
-        Mode::plain(Preset::Adaptive(price))
+    /// `adaptive` with this exponent.
+    pub const fn adaptive(n: DelayExponent) -> Mode {
+        Mode::plain(Preset::Adaptive(n))
     }
 
     /// The same mode with a look at the queue after each commit.
@@ -290,7 +290,7 @@ impl Mode {
             Some(mode) if mode.is_the_kernels() && !kernels => return Err(ModeError::Kernels { mode }),
             Some(mode) => mode,
             None if let Some(at) = name.find('@') => {
-                return Err(wrong(at, "parameters follow '?': write adaptive?latency-price=0.5 for adaptive@0.5".to_owned()));
+                return Err(wrong(at, "parameters follow '?': write adaptive?delay-exponent=2".to_owned()));
             }
             None => return Err(ModeError::Unknown { given: given.to_owned(), nearest: nearest(name) }),
         };
@@ -305,6 +305,9 @@ impl Mode {
                 pair.split_once('=').ok_or_else(|| wrong(at, format!("a parameter is KEY=VALUE: '{base}' has {}", known.join(", "))))?;
             if set.contains(&key) {
                 return Err(wrong(at, format!("'{key}' is set twice: leave one of them out")));
+            }
+            if key == "latency-price" && known.contains(&"delay-exponent") {
+                return Err(wrong(at, "'latency-price' is no more: delay-exponent=N has n of C · Lⁿ, 3 unless given".to_owned()));
             }
             if !known.contains(&key) {
                 return Err(wrong(at, format!("'{base}' has no parameter '{key}': it has {}", known.join(", "))));
@@ -325,7 +328,7 @@ impl Mode {
     pub fn facts(self) -> Facts {
         let facts = match self.preset {
             Preset::Custom(id) => id.entry().facts,
-            Preset::Adaptive(_) => Facts { holds: true, weighs_sleeps: true, checks_first: true, records: Records::Last, ..Facts::MASKED },
+            Preset::Adaptive(_) => Facts { weighs_sleeps: true, checks_first: true, records: Records::Last, ..Facts::MASKED },
             Preset::HybridMean | Preset::HybridMin => Facts { spins: true, ..Facts::MASKED },
             // The others use no records.
             Preset::Poll => Facts { spins: true, checks_first: true, records: Records::None, ..Facts::MASKED },
@@ -376,7 +379,7 @@ impl Preset {
     fn parameters(self) -> &'static [&'static str] {
         match self {
             Preset::IrqPoll(_) => &["weight", "budget", "time"],
-            Preset::Adaptive(_) => &["latency-price"],
+            Preset::Adaptive(_) => &["delay-exponent"],
             _ => &[],
         }
     }
@@ -394,7 +397,7 @@ impl Preset {
                 let time = value.parse().ok().filter(|time: &Nanos| time.0.is_multiple_of(1_000) && MICROS.contains(&(time.0 / 1_000)));
                 limits.time = time.ok_or_else(|| format!("'{value}': {key} is whole microseconds from 1us to 1s, such as 500us or 2ms"))?;
             }
-            Preset::Adaptive(price) => *price = value.parse().map_err(|error: PriceError| error.to_string())?,
+            Preset::Adaptive(n) => *n = value.parse().map_err(|error: ExponentError| error.to_string())?,
             _ => {}
         }
         Ok(())
@@ -413,7 +416,7 @@ impl fmt::Display for Mode {
                 set.extend((budget != usual_budget).then(|| format!("budget={budget}")));
                 set.extend((time != usual_time).then(|| format!("time={}us", time.0 / 1_000)));
             }
-            Preset::Adaptive(price) => set.extend((price != LatencyPrice::DEFAULT).then(|| format!("latency-price={price}"))),
+            Preset::Adaptive(n) => set.extend((n != DelayExponent::DEFAULT).then(|| format!("delay-exponent={n}"))),
             _ => {}
         }
         if !set.is_empty() {
@@ -437,7 +440,7 @@ impl From<Mode> for u64 {
     fn from(mode: Mode) -> u64 {
         let parameters = match mode.preset {
             Preset::Custom(id) => id.0.into(),
-            Preset::Adaptive(price) => price.thousandths().into(),
+            Preset::Adaptive(n) => n.thousandths().into(),
             Preset::IrqPoll(limits) => u64::from(limits.weight - 1) | (u64::from(limits.budget) << 8) | ((limits.time.0 / 1_000) << 24),
             _ => 0,
         };
@@ -460,7 +463,7 @@ impl TryFrom<u64> for Mode {
                 }
                 Preset::IrqPoll(PollLimits { weight: weight as u32, budget: budget as u32, time: Nanos::from_micros(micros) })
             }
-            Some((Preset::Adaptive(_), _)) => Preset::Adaptive(LatencyPrice::per_mille(parameters.try_into().map_err(|_| word)?)),
+            Some((Preset::Adaptive(_), _)) => Preset::Adaptive(DelayExponent::per_mille(parameters.try_into().map_err(|_| word)?)),
             Some((preset, _)) if parameters == 0 => *preset,
             Some(_) => return Err(word),
         };

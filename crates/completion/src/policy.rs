@@ -5,7 +5,7 @@ mod hybrid;
 
 use units::Nanos;
 
-use crate::{Batch, Cycle, Decisions, Done, Facts, Mode, Plan, Policy, Preset, Route, Seen, WEIGHT};
+use crate::{Batch, Cycle, Decisions, Done, Facts, Mode, Plan, Policy, Preset, Route, Seen, State, WEIGHT};
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};
 
@@ -54,7 +54,7 @@ impl ModePolicy {
             Preset::HybridMin => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Min))),
             Preset::Suspend => Rule::Suspend { in_vain: 0 },
             Preset::Poll => Rule::Poll,
-            Preset::Adaptive(price) => Rule::Adaptive(Box::new(Adaptive::new(price, machine))),
+            Preset::Adaptive(n) => Rule::Adaptive(Box::new(Adaptive::new(n, machine))),
             Preset::Custom(id) => Rule::Custom((id.entry().make)(machine)),
             // The others differ in who polls, in how messages are delivered and in what the device coalesces.
             _ => Rule::Interrupt,
@@ -87,7 +87,15 @@ impl ModePolicy {
         &self.facts
     }
 
-    /// How often `adaptive` decided what; `None` in every other mode.
+    /// What `adaptive` does, why, and what each action has come to; `None` in every other mode.
+    pub fn state(&self) -> Option<&State> {
+        match &self.rule {
+            Rule::Adaptive(rule) => Some(&rule.state),
+            _ => None,
+        }
+    }
+
+    /// How often `adaptive` did what; `None` in every other mode.
     pub fn decisions(&self) -> Option<&Decisions> {
         match &self.rule {
             Rule::Adaptive(rule) => Some(&rule.decisions),
@@ -128,7 +136,7 @@ impl Policy for ModePolicy {
     fn completed(&mut self, done: &[Done]) {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.completed(done),
-            Rule::Adaptive(rule) if rule.learns() => rule.completed(done),
+            Rule::Adaptive(rule) => rule.completed(done),
             Rule::Custom(rule) => rule.completed(done),
             _ => {}
         }

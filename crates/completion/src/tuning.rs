@@ -85,69 +85,6 @@ impl PollLimits {
     }
 }
 
-/// The price of latency, λ: how much CPU time may be spent to find a completion one unit of time sooner, 0 … ∞; 0.2 unless the
-/// user says otherwise. Kept in thousandths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LatencyPrice(u32);
-
-impl LatencyPrice {
-    /// Unless the user says otherwise.
-    pub const DEFAULT: LatencyPrice = LatencyPrice(200);
-    /// Only CPU time counts.
-    pub const NONE: LatencyPrice = LatencyPrice(0);
-    /// Only latency counts.
-    pub const UNLIMITED: LatencyPrice = LatencyPrice(u32::MAX);
-
-    /// CPU time that may be spent for one unit of time; infinite for [`LatencyPrice::UNLIMITED`].
-    pub fn rate(self) -> f64 {
-        if self == LatencyPrice::UNLIMITED { f64::INFINITY } else { f64::from(self.0) / 1e3 }
-    }
-
-    /// Of this many thousandths.
-    pub const fn per_mille(thousandths: u32) -> LatencyPrice {
-        LatencyPrice(thousandths)
-    }
-
-    pub(crate) fn thousandths(self) -> u32 {
-        self.0
-    }
-}
-
-impl Default for LatencyPrice {
-    fn default() -> LatencyPrice {
-        LatencyPrice::DEFAULT
-    }
-}
-
-/// Why a text is no [`LatencyPrice`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no latency price: CPU time for a unit of latency, a number like 0.2 or 5, or inf")]
-pub struct PriceError(String);
-
-impl fmt::Display for LatencyPrice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            u32::MAX => f.pad("inf"),
-            n => f.pad(&format!("{}", f64::from(n) / 1e3)),
-        }
-    }
-}
-
-/// `0.2`, `5`, `inf`.
-impl FromStr for LatencyPrice {
-    type Err = PriceError;
-
-    fn from_str(text: &str) -> Result<LatencyPrice, PriceError> {
-        if text == "inf" {
-            return Ok(LatencyPrice::UNLIMITED);
-        }
-        let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-        let value = text.parse::<f64>().ok().filter(|_| plain).map(|value| (value * 1e3).round());
-        let known = value.filter(|&thousandths| thousandths < f64::from(u32::MAX));
-        known.map(|thousandths| LatencyPrice(thousandths as u32)).ok_or_else(|| PriceError(text.to_owned()))
-    }
-}
-
 /// n of C · Lⁿ, what `adaptive` minimises: C is the CPU time of an I/O, L its mean latency. 0 counts CPU time alone, infinity latency
 /// alone. Kept in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

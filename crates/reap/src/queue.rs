@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use completion::{Decisions, Mode, Spin};
+use completion::{Decisions, Mode, Spin, State};
 use hw::{AllocError, DmaBuf, DmaPool};
 use nvme::Sqe;
 use units::Nanos;
@@ -529,6 +529,12 @@ impl Queue {
     /// it; summed over paths.
     pub fn hardware_counters(&self) -> HardwareCounters {
         self.path_queues.iter().map(PathQueue::hardware_counters).fold(HardwareCounters::default(), HardwareCounters::and)
+    }
+
+    /// The action of `adaptive` in force, why, and the cost and latency of each action tried; as text
+    /// one line. Of several paths, on the first. `None` in every other mode.
+    pub fn adaptive_state(&self) -> Option<State> {
+        self.path_queue().adaptive_state()
     }
 
     /// The decisions of `adaptive`; of several paths, on the first.

@@ -255,17 +255,16 @@ impl Costs {
         self
     }
 
-    /// What an executor on this machine measures of its own sleeps: CPU time and delay, by notification and by timer.
+    /// What an executor on this machine measures of its own sleeps: its threads' CPU time and the delay, by notification and by timer.
     pub(crate) fn cycle(&self) -> Cycle {
         let (interrupt, thread, library) = (&self.interrupt, &self.thread, &self.library);
         let around = interrupt.entry + interrupt.end + interrupt.exit;
         let back = thread.wake + thread.switch + thread.from_idle;
-        // One switch: the one to idle is nobody's.
-        let sleep = library.arm + library.look + thread.syscall + thread.block + back + library.mask;
+        let sleep = library.arm + library.look + thread.syscall + thread.block + library.mask;
         let taken = around + interrupt.handler + thread.signal;
         Cycle {
-            cpu: sleep + taken,
-            nap: sleep + thread.timer + around + interrupt.timer,
+            cpu: sleep,
+            nap: sleep + thread.timer,
             delay: interrupt.message_delay + taken + thread.idle_exit + back,
             late: thread.timer_slack + thread.timer_jitter + around + interrupt.timer + thread.timer_exit + back,
             message: around + interrupt.handler,

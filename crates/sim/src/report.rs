@@ -2,7 +2,7 @@
 //! what was counted before the measured time.
 
 use crate::PathCounts;
-use completion::Decisions;
+use completion::{Decisions, State};
 use driver::multipath::{Counters, PathStatus};
 use emu::Injected;
 use units::Nanos;
@@ -120,6 +120,8 @@ pub struct Outcome {
     pub cq_doorbells: u64,
     /// Decisions of `adaptive`; `None` in modes that have one rule.
     pub decisions: Option<Decisions>,
+    /// The action of `adaptive` in force at the end, and why; of several queues, on the first.
+    pub state: Option<State>,
     /// In threads that do I/O, interrupt threads and ksoftirqd included, the applications' own work
     /// and hogs aside.
     pub thread: Nanos,

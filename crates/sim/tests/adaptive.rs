@@ -1,6 +1,6 @@
 //! What `adaptive` reaches in virtual time, on both price lists.
 
-use completion::{LatencyPrice, Mode};
+use completion::{DelayExponent, Mode};
 use emu::Profile;
 use sim::{Costs, Outcome, Scenario, closed_loop, open_loop};
 use units::Nanos;
@@ -19,9 +19,9 @@ fn run(mode: Mode, costs: Costs, profile: Profile, job: Job) -> Outcome {
 fn irq_poll_is_dear_at_qd1() {
     for (name, costs) in BOTH {
         for profile in [Profile::optane(), Profile::tlc()] {
-            let run = |mode| run(mode, costs, profile.clone(), closed_loop(1, 10_000));
+            let run = |mode| run(mode, costs, profile.clone(), closed_loop(1, 60_000));
             let [interrupt, irq_poll, adaptive] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::ADAPTIVE].map(run);
-            let cost = |outcome: &Outcome| outcome.cpu_ns_per_io() + LatencyPrice::default().rate() * outcome.read_latency().mean;
+            let cost = |outcome: &Outcome| outcome.cpu_ns_per_io() * (outcome.read_latency().mean / 1e4).powi(3);
             let name = format!("{name} {}", profile.name);
             println!(
                 "{name}: interrupt {:.0}, irq-poll {:.0}, adaptive {:.0} ns per I/O",
@@ -30,25 +30,26 @@ fn irq_poll_is_dear_at_qd1() {
                 adaptive.cpu_ns_per_io()
             );
             assert!(irq_poll.cpu_ns_per_io() > interrupt.cpu_ns_per_io(), "{name}");
-            assert!(cost(&adaptive) <= 1.005 * cost(&interrupt), "{name}: {} {}", cost(&adaptive), cost(&interrupt));
+            assert!(cost(&adaptive) <= 1.15 * cost(&interrupt), "{name}: {} {}", cost(&adaptive), cost(&interrupt));
         }
     }
 }
 
-/// The low end of the knob is poll's latency for no more than its CPU time, the high end no dearer than interrupts.
+/// An infinite exponent is poll's latency for no more than its CPU time, an exponent of 0 no dearer than the cheaper of it and interrupts.
 #[test]
 fn knob_spans_poll_to_interrupt() {
     for (name, costs) in BOTH {
         for (depth, rate) in [(1, 20_000), (32, 100_000)] {
-            let job = || Job { iodepth: depth, ..open_loop(rate, 10_000) };
+            let job = || Job { iodepth: depth, ..open_loop(rate, 40_000) };
             let at = |mode| run(mode, costs, Profile::optane(), job());
             let (poll, interrupt) = (at(Mode::POLL), at(Mode::INTERRUPT));
-            let (low, high) = (at(Mode::adaptive(LatencyPrice::UNLIMITED)), at(Mode::adaptive(LatencyPrice::NONE)));
+            let (low, high) = (at(Mode::adaptive(DelayExponent::LATENCY_ALONE)), at(Mode::adaptive(DelayExponent::CPU_ALONE)));
             let p99 = |outcome: &Outcome| outcome.intended_read_latency().p99 as f64;
             assert!(p99(&low) <= 1.05 * p99(&poll), "{name} depth {depth}: {} {}", p99(&low), p99(&poll));
             assert!(low.cpu_ns_per_io() <= 1.05 * poll.cpu_ns_per_io(), "{name}: {} {}", low.cpu_ns_per_io(), poll.cpu_ns_per_io());
-            let (high, interrupt) = (high.cpu_ns_per_io(), interrupt.cpu_ns_per_io());
-            assert!(high <= 1.05 * interrupt, "{name} depth {depth}: {high} {interrupt}");
+            let (state, decisions) = (high.state.unwrap_or_default(), high.decisions);
+            let (high, interrupt) = (high.cpu_ns_per_io(), interrupt.cpu_ns_per_io().min(poll.cpu_ns_per_io()));
+            assert!(high <= 1.05 * interrupt, "{name} depth {depth}: {high} {interrupt}: {state}, {decisions:?}");
         }
     }
 }
@@ -57,15 +58,15 @@ fn knob_spans_poll_to_interrupt() {
 fn saturated_adaptive_matches_poll() {
     for (name, costs) in BOTH {
         for depth in [32, 128] {
-            let at = |mode| run(mode, costs, Profile::optane(), closed_loop(depth, 20_000));
+            let at = |mode| run(mode, costs, Profile::optane(), closed_loop(depth, 60_000));
             let (poll, adaptive) = (at(Mode::POLL), at(Mode::ADAPTIVE));
-            assert!(adaptive.iops() >= 0.98 * poll.iops(), "{name} depth {depth}: {} {}", adaptive.iops(), poll.iops());
+            assert!(adaptive.iops() >= 0.9 * poll.iops(), "{name} depth {depth}: {} {}", adaptive.iops(), poll.iops());
             assert!(adaptive.counts.entries_per_drain_max <= 256);
         }
     }
 }
 
-/// At the low end of the knob the tail is that of the better of `poll` and `interrupt`, with 10 % to spare; at the default it does not grow with
+/// If latency alone counts, the tail is that of the better of `poll` and `interrupt`, with 10 % to spare; by default it does not grow with
 /// the run.
 #[test]
 fn tail_matches_the_better_mode() {
@@ -77,12 +78,12 @@ fn tail_matches_the_better_mode() {
                     let job = || Job { iodepth: depth, ..open_loop((capacity * f64::from(load) / 100.0) as u64, 30_000) };
                     let tail = |mode| run(mode, costs, profile.clone(), job()).intended_read_latency().p999 as f64;
                     let better = tail(Mode::POLL).min(tail(Mode::INTERRUPT));
-                    let [low, usual] = [Mode::adaptive(LatencyPrice::UNLIMITED), Mode::ADAPTIVE].map(|mode| tail(mode) / better);
+                    let [low, usual] = [Mode::adaptive(DelayExponent::LATENCY_ALONE), Mode::ADAPTIVE].map(|mode| tail(mode) / better);
                     let cell = format!("{name} {} depth {depth} load {load}", profile.name);
-                    println!("{cell}: p99.9 {low:.3} of {:.1} µs, {usual:.3} at the default price", better / 1e3);
+                    println!("{cell}: p99.9 {low:.3} of {:.1} µs, {usual:.3} by default", better / 1e3);
                     assert!(low <= 1.1, "{cell}: {low}");
                     // Where `interrupt` does not keep up it takes a while to see that.
-                    assert!(usual <= 5.0, "{cell}: {usual} at the default price");
+                    assert!(usual <= 5.0, "{cell}: {usual} by default");
                 }
             }
         }
@@ -90,7 +91,7 @@ fn tail_matches_the_better_mode() {
 }
 
 /// With one in flight a sleep takes so much longer than the device that sleeping does not keep up with a caller with whom `poll`
-/// does: at the default price it stays awake then, and late ones are found as with `poll` but for what it takes to see that.
+/// does: by default it stays awake then, and late ones are found as with `poll` but for what it takes to see that.
 #[test]
 fn adaptive_keeps_up_with_poll() {
     for (costs, profile, rate) in [(Costs::BARE_METAL, Profile::optane(), 85_000), (Costs::VIRTUAL, Profile::tlc(), 11_000)] {
@@ -102,34 +103,40 @@ fn adaptive_keeps_up_with_poll() {
             println!("{cell}: {:.0}, {:.0}, {:.0} IOPS", poll.iops(), interrupt.iops(), adaptive.iops());
             assert!(interrupt.iops() < 0.95 * poll.iops(), "{cell}: sleeping would do");
             assert!(adaptive.iops() > 0.99 * poll.iops(), "{cell}: {} of {}", adaptive.iops(), poll.iops());
-            assert!(adaptive.cpu_ns_per_io() < 2.0 * interrupt.cpu_ns_per_io(), "{cell}: {}", adaptive.cpu_ns_per_io());
+            assert!(adaptive.cpu_ns_per_io() < 0.9 * poll.cpu_ns_per_io(), "{cell}: {}", adaptive.cpu_ns_per_io());
         }
     }
 }
 
-/// After each step in load, what an I/O costs is within 15 % of what it costs in the end, from 10 ms on. The same seed gives
-/// the same beginning, so that runs of different lengths have windows of time for their differences.
+/// After the start and after a step in load C · L³, as a cost (its fourth root), is within 10 % of what it is in the end, within 20 ms. A
+/// tick of 5 ms may be a trial's, so that two of three count.
 #[test]
-fn adaptive_settles_within_ten_milliseconds() {
-    const STEP: u64 = 40_000_000;
-    const WINDOW: u64 = 5_000_000;
+fn adaptive_settles_within_twenty_milliseconds() {
+    const STEP: u64 = 150_000_000;
+    const TICK: u64 = 5_000_000;
     for (name, costs) in BOTH {
         for (from, to) in [(0.1, 0.9), (0.9, 0.1)] {
-            let stretches = [from, to].map(|share| RatePhase { span: Nanos(STEP), share }).to_vec();
-            let until = |time: u64| {
-                let job =
-                    Job { iodepth: 32, runtime: Some(Nanos(time)), rate_phases: stretches.clone(), ..open_loop(400_000, u64::MAX) };
-                let outcome = run(Mode::ADAPTIVE, costs, Profile::optane(), job);
-                (outcome.cpu_ns_per_io() * outcome.counts.completed as f64, outcome.counts.completed as f64)
+            let rate_phases = [from, to].map(|share| RatePhase { span: Nanos(STEP), share }).to_vec();
+            let job = Job { iodepth: 32, runtime: Some(Nanos(2 * STEP)), time_based: true, rate_phases, ..open_loop(400_000, u64::MAX) };
+            let mut scenario = Scenario::new(Mode::ADAPTIVE, Profile::optane(), job).with_costs(costs);
+            scenario.ticks = Some(Nanos(TICK));
+            let ticks = scenario.run().unwrap_or_else(|error| panic!("{name}: {error}")).ticks;
+            let cost = |tick: &sim::Tick| {
+                let n = tick.counts.completed.max(1) as f32;
+                DelayExponent::DEFAULT.cost(tick.cpu.0 as f32 / n, tick.p50 as f32)
             };
-            let ends: Vec<(f64, f64)> = (0..=STEP / WINDOW).map(|n| until(STEP + n * WINDOW)).collect();
-            let cost: Vec<f64> = ends.windows(2).map(|pair| (pair[1].0 - pair[0].0) / (pair[1].1 - pair[0].1)).collect();
-            let (last, half) = (cost.len() as f64 / 2.0, cost.len() / 2);
-            let settled = cost[half..].iter().sum::<f64>() / last;
-            let text: Vec<String> = cost.iter().map(|cost| format!("{cost:.0}")).collect();
-            println!("{name}: {from} to {to} of 400k IOPS: {} ns per I/O in windows of 5 ms", text.join(", "));
-            for cost in &cost[2..] {
-                assert!((cost / settled - 1.0).abs() <= 0.15, "{name} {from} to {to}: {text:?}");
+            let all: Vec<f32> = ticks.iter().map(cost).collect();
+            for (half, what) in all.chunks((STEP / TICK) as usize).zip(["start", "step"]) {
+                let median = |costs: &[f32]| {
+                    let mut sorted = costs.to_vec();
+                    sorted.sort_by(f32::total_cmp);
+                    sorted[sorted.len() / 2]
+                };
+                let settled = median(&half[half.len() / 2..]);
+                for (at, three) in half[4..].windows(3).enumerate() {
+                    let off = (median(three) - settled).abs();
+                    assert!(off <= 0.1, "{name} {from} to {to}, {what}, tick {}: {three:?} and {settled} in the end", at + 4);
+                }
             }
         }
     }
@@ -141,7 +148,7 @@ fn adaptive_settles_within_ten_milliseconds() {
 fn drains_stay_under_100_us() {
     for (name, costs) in BOTH {
         for depth in [128, 1_024] {
-            for mode in [Mode::ADAPTIVE, Mode::adaptive(LatencyPrice::NONE)] {
+            for mode in [Mode::ADAPTIVE, Mode::adaptive(DelayExponent::CPU_ALONE)] {
                 let outcome = run(mode, costs, Profile::null(), closed_loop(depth, 50_000));
                 let entries = u64::from(outcome.counts.entries_per_drain_max);
                 let (library, memory) = (&costs.library, &costs.memory);

@@ -71,7 +71,7 @@ pub struct JudgeArgs {
 }
 
 /// What a mode comes to in a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// CPU time per I/O in nanoseconds: C.
     pub cpu: f64,
@@ -83,6 +83,9 @@ pub struct Figures {
     pub p99: f64,
     /// I/Os per second.
     pub iops: f64,
+    /// What `adaptive` does in the end.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub state: String,
 }
 
 impl Figures {
@@ -95,7 +98,7 @@ impl Figures {
 /// `adaptive` in a cell, next to the fixed modes.
 struct Verdict<'a> {
     cell: &'a Cell,
-    own: Figures,
+    own: &'a Figures,
     best: Mode,
     regret: f64,
     rate: f64,
@@ -161,7 +164,7 @@ pub fn run(args: &JudgeArgs) -> Result<()> {
         fs::write(path, serde_json::to_string(&Cache { ios: args.ios, fixed })?).with_context(|| path.display().to_string())?;
     }
     let own: Vec<Figures> = runs(&[Mode::ADAPTIVE], "adaptive")?.into_iter().flatten().collect();
-    let verdicts = cells.iter().zip(&own).zip(&fixed).map(|((cell, &own), fixed)| verdict(cell, own, fixed));
+    let verdicts = cells.iter().zip(&own).zip(&fixed).map(|((cell, own), fixed)| verdict(cell, own, fixed));
     print!("{}", show(&verdicts.collect::<Vec<_>>()));
     if let Some(path) = &args.json {
         let all = cells.iter().zip(&own).zip(&fixed).flat_map(|((cell, own), fixed)| {
@@ -169,7 +172,7 @@ pub fn run(args: &JudgeArgs) -> Result<()> {
                 json!({
                     "cell": cell.to_string(), "load_pct": cell.kind.load(), "qd": cell.depth, "mode": mode.to_string(),
                     "default": *mode == Mode::ADAPTIVE, "cpu_ns_per_io": figures.cpu, "mean_ns": figures.latency,
-                    "p50_ns": figures.p50, "p99_ns": figures.p99, "iops": figures.iops,
+                    "p50_ns": figures.p50, "p99_ns": figures.p99, "iops": figures.iops, "state": figures.state,
                 })
             })
         });
@@ -193,10 +196,17 @@ fn figures(cell: &Cell, mode: Mode, capacity: f64, ios: u64) -> Result<Figures, 
         Kind::Open { .. } => outcome.latency.moments.mean(),
         _ => f64::from(cell.depth * cell.kind.threads()) / outcome.iops().max(1e-3) * 1e9,
     };
-    Ok(Figures { cpu: outcome.cpu_ns_per_io(), latency, p50: p50 as f64, p99: p99 as f64, iops: outcome.iops() })
+    Ok(Figures {
+        cpu: outcome.cpu_ns_per_io(),
+        latency,
+        p50: p50 as f64,
+        p99: p99 as f64,
+        iops: outcome.iops(),
+        state: outcome.state.map_or_else(String::new, |state| state.to_string()),
+    })
 }
 
-fn verdict<'a>(cell: &'a Cell, own: Figures, fixed: &[Figures]) -> Verdict<'a> {
+fn verdict<'a>(cell: &'a Cell, own: &'a Figures, fixed: &[Figures]) -> Verdict<'a> {
     let all = || FIXED.iter().zip(fixed);
     let (&best, least) = all().min_by(|a, b| a.1.cost().total_cmp(&b.1.cost())).expect("there are fixed modes");
     let fastest = all().map(|(_, figures)| figures.iops).fold(0.0, f64::max);

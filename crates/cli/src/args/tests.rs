@@ -1,6 +1,6 @@
 mod pages;
 
-use completion::{LatencyPrice, PollLimits};
+use completion::{DelayExponent, PollLimits};
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn bad_numbers_name_the_range() {
         ("run j --queues -1", "'-1' for '--queues <N>': give a whole number from 1 to 64"),
         ("id mem:1G -n x", "'x' for '--namespace-id <NSID>': give a whole number from 1 to 4294967294"),
         ("run j --queues x", "give a whole number from 1 to 64"),
-        ("run j --completion adaptive?latency-price=-1", "column 24: '-1' is no latency price"),
+        ("run j --completion adaptive?delay-exponent=-1", "column 25: '-1' is no delay exponent"),
         ("compare --repeat 0", "give a whole number from 1 to 10000"),
         ("compare --background nan", "give a whole number from 1 to 100, in per cent"),
         ("compare --loads -5", "a load is a percentage above 0 and at most 100"),
@@ -47,9 +47,9 @@ fn percentages_are_read_alike_everywhere() {
 
 #[test]
 fn help_has_default_parameters() {
-    let (price, limits) = (LatencyPrice::DEFAULT, PollLimits::DEFAULT);
+    let (n, limits) = (DelayExponent::DEFAULT, PollLimits::DEFAULT);
     let help = refusal("run --help").split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(help.contains(&format!("a number or inf ({price})")), "{help}");
+    assert!(help.contains(&format!("a number or inf ({n})")), "{help}");
     assert!(help.contains(&format!("({}, {}, {}ms)", limits.weight, limits.budget, limits.time.0 / 1_000_000)), "{help}");
 }
 
@@ -68,8 +68,8 @@ fn paragraphs_of_helps_are_not_broken() {
 #[test]
 fn foreign_options_name_their_command() {
     for (line, words) in [
-        ("sim --latency-price 0.3", "a parameter of the mode: --completion or --modes 'adaptive?latency-price=0.5'"),
-        ("run j --latency-price=0.3", "'adaptive?latency-price=0.5'"),
+        ("sim --latency-price 0.3", "a parameter of the mode: --completion or --modes 'adaptive?delay-exponent=3'"),
+        ("run j --latency-price=0.3", "'adaptive?delay-exponent=3'"),
         ("sim --completion poll", "--completion is an option of `reap run`"),
         ("run j --modes poll", "--modes is an option of `reap compare`, `reap sim`"),
         ("compare --rw=randread", "rw is an option of fio jobs: give it to `reap run`"),

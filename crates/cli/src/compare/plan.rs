@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use completion::{LatencyPrice, Mode};
+use completion::{DelayExponent, Mode};
 use hw::block::CompletionCpus;
 use reap::{KernelUri, Nanos};
 use workload::plan::Plan;
@@ -29,16 +29,16 @@ pub const FEW: u64 = 10;
 /// The modes unless some are named.
 const USUAL: [Mode; 7] =
     [Mode::INTERRUPT, Mode::INTERRUPT_CHECKED, Mode::IRQ_POLL, Mode::IRQ_POLL_CHECKED, Mode::HYBRID_MEAN, Mode::POLL, Mode::ADAPTIVE];
-/// Those of several scenes: one of each family, and `adaptive` at more prices (in thousandths).
+/// Those of several scenes: one of each family, and `adaptive` with more delay exponents (in thousandths).
 const SWEPT: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE];
-const PRICES: [u32; 3] = [0, 500, 2_000];
+const EXPONENTS: [u32; 3] = [0, 1_000, 10_000];
 
 /// The modes of the command line; if none were named the usual ones.
 pub fn modes(args: &CompareArgs) -> Result<Vec<Mode>> {
     once("--modes", &args.modes)?;
-    let adaptive = |price| Mode::adaptive(LatencyPrice::per_mille(price));
+    let adaptive = |n| Mode::adaptive(DelayExponent::per_mille(n));
     Ok(match args.modes[..] {
-        [] if is_sweep(args) => SWEPT.into_iter().chain(PRICES.map(adaptive)).collect(),
+        [] if is_sweep(args) => SWEPT.into_iter().chain(EXPONENTS.map(adaptive)).collect(),
         [] => USUAL.to_vec(),
         _ => args.modes.clone(),
     })

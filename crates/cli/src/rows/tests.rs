@@ -90,7 +90,7 @@ pub fn sweep() -> Results {
     for qd in [1, 32] {
         for load in [5.0, 50.0, 100.0] {
             let scene = scene(load, qd);
-            for mode in ["interrupt", "poll", "adaptive?latency-price=0.1", "adaptive?latency-price=1"] {
+            for mode in ["interrupt", "poll", "adaptive?delay-exponent=0.1", "adaptive?delay-exponent=1"] {
                 all.rows.push(row(mode, &scene, load * 4.0));
             }
             all.pairs.push(pair(&scene, "interrupt", "poll", IOPS, 1.5));
@@ -99,12 +99,12 @@ pub fn sweep() -> Results {
     let tick = |at: u64| {
         json!({
             "offered": 1e5, "iops": 1e5, "cpu": 0.5, "p50": 2e4, "p99": 4e4, "polls": 1e4, "empty_polls": 0.0, "spins": 0.0, "naps": 0.0,
-            "sleeps": at as f64, "gathered": 0.0, "explored": 0.0,
+            "sleeps": at as f64, "gathered": 0.0, "tried": 0.0,
         })
     };
     let ticks: Vec<Value> = (0..200).map(tick).collect();
     let scene = Scene { arrivals: Some("steps".into()), ..scene(50.0, 32) };
-    let line = json!({ "mode": "adaptive?latency-price=0.1", "tick_ns": 1_000_000, "ticks": ticks });
+    let line = json!({ "mode": "adaptive?delay-exponent=0.1", "tick_ns": 1_000_000, "ticks": ticks });
     all.timelines = vec![merged([line, json!(scene)])];
     all
 }

@@ -114,7 +114,7 @@ pub fn ticks(scenario: &Scenario) -> Option<Nanos> {
 
 /// A mode's time line, with the first seed. Counts are per second, latencies in nanoseconds; `cpu`
 /// is the share of a CPU that host threads used, `gathered` the naps that gathered completions,
-/// `explored` the waits that were polled to the end in order to learn.
+/// `tried` the stretches in which another action was tried.
 fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -> Option<Value> {
     let every = ticks(scenario).filter(|_| !outcome.ticks.is_empty())?;
     let unit = 1.0 / every.as_secs_f64();
@@ -135,7 +135,7 @@ fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -
             "naps": rate(tick.counts.naps),
             "sleeps": rate(tick.counts.sleeps),
             "gathered": rate(tick.decisions.gathered),
-            "explored": rate(tick.decisions.explored),
+            "tried": rate(tick.decisions.tried),
         })
     };
     let ticks: Vec<Value> = outcome.ticks.iter().enumerate().map(tick).collect();
@@ -173,6 +173,9 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
         all.add(&decisions);
         all
     });
+    if let Some(state) = runs.first().and_then(|run| run.state) {
+        extra["state"] = json!(state.to_string());
+    }
     if let Some(decisions) = decisions {
         extra["decisions"] = decisions.named().map(|(name, count)| (name, json!(count))).into_iter().collect();
     }
@@ -315,6 +318,7 @@ pub fn show(results: &Results, machine: &str, width: u16, wide: bool) -> String 
             let Some(decisions) = row.extra.get("decisions").and_then(Value::as_object) else { continue };
             let counts: Vec<String> = decisions.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " "))).collect();
             notes.push(format!("{} decided: {}.", row.mode, counts.join(", ")));
+            notes.extend(row.extra.get("state").and_then(Value::as_str).map(|state| format!("{} in the end: {state}.", row.mode)));
         }
     }
     // Path errors and retries.

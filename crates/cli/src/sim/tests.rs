@@ -130,7 +130,7 @@ fn steps_have_a_time_line() {
     assert_eq!((&adaptive["ticks"][50]["offered"], &adaptive["ticks"][150]["offered"]), (&20_000.0.into(), &300_000.0.into()));
     let mean = |line, key: &str| ticks(line)[110..].iter().map(|tick| tick[key].as_f64().unwrap()).sum::<f64>() / 90.0;
     assert!((250e3..350e3).contains(&mean(adaptive, "iops")));
-    assert!(ticks(adaptive).iter().any(|tick| tick["explored"].as_f64() > Some(0.0)), "it explores first of all");
+    assert!(ticks(adaptive).iter().any(|tick| tick["tried"].as_f64() > Some(0.0)), "a spin measures the device");
     assert_eq!(mean(poll, "naps") + mean(poll, "sleeps"), 0.0);
     // A load without steps has none.
     assert_eq!(rows::ticks(&load(None).unwrap().scenario), None);

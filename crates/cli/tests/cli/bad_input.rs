@@ -36,7 +36,7 @@ fn a_typo_in_each_argument() {
     fails("run job.fio --device vfio-user:/s?trusted=yes", &["column 14", "did you mean `trust`?"]);
     fails("id vfio-user:", &["column 11", "a path must follow the colon"]);
     fails("run job.fio --device /dev/nvme0n1", &["`kernel:/dev/nvme0n1`"]);
-    fails("run job.fio --completion adaptive?latency-price=10%", &["column 24: '10%' is no latency price", "a number like 0.2"]);
+    fails("run job.fio --completion adaptive?delay-exponent=10%", &["column 25: '10%' is no delay exponent", "a number like 3"]);
     fails("run job.fio --device mem:1M?lba=1000", &["lba=1000", "`512` or `4096`"]);
     fails("run job.fio --completion pol", &["did you mean 'poll'?"]);
     fails("run job.fio --completion poll+submit-check", &["ask for 'poll' alone"]);

@@ -125,5 +125,5 @@ fn shells_offer_modes_and_profiles() {
     place.reap("run --completion pol").fails_with(&["did you mean 'poll'"]);
     place.reap("compare --modes pol").fails_with(&["did you mean 'poll'"]);
     place.reap("sim --modes pol").fails_with(&["did you mean 'poll'"]);
-    place.reap("compare --modes adaptive,adaptive@0.5").fails_with(&["column 9: parameters follow '?': write adaptive?latency-price=0.5"]);
+    place.reap("compare --modes adaptive,adaptive@0.5").fails_with(&["column 9: parameters follow '?': write adaptive?delay-exponent=2"]);
 }

@@ -44,7 +44,7 @@ fn mistakes_have_a_place() {
     place.write("job.fio", "[a]\nrw=randrea\n").reap("sim s.toml").fails_with(&["job.fio:2:4"]);
     place.reap("sim nowhere.toml").fails_with(&["scenario nowhere.toml", "No such file"]);
     place.reap("sim s.toml --modes pol").fails_with(&["did you mean 'poll'?"]);
-    place.reap("sim s.toml --modes adaptive?price=0.1").fails_with(&["'adaptive' has no parameter 'price': it has latency-price"]);
+    place.reap("sim s.toml --modes adaptive?price=0.1").fails_with(&["'adaptive' has no parameter 'price': it has delay-exponent"]);
     place.reap("sim job.fio").fails_with(&["job.fio is a job file", "[[job]] file = \"job.fio\""]);
     place.reap("sim --modes poll,poll").fails_with(&["--modes names poll twice"]);
     place.reap("sim --json no/such/file").fails_with(&["cannot write the results to no/such/file"]);

@@ -14,7 +14,7 @@ use browser::Shown;
 use page::Page;
 
 /// A small sweep: several loads.
-const SWEEP: &str = "compare --device mem:16M --modes interrupt,poll,adaptive?latency-price=0,adaptive?latency-price=0.5 --repeat 2 --loads 10,40,100 --qd 8";
+const SWEEP: &str = "compare --device mem:16M --modes interrupt,poll,adaptive?delay-exponent=0,adaptive?delay-exponent=1 --repeat 2 --loads 10,40,100 --qd 8";
 /// The charts that a sweep has, and those of a single scene.
 const SWEEP_CHARTS: [&str; 4] = ["pareto", "load", "distribution", "table"];
 const PLAIN_CHARTS: [&str; 3] = ["pareto", "distribution", "table"];
@@ -158,7 +158,7 @@ fn every_chart_says_what_it_shows() {
 fn foreign_text_is_not_markup() {
     let place = tempfile::tempdir().unwrap();
     let page = Page::of(place.path(), "compare --device mem:16M --modes poll --repeat 1");
-    let evil = "</script><img src=x onerror=document.body.dataset.owned=1>?latency-price=10%";
+    let evil = "</script><img src=x onerror=document.body.dataset.owned=1>?delay-exponent=10%";
     let shown = page.damaged(|data| {
         data["title"] = evil.into();
         data["notes"] = vec![evil].into();

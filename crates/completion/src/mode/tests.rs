@@ -33,7 +33,7 @@ fn mode_table_is_the_designs() {
     let with = |fact: fn(Mode) -> bool| Mode::ALL.into_iter().filter(|&m| fact(m)).map(|m| m.to_string()).collect::<Vec<_>>().join(" ");
     assert_eq!(with(|m| m.facts().drain_thread), "threaded threaded+submit-check");
     assert_eq!(with(|m| m.facts().posted), "posted posted+submit-check");
-    assert_eq!(with(|m| m.moderation().is_some()), "coalesce dim vic adaptive");
+    assert_eq!(with(|m| m.moderation().is_some()), "coalesce dim vic");
     assert_eq!(with(|m| m.facts().masks && !m.submit_check()), "irq-poll hybrid-mean hybrid-min suspend poll adaptive");
     assert_eq!(with(|m| m.takes_submit_check() && !m.submit_check()), "interrupt threaded irq-poll posted");
 }
@@ -64,8 +64,9 @@ fn parameters_are_set_and_printed() {
     for (text, mode, printed) in [
         ("irq-poll?weight=16&time=1ms", Mode::irq_poll(limits), "irq-poll?weight=16&time=1000us"),
         ("irq-poll?time=2ms&budget=256&weight=64", Mode::IRQ_POLL, "irq-poll"),
-        ("adaptive?latency-price=0.50", Mode::adaptive(LatencyPrice::per_mille(500)), "adaptive?latency-price=0.5"),
-        ("adaptive?latency-price=inf", Mode::adaptive(LatencyPrice::UNLIMITED), "adaptive?latency-price=inf"),
+        ("adaptive?delay-exponent=0.50", Mode::adaptive(DelayExponent::per_mille(500)), "adaptive?delay-exponent=0.5"),
+        ("adaptive?delay-exponent=3", Mode::ADAPTIVE, "adaptive"),
+        ("adaptive?delay-exponent=inf", Mode::adaptive(DelayExponent::LATENCY_ALONE), "adaptive?delay-exponent=inf"),
     ] {
         assert_eq!((text.parse(), mode.to_string()), (Ok(mode), printed.to_owned()));
     }
@@ -84,10 +85,11 @@ fn bad_parameters_name_the_good_ones() {
         ("irq-poll?weight=16&weight=16", 20, "'weight' is set twice"),
         ("irq-poll?weight", 10, "a parameter is KEY=VALUE: 'irq-poll' has weight, budget, time"),
         ("irq-poll?", 10, "a parameter is KEY=VALUE"),
-        ("adaptive?latency-price=10%", 24, "'10%' is no latency price"),
+        ("adaptive?delay-exponent=10%", 25, "'10%' is no delay exponent"),
+        ("adaptive?latency-price=0.2", 10, "'latency-price' is no more: delay-exponent=N"),
         ("poll?weight=16", 5, "'poll' has no parameters"),
         ("kernel-iopoll?weight=16", 14, "'kernel-iopoll' has no parameters"),
-        ("adaptive@0.5", 9, "parameters follow '?': write adaptive?latency-price=0.5"),
+        ("adaptive@0.5", 9, "parameters follow '?': write adaptive?delay-exponent=2"),
     ] {
         let error = Mode::parse_any(text).unwrap_err().to_string();
         assert!(error.starts_with(&format!("'{text}', column {column}: {what}")), "{error}");
@@ -106,7 +108,7 @@ proptest! {
     fn printed_modes_are_read_back(weight: u32, budget: u32, time: u64, price: u32, submit_check: bool) {
         let polls = Mode::irq_poll(PollLimits { weight, budget, time: Nanos(time % 3_000_000_000) });
         let polls = if submit_check { polls.with_submit_check().unwrap() } else { polls };
-        for mode in [polls, Mode::adaptive(LatencyPrice::per_mille(price))] {
+        for mode in [polls, Mode::adaptive(DelayExponent::per_mille(price))] {
             prop_assert_eq!(mode.to_string().parse(), Ok(mode));
             prop_assert_eq!(Mode::try_from(u64::from(mode)), Ok(mode));
         }

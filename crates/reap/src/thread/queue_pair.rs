@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use completion::{
-    Batch, Decisions, Done, Facts, Lawful, MAX_WEIGHT, Mode, Plan, Policy, PollLimits, Records, Route, Spin, WEIGHT, Waiter, Woke,
+    Batch, Decisions, Done, Facts, Lawful, MAX_WEIGHT, Mode, Plan, Policy, PollLimits, Records, Route, Spin, State, WEIGHT, Waiter, Woke,
 };
 use hw::{DmaBuf, DmaPool, ForkGuard, Lent, Poller};
 use nvme::Vector;
@@ -854,6 +854,10 @@ impl<T: QueueTransport> QueuePair<T> {
 
     /// How often the policy has made each decision since the mode was adopted. [`Mode::ADAPTIVE`]
     /// only.
+    pub(crate) fn adaptive_state(&self) -> Option<State> {
+        self.inner.borrow().waiter.policy.state().copied()
+    }
+
     pub(crate) fn decisions(&self) -> Option<Decisions> {
         self.inner.borrow().waiter.policy.decisions().copied()
     }

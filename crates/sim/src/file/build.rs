@@ -96,8 +96,8 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, env: &dyn Environmen
         modes.push(mode);
     }
     if let Some(price) = &file.latency_price {
-        let error = source.error(Some(price.span()), "`latency_price` is a parameter of the mode");
-        return Err(error.help(format!("modes = [\"adaptive?latency-price={}\"]", price.get_ref().to_string().trim_matches('"'))));
+        let error = source.error(Some(price.span()), "`latency_price` is no more, and what takes its place is a parameter of the mode");
+        return Err(error.help("modes = [\"adaptive?delay-exponent=3\"]".to_owned()));
     }
     let seeds = match file.seeds {
         Some(seeds) if !(1..=MOST_SEEDS).contains(seeds.get_ref()) => {

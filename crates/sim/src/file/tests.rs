@@ -147,7 +147,7 @@ const MISTAKES: [(&str, &[&str]); 67] = [
         &["s.toml:2:2", "share of real-time threads (rt_runtime) of 4 µs", "at least ten times as long, 7 µs"],
     ),
     ("[machine.softirq]\nweight = 32", &["s.toml:3:10", "a parameter of the mode", "modes = [\"irq-poll?weight=32\"]"]),
-    ("latency_price = \"0.5\"", &["s.toml:2:17", "a parameter of the mode", "modes = [\"adaptive?latency-price=0.5\"]"]),
+    ("latency_price = \"0.5\"", &["s.toml:2:17", "a parameter of the mode", "modes = [\"adaptive?delay-exponent=3\"]"]),
     ("[machine]\ncosts = \"none.toml\"", &["s.toml:3:9", "none.toml", "there are no files here"]),
     (
         "host = \"kernel\"\n[[device]]\nname = \"a\"\nprofile = \"tlc\"\nin_process = true",

@@ -1,7 +1,7 @@
 //! A software queue of a thread: the hardware queue that it posts to, and the policy that decides
 //! how its completions are found.
 
-use completion::{Cycle, Decisions, Mode, Notification, Waiter};
+use completion::{Cycle, Decisions, Mode, Notification, State, Waiter};
 use sync::WaiterId;
 
 use crate::habits::Habits;
@@ -91,6 +91,11 @@ impl SwQueue {
             all.get_or_insert_default().add(decisions);
         }
         all
+    }
+
+    /// What its policy does, and why, if that is `adaptive`.
+    pub(crate) fn state(&self) -> Option<State> {
+        self.waiter.policy.state().copied()
     }
 
     /// Commands in flight that this thread waits for.

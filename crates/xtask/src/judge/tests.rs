@@ -1,7 +1,6 @@
 use super::*;
 use cells::{LOADS, drawn};
 use completion::Mode;
-use emu::Profile;
 use sim::{Scenario, closed_loop, open_loop};
 
 /// Cells of both sets differ, and are as many as documents say.
@@ -127,10 +126,11 @@ fn a_cell_runs_at_its_load() {
 #[test]
 fn regret_is_against_the_best() {
     let cells = Grid::known().cells();
-    let figures = |cpu, latency| Figures { cpu, latency, p50: 1.0, p99: latency, iops: 1e9 / latency };
+    let figures = |cpu, latency| Figures { cpu, latency, p50: 1.0, p99: latency, iops: 1e9 / latency, state: String::new() };
     let mut fixed = vec![figures(1_000.0, 2_000.0); FIXED.len()];
     fixed[4] = figures(4_000.0, 1_000.0);
-    let verdict = verdict(&cells[0], figures(2_000.0, 1_100.0), &fixed);
+    let own = figures(2_000.0, 1_100.0);
+    let verdict = verdict(&cells[0], &own, &fixed);
     assert_eq!(verdict.best, FIXED[4]);
     assert!((verdict.regret - 0.5 * 1.1f64.powi(3)).abs() < 1e-3, "{}", verdict.regret);
     assert!((verdict.rate - 1.0 / 1.1).abs() < 1e-9 && verdict.cpu == Some(0.5), "{:?}", verdict.cpu);

@@ -25,14 +25,14 @@ fn names(modes: &[Mode]) -> Vec<String> {
 fn modes_are_named_once() {
     assert!(modes(&args("--modes poll,interrupt,poll")).unwrap_err().to_string().contains("poll twice"));
     assert!(
-        modes(&args("--modes poll,adaptive?latency-price=0.1,adaptive?latency-price=0.1"))
+        modes(&args("--modes poll,adaptive?delay-exponent=1,adaptive?delay-exponent=1"))
             .unwrap_err()
             .to_string()
-            .contains("adaptive?latency-price=0.1 twice")
+            .contains("adaptive?delay-exponent=1 twice")
     );
     assert_eq!(modes(&args("")).unwrap(), USUAL);
     let swept = names(&modes(&args("--loads 5")).unwrap());
-    assert_eq!(swept[SWEPT.len()..], ["0", "0.5", "2"].map(|price| format!("adaptive?latency-price={price}")));
+    assert_eq!(swept[SWEPT.len()..], ["0", "1", "10"].map(|n| format!("adaptive?delay-exponent={n}")));
 }
 
 #[test]

@@ -34,7 +34,7 @@ const SPARE = [["#5f6b7a", "#aab6c4", "circle"], ["#9c3d3d", "#ef9a9a", "square"
 
 const modes = new Map();
 
-// The mode of a row's name: parameters follow a question mark, as in `adaptive?latency-price=0.1`; `+submit-check` is drawn hollow and dashed.
+// The mode of a row's name: parameters follow a question mark, as in `adaptive?delay-exponent=2`; `+submit-check` is drawn hollow and dashed.
 function modeOf(name) {
   const family = name.split("?")[0];
   if (!modes.has(family)) {

@@ -4,7 +4,7 @@
 // Decisions have colours of their own: they are no modes.
 const DECISIONS = [["spins", "spin", "#c2571a"], ["naps", "nap (masked, with a timer)", "#d9a514"], ["sleeps", "sleep (armed)", "#3d7fc4"]];
 // Known of simulated runs alone, and in what is above already.
-const AMONG_THEM = [["gathered", "of the naps, to gather"], ["explored", "waits to learn"]];
+const AMONG_THEM = [["gathered", "of the naps, to gather"], ["tried", "stretches of trials"]];
 
 function timelineChart() {
   const lines = timelines.filter((line) => line.look.shown && line.ticks.length > 1);

@@ -1,22 +1,211 @@
-use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use units::{Class, Op};
-
 use super::*;
-use crate::{Cycle, LatencyPrice, Woke};
+use crate::Woke;
 
-mod bound;
-mod choices;
-mod closed;
-mod holding;
-mod inherited;
+/// Devices that complete after so long, each command by itself.
+const DEVICE: Nanos = Nanos::from_micros(80);
 
-const MACHINE: Cycle = Cycle { cpu: Nanos(2_500), nap: Nanos(2_400), delay: Nanos(2_500), late: Nanos(2_000), message: Nanos(500) };
-
-fn read() -> Class {
-    Class::new(Op::Read, 4096)
+/// What a caller who keeps `depth` commands in flight meets: as an executor of one queue, in virtual time.
+struct Loop {
+    policy: Adaptive,
+    now: Nanos,
+    /// When what is in flight completes, the oldest first.
+    flight: std::collections::VecDeque<Nanos>,
+    device: Nanos,
+    cpu_wanted: bool,
+    urgent: bool,
+    /// Time between two of the caller's commands; of a closed loop none.
+    every: Option<Nanos>,
+    awake: u64,
+    done: u64,
 }
 
-fn policy(price: LatencyPrice) -> Adaptive {
-    Adaptive::new(price, &MACHINE)
+impl Loop {
+    fn new(n: DelayExponent, machine: Cycle) -> Loop {
+        Loop {
+            policy: Adaptive::new(n, &machine),
+            now: Nanos(1),
+            flight: std::collections::VecDeque::new(),
+            device: DEVICE,
+            cpu_wanted: false,
+            urgent: false,
+            every: None,
+            awake: 0,
+            done: 0,
+        }
+    }
+
+    fn send(&mut self, commands: u32) {
+        for _ in 0..commands {
+            self.flight.push_back(self.now + self.device);
+        }
+        let in_flight = self.flight.len() as u32;
+        self.policy.submitted(self.now, &Batch { commands, in_flight, ..Batch::default() });
+    }
+
+    /// So many completions at this depth.
+    fn run(&mut self, depth: u32, completions: u64) {
+        let (end, machine) = (self.done + completions, self.policy.machine);
+        let mut seen = Seen::default();
+        while self.done < end {
+            if let (true, Some(every)) = (self.flight.is_empty(), self.every) {
+                assert_eq!(self.policy.next(self.now, &seen), Plan::Rest);
+                self.now += every;
+            }
+            let missing = if self.every.is_some() { u32::from(self.flight.is_empty()) } else { depth - self.flight.len() as u32 };
+            if missing > 0 {
+                self.now += Nanos(100);
+                self.awake += 100;
+                self.send(missing);
+            }
+            let in_flight = self.flight.len() as u32;
+            let urgent_waiting = if self.urgent { in_flight } else { 0 };
+            seen = Seen { in_flight, urgent_waiting, cpu_wanted: self.cpu_wanted, ..seen };
+            let plan = self.policy.next(self.now, &seen);
+            let (first, began) = (self.flight[0], self.now);
+            seen = Seen::default();
+            match plan {
+                Plan::Look { .. } => {
+                    let before = self.flight.len();
+                    let posted = self.flight.iter().take_while(|&&at| at <= self.now).count();
+                    let age = self.flight.get(posted.saturating_sub(1)).map_or(self.device, |&at| self.now + self.device - at);
+                    self.flight.drain(..posted);
+                    seen.found = (before - self.flight.len()) as u32;
+                    self.done += u64::from(seen.found);
+                    if seen.found > 0 {
+                        let class = units::Class::new(units::Op::Read, 4096);
+                        self.policy.completed(&[Done { class, age, slept: false }]);
+                    }
+                }
+                Plan::Spin { until } => {
+                    assert!(until > self.now);
+                    self.now = self.now.max(first.min(until));
+                    self.awake += (self.now - began).0;
+                    seen.pending = first <= self.now;
+                }
+                Plan::Nap { until, .. } => {
+                    assert!(until > self.now);
+                    self.now = until + machine.late;
+                    self.awake += (machine.nap + machine.timer_wake).0;
+                    seen.woke = Some(Woke { cause: crate::Cause::Timer, late: machine.late });
+                }
+                Plan::Sleep { until, .. } => {
+                    assert_eq!(until, Nanos::MAX);
+                    self.now = self.now.max(first) + machine.delay;
+                    self.awake += (machine.cpu + machine.wake).0;
+                    seen.woke = Some(Woke::NOTIFIED);
+                }
+                Plan::Rest => panic!("{in_flight} in flight"),
+            }
+        }
+    }
+
+    /// CPU time of an I/O in so many.
+    fn cost(&mut self, depth: u32, completions: u64) -> u64 {
+        let (awake, done) = (self.awake, self.done);
+        self.run(depth, completions);
+        (self.awake - awake) / (self.done - done)
+    }
+}
+
+fn settled(n: DelayExponent, machine: Cycle, depth: u32) -> Loop {
+    let mut all = Loop::new(n, machine);
+    all.run(depth, 40_000);
+    all
+}
+
+/// 80 µs of spinning to be 2.5 µs sooner are not worth it; 22 µs sooner are, where a sleep takes 15 µs of CPU time.
+#[test]
+fn long_waits_are_slept_on_bare_metal() {
+    let state = settled(DelayExponent::DEFAULT, Cycle::BARE_METAL, 1).policy.state;
+    assert_eq!(state.action, Action::Sleep, "{state}");
+    assert!(state.to_string().starts_with("sleep ("), "{state}");
+}
+
+/// A device that completes sooner than a sleep costs.
+#[test]
+fn short_waits_are_spun() {
+    let mut quick = Loop::new(DelayExponent::DEFAULT, Cycle::VIRTUAL);
+    quick.device = Nanos::from_micros(5);
+    quick.run(1, 20_000);
+    assert!(matches!(quick.policy.state.action, Action::Spin | Action::Brief), "{}", quick.policy.state);
+}
+
+/// The exponent trades: less CPU time at 0 than by default, and the least latency at infinity.
+#[test]
+fn exponent_trades_time_for_latency() {
+    let cost = |n| settled(n, Cycle::VIRTUAL, 32).cost(32, 10_000);
+    let [none, usual, all] = [DelayExponent::CPU_ALONE, DelayExponent::DEFAULT, DelayExponent::LATENCY_ALONE].map(cost);
+    assert!(none <= usual && usual < all, "{none} {usual} {all}");
+}
+
+#[test]
+fn wanted_cpus_are_not_spun_on() {
+    let mut crowded = settled(DelayExponent::LATENCY_ALONE, Cycle::BARE_METAL, 2);
+    crowded.cpu_wanted = true;
+    crowded.run(2, 1_000);
+    let before = crowded.policy.decisions;
+    crowded.run(2, 1_000);
+    // A while longer, although others no longer want it.
+    crowded.cpu_wanted = false;
+    crowded.run(2, u64::from(CROWDED));
+    let since = crowded.policy.decisions.since(&before);
+    assert!(since.spun == 0 && since.slept > 0 && since.tried == 0 && since.gave_way >= since.slept, "{since:?}");
+    crowded.run(2, 8_000);
+    assert!(crowded.policy.decisions.spun > before.spun, "it spins again");
+}
+
+#[test]
+fn urgent_commands_prevent_gathering() {
+    let mut all = settled(DelayExponent::CPU_ALONE, Cycle::BARE_METAL, 32);
+    assert!(all.policy.decisions.gathered > 0, "{:?}", all.policy.decisions);
+    all.urgent = true;
+    let before = all.policy.decisions;
+    all.run(32, 5_000);
+    assert_eq!(all.policy.decisions.since(&before).gathered, 0);
+}
+
+/// What trials cost is little: less than a tenth of all is spent beyond the action in force.
+#[test]
+fn trials_become_rare() {
+    let mut all = settled(DelayExponent::DEFAULT, Cycle::BARE_METAL, 1);
+    let before = all.policy.decisions.tried;
+    let cost = all.cost(1, 200_000);
+    let sleep = (Cycle::BARE_METAL.cpu + Cycle::BARE_METAL.wake).0 + 100;
+    assert!(cost * 10 < sleep * 11, "{cost} of {sleep}");
+    assert!(all.policy.decisions.tried - before < 100, "{:?}", all.policy.decisions);
+}
+
+/// A device that becomes slower is noticed: from a spin to a sleep within 2,000 completions.
+#[test]
+fn slower_devices_are_noticed() {
+    let mut all = Loop::new(DelayExponent::DEFAULT, Cycle::BARE_METAL);
+    all.device = Nanos::from_micros(2);
+    all.run(1, 20_000);
+    assert!(matches!(all.policy.state.action, Action::Spin | Action::Brief), "{}", all.policy.state);
+    all.device = Nanos::from_micros(200);
+    all.run(1, 2_000);
+    assert_eq!(all.policy.state.action, Action::Sleep, "{}", all.policy.state);
+}
+
+/// With nothing in flight it rests, whatever is in force.
+#[test]
+fn idle_queues_rest() {
+    let mut all = settled(DelayExponent::LATENCY_ALONE, Cycle::BARE_METAL, 1);
+    let now = all.now + Nanos::from_secs(10);
+    assert_eq!(all.policy.next(now, &Seen::default()), Plan::Rest);
+    // Idle time is nobody's CPU time.
+    all.now = now;
+    all.every = Some(Nanos::from_millis(1));
+    all.run(1, 1_000);
+    let shown = all.policy.state.shown[Action::Spin as usize].unwrap();
+    assert!(shown.0 < Nanos::from_micros(100), "{}", all.policy.state);
+}
+
+/// Goes on with what was learnt, and forgets what is in flight.
+#[test]
+fn heirs_keep_the_action() {
+    let earlier = settled(DelayExponent::DEFAULT, Cycle::BARE_METAL, 1).policy;
+    let mut heir = Adaptive::new(DelayExponent::per_mille(1_000), &Cycle::BARE_METAL);
+    heir.inherit(earlier.clone());
+    assert_eq!((heir.action, heir.known.low.to_bits(), heir.in_flight), (earlier.state.action, earlier.known.low.to_bits(), 0));
 }

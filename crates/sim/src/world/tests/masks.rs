@@ -55,8 +55,9 @@ fn adaptive_polls_more_than_interrupts() {
     let fast = unmasked(Scenario::new(Mode::ADAPTIVE, Profile::null(), closed_loop(8, 40_000)));
     let busy = fast.run().unwrap();
     assert!(busy.silent > 39_000, "{} of 40,000", busy.silent);
-    let idle = run(Mode::ADAPTIVE, open_loop(1_000, 200), &[], LAWFUL).unwrap();
-    assert!(idle.silent < 20 && idle.messages > 150, "{} of 200, {} messages", idle.silent, idle.messages);
+    // After the stretches of spinning that it begins with.
+    let idle = run(Mode::ADAPTIVE, open_loop(1_000, 2_000), &[], LAWFUL).unwrap();
+    assert!(idle.silent < 200 && idle.messages > 1_700, "{} of 2,000, {} messages", idle.silent, idle.messages);
 }
 
 /// All eight are on the poll queue when the mode is one that sleeps, and nothing else is to come.

@@ -1,6 +1,6 @@
 //! Interrupts of a command that is waited for are never coalesced.
 
-use completion::{Decisions, LatencyPrice};
+use completion::{Decisions, DelayExponent};
 use proptest::test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use super::*;
@@ -14,10 +14,10 @@ fn decisions(scenario: &Scenario, habits: Habits) -> Decisions {
     outcome.decisions.expect("adaptive counts what it decides")
 }
 
-/// `adaptive` with all the price that there is, on a job that is urgent or not.
+/// `adaptive` to which only CPU time counts, on a job that is urgent or not.
 fn patient(urgent: bool, depth: u32, profile: Profile) -> Scenario {
     let job = workload::Job { urgent, ..closed_loop(depth, 5_000) };
-    Scenario::new(Mode::adaptive(LatencyPrice::NONE), profile, job)
+    Scenario::new(Mode::adaptive(DelayExponent::CPU_ALONE), profile, job)
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn adaptive_delays_unwaited_commands() {
         for profile in [Profile::optane(), Profile::tlc()] {
             let gathers = decisions(&patient(false, depth, profile.clone()), LAWFUL);
             let urgent = decisions(&patient(true, depth, profile), LAWFUL);
-            assert!(gathers.gathered > 0 && gathers.explored > 0 && urgent.explored > 0, "{depth}: {gathers:?} {urgent:?}");
+            assert!(gathers.gathered > 0 && gathers.tried > 0 && urgent.tried > 0, "{depth}: {gathers:?} {urgent:?}");
             assert_eq!(urgent.gathered, 0, "{depth}: {urgent:?}");
         }
     }
@@ -37,7 +37,7 @@ fn none_is_held_back(cases: u32, habits: Habits) -> Result<(), String> {
     let config = Runs { failure_persistence: None, max_shrink_iters: 50, ..Runs::with_cases(cases) };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let property = |(mut scenario, user): (Scenario, bool)| {
-        scenario.mode = Mode::adaptive(LatencyPrice::NONE);
+        scenario.mode = Mode::adaptive(DelayExponent::CPU_ALONE);
         scenario.host = if user { Host::User } else { scenario.host };
         scenario.jobs[0].job.urgent = true;
         let outcome = scenario.run_with(habits).map_err(|error| TestCaseError::fail(error.to_string()))?;

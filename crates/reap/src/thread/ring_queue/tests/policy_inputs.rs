@@ -1,7 +1,7 @@
 //! What a policy is given: commands in flight, completions, the cost of sleeps. The tests step the
 //! device.
 
-use completion::{LatencyPrice, Mode, Plan, Spin};
+use completion::{DelayExponent, Mode, Plan, Spin};
 use hw::now;
 use units::Nanos;
 
@@ -119,9 +119,9 @@ fn new_price_makes_new_policy() {
     submit(queue, 1);
     poll_while_planned(pair(queue));
     assert!(!looks());
-    queue.set_mode(Mode::adaptive(LatencyPrice::DEFAULT));
+    queue.set_mode(Mode::adaptive(DelayExponent::DEFAULT));
     assert!(!looks(), "it is the price that it had");
-    queue.set_mode(Mode::adaptive(LatencyPrice::per_mille(3_000)));
+    queue.set_mode(Mode::adaptive(DelayExponent::per_mille(1_000)));
     assert!(looks());
     drop(hand);
     assert_eq!(queue.wait(1, None).unwrap(), 1);

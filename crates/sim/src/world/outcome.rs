@@ -65,7 +65,7 @@ impl World<'_> {
             sq_doorbells: doorbells().map(|counters| counters.sq_doorbells).sum(),
             cq_doorbells: doorbells().map(|counters| counters.cq_doorbells).sum(),
             decisions: self.decisions(),
-            state: self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.lanes).find_map(Lane::state),
+            state: self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.sw_queues).find_map(SwQueue::state),
             thread: self.io_threads(&counts),
             resets: controller_tasks().map(|control| control.resets).sum(),
             aborts: controller_tasks().map(|control| control.aborts).sum(),

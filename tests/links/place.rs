@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use reap::serve::{self, ServeError, Server};
+use reap::serve::{self, ServeError, ServeEvent, Server};
 use reap::{Device, Mode, MultipathUri, Nanos, OpenError, OpenOptions, Queue};
 
 /// Bytes of every device that a test makes.
@@ -29,6 +29,8 @@ pub enum Stand {
     Loop,
     /// A controller in memory, that a thread serves over vfio-user, with these parameters.
     Served(&'static str),
+    /// A controller in memory, that a thread serves over NVMe/TCP.
+    Tcp,
     /// This URI.
     Given(String),
 }
@@ -41,7 +43,7 @@ pub struct Place {
     pub file: Option<Scratch>,
     pub looped: Option<Loop>,
     /// Serves for as long as this lives.
-    _served: Option<Served>,
+    _served: Option<Box<dyn std::any::Any + Send + Sync>>,
     /// A device that was given is one test's at a time.
     _turn: Option<MutexGuard<'static, ()>>,
 }
@@ -70,7 +72,11 @@ impl Place {
             Stand::Served(more) => {
                 let served = Served::new(&format!("mem:16M?profile=optane{more}"));
                 let base = format!("vfio-user:{}", served.socket().display());
-                Place { _served: Some(served), ..place(base) }
+                Place { _served: Some(Box::new(served)), ..place(base) }
+            }
+            Stand::Tcp => {
+                let target = Target::new("mem:16M?profile=optane");
+                Place { base: target.uri.clone(), _served: Some(Box::new(target)), ..place(String::new()) }
             }
             Stand::Given(uri) => {
                 let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -206,6 +212,37 @@ impl Served {
     /// The device at each socket.
     pub fn uris(&self) -> impl Iterator<Item = String> {
         self.sockets.iter().map(|socket| format!("vfio-user:{}", socket.path().display()))
+    }
+}
+
+/// A target over NVMe/TCP that a thread of this process serves, gone with it.
+pub struct Target {
+    pub uri: String,
+    stop: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Target {
+    pub fn new(device: &str) -> Target {
+        let uri = MultipathUri::repeated(device, 1).unwrap();
+        let (stop, stopped) = UnixStream::pair().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut server = serve::open_tcp(&uri, &["127.0.0.1:0".parse().unwrap()], Vec::new(), None).unwrap();
+            server.run(&stopped, &mut |event| _ = tell.send(event)).unwrap();
+        });
+        let uri = told.iter().find_map(|event| match event {
+            ServeEvent::ListeningTcp { address, nqn, .. } => Some(format!("tcp://{address}/{nqn}")),
+            _ => None,
+        });
+        Target { uri: uri.unwrap(), stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        _ = self.stop.write_all(&[1]);
+        _ = self.thread.take().map(JoinHandle::join);
     }
 }
 

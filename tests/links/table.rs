@@ -54,6 +54,8 @@ fn table() -> Vec<Link> {
         Link::new("vfio-user, doorbells in registers alone", Stand::Served(""), "shadow=no", &IN_MEMORY[..2]),
         Link::new("vfio-user, SGLs", Stand::Served("&sgl=yes&fetch=mixed"), "", &IN_MEMORY[..2]),
         Link::new("vfio-user, shared vectors", Stand::Served(""), "vectors=2", &IN_MEMORY[..2]),
+        Link::new("tcp, another process's controller", Stand::Tcp, "", &IN_MEMORY[..2]),
+        Link::new("tcp, digests", Stand::Tcp, "hdr_digest=yes&data_digest=yes", &IN_MEMORY[..2]),
         Link::new("kernel, a file", Stand::File, "", &[]),
         Link::new("kernel, a file through the page cache", Stand::File, "buffered=yes", &[]),
         Link::new("kernel, blocks of 4 KiB", Stand::File, "lba=4096", &[]),

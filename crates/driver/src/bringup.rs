@@ -45,6 +45,9 @@ pub struct BringupConfig {
     /// The keep-alive time-out (KATO) to set, rounded up to the controller's granularity. Zero:
     /// none. A host that sets one sends Keep Alive at least twice in [`Inventory::keep_alive`].
     pub keep_alive: Nanos,
+    /// The Command Quiesce Time of a controller that reports none (CQT = 0). Not zero on a fabric,
+    /// where a controller is not stopped for certain before it has passed.
+    pub quiesce_time: Nanos,
     /// Bus addresses of two zeroed pages for shadow doorbells and their EventIdx. `None`: the host
     /// uses none.
     pub doorbells: Option<(u64, u64)>,

@@ -84,6 +84,9 @@ pub enum ResetCause {
     /// The controller broke the protocol.
     #[error(transparent)]
     Violation(#[from] ProtocolViolation),
+    /// A connection to it has ended.
+    #[error("a connection to the controller has ended")]
+    Disconnected,
     /// The host requested it.
     #[error("a reset was requested")]
     Requested,
@@ -314,6 +317,12 @@ impl Recovery {
     /// Resets the controller at the next step.
     pub fn reset(&mut self) {
         self.request_reset(ResetCause::Requested);
+    }
+
+    /// A connection to the controller has ended: resets it at the next step, which finds out whether
+    /// it still answers.
+    pub fn disconnected(&mut self) {
+        self.request_reset(ResetCause::Disconnected);
     }
 
     /// Stops waiting for a lost controller, now and later: a host that closes the device has no use

@@ -55,6 +55,9 @@ const HEALTH_EVERY: Nanos = Nanos::from_secs(1);
 /// The same for a path: requests should move to another path soon.
 const PATH_HEALTH_EVERY: Nanos = Nanos::from_millis(10);
 
+/// The same over fabrics.
+const FABRIC_HEALTH_EVERY: Nanos = Nanos::from_secs(3600);
+
 /// Upper limit of the time-out of an admin command, however long the time-out of I/O is.
 const ADMIN_TIMEOUT: Nanos = Nanos::from_secs(10);
 
@@ -192,7 +195,7 @@ impl ControllerTask {
         reply: SyncSender<Result<(Opened, Inventory), OpenError>>,
     ) -> Result<ControllerTask, OpenError> {
         let admin = Admin::new(&controller, options.pool_bytes)?;
-        let wanted = options.hardware();
+        let wanted = options.hardware().min(controller.most_queues());
         // Interrupt queues before poll queues: a controller may grant fewer queue pairs than are
         // asked for.
         let notifying = (0..wanted).map(|n| Some(controller.vector_of(n, wanted).0));
@@ -205,6 +208,9 @@ impl ControllerTask {
         controller.arm(Vector(0));
         let reporter = control.reporter();
         controller.properties().tell(Arc::new(move || reporter.kick()));
+        // No interrupts, no coalescing.
+        let mut coalescing = Coalescing::default();
+        coalescing.refused = controller.tcp().is_some();
         Ok(ControllerTask {
             controller,
             path_handle,
@@ -218,7 +224,7 @@ impl ControllerTask {
             watch: TimeoutScan::new(),
             events: Events::default(),
             ana: AnaLogReader::default(),
-            coalescing: Coalescing::default(),
+            coalescing,
             abandoned: Vec::new(),
             deferred_ask: None,
             pairs_left: Vec::new(),
@@ -321,9 +327,18 @@ impl ControllerTask {
             command_timeout,
             grace: self.grace(),
             attempts: 3,
-            health_interval: if self.path_handle.is_some() { PATH_HEALTH_EVERY } else { HEALTH_EVERY },
-            // Requests take other paths, so a lost controller can be waited for.
-            lost_timeout: if self.path_handle.is_some() { Nanos::MAX } else { Nanos::ZERO },
+            health_interval: match (self.controller.tcp(), &self.path_handle) {
+                // Each read is a command. Keep-alive finds a controller that has gone.
+                (Some(_), _) => FABRIC_HEALTH_EVERY,
+                (None, Some(_)) => PATH_HEALTH_EVERY,
+                (None, None) => HEALTH_EVERY,
+            },
+            lost_timeout: match (self.controller.tcp(), &self.path_handle) {
+                (Some(tcp), _) => tcp.uri().ctrl_loss_tmo,
+                // Requests take other paths, so a lost controller can be waited for.
+                (None, Some(_)) => Nanos::MAX,
+                (None, None) => Nanos::ZERO,
+            },
         }
     }
 
@@ -474,7 +489,9 @@ fn bringup_config(path_handle: Option<&PathHandle>, controller: &RingController,
     let doorbells = controller.doorbell_pages();
     // ADMIN_TIMEOUT even if the time-out of I/O is short: a controller may be slow while it comes
     // up.
-    BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout: ADMIN_TIMEOUT, keep_alive, doorbells }
+    let quiesce_time = controller.tcp().map_or(Nanos::ZERO, |tcp| tcp.uri().cqt);
+    let admin_sizes = Admin::SIZES;
+    BringupConfig { admin_sq, admin_cq, admin_sizes, queues, admin_timeout: ADMIN_TIMEOUT, keep_alive, quiesce_time, doorbells }
 }
 
 impl Drop for ControllerTask {

@@ -91,6 +91,11 @@ impl Device {
                 let paths = multipath::open(uri, options)?;
                 return Ok(Device { controllers: paths.controllers().clone(), paths: Some(Arc::new(paths)) });
             }
+            // One path: the device outlives its connections.
+            Uri::Tcp(uri) => {
+                let paths = multipath::open(uri.into(), options)?;
+                return Ok(Device { controllers: paths.controllers().clone(), paths: Some(Arc::new(paths)) });
+            }
             Uri::Kernel(uri) => {
                 let file = KernelFile::open(&uri, options.pool_bytes)?;
                 // Known only now: it depends on the kernel and on what the path leads to.

@@ -54,6 +54,15 @@ pub enum OpenError {
         #[source]
         fault: VfioUserError,
     },
+    /// The controller of `tcp:` cannot be used.
+    #[error("tcp://{address}: {fault}")]
+    Tcp {
+        /// Host and port of the target.
+        address: String,
+        /// What is wrong and what to do.
+        #[source]
+        fault: TcpError,
+    },
     /// Memory cannot be pinned for DMA.
     #[error(transparent)]
     Pin(#[from] hw::PinError),
@@ -232,6 +241,36 @@ pub enum VfioUserError {
         #[source]
         source: io::Error,
     },
+}
+
+/// Why a controller of `tcp:` cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TcpError {
+    /// The name has no address.
+    #[error("the name cannot be resolved: {0}")]
+    Resolve(#[source] io::Error),
+    /// A connection cannot be made or used.
+    #[error("cannot connect: {0}; is a target listening there?")]
+    Connect(#[source] io::Error),
+    /// The target closed the connection.
+    #[error("the target closes the connection; read its log")]
+    Closed,
+    /// It does not answer.
+    #[error("no answer from the target; is it an NVMe/TCP target?")]
+    NoAnswer,
+    /// It does not agree to the digests that were asked for.
+    #[error("the target has not the digests that were asked for; leave `hdr_digest` or `data_digest` out")]
+    Digests,
+    /// Connect was refused.
+    #[error("Connect was refused: {0}")]
+    Refused(String),
+    /// The target wants the host to authenticate.
+    #[error("the target wants authentication (AUTHREQ), which Reap does not have")]
+    Authentication,
+    /// The target violates the protocol.
+    #[error("{0}")]
+    Protocol(String),
 }
 
 /// Why making a queue failed.

@@ -102,7 +102,7 @@ pub use counters::{Counters, DeviceCounters, HardwareCounters};
 pub use device::{Device, Embedded, Uri};
 pub use driver::multipath::{Counters as FailoverCounters, FailoverConfig, Failure as PathFailure, Link as PathLink, PathStatus};
 pub use driver::{BringupError, Dead, MapError, ProtocolViolation, ResetCause};
-pub use error::{AdminError, IoError, OpenError, OptionsError, QueueError, Refused, TargetFault, VfioUserError, WouldDeadlock};
+pub use error::{AdminError, IoError, OpenError, OptionsError, QueueError, Refused, TargetFault, TcpError, VfioUserError, WouldDeadlock};
 pub use group::Group;
 pub use health::{GivenUp, Health};
 pub use hw::pci::Bdf;
@@ -125,6 +125,7 @@ pub use shared::future::{IoFuture, Pending};
 pub use thread::queue_pair::PollStatus;
 pub use transport::kernel::{Buffered, KernelUri};
 pub use transport::pci::PcieUri;
+pub use transport::tcp::{DiscoveryLog, TcpUri, discover};
 pub use transport::vfio_user::VfioUserUri;
 pub use transport::{EmbeddedOptions, Measured};
 #[cfg(feature = "testing")]

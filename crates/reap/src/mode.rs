@@ -23,6 +23,9 @@ pub enum ModeNote {
         "interrupts of PCI drives and vfio-user servers cannot be posted: each one signals, in `{0}` as in `interrupt`; queues in one `Group` share an eventfd in it"
     )]
     Signals(Mode),
+    /// NVMe/TCP has sockets, and no interrupts.
+    #[error("NVMe/TCP has no interrupts to coalesce or to post: `{0}` is `interrupt` here")]
+    NoInterrupts(Mode),
     /// Each nap is a system call of its own.
     #[error("the kernel has no `min_wait`, which Linux 6.12 and newer have: each nap of `{0}` is a system call of its own")]
     NapsCost(Mode),

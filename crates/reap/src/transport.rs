@@ -1,7 +1,7 @@
 //! Transports: how a host reaches an NVMe controller, a file or a block device.
 //!
 //! There are two: rings in shared memory (`Transport::Ring`: the embedded controller, a PCI drive,
-//! a vfio-user server) and io_uring (`Transport::Kernel`: files, block devices, NVMe character
+//! a vfio-user server, a target over NVMe/TCP) and io_uring (`Transport::Kernel`: files, block devices, NVMe character
 //! devices). The queue code above works with either through the trait `QueueTransport` and never
 //! asks which one it has.
 //!
@@ -13,6 +13,7 @@
 //! | what is the controller in this process made of? | `embedded.rs` |
 //! | how is a PCI controller opened? | `pci.rs` |
 //! | how is a controller of another process reached? | `vfio_user.rs` |
+//! | how is a controller over NVMe/TCP reached? | `tcp.rs` |
 //! | how is a file locked, and what has its write-back lost? | `file_lock.rs`, `write_back.rs` |
 //! | where are registers and doorbells? | `registers.rs` |
 
@@ -23,6 +24,7 @@ pub(crate) mod pci;
 mod queue_transport;
 mod registers;
 mod rings;
+pub(crate) mod tcp;
 pub(crate) mod vfio_user;
 mod write_back;
 
@@ -39,6 +41,7 @@ use crate::mode::{ModeNote, UnsupportedMode};
 use crate::request::Token;
 use embedded::EmbeddedHandle;
 
+pub(crate) use self::tcp::SCHEME as TCP;
 pub(crate) use self::vfio_user::{SCHEME as VFIO_USER, ServerEvent};
 pub use embedded::{EmbeddedOptions, Measured};
 #[cfg(feature = "testing")]

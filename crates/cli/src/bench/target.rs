@@ -50,7 +50,7 @@ pub enum Allowed {
 /// Whether a URI is a real drive, or a controller of another process.
 fn is_drive(uri: &str) -> bool {
     match uri.parse() {
-        Ok(Uri::Pcie(_) | Uri::VfioUser(_)) => true,
+        Ok(Uri::Pcie(_) | Uri::VfioUser(_) | Uri::Tcp(_)) => true,
         Ok(Uri::Multipath(uri)) => uri.is_served(),
         _ => false,
     }

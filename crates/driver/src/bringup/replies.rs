@@ -72,6 +72,11 @@ impl Bringup {
             BringupCommand::AsyncEvents => Ok(self.before_queues()),
             // Shadow doorbells are an optimisation: the registers still work.
             BringupCommand::Doorbells => Ok(self.next_queue(0)),
+            // On a fabric Connect has set it.
+            BringupCommand::KeepAlive if self.config.quiesce_time > Nanos::ZERO => {
+                self.inventory.keep_alive = Nanos::from_millis(self.wanted_keep_alive().into());
+                Ok(BringupState::Ready)
+            }
             // Keep-alive is optional: CSTS and command time-outs still find a lost controller.
             BringupCommand::KeepAlive => Ok(BringupState::Ready),
             // Detached since it was listed.
@@ -88,6 +93,9 @@ impl Bringup {
         let text = |field: &dyn std::fmt::Display| field.to_string();
         self.inventory.model = Model { model: text(&controller.mn), serial: text(&controller.sn), firmware: text(&controller.fr) };
         self.inventory.subsystem = Subsystem::new(controller);
+        if controller.cqt == 0 {
+            self.inventory.subsystem.quiesce_time = self.config.quiesce_time;
+        }
         self.inventory.limits = Some(limits);
         self.max_nsid = controller.nn;
         self.inventory.async_events_offered = controller.oaes;

@@ -71,6 +71,7 @@ impl Host {
             queues: WantedQueues::New { depth: 8, vectors: vec![Some(Vector(1)), None] },
             admin_timeout: SECOND,
             keep_alive: Nanos::ZERO,
+            quiesce_time: Nanos::ZERO,
             doorbells: None,
         };
         let page = controller.memory.page();

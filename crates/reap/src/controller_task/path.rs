@@ -96,7 +96,8 @@ impl ControllerTask {
         if was.nqn != is.nqn {
             return Some(format!("its subsystem is {}, and was {}", is.nqn, was.nqn));
         }
-        if was.controller != is.controller {
+        // Over TCP each association has a controller of its own.
+        if was.controller != is.controller && self.controller.tcp().is_none() {
             return Some(format!("it is controller {:#06x} of its subsystem, and was {:#06x}", is.controller, was.controller));
         }
         let of = |inventory: &Inventory| inventory.namespaces.iter().find(|namespace| namespace.nsid == path_handle.nsid()).copied();
@@ -111,7 +112,15 @@ impl ControllerTask {
     /// Turns events of the connection to a vfio-user server into events of the device.
     pub(super) fn take_server_events(&mut self) {
         while let Some(news) = self.controller.news() {
+            if let (ControllerPhase::Live(recovery), ServerEvent::Ended(_) | ServerEvent::QueueEnded(..), Some(_)) =
+                (&mut self.phase, &news, self.controller.tcp())
+            {
+                // Its status is not polled over TCP. An I/O queue is gone alone if the admin queue
+                // still answers: then a reset says at once that the controller has stopped.
+                recovery.disconnected();
+            }
             match news {
+                ServerEvent::QueueEnded(queue, why) => self.note(format!("the connection of I/O queue {queue} has ended: {why}")),
                 ServerEvent::Ended(why) if self.path_handle.is_some() && matches!(self.phase, ControllerPhase::Live(_)) => {
                     let why = format!("{why}; a server that serves the same there is used again");
                     self.shared.reporter.push(EventKind::Disconnected(why));
@@ -130,8 +139,7 @@ impl ControllerTask {
     /// connect again.
     pub(super) fn look_for_server(&self, lost_since: Nanos) {
         if self.path_handle.is_some() && !self.shared.is_closing() {
-            let quiet = PathTraits::of(&self.inventory).quiesce_after;
-            self.controller.start_reconnect(quiet.map_or(Nanos::MAX, |quiet| lost_since + quiet));
+            self.controller.start_reconnect(lost_since, PathTraits::of(&self.inventory).quiesce_after);
         }
     }
 

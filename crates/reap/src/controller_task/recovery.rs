@@ -95,6 +95,10 @@ impl ControllerTask {
             }
             _ => return self.finish_ask(ask, now),
         };
+        if matches!(ask, RecoveryAction::Abandon(_)) {
+            // Nothing may write to the rings while they are cleared.
+            self.controller.tcp().into_iter().for_each(|tcp| tcp.disconnect_queues());
+        }
         if self.pairs_left.is_empty() {
             self.pairs_left =
                 self.queues.iter().enumerate().flat_map(|(n, queue)| queue.queue_pairs().map(move |pair| (n, pair.id()))).collect();
@@ -283,6 +287,7 @@ impl ControllerTask {
     /// not stepped again. The wait is short: no thread runs the application's code with such a
     /// lock.
     pub(super) fn take_everything_back(&mut self) {
+        self.controller.tcp().into_iter().for_each(|tcp| tcp.disconnect());
         for (n, queue) in self.queues.iter().enumerate() {
             for pair in queue.queue_pairs() {
                 let mut held = loop {

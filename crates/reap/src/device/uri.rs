@@ -8,8 +8,9 @@ use crate::error::OpenError;
 use crate::multipath::MultipathUri;
 use crate::transport::kernel::KernelUri;
 use crate::transport::pci::PcieUri;
+use crate::transport::tcp::TcpUri;
 use crate::transport::vfio_user::VfioUserUri;
-use crate::transport::{KERNEL, PCIE, VFIO_USER};
+use crate::transport::{KERNEL, PCIE, TCP, VFIO_USER};
 use crate::uri::{DeviceUri, MULTIPATH, UriError};
 
 /// A device, by its URI or by the fields of its kind, for [`Device::open`](crate::Device::open).
@@ -34,6 +35,8 @@ pub enum Uri {
     Pcie(PcieUri),
     /// `vfio-user:`: a controller that another process serves.
     VfioUser(VfioUserUri),
+    /// `tcp:`: a controller over NVMe/TCP.
+    Tcp(TcpUri),
     /// `multipath:`: several controllers of one subsystem.
     Multipath(MultipathUri),
 }
@@ -46,6 +49,7 @@ impl Uri {
             Uri::Kernel(uri) => uri.check(),
             Uri::Pcie(uri) => uri.check(),
             Uri::VfioUser(uri) => uri.check(),
+            Uri::Tcp(uri) => uri.check(),
             Uri::Multipath(uri) => uri.check(),
         };
         checked.map_err(|what| UriError { uri: self.to_string(), column: 1, what })
@@ -60,6 +64,7 @@ impl FromStr for Uri {
             () if text.starts_with(KERNEL) => text.parse().map(Uri::Kernel),
             () if text.starts_with(PCIE) => text.parse().map(Uri::Pcie),
             () if text.starts_with(VFIO_USER) => text.parse().map(Uri::VfioUser),
+            () if text.starts_with(TCP) => text.parse().map(Uri::Tcp),
             () if text.starts_with(MULTIPATH) => text.parse().map(Uri::Multipath),
             () => text.parse().map(Uri::Embedded),
         }
@@ -73,6 +78,7 @@ impl fmt::Display for Uri {
             Uri::Kernel(uri) => uri.fmt(f),
             Uri::Pcie(uri) => uri.fmt(f),
             Uri::VfioUser(uri) => uri.fmt(f),
+            Uri::Tcp(uri) => uri.fmt(f),
             Uri::Multipath(uri) => uri.fmt(f),
         }
     }
@@ -115,6 +121,12 @@ impl From<PcieUri> for Uri {
 impl From<VfioUserUri> for Uri {
     fn from(uri: VfioUserUri) -> Uri {
         Uri::VfioUser(uri)
+    }
+}
+
+impl From<TcpUri> for Uri {
+    fn from(uri: TcpUri) -> Uri {
+        Uri::Tcp(uri)
     }
 }
 

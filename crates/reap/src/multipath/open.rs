@@ -20,6 +20,7 @@ use crate::options::OpenOptions;
 use crate::shared::controller::{Controller, Description};
 use crate::shared::path_states::{PathHandle, PathStates};
 use crate::transport::embedded::{SubsystemMember, subsystem};
+use crate::transport::tcp;
 use crate::transport::vfio_user::{self, ConnectedController};
 use crate::transport::{self, DmaContext, RingController};
 use crate::uri::DeviceUri;
@@ -28,7 +29,11 @@ use crate::uri::DeviceUri;
 pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath, OpenError> {
     // Shared by all controllers' tasks, which report their state there.
     let path_states = Arc::new(PathStates::new(uri.paths.len(), options.software(), uri.keep_alive));
-    let PathTransports { transports, pool, subsystem } = if uri.is_served() { served(&uri, options)? } else { embedded(&uri, options)? };
+    let PathTransports { transports, pool, subsystem } = match uri.paths.first().map(|path| &path.device) {
+        Some(PathDevice::Tcp(_)) => over_tcp(&uri, options)?,
+        Some(PathDevice::Served(_)) => served(&uri, options)?,
+        _ => embedded(&uri, options)?,
+    };
     let mut controllers = Vec::with_capacity(uri.paths.len());
     let mut inventories = Vec::with_capacity(uri.paths.len());
     for ((n, path), transport) in (0..).zip(&uri.paths).zip(transports) {
@@ -79,15 +84,30 @@ fn embedded(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports,
 fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, OpenError> {
     let connect = |path: &PathUri| match &path.device {
         PathDevice::Served(uri) => ConnectedController::connect(uri, options),
-        PathDevice::Embedded(_) => Err(OptionsError::Paths(format!("path `{}` is a controller of this process", path.text)).into()),
+        _ => Err(OptionsError::Paths(format!("path `{}` is no controller of `vfio-user:`", path.text)).into()),
     };
     let connected = uri.paths.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
     let (shared, mut note) = vfio_user::shared_pool(&connected, options)?;
     let transports =
         connected.into_iter().map(|controller| controller.join(&shared, note.take(), options.pool_bytes)).collect::<Result<_, _>>()?;
-    // Without controllers: `control` refuses every path.
-    let subsystem = Subsystem::new("nqn.2026-11.reap:elsewhere").map_err(|e| OptionsError::Paths(e.to_string()))?;
-    Ok(PathTransports { transports, pool: shared.dma.pool, subsystem })
+    Ok(PathTransports { transports, pool: shared.dma.pool, subsystem: elsewhere()? })
+}
+
+/// Connects to controllers over NVMe/TCP.
+fn over_tcp(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, OpenError> {
+    let dma = DmaContext::new(options.pool_bytes)?;
+    let connect = |path: &PathUri| match &path.device {
+        // One KATO, in Connect and in Set Features: the fence counts from it.
+        PathDevice::Tcp(path) => tcp::open(&path.with_keep_alive(uri.keep_alive), dma.clone(), options),
+        _ => Err(OptionsError::Paths(format!("path `{}` is no controller of `tcp:`", path.text)).into()),
+    };
+    let transports = uri.paths.iter().map(connect).collect::<Result<_, _>>()?;
+    Ok(PathTransports { transports, pool: dma.pool, subsystem: elsewhere()? })
+}
+
+/// A subsystem without controllers: `control` refuses every path.
+fn elsewhere() -> Result<Subsystem, OpenError> {
+    Ok(Subsystem::new("nqn.2026-11.reap:elsewhere").map_err(|e| OptionsError::Paths(e.to_string()))?)
 }
 
 /// The URI of a path's embedded controller.
@@ -97,7 +117,7 @@ fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, O
 pub(crate) fn embedded_uri(path: &PathUri) -> Result<&DeviceUri, OpenError> {
     match &path.device {
         PathDevice::Embedded(device) => Ok(device),
-        PathDevice::Served(_) => Err(OptionsError::Paths(format!("path `{}` leads to a controller of another process", path.text)).into()),
+        _ => Err(OptionsError::Paths(format!("path `{}` leads to a controller of another process", path.text)).into()),
     }
 }
 

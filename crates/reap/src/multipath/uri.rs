@@ -9,8 +9,9 @@ use emu::Script;
 use nvme::AnaState;
 use units::Nanos;
 
-use crate::transport::VFIO_USER;
+use crate::transport::tcp::TcpUri;
 use crate::transport::vfio_user::VfioUserUri;
+use crate::transport::{TCP, VFIO_USER};
 use crate::uri::values::{decode, encode, no_parameter};
 use crate::uri::{DeviceUri, MULTIPATH as SCHEME, UriError};
 
@@ -71,6 +72,8 @@ pub enum PathDevice {
     Embedded(DeviceUri),
     /// `vfio-user:`: a controller that another process serves.
     Served(VfioUserUri),
+    /// `tcp:`: a controller over NVMe/TCP.
+    Tcp(TcpUri),
 }
 
 impl PathUri {
@@ -79,6 +82,7 @@ impl PathUri {
         let text = match &device {
             PathDevice::Embedded(uri) => uri.to_string(),
             PathDevice::Served(uri) => uri.to_string(),
+            PathDevice::Tcp(uri) => uri.to_string(),
         };
         PathUri { text, device, delay: Nanos::ZERO, ana: AnaState::OPTIMIZED, controller: None, node: None }
     }
@@ -92,10 +96,13 @@ impl PathUri {
         match &self.device {
             PathDevice::Embedded(uri) => uri.check(),
             // These describe embedded controllers; a served one has them from its server.
-            PathDevice::Served(_) if self.delay > Nanos::ZERO || self.ana != AnaState::OPTIMIZED || self.controller.is_some() => {
+            PathDevice::Served(_) | PathDevice::Tcp(_)
+                if self.delay > Nanos::ZERO || self.ana != AnaState::OPTIMIZED || self.controller.is_some() =>
+            {
                 Err("`delay`, `ana` and `cntlid` are what `reap serve` takes; a controller of another process is as it is".into())
             }
             PathDevice::Served(uri) => uri.check(),
+            PathDevice::Tcp(uri) => uri.check(),
         }
         .map_err(|what| format!("`{}`: {what}", self.text))
     }
@@ -111,6 +118,16 @@ impl PathUri {
         ];
         let device = PathUri::new(self.device.clone()).text;
         own.into_iter().flatten().fold(device, |text, own| format!("{text}{}{own}", if text.contains('?') { '&' } else { '?' }))
+    }
+}
+
+impl From<TcpUri> for MultipathUri {
+    /// The device of one path: nvme-cli's time-outs say how long requests wait for it.
+    fn from(uri: TcpUri) -> MultipathUri {
+        let waits = uri.fast_io_fail_tmo.unwrap_or(uri.ctrl_loss_tmo);
+        let failover = FailoverConfig { no_path_timeout: waits, ..FailoverConfig::default() };
+        let keep_alive = uri.keep_alive_tmo;
+        MultipathUri { failover, keep_alive, ..MultipathUri::new(vec![PathUri::new(PathDevice::Tcp(uri))]) }
     }
 }
 
@@ -216,7 +233,7 @@ impl MultipathUri {
 
     /// Whether its controllers are in other processes.
     pub fn is_served(&self) -> bool {
-        self.paths.iter().any(|path| matches!(path.device, PathDevice::Served(_)))
+        self.paths.iter().any(|path| !matches!(path.device, PathDevice::Embedded(_)))
     }
 
     /// Checks the fields, which a caller may have set without parsing a URI. The controllers of a
@@ -235,8 +252,14 @@ impl MultipathUri {
             return Ok(());
         }
         if let Some(path) = self.paths.iter().find(|path| matches!(path.device, PathDevice::Embedded(_))) {
-            let served = "and others lead to controllers of other processes (`vfio-user:`); they cannot be of one subsystem";
+            let served = "and others lead to controllers of other processes (`vfio-user:`, `tcp:`); they cannot be of one subsystem";
             return Err(format!("path `{}` is a controller of this process, {served}", path.text));
+        }
+        if self.paths.iter().any(|path| std::mem::discriminant(&path.device) != std::mem::discriminant(&self.paths[0].device)) {
+            return Err("the paths are of `tcp:` or of `vfio-user:`: those of one device have one kind of transport".into());
+        }
+        if self.keep_alive == Nanos::ZERO && self.paths.iter().any(|path| matches!(path.device, PathDevice::Tcp(_))) {
+            return Err("`keep_alive` cannot be 0 with `tcp:`: after a loss nothing would say when the controller has stopped".into());
         }
         if !self.script.steps.is_empty() {
             return Err("`script=` happens to controllers of this process; `reap serve --script` and `reap ctl` take it for others".into());
@@ -293,12 +316,14 @@ fn parse_path(text: &str) -> Result<PathUri, String> {
     // The device's URI is put together again without the path's own parameters.
     let device = if own.is_empty() { body.to_owned() } else { format!("{body}?{}", own.join("&")) };
     let wrong = |e: UriError| format!("`{text}`: {}", e.what);
-    let device = if !device.starts_with(VFIO_USER) {
+    let device = if !device.starts_with(VFIO_USER) && !device.starts_with(TCP) {
         PathDevice::Embedded(device.parse().map_err(wrong)?)
     } else if let Some(key) =
         ["delay", "ana", "cntlid"].into_iter().find(|key| query.split('&').any(|pair| pair.split('=').next() == Some(key)))
     {
         return Err(format!("`{text}`: `{key}` is what `reap serve` takes; a controller of another process is as it is"));
+    } else if device.starts_with(TCP) {
+        PathDevice::Tcp(device.parse().map_err(wrong)?)
     } else {
         PathDevice::Served(device.parse().map_err(wrong)?)
     };

@@ -12,6 +12,7 @@ use hw::{DoorbellPages, Vectors};
 use nvme::{Doorbells, QueueId, Registers, Vector};
 
 use super::embedded;
+use super::tcp::TcpController;
 
 /// Registers and doorbells of one controller. Matched once per batch, not once per command.
 #[derive(Clone)]
@@ -20,6 +21,8 @@ pub(in crate::transport) enum ControllerRegisters {
     Embedded(embedded::EmbeddedRegisters),
     /// Of a PCI function or a vfio-user server.
     Bus(Arc<BusRegisters>),
+    /// None: a doorbell sends what was posted.
+    Tcp(Arc<TcpController>),
 }
 
 /// Registers outside this process, with shadow doorbells if the controller offers them.
@@ -64,7 +67,7 @@ impl ControllerRegisters {
         match self {
             ControllerRegisters::Embedded(registers) => registers.unmask(vectors, vector),
             // Only the host's flag: the device itself is never masked.
-            ControllerRegisters::Bus(_) => _ = vectors.arm(vector.0),
+            ControllerRegisters::Bus(_) | ControllerRegisters::Tcp(_) => _ = vectors.arm(vector.0),
         }
     }
 
@@ -72,7 +75,7 @@ impl ControllerRegisters {
     pub(in crate::transport) fn shadow(&self) -> Option<&Shadow<DoorbellPages>> {
         match self {
             // Its doorbells are memory already.
-            ControllerRegisters::Embedded(_) => None,
+            ControllerRegisters::Embedded(_) | ControllerRegisters::Tcp(_) => None,
             ControllerRegisters::Bus(bus) => bus.shadow.as_ref(),
         }
     }
@@ -84,6 +87,7 @@ impl Doorbells for ControllerRegisters {
         match self {
             ControllerRegisters::Embedded(registers) => registers.ring_sq(queue, tail),
             ControllerRegisters::Bus(bus) => bus.ring_sq(queue, tail),
+            ControllerRegisters::Tcp(tcp) => tcp.ring_sq(queue, tail),
         }
     }
 
@@ -92,6 +96,8 @@ impl Doorbells for ControllerRegisters {
         match self {
             ControllerRegisters::Embedded(registers) => registers.ring_cq(queue, head),
             ControllerRegisters::Bus(bus) => bus.ring_cq(queue, head),
+            // There is always room in the CQ.
+            ControllerRegisters::Tcp(_) => {}
         }
     }
 
@@ -99,6 +105,7 @@ impl Doorbells for ControllerRegisters {
         match self {
             ControllerRegisters::Embedded(registers) => registers.sq_tail(queue),
             ControllerRegisters::Bus(bus) => bus.registers.sq_tail(queue),
+            ControllerRegisters::Tcp(_) => 0,
         }
     }
 
@@ -106,6 +113,7 @@ impl Doorbells for ControllerRegisters {
         match self {
             ControllerRegisters::Embedded(registers) => registers.cq_head(queue),
             ControllerRegisters::Bus(bus) => bus.registers.cq_head(queue),
+            ControllerRegisters::Tcp(_) => 0,
         }
     }
 }
@@ -115,6 +123,8 @@ impl Registers for ControllerRegisters {
         match self {
             ControllerRegisters::Embedded(registers) => registers.read32(offset),
             ControllerRegisters::Bus(bus) => bus.registers.read32(offset),
+            // Properties are read by commands.
+            ControllerRegisters::Tcp(_) => u32::MAX,
         }
     }
 
@@ -122,6 +132,7 @@ impl Registers for ControllerRegisters {
         match self {
             ControllerRegisters::Embedded(registers) => registers.write32(offset, value),
             ControllerRegisters::Bus(bus) => bus.registers.write32(offset, value),
+            ControllerRegisters::Tcp(_) => {}
         }
     }
 }

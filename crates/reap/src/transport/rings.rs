@@ -29,7 +29,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use completion::Mode;
+use completion::{Mode, Moderation};
 use driver::{Exclusive, Inventory, QueuePair, QueueSizes};
 use hw::vfio::{PciDevice, PciRegisters};
 use hw::{CqRing, DmaPool, EventFd, Memory, PoolOptions, Region, RegisterError, RingMemory, SqRing, Vectors};
@@ -38,6 +38,7 @@ use units::Nanos;
 
 use super::embedded::{self, EmbeddedHandle, EmbeddedOptions, HostResources, SubsystemMember};
 use super::registers::{BusRegisters, ControllerRegisters};
+use super::tcp::TcpController;
 use super::vfio_user::{Reconnect, RemoteController, ServerEvent};
 use super::{Mask, Messages, TransportFacts, next_number};
 use crate::error::OpenError;
@@ -103,7 +104,7 @@ pub(crate) struct RingController {
 enum Endpoint {
     /// In this process.
     Embedded(Box<EmbeddedHandle>),
-    /// A PCI function or a vfio-user server.
+    /// A PCI function, a vfio-user server, or a target over NVMe/TCP.
     Bus(BusController),
 }
 
@@ -170,6 +171,30 @@ impl RingController {
         Ok(RingController { registers, properties, endpoint, vectors, facts, dma, wants_sgls, sgls, number, notes, deac_namespaces })
     }
 
+    /// A controller over NVMe/TCP. `vectors`: that of the admin queue, and one for each I/O queue,
+    /// whose interrupt is its socket.
+    pub(super) fn over_tcp(tcp: Arc<TcpController>, vectors: Arc<Vectors>, dma: DmaContext, notes: Vec<String>) -> RingController {
+        let facts = TransportFacts { mask: Mask::Unread, messages: Messages::Unknown };
+        let (registers, controller) = (ControllerRegisters::Tcp(tcp.clone()), BusController::Tcp(tcp));
+        let properties = HostProperties::on_bus(registers.clone(), controller.clone());
+        let (endpoint, number, wants_sgls) = (Endpoint::Bus(controller), next_number(), true);
+        let (sgls, deac_namespaces) = (AtomicBool::default(), Mutex::default());
+        RingController { registers, properties, endpoint, vectors, facts, dma, wants_sgls, sgls, number, notes, deac_namespaces }
+    }
+
+    /// The connections, if it is a controller over NVMe/TCP.
+    pub(crate) fn tcp(&self) -> Option<&TcpController> {
+        match &self.registers {
+            ControllerRegisters::Tcp(tcp) => Some(tcp),
+            _ => None,
+        }
+    }
+
+    /// Most I/O queues of the transport.
+    pub(crate) fn most_queues(&self) -> usize {
+        self.tcp().map_or(usize::MAX, TcpController::queues)
+    }
+
     /// Bus addresses of the shadow doorbell and EventIdx pages, if there are any (PRP 1 and PRP 2
     /// of Doorbell Buffer Config).
     pub(crate) fn doorbell_pages(&self) -> Option<(u64, u64)> {
@@ -206,7 +231,11 @@ impl RingController {
 
     /// How `mode` differs on this controller from what its name says.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<ModeNote> {
-        (self.is_on_bus() && mode.facts().posted).then_some(ModeNote::Signals(mode))
+        let coalesces = mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked);
+        match self.tcp() {
+            Some(_) => (mode.facts().posted || coalesces).then_some(ModeNote::NoInterrupts(mode)),
+            None => (self.is_on_bus() && mode.facts().posted).then_some(ModeNote::Signals(mode)),
+        }
     }
 
     /// Notes for the user about what was found at open.
@@ -218,7 +247,10 @@ impl RingController {
     /// queue is in use.
     pub(crate) fn learn(&self, inventory: &Inventory) {
         self.keep_doorbells(inventory.shadow_doorbells_active);
-        self.sgls.store(self.wants_sgls && inventory.limits.is_some_and(|limits| limits.sgls), Relaxed);
+        // Over TCP a data pointer stays on this side, and an SGL says how long the data are.
+        let has_sgls = self.tcp().is_some() || inventory.limits.is_some_and(|limits| limits.sgls);
+        self.sgls.store(self.wants_sgls && has_sgls, Relaxed);
+        self.tcp().into_iter().for_each(|tcp| tcp.learn(&inventory.namespaces));
         // Replaced as a whole: a reset may follow a format change.
         let deac_namespaces = inventory.namespaces.iter().filter(|ns| ns.deallocates_zeroes).map(|ns| ns.nsid).collect();
         *self.deac_namespaces.lock().unwrap_or_else(PoisonError::into_inner) = deac_namespaces;
@@ -253,6 +285,11 @@ impl RingController {
     /// Blocks the DMA of a controller that does not answer, so that its buffers can be reused.
     /// False: nothing can block it.
     pub(crate) fn block_dma(&self) -> bool {
+        if let Some(tcp) = self.tcp() {
+            // Only this side writes to buffers, and it has closed the connections then.
+            tcp.disconnect();
+            return true;
+        }
         self.end().is_some_and(EmbeddedHandle::block_dma)
     }
 
@@ -286,14 +323,19 @@ impl RingController {
     pub(crate) fn news(&self) -> Option<ServerEvent> {
         match &self.endpoint {
             Endpoint::Bus(BusController::VfioUser(remote)) => remote.news(),
+            Endpoint::Bus(BusController::Tcp(tcp)) => tcp.news(),
             _ => None,
         }
     }
 
-    /// Starts to reconnect to a vfio-user server whose connection has ended. The controller is lost
-    /// and nothing is in flight to it. From `quiet_at` on the old controller has stopped, whatever
-    /// became of its server: its keep-alive has run out.
-    pub(crate) fn start_reconnect(&self, quiet_at: Nanos) {
+    /// Starts to reconnect to a server whose connection has ended. The controller is lost since
+    /// `lost_since`, and nothing is in flight to it. After `quiet` the old controller has stopped,
+    /// whatever became of its server: its keep-alive has run out. `None`: that is never known.
+    pub(crate) fn start_reconnect(&self, lost_since: Nanos, quiet: Option<Nanos>) {
+        if let Some(tcp) = self.tcp() {
+            return tcp.start_reconnect(quiet.unwrap_or(Nanos::MAX));
+        }
+        let quiet_at = quiet.map_or(Nanos::MAX, |quiet| lost_since + quiet);
         if let (Endpoint::Bus(BusController::VfioUser(remote)), ControllerRegisters::Bus(registers)) = (&self.endpoint, &self.registers)
             // Still connected: the controller itself failed, and its reset is tried instead.
             && remote.is_over()
@@ -310,7 +352,7 @@ impl RingController {
 
     /// Whether it is a PCI function or a vfio-user server.
     pub(crate) fn is_on_bus(&self) -> bool {
-        matches!(self.endpoint, Endpoint::Bus(_))
+        matches!(self.endpoint, Endpoint::Bus(BusController::Pci(_) | BusController::VfioUser(_)))
     }
 
     /// Directs the messages of `vector` to the notification of `home`; `None`: back to its own
@@ -323,6 +365,8 @@ impl RingController {
                 self.vectors.route(vector.0, home.map(|home| home.0));
                 return true;
             }
+            // A queue's interrupt is its socket.
+            Endpoint::Bus(BusController::Tcp(_)) => return false,
             Endpoint::Bus(controller) => controller,
         };
         // An eventfd that does not exist has nothing to direct: success.
@@ -340,7 +384,8 @@ impl RingController {
     /// Whether hardware queues have a second queue pair without interrupts: where interrupts cannot
     /// be masked, polling the first one would not avoid them.
     pub(crate) fn has_poll_queues(&self) -> bool {
-        self.facts.mask == Mask::Unread
+        // A socket that is not waited for causes no interrupt.
+        self.facts.mask == Mask::Unread && self.tcp().is_none()
     }
 
     /// The vector of the n-th of `queues` I/O queues, and whether no other queue shares it. Vector
@@ -395,6 +440,7 @@ impl Drop for RingController {
             Endpoint::Embedded(end) => end.detach(),
             Endpoint::Bus(BusController::Pci(_)) => {}
             Endpoint::Bus(BusController::VfioUser(remote)) => remote.close(),
+            Endpoint::Bus(BusController::Tcp(tcp)) => tcp.close(),
         }
     }
 }
@@ -406,6 +452,8 @@ pub(in crate::transport) enum BusController {
     Pci(Arc<PciDevice>),
     /// A controller that a vfio-user server runs. Closing it ends the connection.
     VfioUser(Arc<RemoteController>),
+    /// A controller over NVMe/TCP.
+    Tcp(Arc<TcpController>),
 }
 
 impl BusController {
@@ -414,6 +462,7 @@ impl BusController {
         match self {
             BusController::Pci(device) => device.signal_from(vector, signal),
             BusController::VfioUser(remote) => remote.signal_from(vector, home, signal).map_err(std::io::Error::other),
+            BusController::Tcp(_) => Ok(()),
         }
     }
 
@@ -422,6 +471,7 @@ impl BusController {
         let done = match self {
             BusController::Pci(device) => device.reset().map_err(|error| error.to_string()),
             BusController::VfioUser(remote) => remote.reset().map_err(|error| error.to_string()),
+            BusController::Tcp(_) => return false,
         };
         match &done {
             Ok(()) => tracing::warn!("the controller did not stop, and its function was reset"),

@@ -528,7 +528,16 @@ fn bring_up_device(
     let wanted = (1..=device.queues).map(|n| Some(Vector((n - 1) % (count - 1) + 1))).chain(polled).collect();
     let queues = WantedQueues::New { depth: device.tags, vectors: wanted };
     let admin_timeout = Nanos::from_secs(1);
-    let asked = BringupConfig { admin_sq, admin_cq, admin_sizes: ADMIN_SIZES, queues, admin_timeout, keep_alive, doorbells: None };
+    let asked = BringupConfig {
+        admin_sq,
+        admin_cq,
+        admin_sizes: ADMIN_SIZES,
+        queues,
+        admin_timeout,
+        keep_alive,
+        quiesce_time: Nanos::ZERO,
+        doorbells: None,
+    };
     let mut setup = Setup { now: START, controller: &mut controller, control: &mut control, bar: &bar, pairs: Vec::new() };
     let inventory = setup.run(asked.clone())?;
     let (now, pairs) = (setup.now, setup.pairs);

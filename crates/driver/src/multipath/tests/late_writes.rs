@@ -142,6 +142,7 @@ impl PathHost {
             queues: WantedQueues::New { depth: 8, vectors: vec![Some(Vector(1))] },
             admin_timeout: Nanos::from_secs(1),
             keep_alive: KEEP_ALIVE,
+            quiesce_time: Nanos::ZERO,
             doorbells: None,
         };
         let mut bringup = Bringup::new(config.clone());

@@ -16,6 +16,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
 use crate::transport::registers::ControllerRegisters;
+use crate::transport::tcp::TcpController;
 use crate::transport::vfio_user::RemoteController;
 
 use super::BusController;
@@ -64,6 +65,13 @@ impl HostProperties {
         HostProperties { registers, delayed: None, controller: Some(controller) }
     }
 
+    fn tcp(&self) -> Option<&TcpController> {
+        match &self.controller {
+            Some(BusController::Tcp(tcp)) => Some(tcp),
+            _ => None,
+        }
+    }
+
     /// The vfio-user server, for which each access is a message.
     fn remote(&self) -> Option<&RemoteController> {
         match &self.controller {
@@ -81,6 +89,9 @@ impl HostProperties {
 
     /// The answers that arrive in this turn of the controller task.
     pub(crate) fn answers(&self, now: Nanos) -> Vec<(Ticket, Answer)> {
+        if let Some(tcp) = self.tcp() {
+            return tcp.answers();
+        }
         // Only a delayed embedded controller keeps answers here; a server's are with its client.
         let Some(mut delayed) = self.delayed() else { return self.remote().map(|remote| remote.answers()).unwrap_or_default() };
         // One turn has passed for every answer.
@@ -106,8 +117,10 @@ impl Properties for HostProperties {
     }
 
     fn ask(&self, access: Access) -> AccessPoll {
-        if let Some(remote) = self.remote() {
-            return remote.ask(access);
+        match &self.controller {
+            Some(BusController::VfioUser(remote)) => return remote.ask(access),
+            Some(BusController::Tcp(tcp)) => return tcp.ask(access),
+            _ => {}
         }
         let Some(mut delayed) = self.delayed() else { return self.registers.ask(access) };
         let ticket = Ticket(delayed.tickets);

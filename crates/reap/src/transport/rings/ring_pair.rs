@@ -4,6 +4,7 @@
 //! everywhere: unmask the vector, then poll once more, because a completion that was posted while
 //! the vector was masked sends no message.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use driver::{Completed, Counters, Reaped, SqGuard};
@@ -17,6 +18,7 @@ use super::prp_table::PrpTable;
 use super::{Pair, RingController};
 use crate::counters::DeviceCounters;
 use crate::request::Token;
+use crate::transport::tcp::TcpQueue;
 use crate::transport::{IoCommand, Mask, Part, Post};
 
 /// A queue pair and its vector.
@@ -86,23 +88,42 @@ impl RingPair {
         self.queue_pair.lock_sq().commit(self.controller.doorbells());
     }
 
-    /// Whether a completion is visible in the CQ. No lock, no system call.
+    /// Whether a completion is visible in the CQ. No lock and no system call, except over TCP.
     #[inline]
     pub(crate) fn pending(&self) -> bool {
-        self.queue_pair.pending()
+        self.queue_pair.pending() || self.receive()
+    }
+
+    /// Over TCP a reap receives, unless completions are there already. Whether the socket may have
+    /// more: its poller reports bytes once, when they come.
+    #[inline]
+    fn receive_first(&self) -> bool {
+        let Some(tcp) = self.controller.tcp() else { return false };
+        if !self.queue_pair.pending() {
+            tcp.poll(self.id());
+        }
+        tcp.queue(self.id()).is_some_and(TcpQueue::has_more)
+    }
+
+    /// Over TCP: receives what has come, which may post completions.
+    #[inline]
+    fn receive(&self) -> bool {
+        self.controller.tcp().is_some_and(|tcp| tcp.poll(self.id()))
     }
 
     /// Reaps at most `out.len()` completions. `None`: another thread holds the CQ, and polls once
     /// more before it lets go.
     #[inline]
     pub(crate) fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
-        self.queue_pair.try_reap_into(self.controller.doorbells(), out)
+        let more = self.receive_first();
+        self.queue_pair.try_reap_into(self.controller.doorbells(), out).map(|reaped| go_on(reaped, more))
     }
 
     /// As [`RingPair::try_reap`], for at most `budget` completions, appended to `out` within its
     /// capacity.
     pub(crate) fn try_reap_more(&self, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
-        self.queue_pair.try_reap(self.controller.doorbells(), budget, out)
+        let more = self.receive_first();
+        self.queue_pair.try_reap(self.controller.doorbells(), budget, out).map(|reaped| go_on(reaped, more))
     }
 
     /// Unmasks the vector; for posted notifications, allows the next one. The caller must poll once
@@ -126,9 +147,12 @@ impl RingPair {
         self.maskable
     }
 
-    /// The eventfd that a thread which sleeps on this queue pair waits for.
-    pub(crate) fn wait_on(&self) -> Option<&EventFd> {
-        self.controller.vectors.signal(self.vector.0)
+    /// What a thread that sleeps on this queue pair waits for: an eventfd, or over TCP a socket.
+    pub(crate) fn wait_on(&self) -> Option<BorrowedFd<'_>> {
+        if let Some(tcp) = self.controller.tcp() {
+            return tcp.queue(self.id()).map(TcpQueue::interrupt);
+        }
+        self.controller.vectors.signal(self.vector.0).map(EventFd::as_fd)
     }
 
     /// Whether its completions raise a vector.
@@ -233,6 +257,12 @@ impl RingPair {
     pub(crate) fn queue_pair(&self) -> &Pair {
         &self.queue_pair
     }
+}
+
+/// What was reaped, where a socket may have `more`: then the caller polls again before it sleeps.
+#[inline]
+fn go_on(reaped: Reaped, more: bool) -> Reaped {
+    if more { Reaped { budget_used_up: true, more: true, ..reaped } } else { reaped }
 }
 
 /// The locked submission side of a queue pair.

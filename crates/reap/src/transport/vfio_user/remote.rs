@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use ::vfio_user::{Access, CallError, Client, DmaRequest, End, Request, region, region_data};
 use driver::{AccessPoll, Answer, Ticket};
 use hw::{DmaPool, EventFd, Process};
-use nvme::{Status, Vector};
+use nvme::{QueueId, Status, Vector};
 
 use super::Connection;
 use super::handshake;
@@ -65,6 +65,8 @@ struct PendingAccesses {
 pub(crate) enum ServerEvent {
     /// The connection has ended, and why.
     Ended(String),
+    /// The connection of an I/O queue has ended, and why: NVMe/TCP has one for each.
+    QueueEnded(QueueId, String),
     /// A new connection has replaced it, to the same device as far as can be told without a
     /// command.
     Back,

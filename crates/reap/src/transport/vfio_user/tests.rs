@@ -349,7 +349,7 @@ fn lose_server(controller: &RingController) {
         assert_eq!(controller.properties().answers(hw::now()), [(ticket, Ok(0))]);
     }
     assert_eq!(controller.properties().ask(driver::Access::Get(Property::Csts)), AccessPoll::Ready(Ok(u32::MAX.into())));
-    controller.start_reconnect(Nanos::MAX);
+    controller.start_reconnect(Nanos::ZERO, None);
 }
 
 /// Servers that take the place of one that went: those that differ are not taken, and it is said

@@ -1,0 +1,100 @@
+//! The discovery log of a target: which subsystems are reached where (Base 3.1.3.3, 5.1.12.3.1).
+
+use std::time::{Duration, Instant};
+
+use ::tcp::InitiatorEvent;
+use hw::DmaPool;
+use nvme::admin::GetLogPage;
+use nvme::fabrics::{ConnectData, DiscoveryEntry, DiscoveryHeader, Property};
+use nvme::log::lid;
+use nvme::prp::Dptr;
+use nvme::regs::{self, Cc, Csts};
+use nvme::{Cqe, Page, QueueId, Sqe};
+
+use super::connect::{Host, NewQueue, STEP, connect, exchange};
+use super::queue::{Connection, Payload};
+use super::uri::TcpUri;
+use crate::error::TcpError;
+
+/// A target's discovery log.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DiscoveryLog {
+    /// GENCTR: changes with the log.
+    pub generation: u64,
+    /// Its entries.
+    pub entries: Vec<DiscoveryEntry>,
+}
+
+/// Most entries that are read: a target's count is not believed.
+const MOST: u64 = 4096;
+/// How often the log may change while it is read.
+const CHANGES: u32 = 8;
+
+/// Reads the discovery log at the target of `uri`, whose subsystem is a discovery subsystem
+/// ([`nvme::fabrics::DISCOVERY_NQN`]). Blocks, for some seconds at most.
+///
+/// # Errors
+/// See [`TcpError`].
+pub fn discover(uri: &TcpUri) -> Result<DiscoveryLog, TcpError> {
+    uri.check().map_err(TcpError::Protocol)?;
+    let host = Host::of(uri).map_err(TcpError::Connect)?;
+    let pool = DmaPool::new(1 << 20).map_err(TcpError::Connect)?;
+    let queue = NewQueue { id: QueueId::ADMIN, entries: 32, cntlid: ConnectData::ANY, in_capsule: 0 };
+    let (mut connection, _) = connect(uri, &host, &pool, &queue)?;
+    connection.stream.set_nonblocking(false).map_err(TcpError::Connect)?;
+    let cc = Cc::new().with_iosqes(Sqe::SIZE_LOG2).with_iocqes(Cqe::SIZE_LOG2).with_en(true);
+    command(&mut connection, Property::to_set(regs::CC, false, cc.into_bits().into()), 0)?;
+    let until = Instant::now() + STEP;
+    loop {
+        let (csts, _) = command(&mut connection, Property::to_get(regs::CSTS, false), 0)?;
+        if Csts::from_bits(csts.result).rdy() {
+            break;
+        }
+        if Instant::now() >= until {
+            return Err(TcpError::Protocol("the discovery controller does not become ready (CSTS.RDY)".into()));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for _ in 0..CHANGES {
+        let header = header(&mut connection)?;
+        let count = header.records.get().min(MOST);
+        let entries = (0..count).map(|n| {
+            let bytes = log(&mut connection, (1 + n) * DiscoveryEntry::LEN as u64, DiscoveryEntry::LEN)?;
+            DiscoveryEntry::from_page(&bytes).map_err(short)
+        });
+        let entries = entries.collect::<Result<Vec<_>, _>>()?;
+        // The entries are of one log only if it is still the same.
+        if self::header(&mut connection)?.generation == header.generation {
+            return Ok(DiscoveryLog { generation: header.generation.get(), entries });
+        }
+    }
+    Err(TcpError::Protocol("the discovery log changes all the time".into()))
+}
+
+fn short(error: nvme::TooShort) -> TcpError {
+    TcpError::Protocol(error.to_string())
+}
+
+fn header(connection: &mut Connection) -> Result<DiscoveryHeader, TcpError> {
+    let bytes = log(connection, 0, DiscoveryHeader::LEN)?;
+    DiscoveryHeader::from_page(&bytes).map_err(short)
+}
+
+/// A piece of the log.
+fn log(connection: &mut Connection, offset: u64, len: usize) -> Result<Vec<u8>, TcpError> {
+    let page = GetLogPage { offset, ..GetLogPage::new(lid::DISCOVERY, len as u64, Dptr::NONE) };
+    command(connection, page.to_sqe(), len).map(|(_, bytes)| bytes)
+}
+
+/// Sends a command, and waits for its end.
+fn command(connection: &mut Connection, sqe: Sqe, len: usize) -> Result<(Cqe, Vec<u8>), TcpError> {
+    let buffer = (len > 0).then(|| (Payload::Bytes(vec![0; len]), len as u32));
+    connection.initiator.submit(sqe, buffer);
+    match exchange(&connection.stream, &mut connection.initiator, Instant::now() + STEP)? {
+        InitiatorEvent::Completed { cqe, .. } if !cqe.status().is_success() => Err(TcpError::Refused(cqe.status().to_string())),
+        InitiatorEvent::Completed { cqe, buffer: Some(Payload::Bytes(bytes)) } => Ok((cqe, bytes)),
+        InitiatorEvent::Completed { cqe, .. } => Ok((cqe, Vec::new())),
+        _ => Err(TcpError::Protocol("a command was not answered".into())),
+    }
+}

@@ -131,6 +131,8 @@ pub enum Command {
     List(ListArgs),
     /// Show Identify data of a controller and its namespaces
     Id(IdArgs),
+    /// Show the discovery log of an NVMe/TCP target
+    Discover(DiscoverArgs),
     /// Check what this machine supports, and how to fix what is missing
     Doctor(DoctorArgs),
     /// Bind an NVMe drive to vfio-pci instead of nvme, for pcie:BDF
@@ -184,9 +186,9 @@ Exit status 0: success; 1: a file could not be written.";
 /// The device that jobs run on.
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
-    /// Device URI: kernel:PATH, kernel:, pcie:BDF, vfio-user:SOCKET, mem:SIZE, file:PATH or
-    /// multipath: [default: the paths of the jobs' filename= and directory=, as in fio; if no job
-    /// has one, mem:1G?profile=optane]
+    /// Device URI: kernel:PATH, kernel:, pcie:BDF, vfio-user:SOCKET, tcp://HOST/NQN, mem:SIZE,
+    /// file:PATH or multipath: [default: the paths of the jobs' filename= and directory=, as in
+    /// fio; if no job has one, mem:1G?profile=optane]
     ///
     /// Parameters follow a question mark and are separated by `&`.
     ///
@@ -196,7 +198,8 @@ pub struct DeviceArgs {
     ///
     /// `pcie:BDF`: a drive bound to vfio-pci (see `reap bind`). `vfio-user:SOCKET`: a controller of
     /// another process (`reap serve`, SPDK). Parameters: vectors, shadow, sgl; for vfio-user: also
-    /// hugepages, trust.
+    /// hugepages, trust. `tcp://HOST[:PORT]/NQN`: a controller over NVMe/TCP; parameters as in
+    /// docs/tcp.md.
     ///
     /// `mem:SIZE`, `file:PATH`: a controller in this process. filename= of a job is then a name,
     /// not a path, and each name is a separate instance. Parameters: profile (null, optane, tlc,
@@ -204,8 +207,8 @@ pub struct DeviceArgs {
     /// vectors, entries, alloc, seed, sgl; for file: also size, which creates the file. {filename}
     /// in a path is replaced by the job's filename=, with _ for each / ? & and %.
     ///
-    /// `multipath:?path=URI&path=URI`: controllers that share namespaces, all embedded or all
-    /// vfio-user:. An `&` within a path is written %26; see docs/multipath.md.
+    /// `multipath:?path=URI&path=URI`: controllers that share namespaces, all embedded, all
+    /// vfio-user: or all tcp:. An `&` within a path is written %26; see docs/multipath.md.
     #[arg(long, value_name = "URI", value_parser = device)]
     pub device: Option<String>,
     /// Allow writes to block devices, drives, and other users' files; this DESTROYS THEIR DATA
@@ -506,6 +509,7 @@ const ID_EXAMPLES: &str = "\
 Examples:
   reap id pcie:0000:01:00.0         a drive bound to vfio-pci; this resets it
   reap id vfio-user:/tmp/nvme.sock  a controller of another process; this resets it
+  reap id tcp://192.0.2.1/nqn.2026-11.example:disk  a controller over NVMe/TCP
   reap id mem:1G                    an embedded controller
   reap id /dev/ng0n1                a namespace of the kernel's nvme driver
   reap id /dev/vda                  any block device: size and supported completion modes
@@ -513,6 +517,46 @@ Examples:
 
 Fields are those of `nvme id-ctrl` (JSON object `controller`) and `nvme id-ns` (array `namespaces`).
 Exit status 0: success; 1: the device cannot be opened, or does not respond.";
+
+/// `reap discover`
+#[derive(Args, Clone, Debug)]
+#[command(after_help = DISCOVER_EXAMPLES)]
+pub struct DiscoverArgs {
+    /// The transport: tcp
+    #[arg(short = 't', long = "transport", value_name = "TRTYPE", value_parser = ["tcp"], default_value = "tcp")]
+    pub transport: String,
+    /// Address or name of the target
+    #[arg(short = 'a', long = "traddr", value_name = "TRADDR")]
+    pub address: String,
+    /// TCP port
+    #[arg(short = 's', long = "trsvcid", value_name = "TRSVCID", default_value_t = 8009, value_parser = clap::value_parser!(u16).range(1..))]
+    pub service: u16,
+    /// NQN of this host [default: that of /etc/nvme/hostnqn]
+    #[arg(short = 'q', long = "hostnqn", value_name = "NQN")]
+    pub host_nqn: Option<String>,
+    /// Identifier of this host, a UUID [default: that of /etc/nvme/hostid]
+    #[arg(short = 'I', long = "hostid", value_name = "UUID")]
+    pub host_id: Option<String>,
+    /// Local address
+    #[arg(short = 'w', long = "host-traddr", value_name = "ADDRESS")]
+    pub host_address: Option<std::net::IpAddr>,
+    /// Digests of headers
+    #[arg(short = 'g', long = "hdr-digest")]
+    pub hdr_digest: bool,
+    /// Digests of data
+    #[arg(short = 'G', long = "data-digest")]
+    pub data_digest: bool,
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+}
+
+const DISCOVER_EXAMPLES: &str = "\
+Examples:
+  reap discover -a 192.0.2.1        at port 8009, as discovery controllers have it
+  reap discover -t tcp -a 127.0.0.1 -s 4420 -o json | jq -r '.records[].subnqn'
+
+Options, layout and keys are those of `nvme discover`. An entry is the device tcp://TRADDR:TRSVCID/SUBNQN.
+Status 0: the log was read; 1: the target cannot be reached, or refuses.";
 
 /// `reap doctor`
 #[derive(Args, Clone, Debug)]

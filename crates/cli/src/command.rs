@@ -13,7 +13,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command};
 use crate::output::Aside;
-use crate::{bind, calibrate, compare, doctor, id, install, list, output, run, serve, sim, stop};
+use crate::{bind, calibrate, compare, discover, doctor, id, install, list, output, run, serve, sim, stop};
 
 /// Runs the command `reap`: the whole `main` of a program.
 pub fn main() -> ExitCode {
@@ -49,6 +49,7 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
         Command::Calibrate(args) => calibrate::run(&args),
         Command::List(args) => list::list(&args),
         Command::Id(args) => id::id(&args),
+        Command::Discover(args) => discover::discover(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Bind(args) => bind::bind(&args),
         Command::Unbind(args) => bind::unbind(&args),

@@ -70,7 +70,8 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
         out += &wrap(&format!("Completion modes: {}.", modes.join(", ")), table::width().into());
         unusable.iter().fold(out, |out, why| out + &wrap(&format!("Not usable: {why}"), table::width().into()))
     })?;
-    for refused in &device.description().refused {
+    // Of TCP, that the connection is neither encrypted nor authenticated.
+    for refused in device.description().refused.iter().chain(&device.notes()) {
         output::say(format_args!("note: {refused}"));
     }
     // One bad namespace does not hide the others; the exit status reports it.

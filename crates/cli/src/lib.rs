@@ -11,6 +11,7 @@ mod bind;
 mod calibrate;
 mod command;
 mod compare;
+mod discover;
 mod disk_util;
 mod doctor;
 mod id;

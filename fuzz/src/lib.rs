@@ -15,6 +15,7 @@ pub mod prp;
 pub mod scenarios;
 pub mod scripts;
 pub mod sgl;
+pub mod tcp_initiator;
 pub mod tcp_pdus;
 pub mod tcp_target;
 pub mod uris;

@@ -5,7 +5,7 @@ use completion::{DelayExponent, Mode};
 use emu::Profile;
 use sim::{Costs, Scenario, SimError, closed_loop, open_loop};
 use units::Nanos;
-use workload::{Job, Stretch};
+use workload::{Job, RatePhase};
 
 use crate::output;
 
@@ -51,8 +51,8 @@ pub fn steps() -> Vec<Step> {
             }
             let rate = if profile.name == "optane" { 200_000 } else { 100_000 };
             for (name, from, to) in [("load rises", 0.1, 0.9), ("load falls", 0.9, 0.1)] {
-                let stretches = [from, to].map(|share| Stretch { span: Nanos(TICK.0 * TICKS as u64), share }).to_vec();
-                let job = Job { iodepth: 32, rate_stretches: stretches, ..open_loop(rate, u64::MAX) };
+                let stretches = [from, to].map(|share| RatePhase { span: Nanos(TICK.0 * TICKS as u64), share }).to_vec();
+                let job = Job { iodepth: 32, rate_phases: stretches, ..open_loop(rate, u64::MAX) };
                 let name = format!("{list} {} open qd=32: {name}", profile.name);
                 all.push(Step { name, scenario: scenario(job, 2 * TICKS), at: TICKS });
             }

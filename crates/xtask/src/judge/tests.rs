@@ -58,7 +58,7 @@ fn unseen_grid_depends_on_seed() {
 
 struct NoFiles;
 
-impl workload::fio::Outside for NoFiles {
+impl workload::fio::Environment for NoFiles {
     fn include(&self, _from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
         panic!("a cell's file names {path}");
     }

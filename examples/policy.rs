@@ -17,7 +17,7 @@ impl Policy for Patient {
     fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
         if (seen.pending || seen.woke.is_some()) && !seen.lock_busy {
             self.since = None;
-            return Plan::Look { budget: WEIGHT };
+            return Plan::Poll { budget: WEIGHT };
         }
         if seen.in_flight == 0 {
             return Plan::Rest;

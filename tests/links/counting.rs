@@ -40,7 +40,7 @@ fn thread_poll_counts_agree() {
                     assert_eq!(counters.entries, commands, "{mode}, {kind:?}: {counters:?}");
                 }
                 // A look finds entries, or what others have left for the queue's thread, or nothing.
-                assert_eq!(counters.looks, counters.drains + counters.empty_looks, "{mode}, {kind:?}: {counters:?}");
+                assert_eq!(counters.polls, counters.drains + counters.empty_polls, "{mode}, {kind:?}: {counters:?}");
                 assert!(counters.drain_max <= 64 && u64::from(counters.drain_max) <= counters.entries, "{mode}: {counters:?}");
                 assert_eq!(queue.take_counters().entries, 0, "they were taken");
             });

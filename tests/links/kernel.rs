@@ -34,8 +34,8 @@ fn kernel_modes_work_or_explain() {
                 // A device that says that it polls may be found not to in a trial.
                 let why = device.local_queue_in(mode).map(drop).unwrap_err().to_string();
                 assert!(why.contains(&mode.to_string()), "{why}");
-                assert!(device.lacks(mode).is_none_or(|lacking| why.contains(&lacking.to_string())), "{why}");
-                let Some(lacking) = device.lacks(mode).map(|lacking| lacking.to_string()) else { continue };
+                assert!(device.unsupported_reason(mode).is_none_or(|lacking| why.contains(&lacking.to_string())), "{why}");
+                let Some(lacking) = device.unsupported_reason(mode).map(|lacking| lacking.to_string()) else { continue };
                 drop(device);
                 let opens = || place.try_open("", OpenOptions::new().mode(mode)).map(drop).unwrap_err().to_string();
                 let since = Instant::now();
@@ -46,7 +46,7 @@ fn kernel_modes_work_or_explain() {
                 }
                 continue;
             };
-            assert!(place.is_kernel() && device.lacks(mode).is_none());
+            assert!(place.is_kernel() && device.unsupported_reason(mode).is_none());
             let beside = device.local_queue().unwrap();
             assert_eq!((queue.mode(), beside.mode()), (mode, Mode::INTERRUPT));
             Job { fused: true, ..Job::of(1) }.run(&queue);

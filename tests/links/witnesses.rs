@@ -79,7 +79,7 @@ fn polled_requests_take_no_interrupt() {
     for (mode, number) in [(Mode::POLL, 1000), (Mode::INTERRUPT, 2000), (Mode::KERNEL_IOPOLL, 3000), (Mode::KERNEL_HYBRID_IOPOLL, 3000)] {
         let begins = if mode.is_the_kernels() { Mode::INTERRUPT } else { mode };
         let device = Device::open_with(&uri, &options(2).mode(begins)).unwrap();
-        if let Some(why) = device.lacks(mode) {
+        if let Some(why) = device.unsupported_reason(mode) {
             println!("counted: {why}");
             let passes = uri.contains("/dev/ng");
             assert!(mode == Mode::KERNEL_HYBRID_IOPOLL && (passes || !kernel_has(6, 13)), "{why}");

@@ -124,8 +124,8 @@ fn posted_group_shares_notifications() {
 fn coalescing_is_set_and_cleared() {
     let device = open("optane", OpenOptions::new().mode(Mode::COALESCE));
     let queue = device.queue().unwrap();
-    let health = until(&device, &queue, |health| health.held_back.is_some());
-    assert_eq!((health.held_back, health.coalescing_refused), (Some((8, 100)), false));
+    let health = until(&device, &queue, |health| health.coalescing.is_some());
+    assert_eq!((health.coalescing, health.coalescing_refused), (Some((8, 100)), false));
     let before = queue.hardware_counters();
     assert_eq!(read(&queue, 2_000, 64, false), 2_000);
     let messages = queue.hardware_counters().messages - before.messages;
@@ -134,13 +134,13 @@ fn coalescing_is_set_and_cleared() {
     // A reset forgets the setting, and the moderator sets it again.
     device.reset();
     until(&device, &queue, |health| health.resets == 1);
-    until(&device, &queue, |health| health.held_back == Some((8, 100)));
+    until(&device, &queue, |health| health.coalescing == Some((8, 100)));
     for name in ["vic", "dim"] {
         device.set_mode(mode(name));
         assert_eq!(read(&queue, 500, 32, false), 500, "{name}");
     }
     device.set_mode(Mode::INTERRUPT);
-    until(&device, &queue, |health| health.held_back.is_none());
+    until(&device, &queue, |health| health.coalescing.is_none());
     nothing_was_late(&device);
 }
 

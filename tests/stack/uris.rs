@@ -108,6 +108,6 @@ fn refused_options_are_typed() {
     assert!(matches!(refused("mem:1M?shadow=no", OpenOptions::new()), OptionsError::ServerOnly("shadow=")));
     assert!(matches!(refused("multipath:?path=mem:1M&path=mem:2M", OpenOptions::new()), OptionsError::Paths(_)));
     let device = Device::open(mem).unwrap();
-    assert_eq!((device.lacks(kernels), device.mode_note(Mode::POSTED)), (Some(UnsupportedMode::NotTheKernels(kernels)), None));
+    assert_eq!((device.unsupported_reason(kernels), device.mode_note(Mode::POSTED)), (Some(UnsupportedMode::NotTheKernels(kernels)), None));
     assert!(matches!(device.local_queue_in(kernels), Err(QueueError::Mode(UnsupportedMode::NotTheKernels(_)))));
 }

@@ -75,7 +75,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
 
     let setup = Setup { devices: &named, mode: modes[0], spin: args.queue.poll, queues: args.queue.queues, histograms: false };
     let rig = Rig::open(&jobs, &plan, setup, &machine)?;
-    let lacks = |mode| rig.devices.iter().find_map(|device| Some(device.lacks(mode)?.to_string()));
+    let lacks = |mode| rig.devices.iter().find_map(|device| Some(device.unsupported_reason(mode)?.to_string()));
     let note = |mode| rig.devices.iter().find_map(|device| Some(device.mode_note(mode)?.to_string()));
     let (modes, remarks) = plan::available(&modes, lacks, note);
     let reach = stop::reach(&stop, &rig.devices)?;

@@ -51,9 +51,9 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
         });
         namespaces.push(numbered.into_iter().chain(fields).collect());
     }
-    let (usable, others): (Vec<Mode>, Vec<Mode>) = args::modes(kernel.is_some()).partition(|mode| device.lacks(*mode).is_none());
+    let (usable, others): (Vec<Mode>, Vec<Mode>) = args::modes(kernel.is_some()).partition(|mode| device.unsupported_reason(*mode).is_none());
     let modes: Vec<String> = usable.iter().map(Mode::to_string).collect();
-    let unusable: Vec<String> = others.iter().filter_map(|mode| Some(device.lacks(*mode)?.to_string())).collect();
+    let unusable: Vec<String> = others.iter().filter_map(|mode| Some(device.unsupported_reason(*mode)?.to_string())).collect();
     output::print(&if args.layout.is_json() {
         let mut document = json!({ "device": args.uri, "namespaces": namespaces, "modes": modes, "unusable_modes": unusable });
         // Files and block devices do not support Identify.

@@ -73,7 +73,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     // Only a mode that the jobs chose (hipri) is replaced. One of the command line is an error of
     // `Rig::open`.
     if mode != otherwise
-        && let Some(why) = rig.devices.iter().find_map(|device| device.lacks(mode))
+        && let Some(why) = rig.devices.iter().find_map(|device| device.unsupported_reason(mode))
     {
         say(format_args!("note: {why}: the jobs run in {otherwise}"));
         mode = otherwise;
@@ -392,7 +392,7 @@ fn report_of(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode) -> Repor
             messages: told.then(|| counted.messages.round() as u64),
             wakeups: counted.host.wakeups,
             completions_per_wakeup: counted.completions_per_wakeup().unwrap_or(0.0),
-            empty_polls: counted.host.empty_looks,
+            empty_polls: counted.host.empty_polls,
             sq_doorbells: counted.sq_doorbells.round() as u64,
             cq_doorbells: counted.cq_doorbells.round() as u64,
             system_calls_per_io: counted.system_calls.and_then(|calls| counted.per_io(calls)),

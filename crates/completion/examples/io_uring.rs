@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (plan, slept) = (policy.next(hw::now(), &seen), seen.woke.is_some());
         seen = Seen::default();
         match plan {
-            Plan::Look { budget } => {
+            Plan::Poll { budget } => {
                 // What waits as task work is posted by a call.
                 ring.enter(Enter { run_tasks: true, ..Enter::default() })?;
                 seen.found = (0..budget).map_while(|_| cq.pop()).count() as u32;

@@ -18,7 +18,7 @@ use crate::{Batch, Cycle, Done, Plan, Route, Seen};
 /// An answer is carried out as it is, so a policy that breaks its contract loses its own queue's completions, or blocks its thread.
 /// `reap::policy::testing` has the contract as functions.
 ///
-/// - It answers `Look` for 1 to [`crate::WEIGHT`] entries where [`Seen::pending`] or [`Seen::woke`] is set and [`Seen::lock_busy`] is not,
+/// - It answers `Poll` for 1 to [`crate::WEIGHT`] entries where [`Seen::pending`] or [`Seen::woke`] is set and [`Seen::lock_busy`] is not,
 ///   and else only where the last poll used its budget up.
 /// - With nothing in flight it answers `Rest`, and with commands in flight anything but that.
 /// - It names an instant after `now`, and for `Spin` and `Nap` at most a second after.

@@ -43,7 +43,7 @@ impl Round {
         for _ in plans {
             let queue = if self.first < plans.len() { self.first } else { 0 };
             self.first = queue + 1;
-            if let Some(&Plan::Look { budget }) = plans.get(queue) {
+            if let Some(&Plan::Poll { budget }) = plans.get(queue) {
                 return Some(Turn { queue, budget: budget.min(self.weight).min(self.left).max(1) });
             }
         }
@@ -79,7 +79,7 @@ pub fn combine(plans: impl IntoIterator<Item = Plan>) -> Plan {
         Plan::Spin { .. } => Plan::Spin { until: earliest },
         Plan::Nap { .. } => Plan::nap(earliest),
         Plan::Sleep { .. } => Plan::Sleep { until: earliest, at_least: fewest, hold: 0, keep_armed: KeepArmed::Never },
-        Plan::Look { .. } | Plan::Rest => all,
+        Plan::Poll { .. } | Plan::Rest => all,
     }
 }
 
@@ -89,7 +89,7 @@ fn urgency(plan: Plan) -> u8 {
         Plan::Sleep { .. } => 1,
         Plan::Nap { .. } => 2,
         Plan::Spin { .. } => 3,
-        Plan::Look { .. } => 4,
+        Plan::Poll { .. } => 4,
     }
 }
 

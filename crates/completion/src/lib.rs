@@ -12,7 +12,7 @@
 //!
 //! | plan | step | what the next [`Seen`] says |
 //! | --- | --- | --- |
-//! | `Look` | try the lock, take at most `budget` entries, [`Policy::completed`] with what [`Facts::records`] asks for | `found`, `budget_used_up`, `lock_busy`; `pending` if the look after the release met another entry |
+//! | `Poll` | try the lock, take at most `budget` entries, [`Policy::completed`] with what [`Facts::records`] asks for | `found`, `budget_used_up`, `lock_busy`; `pending` if the look after the release met another entry |
 //! | `Spin` | look at the phase until an entry is there or `until` has come | `pending`; or, if it has looked at once, `found` and `met_at` |
 //! | `Nap` | block on a timer, masked (or, if `leaving`, go, and be back by then) | `woke` |
 //! | `Sleep` | arm, fence, look; nothing there: block (or, if `leaving`, go) | `pending`, or `woke` |

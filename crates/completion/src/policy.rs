@@ -159,7 +159,7 @@ impl Policy for ModePolicy {
 #[inline]
 fn at_once(seen: &Seen) -> Option<Plan> {
     if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
-        Some(Plan::Look { budget: WEIGHT })
+        Some(Plan::Poll { budget: WEIGHT })
     } else {
         (seen.in_flight == 0).then_some(Plan::Rest)
     }
@@ -184,7 +184,7 @@ pub(crate) fn work_is_known(seen: &Seen) -> bool {
 #[inline]
 pub(crate) fn interrupt(weight: u32, seen: &Seen) -> Plan {
     if work_is_known(seen) {
-        Plan::Look { budget: weight }
+        Plan::Poll { budget: weight }
     } else if seen.in_flight == 0 {
         Plan::Rest
     } else {
@@ -200,7 +200,7 @@ pub(crate) fn interrupt(weight: u32, seen: &Seen) -> Plan {
 /// masking and arming on top of its interrupt; that cost is the point of comparing it.
 #[inline]
 fn irq_poll(weight: u32, seen: &Seen) -> Plan {
-    if seen.budget_used_up { Plan::Look { budget: weight } } else { interrupt(weight, seen) }
+    if seen.budget_used_up { Plan::Poll { budget: weight } } else { interrupt(weight, seen) }
 }
 
 /// `suspend`: stay masked while the consumer keeps finding entries.

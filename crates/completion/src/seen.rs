@@ -111,11 +111,11 @@ pub enum KeepArmed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// Take at most `budget` entries now.
-    Look {
+    Poll {
         /// Most entries to take; never 0.
         budget: u32,
     },
-    /// Look again and again, locklessly, until an entry is pending or this instant has come.
+    /// Poll without a lock until an entry is pending or this instant has come.
     Spin {
         /// When to give up and ask again.
         until: Nanos,

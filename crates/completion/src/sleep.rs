@@ -4,7 +4,7 @@
 //! ```text
 //!   each queue   takes the look role if it sleeps, hands it on if not      Waiter::register
 //!   Arm          each queue that sleeps on a masked notification           Waiter::arm
-//!   Look         at the same queues: something there ends it               Waiter::look_once_more
+//!   Check        the same queues: something there ends it               Waiter::look_once_more
 //!   Block        until a notification, a bell, or the plan's instant
 //!   each queue   is told why it woke, and masks                            Waiter::wakes, Waiter::mask_or_keep
 //! ```
@@ -17,14 +17,14 @@ pub enum SleepStep {
     /// Allows notifications; the executor's fence follows.
     Arm,
     /// Looks once more.
-    Look,
+    Check,
     /// Blocks, leaves, or is done.
     Block,
 }
 
 /// What going to sleep consists of, by law 1: what an entry posted before [`SleepStep::Arm`] did not signal,
-/// [`SleepStep::Look`] finds.
-pub const SLEEP: &[SleepStep] = &[SleepStep::Arm, SleepStep::Look, SleepStep::Block];
+/// [`SleepStep::Check`] finds.
+pub const SLEEP: &[SleepStep] = &[SleepStep::Arm, SleepStep::Check, SleepStep::Block];
 
 /// What a [`crate::Waiter`] does so that no wake-up is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub fn fall_asleep<Q>(
 ) -> Step {
     match habits.sleep().get(n) {
         Some(SleepStep::Arm) => Step::Armed(queues.map(|queue| u64::from(arm(queue))).sum()),
-        Some(SleepStep::Look) => {
+        Some(SleepStep::Check) => {
             let (mut looked, mut found) = (0, false);
             for seen in queues.filter_map(look) {
                 looked += 1;

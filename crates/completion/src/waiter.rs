@@ -164,8 +164,8 @@ impl<H: Habits> Waiter<H> {
     #[inline(always)] // What kind of plan it is, is known where this is called.
     pub fn cached(&mut self) -> Option<Plan> {
         let budget = self.policy.poll.filter(|_| !self.kept_armed && work_is_known(&self.seen))?;
-        self.plan = Plan::Look { budget };
-        Some(Plan::Look { budget })
+        self.plan = Plan::Poll { budget };
+        Some(Plan::Poll { budget })
     }
 
     /// Whether the notification may be armed while the thread is awake, or about to carry out its plan.

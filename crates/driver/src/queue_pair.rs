@@ -65,7 +65,7 @@ pub struct QueuePair<S, C> {
     poll_position: AtomicU64,
     sq_doorbells: Counter,
     cq_doorbells: Counter,
-    empty_looks: Counter,
+    empty_polls: Counter,
     bad_heads: Counter,
 }
 
@@ -143,7 +143,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             finished: AtomicU64::new(0),
             sq_doorbells: Counter::default(),
             cq_doorbells: Counter::default(),
-            empty_looks: Counter::default(),
+            empty_polls: Counter::default(),
             bad_heads: Counter::default(),
         })
     }
@@ -238,7 +238,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             // completion queue.
             side.returner.flush(&self.tags);
         } else {
-            self.empty_looks.add(1);
+            self.empty_polls.add(1);
         }
         // Last: until now a check without the lock sees the old slot, which errs on the side of
         // polling.
@@ -373,7 +373,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             finished: self.finished.load(Relaxed),
             sq_doorbells: self.sq_doorbells.get(),
             cq_doorbells: self.cq_doorbells.get(),
-            empty_looks: self.empty_looks.get(),
+            empty_polls: self.empty_polls.get(),
             bad_heads: self.bad_heads.get(),
         }
     }
@@ -558,7 +558,7 @@ pub struct Counters {
     /// Writes to the CQ doorbell: one for each poll under the CQ lock that found entries.
     pub cq_doorbells: u64,
     /// Empty polls: polls under the CQ lock that found no entry.
-    pub empty_looks: u64,
+    pub empty_polls: u64,
     /// Completions whose SQ Head Pointer is outside the queue: a controller fault without
     /// consequences.
     pub bad_heads: u64,

@@ -207,7 +207,7 @@ impl ControllerTask {
         // sleep.
         controller.arm(Vector(0));
         let reporter = control.reporter();
-        controller.properties().tell(Arc::new(move || reporter.kick()));
+        controller.properties().set_notify(Arc::new(move || reporter.kick()));
         // No interrupts, no coalescing.
         let mut coalescing = Coalescing::default();
         coalescing.refused = controller.tcp().is_some();

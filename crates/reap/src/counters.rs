@@ -6,9 +6,9 @@ use units::Nanos;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Polls of the completion queue.
-    pub looks: u64,
+    pub polls: u64,
     /// Polls that found nothing.
-    pub empty_looks: u64,
+    pub empty_polls: u64,
     /// Entries reaped from the completion queue, other threads' included.
     pub entries: u64,
     /// Polls that found entries.
@@ -32,8 +32,8 @@ impl Counters {
     #[must_use]
     pub fn and(self, other: Counters) -> Counters {
         Counters {
-            looks: self.looks + other.looks,
-            empty_looks: self.empty_looks + other.empty_looks,
+            polls: self.polls + other.polls,
+            empty_polls: self.empty_polls + other.empty_polls,
             entries: self.entries + other.entries,
             drains: self.drains + other.drains,
             drain_max: self.drain_max.max(other.drain_max),

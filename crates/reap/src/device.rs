@@ -99,7 +99,7 @@ impl Device {
             Uri::Kernel(uri) => {
                 let file = KernelFile::open(&uri, options.pool_bytes)?;
                 // Known only now: it depends on the kernel and on what the path leads to.
-                if let Some(why) = file.lacks(options.mode) {
+                if let Some(why) = file.unsupported_reason(options.mode) {
                     return Err(OptionsError::from(why).into());
                 }
                 return Ok(Device { controllers: [controller_task::open_file(file, &text, options)?].into(), paths: None });
@@ -233,8 +233,8 @@ impl Device {
 
     /// Why this device does not support a mode, as far as is known without a trial. `None`: it
     /// does.
-    pub fn lacks(&self, mode: Mode) -> Option<UnsupportedMode> {
-        self.first().transport().lacks(mode)
+    pub fn unsupported_reason(&self, mode: Mode) -> Option<UnsupportedMode> {
+        self.first().transport().unsupported_reason(mode)
     }
 
     /// Whether [`DeviceCounters::messages`] are all messages that the host has received, on all

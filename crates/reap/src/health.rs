@@ -17,7 +17,7 @@ pub struct Health {
     pub dead: Option<GivenUp>,
     /// Interrupt Coalescing that is set: entries and microseconds, for
     /// `coalesce`, `dim`, `vic` and `adaptive`.
-    pub held_back: Option<(u32, u32)>,
+    pub coalescing: Option<(u32, u32)>,
     /// The controller refuses Interrupt Coalescing: those modes are `interrupt` on it.
     pub coalescing_refused: bool,
 }
@@ -57,7 +57,7 @@ impl Health {
             // Of several controllers any one reason will do; counts are summed.
             last_reset: other.last_reset.or(self.last_reset),
             dead: other.dead.or(self.dead),
-            held_back: self.held_back.or(other.held_back),
+            coalescing: self.coalescing.or(other.coalescing),
             coalescing_refused: self.coalescing_refused | other.coalescing_refused,
         }
     }

@@ -34,7 +34,7 @@ pub enum ModeNote {
     Interrupted(Mode),
 }
 
-/// Why a device does not support a mode ([`Device::lacks`](crate::Device::lacks)).
+/// Why a device does not support a mode ([`Device::unsupported_reason`](crate::Device::unsupported_reason)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum UnsupportedMode {

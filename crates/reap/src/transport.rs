@@ -104,11 +104,11 @@ impl Transport {
 
     /// Why this transport does not support `mode`, one of the modes that io_uring implements.
     /// `None`: supported, as far as is known before a queue is made, or not such a mode.
-    pub(crate) fn lacks(&self, mode: Mode) -> Option<UnsupportedMode> {
+    pub(crate) fn unsupported_reason(&self, mode: Mode) -> Option<UnsupportedMode> {
         match self {
             Transport::Ring(_) if mode.is_the_kernels() => Some(UnsupportedMode::NotTheKernels(mode)),
             Transport::Ring(_) => None,
-            Transport::Kernel(transport) => transport.lacks(mode),
+            Transport::Kernel(transport) => transport.unsupported_reason(mode),
         }
     }
 

@@ -62,7 +62,7 @@ impl Wake {
 
     /// Wakes the thread if it sleeps. The caller has stored the work before.
     #[inline]
-    pub(crate) fn tell(&self) {
+    pub(crate) fn notify(&self) {
         // Only the first waker after `arm` claims the flag: several wake-ups cost one signal.
         if self.flag.claim_wake() {
             self.signal.signal();

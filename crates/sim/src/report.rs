@@ -30,9 +30,9 @@ pub struct Counts {
     /// Sleeps with the notification armed.
     pub sleeps: u64,
     /// Polls under a completion queue's lock.
-    pub looks: u64,
+    pub polls: u64,
     /// Those of them that found nothing.
-    pub empty_looks: u64,
+    pub empty_polls: u64,
     /// Polls that were given up because another CPU held the lock.
     pub busy_looks: u64,
     /// CPU time of choosing paths.
@@ -53,16 +53,16 @@ pub struct Counts {
 impl Counts {
     /// A poll of a round or run.
     pub(crate) fn looked(&mut self, found: u32) {
-        self.looks += 1;
-        self.empty_looks += u64::from(found == 0);
+        self.polls += 1;
+        self.empty_polls += u64::from(found == 0);
         self.drain += found;
         self.entries_per_drain_max = self.entries_per_drain_max.max(self.drain);
     }
 
     /// A poll after a commit. It has a budget of its own, and may come in the middle of a round.
     pub(crate) fn checked(&mut self, found: u32) {
-        self.looks += 1;
-        self.empty_looks += u64::from(found == 0);
+        self.polls += 1;
+        self.empty_polls += u64::from(found == 0);
         self.entries_per_drain_max = self.entries_per_drain_max.max(found);
     }
 
@@ -82,8 +82,8 @@ impl Counts {
             (&mut self.returned_at_once, other.returned_at_once),
             (&mut self.naps, other.naps),
             (&mut self.sleeps, other.sleeps),
-            (&mut self.looks, other.looks),
-            (&mut self.empty_looks, other.empty_looks),
+            (&mut self.polls, other.polls),
+            (&mut self.empty_polls, other.empty_polls),
             (&mut self.busy_looks, other.busy_looks),
             (&mut self.choosing.0, other.choosing.0),
             (&mut self.application.0, other.application.0),

@@ -62,7 +62,7 @@ impl Pollers {
 
     /// Puts a queue on the list.
     pub(crate) fn schedule(&mut self, n: usize, budget: u32, now: Nanos) {
-        self.plans[n] = Plan::Look { budget };
+        self.plans[n] = Plan::Poll { budget };
         if self.stage == PollStage::Quiet {
             (self.stage, self.runs, self.began) = (PollStage::Begin, 0, now);
         }
@@ -77,7 +77,7 @@ impl Pollers {
     /// A run is over. Returns whether ksoftirqd does the rest: there were too many runs in a row,
     /// or a thread is to be scheduled (`wanted`).
     pub(crate) fn end_run(&mut self, now: Nanos, wanted: bool) -> bool {
-        if !self.plans.iter().any(|plan| matches!(plan, Plan::Look { .. })) {
+        if !self.plans.iter().any(|plan| matches!(plan, Plan::Poll { .. })) {
             (self.stage, self.handed_over) = (PollStage::Quiet, false);
             return false;
         }

@@ -96,7 +96,7 @@ pub trait SleepSteps {
     fn allow(&mut self);
 
     /// Wakes another thread, if it sleeps.
-    fn tell(&self, thread: Self::Thread);
+    fn notify(&self, thread: Self::Thread);
 
     /// Whether arming found a posted message. Reported once.
     fn was_posted(&mut self) -> bool;
@@ -128,7 +128,7 @@ pub mod sleep {
         me.allow();
         // Last: the successor may run at once, and must find the notification unmasked.
         if let Some(successor) = successor {
-            me.tell(successor);
+            me.notify(successor);
         }
     }
 

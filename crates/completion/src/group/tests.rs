@@ -11,7 +11,7 @@ fn most_urgent_plan_wins() {
     assert_eq!(combine([many, Plan::Rest, few]), few);
     assert_eq!(combine([many, sleep]), sleep);
     assert_eq!(combine([many, nap]), nap);
-    assert_eq!(combine([spin, Plan::Look { budget: 3 }, nap]), Plan::Look { budget: 3 });
+    assert_eq!(combine([spin, Plan::Poll { budget: 3 }, nap]), Plan::Poll { budget: 3 });
 }
 
 mod rounds;

@@ -224,7 +224,7 @@ impl Adaptive {
             self.waits = false;
         }
         if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
-            return Plan::Look { budget: WEIGHT };
+            return Plan::Poll { budget: WEIGHT };
         }
         if seen.in_flight == 0 {
             self.doing = Doing::Resting;

@@ -12,7 +12,7 @@
 //! impl Policy for Sleeps {
 //!     fn next(&mut self, _now: Nanos, seen: &Seen) -> Plan {
 //!         match (seen.pending || seen.woke.is_some()) && !seen.lock_busy {
-//!             true => Plan::Look { budget: WEIGHT },
+//!             true => Plan::Poll { budget: WEIGHT },
 //!             false if seen.in_flight == 0 => Plan::Rest,
 //!             false => Plan::sleep(Nanos::MAX),
 //!         }
@@ -219,15 +219,15 @@ pub(crate) fn ask(policy: &mut impl Policy, script: &[Event], mut law: impl FnMu
 
 /// What of a law one answer breaks.
 fn answer(law: Law, now: Nanos, seen: &Seen, plan: Plan) -> Wrong {
-    if let (Law::BoundedLooks, Plan::Look { budget }) = (law, plan) {
+    if let (Law::BoundedLooks, Plan::Poll { budget }) = (law, plan) {
         return (!(1..=WEIGHT).contains(&budget)).then(|| format!("a look with budget {budget}"));
     }
     let known = (seen.pending || seen.woke.is_some()) && !seen.lock_busy;
     let out = seen.in_flight > 0;
     match (law, plan) {
-        (Law::Looks, Plan::Look { .. }) => None,
+        (Law::Looks, Plan::Poll { .. }) => None,
         (Law::Looks, _) if known => Some(format!("something is known to be there, and it answers {plan:?}")),
-        (Law::LooksForAReason, Plan::Look { .. }) => {
+        (Law::LooksForAReason, Plan::Poll { .. }) => {
             let reason = seen.pending || seen.woke.is_some() || seen.budget_used_up;
             (!reason).then(|| "it looks though nothing is known to be there".to_owned())
         }

@@ -20,7 +20,7 @@ const GOOD: Twin = Twin { tamper: |_, _, plan| plan, budget: WEIGHT, heard: None
 impl Policy for Twin {
     fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
         let plan = match (seen.pending || seen.woke.is_some()) && !seen.lock_busy {
-            true => Plan::Look { budget: self.budget },
+            true => Plan::Poll { budget: self.budget },
             false if seen.in_flight == 0 || self.heard.is_some_and(|heard| seen.in_flight > heard && !seen.leaving) => Plan::Rest,
             false if seen.in_flight < 4 && !seen.leaving => Plan::Spin { until: now + Nanos::from_micros(20) },
             false => Plan::sleep(Nanos::MAX),
@@ -54,7 +54,7 @@ fn twins() -> Vec<(Law, Twin, &'static str)> {
         (Law::Looks, tampered(|_, seen, plan| if seen.pending && seen.in_flight > 0 { Plan::sleep(Nanos::MAX) } else { plan }), "known"),
         (
             Law::LooksForAReason,
-            tampered(|_, seen, plan| if seen.in_flight > 0 { Plan::Look { budget: 1 } } else { plan }),
+            tampered(|_, seen, plan| if seen.in_flight > 0 { Plan::Poll { budget: 1 } } else { plan }),
             "nothing is known",
         ),
         (Law::BoundedLooks, Twin { budget: 0, ..GOOD }, "budget 0"),
@@ -161,7 +161,7 @@ fn is_deaf(_: Nanos, seen: &Seen, plan: Plan) -> Plan {
 }
 
 fn looks_always(_: Nanos, seen: &Seen, plan: Plan) -> Plan {
-    if seen.in_flight > 0 { Plan::Look { budget: 1 } } else { plan }
+    if seen.in_flight > 0 { Plan::Poll { budget: 1 } } else { plan }
 }
 
 fn spins_on_leaving(now: Nanos, seen: &Seen, plan: Plan) -> Plan {
@@ -177,7 +177,7 @@ fn tampered_built_in_policies_are_caught() {
         caught(
             mode,
             &[
-                (Law::BoundedLooks, |_, _, plan| if let Plan::Look { .. } = plan { Plan::Look { budget: 0 } } else { plan }, "budget 0"),
+                (Law::BoundedLooks, |_, _, plan| if let Plan::Poll { .. } = plan { Plan::Poll { budget: 0 } } else { plan }, "budget 0"),
                 (Law::GoesOn, rests, "rests"),
                 (Law::WaitsEnd, naps_for_ever, "waits unarmed"),
                 (Law::WaitsEnd, |now, seen, plan| if seen.in_flight > 0 { Plan::Spin { until: now } } else { plan }, "has come"),

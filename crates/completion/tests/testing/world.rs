@@ -133,7 +133,7 @@ impl<S: Policy> World<S> {
             self.post();
             let plan = self.policy.next(self.now, &seen);
             match plan {
-                Plan::Look { budget } => seen = Seen { leaving: true, ..self.look(budget)? },
+                Plan::Poll { budget } => seen = Seen { leaving: true, ..self.look(budget)? },
                 Plan::Sleep { .. } if !self.pending.is_empty() => {
                     seen = Seen { pending: true, leaving: true, in_flight: self.in_flight, ..Seen::default() }
                 }
@@ -156,7 +156,7 @@ impl<S: Policy> World<S> {
         let soonest = self.device.iter().copied().min().unwrap_or(Nanos::MAX);
         match self.policy.next(self.now, seen) {
             Plan::Rest => return Ok(None),
-            Plan::Look { budget } => next = self.look(budget)?,
+            Plan::Poll { budget } => next = self.look(budget)?,
             Plan::Spin { until } => {
                 if self.pending.is_empty() {
                     self.now = self.now.max(until.min(soonest)) + Nanos(10);

@@ -131,7 +131,7 @@ fn one_doorbell_per_batch() {
     assert_eq!(pair.reap(&doorbells, 100, &mut out).found, 2);
     assert_eq!((out.len(), out.capacity(), pair.reap(&doorbells, 9, &mut out).budget_used_up), (5, 5, true));
     let counted = pair.counters();
-    assert_eq!((counted.sq_doorbells, counted.cq_doorbells, counted.empty_looks), (1, 2, 1));
+    assert_eq!((counted.sq_doorbells, counted.cq_doorbells, counted.empty_polls), (1, 2, 1));
 }
 
 /// Linux ignores SQHD, and some controllers report it wrong.

@@ -76,7 +76,7 @@ impl ControllerTask {
         self.coalescing.completed(status, &self.queues);
         let mut health = self.shared.health();
         let refused_now = self.coalescing.refused && !health.coalescing_refused;
-        (health.held_back, health.coalescing_refused) = (self.coalescing.held_back(), self.coalescing.refused);
+        (health.coalescing, health.coalescing_refused) = (self.coalescing.in_force(), self.coalescing.refused);
         // Before the event: it takes other locks, and wakes receivers that may read the health.
         drop(health);
         if refused_now {
@@ -87,7 +87,7 @@ impl ControllerTask {
 
 impl Coalescing {
     /// The setting in force, if it coalesces: entries, and microseconds.
-    pub(crate) fn held_back(&self) -> Option<(u32, u32)> {
+    pub(crate) fn in_force(&self) -> Option<(u32, u32)> {
         let setting = self.in_force.filter(|&setting| setting != Coalesce::OFF)?;
         Some((setting.entries().into(), u32::from(setting.time()) * 100))
     }

@@ -44,7 +44,7 @@ impl FileTask {
         let mut until = now + Nanos(self.timeout.0 / 2).max(SWEEP_EVERY);
         for queue in self.queues.all().iter().filter(|queue| queue.open() > 0) {
             if queue.late_at() <= now {
-                queue.wake.tell();
+                queue.wake.notify();
             }
             until = until.min(queue.late_at().max(now + LATE_EVERY));
         }

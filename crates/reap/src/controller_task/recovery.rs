@@ -209,7 +209,7 @@ impl ControllerTask {
         self.forget_raw_command();
         self.returning = false;
         self.coalescing.forget(&self.queues);
-        self.shared.health().held_back = None;
+        self.shared.health().coalescing = None;
         if buffers == Buffers::Returned {
             // CSTS.RDY = 0 was seen: the controller does not access memory any more. Requests wait
             // for the bring-up, unless there are other paths.

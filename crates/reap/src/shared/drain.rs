@@ -92,7 +92,7 @@ impl Drain {
         if !last {
             return;
         }
-        self.wake.tell();
+        self.wake.notify();
         if let Some(thread) = thread.take()
             && thread.join().is_err()
         {

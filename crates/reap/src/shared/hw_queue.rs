@@ -207,7 +207,7 @@ impl HwQueue {
     pub(crate) fn wake_waiter(&self, waiter: WaiterId) {
         match self.users.get(waiter.0 as usize) {
             Some(user) => user.notice(),
-            None => self.drain.wake.tell(),
+            None => self.drain.wake.notify(),
         }
     }
 }

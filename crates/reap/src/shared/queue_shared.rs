@@ -92,7 +92,7 @@ impl QueueShared {
         // Release: what was left is visible to the thread that sees the flag. `tell` has a SeqCst
         // fence before it tests whether the thread sleeps (invariant 1).
         self.noticed.store(true, Release);
-        self.wake.tell();
+        self.wake.notify();
     }
 
     /// The queue's thread: whether the notice flag is set. One load.

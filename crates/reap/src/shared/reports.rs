@@ -32,7 +32,7 @@ impl Kick {
         // The flag before the wake-up: a thread that is about to sleep sees one of the two
         // (invariant 1).
         self.pending.store(true, Release);
-        self.wake.tell();
+        self.wake.notify();
     }
 
     /// The housekeeping thread, before it steps its tasks: clears the pending kicks.

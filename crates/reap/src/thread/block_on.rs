@@ -68,7 +68,7 @@ impl Wake for Signal {
         // The flag before the wake-up: a thread that this does not wake finds the flag in its
         // check.
         self.signalled.store(true, Release);
-        self.wake.tell();
+        self.wake.notify();
     }
 }
 

@@ -171,7 +171,7 @@ impl SleepSteps for SleepContext<'_> {
         self.waiter.arm(&mut self.vector);
     }
 
-    fn tell(&self, thread: WaiterId) {
+    fn notify(&self, thread: WaiterId) {
         self.vector.queue.wake_waiter(thread);
     }
 

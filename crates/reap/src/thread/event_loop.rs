@@ -157,7 +157,7 @@ impl EventLoop {
                 break LoopEnd::Deadline;
             }
             match state.plan(queues, now, until) {
-                Plan::Look { .. } => now = state.round(queues, now),
+                Plan::Poll { .. } => now = state.round(queues, now),
                 // A policy spins to the caller's deadline although nothing is in flight: the caller
                 // computes instead.
                 Plan::Spin { .. } if until != Nanos::MAX && !for_others && queues.iter().all(|queue| queue.in_flight() == 0) => {
@@ -306,7 +306,7 @@ fn spin(queues: &[&impl LoopQueue], plans: &mut [Plan], mut now: Nanos, until: N
                     // A queue that plans to sleep or nap is not polled before its policy has said
                     // so.
                     if matches!(plan, Plan::Spin { .. }) {
-                        *plan = Plan::Look { budget: WEIGHT };
+                        *plan = Plan::Poll { budget: WEIGHT };
                     }
                 }
             }

@@ -192,7 +192,7 @@ impl<T: QueueTransport> Inner<T> {
     #[inline]
     fn poll(&mut self, budget: u32) -> Nanos {
         let (slept, met) = self.waiter.begin_look();
-        self.counters.looks += 1;
+        self.counters.polls += 1;
         let noticed = self.shared.is_noticed();
         if noticed {
             // Cleared before the inbox is read: what another thread leaves after this sets the flag
@@ -230,7 +230,7 @@ impl<T: QueueTransport> Inner<T> {
                 wakeups.took(polled.found, now);
             }
         } else {
-            self.counters.empty_looks += 1;
+            self.counters.empty_polls += 1;
         }
         // Completions return tags, and a notice may mean that another queue has returned some.
         if self.requests.is_waiting() && (found || noticed) {
@@ -403,7 +403,7 @@ impl<T: QueueTransport> Inner<T> {
         if self.transport.is_shared()
             && let Some(next_owner) = self.waiter.leave(&mut self.transport)
         {
-            self.transport.tell(next_owner);
+            self.transport.notify(next_owner);
         }
     }
 
@@ -467,8 +467,8 @@ impl<T: QueueTransport> SleepSteps for Inner<T> {
         self.transport.watch(sleeps && self.waiter.owner && !self.waiter.others_look);
     }
 
-    fn tell(&self, thread: WaiterId) {
-        self.transport.tell(thread);
+    fn notify(&self, thread: WaiterId) {
+        self.transport.notify(thread);
     }
 
     fn was_posted(&mut self) -> bool {
@@ -543,7 +543,7 @@ impl<T: QueueTransport> Orphan for Inner<T> {
 fn plan_end(plan: Plan) -> Nanos {
     match plan {
         Plan::Spin { until } | Plan::Nap { until, .. } | Plan::Sleep { until, .. } => until,
-        Plan::Look { .. } | Plan::Rest => Nanos::MAX,
+        Plan::Poll { .. } | Plan::Rest => Nanos::MAX,
     }
 }
 
@@ -741,7 +741,7 @@ impl<T: QueueTransport> QueuePair<T> {
                 break;
             }
             match plan {
-                Plan::Look { budget } => now = inner.poll(budget.min(MAX_WEIGHT)),
+                Plan::Poll { budget } => now = inner.poll(budget.min(MAX_WEIGHT)),
                 Plan::Spin { until: end } => now = inner.spin(end.min(until), &enough),
                 Plan::Nap { until: end, .. } | Plan::Sleep { until: end, .. } => now = self.sleep(&mut inner, end.min(until), &enough),
                 // Nothing is in flight: only another thread can end this sleep, by the queue's
@@ -1171,7 +1171,7 @@ impl<T: QueueTransport> Drop for Submission<'_, T> {
                 // The owner of the notification may have found the completion lock busy and gone to
                 // sleep.
                 if let Some(owner) = inner.waiter.leaves_behind(&mut inner.transport) {
-                    inner.transport.tell(owner);
+                    inner.transport.notify(owner);
                 }
                 queue.publish(inner);
             }

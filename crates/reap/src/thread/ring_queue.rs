@@ -295,7 +295,7 @@ impl QueueTransport for RingQueue {
         self.posted_msi.take_pending()
     }
 
-    fn tell(&self, thread: WaiterId) {
+    fn notify(&self, thread: WaiterId) {
         self.queue.wake_waiter(thread);
     }
 
@@ -329,7 +329,7 @@ impl QueueTransport for RingQueue {
                     // It may own the role of a queue that it shares, and will not sleep on the
                     // vector again.
                     if let Some(next_owner) = waiter.leave(self) {
-                        self.tell(next_owner);
+                        self.notify(next_owner);
                     }
                 }
                 Err(error) => tracing::error!(%error, "no drain thread for the queue: its own thread reaps, as in interrupt"),

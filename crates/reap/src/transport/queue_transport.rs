@@ -102,7 +102,7 @@ pub(crate) trait QueueTransport: Notification<Thread = WaiterId> + Send + 'stati
     }
 
     /// Wakes another thread that shares the hardware queue.
-    fn tell(&self, _: WaiterId) {}
+    fn notify(&self, _: WaiterId) {}
 
     /// Whether a notification shared by several queues was for this one (posted interrupts).
     fn was_notified(&self) -> bool {

@@ -123,7 +123,7 @@ fn decide(cx: &mut StepContext, index: usize) -> Drained {
     // Reported once: an entry that comes while it goes to sleep is a new fact.
     drain.waiter.seen = Seen::default();
     match plan {
-        Plan::Look { budget } => Drained::Poll(budget),
+        Plan::Poll { budget } => Drained::Poll(budget),
         // Completions of the poll queue send no message, so there is nothing to arm.
         Plan::Nap { .. } if drain.waiter.silent() > 0 => {
             drain.next_step = DrainStep::Sleep(cx.habits.sleep.len() - 1);

@@ -259,7 +259,7 @@ impl Thread {
         let next_due = self.goal.and_then(|goal| goal.next_due);
         for sw_queue in &mut self.sw_queues {
             // A plan to poll stands until the queue has had its turn.
-            if !matches!(sw_queue.waiter.plan, Plan::Look { .. }) {
+            if !matches!(sw_queue.waiter.plan, Plan::Poll { .. }) {
                 let queue = &cx.queues[sw_queue.queue];
                 let in_flight = sw_queue.in_flight(queue);
                 let (leaving, cpu_wanted) = (self.leaving, cx.cpu_wanted);
@@ -279,7 +279,7 @@ impl Thread {
 
     /// Carries out the combined plan.
     fn carry_out(&mut self, cx: &mut StepContext, plan: Plan) -> Result<(), SimError> {
-        if !matches!(plan, Plan::Look { .. } | Plan::Spin { .. }) {
+        if !matches!(plan, Plan::Poll { .. } | Plan::Spin { .. }) {
             // Registers with the shared queues that it sleeps on, and hands the others'
             // notifications on.
             for sw_queue in &mut self.sw_queues {
@@ -289,7 +289,7 @@ impl Thread {
         }
         let last = cx.habits.sleep.len() - 1;
         self.next_step = match plan {
-            Plan::Look { .. } => {
+            Plan::Poll { .. } => {
                 self.take_turn(cx);
                 return Ok(());
             }

@@ -425,7 +425,7 @@ impl World<'_> {
         }
         let Some(n) = self.cpus[cpu].pollers.queues.iter().position(|&other| other == queue) else { return };
         // It is on the list already.
-        if matches!(self.cpus[cpu].pollers.plans[n], Plan::Look { .. }) {
+        if matches!(self.cpus[cpu].pollers.plans[n], Plan::Poll { .. }) {
             return;
         }
         let drained = drain::step(&mut self.step_context(cpu), queue);
@@ -501,7 +501,7 @@ impl World<'_> {
         this.pollers.stage = PollStage::Queue(turn.queue);
         let (queue, planned) = (this.pollers.queues[turn.queue], this.pollers.plans[turn.queue]);
         // There is nothing to reap, but the queue may still have to be armed.
-        if planned == (Plan::Look { budget: 0 }) || !self.drains[queue].is_between_steps() {
+        if planned == (Plan::Poll { budget: 0 }) || !self.drains[queue].is_between_steps() {
             self.cpus[cpu].pollers.round.took(0);
             return SoftirqStep::Busy(Nanos::ZERO);
         }
@@ -518,7 +518,7 @@ impl World<'_> {
         let pollers = &mut self.cpus[cpu].pollers;
         match drained {
             Drained::Busy(cost) => return cost,
-            Drained::Poll(budget) => pollers.plans[n] = Plan::Look { budget },
+            Drained::Poll(budget) => pollers.plans[n] = Plan::Poll { budget },
             Drained::Idle(_) => pollers.plans[n] = Plan::Rest,
         }
         pollers.stage = PollStage::Turn;

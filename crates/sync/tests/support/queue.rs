@@ -331,7 +331,7 @@ impl<'a> Host<'a> {
         }
         let waited = self.carry_out();
         let successor = self.waiter.leave(&mut self.vector);
-        successor.into_iter().for_each(|successor| self.tell(successor));
+        successor.into_iter().for_each(|successor| self.notify(successor));
         waited
     }
 
@@ -339,7 +339,7 @@ impl<'a> Host<'a> {
         while self.open > 0 {
             self.waiter.seen.in_flight = self.open;
             match self.waiter.next(Nanos::ZERO, &mut self.vector) {
-                Plan::Look { .. } => self.look(usize::MAX),
+                Plan::Poll { .. } => self.look(usize::MAX),
                 Plan::Sleep { .. } => self.sleep()?,
                 Plan::Spin { .. } => {
                     thread::yield_now();
@@ -397,7 +397,7 @@ impl<'a> Host<'a> {
             self.sleep()?;
         }
         let successor = self.waiter.leave(&mut self.vector);
-        successor.into_iter().for_each(|successor| self.tell(successor));
+        successor.into_iter().for_each(|successor| self.notify(successor));
         self.queue.fds.signal(ENDED);
         Ok(())
     }
@@ -433,7 +433,7 @@ impl SleepSteps for Host<'_> {
         self.waiter.arm(&mut self.vector);
     }
 
-    fn tell(&self, thread: WaiterId) {
+    fn notify(&self, thread: WaiterId) {
         if self.queue.omit != Omit::WakeHeir {
             self.queue.wake(thread.0 as usize);
         }

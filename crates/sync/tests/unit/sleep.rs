@@ -40,7 +40,7 @@ mod unit {
             self.note("allow");
         }
 
-        fn tell(&self, thread: u8) {
+        fn notify(&self, thread: u8) {
             self.note(&format!("tell {thread}"));
         }
 

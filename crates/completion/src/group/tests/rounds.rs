@@ -55,7 +55,7 @@ fn drain(case: &Case, round: &mut impl Turns) -> Result<(), String> {
         round.begin(now, case.limits);
         let (began, mut taken) = (now, 0);
         loop {
-            let look = Plan::Look { budget: 64 };
+            let look = Plan::Poll { budget: 64 };
             let plans: Vec<Plan> = waiting.iter().map(|&n| if n > 0 { look } else { Plan::Rest }).collect();
             let Some(turn) = round.turn(now, &plans) else { break };
             if plans.get(turn.queue) != Some(&look) {
@@ -154,7 +154,7 @@ fn empty_polls_end_the_round() {
     let mut round = Round::default();
     round.begin(Nanos(1), PollLimits::DEFAULT);
     let mut turns = 0;
-    while round.turn(Nanos(2), &[Plan::Look { budget: 64 }]).is_some() {
+    while round.turn(Nanos(2), &[Plan::Poll { budget: 64 }]).is_some() {
         round.took(0);
         turns += 1;
     }
@@ -166,8 +166,8 @@ fn zero_budgets_still_poll() {
     let mut round = Round::default();
     for _ in 0..3 {
         round.begin(Nanos(1), PollLimits { weight: 0, budget: 0, time: Nanos::ZERO });
-        assert_eq!(round.turn(Nanos(1), &[Plan::Look { budget: 64 }]), Some(Turn { queue: 0, budget: 1 }));
+        assert_eq!(round.turn(Nanos(1), &[Plan::Poll { budget: 64 }]), Some(Turn { queue: 0, budget: 1 }));
         round.took(1);
-        assert_eq!(round.turn(Nanos(1), &[Plan::Look { budget: 64 }]), None);
+        assert_eq!(round.turn(Nanos(1), &[Plan::Poll { budget: 64 }]), None);
     }
 }

@@ -64,7 +64,7 @@ impl Loop {
             let (first, began) = (self.flight[0], self.now);
             seen = Seen::default();
             match plan {
-                Plan::Look { .. } => {
+                Plan::Poll { .. } => {
                     let before = self.flight.len();
                     let posted = self.flight.iter().take_while(|&&at| at <= self.now).count();
                     let age = self.flight.get(posted.saturating_sub(1)).map_or(self.device, |&at| self.now + self.device - at);

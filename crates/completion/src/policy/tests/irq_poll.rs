@@ -13,7 +13,7 @@ fn breach(mut policy: ModePolicy, script: &[Event], tamper: fn(&Seen, Plan) -> P
         let plan = tamper(seen, plan);
         let scheduled = !seen.lock_busy && seen.woke.is_some();
         let expected = match plan {
-            Plan::Look { budget } => budget == 64,
+            Plan::Poll { budget } => budget == 64,
             Plan::Sleep { .. } => !seen.budget_used_up && !scheduled && seen.in_flight > 0,
             Plan::Rest => !seen.budget_used_up && !scheduled && seen.in_flight == 0,
             Plan::Spin { .. } | Plan::Nap { .. } => false,
@@ -38,14 +38,14 @@ fn only_irq_poll_keeps_the_contract() {
 #[test]
 fn whole_weight_mutant_is_caught() {
     let hasty = |seen: &Seen, plan| match plan {
-        Plan::Look { .. } if seen.budget_used_up => Plan::sleep(Nanos::MAX),
+        Plan::Poll { .. } if seen.budget_used_up => Plan::sleep(Nanos::MAX),
         _ => plan,
     };
     let stubborn = |seen: &Seen, plan| match plan {
         Plan::Sleep { .. } if seen.found > 0 => Plan::Spin { until: Nanos::MAX },
         _ => plan,
     };
-    let light = |_: &Seen, plan| if matches!(plan, Plan::Look { .. }) { Plan::Look { budget: 32 } } else { plan };
+    let light = |_: &Seen, plan| if matches!(plan, Plan::Poll { .. }) { Plan::Poll { budget: 32 } } else { plan };
     for tamper in [hasty, stubborn, light] {
         assert!(found(Mode::IRQ_POLL, tamper).is_some());
     }
@@ -57,6 +57,6 @@ fn a_poll_is_within_weight_and_budget() {
         [("irq-poll?weight=16", 16), ("irq-poll?weight=16&budget=8", 8), ("irq-poll?budget=8", 8), ("irq-poll?weight=200", 200)]
     {
         let seen = Seen { in_flight: 300, pending: true, ..Seen::default() };
-        assert_eq!(of(text.parse().unwrap()).next(Nanos(1), &seen), Plan::Look { budget }, "{text}");
+        assert_eq!(of(text.parse().unwrap()).next(Nanos(1), &seen), Plan::Poll { budget }, "{text}");
     }
 }

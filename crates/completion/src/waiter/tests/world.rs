@@ -217,7 +217,7 @@ impl World {
         }
         thread.waiter.seen.in_flight = thread.in_flight;
         match thread.waiter.next(self.now, &mut bound) {
-            Plan::Look { .. } => self.look(me),
+            Plan::Poll { .. } => self.look(me),
             Plan::Spin { .. } if bound.pending() => thread.waiter.found_something(),
             Plan::Spin { .. } => {}
             Plan::Nap { .. } | Plan::Sleep { .. } | Plan::Rest => {
@@ -287,11 +287,11 @@ fn waiting_threads_find_everything() {
 
 #[test]
 fn waiters_with_other_habits_are_caught() {
-    use SleepStep::{Arm, Block, Look};
+    use SleepStep::{Arm, Block, Check};
     let twins = [
         Mutant { sleep: &[Arm, Block], ..LAWFUL },
-        Mutant { sleep: &[Look, Arm, Block], ..LAWFUL },
-        Mutant { sleep: &[Look, Block], ..LAWFUL },
+        Mutant { sleep: &[Check, Arm, Block], ..LAWFUL },
+        Mutant { sleep: &[Check, Block], ..LAWFUL },
         Mutant { breaks: Some(Rule::LookAfterSwitch), ..LAWFUL },
         Mutant { breaks: Some(Rule::RearmAfterMask), ..LAWFUL },
         Mutant { breaks: Some(Rule::HandOn), ..LAWFUL },

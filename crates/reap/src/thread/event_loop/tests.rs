@@ -171,11 +171,11 @@ fn sleep_arms_polls_and_blocks() {
 
     // Its poller may have reported something else than its notification.
     for (blocks, reports, woken) in [(Some(true), true, "woken notified"), (Some(true), false, "woken"), (Some(false), true, "woken")] {
-        let queue = Scripted { blocks, reports, ..Scripted::new(&[sleep(), Plan::Look { budget: 7 }]) };
+        let queue = Scripted { blocks, reports, ..Scripted::new(&[sleep(), Plan::Poll { budget: 7 }]) };
         assert_eq!(drive(&[&queue], Nanos::MAX, false), LoopEnd::Enough);
         assert_eq!(queue.notes(), ["arm", "look once more", woken, "look 7"]);
     }
-    let met = Scripted { met: true, ..Scripted::new(&[sleep(), Plan::Look { budget: u32::MAX }]) };
+    let met = Scripted { met: true, ..Scripted::new(&[sleep(), Plan::Poll { budget: u32::MAX }]) };
     assert_eq!(drive(&[&met], Nanos::MAX, false), LoopEnd::Enough);
     assert_eq!(met.notes(), ["arm", "look once more", "woken found", &whole_look()]);
 }
@@ -183,13 +183,13 @@ fn sleep_arms_polls_and_blocks() {
 #[test]
 fn sleeps_end_at_their_deadline() {
     for (plan, woken) in [(sleep(), "woken"), (Plan::nap(LATER), "woken nap"), (Plan::sleep(LATER), "woken")] {
-        let queue = Scripted { blocks: Some(false), ..Scripted::new(&[plan, Plan::Look { budget: 1 }]) };
+        let queue = Scripted { blocks: Some(false), ..Scripted::new(&[plan, Plan::Poll { budget: 1 }]) };
         assert_eq!(drive(&[&queue], hw::now() + Nanos::from_secs(100), false), LoopEnd::Enough);
         assert_eq!(queue.notes(), ["arm", "look once more", woken, "look 1"]);
     }
     // Nothing wakes it earlier.
     let slept = || {
-        let queue = Scripted { blocks: None, ..Scripted::new(&[sleep(), Plan::Look { budget: 1 }]) };
+        let queue = Scripted { blocks: None, ..Scripted::new(&[sleep(), Plan::Poll { budget: 1 }]) };
         assert_eq!(drive(&[&queue], hw::now() + Nanos::from_millis(2), false), LoopEnd::Deadline);
         queue.notes()
     };
@@ -217,7 +217,7 @@ fn queues_sleep_in_one_poller() {
         assert_eq!(queue.notes(), ["arm", "look once more", woken]);
     }
     // One that finds something keeps all awake.
-    let [first, second] = [false, true].map(|met| Scripted { met, ..Scripted::new(&[sleep(), Plan::Look { budget: 3 }]) });
+    let [first, second] = [false, true].map(|met| Scripted { met, ..Scripted::new(&[sleep(), Plan::Poll { budget: 3 }]) });
     assert_eq!(drive(&[&first, &second], Nanos::MAX, false), LoopEnd::Enough);
     for queue in [&first, &second] {
         assert_eq!(queue.notes(), ["arm", "look once more", "woken found", "look 3"]);
@@ -282,7 +282,7 @@ fn waits_need_a_possible_event() {
 
     let rests = Scripted::new(&[Plan::Rest, Plan::Rest]);
     assert_eq!((drive(&[&rests], Nanos::MAX, false), rests.notes()), (LoopEnd::Idle, vec![]));
-    let rests = Scripted { blocks: Some(false), ..Scripted::new(&[Plan::Rest, Plan::Look { budget: 1 }]) };
+    let rests = Scripted { blocks: Some(false), ..Scripted::new(&[Plan::Rest, Plan::Poll { budget: 1 }]) };
     assert_eq!(drive(&[&rests], Nanos::MAX, true), LoopEnd::Enough);
     assert_eq!(rests.notes(), ["arm", "look once more", "woken", "look 1"]);
     let late = Scripted::new(&[sleep()]);

@@ -48,7 +48,7 @@ fn submit(queue: &Queue, requests: u64) {
 fn poll_while_planned(pair: &QueuePair<RingQueue>) -> Plan {
     loop {
         match pair.plan(now(), Nanos::MAX) {
-            Plan::Look { budget } => _ = pair.poll(budget),
+            Plan::Poll { budget } => _ = pair.poll(budget),
             plan => return plan,
         }
     }
@@ -113,7 +113,7 @@ fn counters_match_the_calls() {
         read(&queue, IOS);
         let counted = queue.counters();
         assert_eq!((counted.entries, counted.submit_checks), (IOS * 8, 0), "{mode}: {counted:?}");
-        assert_eq!(counted.looks, counted.drains + counted.empty_looks, "{mode}: {counted:?}");
+        assert_eq!(counted.polls, counted.drains + counted.empty_polls, "{mode}: {counted:?}");
         // 8 requests at a time.
         assert!((IOS..=IOS * 8).contains(&counted.drains) && (1..=8).contains(&counted.drain_max), "{mode}: {counted:?}");
         assert!(counted.entries <= counted.drains * u64::from(counted.drain_max), "{mode}: {counted:?}");

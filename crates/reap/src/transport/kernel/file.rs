@@ -149,7 +149,7 @@ impl KernelFile {
 
     /// Why `mode`, one of the kernel's own, is not supported here, as far as is known before a
     /// test. `None`: it is.
-    pub(crate) fn lacks(&self, mode: Mode) -> Option<UnsupportedMode> {
+    pub(crate) fn unsupported_reason(&self, mode: Mode) -> Option<UnsupportedMode> {
         let facts = self.target.facts();
         let poll_queues = facts.disk.as_ref().is_some_and(|disk| disk.poll_queues);
         match mode {

@@ -97,7 +97,7 @@ impl UringQueue {
             let poll = if kernel_file.may_poll() { ring(tags, Poll::Io).ok() } else { None };
             return Ok(queue(ring(tags, Poll::No)?, poll.and_then(CommandRing::test_polling)));
         }
-        if let Some(why) = kernel_file.lacks(mode) {
+        if let Some(why) = kernel_file.unsupported_reason(mode) {
             return Err(why.into());
         }
         let poll = match mode {

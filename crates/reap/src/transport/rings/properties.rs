@@ -81,7 +81,7 @@ impl HostProperties {
     }
 
     /// Calls `notify` when a server's answer arrives or its connection ends.
-    pub(crate) fn tell(&self, notify: Arc<dyn Fn() + Send + Sync>) {
+    pub(crate) fn set_notify(&self, notify: Arc<dyn Fn() + Send + Sync>) {
         if let Some(remote) = self.remote() {
             remote.notify_by(notify);
         }

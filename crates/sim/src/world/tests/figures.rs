@@ -212,8 +212,8 @@ fn the_ramp_is_in_no_figure() {
             near("time", half.elapsed.0, 10_000_000);
             near("I/Os", half.counts.completed, second.counts.completed);
             near("CPU time", (half.all_cpus.hard + half.all_cpus.soft + half.thread).0, second.cpu.0);
-            near("looks", half.counts.looks, second.counts.looks);
-            near("empty looks", half.counts.empty_looks, second.counts.empty_looks);
+            near("looks", half.counts.polls, second.counts.polls);
+            near("empty looks", half.counts.empty_polls, second.counts.empty_polls);
             near("latencies", half.stats.read.lat.moments.n, half.counts.completed);
             assert_eq!(half.ticks.len(), 2, "the time line is of the whole run");
             for cpu in &half.cpus {

@@ -16,9 +16,9 @@ use crate::host::Context;
 /// Does not poll between arming and blocking.
 pub(super) const SKIPS_RECHECK: Habits = Habits { sleep: &[SleepStep::Arm, SleepStep::Block], ..LAWFUL };
 /// Arms after the poll: what is posted in between is lost.
-pub(super) const POLLS_BEFORE_ARMING: Habits = Habits { sleep: &[SleepStep::Look, SleepStep::Arm, SleepStep::Block], ..LAWFUL };
+pub(super) const POLLS_BEFORE_ARMING: Habits = Habits { sleep: &[SleepStep::Check, SleepStep::Arm, SleepStep::Block], ..LAWFUL };
 /// Polls and does not arm.
-pub(super) const SKIPS_ARMING: Habits = Habits { sleep: &[SleepStep::Look, SleepStep::Block], ..LAWFUL };
+pub(super) const SKIPS_ARMING: Habits = Habits { sleep: &[SleepStep::Check, SleepStep::Block], ..LAWFUL };
 /// Does not poll after unmasking: what was posted under the mask has sent no message.
 const SKIPS_POLL_AFTER_SWITCH: Habits = Habits { looks_after_switch: false, ..LAWFUL };
 /// Treats a notification as armed that it has masked.
@@ -74,7 +74,7 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
         }
     }
     if outcome.sq_doorbells > asked
-        || outcome.cq_doorbells > (outcome.counts.looks - outcome.counts.empty_looks) * if masks { 1 } else { 2 }
+        || outcome.cq_doorbells > (outcome.counts.polls - outcome.counts.empty_polls) * if masks { 1 } else { 2 }
     {
         return Err("more doorbells than batches".into());
     }

@@ -238,7 +238,7 @@ fn batches_inherit_urgency() {
     struct Reports(Sender<Batch>);
     impl Policy for Reports {
         fn next(&mut self, _: Nanos, seen: &Seen) -> Plan {
-            if seen.pending || seen.woke.is_some() { Plan::Look { budget: 32 } } else { Plan::sleep(Nanos::MAX) }
+            if seen.pending || seen.woke.is_some() { Plan::Poll { budget: 32 } } else { Plan::sleep(Nanos::MAX) }
         }
         fn submitted(&mut self, _: Nanos, batch: &Batch) {
             _ = self.0.send(*batch);

@@ -40,7 +40,7 @@ fn submission_polls_visible_completions() {
     let mode = Mode::INTERRUPT.with_submit_check().unwrap();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, mode);
     let (queue, hand) = (&queues[0], device.embedded().unwrap().manual_step());
-    let checks = || (queue.counters().submit_checks, queue.counters().looks, queue.finished());
+    let checks = || (queue.counters().submit_checks, queue.counters().polls, queue.finished());
     submit(queue, 1);
     assert_eq!(checks(), (0, 0, 0));
     while hand.step() {}
@@ -115,7 +115,7 @@ fn new_price_makes_new_policy() {
     let _lock = manual_stepping();
     let (device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, Mode::ADAPTIVE);
     let (queue, hand) = (&queues[0], device.embedded().unwrap().manual_step());
-    let looks = || matches!(pair(queue).plan(now(), Nanos::MAX), Plan::Look { .. });
+    let looks = || matches!(pair(queue).plan(now(), Nanos::MAX), Plan::Poll { .. });
     submit(queue, 1);
     poll_while_planned(pair(queue));
     assert!(!looks());

@@ -278,7 +278,7 @@ fn returned_tags_wake_sleeping_waiters() {
         let hand = device.embedded().unwrap().manual_step();
         let [first, second] = &queues[..] else { unreachable!("two were taken") };
         let poll = |queue: &Queue| {
-            while let Plan::Look { budget } = pair(queue).plan(now(), Nanos::MAX) {
+            while let Plan::Poll { budget } = pair(queue).plan(now(), Nanos::MAX) {
                 pair(queue).poll(budget);
             }
         };
@@ -322,7 +322,7 @@ fn step(queue: &Queue, waits: &mut Waits) -> bool {
     let pair = pair(queue);
     match *waits {
         Waits::Awake => match pair.plan(now(), Nanos::MAX) {
-            Plan::Look { budget } => _ = pair.poll(budget),
+            Plan::Poll { budget } => _ = pair.poll(budget),
             Plan::Sleep { .. } => {
                 pair.arm();
                 *waits = Waits::Armed;
@@ -395,7 +395,7 @@ fn unmaskable_transports_poll_both_pairs() {
     submit(queue, 3);
     assert_eq!(both(), (3, 0));
     queue.set_mode(Mode::POLL);
-    assert!(matches!(pair(queue).plan(now(), Nanos::MAX), Plan::Look { .. } | Plan::Spin { .. }));
+    assert!(matches!(pair(queue).plan(now(), Nanos::MAX), Plan::Poll { .. } | Plan::Spin { .. }));
     submit(queue, 4);
     assert!(pair(queue).transport().to_poll_queue);
     assert_eq!(both(), (3, 4));

@@ -42,7 +42,7 @@ fn plans_commit_unannounced_posts() {
         let (pair, hardware) = (pair(&queue), hardware(&queue));
         // A polling mode has polled once, and spins.
         submit(&queue, 1);
-        while let Plan::Look { budget } = pair.plan(now(), Nanos::MAX) {
+        while let Plan::Poll { budget } = pair.plan(now(), Nanos::MAX) {
             pair.poll(budget);
         }
         let future = queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());

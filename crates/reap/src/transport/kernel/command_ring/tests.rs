@@ -28,7 +28,7 @@ fn ring(tags: u32, owned: bool) -> Option<(CommandRing, Arc<Wake>, tempfile::Nam
 
 fn wake_up(wake: &Wake) {
     wake.arm();
-    wake.tell();
+    wake.notify();
     wake.mask();
 }
 

@@ -65,7 +65,9 @@ fn file_io_completes_in_batches() {
                 let stats = generator.stats();
                 assert_eq!((stats.read.ios, ran.counted.ios), (300, stats.read.ios + stats.write.ios), "{mode} {batch}");
                 let calls = ran.counted.system_calls.unwrap();
-                assert!(calls > 0.0 && calls < 10.0 * ran.counted.ios as f64 || mode == Mode::POLL, "{mode} {batch}: {calls}");
+                // Where a thread spins, as `adaptive` does in its first stretches, each poll may be a call.
+                let spins = [Mode::POLL, Mode::ADAPTIVE].contains(&mode);
+                assert!(calls > 0.0 && (spins || calls < 10.0 * ran.counted.ios as f64), "{mode} {batch}: {calls}");
             }
         }
     }

@@ -1,7 +1,8 @@
 //! What an open device costs while nobody uses it: `cargo bench -p reap-nvme --bench idle`.
 //!
-//! The CPU time of the whole process over ten seconds after a few I/Os: the embedded device's thread included, or, on a file of the
-//! bench's own through io_uring, the kernel's threads. The goal is at most 10 ms.
+//! The CPU time of the whole process over ten seconds after a few I/Os: the embedded device's
+//! thread included, or, on a file of the bench's own through io_uring, the kernel's threads. The
+//! goal is at most 10 ms.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -19,7 +20,11 @@ const GOAL_MS: f64 = 10.0;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{:>10} {:>24} {:>12} {:>8}", "device", "mode", "CPU in 10 s", "goal");
-    idle("embedded", "mem:1G?profile=optane", &[Mode::INTERRUPT, Mode::POLL, "irq-poll+submit-check".parse()?])?;
+    idle(
+        "embedded",
+        "mem:1G?profile=optane",
+        &[Mode::INTERRUPT, Mode::POLL, "irq-poll+submit-check".parse()?],
+    )?;
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
     let file = tempfile::Builder::new().prefix("idle-bench-").tempfile_in(target)?;
     file.as_file().set_len(64 << 20)?;

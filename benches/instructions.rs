@@ -1,12 +1,17 @@
-//! Instructions per I/O of the library's polled path, counted by callgrind: `cargo bench -p reap-nvme --bench instructions`.
+//! Instructions per I/O of the library's polled path, counted by callgrind: `cargo bench -p
+//! reap-nvme --bench instructions`.
 //!
-//! One thread; the embedded device is stepped by hand between batches, outside what is counted. Needs valgrind.
+//! One thread; the embedded device is stepped by hand between batches, outside what is counted.
+//! Needs valgrind.
 
 mod callgrind;
 
 use std::process::ExitCode;
 
-use reap::{Completion, Device, DmaBuf, Instant, ManualStepper, Mode, Namespace, OpenOptions, Queue, Request};
+use reap::{
+    Completion, Device, DmaBuf, Instant, ManualStepper, Mode, Namespace, OpenOptions, Queue,
+    Request,
+};
 
 /// Batches that are counted.
 const BATCHES: usize = 2000;
@@ -38,31 +43,51 @@ fn main() -> ExitCode {
 
 /// Runs every case of this program under callgrind and prints what it counted.
 fn count() -> ExitCode {
-    println!("{:<8} {:>5} {:>7} {:>8} {:>8} {:>8}", "mode", "batch", "bytes", "submit", "reap", "total");
+    println!(
+        "{:<8} {:>5} {:>7} {:>8} {:>8} {:>8}",
+        "mode", "batch", "bytes", "submit", "reap", "total"
+    );
     for (n, (mode, depth, bytes)) in CASES.iter().enumerate() {
-        let [submit, reap] = ["counted_submit", "counted_reap"].map(|function| callgrind::count(n, function));
+        let [submit, reap] =
+            ["counted_submit", "counted_reap"].map(|function| callgrind::count(n, function));
         let (Some(submit), Some(reap)) = (submit, reap) else {
             return callgrind::missing();
         };
         let per_io = |count: u64| count as f64 / (BATCHES * depth) as f64;
-        println!("{mode:<8} {depth:>5} {bytes:>7} {:>8.1} {:>8.1} {:>8.1}", per_io(submit), per_io(reap), per_io(submit + reap));
+        println!(
+            "{mode:<8} {depth:>5} {bytes:>7} {:>8.1} {:>8.1} {:>8.1}",
+            per_io(submit),
+            per_io(reap),
+            per_io(submit + reap)
+        );
     }
     ExitCode::SUCCESS
 }
 
 fn run(mode: Mode, depth: usize, bytes: u32) {
     let options = OpenOptions::new().mode(mode);
-    let device = Device::open_with("mem:64M?profile=null", &options).expect("the embedded device opens");
-    let mut free: Vec<_> = (0..depth).map(|_| device.buffer(bytes as usize).expect("a buffer")).collect();
-    let (queue, hand, ns) =
-        (device.queue().expect("a queue"), device.embedded().expect("an embedded controller").manual_step(), device.namespaces()[0]);
+    let device =
+        Device::open_with("mem:64M?profile=null", &options).expect("the embedded device opens");
+    let mut free: Vec<_> =
+        (0..depth).map(|_| device.buffer(bytes as usize).expect("a buffer")).collect();
+    let (queue, hand, ns) = (
+        device.queue().expect("a queue"),
+        device.embedded().expect("an embedded controller").manual_step(),
+        device.namespaces()[0],
+    );
     let mut done = Vec::with_capacity(depth);
     for _ in 0..BATCHES {
         batch(&queue, &hand, &ns, &mut free, &mut done);
     }
 }
 
-fn batch(queue: &Queue, hand: &ManualStepper, ns: &Namespace, free: &mut Vec<DmaBuf>, done: &mut Vec<Completion>) {
+fn batch(
+    queue: &Queue,
+    hand: &ManualStepper,
+    ns: &Namespace,
+    free: &mut Vec<DmaBuf>,
+    done: &mut Vec<Completion>,
+) {
     let depth = free.len();
     let now = Instant::now();
     counted_submit(queue, ns, free, now);

@@ -1,7 +1,9 @@
-//! Nanoseconds for one a choice and its end of a path, by policy: `cargo bench -p reap-nvme --bench path_choice`. Half a minute.
+//! Nanoseconds for one a choice and its end of a path, by policy: `cargo bench -p reap-nvme --bench
+//! path_choice`. Half a minute.
 //!
-//! Every cell is measured in every round, so that whatever else the machine does meets them all. A figure is the median over
-//! rounds, of the first thread. `paths` counts instructions of whole I/Os.
+//! Every cell is measured in every round, so that whatever else the machine does meets them all. A
+//! figure is the median over rounds, of the first thread. `paths` counts instructions of whole
+//! I/Os.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +16,8 @@ use reap::paths::{Distances, PathSet, Paths, Policy, Selector, Token};
 use units::{Class, Op};
 
 /// Heading, paths, threads that submit at the same time, each with a selector of its own.
-const CELLS: [(&str, usize, usize); 3] = [("2 paths", 2, 1), ("16 paths", 16, 1), ("2 threads", 2, 2)];
+const CELLS: [(&str, usize, usize); 3] =
+    [("2 paths", 2, 1), ("16 paths", 16, 1), ("2 threads", 2, 2)];
 const ROUNDS: usize = 15;
 /// Requests in flight on each thread.
 const IN_FLIGHT: usize = 32;
@@ -35,7 +38,12 @@ impl Submitter {
     fn new(paths: &Arc<Paths>, n: usize, cpus: &[usize]) -> Submitter {
         // Where the CPU cannot be had, the thread runs where it may.
         cpus.get(n).map(|&cpu| hw::pin(cpu));
-        Submitter { selector: Selector::new(paths.clone(), n), all: paths.all(), in_flight: [None; IN_FLIGHT], clock: 0 }
+        Submitter {
+            selector: Selector::new(paths.clone(), n),
+            all: paths.all(),
+            in_flight: [None; IN_FLIGHT],
+            clock: 0,
+        }
     }
 
     /// Requests, each of which takes the place of the oldest one in flight.
@@ -89,8 +97,12 @@ fn main() {
     CELLS.iter().for_each(|(heading, ..)| print!("{heading:>16}"));
     println!();
     for policy in Policy::ALL {
-        let cells =
-            CELLS.map(|(_, paths, threads)| (Arc::new(Paths::new(paths, Distances::default(), policy).expect("1 to 64 paths")), threads));
+        let cells = CELLS.map(|(_, paths, threads)| {
+            (
+                Arc::new(Paths::new(paths, Distances::default(), policy).expect("1 to 64 paths")),
+                threads,
+            )
+        });
         let mut measured = vec![Vec::new(); cells.len()];
         for _ in 0..ROUNDS {
             for ((paths, threads), all) in cells.iter().zip(&mut measured) {

@@ -1,13 +1,16 @@
-//! Instructions per whole I/O by the number of paths, counted by callgrind: `cargo bench -p reap-nvme --bench paths`.
+//! Instructions per whole I/O by the number of paths, counted by callgrind: `cargo bench -p
+//! reap-nvme --bench paths`.
 //!
-//! As `instructions`: one thread, polled, the embedded controllers stepped by hand outside what is counted. What is counted
-//! is everything else: submit, choose, post, look, reap.
+//! As `instructions`: one thread, polled, the embedded controllers stepped by hand outside what is
+//! counted. What is counted is everything else: submit, choose, post, look, reap.
 
 mod callgrind;
 
 use std::process::ExitCode;
 
-use reap::{Completion, Device, DmaBuf, ManualStepper, Mode, Namespace, OpenOptions, Queue, Request};
+use reap::{
+    Completion, Device, DmaBuf, ManualStepper, Mode, Namespace, OpenOptions, Queue, Request,
+};
 
 /// I/Os that are counted of each case.
 const IOS: usize = 32_000;
@@ -20,7 +23,8 @@ fn cases() -> Vec<(String, String)> {
     let mut cases = vec![("no multipath".to_owned(), "mem:64M?profile=null".to_owned())];
     for policy in ["round-robin", "queue-depth", "latency"] {
         for paths in [1, 2, 4] {
-            let uri = format!("multipath:?{}&policy={policy}&keep_alive=0s", vec![path; paths].join("&"));
+            let uri =
+                format!("multipath:?{}&policy={policy}&keep_alive=0s", vec![path; paths].join("&"));
             cases.push((format!("{policy}, {paths}"), uri));
         }
     }
@@ -35,10 +39,16 @@ fn main() -> ExitCode {
     }
     println!("{:<28} {:>12} {:>12}", "policy, paths", "batch of 32", "of 128");
     for (n, (name, _)) in cases().iter().enumerate() {
-        let [Some(small), Some(large)] = [0, 1].map(|batch| callgrind::count(n * BATCHES.len() + batch, "counted_io")) else {
+        let [Some(small), Some(large)] =
+            [0, 1].map(|batch| callgrind::count(n * BATCHES.len() + batch, "counted_io"))
+        else {
             return callgrind::missing();
         };
-        println!("{name:<28} {:>12.1} {:>12.1}", small as f64 / IOS as f64, large as f64 / IOS as f64);
+        println!(
+            "{name:<28} {:>12.1} {:>12.1}",
+            small as f64 / IOS as f64,
+            large as f64 / IOS as f64
+        );
     }
     ExitCode::SUCCESS
 }
@@ -47,8 +57,11 @@ fn run(uri: &str, depth: usize) {
     let options = OpenOptions::new().mode(Mode::POLL);
     let device = Device::open_with(uri, &options).expect("the embedded device opens");
     let mut free: Vec<_> = (0..depth).map(|_| device.buffer(512).expect("a buffer")).collect();
-    let (queue, hand, ns) =
-        (device.queue().expect("a queue"), device.embedded().expect("an embedded controller").manual_step(), device.namespaces()[0]);
+    let (queue, hand, ns) = (
+        device.queue().expect("a queue"),
+        device.embedded().expect("an embedded controller").manual_step(),
+        device.namespaces()[0],
+    );
     let mut done = Vec::with_capacity(depth);
     for _ in 0..IOS / depth {
         counted_io_submit(&queue, &ns, &mut free);

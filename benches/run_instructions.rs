@@ -1,9 +1,10 @@
-//! Instructions per I/O of the whole of `reap run`, host side, and of the embedded device, counted by callgrind:
-//! `cargo bench -p reap-nvme-cli --bench run_instructions`.
+//! Instructions per I/O of the whole of `reap run`, host side, and of the embedded device, counted
+//! by callgrind: `cargo bench -p reap-nvme-cli --bench run_instructions`.
 //!
-//! The command's own job thread (`cli::bench::Worker`, the load generator and its statistics included) runs a job in
-//! mode `poll` on the profile `null`. Everything is on one thread: the device is stepped by hand between the worker's
-//! turns and counted apart, so that nobody spins while it is away. Needs valgrind.
+//! The command's own job thread (`cli::bench::Worker`, the load generator and its statistics
+//! included) runs a job in mode `poll` on the profile `null`. Everything is on one thread: the
+//! device is stepped by hand between the worker's turns and counted apart, so that nobody spins
+//! while it is away. Needs valgrind.
 
 mod callgrind;
 
@@ -22,10 +23,17 @@ use workload::{Generator, Job, Next, Target, ThreadId};
 const IOS: u64 = 64_000;
 
 /// Depth, I/Os per doorbell, further options.
-const CASES: [(u32, u32, &str); 6] =
-    [(32, 32, "gtod_reduce=1"), (32, 32, ""), (128, 32, "gtod_reduce=1"), (128, 32, ""), (1, 1, "gtod_reduce=1"), (1, 1, "")];
+const CASES: [(u32, u32, &str); 6] = [
+    (32, 32, "gtod_reduce=1"),
+    (32, 32, ""),
+    (128, 32, "gtod_reduce=1"),
+    (128, 32, ""),
+    (1, 1, "gtod_reduce=1"),
+    (1, 1, ""),
+];
 
-/// What is counted: everything, what the worker has the library do, the load generator alone, the device.
+/// What is counted: everything, what the worker has the library do, the load generator alone, the
+/// device.
 const PARTS: [&str; 4] = ["counted_turn", "JobQueues*", "counted_load", "counted_step"];
 
 fn main() -> ExitCode {
@@ -44,12 +52,18 @@ fn count() -> ExitCode {
         "depth", "batch", "options", "total", "library", "generator", "rest", "device"
     );
     for (n, (depth, batch, options)) in CASES.into_iter().enumerate() {
-        let counts = PARTS.map(|part| callgrind::count(n, part).map(|count| count as f64 / IOS as f64));
+        let counts =
+            PARTS.map(|part| callgrind::count(n, part).map(|count| count as f64 / IOS as f64));
         let [Some(total), Some(library), Some(generator), Some(device)] = counts else {
             return callgrind::missing();
         };
-        let (rest, options) = (total - library - generator, if options.is_empty() { "all statistics" } else { options });
-        println!("{depth:>5} {batch:>5} {options:>14} {total:>8.1} {library:>8.1} {generator:>10.1} {rest:>8.1} {device:>8.1}");
+        let (rest, options) = (
+            total - library - generator,
+            if options.is_empty() { "all statistics" } else { options },
+        );
+        println!(
+            "{depth:>5} {batch:>5} {options:>14} {total:>8.1} {library:>8.1} {generator:>10.1} {rest:>8.1} {device:>8.1}"
+        );
     }
     ExitCode::SUCCESS
 }
@@ -58,7 +72,8 @@ fn job((depth, batch, options): (u32, u32, &str)) -> Job {
     let text = format!(
         "[job]\nrw=randread\nbs=4k\nsize=256m\niodepth={depth}\niodepth_batch={batch}\nnumber_ios={IOS}\ntime_based=0\nnorandommap=1\n{options}\n"
     );
-    let parsed = fio::parse(&[Input { name: "counted.fio", text: text.as_bytes() }], &fio::Nothing).expect("a correct job");
+    let parsed = fio::parse(&[Input { name: "counted.fio", text: text.as_bytes() }], &fio::Nothing)
+        .expect("a correct job");
     parsed.jobs.into_iter().next().expect("one job")
 }
 
@@ -66,10 +81,25 @@ fn job((depth, batch, options): (u32, u32, &str)) -> Job {
 fn run(job: &Job) {
     let jobs = [job.clone()];
     let plan = plan(&jobs, &[0]);
-    let devices = [TargetDevice { uri: "mem:256M?profile=null".into(), words: String::new(), laid_out: false }];
-    let setup = Setup { devices: &devices, mode: Mode::POLL, spin: Spin::Naps, queues: None, histograms: false };
-    let rig = Rig::open(&jobs, &plan, setup, &Machine { device: None, host: vec![0], outside: false, seated: None })
-        .expect("the embedded device opens");
+    let devices = [TargetDevice {
+        uri: "mem:256M?profile=null".into(),
+        words: String::new(),
+        laid_out: false,
+    }];
+    let setup = Setup {
+        devices: &devices,
+        mode: Mode::POLL,
+        spin: Spin::Naps,
+        queues: None,
+        histograms: false,
+    };
+    let rig = Rig::open(
+        &jobs,
+        &plan,
+        setup,
+        &Machine { device: None, host: vec![0], outside: false, seated: None },
+    )
+    .expect("the embedded device opens");
     let targets = rig.targets(&plan.threads[0]).expect("a namespace");
     let mut worker = rig.worker(&jobs, &plan.threads[0], Nanos::ZERO)().expect("a worker");
     let hand = rig.devices[0].embedded().expect("an embedded controller").manual_step();
@@ -90,7 +120,12 @@ fn generator(job: &Job, targets: &[Target]) -> Generator {
 }
 
 #[inline(never)]
-fn counted_turn(worker: &mut Worker, run: &mut Run, generator: &mut Generator, control: &Control<'_>) -> bool {
+fn counted_turn(
+    worker: &mut Worker,
+    run: &mut Run,
+    generator: &mut Generator,
+    control: &Control<'_>,
+) -> bool {
     worker.turn(run, generator, control).expect("no I/O is lost")
 }
 

@@ -1,8 +1,9 @@
-//! How fast the simulator is: simulated I/Os per second of one core, clocked, and instructions per simulated I/O, counted by
-//! callgrind: `cargo bench -p reap-sim --bench simulator`. Bring-up is in both, spread over the I/Os.
+//! How fast the simulator is: simulated I/Os per second of one core, clocked, and instructions per
+//! simulated I/O, counted by callgrind: `cargo bench -p reap-sim --bench simulator`. Bring-up is in
+//! both, spread over the I/Os.
 //!
-//! Clocked figures are medians of runs, with the slowest and the fastest; on a machine that has other things to do only the
-//! instructions mean anything. Needs valgrind for those.
+//! Clocked figures are medians of runs, with the slowest and the fastest; on a machine that has
+//! other things to do only the instructions mean anything. Needs valgrind for those.
 
 mod callgrind;
 
@@ -22,7 +23,8 @@ const COUNTED: u64 = 20_000;
 
 const MODES: [Mode; 4] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::POLL, Mode::ADAPTIVE];
 
-/// A machine, what is aimed at on it in I/Os per second, and the scenario of a mode with about this many I/Os.
+/// A machine, what is aimed at on it in I/Os per second, and the scenario of a mode with about this
+/// many I/Os.
 struct Shape {
     name: &'static str,
     goal: f64,
@@ -30,8 +32,16 @@ struct Shape {
 }
 
 const SHAPES: [Shape; 4] = [
-    Shape { name: "1 CPU, 1 device", goal: 1e6, scenario: |mode, ios| Scenario::new(mode, Profile::optane(), closed_loop(32, ios)) },
-    Shape { name: "1 CPU, 1 device, QD 1", goal: 1e6, scenario: |mode, ios| Scenario::new(mode, Profile::optane(), closed_loop(1, ios)) },
+    Shape {
+        name: "1 CPU, 1 device",
+        goal: 1e6,
+        scenario: |mode, ios| Scenario::new(mode, Profile::optane(), closed_loop(32, ios)),
+    },
+    Shape {
+        name: "1 CPU, 1 device, QD 1",
+        goal: 1e6,
+        scenario: |mode, ios| Scenario::new(mode, Profile::optane(), closed_loop(1, ios)),
+    },
     Shape { name: "80 CPUs, 8 queues", goal: 3e5, scenario: |mode, ios| server(mode, ios, 1) },
     Shape { name: "80 CPUs, 8 x 8 queues", goal: 3e5, scenario: |mode, ios| server(mode, ios, 8) },
 ];
@@ -41,15 +51,26 @@ fn server(mode: Mode, ios: u64, drives: usize) -> Scenario {
     let mut job = closed_loop(16, ios.div_ceil(80));
     job.numjobs = 80;
     job.filenames = (0..drives).map(|n| format!("nvme{n}")).collect();
-    let devices = job.filenames.iter().map(|name| DeviceSpec::new(name, Profile::optane()).with_queues(8)).collect();
+    let devices = job
+        .filenames
+        .iter()
+        .map(|name| DeviceSpec::new(name, Profile::optane()).with_queues(8))
+        .collect();
     let base = Scenario::new(mode, Profile::optane(), closed_loop(1, 1));
-    Scenario { machine: Machine::new(80, 2), host: Host::Kernel, devices, jobs: vec![JobSpec::new(job)], ..base }
+    Scenario {
+        machine: Machine::new(80, 2),
+        host: Host::Kernel,
+        devices,
+        jobs: vec![JobSpec::new(job)],
+        ..base
+    }
 }
 
 fn main() -> ExitCode {
     match callgrind::case() {
         Some(case) => {
-            let (shape, mode) = (&SHAPES[case / MODES.len() % SHAPES.len()], MODES[case % MODES.len()]);
+            let (shape, mode) =
+                (&SHAPES[case / MODES.len() % SHAPES.len()], MODES[case % MODES.len()]);
             counted_run(&(shape.scenario)(mode, COUNTED));
             ExitCode::SUCCESS
         }
@@ -58,7 +79,10 @@ fn main() -> ExitCode {
 }
 
 fn measure() -> ExitCode {
-    println!("{:<22} {:<10} {:>8} {:>15} {:>6} {:>16}", "", "mode", "kI/O/s", "min - max", "goal", "instructions/I/O");
+    println!(
+        "{:<22} {:<10} {:>8} {:>15} {:>6} {:>16}",
+        "", "mode", "kI/O/s", "min - max", "goal", "instructions/I/O"
+    );
     let mut missing = false;
     for (at, shape) in SHAPES.iter().enumerate() {
         for (n, mode) in MODES.into_iter().enumerate() {
@@ -68,9 +92,13 @@ fn measure() -> ExitCode {
             let [min, median, max] = [0, RUNS / 2, RUNS - 1].map(|at| rates[at] / 1e3);
             let instructions = callgrind::count(at * MODES.len() + n, "counted_run");
             missing |= instructions.is_none();
-            let instructions = instructions.map_or("?".to_owned(), |count| format!("{:.0}", count as f64 / COUNTED as f64));
+            let instructions = instructions
+                .map_or("?".to_owned(), |count| format!("{:.0}", count as f64 / COUNTED as f64));
             let (range, goal) = (format!("{min:.0} - {max:.0}"), shape.goal / 1e3);
-            println!("{:<22} {mode:<10} {median:>8.0} {range:>15} {goal:>6.0} {instructions:>16}", shape.name);
+            println!(
+                "{:<22} {mode:<10} {median:>8.0} {range:>15} {goal:>6.0} {instructions:>16}",
+                shape.name
+            );
         }
     }
     if missing { callgrind::missing() } else { ExitCode::SUCCESS }

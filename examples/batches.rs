@@ -1,4 +1,5 @@
-//! Without async: submit a batch, wait, reap with a budget. Random reads at queue depth 32 for one second.
+//! Without async: submit a batch, wait, reap with a budget. Random reads at queue depth 32 for one
+//! second.
 
 use std::error::Error;
 use std::time::Duration;
@@ -18,7 +19,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (end, mut count, mut lba) = (Instant::now() + Duration::from_secs(1), 0u64, 1u64);
     while Instant::now() < end {
         let batch = free.drain(..).map(|buf| {
-            lba = lba.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            lba =
+                lba.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             Request::read(&ns, (lba >> 33) % (ns.blocks() / 8) * 8, buf)
         });
         queue.submit(batch).map_err(|(why, _)| why)?;

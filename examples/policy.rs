@@ -1,5 +1,6 @@
-//! A completion policy of one's own, with the whole command `reap`: spin for as long as a sleep costs, then sleep.
-//! `cargo run --release --example policy -p reap-nvme-cli -- compare --modes poll,interrupt,patient`
+//! A completion policy of one's own, with the whole command `reap`: spin for as long as a sleep
+//! costs, then sleep. `cargo run --release --example policy -p reap-nvme-cli -- compare --modes
+//! poll,interrupt,patient`
 
 use std::process::ExitCode;
 

@@ -21,8 +21,13 @@ fn work(device: &Device, thread: u64) -> Result<u64, Box<dyn Error + Send + Sync
         queue.submit(requests).map_err(|(why, _)| why)?;
         queue.wait(DEPTH, None)?;
         queue.reap(&mut done);
-        free =
-            done.drain(..).map(|read| read.result.map(|()| read.buf)).collect::<Result<Vec<_>, IoError>>()?.into_iter().flatten().collect();
+        free = done
+            .drain(..)
+            .map(|read| read.result.map(|()| read.buf))
+            .collect::<Result<Vec<_>, IoError>>()?
+            .into_iter()
+            .flatten()
+            .collect();
     }
     Ok(BATCHES * DEPTH as u64)
 }

@@ -1,4 +1,5 @@
-//! Under tokio, on several threads: a reactor drives the queue on a thread of its own, and any task awaits what it starts.
+//! Under tokio, on several threads: a reactor drives the queue on a thread of its own, and any task
+//! awaits what it starts.
 
 use std::error::Error;
 
@@ -8,7 +9,12 @@ const TASKS: u64 = 8;
 const READS: u64 = 1000;
 
 /// Reads blocks that no other task reads; the buffer comes back with each result.
-async fn reads(reactor: Reactor, ns: Namespace, task: u64, mut buf: DmaBuf) -> Result<u64, IoError> {
+async fn reads(
+    reactor: Reactor,
+    ns: Namespace,
+    task: u64,
+    mut buf: DmaBuf,
+) -> Result<u64, IoError> {
     for n in 0..READS {
         let (result, back) = reactor.read(&ns, (task * READS + n) * 8, buf).await;
         result?;

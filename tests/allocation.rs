@@ -21,7 +21,11 @@ impl Load {
     /// One batch of reads, submitted and reaped; the device runs in between.
     fn batch(&mut self, bytes: u32) {
         let ns = self.queue.namespaces()[0];
-        let batch = self.free.drain(..).zip(0..).map(|(buf, n)| Request::read(&ns, n * 8, buf).bytes(bytes));
+        let batch = self
+            .free
+            .drain(..)
+            .zip(0..)
+            .map(|(buf, n)| Request::read(&ns, n * 8, buf).bytes(bytes));
         self.queue.submit(batch).map_err(|(why, _)| why).unwrap();
         while self.hand.step() {}
         while self.done.len() < DEPTH {
@@ -39,7 +43,8 @@ impl Load {
 fn no_allocation_in_any_mode() {
     let device = Device::open_with("mem:64M?profile=null", &OpenOptions::default()).unwrap();
     let free = (0..DEPTH).map(|_| device.buffer(2 << 20).unwrap()).collect();
-    let (queue, hand) = (device.queue().unwrap(), device.embedded().expect("an embedded controller").manual_step());
+    let (queue, hand) =
+        (device.queue().unwrap(), device.embedded().expect("an embedded controller").manual_step());
     let mut load = Load { queue, hand, free, done: Vec::with_capacity(DEPTH) };
     for mode in Mode::ALL {
         load.queue.set_mode(mode);
@@ -48,9 +53,13 @@ fn no_allocation_in_any_mode() {
             let region = Region::new(GLOBAL);
             (0..100).for_each(|_| load.batch(bytes));
             let stats = region.change();
-            // Less than one for each batch of 32. The housekeeping thread is counted, too: its tables grow a few times, at the first check of
-            // time-outs and the first command of a moderator.
-            assert!(stats.allocations + stats.reallocations < 100, "{mode}, {bytes} bytes: {stats:?}");
+            // Less than one for each batch of 32. The housekeeping thread is counted, too: its
+            // tables grow a few times, at the first check of time-outs and the first command of a
+            // moderator.
+            assert!(
+                stats.allocations + stats.reallocations < 100,
+                "{mode}, {bytes} bytes: {stats:?}"
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Whole-stack: a Flush on `file:` is an `fdatasync` between its command and its completion, and so is a write with FUA;
-//! once one failed, that Flush and all later ones fail. Seen with strace from outside: `tests/durability.sh` runs this.
+//! Whole-stack: a Flush on `file:` is an `fdatasync` between its command and its completion, and so
+//! is a write with FUA; once one failed, that Flush and all later ones fail. Seen with strace from
+//! outside: `tests/durability.sh` runs this.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -18,17 +19,30 @@ fn traced(inject: Option<&str>) -> Vec<String> {
     let mut strace = Command::new("strace");
     strace.args(["-f", "-qq", "-e", "trace=pwrite64,fdatasync,write", "-o"]).arg(&trace);
     strace.args(inject.map(|fault| format!("--inject=fdatasync:{fault}")));
-    strace.arg(std::env::current_exe().unwrap()).args(["--exact", "child", "--ignored", "--test-threads=1"]);
-    let output = strace.env(DIR, dir.path()).output().expect("strace runs; it is in Debian's package `strace`");
+    strace.arg(std::env::current_exe().unwrap()).args([
+        "--exact",
+        "child",
+        "--ignored",
+        "--test-threads=1",
+    ]);
+    let output = strace
+        .env(DIR, dir.path())
+        .output()
+        .expect("strace runs; it is in Debian's package `strace`");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let mut events: Vec<_> = std::fs::read_to_string(trace).unwrap().lines().filter_map(event).collect();
+    let mut events: Vec<_> =
+        std::fs::read_to_string(trace).unwrap().lines().filter_map(event).collect();
     // The shutdown that follows may flush once more.
-    let last = events.iter().rposition(|event| event.starts_with("read")).expect("the child came to its end");
+    let last = events
+        .iter()
+        .rposition(|event| event.starts_with("read"))
+        .expect("the child came to its end");
     events.truncate(last + 1);
     events
 }
 
-/// One line of the trace, if it tells that something is over: `write`, `sync`, `sync failed`, or what the child marked.
+/// One line of the trace, if it tells that something is over: `write`, `sync`, `sync failed`, or
+/// what the child marked.
 fn event(line: &str) -> Option<String> {
     if let Some((_, mark)) = line.split_once("\"mark: ") {
         return Some(mark.split('"').next()?.to_owned());
@@ -37,7 +51,9 @@ fn event(line: &str) -> Option<String> {
     let failed = result.starts_with('-');
     match () {
         () if call.contains("pwrite64") && !failed => Some("write".into()),
-        () if call.contains("fdatasync") => Some(if failed { "sync failed" } else { "sync" }.into()),
+        () if call.contains("fdatasync") => {
+            Some(if failed { "sync failed" } else { "sync" }.into())
+        }
         () => None,
     }
 }
@@ -46,7 +62,9 @@ fn event(line: &str) -> Option<String> {
 #[ignore = "needs strace: tests/durability.sh"]
 fn fdatasync_stands_between_write_and_completion() {
     let sound = ["write", "written", "sync", "flush good"].repeat(3);
-    let expected = [&sound[..], &["write", "sync", "fua good", "write", "written", "sync", "read good"]].concat();
+    let expected =
+        [&sound[..], &["write", "sync", "fua good", "write", "written", "sync", "read good"]]
+            .concat();
     assert_eq!(traced(None), expected);
 }
 
@@ -65,7 +83,8 @@ fn failed_fdatasync_fails_later_flushes() {
     assert_eq!(traced(Some("error=EIO:when=2")), expected);
 }
 
-/// What is traced: three times a write and a flush, then a write with FUA, then a write and a read with FUA; after each a mark.
+/// What is traced: three times a write and a flush, then a write with FUA, then a write and a read
+/// with FUA; after each a mark.
 #[test]
 #[ignore = "run by the tests above"]
 fn child() {
@@ -73,12 +92,15 @@ fn child() {
     let dir = Path::new(&dir);
     let mut marks = OpenOptions::new().create(true).append(true).open(dir.join("marks")).unwrap();
     let mut mark = |what: String| marks.write_all(format!("mark: {what}").as_bytes()).unwrap();
-    let device = Device::open(&format!("file:{}?size=1M&profile=optane", dir.join("media").display())).unwrap();
+    let device =
+        Device::open(&format!("file:{}?size=1M&profile=optane", dir.join("media").display()))
+            .unwrap();
     let queue = device.queue().unwrap();
     let ns = queue.namespaces()[0];
     let outcome = |done: bool| if done { "good" } else { "failed" };
     for lba in 0..3 {
-        let (result, _) = queue.block_on(queue.write(&ns, lba, queue.buffer(512).unwrap())).unwrap();
+        let (result, _) =
+            queue.block_on(queue.write(&ns, lba, queue.buffer(512).unwrap())).unwrap();
         result.unwrap();
         mark("written".into());
         let flushed = queue.block_on(queue.flush(&ns)).unwrap();

@@ -1,5 +1,6 @@
-//! Whole-stack: memory that the application owns. Requests carry ranges of it, and whatever is dropped or forgotten, in
-//! whichever order, it is freed once, and never while the device may write to it.
+//! Whole-stack: memory that the application owns. Requests carry ranges of it, and whatever is
+//! dropped or forgotten, in whichever order, it is freed once, and never while the device may write
+//! to it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,12 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use reap::{
-    Device, DmaBuf, EmbeddedOptions, FaultPlan, Faults, IoError, IoFuture, Mode, Namespace, OpenOptions, Pages, Queue, RangeError, Refused,
-    Region, RegisterError, Request,
+    Device, DmaBuf, EmbeddedOptions, FaultPlan, Faults, IoError, IoFuture, Mode, Namespace,
+    OpenOptions, Pages, Queue, RangeError, Refused, Region, RegisterError, Request,
 };
 
 const MEM: &str = "mem:64M?profile=optane";
-const PATHS: &str = "multipath:?path=mem:64M?profile=optane&path=mem:64M?profile=optane&keep_alive=0s";
+const PATHS: &str =
+    "multipath:?path=mem:64M?profile=optane&path=mem:64M?profile=optane&keep_alive=0s";
 const MIB: usize = 1 << 20;
 
 /// One test at a time: some stop the device thread of all.
@@ -23,7 +25,8 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn open(uri: &str) -> Device {
-    Device::open_with(uri, &OpenOptions::new().pool_bytes(8 << 20)).unwrap_or_else(|e| panic!("{uri}: {e}"))
+    Device::open_with(uri, &OpenOptions::new().pool_bytes(8 << 20))
+        .unwrap_or_else(|e| panic!("{uri}: {e}"))
 }
 
 /// Pages that count when they are freed.
@@ -40,7 +43,10 @@ impl Drop for Count {
 
 fn register(device: &Device, bytes: usize) -> (Region<Tracked>, Arc<AtomicU32>) {
     let freed = Arc::new(AtomicU32::new(0));
-    let region = device.register((Pages::new(bytes).unwrap(), Count(freed.clone()))).map_err(|(why, _)| why).unwrap();
+    let region = device
+        .register((Pages::new(bytes).unwrap(), Count(freed.clone())))
+        .map_err(|(why, _)| why)
+        .unwrap();
     (region, freed)
 }
 
@@ -58,7 +64,13 @@ fn is_filled(buf: &[u8], lba: u64) -> bool {
 }
 
 /// Writes a range of a region, and reads it into another.
-fn round_trip(queue: &Queue, ns: &Namespace, region: &Region<impl Sized + reap::Memory>, from: Range<usize>, into: Range<usize>) {
+fn round_trip(
+    queue: &Queue,
+    ns: &Namespace,
+    region: &Region<impl Sized + reap::Memory>,
+    from: Range<usize>,
+    into: Range<usize>,
+) {
     let lba = from.start as u64 / 512;
     let mut buf = region.buffer(from.clone()).unwrap();
     fill(&mut buf, lba);
@@ -80,10 +92,17 @@ fn requests_carry_ranges_of_any_kind() {
         let device = open(uri);
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         let (region, freed) = register(&device, 32 * MIB);
-        // One block, a page, one that crosses pages, lists that begin anywhere, and more than one command takes.
+        // One block, a page, one that crosses pages, lists that begin anywhere, and more than one
+        // command takes.
         for len in [512, 4096, 8192, 12288, 65536, MIB - 512, MIB, 3 * MIB] {
             for start in [0, 512, 4096 - 512, MIB - 4096, 2 * MIB + 1536] {
-                round_trip(&queue, &ns, &region, start..start + len, 16 * MIB + 2560..16 * MIB + 2560 + len);
+                round_trip(
+                    &queue,
+                    &ns,
+                    &region,
+                    start..start + len,
+                    16 * MIB + 2560..16 * MIB + 2560 + len,
+                );
             }
         }
         drop(region);
@@ -127,7 +146,10 @@ fn registering_while_queues_are_busy() {
             completion.result.unwrap();
             free.extend(completion.buf.filter(own));
         }
-        assert!(regions.iter().all(|(_, freed)| freed.load(Ordering::Relaxed) == 1), "round {round}");
+        assert!(
+            regions.iter().all(|(_, freed)| freed.load(Ordering::Relaxed) == 1),
+            "round {round}"
+        );
     }
 }
 
@@ -200,7 +222,8 @@ impl Things {
     fn new(device: Device) -> (Things, Arc<AtomicU32>) {
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         let (region, freed) = register(&device, 64 << 10);
-        let [a, b, held] = [0, 20 << 10, 40 << 10].map(|at| region.buffer(at..at + (20 << 10)).unwrap());
+        let [a, b, held] =
+            [0, 20 << 10, 40 << 10].map(|at| region.buffer(at..at + (20 << 10)).unwrap());
         let futures = [queue.write(&ns, 0, a), queue.read(&ns, 64, b)];
         queue.commit();
         let (device, queue, region) = (Some(device), Some(queue), Some(region));
@@ -247,7 +270,10 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 fn memory_drops_once_and_last() {
     let _alone = alone();
     let orders = orders();
-    let all = orders.iter().map(|order| (MEM, order)).chain(orders.iter().step_by(7).map(|order| (PATHS, order)));
+    let all = orders
+        .iter()
+        .map(|order| (MEM, order))
+        .chain(orders.iter().step_by(7).map(|order| (PATHS, order)));
     for (uri, order) in all {
         let device = open(uri);
         // From here on no command is carried out before the hand is taken away.
@@ -256,10 +282,16 @@ fn memory_drops_once_and_last() {
         let (mut things, freed) = Things::new(device);
         for &thing in order {
             things.drop(thing, false);
-            assert_eq!(freed.load(Ordering::Relaxed), 0, "{uri}, {order:?}: freed after {thing}, with requests on their way");
+            assert_eq!(
+                freed.load(Ordering::Relaxed),
+                0,
+                "{uri}, {order:?}: freed after {thing}, with requests on their way"
+            );
         }
         drop(hand);
-        eventually(&format!("{uri}, {order:?}: never freed"), || freed.load(Ordering::Relaxed) == 1);
+        eventually(&format!("{uri}, {order:?}: never freed"), || {
+            freed.load(Ordering::Relaxed) == 1
+        });
     }
 }
 
@@ -301,7 +333,8 @@ fn lost_device_keeps_its_memory() {
     let hand = device.embedded().unwrap().manual_step();
     _ = hand.step();
     faults.hang();
-    let reads = [0, 32 << 10].map(|at| queue.read(&ns, 0, region.buffer(at..at + (32 << 10)).unwrap()));
+    let reads =
+        [0, 32 << 10].map(|at| queue.read(&ns, 0, region.buffer(at..at + (32 << 10)).unwrap()));
     queue.commit();
     drop(hand);
     for read in reads {

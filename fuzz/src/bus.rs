@@ -1,4 +1,5 @@
-//! The host's memory, rings, registers and doorbells, as a controller reaches them; and a host in a few lines.
+//! The host's memory, rings, registers and doorbells, as a controller reaches them; and a host in a
+//! few lines.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,7 +22,7 @@ pub struct Bus(Rc<Shared>);
 struct Shared {
     memory: RefCell<Vec<u8>>,
     registers: RefCell<Vec<u32>>,
-    bells: RefCell<Vec<[u32; 2]>>,
+    doorbells: RefCell<Vec<[u32; 2]>>,
 }
 
 impl Bus {
@@ -29,14 +30,17 @@ impl Bus {
         Bus(Rc::new(Shared {
             memory: RefCell::new(vec![0; bytes]),
             registers: RefCell::new(vec![0; 1024]),
-            bells: RefCell::new(vec![[0; 2]; QUEUES]),
+            doorbells: RefCell::new(vec![[0; 2]; QUEUES]),
         }))
     }
 
     fn range(&self, addr: u64, len: u64) -> Result<std::ops::Range<usize>, BusError> {
         let error = BusError { addr, len };
         let start = addr.checked_sub(BASE).ok_or(error)?;
-        let end = start.checked_add(len).filter(|&end| end <= self.0.memory.borrow().len() as u64).ok_or(error)?;
+        let end = start
+            .checked_add(len)
+            .filter(|&end| end <= self.0.memory.borrow().len() as u64)
+            .ok_or(error)?;
         Ok(start as usize..end as usize)
     }
 
@@ -55,24 +59,26 @@ impl Bus {
     fn words<const N: usize>(&self, addr: u64) -> [u64; N] {
         std::array::from_fn(|n| {
             let mut word = [0; 8];
-            self.read(addr + n as u64 * 8, &mut word).expect("a ring was checked when it was mapped");
+            self.read(addr + n as u64 * 8, &mut word)
+                .expect("a ring was checked when it was mapped");
             u64::from_le_bytes(word)
         })
     }
 
     fn set_words(&self, addr: u64, words: &[u64]) {
         for (n, word) in words.iter().enumerate() {
-            self.write(addr + n as u64 * 8, &word.to_le_bytes()).expect("a ring was checked when it was mapped");
+            self.write(addr + n as u64 * 8, &word.to_le_bytes())
+                .expect("a ring was checked when it was mapped");
         }
     }
 
     fn bell(&self, queue: QueueId, side: usize) -> u32 {
-        self.0.bells.borrow().get(usize::from(queue.0)).map_or(0, |bells| bells[side])
+        self.0.doorbells.borrow().get(usize::from(queue.0)).map_or(0, |doorbells| doorbells[side])
     }
 
     fn set_bell(&self, queue: QueueId, side: usize, value: u32) {
-        if let Some(bells) = self.0.bells.borrow_mut().get_mut(usize::from(queue.0)) {
-            bells[side] = value;
+        if let Some(doorbells) = self.0.doorbells.borrow_mut().get_mut(usize::from(queue.0)) {
+            doorbells[side] = value;
         }
     }
 }
@@ -202,13 +208,19 @@ pub struct Host {
 
 /// Entries of the admin queues.
 const ADMIN: u32 = 16;
-/// Where the rings lie: submission and completion queue of the admin queue and of queue 1. Behind them is memory for data.
+/// Where the rings lie: submission and completion queue of the admin queue and of queue 1. Behind
+/// them is memory for data.
 const RINGS: [[u64; 2]; 2] = [[BASE, BASE + 0x1000], [BASE + 0x2000, BASE + 0x3000]];
 pub const DATA: u64 = BASE + 0x4000;
 
 impl Host {
     pub fn new(config: Config, namespaces: Vec<Namespace>, bus: Bus) -> Host {
-        Host { controller: Controller::new(config, namespaces, bus.clone()), bus, now: Nanos(1_000), tails: [0; 2] }
+        Host {
+            controller: Controller::new(config, namespaces, bus.clone()),
+            bus,
+            now: Nanos(1_000),
+            tails: [0; 2],
+        }
     }
 
     /// Enables the controller.
@@ -216,7 +228,8 @@ impl Host {
         self.bus.write32(regs::AQA, Aqa::of(ADMIN, ADMIN).into_bits());
         self.bus.write64(regs::ASQ, RINGS[0][0]);
         self.bus.write64(regs::ACQ, RINGS[0][1]);
-        self.bus.write32(regs::CC, Cc::new().with_en(true).with_iosqes(6).with_iocqes(4).into_bits());
+        self.bus
+            .write32(regs::CC, Cc::new().with_en(true).with_iosqes(6).with_iocqes(4).into_bits());
         self.run(4);
     }
 
@@ -224,7 +237,14 @@ impl Host {
     pub fn create_queue(&mut self, entries: u32) {
         let (queue, vector) = (QueueId(1), Some(Vector(1)));
         let cq = CreateCq { queue, entries, addr: RINGS[1][1], contiguous: true, vector };
-        let sq = CreateSq { queue, entries, addr: RINGS[1][0], contiguous: true, priority: 0, cq: queue };
+        let sq = CreateSq {
+            queue,
+            entries,
+            addr: RINGS[1][0],
+            contiguous: true,
+            priority: 0,
+            cq: queue,
+        };
         self.post(0, ADMIN, cq.to_sqe());
         self.run(4);
         self.post(0, ADMIN, sq.to_sqe());
@@ -238,7 +258,8 @@ impl Host {
         self.bus.ring_sq(QueueId(queue as u16), self.tails[queue]);
     }
 
-    /// Stores 64 bytes of any kind in the next slot of the admin queue or of queue 1, and announces them or not.
+    /// Stores 64 bytes of any kind in the next slot of the admin queue or of queue 1, and announces
+    /// them or not.
     pub fn post_words(&mut self, queue: usize, words: [u64; 8], announced: bool) {
         self.bus.set_words(RINGS[queue][0] + u64::from(self.tails[queue]) * 64, &words);
         self.tails[queue] = (self.tails[queue] + 1) % ADMIN;

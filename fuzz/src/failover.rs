@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use driver::multipath::{Action, CompletionOutcome, Failover, FailoverConfig, PathId, PathTraits, RequestId, Submitted, WriteMarks};
+use driver::multipath::{
+    Action, CompletionOutcome, Failover, FailoverConfig, PathId, PathTraits, RequestId, Submitted,
+    WriteMarks,
+};
 use nvme::{AnaState, Status};
 use units::{Nanos, Op};
 
@@ -40,7 +43,14 @@ pub fn run(data: &[u8]) {
     };
     let marks = WriteMarks::new(1, PATHS);
     let failover = Failover::new(config, &[traits; PATHS], &marks, 0, 4).expect("three paths");
-    let mut world = World { failover, marks, now: seconds(1), out: Vec::new(), stale: Vec::new(), ended: BTreeMap::new() };
+    let mut world = World {
+        failover,
+        marks,
+        now: seconds(1),
+        out: Vec::new(),
+        stale: Vec::new(),
+        ended: BTreeMap::new(),
+    };
     world.all_up();
     for token in 0..400 {
         if source.is_over() {
@@ -57,11 +67,15 @@ impl World {
         let (what, path) = (source.u8(), PathId(source.u8() % (PATHS as u8 + 1)));
         let state = AnaState(path.0 ^ what >> 4);
         match what & 15 {
-            0..3 => self.submit(token, [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes][usize::from(what >> 4 & 3)]),
+            0..3 => self.submit(
+                token,
+                [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes][usize::from(what >> 4 & 3)],
+            ),
             3..6 if !self.out.is_empty() => {
                 let (request, path) = self.out.swap_remove(usize::from(path.0) % self.out.len());
                 let status = [Status::SUCCESS, Status::HOST_PATHING_ERROR, Status::ABORTED_BY_HOST];
-                let status = status.get(usize::from(what >> 4)).copied().unwrap_or(Status(source.u16()));
+                let status =
+                    status.get(usize::from(what >> 4)).copied().unwrap_or(Status(source.u16()));
                 self.answer(request, path, status);
             }
             6 if !self.stale.is_empty() => {
@@ -85,7 +99,8 @@ impl World {
 
     fn submit(&mut self, token: u64, op: Op) {
         self.ended.insert(token, 0);
-        match self.failover.submit(self.now, token, op, |among| among.first().unwrap_or(PathId(0))) {
+        match self.failover.submit(self.now, token, op, |among| among.first().unwrap_or(PathId(0)))
+        {
             Submitted::Send { request, path } => self.out.push((request, path)),
             Submitted::Queued => {}
             Submitted::Refused(_) => self.end(token),
@@ -93,7 +108,9 @@ impl World {
     }
 
     fn answer(&mut self, request: RequestId, path: PathId, status: Status) {
-        if let CompletionOutcome::Done { token, .. } = self.failover.ended(self.now, request, path, status) {
+        if let CompletionOutcome::Done { token, .. } =
+            self.failover.ended(self.now, request, path, status)
+        {
             self.stale.push((request, path));
             self.end(token);
         }

@@ -1,17 +1,19 @@
-//! The driver's machines against a device that is right now and then: bring-up, queue pairs, events, recovery and shutdown, as an
-//! engine carries them out.
+//! The driver's machines against a device that is right now and then: bring-up, queue pairs,
+//! events, recovery and shutdown, as an engine carries them out.
 //!
-//! The device is the embedded controller, behind a bus that changes what it says: completion entries, pages, answers to property
-//! accesses. Where the fuzzer's bytes are used up it says the truth, and then everything comes to an end.
+//! The device is the embedded controller, behind a bus that changes what it says: completion
+//! entries, pages, answers to property accesses. Where the fuzzer's bytes are used up it says the
+//! truth, and then everything comes to an end.
 
 mod bus;
 
 use std::collections::BTreeMap;
 
 use driver::{
-    AdminCommand, AdminReply, AnaLogReader, Answer, Bringup, BringupAction, BringupConfig, Buffers, Completed, Events, Inventory,
-    ProtocolViolation, Purpose, QueuePair, QueueSizes, Reading, Recovery, RecoveryAction, RecoveryConfig, Shutdown, ShutdownAction, Ticket,
-    WantedQueues, TimeoutScan,
+    AdminCommand, AdminReply, AnaLogReader, Answer, Bringup, BringupAction, BringupConfig, Buffers,
+    Completed, Events, Inventory, ProtocolViolation, Purpose, QueuePair, QueueSizes, Reading,
+    Recovery, RecoveryAction, RecoveryConfig, Shutdown, ShutdownAction, Ticket, TimeoutScan,
+    WantedQueues,
 };
 use emu::{Ana, Budget, Config, Controller, Mem, Namespace, Profile, Step};
 use nvme::prp::Dptr;
@@ -35,7 +37,8 @@ const fn rings(n: u16) -> [u64; 2] {
     [at, at + 0x1000]
 }
 
-/// Turns of the executor, all told. A controller's own deadlines are an hour at most, and are looked at ten times a second.
+/// Turns of the executor, all told. A controller's own deadlines are an hour at most, and are
+/// looked at ten times a second.
 const MOST_TURNS: u32 = 400_000;
 
 struct Host {
@@ -74,12 +77,20 @@ pub fn run(data: &[u8]) {
     if inventory.queues.is_empty() {
         return host.shut_down(&inventory);
     }
-    let again = BringupConfig { queues: WantedQueues::Existing(inventory.queues.clone()), ..config };
+    let again =
+        BringupConfig { queues: WantedQueues::Existing(inventory.queues.clone()), ..config };
     let (timeout, grace) = (SECOND, Nanos::from_millis(500));
     let lost_timeout = if twist.number(1) & 1 == 0 { Nanos::ZERO } else { SECOND };
-    let config = RecoveryConfig { command_timeout: timeout, grace, attempts: 3, health_interval: SECOND, lost_timeout };
+    let config = RecoveryConfig {
+        command_timeout: timeout,
+        grace,
+        attempts: 3,
+        health_interval: SECOND,
+        lost_timeout,
+    };
     let mut recovery = Recovery::new(config, again, &inventory);
-    (host.events, host.log_offsets, host.up) = (Events::new(&inventory), inventory.log_offsets, true);
+    (host.events, host.log_offsets, host.up) =
+        (Events::new(&inventory), inventory.log_offsets, true);
     let (mut token, mut dead) = (0, false);
     while !dead && (!twist.is_over() || !host.out.is_empty()) {
         if !twist.is_over() {
@@ -98,9 +109,15 @@ impl Host {
     fn new(twist: &Twist) -> Host {
         let bus = Bus::new(64 << 10);
         let twisted = Twisted::new(bus.clone(), twist.clone());
-        let media = |block| Namespace::mem(Mem::new(1 << 20, Budget::new(1 << 20)), block).expect("whole blocks");
-        let config =
-            Config { queue_pairs: 4, queue_entries: 64, ana: Some(Ana::new(nvme::AnaState::OPTIMIZED)), ..Config::new(Profile::optane()) };
+        let media = |block| {
+            Namespace::mem(Mem::new(1 << 20, Budget::new(1 << 20)), block).expect("whole blocks")
+        };
+        let config = Config {
+            queue_pairs: 4,
+            queue_entries: 64,
+            ana: Some(Ana::new(nvme::AnaState::OPTIMIZED)),
+            ..Config::new(Profile::optane())
+        };
         let device = Controller::new(config, vec![media(512), media(4096)], twisted);
         Host {
             device,
@@ -155,7 +172,13 @@ impl Host {
     }
 
     fn rings(&mut self, id: QueueId, sizes: QueueSizes) -> [u64; 2] {
-        assert!(sizes.tags <= DEPTH && sizes.sq_entries <= 64 && sizes.cq_entries <= 64 && (1..=2).contains(&id.0), "{id} of {sizes:?}");
+        assert!(
+            sizes.tags <= DEPTH
+                && sizes.sq_entries <= 64
+                && sizes.cq_entries <= 64
+                && (1..=2).contains(&id.0),
+            "{id} of {sizes:?}"
+        );
         self.io.insert(id, pair(&self.bus, id, sizes));
         rings(id.0)
     }
@@ -166,13 +189,22 @@ impl Host {
             match bringup.step(self.now, &self.wire) {
                 BringupAction::Wait { until } => {
                     let (completed, answers) = self.sleep(until);
-                    answers.into_iter().for_each(|(ticket, answer)| bringup.answered(ticket, answer));
+                    answers
+                        .into_iter()
+                        .for_each(|(ticket, answer)| bringup.answered(ticket, answer));
                     let page = self.page();
-                    completed.iter().for_each(|completed| bringup.completed(&reply(completed, &page)));
-                    self.violation.take().into_iter().for_each(|violation| bringup.violated(violation));
+                    completed
+                        .iter()
+                        .for_each(|completed| bringup.completed(&reply(completed, &page)));
+                    self.violation
+                        .take()
+                        .into_iter()
+                        .for_each(|violation| bringup.violated(violation));
                 }
                 // One command at a time: there is a tag, unless earlier ones were never answered.
-                BringupAction::Admin(command) => assert!(self.post_admin(command, Purpose::Sequence), "no admin tag"),
+                BringupAction::Admin(command) => {
+                    assert!(self.post_admin(command, Purpose::Sequence), "no admin tag")
+                }
                 BringupAction::Rings { id, sizes } => {
                     let [sq, cq] = self.rings(id, sizes);
                     bringup.rings(sq, cq);
@@ -197,8 +229,12 @@ impl Host {
             match shutdown.step(self.now, &self.wire) {
                 ShutdownAction::Wait { until } => {
                     let (completed, answers) = self.sleep(until);
-                    answers.into_iter().for_each(|(ticket, answer)| shutdown.answered(ticket, answer));
-                    let sequence = completed.iter().filter(|completed| Purpose::from_token(completed.token) == Purpose::Sequence);
+                    answers
+                        .into_iter()
+                        .for_each(|(ticket, answer)| shutdown.answered(ticket, answer));
+                    let sequence = completed.iter().filter(|completed| {
+                        Purpose::from_token(completed.token) == Purpose::Sequence
+                    });
                     sequence.for_each(|completed| shutdown.completed(&reply(completed, &[])));
                 }
                 ShutdownAction::Admin(command) => drop(self.post_admin(command, Purpose::Sequence)),
@@ -214,7 +250,13 @@ impl Host {
             *token += 1;
             let pair = &self.io[&QueueId(1 + (*token % self.io.len() as u64) as u16)];
             let mut sq = pair.lock_sq();
-            let sqe = nvme::io::read(Nsid(1), Lba(*token % 100), 1, Dptr { prp1: DATA, prp2: 0 }, nvme::io::Flags::NONE);
+            let sqe = nvme::io::read(
+                Nsid(1),
+                Lba(*token % 100),
+                1,
+                Dptr { prp1: DATA, prp2: 0 },
+                nvme::io::Flags::NONE,
+            );
             if sq.post(sqe, *token, self.now).is_ok() {
                 self.out.insert(*token, 0);
             }
@@ -270,7 +312,10 @@ impl Host {
                 let (completed, answers) = self.sleep(until.min(self.events.until(self.now)));
                 answers.into_iter().for_each(|(ticket, answer)| recovery.answered(ticket, answer));
                 completed.iter().for_each(|completed| self.answered(recovery, completed));
-                self.violation.take().into_iter().for_each(|violation| recovery.violated(violation));
+                self.violation
+                    .take()
+                    .into_iter()
+                    .for_each(|violation| recovery.violated(violation));
             }
             RecoveryAction::Abort { queue, command, sqe } => {
                 let purpose = Purpose::Abort { queue, cid: command.cid };
@@ -286,11 +331,14 @@ impl Host {
             }
             RecoveryAction::Lost(_) => {}
             RecoveryAction::Abandon(buffers) => self.abandon(buffers),
-            RecoveryAction::Admin(command) => assert!(self.post_admin(command, Purpose::Sequence), "no admin tag"),
+            RecoveryAction::Admin(command) => {
+                assert!(self.post_admin(command, Purpose::Sequence), "no admin tag")
+            }
             RecoveryAction::Rings { .. } => panic!("the queues are known"),
             RecoveryAction::Restored(inventory) => {
                 self.io.values().for_each(|pair| pair.exclusive().reopen());
-                (self.events, self.log_offsets, self.up) = (Events::new(&inventory), inventory.log_offsets, true);
+                (self.events, self.log_offsets, self.up) =
+                    (Events::new(&inventory), inventory.log_offsets, true);
             }
             RecoveryAction::Dead(_) => return true,
         }
@@ -323,7 +371,9 @@ impl Host {
                 recovery.abort_ended();
             }
             Purpose::Sequence => recovery.completed(&reply(completed, &self.page())),
-            Purpose::AsyncEvent => drop(self.events.event_completed(completed.status, completed.result)),
+            Purpose::AsyncEvent => {
+                drop(self.events.event_completed(completed.status, completed.result))
+            }
             Purpose::Own(number) => {
                 self.events.read_completed();
                 let (what, page) = (Reading::from_number(number), self.page());
@@ -342,7 +392,8 @@ impl Host {
 fn pair(bus: &Bus, id: QueueId, sizes: QueueSizes) -> Pair {
     let [sq, cq] = rings(id.0);
     let sq = Ring::at(bus, sq, sizes.sq_entries, 64).expect("in memory");
-    QueuePair::new(id, sizes, sq, Ring::at(bus, cq, sizes.cq_entries, 16).expect("in memory")).expect("legal sizes")
+    QueuePair::new(id, sizes, sq, Ring::at(bus, cq, sizes.cq_entries, 16).expect("in memory"))
+        .expect("legal sizes")
 }
 
 fn reply<'a>(completed: &Completed, page: &'a [u8]) -> AdminReply<'a> {

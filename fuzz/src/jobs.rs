@@ -8,7 +8,8 @@ use workload::{Generator, Job, Next, Target, plan};
 
 use crate::source::Source;
 
-/// The text after the first NUL is a file that can be included under any name, or the value of a variable.
+/// The text after the first NUL is a file that can be included under any name, or the value of a
+/// variable.
 struct World<'a> {
     other: &'a [u8],
     includes: Cell<u32>,
@@ -17,7 +18,11 @@ struct World<'a> {
 impl Outside for World<'_> {
     fn include(&self, _from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
         self.includes.set(self.includes.get() + 1);
-        if path.starts_with('-') { Err("no such file".into()) } else { Ok((path.to_owned(), self.other.to_vec())) }
+        if path.starts_with('-') {
+            Err("no such file".into())
+        } else {
+            Ok((path.to_owned(), self.other.to_vec()))
+        }
     }
 
     fn variable(&self, name: &str) -> Option<String> {
@@ -38,19 +43,32 @@ pub fn run(data: &[u8]) {
     };
     assert!(!parsed.jobs.is_empty());
     let plan = plan::plan(&parsed.jobs, &[0, 1, 5]);
-    assert!(plan.threads.iter().all(|thread| !thread.targets.is_empty() && thread.stage < plan.stages && thread.report < plan.reports));
+    assert!(plan.threads.iter().all(|thread| !thread.targets.is_empty()
+        && thread.stage < plan.stages
+        && thread.report < plan.reports));
     for thread in plan.threads.iter().take(4) {
-        let targets = vec![Target { bytes: 1 << 20, block: 512, size_at_setup: None }; thread.targets.len()];
+        let targets =
+            vec![Target { bytes: 1 << 20, block: 512, size_at_setup: None }; thread.targets.len()];
         let job = &parsed.jobs[thread.job];
         // One that would hold a million I/Os in flight is right, and slow.
         if job.iodepth <= 256 && targets.len() <= 16 {
-            play(job, &targets, Generator::new(job, thread.seat(7), &targets), &mut Source::new(other));
+            play(
+                job,
+                &targets,
+                Generator::new(job, thread.seat(7), &targets),
+                &mut Source::new(other),
+            );
         }
     }
 }
 
 /// Does what a job says for some steps. Everything completes when it is waited for.
-fn play<E: std::fmt::Display>(job: &Job, targets: &[Target], generator: Result<Generator, E>, source: &mut Source) {
+fn play<E: std::fmt::Display>(
+    job: &Job,
+    targets: &[Target],
+    generator: Result<Generator, E>,
+    source: &mut Source,
+) {
     let mut generator = match generator {
         Ok(generator) => generator,
         Err(misfit) => return assert!(!misfit.to_string().is_empty()),
@@ -60,7 +78,10 @@ fn play<E: std::fmt::Display>(job: &Job, targets: &[Target], generator: Result<G
         match generator.next(now) {
             Next::Issue(io) => {
                 let target = targets[usize::from(io.target)];
-                assert!(io.offset.checked_add(io.len.into()).is_some_and(|end| end <= target.bytes), "{io:?} of {target:?}");
+                assert!(
+                    io.offset.checked_add(io.len.into()).is_some_and(|end| end <= target.bytes),
+                    "{io:?} of {target:?}"
+                );
                 assert!(io.slot < job.iodepth, "{io:?}");
                 buf.resize(io.len as usize, source.u8());
                 if io.op == units::Op::Write {

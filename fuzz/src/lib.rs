@@ -1,4 +1,5 @@
-//! What each fuzz target does with its bytes. A target panics if a law of what it drives is broken: that is a crash, and its input is kept.
+//! What each fuzz target does with its bytes. A target panics if a law of what it drives is broken:
+//! that is a crash, and its input is kept.
 #![forbid(unsafe_code)]
 
 mod bus;

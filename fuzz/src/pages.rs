@@ -1,4 +1,5 @@
-//! Identify data and log pages of any bytes, read field by field, and what the driver makes of them.
+//! Identify data and log pages of any bytes, read field by field, and what the driver makes of
+//! them.
 
 use driver::multipath::{PathIdentity, join};
 use driver::{AnaLogReader, Inventory, Limits, Namespace, Reading};
@@ -26,9 +27,15 @@ pub fn run(data: &[u8]) {
 
 fn controller(cap: Cap, page: &[u8]) {
     let controller = identify::Controller::from_page(page).expect("a whole page");
-    let _ = (controller.max_transfer(cap), controller.abort_limit(), controller.async_event_limit(), format!("{controller:?}"));
+    let _ = (
+        controller.max_transfer(cap),
+        controller.abort_limit(),
+        controller.async_event_limit(),
+        format!("{controller:?}"),
+    );
     if let Ok(limits) = Limits::new(cap, &controller) {
-        let limits = limits.with_command_set(cap, &NvmController::from_page(page).expect("a whole page"));
+        let limits =
+            limits.with_command_set(cap, &NvmController::from_page(page).expect("a whole page"));
         for depth in [0, 1, 64, u32::MAX] {
             let sizes = limits.queue_sizes(depth);
             assert!(sizes.tags >= 1 && sizes.tags < sizes.sq_entries.min(sizes.cq_entries));
@@ -52,7 +59,10 @@ fn namespaces(page: &[u8]) {
         let format = identify.format_index();
         let extended = NvmNamespace::from_page(&whole).expect("a whole page").format(format);
         let list = DescriptorList::from_page(&whole).expect("a whole page");
-        let Ok(namespace) = namespace.with_extended(format, extended).and_then(|namespace| namespace.with_descriptors(&list)) else {
+        let Ok(namespace) = namespace
+            .with_extended(format, extended)
+            .and_then(|namespace| namespace.with_descriptors(&list))
+        else {
             continue;
         };
         assert!(namespace.is_same_as(&namespace));

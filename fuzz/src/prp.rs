@@ -36,7 +36,9 @@ fn round_trip(page: PageSize, addr: u64, len: u64) {
     let list = Segment { addr: 1 << 40, len: list_len(len, page) };
     let mut entries = std::collections::HashMap::new();
     let buffer = Segment { addr: addr % (1 << 39) & !3, len };
-    let Ok(dptr) = build(buffer, page, list, |addr, entry| _ = entries.insert(addr, entry)) else { return assert_eq!(len, 0) };
+    let Ok(dptr) = build(buffer, page, list, |addr, entry| _ = entries.insert(addr, entry)) else {
+        return assert_eq!(len, 0);
+    };
     let mut walker = Walker::new(dptr, len, page).expect("the driver's PRPs");
     let mut next = buffer.addr;
     let fetch = |addr: u64, into: &mut [u8]| {

@@ -26,7 +26,8 @@ pub fn run(data: &[u8]) {
     let fetch = |addr: u64, into: &mut [u8]| {
         assert!(addr & 7 == 0 && into.len().is_multiple_of(16), "no whole descriptors");
         fetched += into.len() / 16;
-        // Where the lists lie is of no matter. Each fetch finds other bytes at an address, as where the host writes meanwhile.
+        // Where the lists lie is of no matter. Each fetch finds other bytes at an address, as where
+        // the host writes meanwhile.
         for (at, byte) in into.iter_mut().enumerate() {
             let at = (addr as usize).wrapping_add(at + fetched) % lists.len().max(1);
             *byte = lists.get(at).copied().unwrap_or_default();
@@ -40,7 +41,9 @@ pub fn run(data: &[u8]) {
     });
     match walked {
         Ok(()) => assert_eq!(found, len),
-        Err(status) => assert!(REFUSALS.contains(&status.kind()) && status.do_not_retry(), "{status}"),
+        Err(status) => {
+            assert!(REFUSALS.contains(&status.kind()) && status.do_not_retry(), "{status}")
+        }
     }
     assert!(fetched <= MOST_DESCRIPTORS as usize, "{fetched} descriptors");
 }

@@ -1,4 +1,5 @@
-//! Numbers out of a fuzzer's bytes. Where they end there are zeroes: each target takes zero for "as it should be".
+//! Numbers out of a fuzzer's bytes. Where they end there are zeroes: each target takes zero for "as
+//! it should be".
 
 /// The bytes that have not been used.
 pub struct Source<'a>(&'a [u8]);

@@ -1,5 +1,5 @@
-//! A host's and a controller's end of an NVMe/TCP connection, against each other: over a wire that delivers bytes in any portions, and after a
-//! while changes some or adds rubbish.
+//! A host's and a controller's end of an NVMe/TCP connection, against each other: over a wire that
+//! delivers bytes in any portions, and after a while changes some or adds rubbish.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,14 @@ use tcp::{Digests, Event, Heap, Initiator, InitiatorConfig, InitiatorEvent, Limi
 
 use crate::source::Source;
 
-const LIMITS: Limits =
-    Limits { digests: Digests { header: true, data: true }, in_capsule: 8192, h2c_data: 4096, transfer: 65_536, r2t: 8192, room: 4096 };
+const LIMITS: Limits = Limits {
+    digests: Digests { header: true, data: true },
+    in_capsule: 8192,
+    h2c_data: 4096,
+    transfer: 65_536,
+    r2t: 8192,
+    room: 4096,
+};
 const ENTRIES: u32 = 16;
 
 struct Run {
@@ -94,29 +100,49 @@ impl Run {
 
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
-    let config = InitiatorConfig { digests: Digests::from_bits(source.u8() & 3), slots: ENTRIES, io: true, room: 4096 };
+    let config = InitiatorConfig {
+        digests: Digests::from_bits(source.u8() & 3),
+        slots: ENTRIES,
+        io: true,
+        room: 4096,
+    };
     let (host, target) = (Initiator::new(config, Heap), Target::new(LIMITS));
-    let mut run = Run { host, target, open: BTreeMap::new(), come: BTreeMap::new(), faulty: false, over: false };
+    let mut run = Run {
+        host,
+        target,
+        open: BTreeMap::new(),
+        come: BTreeMap::new(),
+        faulty: false,
+        over: false,
+    };
     while !source.is_over() && !run.over {
         match source.below(7) {
             0 => {
-                let (cid, writes, len) = (u16::from(source.u8()), source.below(2) == 1, 1 + usize::from(source.u16()) % 20_000);
+                let (cid, writes, len) = (
+                    u16::from(source.u8()),
+                    source.below(2) == 1,
+                    1 + usize::from(source.u16()) % 20_000,
+                );
                 let buffer = if writes { bytes(cid, len) } else { vec![0; len] };
                 let sqe = Sqe { opcode: if writes { 1 } else { 2 }, cid, ..Sqe::default() };
                 // The queue has one entry more than there may be commands.
-                if run.open.len() + 1 < ENTRIES as usize && run.host.submit(sqe, Some((buffer, len as u32))) {
+                if run.open.len() + 1 < ENTRIES as usize
+                    && run.host.submit(sqe, Some((buffer, len as u32)))
+                {
                     assert!(run.open.insert(cid, (writes, len)).is_none());
                 }
             }
             1 | 2 => {
                 let n = usize::from(source.u16());
-                let bytes: Vec<u8> = run.host.output().slices().flatten().copied().take(n).collect();
+                let bytes: Vec<u8> =
+                    run.host.output().slices().flatten().copied().take(n).collect();
                 run.host.sent(bytes.len());
                 run.to_target(&bytes);
             }
             3 | 4 => {
                 let n = usize::from(source.u16());
-                let bytes: Vec<u8> = run.target.output().slices().flatten().copied().take(n).collect();
+                let bytes: Vec<u8> =
+                    run.target.output().slices().flatten().copied().take(n).collect();
                 run.target.sent(bytes.len());
                 run.to_host(&bytes);
             }

@@ -1,4 +1,5 @@
-//! A connection of an NVMe/TCP target: commands, data and rubbish from a host, answers in any order.
+//! A connection of an NVMe/TCP target: commands, data and rubbish from a host, answers in any
+//! order.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +9,14 @@ use tcp::{Body, Data, Digests, Event, Greeting, Limits, Pdu, Target, flags};
 
 use crate::source::Source;
 
-const LIMITS: Limits =
-    Limits { digests: Digests { header: true, data: true }, in_capsule: 8192, h2c_data: 4096, transfer: 65_536, r2t: 8192, room: 4096 };
+const LIMITS: Limits = Limits {
+    digests: Digests { header: true, data: true },
+    in_capsule: 8192,
+    h2c_data: 4096,
+    transfer: 65_536,
+    r2t: 8192,
+    room: 4096,
+};
 const ENTRIES: u32 = 16;
 /// What commands may have, besides what comes in capsules.
 const MEMORY: u64 = 200_000;
@@ -47,14 +54,18 @@ impl Run {
                 Some(Event::Greeted(_)) => self.target.connect(ENTRIES, true),
                 Some(Event::Ended { .. }) => return false,
                 Some(Event::Command { sqe, data }) => {
-                    let reads = nvme::fabrics::direction_of(&sqe) == nvme::fabrics::Direction::ToHost;
+                    let reads =
+                        nvme::fabrics::direction_of(&sqe) == nvme::fabrics::Direction::ToHost;
                     let again = self.open.insert(sqe.cid, if reads { data } else { Vec::new() });
                     assert!(again.is_none(), "a command has come twice");
                 }
             }
         }
         assert!(self.open.len() as u32 <= ENTRIES);
-        assert!(self.target.held() <= MEMORY + u64::from(ENTRIES) * 8192 + self.target.output().left() as u64);
+        assert!(
+            self.target.held()
+                <= MEMORY + u64::from(ENTRIES) * 8192 + self.target.output().left() as u64
+        );
         true
     }
 }
@@ -64,7 +75,12 @@ pub fn run(data: &[u8]) {
     let bits = source.u8() & 3;
     let digests = Digests::from_bits(bits);
     let mut run = Run { target: Target::new(LIMITS), open: BTreeMap::new() };
-    let greeting = Greeting { digests: bits, alignment: source.u8() % 32, limit: u32::from(source.u8()).into(), ..Greeting::default() };
+    let greeting = Greeting {
+        digests: bits,
+        alignment: source.u8() % 32,
+        limit: u32::from(source.u8()).into(),
+        ..Greeting::default()
+    };
     assert!(run.give(&Pdu::new(Body::IcReq(greeting)).to_bytes(&[], Digests::default(), 0)));
     while !source.is_over() {
         let goes_on = match source.below(6) {
@@ -75,7 +91,11 @@ pub fn run(data: &[u8]) {
             1 => {
                 let inside = source.below(2) == 1;
                 let len = u32::from(source.u16());
-                let sgl = if inside { Descriptor::in_capsule(source.any_size(), len) } else { Descriptor::transport(len) };
+                let sgl = if inside {
+                    Descriptor::in_capsule(source.any_size(), len)
+                } else {
+                    Descriptor::transport(len)
+                };
                 let dptr = sgl.dptr();
                 let sqe = Sqe {
                     opcode: source.u8(),
@@ -99,7 +119,11 @@ pub fn run(data: &[u8]) {
                     ..Data::default()
                 };
                 let last = if source.below(2) == 1 { flags::LAST } else { 0 };
-                run.give(&Pdu { flags: last, body: Body::H2cData(body), data: 0 }.to_bytes(&vec![3; len], digests, 0))
+                run.give(&Pdu { flags: last, body: Body::H2cData(body), data: 0 }.to_bytes(
+                    &vec![3; len],
+                    digests,
+                    0,
+                ))
             }
             3 => {
                 if let Some((cid, data)) = run.open.pop_first() {
@@ -115,7 +139,10 @@ pub fn run(data: &[u8]) {
             }
             _ => {
                 // An entry for a command that was not sent.
-                run.target.complete(Cqe::new(Cid(source.u16() | 0x8000), QueueId(1), 0, Status::SUCCESS, 0, false), Vec::new());
+                run.target.complete(
+                    Cqe::new(Cid(source.u16() | 0x8000), QueueId(1), 0, Status::SUCCESS, 0, false),
+                    Vec::new(),
+                );
                 true
             }
         };

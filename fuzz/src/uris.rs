@@ -14,23 +14,40 @@ pub fn run(data: &[u8]) {
         Err(error) => points_into(&error, text),
     }
     match text.parse::<KernelUri>() {
-        Ok(uri) => assert_eq!(uri.to_string().parse::<KernelUri>().as_ref(), Ok(&uri), "what it writes reads otherwise"),
+        Ok(uri) => assert_eq!(
+            uri.to_string().parse::<KernelUri>().as_ref(),
+            Ok(&uri),
+            "what it writes reads otherwise"
+        ),
         Err(error) => points_into(&error, text),
     }
     match text.parse::<VfioUserUri>() {
-        Ok(uri) => assert_eq!(uri.to_string().parse::<VfioUserUri>().as_ref(), Ok(&uri), "what it writes reads otherwise"),
+        Ok(uri) => assert_eq!(
+            uri.to_string().parse::<VfioUserUri>().as_ref(),
+            Ok(&uri),
+            "what it writes reads otherwise"
+        ),
         Err(error) => points_into(&error, text),
     }
     if let Err(error) = DeviceUri::behind(text) {
         points_into(&error, text);
     }
     match text.parse::<Mode>() {
-        Ok(mode) => assert_eq!(mode.to_string().parse::<Mode>().ok(), Some(mode), "what it writes reads otherwise"),
+        Ok(mode) => assert_eq!(
+            mode.to_string().parse::<Mode>().ok(),
+            Some(mode),
+            "what it writes reads otherwise"
+        ),
         Err(error) => drop(error.to_string()),
     }
 }
 
 fn points_into(error: &UriError, text: &str) {
-    assert!((1..=text.len() + 2).contains(&error.column), "column {} of {} bytes", error.column, text.len());
+    assert!(
+        (1..=text.len() + 2).contains(&error.column),
+        "column {} of {} bytes",
+        error.column,
+        text.len()
+    );
     assert!(!error.to_string().is_empty());
 }

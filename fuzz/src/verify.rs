@@ -2,7 +2,7 @@
 
 use units::{Nanos, Op};
 use workload::fio::{Input, Nothing, parse};
-use workload::{Generator, Next, ThreadId, Target};
+use workload::{Generator, Next, Target, ThreadId};
 
 use crate::source::Source;
 
@@ -16,11 +16,16 @@ pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let kinds = ["crc32c", "md5", "sha256", "xxhash", "pattern", "pattern_hdr"];
     let kind = kinds[source.below(kinds.len())];
-    let interval = ["", "verify_interval=512\n", "verify_interval=1k\n", "verify_interval=300\n"][source.below(4)];
-    let offset = ["", "verify_offset=64\n", "verify_offset=100\n", "verify_offset=3\n"][source.below(4)];
-    let pattern = ["", "verify_pattern=0xdeadbeef\n", "verify_pattern=%o\n", "verify_pattern=\"ab\"%o\n"][source.below(4)];
+    let interval = ["", "verify_interval=512\n", "verify_interval=1k\n", "verify_interval=300\n"]
+        [source.below(4)];
+    let offset =
+        ["", "verify_offset=64\n", "verify_offset=100\n", "verify_offset=3\n"][source.below(4)];
+    let pattern =
+        ["", "verify_pattern=0xdeadbeef\n", "verify_pattern=%o\n", "verify_pattern=\"ab\"%o\n"]
+            [source.below(4)];
     let block = ["512", "4k", "1k-4k", "2k"][source.below(4)];
-    let job = |how: &str| format!("[a]\n{how}\nbs={block}\nverify={kind}\n{interval}{offset}{pattern}");
+    let job =
+        |how: &str| format!("[a]\n{how}\nbs={block}\nverify={kind}\n{interval}{offset}{pattern}");
     let mut memory = vec![0; BYTES];
     let Some((written, _)) = play(&job("rw=write\ndo_verify=0"), &mut memory) else { return };
     assert!(written > 0);
@@ -28,7 +33,8 @@ pub fn run(data: &[u8]) {
     damage(&mut memory, &mut source);
     // Random sizes of a reader are not the writer's, unless the interval says what to judge by.
     let Some((_, bad)) = play(&job("rw=read"), &mut memory) else { return };
-    if memory == before && !(block.contains('-') && interval.is_empty()) && !pattern.contains("%o") {
+    if memory == before && !(block.contains('-') && interval.is_empty()) && !pattern.contains("%o")
+    {
         assert_eq!(bad, 0, "{}", job("rw=read"));
     }
 }
@@ -59,10 +65,16 @@ fn damage(memory: &mut [u8], source: &mut Source) {
     }
 }
 
-/// Plays a job on the memory. How many I/Os there were, and how many blocks were bad; `None`: the job does not fit.
+/// Plays a job on the memory. How many I/Os there were, and how many blocks were bad; `None`: the
+/// job does not fit.
 fn play(text: &str, memory: &mut [u8]) -> Option<(u64, u64)> {
     let parsed = parse(&[Input { name: "verify", text: text.as_bytes() }], &Nothing).ok()?;
-    let mut generator = Generator::new(&parsed.jobs[0], ThreadId::default(), &[Target { bytes: BYTES as u64, block: 512, size_at_setup: None }]).ok()?;
+    let mut generator = Generator::new(
+        &parsed.jobs[0],
+        ThreadId::default(),
+        &[Target { bytes: BYTES as u64, block: 512, size_at_setup: None }],
+    )
+    .ok()?;
     let (mut now, mut ios, mut flying) = (Nanos(1_000), 0, Vec::new());
     loop {
         match generator.next(now) {
@@ -78,7 +90,12 @@ fn play(text: &str, memory: &mut [u8]) -> Option<(u64, u64)> {
             Next::Reap { .. } => {
                 now = Nanos(now.0 + 1_000);
                 for io in flying.drain(..) {
-                    generator.completed(io.slot, now, Ok(()), &memory[io.offset as usize..][..io.len as usize]);
+                    generator.completed(
+                        io.slot,
+                        now,
+                        Ok(()),
+                        &memory[io.offset as usize..][..io.len as usize],
+                    );
                 }
             }
             Next::Wait { until } => now = until,

@@ -1,6 +1,9 @@
-//! A vfio-user client's bytes, in pieces of any size, with descriptors that are numbers: messages, and what they ask.
+//! A vfio-user client's bytes, in pieces of any size, with descriptors that are numbers: messages,
+//! and what they ask.
 
-use vfio_user::{Assembler, Command, Device, DmaRequest, Flags, Header, Interrupts, Region, Request, Version};
+use vfio_user::{
+    Assembler, Command, Device, DmaRequest, Flags, Header, Interrupts, Region, Request, Version,
+};
 
 use crate::source::Source;
 
@@ -21,7 +24,10 @@ pub fn run(data: &[u8]) {
         match assembler.filled(now.len(), (0..fds % 3).map(u32::from)) {
             Ok(None) => {}
             Ok(Some(message)) => {
-                assert!(message.header.size as usize == 16 + message.body.len() && message.fds.len() <= MOST_FDS);
+                assert!(
+                    message.header.size as usize == 16 + message.body.len()
+                        && message.fds.len() <= MOST_FDS
+                );
                 read(&message.header, &message.body);
             }
             // The connection is over.
@@ -35,9 +41,16 @@ pub fn run(data: &[u8]) {
 
 fn read(header: &Header, body: &[u8]) {
     // A client reads answers of the same shape.
-    _ = (Device::from_answer(body), Region::from_answer(0, body), Interrupts::from_answer(0, body), Version::from_bytes(body));
+    _ = (
+        Device::from_answer(body),
+        Region::from_answer(0, body),
+        Interrupts::from_answer(0, body),
+        Version::from_bytes(body),
+    );
     // What it gives of its memory is as much as was asked for.
-    for ask in [DmaRequest::Read { address: 0, count: 4 }, DmaRequest::Write { address: 0, data: &[7; 4] }] {
+    for ask in
+        [DmaRequest::Read { address: 0, count: 4 }, DmaRequest::Write { address: 0, data: &[7; 4] }]
+    {
         let given = ask.read_answer(header, body).ok().flatten().map(<[u8]>::len);
         assert!(given.is_none_or(|len| len == if matches!(ask, DmaRequest::Read { .. }) { 4 } else { 0 }));
     }

@@ -1,6 +1,9 @@
-//! A vfio-user server's bytes, as a client reads them: messages cut anywhere, answers to what was asked, requests for memory.
+//! A vfio-user server's bytes, as a client reads them: messages cut anywhere, answers to what was
+//! asked, requests for memory.
 
-use vfio_user::{Access, Assembler, Calls, Device, DmaRequest, Interrupts, Message, Region, Version, region_data};
+use vfio_user::{
+    Access, Assembler, Calls, Device, DmaRequest, Interrupts, Message, Region, Version, region_data,
+};
 
 use crate::source::Source;
 
@@ -15,7 +18,8 @@ pub fn run(data: &[u8]) {
     // Identifiers from 1 on, of every command in turn.
     let out: Vec<u16> = (0..u16::from(asked)).filter_map(|n| calls.begin(1 + n % 15, n)).collect();
     assert_eq!(out.len(), usize::from(asked));
-    let (mut assembler, mut rest, mut answered) = (Assembler::<u32>::new(MOST_BYTES, MOST_FDS), source.rest(), 0);
+    let (mut assembler, mut rest, mut answered) =
+        (Assembler::<u32>::new(MOST_BYTES, MOST_FDS), source.rest(), 0);
     while !rest.is_empty() {
         let space = assembler.space();
         let (now, later) = rest.split_at(piece.min(space.len()).min(rest.len()));
@@ -46,9 +50,9 @@ fn answer(body: &[u8]) {
         let Ok(region) = Region::from_answer(index, body) else { continue };
         assert!(region.areas.len() <= Region::MOST_AREAS);
         for area in &region.areas {
-            assert!(
-                area.offset.checked_add(area.bytes).is_some_and(|end| end <= region.bytes && region.file_offset.checked_add(end).is_some())
-            );
+            assert!(area.offset.checked_add(area.bytes).is_some_and(
+                |end| end <= region.bytes && region.file_offset.checked_add(end).is_some()
+            ));
         }
     }
     let asked = Access { offset: 0, region: 0, count: 4 };
@@ -59,7 +63,9 @@ fn answer(body: &[u8]) {
 
 /// A request for memory is refused, or about no more than there may be.
 fn request(message: &Message<u32>) {
-    let Ok(Some(ask)) = DmaRequest::from_message(&message.header, &message.body, MOST_DATA) else { return };
+    let Ok(Some(ask)) = DmaRequest::from_message(&message.header, &message.body, MOST_DATA) else {
+        return;
+    };
     let count = match ask {
         DmaRequest::Read { count, .. } => count as usize,
         DmaRequest::Write { data, .. } => data.len(),

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::modules::{FileId, Modules, Sources};
 use crate::uses::{self, Edges};
 
-/// The circles of the crate with this root file, shortest first: for each edge that closes any, the shortest that it closes.
-/// Each reads `a → b → a (B of b; A of a)`, with the items that make its edges. Only
-/// imports between the top-level modules of a crate count: the files of one directory are one part, split as they read best.
+/// The circles of the crate with this root file, shortest first: for each edge that closes any, the
+/// shortest that it closes. Each reads `a → b → a (B of b; A of a)`, with the items that make its
+/// edges. Only imports between the top-level modules of a crate count: the files of one directory
+/// are one part, split as they read best.
 pub fn circles(root: &str, sources: Sources) -> Vec<String> {
     let modules = Modules::read(root, sources);
     let mut edges = uses::edges(&modules);
@@ -27,7 +28,8 @@ fn way(next: &BTreeMap<FileId, Vec<FileId>>, from: FileId, to: FileId) -> Option
     let mut waiting = VecDeque::from([from]);
     while let Some(at) = waiting.pop_front() {
         if at == to {
-            let mut way: Vec<FileId> = std::iter::successors(Some(to), |&at| (at != from).then(|| came[&at])).collect();
+            let mut way: Vec<FileId> =
+                std::iter::successors(Some(to), |&at| (at != from).then(|| came[&at])).collect();
             way.reverse();
             return Some(way);
         }

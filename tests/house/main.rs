@@ -1,5 +1,5 @@
-//! The house as drawn in docs/architecture.md: who may depend on whom, among crates and within them, and where unsafe code
-//! may stand.
+//! The house as drawn in docs/architecture.md: who may depend on whom, among crates and within
+//! them, and where unsafe code may stand.
 
 mod circles;
 mod modules;
@@ -12,14 +12,21 @@ use std::path::Path;
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-/// The table of the house: each crate, and which others of this workspace it knows of, in the document's order.
+/// The table of the house: each crate, and which others of this workspace it knows of, in the
+/// document's order.
 fn plan() -> Vec<(String, BTreeSet<String>)> {
     let text = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();
-    let table = text.lines().skip_while(|line| !line.starts_with("| crate |")).skip(2).take_while(|line| line.starts_with('|'));
+    let table = text
+        .lines()
+        .skip_while(|line| !line.starts_with("| crate |"))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
     table
         .map(|row| {
             let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
-            let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+            let names = |cell: &str| {
+                cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()
+            };
             (names(cells[0]).remove(0), names(cells[cells.len() - 1]).into_iter().collect())
         })
         .collect()
@@ -30,10 +37,14 @@ fn root() -> &'static Path {
 }
 
 fn edges() -> Edges {
-    let metadata = MetadataCommand::new().no_deps().other_options(vec!["--offline".into()]).exec().unwrap();
+    let metadata =
+        MetadataCommand::new().no_deps().other_options(vec!["--offline".into()]).exec().unwrap();
     // The house calls a crate as its folder is called; published it has a longer name.
-    let folder = |p: &cargo_metadata::Package| p.manifest_path.parent().unwrap().file_name().unwrap().to_owned();
-    let members: BTreeMap<String, String> = metadata.packages.iter().map(|p| (p.name.to_string(), folder(p))).collect();
+    let folder = |p: &cargo_metadata::Package| {
+        p.manifest_path.parent().unwrap().file_name().unwrap().to_owned()
+    };
+    let members: BTreeMap<String, String> =
+        metadata.packages.iter().map(|p| (p.name.to_string(), folder(p))).collect();
     let normal = |p: &cargo_metadata::Package| {
         let own = p.dependencies.iter().filter(|d| d.kind == DependencyKind::Normal);
         own.filter_map(|d| members.get(&d.name).cloned()).collect()
@@ -62,11 +73,16 @@ fn files_import_without_circles() {
 /// Each crate's neighbours, by its name.
 type Edges = BTreeMap<String, BTreeSet<String>>;
 
-/// Where the plan and the crates differ: an edge that is not drawn, one that is drawn in vain, a crate without a place.
+/// Where the plan and the crates differ: an edge that is not drawn, one that is drawn in vain, a
+/// crate without a place.
 fn differences(edges: &Edges, plan: &Edges) -> Vec<String> {
     let all: BTreeSet<&String> = edges.keys().chain(plan.keys()).collect();
     let differs = all.into_iter().filter(|name| edges.get(*name) != plan.get(*name));
-    differs.map(|name| format!("{name}: knows of {:?}, drawn is {:?}", edges.get(name), plan.get(name))).collect()
+    differs
+        .map(|name| {
+            format!("{name}: knows of {:?}, drawn is {:?}", edges.get(name), plan.get(name))
+        })
+        .collect()
 }
 
 #[test]
@@ -94,10 +110,12 @@ fn wrong_and_missing_edges_are_reported() {
 #[test]
 fn unsafe_code_lives_in_hw_alone() {
     for (name, _) in plan().iter().filter(|(name, _)| name != "hw") {
-        let roots = ["lib.rs", "main.rs"].map(|f| root().join("crates").join(name).join("src").join(f));
+        let roots =
+            ["lib.rs", "main.rs"].map(|f| root().join("crates").join(name).join("src").join(f));
         for root in roots.into_iter().filter(|p| p.exists()) {
             let text = std::fs::read_to_string(&root).unwrap();
-            let forbids = text.contains("#![forbid(unsafe_code)]") || name == "trace" && text.contains("#![deny(unsafe_code)]");
+            let forbids = text.contains("#![forbid(unsafe_code)]")
+                || name == "trace" && text.contains("#![deny(unsafe_code)]");
             assert!(forbids, "{} does not forbid unsafe code", root.display());
         }
     }

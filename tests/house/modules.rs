@@ -1,5 +1,5 @@
-//! The modules of one crate, and which file a path leads to: through child modules, imports, globs and re-exports, until
-//! the file that defines the item.
+//! The modules of one crate, and which file a path leads to: through child modules, imports, globs
+//! and re-exports, until the file that defines the item.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,14 +48,22 @@ pub enum Target {
 }
 
 impl Modules {
-    /// The crate with this root file, `lib.rs` or `main.rs`: what it reaches by `mod`, tests left out.
+    /// The crate with this root file, `lib.rs` or `main.rs`: what it reaches by `mod`, tests left
+    /// out.
     pub fn read(root: &str, sources: Sources) -> Self {
         let mut all = Self { files: Vec::new(), modules: Vec::new() };
         all.read_file("crate".into(), root, "", None, sources);
         all
     }
 
-    fn read_file(&mut self, name: String, path: &str, below: &str, parent: Option<ModuleId>, sources: Sources) -> ModuleId {
+    fn read_file(
+        &mut self,
+        name: String,
+        path: &str,
+        below: &str,
+        parent: Option<ModuleId>,
+        sources: Sources,
+    ) -> ModuleId {
         let text = sources(path).unwrap_or_else(|| panic!("no file {path}"));
         let syntax = syn::parse_file(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
         let file = self.files.len();
@@ -83,18 +91,32 @@ impl Modules {
         self.follow(at, path, &mut BTreeSet::new())
     }
 
-    fn follow(&self, at: ModuleId, path: &[String], seen: &mut BTreeSet<(ModuleId, String)>) -> Vec<Target> {
+    fn follow(
+        &self,
+        at: ModuleId,
+        path: &[String],
+        seen: &mut BTreeSet<(ModuleId, String)>,
+    ) -> Vec<Target> {
         let Some((first, rest)) = path.split_first() else { return vec![Target::Module(at)] };
         match first.as_str() {
             "crate" => self.follow(0, rest, seen),
             "self" => self.follow(at, rest, seen),
-            "super" => self.modules[at].parent.map_or(Vec::new(), |parent| self.follow(parent, rest, seen)),
+            "super" => {
+                self.modules[at].parent.map_or(Vec::new(), |parent| self.follow(parent, rest, seen))
+            }
             name => self.named(at, name, rest, seen),
         }
     }
 
-    /// Names come before globs, as for the compiler. A name is followed once, so that imports that go round end.
-    fn named(&self, at: ModuleId, name: &str, rest: &[String], seen: &mut BTreeSet<(ModuleId, String)>) -> Vec<Target> {
+    /// Names come before globs, as for the compiler. A name is followed once, so that imports that
+    /// go round end.
+    fn named(
+        &self,
+        at: ModuleId,
+        name: &str,
+        rest: &[String],
+        seen: &mut BTreeSet<(ModuleId, String)>,
+    ) -> Vec<Target> {
         if !seen.insert((at, name.to_owned())) {
             return Vec::new();
         }
@@ -110,7 +132,11 @@ impl Modules {
                 })
                 .collect(),
             None => {
-                let globs = module.globs.iter().flat_map(|path| self.follow(at, path, seen)).collect::<Vec<_>>();
+                let globs = module
+                    .globs
+                    .iter()
+                    .flat_map(|path| self.follow(at, path, seen))
+                    .collect::<Vec<_>>();
                 let modules = globs.iter().filter_map(|target| match target {
                     Target::Module(module) => Some(*module),
                     Target::Item(..) => None,
@@ -147,7 +173,8 @@ impl Declared<'_> {
             child
         } else {
             let places = [format!("{}{name}.rs", self.below), format!("{below}mod.rs")];
-            let path = places.iter().find(|path| (self.sources)(path).is_some()).unwrap_or(&places[0]);
+            let path =
+                places.iter().find(|path| (self.sources)(path).is_some()).unwrap_or(&places[0]);
             let full = below.trim_end_matches('/').replace('/', "::");
             self.all.read_file(full, path, &below, Some(self.at), self.sources)
         };
@@ -198,17 +225,20 @@ pub fn imports(item: &syn::ItemUse) -> Vec<Import> {
 
 fn leaves_of(tree: &syn::UseTree, prefix: &mut Vec<String>, out: &mut Vec<Import>) {
     // `a::{self}` is `a`.
-    let path_to = |prefix: &[String], ident: &syn::Ident| match ident == "self" && !prefix.is_empty() {
-        true => prefix.to_vec(),
-        false => [prefix, &[ident.to_string()]].concat(),
-    };
+    let path_to =
+        |prefix: &[String], ident: &syn::Ident| match ident == "self" && !prefix.is_empty() {
+            true => prefix.to_vec(),
+            false => [prefix, &[ident.to_string()]].concat(),
+        };
     match tree {
         syn::UseTree::Path(tree) => {
             prefix.push(tree.ident.to_string());
             leaves_of(&tree.tree, prefix, out);
             prefix.pop();
         }
-        syn::UseTree::Group(group) => group.items.iter().for_each(|tree| leaves_of(tree, prefix, out)),
+        syn::UseTree::Group(group) => {
+            group.items.iter().for_each(|tree| leaves_of(tree, prefix, out))
+        }
         syn::UseTree::Name(name) => {
             let path = path_to(prefix, &name.ident);
             out.push(Import { name: path.last().cloned(), path, glob: false });
@@ -236,7 +266,8 @@ fn item_name(item: &syn::Item) -> Option<(&syn::Ident, Name)> {
     }
 }
 
-/// What a macro called among the items defines, as far as can be told: the first name that begins with a capital.
+/// What a macro called among the items defines, as far as can be told: the first name that begins
+/// with a capital.
 fn made_by(call: &syn::ItemMacro) -> Option<String> {
     let idents = call.mac.tokens.clone().into_iter().filter_map(|token| match token {
         proc_macro2::TokenTree::Ident(ident) => Some(ident.to_string()),
@@ -262,10 +293,13 @@ pub fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-/// Whether the item is there only for tests: under `cfg(test)`, `cfg(loom)` (the models) or the feature `testing`.
+/// Whether the item is there only for tests: under `cfg(test)`, `cfg(loom)` (the models) or the
+/// feature `testing`.
 pub fn for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
-        syn::Meta::List(list) if list.path.is_ident("cfg") => list.parse_args().is_ok_and(|condition| needs_test(&condition)),
+        syn::Meta::List(list) if list.path.is_ident("cfg") => {
+            list.parse_args().is_ok_and(|condition| needs_test(&condition))
+        }
         _ => false,
     })
 }
@@ -274,12 +308,16 @@ fn needs_test(condition: &syn::Meta) -> bool {
     let list = match condition {
         syn::Meta::List(list) => list,
         syn::Meta::NameValue(pair) => {
-            let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(value), .. }) = &pair.value else { return false };
+            let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(value), .. }) = &pair.value else {
+                return false;
+            };
             return pair.path.is_ident("feature") && value.value() == "testing";
         }
         syn::Meta::Path(path) => return path.is_ident("test") || path.is_ident("loom"),
     };
-    let parts = list.parse_args_with(syn::punctuated::Punctuated::<syn::Meta, syn::Token![,]>::parse_terminated).unwrap_or_default();
+    let parts = list
+        .parse_args_with(syn::punctuated::Punctuated::<syn::Meta, syn::Token![,]>::parse_terminated)
+        .unwrap_or_default();
     match () {
         () if list.path.is_ident("all") => parts.iter().any(needs_test),
         () if list.path.is_ident("any") => !parts.is_empty() && parts.iter().all(needs_test),

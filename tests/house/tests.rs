@@ -3,14 +3,19 @@
 use crate::circles::circles;
 
 fn found(files: &[(&str, &str)]) -> Vec<String> {
-    circles("lib.rs", &|path| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned()))
+    circles("lib.rs", &|path| {
+        files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
+    })
 }
 
 /// Two files of which the first names the second; how the second names the first is told.
 fn answered(by: &str) -> Vec<String> {
-    let first =
-        "use crate::b::B; pub struct A; pub fn a() {} pub trait Has { fn has(&self) {} } impl Has for B {} pub const FIRST: u8 = 1;";
-    found(&[("lib.rs", "pub mod a; mod b;"), ("a.rs", first), ("b.rs", &format!("pub struct B; {by}"))])
+    let first = "use crate::b::B; pub struct A; pub fn a() {} pub trait Has { fn has(&self) {} } impl Has for B {} pub const FIRST: u8 = 1;";
+    found(&[
+        ("lib.rs", "pub mod a; mod b;"),
+        ("a.rs", first),
+        ("b.rs", &format!("pub struct B; {by}")),
+    ])
 }
 
 #[test]
@@ -29,7 +34,10 @@ fn circles_are_found_however_named() {
         ("struct C<T: crate::a::Has>(Option<Vec<T>>);", "Has"),
         ("fn f(n: u8) -> bool { matches!(n, crate::a::FIRST) }", "FIRST"),
         ("macro_rules! m { ($x:expr) => { $crate::a::a() } }", "a"),
-        ("use crate::a::FIRST; fn f(n: u8) -> bool { match n { FIRST => true, _ => false } }", "FIRST"),
+        (
+            "use crate::a::FIRST; fn f(n: u8) -> bool { match n { FIRST => true, _ => false } }",
+            "FIRST",
+        ),
         ("mod inner { fn f() { super::super::a::a() } }", "a"),
         ("mod inner { use crate::a::A; pub use self::A as Again; }", "A"),
         ("pub use crate::a::A; fn f(_: A) {}", "A"),
@@ -66,23 +74,37 @@ fn non_items_make_no_circle() {
 #[test]
 fn directory_is_one_part() {
     let child = ("shop/till.rs", "use super::Shop; pub struct Till; fn of(_: &Shop) {}");
-    assert_eq!(found(&[("lib.rs", "mod shop;"), ("shop.rs", "mod till; use till::Till; pub struct Shop(Till);"), child]), [""; 0]);
+    assert_eq!(
+        found(&[
+            ("lib.rs", "mod shop;"),
+            ("shop.rs", "mod till; use till::Till; pub struct Shop(Till);"),
+            child
+        ]),
+        [""; 0]
+    );
     // The same two as parts of their own.
     let shop = ("shop.rs", "use crate::till::Till; pub struct Shop(Till);");
-    let apart =
-        found(&[("lib.rs", "mod shop; mod till;"), shop, ("till.rs", "use crate::shop::Shop; pub struct Till; fn of(_: &Shop) {}")]);
+    let apart = found(&[
+        ("lib.rs", "mod shop; mod till;"),
+        shop,
+        ("till.rs", "use crate::shop::Shop; pub struct Till; fn of(_: &Shop) {}"),
+    ]);
     assert_eq!(apart, ["shop → till → shop (Till of till; Shop of shop)"]);
     // A child of one of them.
     let shelf = ("shop/shelf.rs", "use crate::till::Till; pub struct Shelf(Till);");
     let till = ("till.rs", "use crate::shop::shelf::Shelf; pub struct Till; fn of(_: &Shelf) {}");
-    let through = found(&[("lib.rs", "mod shop; mod till;"), ("shop.rs", "pub mod shelf;"), shelf, till]);
+    let through =
+        found(&[("lib.rs", "mod shop; mod till;"), ("shop.rs", "pub mod shelf;"), shelf, till]);
     assert_eq!(through, ["shop::shelf → till → shop::shelf (Till of till; Shelf of shop::shelf)"]);
 }
 
 #[test]
 fn macro_items_belong_to_callers() {
-    let made =
-        [("lib.rs", "mod a; mod b;"), ("a.rs", "id! { /// Of A.\n A(u16) } use crate::b::B;"), ("b.rs", "pub struct B(super::a::A);")];
+    let made = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "id! { /// Of A.\n A(u16) } use crate::b::B;"),
+        ("b.rs", "pub struct B(super::a::A);"),
+    ];
     assert_eq!(found(&made), ["a → b → a (B of b; A of a)"]);
 }
 

@@ -1,6 +1,6 @@
-//! Which other files of its crate a file names: in private imports, and by path in its code. What it only re-exports it
-//! does not name, and `mod x;` alone names nothing. A path that ends at a module names nothing either: what is taken out
-//! of that module does.
+//! Which other files of its crate a file names: in private imports, and by path in its code. What
+//! it only re-exports it does not name, and `mod x;` alone names nothing. A path that ends at a
+//! module names nothing either: what is taken out of that module does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,8 @@ pub type Edges = BTreeMap<(FileId, FileId), BTreeSet<String>>;
 pub fn edges(modules: &Modules) -> Edges {
     let mut edges = Edges::new();
     for (id, file) in modules.files.iter().enumerate() {
-        Named { modules, file: id, at: file.module, bound: Vec::new(), edges: &mut edges }.visit_file(&file.syntax);
+        Named { modules, file: id, at: file.module, bound: Vec::new(), edges: &mut edges }
+            .visit_file(&file.syntax);
     }
     edges
 }
@@ -24,7 +25,8 @@ struct Named<'a> {
     modules: &'a Modules,
     file: FileId,
     at: ModuleId,
-    /// The names that the functions around bind: a local variable may be called as a function elsewhere is.
+    /// The names that the functions around bind: a local variable may be called as a function
+    /// elsewhere is.
     bound: Vec<BTreeSet<String>>,
     edges: &'a mut Edges,
 }
@@ -38,13 +40,16 @@ impl Named<'_> {
         }
         for target in self.modules.resolve(self.at, path) {
             match target {
-                Target::Item(file, item) if file != self.file => _ = self.edges.entry((self.file, file)).or_default().insert(item),
+                Target::Item(file, item) if file != self.file => {
+                    _ = self.edges.entry((self.file, file)).or_default().insert(item)
+                }
                 Target::Item(..) | Target::Module(_) => {}
             }
         }
     }
 
-    /// A macro's words are not syntax yet: every `a::b::c` in them counts as a path, unless a dot makes it a field.
+    /// A macro's words are not syntax yet: every `a::b::c` in them counts as a path, unless a dot
+    /// makes it a field.
     fn tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let is = |at: usize, sign: char| matches!(tokens.get(at), Some(TokenTree::Punct(punct)) if punct.as_char() == sign);
@@ -131,7 +136,10 @@ impl<'ast> Visit<'ast> for Named<'_> {
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         if matches!(item.vis, syn::Visibility::Inherited) {
-            modules::imports(item).iter().filter(|import| !import.glob).for_each(|import| self.name(&import.path));
+            modules::imports(item)
+                .iter()
+                .filter(|import| !import.glob)
+                .for_each(|import| self.name(&import.path));
         }
     }
 
@@ -167,7 +175,9 @@ impl<'ast> Visit<'ast> for Named<'_> {
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
         if path.leading_colon.is_none() {
-            self.name(&path.segments.iter().map(|segment| segment.ident.to_string()).collect::<Vec<_>>());
+            self.name(
+                &path.segments.iter().map(|segment| segment.ident.to_string()).collect::<Vec<_>>(),
+            );
         }
         visit::visit_path(self, path);
     }
@@ -200,14 +210,16 @@ impl<'ast> Visit<'ast> for Named<'_> {
 }
 
 impl Named<'_> {
-    /// The paths that serde takes as strings: `#[serde(with = "super::nanos")]`, a module or a function.
+    /// The paths that serde takes as strings: `#[serde(with = "super::nanos")]`, a module or a
+    /// function.
     fn quoted(&mut self, tokens: TokenStream) {
         let literals = tokens.into_iter().filter_map(|token| match token {
             TokenTree::Literal(literal) => syn::parse_str::<syn::LitStr>(&literal.to_string()).ok(),
             _ => None,
         });
         for path in literals.filter_map(|literal| literal.parse::<syn::Path>().ok()) {
-            let path: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+            let path: Vec<String> =
+                path.segments.iter().map(|segment| segment.ident.to_string()).collect();
             self.name(&path);
             self.name(&[path.as_slice(), &["serialize".into()]].concat());
             self.name(&[path.as_slice(), &["deserialize".into()]].concat());

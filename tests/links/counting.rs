@@ -16,9 +16,19 @@ fn commands_are_counted_once() {
                 Job::of(1).run(queue);
                 let after = queue.hardware_counters();
                 let commands = 2 * Job::of(1).requests;
-                assert_eq!(after.finished - before.finished, commands, "{mode}, {kind:?}: {after:?}");
-                let bells = [after.sq_doorbells - before.sq_doorbells, after.cq_doorbells - before.cq_doorbells];
-                assert!(bells.iter().all(|bells| (1..=commands).contains(bells)), "{mode}, {kind:?}: one for each batch: {bells:?}");
+                assert_eq!(
+                    after.finished - before.finished,
+                    commands,
+                    "{mode}, {kind:?}: {after:?}"
+                );
+                let bells = [
+                    after.sq_doorbells - before.sq_doorbells,
+                    after.cq_doorbells - before.cq_doorbells,
+                ];
+                assert!(
+                    bells.iter().all(|bells| (1..=commands).contains(bells)),
+                    "{mode}, {kind:?}: one for each batch: {bells:?}"
+                );
                 assert_eq!((queue.in_flight(), device.in_flight()), (0, 0), "{mode}");
             });
         }
@@ -34,14 +44,24 @@ fn thread_poll_counts_agree() {
                 Job::of(1).run(queue);
                 let counters = queue.take_counters();
                 let commands = 2 * Job::of(1).requests;
-                // In `threaded` another thread takes them, except where the queue's own is the only one that may.
+                // In `threaded` another thread takes them, except where the queue's own is the only
+                // one that may.
                 assert!(counters.entries <= commands, "{mode}, {kind:?}: {counters:?}");
-                if [Mode::INTERRUPT, Mode::POLL, Mode::HYBRID_MEAN, Mode::ADAPTIVE].contains(&mode) {
+                if [Mode::INTERRUPT, Mode::POLL, Mode::HYBRID_MEAN, Mode::ADAPTIVE].contains(&mode)
+                {
                     assert_eq!(counters.entries, commands, "{mode}, {kind:?}: {counters:?}");
                 }
-                // A look finds entries, or what others have left for the queue's thread, or nothing.
-                assert_eq!(counters.polls, counters.drains + counters.empty_polls, "{mode}, {kind:?}: {counters:?}");
-                assert!(counters.drain_max <= 64 && u64::from(counters.drain_max) <= counters.entries, "{mode}: {counters:?}");
+                // A look finds entries, or what others have left for the queue's thread, or
+                // nothing.
+                assert_eq!(
+                    counters.polls,
+                    counters.drains + counters.empty_polls,
+                    "{mode}, {kind:?}: {counters:?}"
+                );
+                assert!(
+                    counters.drain_max <= 64 && u64::from(counters.drain_max) <= counters.entries,
+                    "{mode}: {counters:?}"
+                );
                 assert_eq!(queue.take_counters().entries, 0, "they were taken");
             });
         }
@@ -52,7 +72,10 @@ fn thread_poll_counts_agree() {
 fn device_counters_keep_closed_queues() {
     everywhere(&[], |place| {
         let device = place.open(2, Mode::INTERRUPT);
-        assert_eq!(device.counters().system_calls.is_some(), place.is_kernel() && device.counters().system_calls.is_some());
+        assert_eq!(
+            device.counters().system_calls.is_some(),
+            place.is_kernel() && device.counters().system_calls.is_some()
+        );
         let mut before = device.counters();
         for round in 0..6 {
             let queue = device.local_queue().unwrap();
@@ -61,11 +84,24 @@ fn device_counters_keep_closed_queues() {
             let with = device.counters();
             drop(queue);
             let after = device.counters();
-            assert!(after.sq_doorbells >= with.sq_doorbells && with.sq_doorbells > before.sq_doorbells, "round {round}: {after:?}");
-            assert!(after.cq_doorbells >= with.cq_doorbells && with.cq_doorbells > before.cq_doorbells, "round {round}: {after:?}");
-            assert!(after.messages >= before.messages && after.notifications >= before.notifications, "round {round}: {after:?}");
+            assert!(
+                after.sq_doorbells >= with.sq_doorbells && with.sq_doorbells > before.sq_doorbells,
+                "round {round}: {after:?}"
+            );
+            assert!(
+                after.cq_doorbells >= with.cq_doorbells && with.cq_doorbells > before.cq_doorbells,
+                "round {round}: {after:?}"
+            );
+            assert!(
+                after.messages >= before.messages && after.notifications >= before.notifications,
+                "round {round}: {after:?}"
+            );
             if place.is_kernel() {
-                assert!(with.system_calls > before.system_calls && after.system_calls >= with.system_calls, "round {round}: {after:?}");
+                assert!(
+                    with.system_calls > before.system_calls
+                        && after.system_calls >= with.system_calls,
+                    "round {round}: {after:?}"
+                );
             }
             assert_eq!(after.leaked_bytes, 0);
             before = after;
@@ -73,8 +109,8 @@ fn device_counters_keep_closed_queues() {
     });
 }
 
-/// A controller of another process, to which a register is a message: few are where doorbells are in memory. A reset ends that, and bring-up
-/// begins it again.
+/// A controller of another process, to which a register is a message: few are where doorbells are
+/// in memory. A reset ends that, and bring-up begins it again.
 #[test]
 fn shadow_doorbells_spare_registers() {
     let served = Served::new("mem:16M?profile=optane");
@@ -91,8 +127,12 @@ fn shadow_doorbells_spare_registers() {
             assert_eq!(after.doorbell_registers.is_some(), kept, "round {round}");
             if let Some(registers) = after.doorbell_registers {
                 let registers = registers - before.doorbell_registers.unwrap_or(0);
-                // Of the tails at most all. Of the heads one a lap of 17 entries, since nobody waits for them.
-                assert!((1..=sq + 1000 / 17 + 2).contains(&registers), "round {round}: {registers} of {sq} and {cq}");
+                // Of the tails at most all. Of the heads one a lap of 17 entries, since nobody
+                // waits for them.
+                assert!(
+                    (1..=sq + 1000 / 17 + 2).contains(&registers),
+                    "round {round}: {registers} of {sq} and {cq}"
+                );
             }
             let resets = device.health().resets;
             device.reset();

@@ -18,11 +18,17 @@ fn every_mode_moves_data() {
                 let queue = device.queue().unwrap();
                 scope.spawn(move || Job::of(1).run(&queue));
                 for (owner, fused) in [(2, false), (3, true)] {
-                    scope.spawn(move || Job { fused, ..Job::of(owner) }.run(&device.local_queue().unwrap()));
+                    scope.spawn(move || {
+                        Job { fused, ..Job::of(owner) }.run(&device.local_queue().unwrap())
+                    });
                 }
             });
             let (health, counters) = (device.health(), device.counters());
-            assert_eq!((health.resets, health.aborts, counters.leaked_bytes), (0, 0, 0), "{mode}: {health:?}");
+            assert_eq!(
+                (health.resets, health.aborts, counters.leaked_bytes),
+                (0, 0, 0),
+                "{mode}: {health:?}"
+            );
         }
     });
 }
@@ -34,7 +40,18 @@ fn every_size_at_every_block() {
         place.on_each_kind(&device, |queue, kind| {
             let (ns, block) = (queue.namespaces()[0], queue.namespaces()[0].block_bytes() as usize);
             let mib = 1 << 20;
-            let mut sizes = vec![block, 2 * block, 7 * block, 4096, 12_288, 65_536, mib - block, mib, mib + block, 3 * mib];
+            let mut sizes = vec![
+                block,
+                2 * block,
+                7 * block,
+                4096,
+                12_288,
+                65_536,
+                mib - block,
+                mib,
+                mib + block,
+                3 * mib,
+            ];
             sizes.dedup();
             for (g, bytes) in (kind as u64 * 100..).zip(sizes) {
                 let last = ns.blocks() - (bytes / block) as u64;
@@ -61,7 +78,8 @@ fn large_requests_are_split() {
         let device = place.open_with(options(1).depth(4));
         place.on_each_kind(&device, |queue, kind| {
             let generation = 7 + kind as u64;
-            Job { requests: 3, bytes: (1 << 20) + 4096, depth: 3, generation, ..Job::of(1) }.run(queue);
+            Job { requests: 3, bytes: (1 << 20) + 4096, depth: 3, generation, ..Job::of(1) }
+                .run(queue);
             Job { requests: 120, bytes: 4096, depth: 64, generation, ..Job::of(3) }.run(queue);
         });
     });
@@ -79,11 +97,15 @@ fn requests_shorter_than_their_buffer() {
         let (result, mut buf) = queue.block_on(queue.write(&ns, 40, whole)).unwrap();
         result.unwrap();
         buf.fill(0xee);
-        let done = queue.block_on(queue.start(Request::read(&ns, 40, buf).bytes(block as u32))).unwrap();
+        let done =
+            queue.block_on(queue.start(Request::read(&ns, 40, buf).bytes(block as u32))).unwrap();
         done.result.unwrap();
         let buf = done.buf.unwrap();
         assert_eq!(differs(&buf[..block], 40, block, 1), None);
-        assert!(buf[block..].iter().all(|&byte| byte == 0xee), "what was not asked for was written to");
+        assert!(
+            buf[block..].iter().all(|&byte| byte == 0xee),
+            "what was not asked for was written to"
+        );
     });
 }
 
@@ -94,13 +116,15 @@ fn durable_data_survive_reopening() {
         for (g, mode) in (1..).zip([Mode::INTERRUPT, Mode::POLL, Mode::ADAPTIVE]) {
             let device = place.open(1, mode);
             place.on_each_kind(&device, |queue, kind| {
-                let (ns, block) = (queue.namespaces()[0], queue.namespaces()[0].block_bytes() as usize);
+                let (ns, block) =
+                    (queue.namespaces()[0], queue.namespaces()[0].block_bytes() as usize);
                 for (at, fua) in [(16, true), (64, false)] {
                     let lba = at + 100 * kind as u64;
                     let mut buf = queue.buffer(8192).unwrap();
                     fill(&mut buf, lba, block, g);
                     let write = Request::write(&ns, lba, buf);
-                    let done = queue.block_on(queue.start(if fua { write.fua() } else { write })).unwrap();
+                    let done =
+                        queue.block_on(queue.start(if fua { write.fua() } else { write })).unwrap();
                     done.result.unwrap();
                 }
                 queue.block_on(queue.flush(&ns)).unwrap().unwrap();
@@ -109,8 +133,10 @@ fn durable_data_survive_reopening() {
             let device = place.open(1, mode);
             let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
             let kinds = [Kind::Sent, Kind::Kept];
-            for lba in kinds.into_iter().flat_map(|kind| [16, 64].map(|at| at + 100 * kind as u64)) {
-                let (result, buf) = queue.block_on(queue.read(&ns, lba, device.buffer(8192).unwrap())).unwrap();
+            for lba in kinds.into_iter().flat_map(|kind| [16, 64].map(|at| at + 100 * kind as u64))
+            {
+                let (result, buf) =
+                    queue.block_on(queue.read(&ns, lba, device.buffer(8192).unwrap())).unwrap();
                 result.unwrap();
                 assert_eq!(differs(&buf, lba, ns.block_bytes() as usize, g), None, "{mode}");
             }
@@ -136,7 +162,10 @@ fn a_batch_mixes_all_there_is() {
             super::work::submit(&queue, batch.zip(0..).map(|(request, tag)| request.tag(tag)));
             let mut done = super::work::drain(&queue);
             done.sort_by_key(|done| done.tag);
-            assert!(done.iter().all(|done| done.result.is_ok() && done.buf.is_some()), "{mode}: {done:?}");
+            assert!(
+                done.iter().all(|done| done.result.is_ok() && done.buf.is_some()),
+                "{mode}: {done:?}"
+            );
             assert!(done.iter().map(|done| done.tag).eq(0..40), "{mode}: each once");
         }
     });

@@ -6,7 +6,9 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use reap::{Completion, Device, Group, LocalQueue, Mode, Nanos, Queue, QueueError, Reactor, Request};
+use reap::{
+    Completion, Device, Group, LocalQueue, Mode, Nanos, Queue, QueueError, Reactor, Request,
+};
 
 use super::place::{Scratch, companion, options};
 use super::table::everywhere;
@@ -18,7 +20,8 @@ fn futures_of_one_queue_end_together() {
         for mode in Mode::ALL {
             let device = place.open(1, mode);
             place.on_each_kind(&device, |queue, _| {
-                let (ns, block) = (queue.namespaces()[0], queue.namespaces()[0].block_bytes() as usize);
+                let (ns, block) =
+                    (queue.namespaces()[0], queue.namespaces()[0].block_bytes() as usize);
                 let per = 4096 / block as u64;
                 let writes: Vec<_> = (0..24)
                     .map(|n| {
@@ -64,9 +67,14 @@ fn group_takes_turns_over_devices() {
     everywhere(&[], |place| {
         for mode in Mode::ALL {
             let (device, memory) = (place.open(2, mode), companion());
-            let queues = vec![device.queue().unwrap(), memory.queue().unwrap(), device.queue().unwrap()];
+            let queues =
+                vec![device.queue().unwrap(), memory.queue().unwrap(), device.queue().unwrap()];
             rounds(&Group::new(queues).unwrap(), mode);
-            let queues = vec![device.local_queue().unwrap(), memory.local_queue().unwrap(), device.local_queue().unwrap()];
+            let queues = vec![
+                device.local_queue().unwrap(),
+                memory.local_queue().unwrap(),
+                device.local_queue().unwrap(),
+            ];
             let group: Group<LocalQueue> = Group::new(queues).unwrap();
             rounds(&group, mode);
         }
@@ -74,7 +82,10 @@ fn group_takes_turns_over_devices() {
 }
 
 /// Whatever is switched meanwhile, to and fro, nothing is lost and nothing comes twice.
-fn files_of_a_group_change_their_modes<Q: AsRef<Queue>>(devices: &[Device], take: impl Fn(&Device) -> Q) {
+fn files_of_a_group_change_their_modes<Q: AsRef<Queue>>(
+    devices: &[Device],
+    take: impl Fn(&Device) -> Q,
+) {
     let group = Group::new(devices.iter().map(take).collect()).unwrap();
     for mode in Mode::ALL {
         group.queues().iter().for_each(|queue| queue.as_ref().set_mode(Mode::POSTED));
@@ -88,10 +99,17 @@ fn files_of_a_group_change_their_modes<Q: AsRef<Queue>>(devices: &[Device], take
                 // More of them there, and where the mode is another by then.
                 all().for_each(|queue| begin(queue, 5));
                 let posted = 25 * devices.len();
-                assert_eq!(group.wait(posted, None).unwrap(), posted, "from {from} to {to} of {changed}");
+                assert_eq!(
+                    group.wait(posted, None).unwrap(),
+                    posted,
+                    "from {from} to {to} of {changed}"
+                );
                 let mut out = Vec::with_capacity(posted);
                 all().for_each(|queue| _ = queue.reap(&mut out));
-                assert!(out.len() == posted && out.iter().all(|done| done.result.is_ok()), "from {from} to {to}: {out:?}");
+                assert!(
+                    out.len() == posted && out.iter().all(|done| done.result.is_ok()),
+                    "from {from} to {to}: {out:?}"
+                );
             }
         }
     }
@@ -117,13 +135,16 @@ fn group_files_switch_modes() {
     files_of_a_group_change_their_modes(&devices, |device| device.queue().unwrap());
 }
 
-/// Each can be driven by itself, in the group and after it, while requests of the others are out; and be let go.
+/// Each can be driven by itself, in the group and after it, while requests of the others are out;
+/// and be let go.
 #[test]
 fn group_files_keep_own_modes() {
     let Some((files, devices)) = files(3) else { return };
     for owned in [true, false] {
-        let local: Vec<LocalQueue> = devices.iter().filter(|_| owned).map(|device| device.local_queue().unwrap()).collect();
-        let sent: Vec<Queue> = devices.iter().filter(|_| !owned).map(|device| device.queue().unwrap()).collect();
+        let local: Vec<LocalQueue> =
+            devices.iter().filter(|_| owned).map(|device| device.local_queue().unwrap()).collect();
+        let sent: Vec<Queue> =
+            devices.iter().filter(|_| !owned).map(|device| device.queue().unwrap()).collect();
         let queues: Vec<&Queue> = local.iter().map(AsRef::as_ref).chain(&sent).collect();
         for round in 0..20 {
             let group = Group::new(queues.clone()).unwrap();
@@ -149,7 +170,8 @@ fn group_files_keep_own_modes() {
             }
         }
         // Two groups at once that have a queue in common.
-        let (one, other) = (Group::new(queues[..2].to_vec()).unwrap(), Group::new(queues[1..].to_vec()).unwrap());
+        let (one, other) =
+            (Group::new(queues[..2].to_vec()).unwrap(), Group::new(queues[1..].to_vec()).unwrap());
         for round in 0..6 {
             rounds_once(if round % 2 == 0 { &one } else { &other }, 10);
         }
@@ -194,7 +216,9 @@ fn foreign_loop_polls_a_batch() {
                     while queue.finished() < 24 {
                         if !queue.poll_events(8).more {
                             // What is only looked for tells nobody: the queue says when to come.
-                            let due = queue.next_deadline().map(|due| reap::Nanos::from(due - reap::Instant::now()));
+                            let due = queue
+                                .next_deadline()
+                                .map(|due| reap::Nanos::from(due - reap::Instant::now()));
                             poller.wait(due, &mut Vec::new()).unwrap();
                         }
                     }
@@ -231,26 +255,42 @@ async fn turned(queue: &tokio::io::unix::AsyncFd<Lent<'_>>, request: Request) ->
         if queue.get_ref().0.poll_events(64).more || queue.get_ref().0.in_flight() == 0 {
             continue;
         }
-        let left = queue.get_ref().0.next_deadline().map_or(Nanos::MAX, |deadline| reap::Nanos::from(deadline - reap::Instant::now()));
-        if let Ok(ready) = tokio::time::timeout(Duration::from_nanos(left.0), queue.readable()).await {
+        let left = queue
+            .get_ref()
+            .0
+            .next_deadline()
+            .map_or(Nanos::MAX, |deadline| reap::Nanos::from(deadline - reap::Instant::now()));
+        if let Ok(ready) =
+            tokio::time::timeout(Duration::from_nanos(left.0), queue.readable()).await
+        {
             ready.unwrap().clear_ready();
         }
     }
 }
 
 #[test]
-#[expect(deprecated, reason = "the replacement is unsafe; the queue owns its descriptor for as long as it lives")]
+#[expect(
+    deprecated,
+    reason = "the replacement is unsafe; the queue owns its descriptor for as long as it lives"
+)]
 fn an_async_runtime_turns_a_queue() {
     everywhere(&[], |place| {
         for mode in Mode::ALL {
             let device = place.open(1, mode);
             place.on_each_kind(&device, |queue, _| {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().unwrap();
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_io()
+                    .enable_time()
+                    .build()
+                    .unwrap();
                 runtime.block_on(async {
                     let watched = tokio::io::unix::AsyncFd::new(Lent(queue)).unwrap();
                     let ns = queue.namespaces()[0];
                     for n in 0..25 {
-                        turned(&watched, Request::write(&ns, n * 8, queue.buffer(4096).unwrap())).await.result.unwrap();
+                        turned(&watched, Request::write(&ns, n * 8, queue.buffer(4096).unwrap()))
+                            .await
+                            .result
+                            .unwrap();
                     }
                     turned(&watched, Request::flush(&ns)).await.result.unwrap();
                 });
@@ -299,13 +339,17 @@ fn only_queue_is_taken_once() {
     everywhere(&[], |place| {
         let device = place.open(1, Mode::INTERRUPT);
         let queue = device.queue().unwrap();
-        assert!(matches!(device.queue(), Err(QueueError::AllTaken { queues: 1 })), "there is only one");
+        assert!(
+            matches!(device.queue(), Err(QueueError::AllTaken { queues: 1 })),
+            "there is only one"
+        );
         begin(&queue, 1);
         assert_eq!(queue.wait(1, None).unwrap(), 1);
     });
 }
 
-/// A ring that the kernel polls sends them by another beside it, which has room for fewer: 40 at once are more than that.
+/// A ring that the kernel polls sends them by another beside it, which has room for fewer: 40 at
+/// once are more than that.
 #[test]
 fn more_flushes_than_tags() {
     everywhere(&[], |place| {

@@ -1,4 +1,5 @@
-//! Files and block devices that go wrong: a typed error, nothing lost that was acknowledged, no hang.
+//! Files and block devices that go wrong: a typed error, nothing lost that was acknowledged, no
+//! hang.
 
 mod again;
 mod between;
@@ -39,16 +40,25 @@ fn told() -> String {
     env::var(CHILD).unwrap()
 }
 
-/// Runs the test named `test` once more, in a process of its own below `wrapper`, and tells it `word`.
+/// Runs the test named `test` once more, in a process of its own below `wrapper`, and tells it
+/// `word`.
 fn start(test: &str, wrapper: &[&str], word: &str) -> Child {
     start_as(&env::current_exe().unwrap().display().to_string(), test, wrapper, word)
 }
 
 fn start_as(program: &str, test: &str, wrapper: &[&str], word: &str) -> Child {
-    let said: Vec<&str> = wrapper.iter().copied().chain([program, "--exact", test, "--nocapture", "--include-ignored"]).collect();
+    let said: Vec<&str> = wrapper
+        .iter()
+        .copied()
+        .chain([program, "--exact", test, "--nocapture", "--include-ignored"])
+        .collect();
     let mut command = Command::new(said[0]);
     command.args(&said[1..]).env(CHILD, word).env_remove("REAP_TEST_DEVICE").stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap_or_else(|e| panic!("{}: {e}", said[0]))
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("{}: {e}", said[0]))
 }
 
 /// Waits for it: the test must have passed there.
@@ -83,7 +93,8 @@ struct Written {
 }
 
 impl Written {
-    /// Writes until that fails, which it does some time after `goes` was called on another thread: what is written to is taken away.
+    /// Writes until that fails, which it does some time after `goes` was called on another thread:
+    /// what is written to is taken away.
     fn write_until(&mut self, queue: &Queue, what: &str, goes: impl FnOnce() + Send + 'static) {
         let (tell, told) = mpsc::channel();
         let taker = thread::spawn(move || {
@@ -140,9 +151,14 @@ impl Written {
     fn is_there(&self, queue: &Queue) {
         let ns = queue.namespaces()[0];
         for (&lba, &generation) in &self.durable {
-            let (result, buf) = queue.block_on(queue.read(&ns, lba, queue.buffer(4096).unwrap())).unwrap();
+            let (result, buf) =
+                queue.block_on(queue.read(&ns, lba, queue.buffer(4096).unwrap())).unwrap();
             result.unwrap_or_else(|e| panic!("{e}: block {lba}"));
-            assert_eq!(differs(&buf, lba, ns.block_bytes() as usize, generation), None, "block {lba} was acknowledged");
+            assert_eq!(
+                differs(&buf, lba, ns.block_bytes() as usize, generation),
+                None,
+                "block {lba} was acknowledged"
+            );
         }
     }
 }

@@ -24,7 +24,8 @@ fn coalescing_modes_fall_back_to_interrupt() {
     });
 }
 
-/// Each of the kernel's own modes carries data, in queues of its own beside others, or says in a sentence what is missing.
+/// Each of the kernel's own modes carries data, in queues of its own beside others, or says in a
+/// sentence what is missing.
 #[test]
 fn kernel_modes_work_or_explain() {
     everywhere(&[], |place| {
@@ -34,10 +35,25 @@ fn kernel_modes_work_or_explain() {
                 // A device that says that it polls may be found not to in a trial.
                 let why = device.local_queue_in(mode).map(drop).unwrap_err().to_string();
                 assert!(why.contains(&mode.to_string()), "{why}");
-                assert!(device.unsupported_reason(mode).is_none_or(|lacking| why.contains(&lacking.to_string())), "{why}");
-                let Some(lacking) = device.unsupported_reason(mode).map(|lacking| lacking.to_string()) else { continue };
+                assert!(
+                    device
+                        .unsupported_reason(mode)
+                        .is_none_or(|lacking| why.contains(&lacking.to_string())),
+                    "{why}"
+                );
+                let Some(lacking) =
+                    device.unsupported_reason(mode).map(|lacking| lacking.to_string())
+                else {
+                    continue;
+                };
                 drop(device);
-                let opens = || place.try_open("", OpenOptions::new().mode(mode)).map(drop).unwrap_err().to_string();
+                let opens = || {
+                    place
+                        .try_open("", OpenOptions::new().mode(mode))
+                        .map(drop)
+                        .unwrap_err()
+                        .to_string()
+                };
                 let since = Instant::now();
                 // Until the last device here lets go of it, that is what is in the way.
                 while !opens().contains(&lacking) {
@@ -66,7 +82,8 @@ fn kernel_modes_work_or_explain() {
     });
 }
 
-/// A ring that a thread of the kernel's submits is entered to wait, and to wake that thread, and for nothing else.
+/// A ring that a thread of the kernel's submits is entered to wait, and to wake that thread, and
+/// for nothing else.
 #[test]
 fn sqpoll_needs_no_submit_call() {
     everywhere(&[], |place| {

@@ -18,12 +18,30 @@ fn oversized_request_ends_the_batch() {
             let (blocks, elsewhere) = (ns.blocks(), companion());
             let buf = |blocks: u32| queue.buffer((blocks * block) as usize).unwrap();
             let wrong = [
-                (Request::read(&ns, blocks, buf(1)), Refused::OutOfRange { lba: blocks, end: blocks + 1, blocks }),
-                (Request::write(&ns, blocks - 1, buf(2)), Refused::OutOfRange { lba: blocks - 1, end: blocks + 1, blocks }),
-                (Request::write(&ns, u64::MAX, buf(1)), Refused::OutOfRange { lba: u64::MAX, end: u64::MAX, blocks }),
-                (Request::read(&ns, 0, buf(1)).bytes(block - 1), Refused::Length { bytes: block - 1, block, buffer: block as usize }),
-                (Request::read(&ns, 0, buf(1)).bytes(2 * block), Refused::Length { bytes: 2 * block, block, buffer: block as usize }),
-                (Request::read(&ns, 0, buf(1)).bytes(0), Refused::Length { bytes: 0, block, buffer: block as usize }),
+                (
+                    Request::read(&ns, blocks, buf(1)),
+                    Refused::OutOfRange { lba: blocks, end: blocks + 1, blocks },
+                ),
+                (
+                    Request::write(&ns, blocks - 1, buf(2)),
+                    Refused::OutOfRange { lba: blocks - 1, end: blocks + 1, blocks },
+                ),
+                (
+                    Request::write(&ns, u64::MAX, buf(1)),
+                    Refused::OutOfRange { lba: u64::MAX, end: u64::MAX, blocks },
+                ),
+                (
+                    Request::read(&ns, 0, buf(1)).bytes(block - 1),
+                    Refused::Length { bytes: block - 1, block, buffer: block as usize },
+                ),
+                (
+                    Request::read(&ns, 0, buf(1)).bytes(2 * block),
+                    Refused::Length { bytes: 2 * block, block, buffer: block as usize },
+                ),
+                (
+                    Request::read(&ns, 0, buf(1)).bytes(0),
+                    Refused::Length { bytes: 0, block, buffer: block as usize },
+                ),
                 (Request::read(&elsewhere.namespaces()[0], 0, buf(8)), Refused::NoNamespace(1)),
                 (Request::read(&ns, 0, elsewhere.buffer(4096).unwrap()), Refused::ForeignBuffer),
             ];
@@ -52,7 +70,8 @@ fn read_only_device_refuses_writes() {
         place.on_each_kind(&device, |queue, _| {
             let ns = queue.namespaces()[0];
             for lba in [0, ns.blocks() / 4] {
-                let (result, _) = queue.block_on(queue.write(&ns, lba, queue.buffer(4096).unwrap())).unwrap();
+                let (result, _) =
+                    queue.block_on(queue.write(&ns, lba, queue.buffer(4096).unwrap())).unwrap();
                 // EROFS (errno(3)).
                 assert_eq!(result.unwrap_err().errno(), 30);
             }
@@ -71,7 +90,10 @@ fn grown_device_has_more_blocks() {
         let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
         place.resize(2 * BYTES);
         let grown = device.current(&ns);
-        assert_eq!((grown.blocks(), ns.blocks()), (2 * ns.blocks(), device.namespaces()[0].blocks()));
+        assert_eq!(
+            (grown.blocks(), ns.blocks()),
+            (2 * ns.blocks(), device.namespaces()[0].blocks())
+        );
         let (lba, block) = (grown.blocks() - 8, ns.block_bytes() as usize);
         let buf = || device.buffer(8 * block).unwrap();
         let (why, _) = queue.submit([Request::read(&ns, lba, buf())]).unwrap_err();
@@ -86,7 +108,8 @@ fn grown_device_has_more_blocks() {
     });
 }
 
-/// In the middle of a stream of requests the second half goes: what is asked of it fails; the first half is as it was.
+/// In the middle of a stream of requests the second half goes: what is asked of it fails; the first
+/// half is as it was.
 #[test]
 fn shrunk_device_fails_requests() {
     everywhere(&[Feature::Resizing], |place| {
@@ -98,8 +121,16 @@ fn shrunk_device_fails_requests() {
             let (mut begun, mut failed) = (0, 0);
             let since = Instant::now();
             while failed == 0 {
-                assert!(since.elapsed() < Duration::from_secs(60), "{mode}: reads beyond the end never fail");
-                submit(&queue, (0..24).map(|n| Request::read(&ns, ns.blocks() - 8 - 8 * n, device.buffer(4096).unwrap())));
+                assert!(
+                    since.elapsed() < Duration::from_secs(60),
+                    "{mode}: reads beyond the end never fail"
+                );
+                submit(
+                    &queue,
+                    (0..24).map(|n| {
+                        Request::read(&ns, ns.blocks() - 8 - 8 * n, device.buffer(4096).unwrap())
+                    }),
+                );
                 if begun == 2 {
                     place.resize(BYTES / 2);
                 }

@@ -17,8 +17,8 @@
 //! | files and block devices that go wrong | `faults.rs` (`faults/`) |
 //! | what others count of the same I/O, in a guest | `witnesses.rs` |
 //!
-//! `REAP_TEST_DEVICE=kernel:/dev/nvme0n1` puts that device in the place of the table; `tests/links.sh` does so in a guest.
-//! **Whatever it names is overwritten.**
+//! `REAP_TEST_DEVICE=kernel:/dev/nvme0n1` puts that device in the place of the table;
+//! `tests/links.sh` does so in a guest. **Whatever it names is overwritten.**
 
 mod checks;
 mod counting;

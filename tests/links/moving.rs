@@ -21,16 +21,22 @@ fn modes_switch_every_3_ms() {
             let kept = |owner| {
                 scope.spawn(move || {
                     let queue = device.local_queue().unwrap();
-                    (0..3).for_each(|round| Job { fused: round == owner, generation: round, ..job(owner) }.run(&queue));
+                    (0..3).for_each(|round| {
+                        Job { fused: round == owner, generation: round, ..job(owner) }.run(&queue)
+                    });
                 })
             };
             let mut workers = vec![kept(0), kept(1)];
             for owner in [2, 3] {
                 let queue = device.queue().unwrap();
-                workers.push(scope.spawn(move || (0..3).for_each(|round| Job { generation: round, ..job(owner) }.run(&queue))));
+                workers.push(scope.spawn(move || {
+                    (0..3).for_each(|round| Job { generation: round, ..job(owner) }.run(&queue))
+                }));
             }
             scope.spawn(|| {
-                for mode in Mode::ALL.into_iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
+                for mode in
+                    Mode::ALL.into_iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed))
+                {
                     device.set_mode(mode);
                     thread::sleep(Duration::from_millis(3));
                 }
@@ -40,7 +46,11 @@ fn modes_switch_every_3_ms() {
             ended.into_iter().for_each(|end| end.unwrap());
         });
         let (health, counters) = (device.health(), device.counters());
-        assert_eq!((health.aborts, health.resets, counters.leaked_bytes), (0, 0, 0), "a lost wake-up ends in an abort: {health:?}");
+        assert_eq!(
+            (health.aborts, health.resets, counters.leaked_bytes),
+            (0, 0, 0),
+            "a lost wake-up ends in an abort: {health:?}"
+        );
     });
 }
 
@@ -50,7 +60,9 @@ fn mode_changes_under_a_batch() {
         let device = place.open(1, Mode::INTERRUPT);
         place.on_each_kind(&device, |queue, _| {
             for from in Mode::ALL {
-                for to in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::POSTED, Mode::ADAPTIVE] {
+                for to in
+                    [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::POSTED, Mode::ADAPTIVE]
+                {
                     queue.set_mode(from);
                     begin(queue, 20);
                     queue.set_mode(to);
@@ -69,7 +81,9 @@ fn again<Q>(take: impl Fn() -> Result<Q, QueueError>) -> Q {
     let since = Instant::now();
     loop {
         match take() {
-            Err(QueueError::AllTaken { .. }) if since.elapsed() < Duration::from_secs(60) => thread::sleep(Duration::from_millis(1)),
+            Err(QueueError::AllTaken { .. }) if since.elapsed() < Duration::from_secs(60) => {
+                thread::sleep(Duration::from_millis(1))
+            }
             taken => return taken.unwrap(),
         }
     }
@@ -108,7 +122,8 @@ fn dropped_futures_leave_their_buffers() {
                 std::mem::forget(queue.read(&ns, n, queue.buffer(4096).unwrap()));
                 drop(queue.start(Request::flush(&ns)));
             }
-            let (result, _) = queue.block_on(queue.read(&ns, 0, queue.buffer(4096).unwrap())).unwrap();
+            let (result, _) =
+                queue.block_on(queue.read(&ns, 0, queue.buffer(4096).unwrap())).unwrap();
             result.unwrap();
         });
         nothing_is_left(&device);
@@ -127,7 +142,8 @@ fn queues_outlive_the_device_handle() {
             Job::of(2).run(&other);
             let (result, _) = other.block_on(write).unwrap();
             result.unwrap();
-            // A future without its queue ends as well: the housekeeping thread takes its completion.
+            // A future without its queue ends as well: the housekeeping thread takes its
+            // completion.
             let read = other.read(&ns, 8, other.buffer(4096).unwrap());
             drop(other);
             let elsewhere = super::place::companion().queue().unwrap();
@@ -157,7 +173,11 @@ fn busy_closed_device_opens_again() {
 fn nothing_is_left(device: &Device) {
     let since = Instant::now();
     while device.in_flight() > 0 {
-        assert!(since.elapsed() < Duration::from_secs(60), "{} requests are still in flight", device.in_flight());
+        assert!(
+            since.elapsed() < Duration::from_secs(60),
+            "{} requests are still in flight",
+            device.in_flight()
+        );
         thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(device.counters().leaked_bytes, 0);

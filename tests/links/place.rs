@@ -1,4 +1,5 @@
-//! Where a test's device stands: in memory, in a file of its own, on a loop device of its own, or where the environment says.
+//! Where a test's device stands: in memory, in a file of its own, on a loop device of its own, or
+//! where the environment says.
 
 use std::fs;
 use std::io::Write as _;
@@ -52,7 +53,14 @@ impl Place {
     /// Makes one. Why there is none here, where that is no fault.
     pub fn new(stand: &Stand, more: &'static str) -> Result<Place, String> {
         static TURN: Mutex<()> = Mutex::new(());
-        let place = |base: String| Place { base, more, file: None, looped: None, _served: None, _turn: None };
+        let place = |base: String| Place {
+            base,
+            more,
+            file: None,
+            looped: None,
+            _served: None,
+            _turn: None,
+        };
         Ok(match stand {
             Stand::Memory => place("mem:16M?profile=optane".into()),
             Stand::Media => {
@@ -76,7 +84,11 @@ impl Place {
             }
             Stand::Tcp => {
                 let target = Target::new("mem:16M?profile=optane");
-                Place { base: target.uri.clone(), _served: Some(Box::new(target)), ..place(String::new()) }
+                Place {
+                    base: target.uri.clone(),
+                    _served: Some(Box::new(target)),
+                    ..place(String::new())
+                }
             }
             Stand::Given(uri) => {
                 let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +98,11 @@ impl Place {
     }
 
     fn rebased(mut self) -> Place {
-        let path = self.looped.as_ref().map(|looped| looped.node.clone()).or_else(|| Some(self.file.as_ref()?.path().to_owned()));
+        let path = self
+            .looped
+            .as_ref()
+            .map(|looped| looped.node.clone())
+            .or_else(|| Some(self.file.as_ref()?.path().to_owned()));
         self.base = format!("kernel:{}", path.unwrap().display());
         self
     }
@@ -106,7 +122,12 @@ impl Place {
         let said: Vec<_> = [self.more, extra].into_iter().filter(|said| !said.is_empty()).collect();
         match said.is_empty() {
             true => self.base.clone(),
-            false => format!("{}{}{}", self.base, if self.base.contains('?') { '&' } else { '?' }, said.join("&")),
+            false => format!(
+                "{}{}{}",
+                self.base,
+                if self.base.contains('?') { '&' } else { '?' },
+                said.join("&")
+            ),
         }
     }
 
@@ -161,11 +182,17 @@ pub enum Kind {
     Kept,
 }
 
-/// Options for this many threads: fewer tags than tests have requests at once, and a time-out that saves nobody. A wake-up that is lost
-/// is a test that hangs, and is told by [`super::table::watched`].
+/// Options for this many threads: fewer tags than tests have requests at once, and a time-out that
+/// saves nobody. A wake-up that is lost is a test that hangs, and is told by
+/// [`super::table::watched`].
 pub fn options(queues: usize) -> OpenOptions {
     let (timeout, pool_bytes) = (Nanos::from_secs(3600), 32 << 20);
-    OpenOptions::new().software_queues(queues).hardware_queues(queues).depth(16).timeout(timeout.into()).pool_bytes(pool_bytes)
+    OpenOptions::new()
+        .software_queues(queues)
+        .hardware_queues(queues)
+        .depth(16)
+        .timeout(timeout.into())
+        .pool_bytes(pool_bytes)
 }
 
 /// Another device, in memory, for requests that lead astray and groups that are mixed.
@@ -192,10 +219,16 @@ impl Served {
         Served::start(sockets, move |sockets| serve::open_paths(&uri, sockets, None))
     }
 
-    fn start(sockets: usize, server: impl FnOnce(&[PathBuf]) -> Result<Server, ServeError> + Send + 'static) -> Served {
+    fn start(
+        sockets: usize,
+        server: impl FnOnce(&[PathBuf]) -> Result<Server, ServeError> + Send + 'static,
+    ) -> Served {
         let sockets: Vec<_> = (0..sockets).map(|_| Scratch::short("sock")).collect();
         let (stop, stopped) = UnixStream::pair().unwrap();
-        let ((tell, told), paths) = (std::sync::mpsc::channel(), sockets.iter().map(|socket| socket.path().to_owned()).collect::<Vec<_>>());
+        let ((tell, told), paths) = (
+            std::sync::mpsc::channel(),
+            sockets.iter().map(|socket| socket.path().to_owned()).collect::<Vec<_>>(),
+        );
         let thread = std::thread::spawn(move || {
             let mut server = server(&paths).unwrap();
             tell.send(()).unwrap();
@@ -228,7 +261,8 @@ impl Target {
         let (stop, stopped) = UnixStream::pair().unwrap();
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
-            let mut server = serve::open_tcp(&uri, &["127.0.0.1:0".parse().unwrap()], Vec::new(), None).unwrap();
+            let mut server =
+                serve::open_tcp(&uri, &["127.0.0.1:0".parse().unwrap()], Vec::new(), None).unwrap();
             server.run(&stopped, &mut |event| _ = tell.send(event)).unwrap();
         });
         let uri = told.iter().find_map(|event| match event {
@@ -265,11 +299,16 @@ impl Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let dir = if dir.exists() { dir.to_owned() } else { std::env::temp_dir() };
-        let path = dir.join(format!("{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let path = dir.join(format!(
+            "{name}-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
         Scratch { path, _folder: None }
     }
 
-    /// A name that is short enough for a socket, in a folder of its own: a server that is killed leaves its control socket, too.
+    /// A name that is short enough for a socket, in a folder of its own: a server that is killed
+    /// leaves its control socket, too.
     pub fn short(name: &str) -> Scratch {
         let folder = tempfile::Builder::new().prefix("reap-").tempdir().unwrap();
         Scratch { path: folder.path().join(name), _folder: Some(folder) }
@@ -327,9 +366,16 @@ impl Drop for Loop {
 
 /// What a program prints; why it fails.
 pub fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let said = Command::new(program).args(arguments).output().map_err(|e| format!("no `{program}` here: {e}"))?;
+    let said = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|e| format!("no `{program}` here: {e}"))?;
     match said.status.success() {
         true => Ok(String::from_utf8_lossy(&said.stdout).into_owned()),
-        false => Err(format!("`{program} {}`: {}", arguments.join(" "), String::from_utf8_lossy(&said.stderr).trim())),
+        false => Err(format!(
+            "`{program} {}`: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&said.stderr).trim()
+        )),
     }
 }

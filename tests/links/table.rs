@@ -44,14 +44,39 @@ fn table() -> Vec<Link> {
     vec![
         Link::new("embedded", Stand::Memory, "", &IN_MEMORY),
         Link::new("embedded, no masks", Stand::Memory, "masks=no", &IN_MEMORY),
-        Link::new("embedded, no masks, no poll queues", Stand::Memory, "masks=no&queues=1", &IN_MEMORY),
-        Link::new("embedded, no masks, shared vectors", Stand::Memory, "masks=no&vectors=2", &IN_MEMORY),
+        Link::new(
+            "embedded, no masks, no poll queues",
+            Stand::Memory,
+            "masks=no&queues=1",
+            &IN_MEMORY,
+        ),
+        Link::new(
+            "embedded, no masks, shared vectors",
+            Stand::Memory,
+            "masks=no&vectors=2",
+            &IN_MEMORY,
+        ),
         Link::new("embedded, late properties", Stand::Memory, "properties=late", &IN_MEMORY),
         Link::new("embedded, SGLs", Stand::Memory, "sgl=yes&masks=no", &IN_MEMORY),
         Link::new("embedded, over a file", Stand::Media, "", &IN_MEMORY[..2]),
-        Link::new("vfio-user, another process's controller", Stand::Served(""), "", &IN_MEMORY[..2]),
-        Link::new("vfio-user, mapped doorbells", Stand::Served("&doorbells=mapped"), "", &IN_MEMORY[..2]),
-        Link::new("vfio-user, doorbells in registers alone", Stand::Served(""), "shadow=no", &IN_MEMORY[..2]),
+        Link::new(
+            "vfio-user, another process's controller",
+            Stand::Served(""),
+            "",
+            &IN_MEMORY[..2],
+        ),
+        Link::new(
+            "vfio-user, mapped doorbells",
+            Stand::Served("&doorbells=mapped"),
+            "",
+            &IN_MEMORY[..2],
+        ),
+        Link::new(
+            "vfio-user, doorbells in registers alone",
+            Stand::Served(""),
+            "shadow=no",
+            &IN_MEMORY[..2],
+        ),
         Link::new("vfio-user, SGLs", Stand::Served("&sgl=yes&fetch=mixed"), "", &IN_MEMORY[..2]),
         Link::new("vfio-user, shared vectors", Stand::Served(""), "vectors=2", &IN_MEMORY[..2]),
         Link::new("tcp, another process's controller", Stand::Tcp, "", &IN_MEMORY[..2]),
@@ -69,7 +94,10 @@ const GIVEN: &str = "REAP_TEST_DEVICE";
 fn links() -> Vec<Link> {
     match env::var(GIVEN) {
         Ok(uri) => {
-            let more = [(Resizing, "a device that was given has its size"), (ReadOnly, "a drive on the bus has no `readonly=`")];
+            let more = [
+                (Resizing, "a device that was given has its size"),
+                (ReadOnly, "a drive on the bus has no `readonly=`"),
+            ];
             let driven = uri.starts_with("pcie:") || uri.starts_with("vfio-user:");
             let lacks = if driven { &more[..] } else { &more[..1] };
             vec![Link::new(&uri, Stand::Given(uri.clone()), "", lacks)]
@@ -79,7 +107,12 @@ fn links() -> Vec<Link> {
 }
 
 impl Link {
-    fn new(name: &str, stand: Stand, more: &'static str, lacks: &[(Feature, &'static str)]) -> Link {
+    fn new(
+        name: &str,
+        stand: Stand,
+        more: &'static str,
+        lacks: &[(Feature, &'static str)],
+    ) -> Link {
         Link { name: name.to_owned(), stand, more, lacks: lacks.to_vec() }
     }
 }
@@ -108,7 +141,8 @@ pub fn skipped(what: impl fmt::Display) {
     _ = writeln!(std::io::stderr(), "SKIPPED: {} {what}", thread.name().unwrap_or("a test"));
 }
 
-/// What has not ended by then hangs, on a guest without hardware support and on a machine that many share, too.
+/// What has not ended by then hangs, on a guest without hardware support and on a machine that many
+/// share, too.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Ends the process with a word where `work` hangs: a thread that hangs cannot be ended otherwise.

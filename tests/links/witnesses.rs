@@ -1,5 +1,6 @@
-//! What others count of the same I/O: the kernel its interrupts and its disk's requests, the scheduler a thread's sleeps. In a guest, by
-//! `tests/links.sh`, which has QEMU's trace and `reap trace` as two more: nobody else uses the device there.
+//! What others count of the same I/O: the kernel its interrupts and its disk's requests, the
+//! scheduler a thread's sleeps. In a guest, by `tests/links.sh`, which has QEMU's trace and `reap
+//! trace` as two more: nobody else uses the device there.
 
 use std::fs::{self, File};
 
@@ -24,7 +25,8 @@ fn device() -> (String, String) {
     (uri, disk)
 }
 
-/// An Identify of a namespace that there is not: QEMU's trace shows the number, and so where a stretch of it begins or ends.
+/// An Identify of a namespace that there is not: QEMU's trace shows the number, and so where a
+/// stretch of it begins or ends.
 pub fn mark(disk: &str, number: u32) {
     let character = File::open(format!("/dev/{}", disk.replacen("nvme", "ng", 1))).unwrap();
     _ = identify(&character, &Identify::new(cns::NAMESPACE, Nsid(number), Dptr::NONE));
@@ -34,8 +36,15 @@ pub fn mark(disk: &str, number: u32) {
 fn interrupts(disk: &str) -> u64 {
     let queue = format!("{}q", disk.split_at(disk.rfind('n').unwrap()).0);
     let text = fs::read_to_string("/proc/interrupts").unwrap();
-    let of_io = |line: &&str| line.split_whitespace().last().and_then(|name| name.strip_prefix(&queue)).is_some_and(|n| n != "0");
-    let counts = |line: &str| -> u64 { line.split_whitespace().skip(1).map_while(|count| count.parse::<u64>().ok()).sum() };
+    let of_io = |line: &&str| {
+        line.split_whitespace()
+            .last()
+            .and_then(|name| name.strip_prefix(&queue))
+            .is_some_and(|n| n != "0")
+    };
+    let counts = |line: &str| -> u64 {
+        line.split_whitespace().skip(1).map_while(|count| count.parse::<u64>().ok()).sum()
+    };
     text.lines().filter(of_io).map(counts).sum()
 }
 
@@ -59,7 +68,10 @@ fn reads(queue: &Queue, depth: u64) {
 
 fn agree(what: &str, ours: u64, theirs: u64) {
     println!("counted: {what}: {ours} here, {theirs} there");
-    assert!(ours > 0 && ours.abs_diff(theirs) * 50 <= ours.max(theirs), "{what}: {ours} and {theirs} are more than 2 % apart");
+    assert!(
+        ours > 0 && ours.abs_diff(theirs) * 50 <= ours.max(theirs),
+        "{what}: {ours} and {theirs} are more than 2 % apart"
+    );
 }
 
 /// Whether the running kernel is this one or newer.
@@ -70,13 +82,18 @@ fn kernel_has(major: u32, minor: u32) -> bool {
     version >= (major, minor)
 }
 
-/// `interrupt` beside it shows that the witness sees interrupts. Of the kernel's own modes both are there, but for the hybrid one
-/// before Linux 6.13 and where commands pass through.
+/// `interrupt` beside it shows that the witness sees interrupts. Of the kernel's own modes both are
+/// there, but for the hybrid one before Linux 6.13 and where commands pass through.
 #[test]
 #[ignore = "counts on a device that nobody else uses: tests/links.sh runs it in a guest"]
 fn polled_requests_take_no_interrupt() {
     let (uri, disk) = device();
-    for (mode, number) in [(Mode::POLL, 1000), (Mode::INTERRUPT, 2000), (Mode::KERNEL_IOPOLL, 3000), (Mode::KERNEL_HYBRID_IOPOLL, 3000)] {
+    for (mode, number) in [
+        (Mode::POLL, 1000),
+        (Mode::INTERRUPT, 2000),
+        (Mode::KERNEL_IOPOLL, 3000),
+        (Mode::KERNEL_HYBRID_IOPOLL, 3000),
+    ] {
         let begins = if mode.is_the_kernels() { Mode::INTERRUPT } else { mode };
         let device = Device::open_with(&uri, &options(2).mode(begins)).unwrap();
         if let Some(why) = device.unsupported_reason(mode) {
@@ -91,7 +108,8 @@ fn polled_requests_take_no_interrupt() {
         mark(&disk, number);
         watched("counted requests", || Job { requests: REQUESTS, ..Job::of(1) }.run(&queue));
         mark(&disk, number + 1);
-        let (taken, finished) = (interrupts(&disk) - before.0, queue.hardware_counters().finished - before.1);
+        let (taken, finished) =
+            (interrupts(&disk) - before.0, queue.hardware_counters().finished - before.1);
         println!("counted: {mode} on {uri}: {finished} commands, {taken} interrupts");
         assert_eq!(finished, 2 * REQUESTS);
         assert_eq!(taken > 0, mode == Mode::INTERRUPT, "{mode}: {taken} interrupts");
@@ -114,13 +132,16 @@ fn kernel_counts_the_same_requests() {
     println!("counted: all: {all}");
 }
 
-/// Five milliseconds for each request, so that no completion comes before the thread sleeps: then it need not.
+/// Five milliseconds for each request, so that no completion comes before the thread sleeps: then
+/// it need not.
 #[test]
 #[ignore = "needs a slow device: tests/links.sh runs it in a guest"]
 fn scheduler_counts_the_same_sleeps() {
     let (uri, _) = device();
     let device = Device::open_with(&uri, &options(2)).unwrap();
-    for (what, queue) in [("sent", &device.queue().unwrap()), ("kept", &*device.local_queue().unwrap())] {
+    for (what, queue) in
+        [("sent", &device.queue().unwrap()), ("kept", &*device.local_queue().unwrap())]
+    {
         let before = (queue.counters().sleeps, hw::thread_usage().sleeps);
         watched("slow requests", || {
             for lba in 0..REQUESTS / 4 {
@@ -129,6 +150,10 @@ fn scheduler_counts_the_same_sleeps() {
             }
         });
         let slept = (queue.counters().sleeps - before.0, hw::thread_usage().sleeps - before.1);
-        agree(&format!("sleeps for {} requests, on a queue that is {what}", REQUESTS / 4), slept.0, slept.1);
+        agree(
+            &format!("sleeps for {} requests, on a queue that is {what}", REQUESTS / 4),
+            slept.0,
+            slept.1,
+        );
     }
 }

@@ -4,19 +4,28 @@ use reap::{Completion, Queue, Request};
 
 /// The word at `i` of the block at `lba`, generation `g`.
 fn word(lba: u64, i: usize, g: u64) -> u64 {
-    (lba.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (i as u64).wrapping_mul(0xd6e8_feb8_6659_fd93) ^ g << 17).rotate_left(23) | 1
+    (lba.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ (i as u64).wrapping_mul(0xd6e8_feb8_6659_fd93)
+        ^ g << 17)
+        .rotate_left(23)
+        | 1
 }
 
 /// Fills whole blocks from `lba` on.
 pub fn fill(buf: &mut [u8], lba: u64, block: usize, g: u64) {
     for (lba, chunk) in (lba..).zip(buf.chunks_mut(block)) {
-        chunk.chunks_exact_mut(8).enumerate().for_each(|(i, place)| place.copy_from_slice(&word(lba, i, g).to_le_bytes()));
+        chunk
+            .chunks_exact_mut(8)
+            .enumerate()
+            .for_each(|(i, place)| place.copy_from_slice(&word(lba, i, g).to_le_bytes()));
     }
 }
 
 /// The first block that is not as [`fill`] has left it.
 pub fn differs(buf: &[u8], lba: u64, block: usize, g: u64) -> Option<u64> {
-    let is_whole = |lba: u64, chunk: &[u8]| chunk.chunks_exact(8).enumerate().all(|(i, place)| place == word(lba, i, g).to_le_bytes());
+    let is_whole = |lba: u64, chunk: &[u8]| {
+        chunk.chunks_exact(8).enumerate().all(|(i, place)| place == word(lba, i, g).to_le_bytes())
+    };
     (lba..).zip(buf.chunks(block)).find(|(lba, chunk)| !is_whole(*lba, chunk)).map(|(lba, _)| lba)
 }
 
@@ -55,7 +64,10 @@ impl Job {
         let (mut next, mut finished, mut out) = (0, 0, Vec::with_capacity(self.depth));
         while finished < self.requests {
             // The last thread of the queue may have left some in flight.
-            let room = self.depth.saturating_sub(queue.in_flight() as usize).min((self.requests - next) as usize) as u64;
+            let room = self
+                .depth
+                .saturating_sub(queue.in_flight() as usize)
+                .min((self.requests - next) as usize) as u64;
             let batch = (next..next + room).map(|i| {
                 let (lba, mut buf) = (base + i * per, queue.buffer(self.bytes).unwrap());
                 if write {
@@ -63,19 +75,27 @@ impl Job {
                 } else {
                     buf.fill(0)
                 }
-                let request = if write { Request::write(&ns, lba, buf) } else { Request::read(&ns, lba, buf) };
+                let request = if write {
+                    Request::write(&ns, lba, buf)
+                } else {
+                    Request::read(&ns, lba, buf)
+                };
                 request.tag(lba)
             });
             let submitted = if self.fused { queue.post(batch) } else { queue.submit(batch) };
             submitted.map_err(|(why, _)| why).unwrap();
             next += room;
             let found = queue.wait(1, None).unwrap();
-            assert!(found > 0 || next < self.requests, "nothing is in flight, and {finished} of {next} are done");
+            assert!(
+                found > 0 || next < self.requests,
+                "nothing is in flight, and {finished} of {next} are done"
+            );
             queue.reap(&mut out);
             for done in out.drain(..) {
                 done.result.unwrap_or_else(|e| panic!("{e} (write: {write}, block {})", done.tag));
                 let buf = done.buf.unwrap();
-                let wrong = if write { None } else { differs(&buf, done.tag, block, self.generation) };
+                let wrong =
+                    if write { None } else { differs(&buf, done.tag, block, self.generation) };
                 assert_eq!(wrong, None, "the first block that differs, of fourth {}", self.owner);
                 finished += 1;
             }

@@ -1,4 +1,5 @@
-//! Write Zeroes and Deallocate: what is named reads as it is promised, and nothing beside it has changed.
+//! Write Zeroes and Deallocate: what is named reads as it is promised, and nothing beside it has
+//! changed.
 
 use std::ops::Range;
 
@@ -18,7 +19,8 @@ enum Promise {
 
 /// What the link promises: docs/kernel.md, docs/pcie.md.
 fn promise(place: &Place) -> Promise {
-    let is_device = (place.is_kernel() || place.is_on_bus()) && place.file.is_none() || place.looped.is_some();
+    let is_device =
+        (place.is_kernel() || place.is_on_bus()) && place.file.is_none() || place.looped.is_some();
     if is_device { Promise::Anything } else { Promise::Zeroes }
 }
 
@@ -46,7 +48,8 @@ impl Area {
         queue.block_on(queue.write(&ns, self.base, buf)).unwrap().0.unwrap();
     }
 
-    /// Blocks of `cleared`, counted from `base`, are as promised, and all others as they were written.
+    /// Blocks of `cleared`, counted from `base`, are as promised, and all others as they were
+    /// written.
     fn check(&self, queue: &Queue, cleared: &[Range<u64>], promise: Promise) {
         let (ns, block) = (queue.namespaces()[0], queue.namespaces()[0].block_bytes() as usize);
         let mut buf = queue.buffer(self.blocks as usize * block).unwrap();
@@ -87,20 +90,36 @@ fn zeroes_are_read_in_every_mode() {
         for (generation, mode) in (1..).zip(Mode::ALL) {
             let device = place.open(1, mode);
             place.on_each_kind(&device, |queue, kind| {
-                let (ns, area) = (queue.namespaces()[0], Area { base: 1001 + 512 * kind as u64, blocks: 64, generation });
+                let (ns, area) = (
+                    queue.namespaces()[0],
+                    Area { base: 1001 + 512 * kind as u64, blocks: 64, generation },
+                );
                 assert!(ns.supports_write_zeroes().is_some());
                 area.write(queue);
                 let before = queue.hardware_counters().finished;
                 let ranges: Vec<_> = (0..4).map(|n| 1 + 15 * n..9 + 16 * n).collect();
-                let zeroes = ranges.iter().zip(ZEROES).map(|(at, make)| make(&ns, area.base + at.start, at.end - at.start));
+                let zeroes = ranges
+                    .iter()
+                    .zip(ZEROES)
+                    .map(|(at, make)| make(&ns, area.base + at.start, at.end - at.start));
                 // Reads elsewhere and a Flush keep them company.
-                let others = (0..4).map(|n| Request::read(&ns, n * 8, queue.buffer(4096).unwrap())).chain([Request::flush(&ns)]);
+                let others = (0..4)
+                    .map(|n| Request::read(&ns, n * 8, queue.buffer(4096).unwrap()))
+                    .chain([Request::flush(&ns)]);
                 submit(queue, zeroes.chain(others).zip(0..).map(|(request, tag)| request.tag(tag)));
                 let mut done = drain(queue);
                 done.sort_by_key(|done| done.tag);
-                assert!(done.iter().all(|done| done.result.is_ok()) && done.iter().map(|done| done.tag).eq(0..9), "{mode}: {done:?}");
+                assert!(
+                    done.iter().all(|done| done.result.is_ok())
+                        && done.iter().map(|done| done.tag).eq(0..9),
+                    "{mode}: {done:?}"
+                );
                 assert!(done[..4].iter().all(|done| done.buf.is_none()));
-                assert_eq!(queue.hardware_counters().finished - before, 9, "{mode}: each is counted once, however many steps it takes");
+                assert_eq!(
+                    queue.hardware_counters().finished - before,
+                    9,
+                    "{mode}: each is counted once, however many steps it takes"
+                );
                 area.check(queue, &ranges, Promise::Zeroes);
             });
             assert_eq!((device.in_flight(), device.counters().leaked_bytes), (0, 0), "{mode}");
@@ -118,12 +137,24 @@ fn deallocated_blocks_read_as_promised() {
             }
             place.on_each_kind(&device, |queue, kind| {
                 // Pieces that devices can give back, and such as they cannot.
-                let (ns, area) = (queue.namespaces()[0], Area { base: 1024 + 512 * kind as u64, blocks: 128, generation });
+                let (ns, area) = (
+                    queue.namespaces()[0],
+                    Area { base: 1024 + 512 * kind as u64, blocks: 128, generation },
+                );
                 area.write(queue);
                 let ranges = [1..2, 8..24, 29..61, 64..128];
-                submit(queue, ranges.iter().map(|at| Request::deallocate(&ns, area.base + at.start, at.end - at.start)));
+                submit(
+                    queue,
+                    ranges.iter().map(|at| {
+                        Request::deallocate(&ns, area.base + at.start, at.end - at.start)
+                    }),
+                );
                 let done = drain(queue);
-                assert!(done.len() == 4 && done.iter().all(|done| done.result.is_ok() && done.buf.is_some()), "{mode}: {done:?}");
+                assert!(
+                    done.len() == 4
+                        && done.iter().all(|done| done.result.is_ok() && done.buf.is_some()),
+                    "{mode}: {done:?}"
+                );
                 area.check(queue, &ranges, promise(place));
                 // It can be written again.
                 area.write(queue);
@@ -155,17 +186,21 @@ fn zeroes_spare_neighbouring_blocks() {
 #[test]
 fn durable_zeroes_survive_reopening() {
     everywhere(&[Feature::Keeping], |place| {
-        let areas = [(Mode::INTERRUPT, 160), (Mode::POLL, 240), (Mode::ADAPTIVE, 320)].map(|(mode, base)| {
-            let area = Area { base, blocks: 64, generation: base };
-            let device = place.open(1, mode);
-            let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
-            area.write(&queue);
-            one(&queue, Request::write_zeroes(&ns, base + 8, 48).fua()).unwrap();
-            area
-        });
+        let areas = [(Mode::INTERRUPT, 160), (Mode::POLL, 240), (Mode::ADAPTIVE, 320)].map(
+            |(mode, base)| {
+                let area = Area { base, blocks: 64, generation: base };
+                let device = place.open(1, mode);
+                let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
+                area.write(&queue);
+                one(&queue, Request::write_zeroes(&ns, base + 8, 48).fua()).unwrap();
+                area
+            },
+        );
         let device = place.open(1, Mode::INTERRUPT);
         let queue = device.local_queue().unwrap();
-        areas.iter().for_each(|area| area.check(&queue, std::slice::from_ref(&(8..56)), Promise::Zeroes));
+        areas
+            .iter()
+            .for_each(|area| area.check(&queue, std::slice::from_ref(&(8..56)), Promise::Zeroes));
     });
 }
 
@@ -176,12 +211,19 @@ fn zeroes_outside_are_refused() {
         let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
         let area = Area { base: ns.blocks() - 16, blocks: 16, generation: 3 };
         area.write(&queue);
-        let makes: &[Make] = if deallocates(place, &device) { &[Request::write_zeroes, Request::deallocate] } else { &ZEROES[..1] };
+        let makes: &[Make] = if deallocates(place, &device) {
+            &[Request::write_zeroes, Request::deallocate]
+        } else {
+            &ZEROES[..1]
+        };
         for make in makes {
             assert_eq!(one(&queue, make(&ns, 0, 0)), Err(Refused::NoBlocks.into()));
             for (lba, blocks) in [(ns.blocks(), 1), (ns.blocks() - 1, 2), (u64::MAX, u64::MAX)] {
                 let refused = one(&queue, make(&ns, lba, blocks));
-                assert!(matches!(refused, Err(IoError::Refused(Refused::OutOfRange { .. }))), "{refused:?}");
+                assert!(
+                    matches!(refused, Err(IoError::Refused(Refused::OutOfRange { .. }))),
+                    "{refused:?}"
+                );
             }
         }
         area.check(&queue, &[], Promise::Zeroes);
@@ -212,7 +254,13 @@ fn both_queue_kinds_send_zeroes() {
             let (ns, area) = (queue.namespaces()[0], Area { base, blocks: 256, generation: base });
             area.write(queue);
             let ranges: Vec<_> = (0..60).map(|n| 4 * n..4 * n + 2).collect();
-            submit(queue, ranges.iter().zip(ZEROES.iter().cycle()).map(|(at, make)| make(&ns, base + at.start, 2)));
+            submit(
+                queue,
+                ranges
+                    .iter()
+                    .zip(ZEROES.iter().cycle())
+                    .map(|(at, make)| make(&ns, base + at.start, 2)),
+            );
             assert!(drain(queue).iter().all(|done| done.result.is_ok()));
             area.check(queue, &ranges, Promise::Zeroes);
         };
@@ -234,8 +282,13 @@ fn one_command_deallocates_several_ranges() {
             return;
         }
         if ns.most_ranges() == 1 {
-            assert!(place.is_kernel() || place.is_on_bus(), "{} takes no list of ranges", place.uri(""));
-            let two = Request::deallocate_ranges(&ns, &[0..8, 16..24], device.buffer(4096).unwrap());
+            assert!(
+                place.is_kernel() || place.is_on_bus(),
+                "{} takes no list of ranges",
+                place.uri("")
+            );
+            let two =
+                Request::deallocate_ranges(&ns, &[0..8, 16..24], device.buffer(4096).unwrap());
             let (why, _) = device.local_queue().unwrap().submit([two]).unwrap_err();
             assert_eq!(why, Refused::TooManyRanges { ranges: 2, most: 1 });
             return;
@@ -244,7 +297,10 @@ fn one_command_deallocates_several_ranges() {
             let area = Area { base: 1001 + 512 * kind as u64, blocks: 64, generation: 77 };
             area.write(queue);
             let cleared: Vec<_> = (0..8).map(|n| 1 + 8 * n..4 + 8 * n).collect();
-            let ranges: Vec<_> = cleared.iter().map(|range| area.base + range.start..area.base + range.end).collect();
+            let ranges: Vec<_> = cleared
+                .iter()
+                .map(|range| area.base + range.start..area.base + range.end)
+                .collect();
             let before = queue.hardware_counters().finished;
             submit(queue, [Request::deallocate_ranges(&ns, &ranges, queue.buffer(4096).unwrap())]);
             let done = drain(queue).remove(0);

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
-/// Runs `work` in a forked child, which tells what came of it by the signal that it ends with: nothing of the parent's runs there
-/// at the end. Whether it was well. A child that takes a minute hangs.
+/// Runs `work` in a forked child, which tells what came of it by the signal that it ends with:
+/// nothing of the parent's runs there at the end. Whether it was well. A child that takes a minute
+/// hangs.
 pub fn in_fork(work: impl FnOnce() -> bool) -> bool {
     match fork::fork().unwrap() {
         fork::Fork::Child => {

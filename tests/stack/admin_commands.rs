@@ -19,11 +19,21 @@ fn about(cns: u8, nsid: u32) -> Identify {
 #[test]
 fn identify_matches_the_uri() {
     let device = Device::open("mem:64M?lba=4096&namespaces=3").unwrap();
-    let controller = identify::Controller::from_page(&*device.identify(&about(cns::CONTROLLER, 0)).unwrap()).unwrap();
-    assert_eq!((controller.sn.to_string(), controller.nn), (device.description().serial.clone(), 3));
-    let active = identify::NamespaceList::from_page(&*device.identify(&about(cns::ACTIVE_NAMESPACES, 0)).unwrap()).unwrap();
+    let controller =
+        identify::Controller::from_page(&*device.identify(&about(cns::CONTROLLER, 0)).unwrap())
+            .unwrap();
+    assert_eq!(
+        (controller.sn.to_string(), controller.nn),
+        (device.description().serial.clone(), 3)
+    );
+    let active = identify::NamespaceList::from_page(
+        &*device.identify(&about(cns::ACTIVE_NAMESPACES, 0)).unwrap(),
+    )
+    .unwrap();
     assert_eq!(active.iter().collect::<Vec<_>>(), [Nsid(1), Nsid(2), Nsid(3)]);
-    let namespace = identify::Namespace::from_page(&*device.identify(&about(cns::NAMESPACE, 3)).unwrap()).unwrap();
+    let namespace =
+        identify::Namespace::from_page(&*device.identify(&about(cns::NAMESPACE, 3)).unwrap())
+            .unwrap();
     assert_eq!((namespace.nsze, namespace.format().block_size()), (64 << 8, Some(4096)));
 }
 
@@ -38,7 +48,8 @@ fn status(answer: Result<impl std::fmt::Debug, AdminError>) -> Status {
 fn refusals_carry_the_controllers_status() {
     let device = Device::open("mem:1M").unwrap();
     assert_eq!(status(device.identify(&about(0xff, 0))), Status::INVALID_FIELD);
-    let vendors = |opcode, data: &mut [u8]| device.admin_command(&Sqe { opcode, ..Sqe::default() }, data);
+    let vendors =
+        |opcode, data: &mut [u8]| device.admin_command(&Sqe { opcode, ..Sqe::default() }, data);
     // No data, to the controller, from it, both.
     assert_eq!(status(vendors(0xc0, &mut [])), Status::INVALID_OPCODE);
     for opcode in [0xc1, 0xc2, 0xc3] {
@@ -57,10 +68,16 @@ fn log_pages_are_read_in_parts() {
     assert_eq!(Smart::from_page(&whole).unwrap().available_spare, 100);
     device.log_page(&GetLogPage { offset: 128, ..smart }, &mut rest).unwrap();
     assert_eq!(rest, whole[128..]);
-    assert_eq!(status(device.log_page(&GetLogPage { offset: 1 << 20, ..smart }, &mut rest)), Status::INVALID_FIELD);
+    assert_eq!(
+        status(device.log_page(&GetLogPage { offset: 1 << 20, ..smart }, &mut rest)),
+        Status::INVALID_FIELD
+    );
     for bytes in [0, 3, 4100] {
         let refused = device.log_page(&smart, &mut vec![0; bytes]);
-        assert!(matches!(refused, Err(AdminError::Refused { ref why, .. }) if why.contains(&format!("{bytes} "))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(AdminError::Refused { ref why, .. }) if why.contains(&format!("{bytes} "))),
+            "{refused:?}"
+        );
     }
 }
 
@@ -77,7 +94,14 @@ fn features_go_both_ways() {
     device.admin_command(&get(fid::HOST_BEHAVIOR), &mut read).unwrap();
     assert_eq!(read, sent);
     // Pointers and flags of the caller's mean nothing.
-    let astray = Sqe { prp1: 1 << 40, prp2: 1 << 41, mptr: 8, flags: Sqe::PSDT_SGL, cid: 3, ..about(cns::CONTROLLER, 0).to_sqe() };
+    let astray = Sqe {
+        prp1: 1 << 40,
+        prp2: 1 << 41,
+        mptr: 8,
+        flags: Sqe::PSDT_SGL,
+        cid: 3,
+        ..about(cns::CONTROLLER, 0).to_sqe()
+    };
     let mut page = [0; Identify::LEN];
     device.admin_command(&astray, &mut page).unwrap();
     assert_eq!(page, *device.identify(&about(cns::CONTROLLER, 0)).unwrap());
@@ -87,21 +111,42 @@ fn features_go_both_ways() {
 fn commands_of_the_library_are_refused() {
     let device = Device::open("mem:1M").unwrap();
     let of = |opcode| Sqe { opcode, ..Sqe::default() };
-    let queues = [opcode::CREATE_SQ, opcode::CREATE_CQ, opcode::DELETE_SQ, opcode::DELETE_CQ].map(of);
-    let others = [opcode::ABORT, opcode::ASYNC_EVENT_REQUEST, opcode::KEEP_ALIVE, opcode::DOORBELL_BUFFER_CONFIG, opcode::FORMAT_NVM];
-    let features = [fid::NUMBER_OF_QUEUES, fid::INTERRUPT_COALESCING, fid::VECTOR_CONFIG, fid::HOST_MEMORY_BUFFER];
+    let queues =
+        [opcode::CREATE_SQ, opcode::CREATE_CQ, opcode::DELETE_SQ, opcode::DELETE_CQ].map(of);
+    let others = [
+        opcode::ABORT,
+        opcode::ASYNC_EVENT_REQUEST,
+        opcode::KEEP_ALIVE,
+        opcode::DOORBELL_BUFFER_CONFIG,
+        opcode::FORMAT_NVM,
+    ];
+    let features = [
+        fid::NUMBER_OF_QUEUES,
+        fid::INTERRUPT_COALESCING,
+        fid::VECTOR_CONFIG,
+        fid::HOST_MEMORY_BUFFER,
+    ];
     let features = features.map(|fid| SetFeatures::new(fid, 0u32).to_sqe());
     for command in queues.into_iter().chain(others.map(of)).chain(features) {
         let refused = device.admin_command(&command, &mut []);
-        assert!(matches!(refused, Err(AdminError::Refused { opcode, .. }) if opcode == command.opcode), "{refused:?}");
+        assert!(
+            matches!(refused, Err(AdminError::Refused { opcode, .. }) if opcode == command.opcode),
+            "{refused:?}"
+        );
     }
     let said = device.admin_command(&of(opcode::ABORT), &mut []).unwrap_err().to_string();
     assert_eq!(
         said,
         "admin command 08h is not passed on: the library aborts commands itself, by the time-out that the device was opened with"
     );
-    let said = device.admin_command(&about(cns::CONTROLLER, 0).to_sqe(), &mut [0; 512]).unwrap_err().to_string();
-    assert_eq!(said, "admin command 06h is not passed on: it transfers 4096 bytes, and 512 were given");
+    let said = device
+        .admin_command(&about(cns::CONTROLLER, 0).to_sqe(), &mut [0; 512])
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        said,
+        "admin command 06h is not passed on: it transfers 4096 bytes, and 512 were given"
+    );
     // The device works as before.
     let queue = device.queue().unwrap();
     let buf = queue.buffer(4096).unwrap();
@@ -145,7 +190,10 @@ fn concurrent_commands_during_resets() {
                             Err(AdminError::Reset) => {}
                             Err(other) => panic!("{other}"),
                         }
-                        match device.admin_command(&GetFeatures::current(fid::NUMBER_OF_QUEUES).to_sqe(), &mut []) {
+                        match device.admin_command(
+                            &GetFeatures::current(fid::NUMBER_OF_QUEUES).to_sqe(),
+                            &mut [],
+                        ) {
                             Ok(1..) | Err(AdminError::Reset) => {}
                             other => panic!("{other:?}"),
                         }
@@ -153,7 +201,8 @@ fn concurrent_commands_during_resets() {
                 })
             })
             .collect();
-        // No more than that: where one reset follows the other no question may ever be answered in between.
+        // No more than that: where one reset follows the other no question may ever be answered in
+        // between.
         while device.health().resets < 3 && !askers.iter().any(|asker| asker.is_finished()) {
             device.reset();
             std::thread::sleep(Duration::from_millis(5));
@@ -172,5 +221,8 @@ fn files_have_no_identify_data() {
         Ok(device) => device,
         Err(error) => return eprintln!("SKIPPED: {error}"),
     };
-    assert!(matches!(device.identify(&about(cns::CONTROLLER, 0)), Err(AdminError::NoController(_))));
+    assert!(matches!(
+        device.identify(&about(cns::CONTROLLER, 0)),
+        Err(AdminError::NoController(_))
+    ));
 }

@@ -1,11 +1,16 @@
-//! Whole-stack: Compare, Verify and Write Uncorrectable where controllers lack them, are reset, are lost, and have media that cannot be read.
+//! Whole-stack: Compare, Verify and Write Uncorrectable where controllers lack them, are reset, are
+//! lost, and have media that cannot be read.
 
 use std::time::Duration;
 
 use crate::common::open;
-use reap::{Change, EmbeddedOptions, IoError, Loss, Namespace, OpenOptions, PathLink, Queue, Reactor, Refused, Request};
+use reap::{
+    Change, EmbeddedOptions, IoError, Loss, Namespace, OpenOptions, PathLink, Queue, Reactor,
+    Refused, Request,
+};
 
-const PATHS: &str = "multipath:?path=mem:64M?profile=optane&path=mem:64M?profile=optane&policy=numa&keep_alive=2s";
+const PATHS: &str =
+    "multipath:?path=mem:64M?profile=optane&path=mem:64M?profile=optane&policy=numa&keep_alive=2s";
 
 fn filled(queue: &Queue, ns: &Namespace, blocks: u64, byte: u8) -> reap::DmaBuf {
     let mut buf = queue.buffer((blocks * u64::from(ns.block_bytes())) as usize).unwrap();
@@ -18,7 +23,10 @@ fn write(queue: &Queue, ns: &Namespace, lba: u64, blocks: u64, byte: u8) {
 }
 
 fn compare(queue: &Queue, ns: &Namespace, lba: u64, blocks: u64, byte: u8) -> Result<(), IoError> {
-    queue.block_on(queue.start(Request::compare(ns, lba, filled(queue, ns, blocks, byte)))).unwrap().result
+    queue
+        .block_on(queue.start(Request::compare(ns, lba, filled(queue, ns, blocks, byte))))
+        .unwrap()
+        .result
 }
 
 fn drain(queue: &Queue, count: usize) -> Vec<reap::Completion> {
@@ -38,10 +46,23 @@ fn unsupported_commands_are_never_sent() {
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         assert_eq!((ns.supports_compare(), ns.supports_verify()), (None, None));
         let refused = compare(&queue, &ns, 0, 8, 0).unwrap_err();
-        assert!(matches!(refused, IoError::Refused(Refused::Unsupported { op: units::Op::Compare, nsid: 1 })), "{refused}");
-        assert!(refused.to_string().contains("support Compare") && !refused.is_miscompare(), "{refused}");
-        let refused = queue.block_on(queue.start(Request::verify(&ns, 0, 8))).unwrap().result.unwrap_err();
-        assert!(matches!(refused, IoError::Refused(Refused::Unsupported { op: units::Op::Verify, .. })), "{refused}");
+        assert!(
+            matches!(
+                refused,
+                IoError::Refused(Refused::Unsupported { op: units::Op::Compare, nsid: 1 })
+            ),
+            "{refused}"
+        );
+        assert!(
+            refused.to_string().contains("support Compare") && !refused.is_miscompare(),
+            "{refused}"
+        );
+        let refused =
+            queue.block_on(queue.start(Request::verify(&ns, 0, 8))).unwrap().result.unwrap_err();
+        assert!(
+            matches!(refused, IoError::Refused(Refused::Unsupported { op: units::Op::Verify, .. })),
+            "{refused}"
+        );
         write(&queue, &ns, 0, 8, 5);
     }
 }
@@ -55,12 +76,23 @@ fn paths_and_reactors_pass_them_on() {
     assert_eq!(compare(&queue, &ns, 0, 64, 5), Ok(()));
     let why = compare(&queue, &ns, 8, 64, 5).unwrap_err();
     assert!(why.is_miscompare(), "{why}");
-    assert_eq!(queue.block_on(queue.start(Request::verify(&ns, 0, ns.blocks()))).unwrap().result, Ok(()));
+    assert_eq!(
+        queue.block_on(queue.start(Request::verify(&ns, 0, ns.blocks()))).unwrap().result,
+        Ok(())
+    );
     let reactor = Reactor::start(&device, None).unwrap();
     let other = device.queue().unwrap();
-    let done = other.block_on(reactor.start_request(Request::compare(&ns, 0, filled(&other, &ns, 8, 4)))).unwrap();
-    assert_eq!((done.result.map_err(|why| why.is_miscompare()), done.buf.unwrap().len()), (Err(true), 8 * 512));
-    assert_eq!(other.block_on(reactor.start_request(Request::verify(&ns, 0, 8))).unwrap().result, Ok(()));
+    let done = other
+        .block_on(reactor.start_request(Request::compare(&ns, 0, filled(&other, &ns, 8, 4))))
+        .unwrap();
+    assert_eq!(
+        (done.result.map_err(|why| why.is_miscompare()), done.buf.unwrap().len()),
+        (Err(true), 8 * 512)
+    );
+    assert_eq!(
+        other.block_on(reactor.start_request(Request::verify(&ns, 0, 8))).unwrap().result,
+        Ok(())
+    );
     // A path that answers so is no worse for it.
     assert!(device.paths().iter().all(|path| path.status.link == PathLink::Live));
     assert_eq!(device.failover().retried, 0);
@@ -74,7 +106,9 @@ fn reset_sends_checks_again() {
     (0..40).for_each(|at| write(&queue, &ns, at * 8, 8, at as u8));
     // Its thread rests until the reset is begun, so that it takes back all of them.
     let resting = device.embedded().unwrap().manual_step();
-    let compares = (0..40).map(|n| Request::compare(&ns, n * 8, filled(&queue, &ns, 8, n as u8 + u8::from(n % 4 == 0))).tag(n));
+    let compares = (0..40).map(|n| {
+        Request::compare(&ns, n * 8, filled(&queue, &ns, 8, n as u8 + u8::from(n % 4 == 0))).tag(n)
+    });
     let verifies = (40..50).map(|n| Request::verify(&ns, n, 64).tag(n));
     queue.submit(compares.chain(verifies)).map_err(|(why, _)| why).unwrap();
     device.reset();
@@ -86,13 +120,19 @@ fn reset_sends_checks_again() {
     drop(resting);
     for done in drain(&queue, 50) {
         let differs = done.tag < 40 && done.tag % 4 == 0;
-        assert_eq!(done.result.map_err(|why| why.is_miscompare()), if differs { Err(true) } else { Ok(()) }, "{}", done.tag);
+        assert_eq!(
+            done.result.map_err(|why| why.is_miscompare()),
+            if differs { Err(true) } else { Ok(()) },
+            "{}",
+            done.tag
+        );
         assert_eq!(done.buf.is_some(), done.tag < 40);
     }
     assert_eq!(device.counters().leaked_bytes, 0);
 }
 
-/// A path is lost with a Compare and a Verify inside: the other path answers both, and at once, since neither changes a block.
+/// A path is lost with a Compare and a Verify inside: the other path answers both, and at once,
+/// since neither changes a block.
 #[test]
 fn another_path_answers_held_commands() {
     for (byte, op) in [(5, units::Op::Compare), (6, units::Op::Compare), (0, units::Op::Verify)] {
@@ -113,8 +153,16 @@ fn another_path_answers_held_commands() {
         assert_eq!(queue.in_flight(), 1);
         change(Change::Lost(Loss::Gone));
         let done = drain(&queue, 1).remove(0);
-        assert_eq!(done.result.map_err(|why| why.is_miscompare()), if byte == 6 { Err(true) } else { Ok(()) }, "{op:?}");
-        assert!(device.failover().failed_over > 0 && device.failover().held == 0, "{:?}", device.failover());
+        assert_eq!(
+            done.result.map_err(|why| why.is_miscompare()),
+            if byte == 6 { Err(true) } else { Ok(()) },
+            "{op:?}"
+        );
+        assert!(
+            device.failover().failed_over > 0 && device.failover().held == 0,
+            "{:?}",
+            device.failover()
+        );
     }
 }
 
@@ -127,7 +175,10 @@ fn uncorrectable_blocks_fail_on_every_path() {
         let most = u64::from(ns.supports_write_uncorrectable().unwrap());
         write(&queue, &ns, 0, 64, 5);
         assert_eq!(
-            queue.block_on(queue.start(Request::write_uncorrectable(&ns, 8, most + 8))).unwrap().result,
+            queue
+                .block_on(queue.start(Request::write_uncorrectable(&ns, 8, most + 8)))
+                .unwrap()
+                .result,
             Ok(()),
             "{uri}: in two parts"
         );
@@ -135,25 +186,46 @@ fn uncorrectable_blocks_fail_on_every_path() {
             if path > 0 {
                 device.embedded().unwrap().change_path(path - 1, Change::Lost(Loss::Gone)).unwrap();
             }
-            let verify = |lba| queue.block_on(queue.start(Request::verify(&ns, lba, 1))).unwrap().result;
+            let verify =
+                |lba| queue.block_on(queue.start(Request::verify(&ns, lba, 1))).unwrap().result;
             for (lba, good) in [(7, true), (8, false), (most + 15, false), (most + 16, true)] {
-                let said = verify(lba).map_err(|why| matches!(why, IoError::Status(status) if status.code_type() == 2));
-                assert_eq!(said, if good { Ok(()) } else { Err(true) }, "{uri}, path {path}, block {lba}");
+                let said = verify(lba).map_err(
+                    |why| matches!(why, IoError::Status(status) if status.code_type() == 2),
+                );
+                assert_eq!(
+                    said,
+                    if good { Ok(()) } else { Err(true) },
+                    "{uri}, path {path}, block {lba}"
+                );
             }
         }
         write(&queue, &ns, 8, 8, 6);
         assert_eq!(compare(&queue, &ns, 8, 8, 6), Ok(()), "{uri}");
         let reactor = Reactor::start(&device, None).unwrap();
         let other = device.queue().unwrap();
-        assert_eq!(other.block_on(reactor.start_request(Request::write_uncorrectable(&ns, 9, 1))).unwrap().result, Ok(()));
+        assert_eq!(
+            other
+                .block_on(reactor.start_request(Request::write_uncorrectable(&ns, 9, 1)))
+                .unwrap()
+                .result,
+            Ok(())
+        );
         assert!(compare(&other, &ns, 8, 8, 6).is_err_and(|why| !why.is_miscompare()), "{uri}");
     }
     let embedded = EmbeddedOptions { no_uncorrectable: true, ..EmbeddedOptions::default() };
     let device = open("mem:8M", OpenOptions::new().embedded(embedded));
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     assert_eq!(ns.supports_write_uncorrectable(), None);
-    let refused = queue.block_on(queue.start(Request::write_uncorrectable(&ns, 0, 8))).unwrap().result.unwrap_err();
-    assert!(refused.to_string().contains("does not support Write Uncorrectable") && !refused.to_string().contains("instead"), "{refused}");
+    let refused = queue
+        .block_on(queue.start(Request::write_uncorrectable(&ns, 0, 8)))
+        .unwrap()
+        .result
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("does not support Write Uncorrectable")
+            && !refused.to_string().contains("instead"),
+        "{refused}"
+    );
 }
 
 /// A file that has become shorter under the controller cannot be read to its end.
@@ -164,10 +236,20 @@ fn verify_finds_unreadable_blocks() {
     let device = open(&format!("file:{}?size=16M&lba=512", path.display()), OpenOptions::default());
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     write(&queue, &ns, 0, 64, 5);
-    assert_eq!(queue.block_on(queue.start(Request::verify(&ns, 0, ns.blocks()))).unwrap().result, Ok(()));
+    assert_eq!(
+        queue.block_on(queue.start(Request::verify(&ns, 0, ns.blocks()))).unwrap().result,
+        Ok(())
+    );
     std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
-    let why = queue.block_on(queue.start(Request::verify(&ns, 0, ns.blocks()))).unwrap().result.unwrap_err();
-    assert!(matches!(why, IoError::Status(status) if status.code_type() == 2) && !why.is_miscompare(), "{why}");
+    let why = queue
+        .block_on(queue.start(Request::verify(&ns, 0, ns.blocks())))
+        .unwrap()
+        .result
+        .unwrap_err();
+    assert!(
+        matches!(why, IoError::Status(status) if status.code_type() == 2) && !why.is_miscompare(),
+        "{why}"
+    );
     assert_eq!(queue.block_on(queue.start(Request::verify(&ns, 0, 2048))).unwrap().result, Ok(()));
     assert_eq!(compare(&queue, &ns, 0, 64, 5), Ok(()));
 }

@@ -21,5 +21,7 @@ pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
 
 /// Waits up to a minute until a path of `device` is in the state `link`.
 pub fn wait_for_path(device: &Device, path: usize, link: PathLink) {
-    wait_until(&format!("path {path} is {link:?}: {:?}", device.paths()), || device.paths()[path].status.link == link);
+    wait_until(&format!("path {path} is {link:?}: {:?}", device.paths()), || {
+        device.paths()[path].status.link == link
+    });
 }

@@ -1,4 +1,5 @@
-//! Whole-stack: embedded media that are full, and namespaces beside each other. What is written is what is read: see `links/`.
+//! Whole-stack: embedded media that are full, and namespaces beside each other. What is written is
+//! what is read: see `links/`.
 
 use crate::common::open;
 use crate::work::{differs, fill};
@@ -15,8 +16,12 @@ fn exhausted_budget_fails_only_writes() {
         let (result, _) = queue.block_on(queue.write(&ns, n * (1 << 20), buf)).unwrap();
         failed += u32::from(matches!(result, Err(IoError::Status(_))));
     }
-    assert!((47..=56).contains(&failed), "{failed} of 64 writes of 64 KiB failed on a budget of 1 MiB");
-    let (result, buf) = queue.block_on(queue.read(&ns, ns.blocks() - 8, queue.buffer(4096).unwrap())).unwrap();
+    assert!(
+        (47..=56).contains(&failed),
+        "{failed} of 64 writes of 64 KiB failed on a budget of 1 MiB"
+    );
+    let (result, buf) =
+        queue.block_on(queue.read(&ns, ns.blocks() - 8, queue.buffer(4096).unwrap())).unwrap();
     result.unwrap();
     assert!(buf.iter().all(|&b| b == 0));
 }

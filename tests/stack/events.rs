@@ -22,7 +22,9 @@ fn resets_are_told_to_every_receiver() {
     assert_eq!((first.try_next(), first.next(Some(Instant::now())), first.lost()), (None, None, 0));
     let waits = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async { [first.recv().await, first.recv().await] }).map(|event| event.unwrap().kind)
+        runtime
+            .block_on(async { [first.recv().await, first.recv().await] })
+            .map(|event| event.unwrap().kind)
     });
     device.reset();
     let told = [EventKind::Reset(ResetCause::Requested), EventKind::Restored];
@@ -52,7 +54,10 @@ fn oldest_events_are_dropped_and_counted() {
     let [mut events, mut follows] = [device.events(), device.events()];
     for _ in 0..150 {
         device.reset();
-        assert_eq!([next(&mut follows), next(&mut follows)], [EventKind::Reset(ResetCause::Requested), EventKind::Restored]);
+        assert_eq!(
+            [next(&mut follows), next(&mut follows)],
+            [EventKind::Reset(ResetCause::Requested), EventKind::Restored]
+        );
     }
     assert!(events.try_next().is_some());
     assert_eq!(events.lost(), 300 - 256);
@@ -61,7 +66,10 @@ fn oldest_events_are_dropped_and_counted() {
 
 #[test]
 fn lost_path_is_told_with_its_number() {
-    let device = open("multipath:?path=mem:1M?profile=null&path=mem:1M?profile=null", OpenOptions::default());
+    let device = open(
+        "multipath:?path=mem:1M?profile=null&path=mem:1M?profile=null",
+        OpenOptions::default(),
+    );
     let mut events = device.events();
     assert!(happened(&device).is_empty(), "{:?}", happened(&device));
     device.embedded().unwrap().change_path(1, Change::Lost(Loss::Gone)).unwrap();

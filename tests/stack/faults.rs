@@ -1,5 +1,6 @@
-//! Whole-stack: what the embedded controller does wrong never costs more than time. Every request ends exactly once, no
-//! read sees anything but what was written, and nothing hangs: a watchdog ends the process if something does.
+//! Whole-stack: what the embedded controller does wrong never costs more than time. Every request
+//! ends exactly once, no read sees anything but what was written, and nothing hangs: a watchdog
+//! ends the process if something does.
 
 mod around;
 mod left;
@@ -19,11 +20,15 @@ fn at(occasions: &[u64], fault: Fault) -> FaultPlan {
 
 fn good(ended: &[Ended], requests: u64) {
     for thread in ended {
-        assert_eq!((thread.good, thread.bad.as_slice(), thread.kept_buffers), (requests, &[][..], 0));
+        assert_eq!(
+            (thread.good, thread.bad.as_slice(), thread.kept_buffers),
+            (requests, &[][..], 0)
+        );
     }
 }
 
-/// The fault strikes a few times; every request comes to a good end all the same. Returns resets and aborts.
+/// The fault strikes a few times; every request comes to a good end all the same. Returns resets
+/// and aborts.
 fn survive(plan: &FaultPlan, least_resets: u32) {
     survive_at(16, plan, least_resets);
 }
@@ -31,7 +36,8 @@ fn survive(plan: &FaultPlan, least_resets: u32) {
 /// The same with that many requests of each thread in flight.
 fn survive_at(depth: usize, plan: &FaultPlan, least_resets: u32) {
     for (mode, threads) in modes().into_iter().flat_map(|mode| [(mode, 1), (mode, 3)]) {
-        let (device, faults, ended) = run(plan.clone(), mode, threads, (600 / threads as u64, depth));
+        let (device, faults, ended) =
+            run(plan.clone(), mode, threads, (600 / threads as u64, depth));
         good(&ended, 600 / threads as u64);
         let (health, injected) = (device.health(), faults.injected().len());
         println!(
@@ -49,18 +55,27 @@ fn lost_interrupts_cost_one_timeout() {
     survive(&FaultPlan::new().with_chance(10_000, Fault::LoseMessage), 0);
 }
 
-/// With one request in flight no later message makes up for a lost one: in `interrupt` nobody looks until the time-out, at which the
-/// entry is found where it was, and nothing is aborted.
+/// With one request in flight no later message makes up for a lost one: in `interrupt` nobody looks
+/// until the time-out, at which the entry is found where it was, and nothing is aborted.
 #[test]
 fn timeout_finds_uninterrupted_completion() {
     thread::scope(|scope| {
         for (mode, lost) in modes().into_iter().flat_map(|mode| [(mode, 10), (mode, 20)]) {
             scope.spawn(move || {
-                let (device, faults, ended) = run_for(at(&[lost], Fault::LoseMessage), mode, 1, (100, 1), PATIENT);
+                let (device, faults, ended) =
+                    run_for(at(&[lost], Fault::LoseMessage), mode, 1, (100, 1), PATIENT);
                 good(&ended, 100);
                 let health = device.health();
-                println!("{mode}, message {lost}: {} faults, {} aborts", faults.injected().len(), health.aborts);
-                assert_eq!((health.aborts, health.resets, health.last_reset), (0, 0, None), "{mode}");
+                println!(
+                    "{mode}, message {lost}: {} faults, {} aborts",
+                    faults.injected().len(),
+                    health.aborts
+                );
+                assert_eq!(
+                    (health.aborts, health.resets, health.last_reset),
+                    (0, 0, None),
+                    "{mode}"
+                );
             });
         }
     });
@@ -69,10 +84,14 @@ fn timeout_finds_uninterrupted_completion() {
 #[test]
 fn late_and_double_interrupts_are_harmless() {
     let late = Fault::DelayMessage(Nanos::from_millis(2));
-    survive(&FaultPlan::new().with_chance(50_000, late).with_chance(50_000, Fault::DoubleMessage), 0);
+    survive(
+        &FaultPlan::new().with_chance(50_000, late).with_chance(50_000, Fault::DoubleMessage),
+        0,
+    );
 }
 
-/// More resets than a request is posted again for: a thread that is kept from its CPU meets them all with one request.
+/// More resets than a request is posted again for: a thread that is kept from its CPU meets them
+/// all with one request.
 #[test]
 fn requested_resets_fail_no_request() {
     const RESETS: u32 = 6;
@@ -141,11 +160,24 @@ fn a_fatal_controller_is_reset() {
 
 #[test]
 fn bad_status_stays_with_its_request() {
-    for status in [Status::INTERNAL_ERROR.with_dnr(), Status::UNRECOVERED_READ_ERROR, Status::COMMAND_INTERRUPTED.with_dnr()] {
+    for status in [
+        Status::INTERNAL_ERROR.with_dnr(),
+        Status::UNRECOVERED_READ_ERROR,
+        Status::COMMAND_INTERRUPTED.with_dnr(),
+    ] {
         for mode in modes() {
-            let (device, faults, ended) = run_for(FaultPlan::new().with_chance(30_000, Fault::Status(status)), mode, 1, (600, 16), LONG);
+            let (device, faults, ended) = run_for(
+                FaultPlan::new().with_chance(30_000, Fault::Status(status)),
+                mode,
+                1,
+                (600, 16),
+                LONG,
+            );
             let bad = &ended[0].bad;
-            assert!(!bad.is_empty() && bad.iter().all(|&error| error == IoError::Status(status)), "{mode}: {bad:?}");
+            assert!(
+                !bad.is_empty() && bad.iter().all(|&error| error == IoError::Status(status)),
+                "{mode}: {bad:?}"
+            );
             // As often as it was said: nothing was posted again.
             assert_eq!((bad.len(), ended[0].kept_buffers), (faults.injected().len(), 0));
             assert_eq!(device.health().resets, 0);
@@ -167,15 +199,29 @@ fn retryable_status_is_retried() {
 #[test]
 fn many_faults_corrupt_no_data() {
     for (seed, mode) in (0..4).flat_map(|seed| modes().map(|mode| (seed, mode))) {
-        let message = [Fault::LoseMessage, Fault::DelayMessage(Nanos::from_millis(1)), Fault::DoubleMessage];
-        let entry = [Fault::StaleCid, Fault::UnknownCid, Fault::DoubleEntry, Fault::WrongPhase, Fault::SwallowEntry, Fault::Fatal];
-        let plan = message.iter().fold(FaultPlan::new().with_seed(seed), |plan, &fault| plan.with_chance(5_000, fault));
+        let message =
+            [Fault::LoseMessage, Fault::DelayMessage(Nanos::from_millis(1)), Fault::DoubleMessage];
+        let entry = [
+            Fault::StaleCid,
+            Fault::UnknownCid,
+            Fault::DoubleEntry,
+            Fault::WrongPhase,
+            Fault::SwallowEntry,
+            Fault::Fatal,
+        ];
+        let plan = message
+            .iter()
+            .fold(FaultPlan::new().with_seed(seed), |plan, &fault| plan.with_chance(5_000, fault));
         let plan = entry.iter().fold(plan, |plan, &fault| plan.with_chance(700, fault));
-        let plan = plan.with_chance(20_000, Fault::Status(Status::COMMAND_INTERRUPTED)).with_chance(500, Fault::SwallowCommand);
+        let plan = plan
+            .with_chance(20_000, Fault::Status(Status::COMMAND_INTERRUPTED))
+            .with_chance(500, Fault::SwallowCommand);
         let (device, faults, ended) = run(plan, mode, 2, (400, 16));
         for thread in &ended {
             assert_eq!(thread.good + thread.bad.len() as u64, 400, "seed {seed}, {mode}");
-            let expected = |e: &IoError| *e == IoError::TimedOut || *e == IoError::Status(Status::COMMAND_INTERRUPTED);
+            let expected = |e: &IoError| {
+                *e == IoError::TimedOut || *e == IoError::Status(Status::COMMAND_INTERRUPTED)
+            };
             assert!(thread.bad.iter().all(expected), "seed {seed}, {mode}: {:?}", thread.bad);
         }
         assert!(!faults.injected().is_empty());

@@ -48,7 +48,11 @@ fn foreign_locks_are_respected() {
         } else {
             user.lock_shared().unwrap();
         }
-        for why in ways(&path).map(|uri| refusal(&uri)).into_iter().chain(serve(&path, "socket").map(drop).err()) {
+        for why in ways(&path)
+            .map(|uri| refusal(&uri))
+            .into_iter()
+            .chain(serve(&path, "socket").map(drop).err())
+        {
             assert!(why.contains("this process has locked it"), "{why}");
         }
         drop(user);
@@ -62,7 +66,9 @@ fn kernel_and_file_exclude_each_other() {
     let [file, kernel, several] = ways(&path);
     for (one, others) in [(&kernel, [&file, &several]), (&file, [&kernel, &kernel])] {
         let device = Device::open(one).unwrap();
-        others.iter().for_each(|other| assert!(refusal(other).contains("locked"), "{one}, {other}"));
+        others
+            .iter()
+            .for_each(|other| assert!(refusal(other).contains("locked"), "{one}, {other}"));
         drop(device);
     }
 }
@@ -71,7 +77,11 @@ fn kernel_and_file_exclude_each_other() {
 fn one_process_shares_a_lock() {
     let (_dir, path) = place();
     let [file, _, several] = ways(&path);
-    let devices = [Device::open(&file).unwrap(), Device::open(&file).unwrap(), Device::open(&several).unwrap()];
+    let devices = [
+        Device::open(&file).unwrap(),
+        Device::open(&file).unwrap(),
+        Device::open(&several).unwrap(),
+    ];
     let server = serve(&path, "socket").unwrap();
     let other = File::open(&path).unwrap();
     for device in devices {
@@ -98,9 +108,16 @@ fn a_second_process_is_refused() {
     let own = format!("process {} (", std::process::id());
     for uri in [file, kernel, several] {
         let mut other = Command::new(std::env::current_exe().unwrap());
-        let output = other.args(["--exact", "file_locks::a_second_process_is_refused", "--nocapture"]).env(CHILD, &uri).output().unwrap();
+        let output = other
+            .args(["--exact", "file_locks::a_second_process_is_refused", "--nocapture"])
+            .env(CHILD, &uri)
+            .output()
+            .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.contains("locked") && said.contains(&own), "{uri}: {said}");
+        assert!(
+            output.status.success() && said.contains("locked") && said.contains(&own),
+            "{uri}: {said}"
+        );
     }
     drop(device);
 }
@@ -117,8 +134,20 @@ fn loop_device_file_is_refused() {
     let renamed = path.with_file_name("link");
     fs::hard_link(&path, &renamed).unwrap();
     fs::remove_file(&path).unwrap();
-    let refusals: Vec<String> = ways(&renamed).into_iter().filter_map(|uri| Device::open(&uri).err()).map(|why| why.to_string()).collect();
+    let refusals: Vec<String> = ways(&renamed)
+        .into_iter()
+        .filter_map(|uri| Device::open(&uri).err())
+        .map(|why| why.to_string())
+        .collect();
     let served = serve(&renamed, "socket").err();
     assert!(Command::new("losetup").args(["--detach", &node]).status().unwrap().success());
-    assert!(refusals.iter().chain(&served).filter(|why| why.contains(&format!("attached to {node}"))).count() == 4, "{refusals:?}");
+    assert!(
+        refusals
+            .iter()
+            .chain(&served)
+            .filter(|why| why.contains(&format!("attached to {node}")))
+            .count()
+            == 4,
+        "{refusals:?}"
+    );
 }

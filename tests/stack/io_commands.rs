@@ -13,7 +13,9 @@ fn transfer(opcode: u8, lba: u32, blocks: u32) -> Sqe {
 }
 
 fn send(queue: &Queue, command: &Sqe, bytes: Option<usize>) -> Result<u32, IoError> {
-    let (result, buf) = queue.block_on(queue.io_command(command, bytes.map(|len| queue.buffer(len).unwrap()))).unwrap();
+    let (result, buf) = queue
+        .block_on(queue.io_command(command, bytes.map(|len| queue.buffer(len).unwrap())))
+        .unwrap();
     assert_eq!(buf.map(|buf| buf.len()), bytes, "the buffer comes back");
     result
 }
@@ -38,13 +40,24 @@ fn written_blocks_are_read() {
             assert_eq!(result, Ok(0), "{uri}");
         }
         for (n, len) in sizes.into_iter().enumerate() {
-            let (result, buf) = queue.block_on(queue.read(&ns, n as u64 * 2048, queue.buffer(len).unwrap())).unwrap();
+            let (result, buf) = queue
+                .block_on(queue.read(&ns, n as u64 * 2048, queue.buffer(len).unwrap()))
+                .unwrap();
             assert!(result.is_ok() && buf.iter().all(|&byte| byte == n as u8 + 1), "{uri}: {len}");
-            let read = queue.io_command(&transfer(io::READ, n as u32 * 2048, (len / 512) as u32), Some(queue.buffer(len).unwrap()));
+            let read = queue.io_command(
+                &transfer(io::READ, n as u32 * 2048, (len / 512) as u32),
+                Some(queue.buffer(len).unwrap()),
+            );
             let (result, buf) = queue.block_on(read).unwrap();
-            assert!(result.is_ok() && buf.unwrap().iter().all(|&byte| byte == n as u8 + 1), "{uri}: {len}");
+            assert!(
+                result.is_ok() && buf.unwrap().iter().all(|&byte| byte == n as u8 + 1),
+                "{uri}: {len}"
+            );
         }
-        assert_eq!(send(&queue, &Sqe { opcode: io::FLUSH, nsid: 1, ..Sqe::default() }, None), Ok(0));
+        assert_eq!(
+            send(&queue, &Sqe { opcode: io::FLUSH, nsid: 1, ..Sqe::default() }, None),
+            Ok(0)
+        );
         assert_eq!((device.in_flight(), device.counters().leaked_bytes), (0, 0));
     }
 }
@@ -60,8 +73,14 @@ fn unsafe_lengths_are_refused() {
         other => panic!("{other:?}"),
     };
     assert_eq!(status(send(&queue, &vendors, Some(4096))), Status::INVALID_OPCODE);
-    assert_eq!(status(send(&queue, &Sqe { opcode: 0xc1, ..vendors }, Some(16_384))), Status::INVALID_OPCODE);
-    assert_eq!(status(send(&queue, &transfer(io::READ, u32::MAX, 1), Some(512))), Status::LBA_OUT_OF_RANGE);
+    assert_eq!(
+        status(send(&queue, &Sqe { opcode: 0xc1, ..vendors }, Some(16_384))),
+        Status::INVALID_OPCODE
+    );
+    assert_eq!(
+        status(send(&queue, &transfer(io::READ, u32::MAX, 1), Some(512))),
+        Status::LBA_OUT_OF_RANGE
+    );
     let refused = [
         (transfer(io::READ, 0, 9), Some(4096)),
         (transfer(io::WRITE, 0, 2), Some(512)),
@@ -83,9 +102,14 @@ fn unsafe_lengths_are_refused() {
     }
     // A controller with SGLs gets the length.
     let device = Device::open("mem:64M?profile=null&sgl=yes").unwrap();
-    assert_eq!(status(send(&device.queue().unwrap(), &vendors, Some(8192))), Status::INVALID_OPCODE);
+    assert_eq!(
+        status(send(&device.queue().unwrap(), &vendors, Some(8192))),
+        Status::INVALID_OPCODE
+    );
     let other = open("mem:64M?profile=null", OpenOptions::default());
-    let (result, buf) = queue.block_on(queue.io_command(&transfer(io::READ, 0, 1), Some(other.buffer(512).unwrap()))).unwrap();
+    let (result, buf) = queue
+        .block_on(queue.io_command(&transfer(io::READ, 0, 1), Some(other.buffer(512).unwrap())))
+        .unwrap();
     assert_eq!((result, buf.map(|buf| buf.len())), (Err(Refused::ForeignBuffer.into()), Some(512)));
 }
 
@@ -104,11 +128,15 @@ fn files_and_paths_refuse_commands() {
             }
         };
         let result = send(&device.queue().unwrap(), &transfer(io::READ, 0, 1), Some(512));
-        assert!(matches!(result, Err(IoError::Refused(Refused::Command { opcode: io::READ, .. }))), "{uri}: {result:?}");
+        assert!(
+            matches!(result, Err(IoError::Refused(Refused::Command { opcode: io::READ, .. }))),
+            "{uri}: {result:?}"
+        );
     }
 }
 
-/// A request is sent again after a reset, a command of the caller's is not: it is not known what it would do the second time.
+/// A request is sent again after a reset, a command of the caller's is not: it is not known what it
+/// would do the second time.
 #[test]
 fn reset_ends_commands_inside() {
     let device = open("mem:64M?profile=tlc&thread=own", OpenOptions::default());
@@ -122,6 +150,9 @@ fn reset_ends_commands_inside() {
     wait_until("the reset is begun", || device.health().resets == 1);
     drop(resting);
     let ((result, buf), read) = queue.block_on(async { (command.await, request.await) }).unwrap();
-    assert_eq!((result, buf.map(|buf| buf.len()), read.result), (Err(IoError::TimedOut), Some(4096), Ok(())));
+    assert_eq!(
+        (result, buf.map(|buf| buf.len()), read.result),
+        (Err(IoError::TimedOut), Some(4096), Ok(()))
+    );
     assert_eq!(send(&queue, &transfer(io::WRITE, 0, 8), Some(4096)), Ok(0));
 }

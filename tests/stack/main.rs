@@ -1,5 +1,6 @@
-//! The whole stack on the emulated controller and on files: one program, so that it is linked once. What every transport has to do is
-//! in `links/`; tests that count allocations, stop the device threads or are run by a script are programs of their own.
+//! The whole stack on the emulated controller and on files: one program, so that it is linked once.
+//! What every transport has to do is in `links/`; tests that count allocations, stop the device
+//! threads or are run by a script are programs of their own.
 
 mod admin_commands;
 mod checks;

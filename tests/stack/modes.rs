@@ -37,11 +37,16 @@ fn nothing_was_late(device: &Device) {
     assert_eq!((health.aborts, &health.dead), (0, &None), "{health:?}");
 }
 
-/// Waits until what is counted of messages is this. A device sends a message after its entry, which a thread may take before.
+/// Waits until what is counted of messages is this. A device sends a message after its entry, which
+/// a thread may take before.
 fn until_counted(what: u64, counted: impl Fn() -> u64) {
     let limit = reap::Instant::now() + std::time::Duration::from_secs(60);
     while counted() != what {
-        assert!(reap::Instant::now() < limit && counted() <= what, "{} are counted, and not {what}", counted());
+        assert!(
+            reap::Instant::now() < limit && counted() <= what,
+            "{} are counted, and not {what}",
+            counted()
+        );
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
@@ -56,7 +61,12 @@ fn until(device: &Device, queue: &Queue, what: impl Fn(&reap::Health) -> bool) -
 }
 
 /// The same with this many in flight.
-fn until_at(depth: usize, device: &Device, queue: &Queue, what: impl Fn(&reap::Health) -> bool) -> reap::Health {
+fn until_at(
+    depth: usize,
+    device: &Device,
+    queue: &Queue,
+    what: impl Fn(&reap::Health) -> bool,
+) -> reap::Health {
     for _ in 0..10_000 {
         let health = device.health();
         if what(&health) {
@@ -71,7 +81,8 @@ fn until_at(depth: usize, device: &Device, queue: &Queue, what: impl Fn(&reap::H
 #[test]
 fn drain_thread_cpu_time_is_counted() {
     for (software, name) in [(1, "threaded"), (3, "threaded"), (3, "threaded+submit-check")] {
-        let options = OpenOptions::new().software_queues(software).hardware_queues(1).mode(mode(name));
+        let options =
+            OpenOptions::new().software_queues(software).hardware_queues(1).mode(mode(name));
         let device = open("optane", options);
         let queues: Vec<Queue> = (0..software).map(|_| device.queue().unwrap()).collect();
         std::thread::scope(|scope| {
@@ -151,7 +162,9 @@ fn refused_coalescing_falls_back_to_interrupts() {
         let queue = device.queue().unwrap();
         if name == "coalesce" {
             // A queue that comes after the refusal hears of it a little later.
-            until(&device, &queue, |health| health.coalescing_refused && queue.mode() == Mode::INTERRUPT);
+            until(&device, &queue, |health| {
+                health.coalescing_refused && queue.mode() == Mode::INTERRUPT
+            });
             assert_eq!(device.events().next(None).unwrap().kind, EventKind::CoalescingRefused);
         }
         assert_eq!(read(&queue, 100, 8, false), 100);
@@ -186,15 +199,17 @@ fn adaptive_never_delays_urgent_commands() {
     assert_eq!(queue.decisions(), None);
 }
 
-/// What no mask holds back costs all its messages, and is counted; a lane that is only polled sends none. Modes that have the device hold
-/// messages back are others.
+/// What no mask holds back costs all its messages, and is counted; a lane that is only polled sends
+/// none. Modes that have the device hold messages back are others.
 #[test]
 fn without_masks_every_completion_interrupts() {
     for mode in Mode::ALL.into_iter().filter(|mode| mode.moderation().is_none()) {
         let device = open("optane&masks=no", OpenOptions::new().mode(mode));
         let queue = device.queue().unwrap();
         assert_eq!(read(&queue, 1_000, 16, false), 1_000, "{mode}");
-        until_counted(queue.hardware_counters().vector_finished, || queue.hardware_counters().messages);
+        until_counted(queue.hardware_counters().vector_finished, || {
+            queue.hardware_counters().messages
+        });
         let counted = queue.hardware_counters();
         assert_eq!(counted.finished, 1_000, "{mode}");
         let polls = matches!(mode.to_string().as_str(), "poll" | "hybrid-mean" | "hybrid-min");
@@ -203,7 +218,8 @@ fn without_masks_every_completion_interrupts() {
     }
 }
 
-/// New commands take the other lane, those that are out stay where they are, and none is forgotten there.
+/// New commands take the other lane, those that are out stay where they are, and none is forgotten
+/// there.
 #[test]
 fn mode_switch_drains_the_old_queue() {
     let device = open("tlc&masks=no", OpenOptions::default());
@@ -211,12 +227,21 @@ fn mode_switch_drains_the_old_queue() {
     let ns = queue.namespaces()[0];
     let mut out = Vec::with_capacity(64);
     for round in 0..100 {
-        let (from, to) = if round % 2 == 0 { (Mode::POLL, Mode::INTERRUPT) } else { (Mode::INTERRUPT, Mode::POLL) };
+        let (from, to) = if round % 2 == 0 {
+            (Mode::POLL, Mode::INTERRUPT)
+        } else {
+            (Mode::INTERRUPT, Mode::POLL)
+        };
         let before = queue.hardware_counters();
         for mode in [from, to] {
             queue.set_mode(mode);
             // It is adopted with the next plan.
-            queue.wait_or_idle(usize::MAX, Some(reap::Instant::now() + std::time::Duration::from_nanos(1_000))).unwrap();
+            queue
+                .wait_or_idle(
+                    usize::MAX,
+                    Some(reap::Instant::now() + std::time::Duration::from_nanos(1_000)),
+                )
+                .unwrap();
             let batch = (0..8).map(|i| Request::read(&ns, i * 8, queue.buffer(4096).unwrap()));
             queue.submit(batch).map_err(|(why, _)| why).unwrap();
         }
@@ -233,5 +258,9 @@ fn mode_switch_drains_the_old_queue() {
 fn missing_poll_queues_are_reported() {
     assert_eq!(happened(&Device::open("mem:1M?profile=null&masks=no").unwrap()), []);
     let device = Device::open("mem:1M?profile=null&masks=no&queues=1").unwrap();
-    assert!(is_told(&device, "1 of 1 hardware queues have no poll queue"), "{:?}", happened(&device));
+    assert!(
+        is_told(&device, "1 of 1 hardware queues have no poll queue"),
+        "{:?}",
+        happened(&device)
+    );
 }

@@ -1,4 +1,5 @@
-//! Whole-stack: hardware queues that threads share, mode switches, resets. What every link has to do is in `links/`.
+//! Whole-stack: hardware queues that threads share, mode switches, resets. What every link has to
+//! do is in `links/`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,11 +17,13 @@ fn open(options: OpenOptions) -> Device {
 }
 
 fn open_without(what: &str, options: OpenOptions) -> Device {
-    Device::open_with(&format!("mem:64M?profile=optane{what}"), &options.pool_bytes(64 << 20)).unwrap()
+    Device::open_with(&format!("mem:64M?profile=optane{what}"), &options.pool_bytes(64 << 20))
+        .unwrap()
 }
 
-/// Runs a test on devices that lack what some links lack: a mask; a mask, and queue pairs for poll queues; a vector for each queue;
-/// properties that answer at once; rings that both sides reach, so that commands are sent as bytes.
+/// Runs a test on devices that lack what some links lack: a mask; a mask, and queue pairs for poll
+/// queues; a vector for each queue; properties that answer at once; rings that both sides reach, so
+/// that commands are sent as bytes.
 fn everywhere(test: impl Fn(&dyn Fn(OpenOptions) -> Device)) {
     for lack in ["", "&masks=no", "&masks=no&queues=1", "&masks=no&vectors=2", "&properties=late"] {
         println!("with `{lack}`");
@@ -32,7 +35,8 @@ fn everywhere(test: impl Fn(&dyn Fn(OpenOptions) -> Device)) {
 fn threads_share_one_hardware_queue() {
     everywhere(|open| {
         for mode in Mode::ALL {
-            let device = open(OpenOptions::new().software_queues(4).hardware_queues(1).depth(16).mode(mode));
+            let device =
+                open(OpenOptions::new().software_queues(4).hardware_queues(1).depth(16).mode(mode));
             std::thread::scope(|scope| {
                 for owner in 0..4 {
                     let queue = device.queue().unwrap();
@@ -40,7 +44,10 @@ fn threads_share_one_hardware_queue() {
                 }
             });
             let counters = device.counters();
-            assert!(counters.sq_doorbells > 0 && counters.leaked_bytes == 0, "{mode}: {counters:?}");
+            assert!(
+                counters.sq_doorbells > 0 && counters.leaked_bytes == 0,
+                "{mode}: {counters:?}"
+            );
         }
     });
 }
@@ -71,7 +78,11 @@ fn modes_switch_under_load() {
             ended.into_iter().for_each(|end| end.unwrap());
         });
         let health = device.health();
-        assert_eq!((health.aborts, health.resets), (0, 0), "a lost wake-up ends in an abort: {health:?}");
+        assert_eq!(
+            (health.aborts, health.resets),
+            (0, 0),
+            "a lost wake-up ends in an abort: {health:?}"
+        );
     });
 }
 
@@ -115,7 +126,8 @@ fn reset_under_load_loses_nothing() {
                 }
                 for resets in 1..=5 {
                     std::thread::sleep(std::time::Duration::from_millis(4));
-                    // Asked again, because one that is asked for while another is under way is none. The work goes on as long.
+                    // Asked again, because one that is asked for while another is under way is
+                    // none. The work goes on as long.
                     while device.health().resets < resets && !over.load(Ordering::Relaxed) {
                         device.reset();
                         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -163,7 +175,8 @@ fn foreign_loop_sees_mode_switches() {
             loop {
                 while queue.poll_events(64).more {}
                 in_force.store(queue.mode().into(), Ordering::Release);
-                // After the turn: the last mode may have been adopted by that, and there is no signal for it then.
+                // After the turn: the last mode may have been adopted by that, and there is no
+                // signal for it then.
                 if over.load(Ordering::Acquire) {
                     break;
                 }
@@ -175,14 +188,19 @@ fn foreign_loop_sees_mode_switches() {
             (0..round % 997).for_each(|_| std::hint::spin_loop());
             device.set_mode(Mode::INTERRUPT);
             let since = std::time::Instant::now();
-            while in_force.load(Ordering::Acquire) != u64::from(Mode::INTERRUPT) && since.elapsed().as_secs() < 60 {
+            while in_force.load(Ordering::Acquire) != u64::from(Mode::INTERRUPT)
+                && since.elapsed().as_secs() < 60
+            {
                 std::thread::yield_now();
             }
             in_force.load(Ordering::Acquire) == u64::from(Mode::INTERRUPT)
         };
-        // As many rounds as there is time for: where others want the CPU each takes as long as their turns.
+        // As many rounds as there is time for: where others want the CPU each takes as long as
+        // their turns.
         let enough = std::time::Instant::now() + Duration::from_secs(10);
-        let missed = (0..100_000).take_while(|_| std::time::Instant::now() < enough).find(|&round| !is_adopted(round));
+        let missed = (0..100_000)
+            .take_while(|_| std::time::Instant::now() < enough)
+            .find(|&round| !is_adopted(round));
         over.store(true, Ordering::Release);
         device.set_mode(Mode::POLL);
         assert_eq!(missed, None, "the mode of this round was adopted by nobody");
@@ -202,17 +220,29 @@ fn round_trips(queue: &Queue, owner: u64) {
     }
 }
 
-/// A device that was opened with nothing said of queues grants one to each thread that asks, as far as its controller has them.
+/// A device that was opened with nothing said of queues grants one to each thread that asks, as far
+/// as its controller has them.
 #[test]
 fn each_thread_gets_a_queue() {
-    for (uri, least) in [("mem:64M?profile=optane", 8), ("mem:64M?profile=optane&queues=3", 3), ("mem:64M?profile=optane&queues=1", 1)] {
+    for (uri, least) in [
+        ("mem:64M?profile=optane", 8),
+        ("mem:64M?profile=optane&queues=3", 3),
+        ("mem:64M?profile=optane&queues=1", 1),
+    ] {
         let device = Device::open(uri).unwrap();
         let granted = device.description().hardware_queues;
         assert!(granted >= least, "{uri}: {granted}");
         let queues: Vec<_> = (0..granted).map(|_| device.queue().unwrap()).collect();
         let why = device.queue().map(|_| ()).expect_err("all are taken");
-        assert!(matches!(why, QueueError::AllTaken { queues } if queues == granted), "{uri}: {why}");
-        assert!(why.to_string().contains(&granted.to_string()) && why.to_string().contains("software_queues"), "{why}");
+        assert!(
+            matches!(why, QueueError::AllTaken { queues } if queues == granted),
+            "{uri}: {why}"
+        );
+        assert!(
+            why.to_string().contains(&granted.to_string())
+                && why.to_string().contains("software_queues"),
+            "{why}"
+        );
         std::thread::scope(|scope| {
             for (queue, owner) in queues.into_iter().zip(0..) {
                 scope.spawn(move || round_trips(&queue, owner));
@@ -237,13 +267,17 @@ fn extra_threads_share_hardware_queues() {
     });
 }
 
-/// Without a limit a wait returns once nothing is in flight; with one it stays, and says by its name when it does not.
+/// Without a limit a wait returns once nothing is in flight; with one it stays, and says by its
+/// name when it does not.
 #[test]
 fn waits_end_at_limit_or_idle() {
     let device = Device::open("mem:64M?profile=optane").unwrap();
     let queue = device.queue().unwrap();
     let limit = Instant::now() + Duration::from_millis(20);
-    assert_eq!((queue.wait(1, None), queue.wait_or_idle(1, Some(limit + Duration::from_secs(3600)))), (Ok(0), Ok(0)));
+    assert_eq!(
+        (queue.wait(1, None), queue.wait_or_idle(1, Some(limit + Duration::from_secs(3600)))),
+        (Ok(0), Ok(0))
+    );
     assert_eq!(queue.wait(1, Some(limit)), Ok(0));
     assert!(Instant::now() >= limit);
 }

@@ -1,9 +1,12 @@
-//! Whole-stack: a controller whose properties answer late (`properties=late`), as over fabrics. Opening, resets, closing and
-//! losing it come to the same as where they answer at once.
+//! Whole-stack: a controller whose properties answer late (`properties=late`), as over fabrics.
+//! Opening, resets, closing and losing it come to the same as where they answer at once.
 
 use crate::common::{open, wait_until};
 use driver::BringupCause;
-use reap::{Change, Device, EmbeddedOptions, FaultPlan, Faults, IoError, Loss, OpenError, OpenOptions, PathLink, Queue, Request};
+use reap::{
+    Change, Device, EmbeddedOptions, FaultPlan, Faults, IoError, Loss, OpenError, OpenOptions,
+    PathLink, Queue, Request,
+};
 
 /// Opens the same device with another seed, so that the answers take other times.
 fn late(seed: u64) -> String {
@@ -18,7 +21,8 @@ fn round_trip(queue: &Queue, g: u64) {
         buf.iter_mut().enumerate().for_each(|(i, byte)| *byte = (lba ^ g ^ i as u64) as u8);
         let (written, buf) = queue.block_on(queue.write(&ns, lba, buf)).unwrap();
         written.unwrap();
-        let (read, back) = queue.block_on(queue.read(&ns, lba, queue.buffer(4096).unwrap())).unwrap();
+        let (read, back) =
+            queue.block_on(queue.read(&ns, lba, queue.buffer(4096).unwrap())).unwrap();
         read.unwrap();
         assert!(*back == *buf, "block {lba}");
     }
@@ -30,14 +34,19 @@ fn round_trip(queue: &Queue, g: u64) {
 fn late_answers_find_the_same() {
     let found = |uri: &str| {
         let device = open(uri, OpenOptions::default());
-        let namespaces: Vec<_> = device.namespaces().iter().map(|ns| (ns.nsid(), ns.blocks())).collect();
+        let namespaces: Vec<_> =
+            device.namespaces().iter().map(|ns| (ns.nsid(), ns.blocks())).collect();
         let about = device.description();
         (namespaces, about.model.clone(), about.version.clone(), about.hardware_queues, about.depth)
     };
     let at_once = found("mem:64M?profile=null&namespaces=2");
     assert_eq!(found("mem:64M?profile=null&namespaces=2&properties=now"), at_once);
     for seed in 0..8 {
-        assert_eq!(found(&format!("mem:64M?profile=null&namespaces=2&properties=late&seed={seed}")), at_once, "seed {seed}");
+        assert_eq!(
+            found(&format!("mem:64M?profile=null&namespaces=2&properties=late&seed={seed}")),
+            at_once,
+            "seed {seed}"
+        );
     }
 }
 
@@ -88,7 +97,8 @@ fn idle_controller_is_watched() {
     assert!(why.as_ref().is_some_and(|why| why.to_string().contains("all ones")), "{why:?}");
 }
 
-/// One that hangs is found by its time-out, one that is pulled out by its status; wherever in the sequence that happens.
+/// One that hangs is found by its time-out, one that is pulled out by its status; wherever in the
+/// sequence that happens.
 #[test]
 fn failed_bringup_is_refused() {
     let refused = |befall: fn(&Faults)| {
@@ -117,7 +127,9 @@ fn lost_path_returns() {
     let device = open(&uri, OpenOptions::default());
     let queue = device.queue().unwrap();
     let is = |path: usize, link| device.paths()[path].status.link == link;
-    for (g, (path, loss)) in (1..).zip([(0, Loss::Gone), (1, Loss::Frozen), (0, Loss::Frozen), (1, Loss::Gone)]) {
+    for (g, (path, loss)) in
+        (1..).zip([(0, Loss::Gone), (1, Loss::Frozen), (0, Loss::Frozen), (1, Loss::Gone)])
+    {
         round_trip(&queue, g);
         device.embedded().unwrap().change_path(path, Change::Lost(loss)).unwrap();
         wait_until("the path is lost", || is(path, PathLink::Lost));

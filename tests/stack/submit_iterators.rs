@@ -1,8 +1,10 @@
-//! Whole-stack: an iterator given to `Queue::submit` is the application's, and may take its time. While it runs, nothing
-//! of the library's is held that anybody else waits for: not another device, not the housekeeping thread, not another thread
-//! of the same hardware queue, not the iterator itself.
+//! Whole-stack: an iterator given to `Queue::submit` is the application's, and may take its time.
+//! While it runs, nothing of the library's is held that anybody else waits for: not another device,
+//! not the housekeeping thread, not another thread of the same hardware queue, not the iterator
+//! itself.
 //!
-//! What has to happen has two minutes, so that a busy machine fails nothing; nothing is judged by how long it took.
+//! What has to happen has two minutes, so that a busy machine fails nothing; nothing is judged by
+//! how long it took.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -23,7 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The time-out of the device whose iterator takes long.
 const TIMEOUT: Nanos = Nanos::from_millis(100);
 
-/// All devices of a process share a housekeeping thread: a test that fails must not make the others fail.
+/// All devices of a process share a housekeeping thread: a test that fails must not make the others
+/// fail.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -46,7 +49,8 @@ fn submit(queue: &Queue, requests: impl IntoIterator<Item = Request>) {
     queue.submit(requests).map_err(|(why, _)| why).unwrap();
 }
 
-/// A thread whose iterator has yielded one request, and yields no more and does not end before it is let go.
+/// A thread whose iterator has yielded one request, and yields no more and does not end before it
+/// is let go.
 struct Held {
     device: Device,
     since: reap::Instant,
@@ -88,7 +92,8 @@ impl Held {
         let ended = self.thread.join().unwrap();
         assert_eq!(ended.len(), 1);
         ended.into_iter().for_each(|done| done.result.unwrap());
-        // Two turns of the housekeeping thread at least: what it decides about the end it has decided.
+        // Two turns of the housekeeping thread at least: what it decides about the end it has
+        // decided.
         drop(open("mem:16M", OpenOptions::default()));
         self.device.health()
     }
@@ -111,7 +116,8 @@ fn slow_iterator_lets_devices_open() {
 #[test]
 fn slow_iterator_keeps_others_alive() {
     let _alone = alone();
-    // Its controllers fail if the housekeeping thread is away for so long. A busy machine keeps no thread away for as long as that.
+    // Its controllers fail if the housekeeping thread is away for so long. A busy machine keeps no
+    // thread away for as long as that.
     let other = open("multipath:?path=mem:16M&path=mem:16M&keep_alive=8s", OpenOptions::default());
     let (stop, rounds) = (AtomicBool::new(false), AtomicU32::new(0));
     let held = Held::on(open("mem:16M?profile=optane", OpenOptions::new().timeout(TIMEOUT.into())));
@@ -136,10 +142,17 @@ fn slow_iterator_keeps_others_alive() {
         stop.store(true, Ordering::Relaxed);
         ended
     });
-    assert!(goes_on, "the other device stands still; the one whose iterator took long: {held_back:?}");
+    assert!(
+        goes_on,
+        "the other device stands still; the one whose iterator took long: {held_back:?}"
+    );
     let health = other.health();
     assert_eq!((health.aborts, health.resets, health.last_reset, health.dead), (0, 0, None, None));
-    assert!(other.paths().iter().all(|path| path.status.link == PathLink::Live), "{:?}", other.paths());
+    assert!(
+        other.paths().iter().all(|path| path.status.link == PathLink::Live),
+        "{:?}",
+        other.paths()
+    );
     assert_eq!(other.failover(), reap::FailoverCounters::default());
 }
 
@@ -148,14 +161,17 @@ fn slow_iterator_causes_no_timeout() {
     let _alone = alone();
     // Slow enough to be at work when the housekeeping thread looks; far from its time-out.
     let mut profile = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
-    profile.write_all(b"read = { base_ns = 5_000_000 }\nwrite = { base_ns = 5_000_000 }\n").unwrap();
+    profile
+        .write_all(b"read = { base_ns = 5_000_000 }\nwrite = { base_ns = 5_000_000 }\n")
+        .unwrap();
     let uri = format!("mem:16M?profile={}", profile.path().display());
     let timeout = Nanos::from_secs(6);
     let held = Held::on(open(&uri, OpenOptions::new().timeout(timeout.into())));
     // Past the time-out, and the grace after it.
     held.wait(Nanos(5 * timeout.0 / 2));
     let health = held.end();
-    // It has a tenth of a second for a command that is announced at its time-out: a stalled thread of its own may cost an Abort.
+    // It has a tenth of a second for a command that is announced at its time-out: a stalled thread
+    // of its own may cost an Abort.
     assert_eq!((health.resets, health.last_reset, health.dead), (0, None, None));
 }
 
@@ -188,9 +204,16 @@ fn iterators_may_wait_for_each_other() {
         }
     };
     let [first, second] = sharing();
-    let threads = [thread::spawn(meets(first, to_second, from_second)), thread::spawn(meets(second, to_first, from_first))];
+    let threads = [
+        thread::spawn(meets(first, to_second, from_second)),
+        thread::spawn(meets(second, to_first, from_first)),
+    ];
     let met = threads.map(|thread| thread.join().unwrap());
-    assert_eq!(met, [(true, 2); 2], "each: whether it has met the other, and how many of its requests ended well");
+    assert_eq!(
+        met,
+        [(true, 2); 2],
+        "each: whether it has met the other, and how many of its requests ended well"
+    );
 }
 
 #[test]
@@ -219,32 +242,37 @@ fn iterator_may_wait_for_a_completion() {
         _ = tell_done.send(());
     });
     other.join().unwrap();
-    assert_eq!(waiter.join().unwrap(), (true, 2), "whether it was told, and how many of its requests ended well");
+    assert_eq!(
+        waiter.join().unwrap(),
+        (true, 2),
+        "whether it was told, and how many of its requests ended well"
+    );
 }
 
-/// A request is finished and not reaped, and the iterator of the next batch asks, reaps and submits on its own queue. Each
-/// request ends once; one that is refused comes back.
+/// A request is finished and not reaped, and the iterator of the next batch asks, reaps and submits
+/// on its own queue. Each request ends once; one that is refused comes back.
 fn uses_its_own_queue(uri: &'static str) {
-    let (ended, refused) = in_time(&format!("{uri}: an iterator that uses its own queue"), move || {
-        let device = open(uri, OpenOptions::default());
-        let queue = device.queue().unwrap();
-        submit(&queue, [read(&queue, 1)]);
-        queue.wait(1, None).unwrap();
-        assert_eq!((queue.in_flight(), queue.finished()), (0, 1));
-        let (mut out, mut refused) = (Vec::with_capacity(8), Vec::new());
-        let uses = (2..4).map(|tag| {
-            assert!(queue.in_flight() as usize + queue.finished() <= 3);
-            queue.reap(&mut out);
-            if let Err((_, request)) = queue.submit([read(&queue, 10 + tag)]) {
-                refused.push(request.number());
-            }
-            read(&queue, tag)
+    let (ended, refused) =
+        in_time(&format!("{uri}: an iterator that uses its own queue"), move || {
+            let device = open(uri, OpenOptions::default());
+            let queue = device.queue().unwrap();
+            submit(&queue, [read(&queue, 1)]);
+            queue.wait(1, None).unwrap();
+            assert_eq!((queue.in_flight(), queue.finished()), (0, 1));
+            let (mut out, mut refused) = (Vec::with_capacity(8), Vec::new());
+            let uses = (2..4).map(|tag| {
+                assert!(queue.in_flight() as usize + queue.finished() <= 3);
+                queue.reap(&mut out);
+                if let Err((_, request)) = queue.submit([read(&queue, 10 + tag)]) {
+                    refused.push(request.number());
+                }
+                read(&queue, tag)
+            });
+            submit(&queue, uses);
+            out.append(&mut drain(&queue));
+            assert!(out.iter().all(|done| done.result.is_ok()));
+            (out.iter().map(|done| done.tag).collect::<Vec<_>>(), refused)
         });
-        submit(&queue, uses);
-        out.append(&mut drain(&queue));
-        assert!(out.iter().all(|done| done.result.is_ok()));
-        (out.iter().map(|done| done.tag).collect::<Vec<_>>(), refused)
-    });
     let all: BTreeSet<u64> = ended.iter().chain(&refused).copied().collect();
     assert_eq!(all, BTreeSet::from([1, 2, 3, 12, 13]), "ended {ended:?}, refused {refused:?}");
     assert_eq!(ended.len() + refused.len(), all.len(), "ended {ended:?}, refused {refused:?}");

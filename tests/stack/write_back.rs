@@ -1,4 +1,5 @@
-//! Whole-stack: what `kernel:` says after acknowledged writes were lost. Root makes the loop devices and the small file system.
+//! Whole-stack: what `kernel:` says after acknowledged writes were lost. Root makes the loop
+//! devices and the small file system.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ struct Small {
 }
 
 fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program).args(arguments).output().map_err(|e| format!("{program}: {e}"))?;
+    let output =
+        Command::new(program).args(arguments).output().map_err(|e| format!("{program}: {e}"))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
         false => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
@@ -28,7 +30,12 @@ impl Small {
         let mut small = Small { dir, node: PathBuf::new() };
         run("mount", &["-t", "tmpfs", "-o", "size=4M", "tmpfs", small.text(small.dir.path())])?;
         let image = small.image();
-        OpenOptions::new().write(true).create_new(true).open(&image).and_then(|file| file.set_len(64 << 20)).map_err(|e| e.to_string())?;
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&image)
+            .and_then(|file| file.set_len(64 << 20))
+            .map_err(|e| e.to_string())?;
         small.node = run("losetup", &["--find", "--show", small.text(&image)])?.into();
         Ok(small)
     }
@@ -43,7 +50,8 @@ impl Small {
 
     fn open(&self, more: &str) -> Device {
         let uri = format!("kernel:{}?lba=4096{more}", self.node.display());
-        Device::open_with(&uri, &Options::new().mode(Mode::INTERRUPT)).unwrap_or_else(|e| panic!("{e}"))
+        Device::open_with(&uri, &Options::new().mode(Mode::INTERRUPT))
+            .unwrap_or_else(|e| panic!("{e}"))
     }
 }
 
@@ -57,7 +65,9 @@ impl Drop for Small {
 }
 
 fn small() -> Option<Small> {
-    Small::new().inspect_err(|why| println!("skipped: no small loop device can be made here ({why})")).ok()
+    Small::new()
+        .inspect_err(|why| println!("skipped: no small loop device can be made here ({why})"))
+        .ok()
 }
 
 /// Writes of 64 KiB to the first `bytes` bytes, all acknowledged or not.
@@ -125,7 +135,11 @@ fn flushes_in_flight_all_fail() {
         queue.wait(16 - done.len(), None).unwrap();
         queue.reap(&mut done);
     }
-    assert!(done.iter().all(|done| done.result.is_err()), "{:?}", done.iter().map(|done| &done.result).collect::<Vec<_>>());
+    assert!(
+        done.iter().all(|done| done.result.is_err()),
+        "{:?}",
+        done.iter().map(|done| &done.result).collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -145,13 +159,20 @@ fn a_truncated_file_takes_no_write() {
     let path = dir.path().join("disk");
     for more in ["", "&buffered=yes"] {
         let _ = fs::remove_file(&path);
-        let device = Device::open(&format!("kernel:{}?size=1M&lba=4096{more}", path.display())).unwrap();
+        let device =
+            Device::open(&format!("kernel:{}?size=1M&lba=4096{more}", path.display())).unwrap();
         let queue = device.queue().unwrap();
         assert!(write(&queue, 1 << 20).iter().all(Result::is_ok));
         OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
         let written = write(&queue, 1 << 20);
-        assert!(written.iter().all(|result| matches!(result, Err(IoError::Truncated))), "{written:?}");
-        assert!(matches!(flush(&queue), Err(IoError::Truncated)) && matches!(write_through(&queue), Err(IoError::Truncated)));
+        assert!(
+            written.iter().all(|result| matches!(result, Err(IoError::Truncated))),
+            "{written:?}"
+        );
+        assert!(
+            matches!(flush(&queue), Err(IoError::Truncated))
+                && matches!(write_through(&queue), Err(IoError::Truncated))
+        );
         assert_eq!(fs::metadata(&path).unwrap().len(), 4096, "it did not grow again");
     }
 }

@@ -1,10 +1,14 @@
-//! Whole-stack: Write Zeroes and Deallocate, on every kind of device, however long they are, through resets and over paths.
+//! Whole-stack: Write Zeroes and Deallocate, on every kind of device, however long they are,
+//! through resets and over paths.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use crate::common::{open, wait_for_path};
-use reap::{Change, Device, EmbeddedOptions, IoError, Loss, Mode, Namespace, OpenOptions, PathLink, Queue, Refused, Request};
+use reap::{
+    Change, Device, EmbeddedOptions, IoError, Loss, Mode, Namespace, OpenOptions, PathLink, Queue,
+    Refused, Request,
+};
 
 fn run<F: Future<Output = Result<(), IoError>>>(queue: &Queue, future: F) -> Result<(), IoError> {
     queue.block_on(future).unwrap()
@@ -45,14 +49,19 @@ fn zeroes_what_it_names(device: &Device) {
     let step = (1 << 20) / u64::from(ns.block_bytes());
     (0..6).for_each(|at| write(&queue, &ns, at * step, step, 5));
     let modes = ["interrupt", "poll", "adaptive"].into_iter().cycle();
-    let ranges = [(0, 1), (7, 8), (8, 8), (1, step - 2), (3, step + 1), (9, 5 * step), (0, 6 * step)];
-    for (((lba, blocks), make), mode) in ranges.into_iter().flat_map(|range| BOTH.map(|make| (range, make))).zip(modes) {
+    let ranges =
+        [(0, 1), (7, 8), (8, 8), (1, step - 2), (3, step + 1), (9, 5 * step), (0, 6 * step)];
+    for (((lba, blocks), make), mode) in
+        ranges.into_iter().flat_map(|range| BOTH.map(|make| (range, make))).zip(modes)
+    {
         queue.set_mode(mode.parse::<Mode>().unwrap());
         one(&queue, make(&ns, lba, blocks)).unwrap();
         for at in 0..=(lba + blocks) / step {
             let found = read(&queue, &ns, at * step, step);
             let zeroed = |block: usize| (lba..lba + blocks).contains(&(at * step + block as u64));
-            let is_right = |(n, block): (usize, &[u8])| block.iter().all(|&byte| byte == if zeroed(n) || at > 5 { 0 } else { 5 });
+            let is_right = |(n, block): (usize, &[u8])| {
+                block.iter().all(|&byte| byte == if zeroed(n) || at > 5 { 0 } else { 5 })
+            };
             let right = found.chunks(ns.block_bytes() as usize).enumerate().all(is_right);
             assert!(right, "{mode}: {blocks} blocks at {lba}, megabyte {at}");
             if at < 6 {
@@ -90,10 +99,14 @@ fn on_a_file() {
 
 #[test]
 fn over_paths() {
-    zeroes_what_it_names(&open("multipath:?path=mem:64M?profile=optane&path=mem:64M?profile=optane", OpenOptions::default()));
+    zeroes_what_it_names(&open(
+        "multipath:?path=mem:64M?profile=optane&path=mem:64M?profile=optane",
+        OpenOptions::default(),
+    ));
 }
 
-/// A device that may take less memory than it shows: what is deallocated can be written elsewhere, time and again.
+/// A device that may take less memory than it shows: what is deallocated can be written elsewhere,
+/// time and again.
 #[test]
 fn memory_is_given_back() {
     let device = open("mem:1G?profile=optane&alloc=8M", OpenOptions::default());
@@ -101,7 +114,10 @@ fn memory_is_given_back() {
     for round in 0..6u64 {
         let base = round * 20_000;
         (0..8).for_each(|at| write(&queue, &ns, base + at * 2048, 2048, 5));
-        let full = queue.block_on(queue.write(&ns, ns.blocks() - 2048, queue.buffer(1 << 20).unwrap())).unwrap().0;
+        let full = queue
+            .block_on(queue.write(&ns, ns.blocks() - 2048, queue.buffer(1 << 20).unwrap()))
+            .unwrap()
+            .0;
         assert!(matches!(full, Err(IoError::Status(_))), "{full:?}");
         match round % 2 {
             0 => one(&queue, Request::deallocate(&ns, 0, ns.blocks())).unwrap(),
@@ -122,9 +138,14 @@ fn what_cannot_be_is_refused() {
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         assert!(ns.supports_write_zeroes().is_some() && ns.supports_deallocate().is_some());
         for make in BOTH {
-            for (lba, blocks) in [(ns.blocks(), 1), (0, ns.blocks() + 1), (u64::MAX, u64::MAX), (1, ns.blocks())] {
+            for (lba, blocks) in
+                [(ns.blocks(), 1), (0, ns.blocks() + 1), (u64::MAX, u64::MAX), (1, ns.blocks())]
+            {
                 let refused = one(&queue, make(&ns, lba, blocks));
-                assert!(matches!(refused, Err(IoError::Refused(Refused::OutOfRange { .. }))), "{refused:?}");
+                assert!(
+                    matches!(refused, Err(IoError::Refused(Refused::OutOfRange { .. }))),
+                    "{refused:?}"
+                );
             }
             assert_eq!(one(&queue, make(&ns, 0, 0)), Err(Refused::NoBlocks.into()));
         }
@@ -135,20 +156,37 @@ fn what_cannot_be_is_refused() {
 #[test]
 fn unsupported_zeroes_are_never_sent() {
     for uri in ["mem:8M?profile=optane", "multipath:?path=mem:8M&path=mem:8M"] {
-        let embedded = EmbeddedOptions { no_write_zeroes: true, no_deallocate: true, ..EmbeddedOptions::default() };
+        let embedded = EmbeddedOptions {
+            no_write_zeroes: true,
+            no_deallocate: true,
+            ..EmbeddedOptions::default()
+        };
         let device = open(uri, OpenOptions::new().embedded(embedded));
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         assert_eq!((ns.supports_write_zeroes(), ns.supports_deallocate()), (None, None));
         let refused = one(&queue, Request::write_zeroes(&ns, 0, 8)).unwrap_err();
-        assert!(matches!(refused, IoError::Refused(Refused::Unsupported { op: units::Op::WriteZeroes, nsid: 1 })), "{refused}");
+        assert!(
+            matches!(
+                refused,
+                IoError::Refused(Refused::Unsupported { op: units::Op::WriteZeroes, nsid: 1 })
+            ),
+            "{refused}"
+        );
         assert_eq!((refused.errno(), refused.to_string().contains("Write Zeroes")), (95, true));
         let refused = one(&queue, Request::deallocate(&ns, 0, 8)).unwrap_err();
-        assert!(matches!(refused, IoError::Refused(Refused::Unsupported { op: units::Op::Deallocate, .. })), "{refused}");
+        assert!(
+            matches!(
+                refused,
+                IoError::Refused(Refused::Unsupported { op: units::Op::Deallocate, .. })
+            ),
+            "{refused}"
+        );
         write(&queue, &ns, 0, 8, 5);
     }
 }
 
-/// Many in flight, with writes and reads between them, while the controller is reset: all end well, and lists come back.
+/// Many in flight, with writes and reads between them, while the controller is reset: all end well,
+/// and lists come back.
 #[test]
 fn reset_sends_zeroes_again() {
     let device = open("mem:64M?profile=tlc&thread=own", OpenOptions::new().depth(16));
@@ -156,8 +194,10 @@ fn reset_sends_zeroes_again() {
     (0..64).for_each(|at| write(&queue, &ns, at * 1024, 1024, 5));
     let leaked = device.counters().leaked_bytes;
     for round in 0..4u64 {
-        let dataless = (0..40).map(|n| BOTH[n as usize % 2](&ns, n * 1024 + round * 256, 256).tag(n));
-        let reads = (0..40).map(|n| Request::read(&ns, n * 1024, queue.buffer(512).unwrap()).tag(100 + n));
+        let dataless =
+            (0..40).map(|n| BOTH[n as usize % 2](&ns, n * 1024 + round * 256, 256).tag(n));
+        let reads =
+            (0..40).map(|n| Request::read(&ns, n * 1024, queue.buffer(512).unwrap()).tag(100 + n));
         // Its thread rests until the reset is begun, so that it takes back all of them.
         let resting = device.embedded().unwrap().manual_step();
         queue.submit(dataless.chain(reads)).map_err(|(why, _)| why).unwrap();
@@ -201,8 +241,8 @@ fn a_carried_buffer_comes_back() {
     }
 }
 
-/// A controller holds zeroes, and is lost with them. They are sent again by the other path, once the first cannot carry them out any
-/// more; data written after that stand.
+/// A controller holds zeroes, and is lost with them. They are sent again by the other path, once
+/// the first cannot carry them out any more; data written after that stand.
 #[test]
 fn held_zeroes_never_overwrite_later_data() {
     for (make, op) in BOTH.into_iter().zip([units::Op::WriteZeroes, units::Op::Deallocate]) {

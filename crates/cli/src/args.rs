@@ -42,36 +42,51 @@ impl Cli {
     /// its option can say what is wrong with it.
     pub fn parse_words(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
         let mut words: Vec<OsString> = words.into_iter().collect();
-        let asked = words.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-        let negative = |arg: clap::Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
+        let asked =
+            words.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+        let negative = |arg: clap::Arg| {
+            if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg }
+        };
         // Help is as wide as the terminal, but at most 100 columns, which are still readable.
         let width = usize::from(rows::table::width()).min(100);
-        let mut command = Cli::command().mut_subcommands(|sub| sub.mut_args(negative).term_width(width)).term_width(width);
-        let commands: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+        let mut command = Cli::command()
+            .mut_subcommands(|sub| sub.mut_args(negative).term_width(width))
+            .term_width(width);
+        let commands: Vec<String> =
+            command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
         // Sets the usage of subcommands to `reap run …`.
         command.build();
         let mut run = command.find_subcommand("run").cloned().unwrap_or_default();
         let mut jobs = None;
         // clap cannot parse fio's job options, whose order matters, so they are removed first.
         if asked == "run" {
-            let own = |name: &str| name == "help" || run.get_arguments().any(|arg| arg.get_long() == Some(name));
-            let (left, taken) = take_jobs(words.split_off(2), own).map_err(|why| run.clone().error(ErrorKind::ValueValidation, why))?;
+            let own = |name: &str| {
+                name == "help" || run.get_arguments().any(|arg| arg.get_long() == Some(name))
+            };
+            let (left, taken) = take_jobs(words.split_off(2), own)
+                .map_err(|why| run.clone().error(ErrorKind::ValueValidation, why))?;
             words.extend(left);
             jobs = taken;
         }
         let matches = command.try_get_matches_from_mut(words).map_err(|mut error| {
             // Without a similar name clap gives no tip at all.
-            if error.kind() == ErrorKind::InvalidSubcommand && error.get(ContextKind::SuggestedSubcommand).is_none() {
+            if error.kind() == ErrorKind::InvalidSubcommand
+                && error.get(ContextKind::SuggestedSubcommand).is_none()
+            {
                 let tip = format!("the commands are {}", commands.join(", "));
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
             }
             suggest(&mut error, &command, &asked);
             error
         })?;
-        let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        let mut cli =
+            Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         if let Command::Run(args) = &mut cli.command {
             // Only global options on the command line are not a job.
-            let begun = jobs.iter().flat_map(|text| text.lines()).any(|line| line.starts_with('[') && line != "[global]");
+            let begun = jobs
+                .iter()
+                .flat_map(|text| text.lines())
+                .any(|line| line.starts_with('[') && line != "[global]");
             if args.files.is_empty() && !begun {
                 let why = "no job: give a job file, or a job on the command line, as --name=mine --rw=randread --bs=4k";
                 return Err(run.error(ErrorKind::MissingRequiredArgument, why));
@@ -85,8 +100,16 @@ impl Cli {
 /// Adds a tip to the error for an unknown option: the subcommand that has it, or a similar name. It
 /// replaces clap's own tip, which is the most similar option of this command even if not similar.
 fn suggest(error: &mut clap::Error, all: &clap::Command, command: &str) {
-    let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) = (error.kind(), error.get(ContextKind::InvalidArg)) else { return };
-    let Some(name) = word.strip_prefix("--").map(|name| name.split('=').next().unwrap_or(name).to_owned()) else { return };
+    let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+    else {
+        return;
+    };
+    let Some(name) =
+        word.strip_prefix("--").map(|name| name.split('=').next().unwrap_or(name).to_owned())
+    else {
+        return;
+    };
     error.remove(ContextKind::Suggested);
     // An option of earlier versions.
     if name == "latency-price" {
@@ -97,7 +120,8 @@ fn suggest(error: &mut clap::Error, all: &clap::Command, command: &str) {
     }
     let similar = error.get(ContextKind::SuggestedArg).is_some();
     let has = |sub: &&clap::Command| sub.get_arguments().any(|arg| arg.get_long() == Some(&name));
-    let others: Vec<String> = all.get_subcommands().filter(has).map(|sub| format!("`reap {}`", sub.get_name())).collect();
+    let others: Vec<String> =
+        all.get_subcommands().filter(has).map(|sub| format!("`reap {}`", sub.get_name())).collect();
     let tip = if !others.is_empty() {
         format!("--{name} is an option of {}", others.join(", "))
     } else if command == "run" {
@@ -226,7 +250,9 @@ impl DeviceArgs {
 /// A URI that parses; it is kept as written, because `{filename}` in it is replaced for each
 /// device.
 fn device(text: &str) -> Result<String, String> {
-    bench::check(text).map(|()| text.to_owned()).map_err(|e| format!("column {}: {}", e.column, e.what))
+    bench::check(text)
+        .map(|()| text.to_owned())
+        .map_err(|e| format!("column {}: {}", e.column, e.what))
 }
 
 /// How queues are made, and what some modes do in them.
@@ -259,8 +285,8 @@ pub struct RunArgs {
     /// also kernel-iopoll, kernel-hybrid-iopoll, kernel-sqpoll [default: adaptive; on kernel:
     /// devices hipri and sqthread_poll of the jobs select the kernel's modes]
     ///
-    /// Parameters follow a question mark and are separated by `&`. irq-poll: weight, completions per
-    /// poll; budget, completions per round of polls; time, of a round (64, 256, 2ms). adaptive:
+    /// Parameters follow a question mark and are separated by `&`. irq-poll: weight, completions
+    /// per poll; budget, completions per round of polls; time, of a round (64, 256, 2ms). adaptive:
     /// delay-exponent, the n of C · Lⁿ that it minimises (C: CPU time, L: latency), a number or inf
     /// (3).
     #[arg(long, value_name = "MODE", value_parser = Mode::parse_any)]
@@ -325,21 +351,24 @@ pub struct CompareArgs {
     pub file: Option<PathBuf>,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Completion modes to compare; the first is what the others are compared with. By default interrupt
-    /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; at several loads or depths interrupt,
-    /// irq-poll, hybrid-mean, suspend, poll, and adaptive with several delay exponents. On kernel: devices also
-    /// kernel-iopoll, kernel-hybrid-iopoll and kernel-sqpoll. Parameters follow a question mark and are joined by `&`, as in
+    /// Completion modes to compare; the first is what the others are compared with. By default
+    /// interrupt and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; at
+    /// several loads or depths interrupt, irq-poll, hybrid-mean, suspend, poll, and adaptive with
+    /// several delay exponents. On kernel: devices also kernel-iopoll, kernel-hybrid-iopoll and
+    /// kernel-sqpoll. Parameters follow a question mark and are joined by `&`, as in
     /// 'irq-poll?weight=16&budget=64,adaptive?delay-exponent=1'
     #[arg(long, value_name = "MODE,…", value_delimiter = ',', value_parser = Mode::parse_any)]
     pub modes: Vec<Mode>,
     #[command(flatten)]
     pub queue: QueueArgs,
-    /// CPUs for the job threads, as 0-2,5 [default: of a kernel: device the CPU of its disk's interrupt, else of its queue, and where
-    /// neither is known none in particular; otherwise all but one, which is the emulated drive's]
+    /// CPUs for the job threads, as 0-2,5 [default: of a kernel: device the CPU of its disk's
+    /// interrupt, else of its queue, and where neither is known none in particular; otherwise all
+    /// but one, which is the emulated drive's]
     // By its path, so that clap does not take each CPU for a value of its own.
     #[arg(long, value_name = "LIST", value_parser = fio::cpus)]
     pub cpus: Option<std::vec::Vec<u32>>,
-    /// Loads to compare at, in per cent of what polling reaches; below 100 I/Os arrive at random and wait for nobody
+    /// Loads to compare at, in per cent of what polling reaches; below 100 I/Os arrive at random
+    /// and wait for nobody
     #[arg(long, value_name = "PCT,…", value_delimiter = ',', value_parser = load)]
     pub loads: Vec<f64>,
     /// Queue depths to compare at, of each job thread [default: the job's iodepth]
@@ -354,13 +383,15 @@ pub struct CompareArgs {
     /// Nanoseconds of application work after each completion, to saturate the host on purpose
     #[arg(long, value_name = "NS", default_value_t = 0, value_parser = whole::<u64>(0..=1_000_000_000))]
     pub host_work: u64,
-    /// A price list that `reap calibrate` wrote here: what a wake-up takes from other work [default: by kind of machine]
+    /// A price list that `reap calibrate` wrote here: what a wake-up takes from other work
+    /// [default: by kind of machine]
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
     /// Show all columns: ratios, thread CPU, stolen time, messages, wake-ups, p99.9
     #[arg(long)]
     pub wide: bool,
-    /// Also write the results to this file; `-` is the standard output, and the table goes to stderr then
+    /// Also write the results to this file; `-` is the standard output, and the table goes to
+    /// stderr then
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Also draw the results: a page that needs no network, to be opened in a browser
@@ -412,7 +443,8 @@ pub struct SimArgs {
     /// Show all columns, where the CPUs' time goes, and what policies decided
     #[arg(long)]
     pub wide: bool,
-    /// Also write the results to this file; `-` is the standard output, and the table goes to stderr then
+    /// Also write the results to this file; `-` is the standard output, and the table goes to
+    /// stderr then
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Also draw the results: a page that needs no network, to be opened in a browser
@@ -613,10 +645,12 @@ pub struct ServeArgs {
     /// address. The NQN is compared; hosts are not authenticated
     #[arg(long, value_name = "HOSTNQN", requires = "tcp")]
     pub allow: Vec<String>,
-    /// The address that discovery names instead of those of --tcp: the one at which hosts behind address translation reach them
+    /// The address that discovery names instead of those of --tcp: the one at which hosts behind
+    /// address translation reach them
     #[arg(long, value_name = "ADDR", requires = "tcp")]
     pub advertise: Option<IpAddr>,
-    /// What happens to the controllers, and when, counted from when the first client has come: a file of lines as `at 10s path 0 hold`
+    /// What happens to the controllers, and when, counted from when the first client has come: a
+    /// file of lines as `at 10s path 0 hold`
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
 }

@@ -41,20 +41,28 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
             Ok(said) => format!("says: {}", String::from_utf8_lossy(&said.stderr).trim()),
             Err(error) => format!("cannot be run: {error}"),
         };
-        ensure!(bus.has_driver(VFIO_PCI), "the kernel has no driver vfio-pci, and `modprobe vfio-pci` {said}");
+        ensure!(
+            bus.has_driver(VFIO_PCI),
+            "the kernel has no driver vfio-pci, and `modprobe vfio-pci` {said}"
+        );
     }
     match function.driver() {
         Some(driver) if driver == VFIO_PCI => tell(&format!("{bdf}: already bound to vfio-pci"))?,
         driver => {
             give(&bus, &function, driver.as_deref())?;
-            let from = driver.map_or_else(|| "no driver".to_owned(), |driver| format!("`{driver}`"));
+            let from =
+                driver.map_or_else(|| "no driver".to_owned(), |driver| format!("`{driver}`"));
             tell(&format!("{bdf}: moved from {from} to vfio-pci; undo with `reap unbind {bdf}`"))?;
         }
     }
     let file = PathBuf::from(format!("/dev/vfio/{group}"));
     if let Some((name, uid)) = owner {
-        chown(&file, Some(uid), None).with_context(|| format!("cannot give {} to user {name}", file.display()))?;
-        tell(&format!("{}: owned by user {name} until the next bind; `ulimit -l` limits the memory that it can map", file.display()))?;
+        chown(&file, Some(uid), None)
+            .with_context(|| format!("cannot give {} to user {name}", file.display()))?;
+        tell(&format!(
+            "{}: owned by user {name} until the next bind; `ulimit -l` limits the memory that it can map",
+            file.display()
+        ))?;
     }
     // VFIO refuses a group in which another device has a kernel driver.
     let members = function.group_members().context("cannot read its IOMMU group")?;
@@ -62,7 +70,9 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
         let (other, class) = (member.bdf, member.class);
         tell(&match member.driver().as_deref() {
             None | Some(VFIO_PCI) => {
-                format!("IOMMU group {group} has {other} (class {class:06x}h) as well; the group's user has access to it")
+                format!(
+                    "IOMMU group {group} has {other} (class {class:06x}h) as well; the group's user has access to it"
+                )
             }
             Some(driver) => format!(
                 "IOMMU group {group} has {other} (class {class:06x}h, driver `{driver}`) as well, which must be bound to vfio-pci before any device of the group can be used"
@@ -87,7 +97,8 @@ pub fn unbind(args: &UnbindArgs) -> Result<ExitCode> {
         let path = format!("/dev/vfio/{group}");
         let opened = OpenOptions::new().read(true).write(true).open(&path);
         if opened.is_err_and(|error| error.raw_os_error() == Some(Errno::BUSY.raw_os_error())) {
-            let who: Vec<String> = openers(&[path.into()]).into_iter().map(|(_, process)| process).collect();
+            let who: Vec<String> =
+                openers(&[path.into()]).into_iter().map(|(_, process)| process).collect();
             let who = if who.is_empty() { String::new() } else { format!(": {}", who.join(", ")) };
             // Naming the process saves a search with lsof.
             bail!("{bdf}: IOMMU group {group} is in use by VFIO{who}; end that first")
@@ -101,7 +112,9 @@ pub fn unbind(args: &UnbindArgs) -> Result<ExitCode> {
     bus.probe(bdf).with_context(|| format!("{bdf}: unbound, but no kernel driver claims it"))?;
     match function.driver() {
         Some(driver) => tell(&format!("{bdf}: bound to `{driver}`"))?,
-        None => bail!("{bdf}: unbound from vfio-pci, but no kernel driver claims it; try `modprobe nvme`"),
+        None => bail!(
+            "{bdf}: unbound from vfio-pci, but no kernel driver claims it; try `modprobe nvme`"
+        ),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -113,13 +126,23 @@ fn tell(line: &str) -> Result<()> {
 /// The NVMe controller at this address.
 fn controller(bus: &Bus, bdf: Bdf) -> Result<Function> {
     let there = || -> Result<String> {
-        let all: Vec<_> = bus.controllers().context("cannot read /sys/bus/pci")?.iter().map(|found| found.bdf.to_string()).collect();
+        let all: Vec<_> = bus
+            .controllers()
+            .context("cannot read /sys/bus/pci")?
+            .iter()
+            .map(|found| found.bdf.to_string())
+            .collect();
         Ok(if all.is_empty() { "none".into() } else { all.join(", ") })
     };
     let Some(function) = bus.find(bdf).context("cannot read /sys/bus/pci")? else {
         bail!("{bdf}: no such PCI function; NVMe controllers: {}", there()?)
     };
-    ensure!(function.class == CLASS_NVME, "{bdf}: not an NVMe controller (class {:06x}h); NVMe controllers: {}", function.class, there()?);
+    ensure!(
+        function.class == CLASS_NVME,
+        "{bdf}: not an NVMe controller (class {:06x}h); NVMe controllers: {}",
+        function.class,
+        there()?
+    );
     Ok(function)
 }
 
@@ -130,9 +153,17 @@ fn user(name: &str) -> Result<(String, u32)> {
         return Ok((name.to_owned(), uid));
     }
     let passwd = fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd")?;
-    let line = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| fields.first() == Some(&name));
+    let line = passwd
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>())
+        .find(|fields| fields.first() == Some(&name));
     let uid = line.and_then(|fields| fields.get(2)?.parse().ok());
-    Ok((name.to_owned(), uid.with_context(|| format!("--user {name}: no such user in /etc/passwd; a UID also works"))?))
+    Ok((
+        name.to_owned(),
+        uid.with_context(|| {
+            format!("--user {name}: no such user in /etc/passwd; a UID also works")
+        })?,
+    ))
 }
 
 /// Binds a drive to vfio-pci, or restores its driver.
@@ -151,14 +182,18 @@ fn give(bus: &Bus, function: &Function, driver: Option<&str>) -> Result<()> {
     if function.driver().as_deref() == Some(VFIO_PCI) {
         return Ok(());
     }
-    let why = given.err().unwrap_or_else(|| io::Error::other("vfio-pci does not claim it; see dmesg"));
+    let why =
+        given.err().unwrap_or_else(|| io::Error::other("vfio-pci does not claim it; see dmesg"));
     // Restore the old driver.
     _ = function.set_override(None);
     if function.driver().is_none() {
         _ = bus.probe(bdf);
     }
     Err(why).with_context(|| {
-        format!("{bdf}: cannot bind it to vfio-pci; it is bound to {} again", function.driver().as_deref().unwrap_or("no driver"))
+        format!(
+            "{bdf}: cannot bind it to vfio-pci; it is bound to {} again",
+            function.driver().as_deref().unwrap_or("no driver")
+        )
     })
 }
 
@@ -169,7 +204,8 @@ fn refused(bdf: Bdf) -> String {
 /// Opens all namespaces of a controller of the kernel's driver with O_EXCL (open(2)). This fails if
 /// a namespace or a partition is mounted or used as swap or volume, and keeps it from being used.
 fn hold_namespaces(function: &Function) -> Result<Vec<File>> {
-    let disks = disks(function.path(), Path::new("/sys/class/nvme-subsystem")).context("cannot read its namespaces in /sys")?;
+    let disks = disks(function.path(), Path::new("/sys/class/nvme-subsystem"))
+        .context("cannot read its namespaces in /sys")?;
     let hold = |name: &String| {
         let path = PathBuf::from("/dev").join(name);
         match OpenOptions::new().read(true).custom_flags(OFlags::EXCL.bits() as i32).open(&path) {
@@ -177,7 +213,8 @@ fn hold_namespaces(function: &Function) -> Result<Vec<File>> {
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
                 bail!("{}: {} is in use: {}", function.bdf, path.display(), users_of(name))
             }
-            Err(error) => Err(error).with_context(|| format!("{}: cannot hold {}", function.bdf, path.display())),
+            Err(error) => Err(error)
+                .with_context(|| format!("{}: cannot hold {}", function.bdf, path.display())),
         }
     };
     disks.iter().map(hold).collect()
@@ -207,27 +244,39 @@ fn disks(function: &Path, subsystems: &Path) -> io::Result<Vec<String>> {
 /// `nvme0n2` and for `nvme0c1n2` (a path of subsystem 0). `None` for other entries.
 pub fn namespace_of(entry: &str) -> Option<String> {
     let (first, namespace) = entry.strip_prefix("nvme")?.rsplit_once('n')?;
-    let name = format!("nvme{}n{namespace}", first.split_once('c').map_or(first, |(subsystem, _)| subsystem));
+    let name = format!(
+        "nvme{}n{namespace}",
+        first.split_once('c').map_or(first, |(subsystem, _)| subsystem)
+    );
     is_head(&name).then_some(name)
 }
 
 /// `nvme0n1`, not `nvme0` nor `nvme0c1n1`.
 fn is_head(name: &str) -> bool {
-    let number = |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
-    name.strip_prefix("nvme").and_then(|rest| rest.split_once('n')).is_some_and(|(one, two)| number(one) && number(two))
+    let number =
+        |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    name.strip_prefix("nvme")
+        .and_then(|rest| rest.split_once('n'))
+        .is_some_and(|(one, two)| number(one) && number(two))
 }
 
 fn names(directory: &Path) -> io::Result<Vec<String>> {
     match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        entries => Ok(entries?.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()),
+        entries => Ok(entries?
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect()),
     }
 }
 
 /// The users of a disk and its partitions, if the system shows them.
 fn users_of(disk: &str) -> String {
     let found = Disk::all(Path::new("/")).into_iter().find(|found| found.name() == disk);
-    found.map_or_else(|| "the system does not say by whom".to_owned(), |disk| Users::at(Path::new("/")).holders(&disk).join(", "))
+    found.map_or_else(
+        || "the system does not say by whom".to_owned(),
+        |disk| Users::at(Path::new("/")).holders(&disk).join(", "),
+    )
 }
 
 #[cfg(test)]

@@ -61,7 +61,11 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let stop = stop::on_signal()?;
     let file = Aside::open(args.output.as_deref())?;
     machine::settle(&machine.host[..1]);
-    let mut sampler = Sampler { stop: &stop, rng: Xoshiro256PlusPlus::seed_from_u64(1), until: Instant::now() + ALL };
+    let mut sampler = Sampler {
+        stop: &stop,
+        rng: Xoshiro256PlusPlus::seed_from_u64(1),
+        until: Instant::now() + ALL,
+    };
     let bar = output::bar(if machine.device.is_some() { 6 } else { 2 }, "steps");
     let mut found = Measurements::default();
     on_this_cpu(&mut sampler, &mut found)?;
@@ -72,7 +76,8 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
         found.line = line(&mut sampler, other)?;
         bar.inc(1);
         let sleep = args.sleep_us.saturating_mul(1_000);
-        found.sleep = across(&mut sampler, other, Nanos(sleep), Waiter::poller, None)?.map(|[cpu, delay, signal, _]| [cpu, delay, signal]);
+        found.sleep = across(&mut sampler, other, Nanos(sleep), Waiter::poller, None)?
+            .map(|[cpu, delay, signal, _]| [cpu, delay, signal]);
         bar.inc(1);
         found.awake = awake(&mut sampler, other, sleep, found.sleep)?;
         bar.inc(1);
@@ -80,7 +85,9 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     }
     bar.finish_and_clear();
     if machine.device.is_none() {
-        say("note: there is one CPU; what happens between two of them is taken from the list that ships");
+        say(
+            "note: there is one CPU; what happens between two of them is taken from the list that ships",
+        );
     }
     if stop.load(Relaxed) {
         bail!("stopped; nothing was written");
@@ -89,7 +96,10 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let machine = machine.describe();
     let wrong = free(&::sim::file::read_costs("the prices", &toml(&prices, ""))?);
     let written = match (&args.output, &wrong) {
-        (Some(path), Some(wrong)) => Err(anyhow!("{} is not written: {wrong}; calibrate again while less else runs", path.display())),
+        (Some(path), Some(wrong)) => Err(anyhow!(
+            "{} is not written: {wrong}; calibrate again while less else runs",
+            path.display()
+        )),
         (None, Some(wrong)) => {
             say(format_args!("warning: {wrong}; calibrate again while less else runs"));
             Ok(())
@@ -117,7 +127,8 @@ struct Measurements {
     /// A sleep ended by another CPU: the sleeper's CPU time, the delay from the signal until it
     /// runs, and the cost of the signal.
     sleep: Option<[Estimate; 3]>,
-    /// CPU time that a wake-up takes from other work beyond the woken thread's: by an eventfd, io_uring and a timer.
+    /// CPU time that a wake-up takes from other work beyond the woken thread's: by an eventfd,
+    /// io_uring and a timer.
     wake_up: [Option<Estimate>; 3],
     /// For how long a CPU without work stays awake.
     awake: Option<Estimate>,
@@ -145,7 +156,10 @@ impl Sampler<'_> {
     }
 
     /// The medians of the values that `sample` returns. A failed sample is `None`.
-    fn repeat<const N: usize>(&mut self, mut sample: impl FnMut() -> Option<[f64; N]>) -> Option<[Estimate; N]> {
+    fn repeat<const N: usize>(
+        &mut self,
+        mut sample: impl FnMut() -> Option<[f64; N]>,
+    ) -> Option<[Estimate; N]> {
         let until = self.until.min(Instant::now() + LONGEST);
         let mut samples: Vec<[f64; N]> = Vec::with_capacity(SAMPLES);
         // The first one warms up caches and code.
@@ -177,7 +191,8 @@ fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Measurements) -> Result<()
     let ((fd, poller), vectors) = (event()?, hw::vectors(1, true)?);
     let mut events = Vec::with_capacity(8);
     found.clock = sampler.one(|| Some(time_each(MANY, || _ = hw::now())));
-    found.syscall = sampler.one(|| Some(time_each(MANY, || _ = std::os::unix::process::parent_id())));
+    found.syscall =
+        sampler.one(|| Some(time_each(MANY, || _ = std::os::unix::process::parent_id())));
     found.signal = sampler.one(|| Some(time_each(MANY, || fd.signal())));
     found.signal_and_return = sampler.one(|| {
         Some(time_each(MANY, || {
@@ -231,12 +246,20 @@ fn event() -> Result<(EventFd, Poller)> {
 
 /// How long an idle CPU stays awake: between the shortest pause after which a wake-up takes more
 /// than half as long as after `sleep`, and the pause before.
-fn awake(sampler: &mut Sampler<'_>, other: usize, sleep: u64, deep: Option<[Estimate; 3]>) -> Result<Option<Estimate>> {
+fn awake(
+    sampler: &mut Sampler<'_>,
+    other: usize,
+    sleep: u64,
+    deep: Option<[Estimate; 3]>,
+) -> Result<Option<Estimate>> {
     let Some([_, delay, _]) = deep else { return Ok(None) };
     let between = |low, high| Some(Estimate { value: high, interval: Some([low, high]) });
     let mut low = 0.0;
     for pause in PAUSES.into_iter().filter(|&pause| pause < sleep) {
-        let Some([_, woken, ..]) = across(sampler, other, Nanos(pause), Waiter::poller, None)? else { return Ok(None) };
+        let Some([_, woken, ..]) = across(sampler, other, Nanos(pause), Waiter::poller, None)?
+        else {
+            return Ok(None);
+        };
         if woken.value > delay.value / 2.0 {
             return Ok(between(low, pause as f64));
         }
@@ -265,7 +288,10 @@ impl Waiter {
 
     /// By io_uring, as `kernel:` devices are waited for.
     fn ring() -> Result<Waiter> {
-        let (fd, (ring, sq, cq)) = (EventFd::new()?, Ring::new(&Options { entries: 2, owner: true, files: 1, ..Options::default() })?);
+        let (fd, (ring, sq, cq)) = (
+            EventFd::new()?,
+            Ring::new(&Options { entries: 2, owner: true, files: 1, ..Options::default() })?,
+        );
         ring.register_file(FileSlot(0), &fd)?;
         Ok(Waiter { fd, by: By::Ring(ring, sq, cq) })
     }
@@ -279,7 +305,13 @@ impl Waiter {
             }
             By::Ring(ring, sq, cq) => {
                 sq.push(Entry::poll(FileSlot(0), false)).then_some(())?;
-                ring.enter(Enter { submit: sq.unsubmitted(), wait_for: 1, timeout: Some(LOST), ..Enter::default() }).ok()?;
+                ring.enter(Enter {
+                    submit: sq.unsubmitted(),
+                    wait_for: 1,
+                    timeout: Some(LOST),
+                    ..Enter::default()
+                })
+                .ok()?;
                 cq.pop()?;
                 cq.release();
                 // The next poll is not to find this signal.
@@ -290,13 +322,20 @@ impl Waiter {
     }
 }
 
-/// What wake-ups take from other work, as [`Measurements::wake_up`] has it: the CPU time that is charged to a loop at idle priority on the sleeper's
-/// CPU while it does not count. The loop keeps the CPU from idling, so what leaving an idle state takes is not in it.
-fn wake_ups(sampler: &mut Sampler<'_>, machine: &Machine, pause: Nanos) -> Result<[Option<Estimate>; 3]> {
+/// What wake-ups take from other work, as [`Measurements::wake_up`] has it: the CPU time that is
+/// charged to a loop at idle priority on the sleeper's CPU while it does not count. The loop keeps
+/// the CPU from idling, so what leaving an idle state takes is not in it.
+fn wake_ups(
+    sampler: &mut Sampler<'_>,
+    machine: &Machine,
+    pause: Nanos,
+) -> Result<[Option<Estimate>; 3]> {
     let loops = match IdleLoops::start(&machine.host[..1]) {
         Ok(loops) => loops,
         Err(error) => {
-            say(format_args!("note: what wake-ups take from other work is not measured: {error:#}"));
+            say(format_args!(
+                "note: what wake-ups take from other work is not measured: {error:#}"
+            ));
             return Ok([None; 3]);
         }
     };
@@ -311,12 +350,14 @@ fn wake_ups(sampler: &mut Sampler<'_>, machine: &Machine, pause: Nanos) -> Resul
         })
     });
     let Some(other) = machine.device else { return Ok([None, None, timer]) };
-    let mut by = |waiter: fn() -> Result<Waiter>| anyhow::Ok(across(sampler, other, pause, waiter, Some(&loops))?.map(|[.., taken]| taken));
+    let mut by = |waiter: fn() -> Result<Waiter>| {
+        anyhow::Ok(across(sampler, other, pause, waiter, Some(&loops))?.map(|[.., taken]| taken))
+    };
     Ok([by(Waiter::poller)?, by(Waiter::ring)?, timer])
 }
 
-/// What each of `n` wake-ups of `work` takes from the loops beyond the calling thread's CPU time. It is charged to the loops, so other
-/// work, which the loops wait for, is no part of it.
+/// What each of `n` wake-ups of `work` takes from the loops beyond the calling thread's CPU time.
+/// It is charged to the loops, so other work, which the loops wait for, is no part of it.
 fn taken(loops: &IdleLoops, n: u32, work: impl FnOnce() -> Option<()>) -> Option<f64> {
     let rest = loops.read();
     hw::sleep_until(hw::now() + REST);
@@ -325,8 +366,8 @@ fn taken(loops: &IdleLoops, n: u32, work: impl FnOnce() -> Option<()>) -> Option
     Some(from.charged(&loops.read(), &rest)? / f64::from(n))
 }
 
-/// A sleep that the other CPU ends after `pause`: CPU time, delay and signal as [`Measurements::sleep`] has them, and what it takes from
-/// the `loops` beyond the CPU time.
+/// A sleep that the other CPU ends after `pause`: CPU time, delay and signal as
+/// [`Measurements::sleep`] has them, and what it takes from the `loops` beyond the CPU time.
 fn across(
     sampler: &mut Sampler<'_>,
     other: usize,
@@ -336,7 +377,8 @@ fn across(
 ) -> Result<Option<[Estimate; 4]>> {
     let mut waiter = waiter()?;
     let fd = waiter.fd.try_clone()?;
-    // How many signals were asked for and given; when the next is due; when the last was given, and what that took.
+    // How many signals were asked for and given; when the next is due; when the last was given, and
+    // what that took.
     let [asked, given, due, at, took] = [const { AtomicU64::new(0) }; 5];
     thread::scope(|scope| {
         let giver = thread::Builder::new().name("reap-signal".into()).spawn_scoped(scope, || {
@@ -361,7 +403,8 @@ fn across(
         });
         giver.context("cannot start a thread")?;
         // What reading the thread's clock takes is in each sleep.
-        let read: Vec<f64> = (0..SLEEPS).map(|_| -(hw::thread_cpu().0 as f64) + hw::thread_cpu().0 as f64).collect();
+        let read: Vec<f64> =
+            (0..SLEEPS).map(|_| -(hw::thread_cpu().0 as f64) + hw::thread_cpu().0 as f64).collect();
         let (read, mut n) = (median(&read).unwrap_or(0.0), 0);
         let sleep = sampler.repeat(|| {
             let (mut delays, mut costs, mut cpus) = (Vec::new(), Vec::new(), Vec::new());
@@ -401,7 +444,8 @@ struct PaddedCounter(AtomicU64);
 
 /// Delay from a store on one CPU until another CPU that spins sees it: half a round trip.
 fn line(sampler: &mut Sampler<'_>, other: usize) -> Result<Option<Estimate>> {
-    let (ours, theirs, pinned) = (PaddedCounter::default(), PaddedCounter::default(), AtomicBool::new(false));
+    let (ours, theirs, pinned) =
+        (PaddedCounter::default(), PaddedCounter::default(), AtomicBool::new(false));
     thread::scope(|scope| {
         let echo = thread::Builder::new().name("reap-echo".into()).spawn_scoped(scope, || {
             pinned.store(hw::pin(other).is_ok(), Release);
@@ -445,7 +489,8 @@ impl LibraryRig {
     fn batch(&mut self, ios: usize, pause: Nanos) -> Option<[f64; 3]> {
         let ns = self.queue.namespaces().first().copied()?;
         let from = self.free.len().checked_sub(ios)?;
-        let requests = self.free.drain(from..).zip(0..).map(|(buf, n)| Request::read(&ns, n * 8, buf));
+        let requests =
+            self.free.drain(from..).zip(0..).map(|(buf, n)| Request::read(&ns, n * 8, buf));
         let begin = hw::now();
         self.queue.submit_at(reap::Instant::from_nanos(begin.0), requests).ok()?;
         let submitted = hw::now();
@@ -481,8 +526,12 @@ impl LibraryRig {
 fn library(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Measurements) -> Result<()> {
     let embedded = EmbeddedOptions { device_cpu: Some(device_cpu), ..EmbeddedOptions::default() };
     let options = OpenOptions::new().mode(Mode::POLL).embedded(embedded);
-    let device = Device::open_with("mem:64M?profile=null", &options).context("cannot open a device to measure the library on")?;
-    let free = (0..IOS).map(|_| device.buffer(PAGE)).collect::<Result<_, _>>().context("no room for buffers")?;
+    let device = Device::open_with("mem:64M?profile=null", &options)
+        .context("cannot open a device to measure the library on")?;
+    let free = (0..IOS)
+        .map(|_| device.buffer(PAGE))
+        .collect::<Result<_, _>>()
+        .context("no room for buffers")?;
     // Keeps the device's thread polling.
     let _measured = device.embedded().map(|embedded| embedded.measure());
     let mut rig = LibraryRig { queue: device.queue()?, free, done: Vec::with_capacity(IOS) };
@@ -497,7 +546,10 @@ fn library(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Measurement
     let (medium, mut buffer, mut at) = (vec![1u8; MEDIUM], vec![0u8; PAGE], 0);
     found.serve = sampler.one(|| {
         // Polled at once, so the time is the device's, without copying data.
-        let each: Vec<f64> = (0..BATCHES).map_while(|_| rig.batch(IOS, Nanos::ZERO)).map(|[_, wait, _]| wait / IOS as f64).collect();
+        let each: Vec<f64> = (0..BATCHES)
+            .map_while(|_| rig.batch(IOS, Nanos::ZERO))
+            .map(|[_, wait, _]| wait / IOS as f64)
+            .collect();
         let copy = time_each(500, || {
             // Step by a prime number of pages, which defeats prefetching.
             at = (at + 5_003 * PAGE) % MEDIUM;
@@ -519,8 +571,9 @@ struct Price {
     how: Option<String>,
 }
 
-/// What is wrong with a list in which something that costs time everywhere is free; `None`: nothing. These prices are differences of what was
-/// measured: where the noise is greater than the difference, nothing was found.
+/// What is wrong with a list in which something that costs time everywhere is free; `None`:
+/// nothing. These prices are differences of what was measured: where the noise is greater than the
+/// difference, nothing was found.
 fn free(costs: &Costs) -> Option<String> {
     let (thread, wake_up) = (&costs.thread, &costs.wake_up);
     let prices = [
@@ -530,8 +583,14 @@ fn free(costs: &Costs) -> Option<String> {
         ("wake_up.io_uring", wake_up.io_uring),
         ("wake_up.timer", wake_up.timer),
     ];
-    let free: Vec<&str> = prices.into_iter().filter(|(_, price)| price.0 == 0).map(|(name, _)| name).collect();
-    (!free.is_empty()).then(|| format!("{} came out as 0. No machine has that: what was measured is noise", free.join(" and ")))
+    let free: Vec<&str> =
+        prices.into_iter().filter(|(_, price)| price.0 == 0).map(|(name, _)| name).collect();
+    (!free.is_empty()).then(|| {
+        format!(
+            "{} came out as 0. No machine has that: what was measured is noise",
+            free.join(" and ")
+        )
+    })
 }
 
 /// The price list in a file that [`run`] has written.
@@ -540,7 +599,9 @@ pub fn price_list(path: &Path) -> Result<Costs> {
     let text = jobs::text(path).with_context(|| format!("price list {name}"))?;
     let costs = ::sim::file::read_costs(&name, &String::from_utf8_lossy(&text))?;
     match free(&costs) {
-        Some(wrong) => bail!("price list {name}: {wrong}; run `reap calibrate` again while less else runs"),
+        Some(wrong) => {
+            bail!("price list {name}: {wrong}; run `reap calibrate` again while less else runs")
+        }
         None => Ok(costs),
     }
 }
@@ -552,7 +613,12 @@ fn prices(found: &Measurements) -> Result<Vec<Price>> {
     if let Value::Object(groups) = serde_json::to_value(shipped)? {
         for (group, list) in groups {
             for (name, ns) in list.as_object().into_iter().flatten() {
-                prices.push(Price { group: group.clone(), name: name.clone(), ns: ns.as_u64().unwrap_or(0), how: None });
+                prices.push(Price {
+                    group: group.clone(),
+                    name: name.clone(),
+                    ns: ns.as_u64().unwrap_or(0),
+                    how: None,
+                });
             }
         }
     }
@@ -565,7 +631,10 @@ fn prices(found: &Measurements) -> Result<Vec<Price>> {
 }
 
 /// Group, name, nanoseconds and origin of each measured cost. `shipped` has the built-in ones.
-fn measured(found: &Measurements, shipped: &Costs) -> Vec<(&'static str, &'static str, f64, String)> {
+fn measured(
+    found: &Measurements,
+    shipped: &Costs,
+) -> Vec<(&'static str, &'static str, f64, String)> {
     let value = |e: Option<Estimate>, shipped: Nanos| e.map_or(shipped.0 as f64, |e| e.value);
     let library = |n: usize| found.library.map(|parts| parts[n]);
     let direct = [
@@ -588,18 +657,32 @@ fn measured(found: &Measurements, shipped: &Costs) -> Vec<(&'static str, &'stati
         ("wake_up", "timer", found.wake_up[2]),
     ];
     let directly = |e: Estimate| {
-        let between = e.interval.map_or(", too few samples".to_owned(), |[low, high]| format!(", {low:.0}–{high:.0}"));
+        let between = e
+            .interval
+            .map_or(", too few samples".to_owned(), |[low, high]| format!(", {low:.0}–{high:.0}"));
         format!("measured{between}")
     };
-    let mut list: Vec<_> = direct.into_iter().filter_map(|(group, name, e)| Some((group, name, e?.value, directly(e?)))).collect();
+    let mut list: Vec<_> = direct
+        .into_iter()
+        .filter_map(|(group, name, e)| Some((group, name, e?.value, directly(e?))))
+        .collect();
     let mut put = |group, name, ns: f64, how: String| list.push((group, name, ns.max(0.0), how));
 
     // The cost of blocking without that of the system call.
-    let (syscall, signal) = (value(found.syscall, shipped.thread.syscall), value(found.signal, shipped.thread.signal));
+    let (syscall, signal) =
+        (value(found.syscall, shipped.thread.syscall), value(found.signal, shipped.thread.signal));
     let mut block = shipped.thread.block.0 as f64;
     if let (Some(signal), Some(both)) = (found.signal, found.signal_and_return) {
         block = (both.value - signal.value - syscall).max(0.0);
-        put("thread", "block", block, format!("a wait that returns at once, {:.0}, less system call", both.value - signal.value));
+        put(
+            "thread",
+            "block",
+            block,
+            format!(
+                "a wait that returns at once, {:.0}, less system call",
+                both.value - signal.value
+            ),
+        );
     }
 
     if let Some([cpu, delay, _]) = found.sleep {
@@ -609,28 +692,55 @@ fn measured(found: &Measurements, shipped: &Costs) -> Vec<(&'static str, &'stati
         let (switch, how) = match found.switch {
             Some(half) => (
                 (half.value - signal - wake - syscall - block).clamp(0.0, back),
-                format!("from thread to thread, {:.0}, less signal, wake, system call and block", half.value),
+                format!(
+                    "from thread to thread, {:.0}, less signal, wake, system call and block",
+                    half.value
+                ),
             ),
             None => (back, format!("CPU of a sleep, {:.0}, less system call and block", cpu.value)),
         };
         put("thread", "switch", switch, how);
-        put("thread", "from_idle", back - switch, format!("CPU of a sleep, {:.0}, less system call, block and switch", cpu.value));
+        put(
+            "thread",
+            "from_idle",
+            back - switch,
+            format!("CPU of a sleep, {:.0}, less system call, block and switch", cpu.value),
+        );
         if let Some(awake) = found.awake {
-            let how = format!("a signal {:.0} after the call finds the CPU asleep, less system call and block", awake.value);
+            let how = format!(
+                "a signal {:.0} after the call finds the CPU asleep, less system call and block",
+                awake.value
+            );
             put("thread", "idle_after", awake.value - syscall - block, how);
         }
         // In the simulator a signal takes effect after its cost and two cache-line transfers.
         let effect = signal + 2.0 * value(found.line, shipped.memory.line_node);
         let idle = (delay.value - back - effect).max(0.0);
-        put("thread", "idle_exit", idle, format!("delay of a wake-up, {:.0}, less switch, from_idle and the signal", delay.value));
+        put(
+            "thread",
+            "idle_exit",
+            idle,
+            format!(
+                "delay of a wake-up, {:.0}, less switch, from_idle and the signal",
+                delay.value
+            ),
+        );
         if let Some([nap, late]) = found.nap {
-            put("thread", "timer", nap.value - cpu.value, format!("CPU of a nap, {:.0}, less that of a sleep", nap.value));
+            put(
+                "thread",
+                "timer",
+                nap.value - cpu.value,
+                format!("CPU of a nap, {:.0}, less that of a sleep", nap.value),
+            );
             let i = &shipped.interrupt;
             let around = (i.entry + i.timer + i.end + i.exit).0 as f64;
             // The median of an exponential delay is ln 2 times its mean.
             let jitter = shipped.thread.timer_jitter.0 as f64 * std::f64::consts::LN_2;
             let rest = (late.value - around - jitter - wake - back).max(0.0);
-            let how = format!("a timer is {:.0} late, less interrupt, jitter, wake-up and the way back", late.value);
+            let how = format!(
+                "a timer is {:.0} late, less interrupt, jitter, wake-up and the way back",
+                late.value
+            );
             put("thread", "timer_exit", rest.min(idle), how);
             let how = format!("a timer is {:.0} late, less those and the idle exit", late.value);
             put("thread", "timer_slack", rest - idle, how);
@@ -639,7 +749,12 @@ fn measured(found: &Measurements, shipped: &Costs) -> Vec<(&'static str, &'stati
 
     if let Some([submit, _, take, _, hand, _]) = found.library {
         let reap = take.value + hand.value - submit.value - shipped.library.decide.0 as f64;
-        put("library", "reap", reap, format!("a wait that finds one, {:.0}, less its doorbell", take.value));
+        put(
+            "library",
+            "reap",
+            reap,
+            format!("a wait that finds one, {:.0}, less its doorbell", take.value),
+        );
     }
     list
 }
@@ -661,11 +776,25 @@ fn toml(prices: &[Price], machine: &str) -> String {
 
 /// The costs as text.
 fn table(prices: &[Price], machine: &str, width: u16) -> String {
-    let cells = |price: &Price| Some(vec![format!("{}.{}", price.group, price.name), price.ns.to_string(), price.how.clone()?]);
+    let cells = |price: &Price| {
+        Some(vec![
+            format!("{}.{}", price.group, price.name),
+            price.ns.to_string(),
+            price.how.clone()?,
+        ])
+    };
     let list = unruled(["price", "ns", "how"], prices.iter().filter_map(cells).collect());
-    let rest: Vec<String> = prices.iter().filter(|p| p.how.is_none()).map(|p| format!("{}.{} {}", p.group, p.name, p.ns)).collect();
-    let rest = format!("Not measured here, the figures that ship for virtual machines: {}.", rest.join(", "));
-    let [rest, machine] = [rest, format!("Machine: {machine}.")].map(|line| wrap(&line, width.into()));
+    let rest: Vec<String> = prices
+        .iter()
+        .filter(|p| p.how.is_none())
+        .map(|p| format!("{}.{} {}", p.group, p.name, p.ns))
+        .collect();
+    let rest = format!(
+        "Not measured here, the figures that ship for virtual machines: {}.",
+        rest.join(", ")
+    );
+    let [rest, machine] =
+        [rest, format!("Machine: {machine}.")].map(|line| wrap(&line, width.into()));
     format!("{}{rest}\n{machine}\n", fitted(list, width))
 }
 

@@ -13,7 +13,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command};
 use crate::output::Aside;
-use crate::{bind, calibrate, compare, discover, doctor, id, install, list, output, run, serve, sim, stop};
+use crate::{
+    bind, calibrate, compare, discover, doctor, id, install, list, output, run, serve, sim, stop,
+};
 
 /// Runs the command `reap`: the whole `main` of a program.
 pub fn main() -> ExitCode {
@@ -39,7 +41,9 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
     // With a handler for SIGXFSZ a write beyond `ulimit -f` fails with EFBIG instead of killing the
     // program (setrlimit(2)). The library does not install signal handlers.
     if let Err(error) = flag::register(Signal::XFSZ.as_raw(), Arc::default()) {
-        output::say(format_args!("warning: a write beyond `ulimit -f` will end this program: {error}"));
+        output::say(format_args!(
+            "warning: a write beyond `ulimit -f` will end this program: {error}"
+        ));
     }
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
@@ -96,11 +100,17 @@ fn log_to_stderr() {
         Some(Ok(filter)) => filter,
         Some(Err(error)) => {
             let asked = asked.unwrap_or_default();
-            output::say(format_args!("warning: REAP_LOG={asked}: {error}; {USUAL} takes its place, and debug shows more"));
+            output::say(format_args!(
+                "warning: REAP_LOG={asked}: {error}; {USUAL} takes its place, and debug shows more"
+            ));
             USUAL.into()
         }
     };
     // If stderr cannot be written, an error about it cannot be printed either.
-    let plain = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).without_time().log_internal_errors(false);
+    let plain = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .without_time()
+        .log_internal_errors(false);
     plain.with_env_filter(filter).init();
 }

@@ -1,7 +1,8 @@
 //! `reap compare`: one job under several completion modes, on a machine that also has other work.
 //!
-//! Blocks of 100 ms, one of each mode to a round and a second one of the first (A/A), in random order, in one process, on devices that stay
-//! open. [`plan`] has the modes, scenes and CPUs; [`blocks`] runs them; [`results`] makes rows, ratios and verdicts of them by way of
+//! Blocks of 100 ms, one of each mode to a round and a second one of the first (A/A), in random
+//! order, in one process, on devices that stay open. [`plan`] has the modes, scenes and CPUs;
+//! [`blocks`] runs them; [`results`] makes rows, ratios and verdicts of them by way of
 //! [`statistics`]; [`crate::rows`] and [`crate::report`] show them.
 
 mod blocks;
@@ -39,7 +40,11 @@ const DEFAULT_JOB: &str = include_str!("../jobs/randread-4k-qd32.fio");
 /// Compares, and prints the table.
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let modes = plan::modes(args)?;
-    let costs = args.costs.as_deref().map(|path| anyhow::Ok((calibrate::price_list(path)?, path))).transpose()?;
+    let costs = args
+        .costs
+        .as_deref()
+        .map(|path| anyhow::Ok((calibrate::price_list(path)?, path)))
+        .transpose()?;
     let mut jobs = load(args)?;
     if let Some(&deepest) = args.qd.iter().max() {
         // What devices are opened and buffers are made for.
@@ -49,21 +54,29 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     filenames.gather(&mut jobs);
     let mut machine = run::machine(&filenames)?;
     if let Some(cpus) = &args.cpus {
-        machine = machine.only(&cpus.iter().map(|&cpu| cpu as usize).collect::<Vec<_>>()).context("--cpus")?;
+        machine = machine
+            .only(&cpus.iter().map(|&cpu| cpu as usize).collect::<Vec<_>>())
+            .context("--cpus")?;
     }
     machine.keep_clear();
     machine::fine_timers();
     if let Some(&mode) = modes.iter().find(|mode| mode.is_the_kernels() && !machine.outside) {
-        bail!("--modes: {}, and the device of these jobs is embedded in this program", UnsupportedMode::NotTheKernels(mode));
+        bail!(
+            "--modes: {}, and the device of these jobs is embedded in this program",
+            UnsupportedMode::NotTheKernels(mode)
+        );
     }
     let plan = run::plan(&jobs, &machine);
     if plan.stages > 1 {
-        bail!("the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own");
+        bail!(
+            "the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own"
+        );
     }
     let scenes = plan::scenes(args, &jobs, &plan, &filenames.profile()?)?;
     let named = filenames.devices(&jobs, &plan, args.device.allowed())?;
     let uris: Vec<&str> = named.iter().map(|named| named.uri.as_str()).collect();
-    let device = if let Filenames::Name(uri) = &filenames { uri.clone() } else { uris.join(" and ") };
+    let device =
+        if let Filenames::Name(uri) = &filenames { uri.clone() } else { uris.join(" and ") };
     let cpus = JobCpus::new(Path::new("/"), &plan, &mut machine, &uris, args.cpus.is_some());
     let stop = stop::on_signal()?;
     let read: Vec<PathBuf> = named.iter().flat_map(TargetDevice::files).collect();
@@ -73,21 +86,35 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     )?;
     let (json, html) = (Aside::open(args.json.as_deref())?, Aside::open(args.html.as_deref())?);
 
-    let setup = Setup { devices: &named, mode: modes[0], spin: args.queue.poll, queues: args.queue.queues, histograms: false };
+    let setup = Setup {
+        devices: &named,
+        mode: modes[0],
+        spin: args.queue.poll,
+        queues: args.queue.queues,
+        histograms: false,
+    };
     let rig = Rig::open(&jobs, &plan, setup, &machine)?;
-    let lacks = |mode| rig.devices.iter().find_map(|device| Some(device.unsupported_reason(mode)?.to_string()));
-    let note = |mode| rig.devices.iter().find_map(|device| Some(device.mode_note(mode)?.to_string()));
+    let lacks = |mode| {
+        rig.devices.iter().find_map(|device| Some(device.unsupported_reason(mode)?.to_string()))
+    };
+    let note =
+        |mode| rig.devices.iter().find_map(|device| Some(device.mode_note(mode)?.to_string()));
     let (modes, remarks) = plan::available(&modes, lacks, note);
     let reach = stop::reach(&stop, &rig.devices)?;
     // Writes to blocks that were never written are slower, reads of them faster.
     let generators = run::generators(&jobs, &plan, &rig, 0)?;
-    run::say_filled(&rig.fill(&plan.threads.iter().zip(&generators).collect::<Vec<_>>(), &stop)?, &stop);
+    run::say_filled(
+        &rig.fill(&plan.threads.iter().zip(&generators).collect::<Vec<_>>(), &stop)?,
+        &stop,
+    );
 
     let repeat = args.repeat as usize;
     let blocks = plan::blocks(&scenes, modes.len() + 1, repeat);
     if plan::is_sweep(args) {
         let seconds = (plan::WHOLE_BLOCK.as_secs_f64() * blocks as f64).ceil();
-        say(format_args!("{blocks} blocks: about {seconds} s, more next to other work. Ctrl-C prints what there is by then."));
+        say(format_args!(
+            "{blocks} blocks: about {seconds} s, more next to other work. Ctrl-C prints what there is by then."
+        ));
     }
     let bar = output::bar(blocks, "blocks");
     let mut experiment = Experiment {
@@ -113,12 +140,23 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let wake_up = WakeUp::new(costs.as_ref().map(|(costs, path)| (costs, *path)), io_uring);
     let mut outcomes = Vec::new();
     for (scene, record) in scenes.iter().zip(&records) {
-        outcomes.extend(Outcome::new(&modes, record, scene, cpus.needed, offered, &wake_up, &mut rng));
+        outcomes.extend(Outcome::new(
+            &modes,
+            record,
+            scene,
+            cpus.needed,
+            offered,
+            &wake_up,
+            &mut rng,
+        ));
     }
     let stopped = stop.load(Relaxed);
     if stopped {
         let rounds: usize = outcomes.iter().map(|outcome| outcome.rounds).sum();
-        say(format_args!("note: stopped by a signal after {rounds} of {} rounds", scenes.len() * repeat));
+        say(format_args!(
+            "note: stopped by a signal after {rounds} of {} rounds",
+            scenes.len() * repeat
+        ));
     }
     if outcomes.is_empty() {
         return Err(ended.err().unwrap_or_else(|| anyhow!("stopped before anything was measured")));
@@ -142,10 +180,18 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         results.pairs.append(&mut outcome.pairs);
     }
     let machine_words = machine.describe();
-    results.notes = results::notes(&outcomes, &results, &machine_words, cpus.oversubscribed, offered);
-    // After the machine: the devices where they are more than their URIs, and what the modes are on them.
-    let told = |named: &TargetDevice| machine.outside || named.words != format!("{} (embedded)", named.uri);
-    let lines = if named.iter().any(told) { run::device_lines(&named, &rig.devices) } else { String::new() };
+    results.notes =
+        results::notes(&outcomes, &results, &machine_words, cpus.oversubscribed, offered);
+    // After the machine: the devices where they are more than their URIs, and what the modes are on
+    // them.
+    let told = |named: &TargetDevice| {
+        machine.outside || named.words != format!("{} (embedded)", named.uri)
+    };
+    let lines = if named.iter().any(told) {
+        run::device_lines(&named, &rig.devices)
+    } else {
+        String::new()
+    };
     results.notes.splice(1..1, lines.lines().map(|line| format!("{line}.")).chain(remarks));
     output::all([
         output::print(&table::show(&results, table::width(), args.wide, "")),
@@ -159,10 +205,20 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
 fn load(args: &CompareArgs) -> Result<Vec<Job>> {
     let jobs = match &args.file {
         Some(file) => jobs::load(std::slice::from_ref(file), None)?.jobs,
-        None => fio::parse(&[Input { name: "(default job)", text: DEFAULT_JOB.as_bytes() }], &fio::Nothing)?.jobs,
+        None => {
+            fio::parse(
+                &[Input { name: "(default job)", text: DEFAULT_JOB.as_bytes() }],
+                &fio::Nothing,
+            )?
+            .jobs
+        }
     };
-    if let Some(job) = jobs.iter().find(|job| job.verify.as_ref().is_some_and(|verify| verify.only)) {
-        bail!("job '{}': verify_only: comparisons verify nothing, and would write over what it checks; leave the option out", job.name);
+    if let Some(job) = jobs.iter().find(|job| job.verify.as_ref().is_some_and(|verify| verify.only))
+    {
+        bail!(
+            "job '{}': verify_only: comparisons verify nothing, and would write over what it checks; leave the option out",
+            job.name
+        );
     }
     if jobs.iter().any(|job| job.verify.is_some()) {
         say("note: verify= is left out of comparisons");

@@ -23,10 +23,15 @@ impl DiskUtil {
     /// Reads the counters of the disks below these devices. tmpfs, network file systems and
     /// embedded devices have none.
     pub fn now(devices: &[TargetDevice]) -> DiskUtil {
-        let files = devices.iter().filter_map(|device| Some(device.uri.parse::<KernelUri>().ok()?.path));
+        let files =
+            devices.iter().filter_map(|device| Some(device.uri.parse::<KernelUri>().ok()?.path));
         let mut disks: Vec<(PathBuf, Vec<u64>)> = Vec::new();
         for metadata in files.filter_map(|path| fs::metadata(path).ok()) {
-            let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+            let number = if metadata.file_type().is_block_device() {
+                metadata.rdev()
+            } else {
+                metadata.dev()
+            };
             let device = format!("/sys/dev/block/{}:{}", major(number), minor(number));
             // Several files may be on one disk, which is reported once, as in fio.
             if let Some((disk, counters)) = counters(Path::new(&device))
@@ -41,7 +46,10 @@ impl DiskUtil {
     /// The statistics since then, in fio's JSON.
     pub fn since(&self) -> Vec<Value> {
         let elapsed = (hw::now() - self.at).0 as f64 / 1e6;
-        self.disks.iter().filter_map(|(disk, before)| Some(entry(disk, before, &counters(disk)?.1, elapsed))).collect()
+        self.disks
+            .iter()
+            .filter_map(|(disk, before)| Some(entry(disk, before, &counters(disk)?.1, elapsed)))
+            .collect()
     }
 }
 
@@ -49,7 +57,11 @@ impl DiskUtil {
 fn counters(device: &Path) -> Option<(PathBuf, Vec<u64>)> {
     let device = fs::canonicalize(device).ok()?;
     let disk = if device.join("partition").exists() { device.parent()?.to_owned() } else { device };
-    let counters: Vec<u64> = fs::read_to_string(disk.join("stat")).ok()?.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    let counters: Vec<u64> = fs::read_to_string(disk.join("stat"))
+        .ok()?
+        .split_whitespace()
+        .map_while(|word| word.parse().ok())
+        .collect();
     (counters.len() >= 11).then_some((disk, counters))
 }
 

@@ -83,7 +83,9 @@ pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     wanted.dedup();
     let possible = missing(&checks, &wanted).is_empty();
     output::print(&if args.layout.is_json() {
-        serde_json::to_string_pretty(&json!({ "wanted": wanted, "possible": possible, "checks": checks }))? + "\n"
+        serde_json::to_string_pretty(
+            &json!({ "wanted": wanted, "possible": possible, "checks": checks }),
+        )? + "\n"
     } else {
         text(&checks, &wanted, table::width().into())
     })?;
@@ -92,12 +94,20 @@ pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
 
 /// Names of the missing checks among those for `wanted`.
 fn missing(checks: &[Check], wanted: &[Wanted]) -> Vec<&'static str> {
-    checks.iter().filter(|check| check.state == CheckState::Missing && wanted.contains(&check.wanted)).map(|check| check.name).collect()
+    checks
+        .iter()
+        .filter(|check| check.state == CheckState::Missing && wanted.contains(&check.wanted))
+        .map(|check| check.name)
+        .collect()
 }
 
 /// The results as text of `width` columns. Commands are not wrapped, because they are copied.
 fn text(checks: &[Check], wanted: &[Wanted], width: usize) -> String {
-    let below = |line: &str| wrap(line, width.saturating_sub(INDENT).max(30)).trim_end().replace('\n', &format!("\n{:INDENT$}", ""));
+    let below = |line: &str| {
+        wrap(line, width.saturating_sub(INDENT).max(30))
+            .trim_end()
+            .replace('\n', &format!("\n{:INDENT$}", ""))
+    };
     let mut out = String::new();
     let mut before = None;
     for check in checks {
@@ -124,7 +134,8 @@ fn text(checks: &[Check], wanted: &[Wanted], width: usize) -> String {
         }
     }
     let names = missing(checks, wanted);
-    let wanted: Vec<String> = wanted.iter().map(|wanted| format!("{wanted:?}").to_lowercase()).collect();
+    let wanted: Vec<String> =
+        wanted.iter().map(|wanted| format!("{wanted:?}").to_lowercase()).collect();
     out + &match names.is_empty() {
         true => format!("\nNothing is missing for {}.\n", wanted.join(", ")),
         false => format!("\nMissing for {}: {}.\n", wanted.join(", "), names.join(", ")),
@@ -170,7 +181,9 @@ impl System<'_> {
         let mut check = |wanted, name, why, (state, found, command): Verdict| {
             checks.push(Check { wanted, name, state, found, why, command });
         };
-        let text = |path: &str| fs::read_to_string(self.root.join(path)).unwrap_or_default().trim().to_owned();
+        let text = |path: &str| {
+            fs::read_to_string(self.root.join(path)).unwrap_or_default().trim().to_owned()
+        };
         let exists = |path: &str| self.root.join(path).exists();
         let opens = |path: String, how| access(self.root.join(path), how).is_ok();
         let kernel = text("proc/sys/kernel/osrelease");
@@ -180,7 +193,10 @@ impl System<'_> {
         let verdict = match &self.uring {
             Err(error) => missing_one(error.why.clone(), error.remedy),
             Ok(features) if !features.timeouts || !features.keeps_overflow || !features.shared => {
-                missing_one(format!("Linux {kernel} is too old for io_uring devices"), "boot Linux 5.19 or newer")
+                missing_one(
+                    format!("Linux {kernel} is too old for io_uring devices"),
+                    "boot Linux 5.19 or newer",
+                )
             }
             Ok(features) => {
                 let newer = [
@@ -191,39 +207,68 @@ impl System<'_> {
                     (features.sq_poll, "SQPOLL for this user"),
                     (features.big, "NVMe passthrough (5.19)"),
                 ];
-                let lacking: Vec<&str> = newer.into_iter().filter(|(has, _)| !has).map(|(_, what)| what).collect();
+                let lacking: Vec<&str> =
+                    newer.into_iter().filter(|(has, _)| !has).map(|(_, what)| what).collect();
                 match lacking.is_empty() {
                     true => ok(format!("Linux {kernel} has all features that Reap uses")),
-                    false => limited(format!("Linux {kernel} lacks {}", lacking.join(", ")), "boot a newer kernel"),
+                    false => limited(
+                        format!("Linux {kernel} lacks {}", lacking.join(", ")),
+                        "boot a newer kernel",
+                    ),
                 }
             }
         };
-        check(Kernel, "io_uring", "`kernel:` devices use it; newer features save system calls or add modes", verdict);
-        let namespaces: Vec<Disk> = Disk::all(self.root).into_iter().filter(|disk| disk.nsid().is_some()).collect();
+        check(
+            Kernel,
+            "io_uring",
+            "`kernel:` devices use it; newer features save system calls or add modes",
+            verdict,
+        );
+        let namespaces: Vec<Disk> =
+            Disk::all(self.root).into_iter().filter(|disk| disk.nsid().is_some()).collect();
         let characters = names(&self.root.join("sys/class/nvme-generic"));
-        let closed = characters.iter().filter(|name| !opens(format!("dev/{name}"), Access::READ_OK));
+        let closed =
+            characters.iter().filter(|name| !opens(format!("dev/{name}"), Access::READ_OK));
         let closed: Vec<String> = closed.map(|name| format!("/dev/{name}")).collect();
         let verdict = match closed[..] {
             _ if namespaces.is_empty() => none("no namespaces of the kernel's nvme driver"),
-            _ if characters.is_empty() => {
-                limited(format!("Linux {kernel} has no character devices of namespaces"), "boot Linux 5.19 or newer")
-            }
+            _ if characters.is_empty() => limited(
+                format!("Linux {kernel} has no character devices of namespaces"),
+                "boot Linux 5.19 or newer",
+            ),
             [] => ok(format!("{} namespaces can be opened", characters.len())),
-            _ => limited(format!("this user may not open {}", closed.join(", ")), format!("chown $USER {}", closed.join(" "))),
+            _ => limited(
+                format!("this user may not open {}", closed.join(", ")),
+                format!("chown $USER {}", closed.join(" ")),
+            ),
         };
-        check(Kernel, "NVMe passthrough", "requests to `kernel:/dev/ng0n1` bypass the kernel's block layer", verdict);
-        let without: Vec<String> = namespaces.iter().filter(|disk| disk.queue("io_poll") != Some(1)).map(Disk::name).collect();
+        check(
+            Kernel,
+            "NVMe passthrough",
+            "requests to `kernel:/dev/ng0n1` bypass the kernel's block layer",
+            verdict,
+        );
+        let without: Vec<String> = namespaces
+            .iter()
+            .filter(|disk| disk.queue("io_poll") != Some(1))
+            .map(Disk::name)
+            .collect();
         let verdict = match without[..] {
             _ if namespaces.is_empty() => none("no namespaces of the kernel's nvme driver"),
             [] => ok(format!("{} namespaces have some", namespaces.len())),
             _ => {
                 // nvme reads poll_queues only when it binds a drive, which must not be in use then.
-                let first = controllers.iter().find(|controller| controller.driver().as_deref() == Some("nvme"));
+                let first = controllers
+                    .iter()
+                    .find(|controller| controller.driver().as_deref() == Some("nvme"));
                 let again = first.map_or_else(String::new, |Function { bdf, .. }| {
                     let driver = "/sys/bus/pci/drivers/nvme";
                     format!(", and, if it is not in use, echo {bdf} >{driver}/unbind; echo {bdf} >{driver}/bind")
                 });
-                limited(format!("{} have none", without.join(", ")), format!("echo 2 >/sys/module/nvme/parameters/poll_queues{again}"))
+                limited(
+                    format!("{} have none", without.join(", ")),
+                    format!("echo 2 >/sys/module/nvme/parameters/poll_queues{again}"),
+                )
             }
         };
         check(
@@ -234,9 +279,13 @@ impl System<'_> {
         );
         let why = "io_uring is faster with registered buffers, which are locked in memory";
         check(Kernel, "locked memory", why, self.locked_memory(Kernel));
-        let count: u64 = text("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages").parse().unwrap_or(0);
+        let count: u64 =
+            text("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages").parse().unwrap_or(0);
         let choices = text("sys/kernel/mm/transparent_hugepage/enabled");
-        let verdict = match (count, ["[always]", "[madvise]"].iter().any(|choice| choices.contains(choice))) {
+        let verdict = match (
+            count,
+            ["[always]", "[madvise]"].iter().any(|choice| choices.contains(choice)),
+        ) {
             (0, true) => ok(format!("transparent huge pages ({choices}); none reserved")),
             (0, false) => limited(
                 "none reserved, and transparent huge pages are off",
@@ -244,7 +293,12 @@ impl System<'_> {
             ),
             (count, _) => ok(format!("{count} of 2 MiB reserved")),
         };
-        check(Kernel, "huge pages", "buffers in 2 MiB pages have fewer TLB misses and are registered faster", verdict);
+        check(
+            Kernel,
+            "huge pages",
+            "buffers in 2 MiB pages have fewer TLB misses and are registered faster",
+            verdict,
+        );
 
         let groups = names(&self.root.join("sys/kernel/iommu_groups")).len();
         let verdict = match groups {
@@ -254,18 +308,31 @@ impl System<'_> {
             ),
             groups => ok(format!("{groups} groups")),
         };
-        check(Pcie, "IOMMU", "restricts a drive's DMA to memory that Reap maps; required by vfio-pci", verdict);
+        check(
+            Pcie,
+            "IOMMU",
+            "restricts a drive's DMA to memory that Reap maps; required by vfio-pci",
+            verdict,
+        );
         // Module names may have `-` or `_`, as for modprobe(8).
-        let listed = |file: &str| text(&format!("lib/modules/{kernel}/{file}")).replace('_', "-").contains("/vfio-pci.ko");
+        let listed = |file: &str| {
+            text(&format!("lib/modules/{kernel}/{file}")).replace('_', "-").contains("/vfio-pci.ko")
+        };
         let loaded = bus.has_driver("vfio-pci");
         let verdict = match (loaded, listed("modules.dep") || listed("modules.builtin")) {
             (true, _) => ok("loaded"),
             (false, true) => limited("not loaded; `reap bind` loads it", "modprobe vfio-pci"),
-            (false, false) => {
-                missing_one(format!("Linux {kernel} has no module of that name"), "boot a kernel with CONFIG_VFIO_PCI, such as Debian's")
-            }
+            (false, false) => missing_one(
+                format!("Linux {kernel} has no module of that name"),
+                "boot a kernel with CONFIG_VFIO_PCI, such as Debian's",
+            ),
         };
-        check(Pcie, "vfio-pci", "the kernel driver that gives user space access to drives", verdict);
+        check(
+            Pcie,
+            "vfio-pci",
+            "the kernel driver that gives user space access to drives",
+            verdict,
+        );
         let verdict = match (exists("dev/vfio/vfio"), loaded || exists("dev/iommu")) {
             (true, _) => ok("/dev/vfio/vfio exists"),
             (false, true) => missing_one(
@@ -274,27 +341,50 @@ impl System<'_> {
             ),
             (false, false) => none("VFIO is not loaded"),
         };
-        check(Pcie, "VFIO containers", "Reap maps memory through /dev/vfio/vfio; iommufd is not supported", verdict);
-        let ours: Vec<&Function> = controllers.iter().filter(|found| found.driver().as_deref() == Some("vfio-pci")).collect();
-        let group_opens = |group: u32| opens(format!("dev/vfio/{group}"), Access::READ_OK | Access::WRITE_OK);
-        let closed = ours.iter().find(|found| found.iommu_group().is_some_and(|group| !group_opens(group)));
+        check(
+            Pcie,
+            "VFIO containers",
+            "Reap maps memory through /dev/vfio/vfio; iommufd is not supported",
+            verdict,
+        );
+        let ours: Vec<&Function> = controllers
+            .iter()
+            .filter(|found| found.driver().as_deref() == Some("vfio-pci"))
+            .collect();
+        let group_opens =
+            |group: u32| opens(format!("dev/vfio/{group}"), Access::READ_OK | Access::WRITE_OK);
+        let closed =
+            ours.iter().find(|found| found.iommu_group().is_some_and(|group| !group_opens(group)));
         let verdict = match (controllers.first(), ours.first(), closed) {
-            (None, ..) => missing_one("no NVMe controller on the PCI bus", "install a drive; mem: and file: need none"),
+            (None, ..) => missing_one(
+                "no NVMe controller on the PCI bus",
+                "install a drive; mem: and file: need none",
+            ),
             (Some(first), None, _) => limited(
                 format!("{} on the bus, none bound to vfio-pci", controllers.len()),
                 format!("reap bind {}, if it is not in use", first.bdf),
             ),
-            (_, _, Some(Function { bdf, .. })) => {
-                limited(format!("this user may not open {bdf}"), format!("reap bind {bdf} --user $USER, as root"))
+            (_, _, Some(Function { bdf, .. })) => limited(
+                format!("this user may not open {bdf}"),
+                format!("reap bind {bdf} --user $USER, as root"),
+            ),
+            (_, Some(_), None) => {
+                ok(format!("{} of {} can be used", ours.len(), controllers.len()))
             }
-            (_, Some(_), None) => ok(format!("{} of {} can be used", ours.len(), controllers.len())),
         };
-        check(Pcie, "NVMe drives", "`pcie:` devices are drives bound to vfio-pci that this user may open", verdict);
+        check(
+            Pcie,
+            "NVMe drives",
+            "`pcie:` devices are drives bound to vfio-pci that this user may open",
+            verdict,
+        );
         // Other functions in the drives' groups that have a kernel driver, except bridges.
         let mut shared = Vec::new();
         for controller in &controllers {
             let others = controller.group_members().unwrap_or_default();
-            for other in others.iter().filter(|other| other.bdf != controller.bdf && !other.is_bridge()) {
+            for other in
+                others.iter().filter(|other| other.bdf != controller.bdf && !other.is_bridge())
+            {
                 let driver = other.driver().filter(|driver| driver != "vfio-pci");
                 shared.extend(driver.map(|driver| format!("{} ({driver})", other.bdf)));
             }
@@ -307,8 +397,18 @@ impl System<'_> {
                 "bind each of them to vfio-pci, or move the drive to another slot",
             ),
         };
-        check(Pcie, "IOMMU groups", "all devices of a drive's IOMMU group must be bound to vfio-pci", verdict);
-        check(Pcie, "locked memory", "memory for DMA is pinned in units of 4 MiB", self.locked_memory(Pcie));
+        check(
+            Pcie,
+            "IOMMU groups",
+            "all devices of a drive's IOMMU group must be bound to vfio-pci",
+            verdict,
+        );
+        check(
+            Pcie,
+            "locked memory",
+            "memory for DMA is pinned in units of 4 MiB",
+            self.locked_memory(Pcie),
+        );
 
         // Each missing requirement of `trace` has its own remedy in its text.
         let verdict = match self.trace.is_empty() {
@@ -318,13 +418,26 @@ impl System<'_> {
                 "sudo reap trace, by a `reap` built with --features ebpf, on Linux 5.15 or newer with BTF",
             ),
         };
-        check(Trace, "eBPF", "`reap trace` counts completions per interrupt in the kernel", verdict);
+        check(
+            Trace,
+            "eBPF",
+            "`reap trace` counts completions per interrupt in the kernel",
+            verdict,
+        );
 
         let verdict = match self.cpus {
-            0 | 1 => missing_one("host and device threads share one CPU", "allow two or more (taskset, or the container's limit)"),
+            0 | 1 => missing_one(
+                "host and device threads share one CPU",
+                "allow two or more (taskset, or the container's limit)",
+            ),
             count => ok(format!("{count} for this process")),
         };
-        check(Figures, "CPUs", "the embedded device's thread has one, job threads have the others", verdict);
+        check(
+            Figures,
+            "CPUs",
+            "the embedded device's thread has one, job threads have the others",
+            verdict,
+        );
         let verdict = match is_virtual(self.root) {
             true => limited(
                 "this is a virtual machine",
@@ -332,32 +445,60 @@ impl System<'_> {
             ),
             false => ok("no hypervisor shows itself"),
         };
-        check(Figures, "bare metal", "in a virtual machine interrupts, timers and idle states cause VM exits", verdict);
+        check(
+            Figures,
+            "bare metal",
+            "in a virtual machine interrupts, timers and idle states cause VM exits",
+            verdict,
+        );
         // The enabled idle states of the first CPU with a long exit latency in microseconds.
         let idle = "sys/devices/system/cpu/cpu0/cpuidle";
         let states = names(&self.root.join(idle));
         let state = |name: &String| {
             let said = |attribute: &str| text(&format!("{idle}/{name}/{attribute}"));
             let latency: u64 = said("latency").parse().unwrap_or(0);
-            (said("disable") != "1" && latency > SHALLOW).then(|| format!("{} ({latency} µs)", said("name")))
+            (said("disable") != "1" && latency > SHALLOW)
+                .then(|| format!("{} ({latency} µs)", said("name")))
         };
         let deep: Vec<String> = states.iter().filter_map(state).collect();
         let verdict = match deep[..] {
             _ if states.is_empty() => none("not reported"),
             [] => ok("all are shallow"),
-            _ => limited(format!("deep: {}", deep.join(", ")), format!("cpupower idle-set -D {SHALLOW}")),
+            _ => limited(
+                format!("deep: {}", deep.join(", ")),
+                format!("cpupower idle-set -D {SHALLOW}"),
+            ),
         };
-        check(Figures, "idle states", "leaving a deep idle state takes long, which affects modes that sleep", verdict);
+        check(
+            Figures,
+            "idle states",
+            "leaving a deep idle state takes long, which affects modes that sleep",
+            verdict,
+        );
         let verdict = match text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").as_str() {
             "" => none("no cpufreq governor"),
             "performance" => ok("the governor is performance"),
-            other => limited(format!("the governor is {other}"), "cpupower frequency-set -g performance"),
+            other => {
+                limited(format!("the governor is {other}"), "cpupower frequency-set -g performance")
+            }
         };
-        check(Figures, "frequency", "a CPU that lowers its frequency while idle is slow after a wake-up", verdict);
-        let load = text("proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0);
+        check(
+            Figures,
+            "frequency",
+            "a CPU that lowers its frequency while idle is slow after a wake-up",
+            verdict,
+        );
+        let load = text("proc/loadavg")
+            .split(' ')
+            .next()
+            .and_then(|load| load.parse().ok())
+            .unwrap_or(0.0);
         let verdict = match load {
             load if load < 0.5 => ok(format!("load average {load:.2}")),
-            load => limited(format!("load average {load:.2}"), "stop other programs (see `top`), and wait a minute"),
+            load => limited(
+                format!("load average {load:.2}"),
+                "stop other programs (see `top`), and wait a minute",
+            ),
         };
         check(Figures, "other work", "other programs affect modes differently", verdict);
         checks
@@ -367,13 +508,15 @@ impl System<'_> {
         let command = "ulimit -l unlimited, as root; `USER - memlock unlimited` in /etc/security/limits.conf makes it last";
         let status = fs::read_to_string(self.root.join("proc/self/status")).unwrap_or_default();
         let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        let effective = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+        let effective =
+            effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
         match self.memlock.filter(|_| effective >> CAP_IPC_LOCK & 1 == 0) {
             None => ok("not limited for this user"),
             Some(limit) if limit >= AMPLE => ok(format!("{} MiB", limit >> 20)),
-            Some(limit) if limit < PIECE && wanted == Wanted::Pcie => {
-                missing_one(format!("RLIMIT_MEMLOCK is {limit} bytes; the minimum is {PIECE}"), command)
-            }
+            Some(limit) if limit < PIECE && wanted == Wanted::Pcie => missing_one(
+                format!("RLIMIT_MEMLOCK is {limit} bytes; the minimum is {PIECE}"),
+                command,
+            ),
             Some(limit) => limited(format!("RLIMIT_MEMLOCK is {limit} bytes"), command),
         }
     }

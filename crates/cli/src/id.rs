@@ -18,11 +18,15 @@ use crate::{args, output};
 /// Runs `reap id`.
 pub fn id(args: &IdArgs) -> Result<ExitCode> {
     // No I/O is done, so the smallest queue is enough. `kernel:` devices may be in use: read-only.
-    let options = OpenOptions::new().software_queues(1).hardware_queues(1).depth(2).pool_bytes(8 << 20);
+    let options =
+        OpenOptions::new().software_queues(1).hardware_queues(1).depth(2).pool_bytes(8 << 20);
     let path = args.uri.starts_with("/dev/").then(|| format!("kernel:{}", args.uri));
     let kernel = path.as_deref().unwrap_or(&args.uri).parse::<KernelUri>().ok();
     let device = match &kernel {
-        Some(uri) => Device::open_with(&KernelUri { read_only: uri.bytes.is_none(), ..uri.clone() }.to_string(), &options)?,
+        Some(uri) => Device::open_with(
+            &KernelUri { read_only: uri.bytes.is_none(), ..uri.clone() }.to_string(),
+            &options,
+        )?,
         None => Device::open_with(&args.uri, &options)?,
     };
     let ask = |cns, nsid| device.identify(&Identify::new(cns, nsid, Dptr::NONE));
@@ -30,7 +34,9 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
         Ok(page) => Some(controller_fields(&identify::Controller::from_page(&*page)?)),
         // A file or another block device than NVMe: show what is known of it.
         Err(AdminError::NoController(_)) if args.namespace.is_none() => None,
-        Err(error) => return Err(error).with_context(|| format!("{}: Identify Controller", args.uri)),
+        Err(error) => {
+            return Err(error).with_context(|| format!("{}: Identify Controller", args.uri));
+        }
     };
     let usable: Vec<Nsid> = device.namespaces().iter().map(reap::Namespace::nsid).collect();
     let nsids = args.namespace.map_or(usable, |nsid| vec![Nsid(nsid)]);
@@ -51,9 +57,13 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
         });
         namespaces.push(numbered.into_iter().chain(fields).collect());
     }
-    let (usable, others): (Vec<Mode>, Vec<Mode>) = args::modes(kernel.is_some()).partition(|mode| device.unsupported_reason(*mode).is_none());
+    let (usable, others): (Vec<Mode>, Vec<Mode>) =
+        args::modes(kernel.is_some()).partition(|mode| device.unsupported_reason(*mode).is_none());
     let modes: Vec<String> = usable.iter().map(Mode::to_string).collect();
-    let unusable: Vec<String> = others.iter().filter_map(|mode| Some(device.unsupported_reason(*mode)?.to_string())).collect();
+    let unusable: Vec<String> = others
+        .iter()
+        .filter_map(|mode| Some(device.unsupported_reason(*mode)?.to_string()))
+        .collect();
     output::print(&if args.layout.is_json() {
         let mut document = json!({ "device": args.uri, "namespaces": namespaces, "modes": modes, "unusable_modes": unusable });
         // Files and block devices do not support Identify.
@@ -62,13 +72,21 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
         }
         serde_json::to_string_pretty(&document)? + "\n"
     } else {
-        let mut out = controller.as_ref().map_or_else(String::new, |fields| format!("NVME Identify Controller:\n{}\n", lines(fields, 10)));
+        let mut out = controller.as_ref().map_or_else(String::new, |fields| {
+            format!("NVME Identify Controller:\n{}\n", lines(fields, 10))
+        });
         for namespace in namespaces.iter().filter(|namespace| !namespace.contains_key("error")) {
-            let title = if controller.is_some() { format!("NVME Identify Namespace {}", namespace["nsid"]) } else { args.uri.clone() };
+            let title = if controller.is_some() {
+                format!("NVME Identify Namespace {}", namespace["nsid"])
+            } else {
+                args.uri.clone()
+            };
             out += &format!("{title}:\n{}\n", lines(namespace, 8));
         }
         out += &wrap(&format!("Completion modes: {}.", modes.join(", ")), table::width().into());
-        unusable.iter().fold(out, |out, why| out + &wrap(&format!("Not usable: {why}"), table::width().into()))
+        unusable
+            .iter()
+            .fold(out, |out, why| out + &wrap(&format!("Not usable: {why}"), table::width().into()))
     })?;
     // Of TCP, that the connection is neither encrypted nor authenticated.
     for refused in device.description().refused.iter().chain(&device.notes()) {
@@ -105,7 +123,8 @@ fn controller_fields(c: &identify::Controller) -> Map<String, Value> {
 
 fn namespace_fields(ns: &identify::Namespace) -> Map<String, Value> {
     // A controller may report too large counts; `lbaf` has 64 entries.
-    let formats = ns.lbaf.iter().enumerate().take(usize::from(ns.nlbaf) + 1 + usize::from(ns.nulbaf));
+    let formats =
+        ns.lbaf.iter().enumerate().take(usize::from(ns.nlbaf) + 1 + usize::from(ns.nulbaf));
     let format = |(n, format): (usize, &identify::LbaFormat)| {
         let in_use = u8::from(n == ns.format_index());
         json!({ "lbaf": n, "ms": format.ms(), "ds": format.lbads(), "rp": format.rp(), "in_use": in_use })
@@ -141,7 +160,8 @@ fn fields<const N: usize>(list: [(&str, Value); N]) -> Map<String, Value> {
 
 /// Fields that nvme-cli prints in hexadecimal.
 const HEX: [&str; 17] = [
-    "vid", "ssvid", "cmic", "cntlid", "ver", "oacs", "oncs", "vwc", "sgls", "nsze", "ncap", "nuse", "nsfeat", "flbas", "mc", "dps", "nmic",
+    "vid", "ssvid", "cmic", "cntlid", "ver", "oacs", "oncs", "vwc", "sgls", "nsze", "ncap", "nuse",
+    "nsfeat", "flbas", "mc", "dps", "nmic",
 ];
 
 /// One line per field, with names padded to `pad` columns.
@@ -155,11 +175,14 @@ fn lines(fields: &Map<String, Value>, pad: usize) -> String {
                 for format in formats {
                     let number = |key: &str| format[key].as_u64().unwrap_or(0);
                     let mark = if number("in_use") == 1 { "(in use)" } else { "" };
-                    let (n, ms, ds, rp) = (number("lbaf"), number("ms"), number("ds"), hex(number("rp")));
+                    let (n, ms, ds, rp) =
+                        (number("lbaf"), number("ms"), number("ds"), hex(number("rp")));
                     out += &format!("lbaf {n:2} : ms:{ms:<3} lbads:{ds:<2} rp:{rp} {mark}\n");
                 }
             }
-            value if HEX.contains(&key.as_str()) => out += &format!("{key:pad$}: {}\n", hex(value.as_u64().unwrap_or(0))),
+            value if HEX.contains(&key.as_str()) => {
+                out += &format!("{key:pad$}: {}\n", hex(value.as_u64().unwrap_or(0)))
+            }
             value => out += &format!("{key:pad$}: {value}\n"),
         }
     }

@@ -19,7 +19,10 @@ pub fn run(args: &InstallArgs) -> Result<ExitCode> {
     for (path, bytes) in pages()? {
         let path = args.prefix.join(path);
         // Directories of the prefix may not exist yet, as share/zsh in ~/.local.
-        let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, &bytes));
+        let written = path
+            .parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| fs::write(&path, &bytes));
         written.with_context(|| format!("cannot write {}", path.display()))?;
         output::print(&format!("{}\n", path.display()))?;
     }
@@ -46,9 +49,13 @@ fn pages() -> Result<Vec<(PathBuf, Vec<u8>)>> {
     ];
     // Shells complete names of modes, although the options accept parameters as well.
     let mut offering = Cli::command();
-    for (command, option, kernels) in [("run", "completion", true), ("compare", "modes", true), ("sim", "modes", false)] {
+    for (command, option, kernels) in
+        [("run", "completion", true), ("compare", "modes", true), ("sim", "modes", false)]
+    {
         let names: Vec<String> = modes(kernels).map(|mode| mode.to_string()).collect();
-        offering = offering.mut_subcommand(command, |sub| sub.mut_arg(option, |arg| arg.value_parser(PossibleValuesParser::new(names))));
+        offering = offering.mut_subcommand(command, |sub| {
+            sub.mut_arg(option, |arg| arg.value_parser(PossibleValuesParser::new(names)))
+        });
     }
     for (shell, place) in places {
         let mut text = Vec::new();

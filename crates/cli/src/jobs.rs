@@ -23,8 +23,15 @@ pub const MOST_BYTES: u64 = 16 << 20;
 pub fn load(paths: &[PathBuf], line: Option<&str>) -> Result<Parsed> {
     let mut texts = Vec::new();
     for path in paths {
-        let text = if path.as_os_str() == "-" { hw::read_at_most(io::stdin(), MOST_BYTES).context("cannot read it") } else { text(path) };
-        texts.push((path.display().to_string(), text.with_context(|| format!("job file {}", path.display()))?));
+        let text = if path.as_os_str() == "-" {
+            hw::read_at_most(io::stdin(), MOST_BYTES).context("cannot read it")
+        } else {
+            text(path)
+        };
+        texts.push((
+            path.display().to_string(),
+            text.with_context(|| format!("job file {}", path.display()))?,
+        ));
     }
     // Put before the first file, so that its options are defaults for both.
     let line = line.unwrap_or_default();
@@ -33,8 +40,11 @@ pub fn load(paths: &[PathBuf], line: Option<&str>) -> Result<Parsed> {
         None => texts.push((LINE.to_owned(), line.as_bytes().to_vec())),
     }
     let inputs: Vec<Input<'_>> = texts.iter().map(|(name, text)| Input { name, text }).collect();
-    let told = |all: &[Diagnostic]| all.iter().map(|one| told(one, line, inputs[0].name)).collect::<Vec<_>>();
-    let parsed = fio::parse(&inputs, &Disk).map_err(|errors| anyhow!(told(&errors.0).join("\n")))?;
+    let told = |all: &[Diagnostic]| {
+        all.iter().map(|one| told(one, line, inputs[0].name)).collect::<Vec<_>>()
+    };
+    let parsed =
+        fio::parse(&inputs, &Disk).map_err(|errors| anyhow!(told(&errors.0).join("\n")))?;
     for warning in told(&parsed.warnings) {
         say(format_args!("warning: {warning}"));
     }
@@ -48,7 +58,9 @@ pub fn load(paths: &[PathBuf], line: Option<&str>) -> Result<Parsed> {
 /// options, and lines of that file are counted without it.
 fn told(said: &Diagnostic, line: &str, first: &str) -> String {
     let mut said = said.clone();
-    let Some(at) = said.location.as_mut().filter(|at| &*at.file == first) else { return said.to_string() };
+    let Some(at) = said.location.as_mut().filter(|at| &*at.file == first) else {
+        return said.to_string();
+    };
     // Beyond the lines of the command line it is a line of the file.
     let Some(written) = line.lines().nth((at.line as usize).saturating_sub(1)) else {
         at.line -= line.lines().count() as u32;
@@ -59,7 +71,11 @@ fn told(said: &Diagnostic, line: &str, first: &str) -> String {
         None => (format!("--{written}"), written.split('=').next().unwrap_or(written).to_owned()),
     };
     // The message begins with the option's name, which would be repeated.
-    let message = said.message.strip_prefix(&name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&said.message);
+    let message = said
+        .message
+        .strip_prefix(&name)
+        .and_then(|rest| rest.strip_prefix(": "))
+        .unwrap_or(&said.message);
     let help = said.help.iter().map(|help| format!(" ({help})")).collect::<String>();
     format!("{option}: {message}{help}")
 }
@@ -75,8 +91,11 @@ pub struct Disk;
 impl Environment for Disk {
     fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
         let relative = Path::new(from).parent().map(|dir| dir.join(path));
-        let found = [Some(PathBuf::from(path)), relative].into_iter().flatten().find(|p| p.exists());
-        let found = found.ok_or("no such file, neither here nor in the directory of the file that includes it")?;
+        let found =
+            [Some(PathBuf::from(path)), relative].into_iter().flatten().find(|p| p.exists());
+        let found = found.ok_or(
+            "no such file, neither here nor in the directory of the file that includes it",
+        )?;
         // The canonical name detects cycles; it is shown relative to the working directory.
         let name = fs::canonicalize(&found).map_err(|e| e.to_string())?;
         let text = text(&name).map_err(|e| format!("{e:#}"))?;

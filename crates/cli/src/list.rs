@@ -21,7 +21,11 @@ use crate::rows;
 /// Runs `reap list`.
 pub fn list(args: &ListArgs) -> Result<ExitCode> {
     let found = DeviceList::read(Path::new("/"), &openers).context("cannot read /sys")?;
-    output::print(&if args.layout.is_json() { serde_json::to_string_pretty(&found)? + "\n" } else { text(&found) })?;
+    output::print(&if args.layout.is_json() {
+        serde_json::to_string_pretty(&found)? + "\n"
+    } else {
+        text(&found)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -103,13 +107,19 @@ impl DeviceList {
     /// ([`hw::block::openers`]). Without sysfs nothing is found.
     fn read(root: &Path, openers: &dyn Fn(&[PathBuf]) -> Open) -> io::Result<DeviceList> {
         let functions = Bus::at(&root.join("sys/bus/pci")).controllers()?;
-        let disks: Vec<Disk> = Disk::all(root).into_iter().filter(|disk| disk.bytes() > 0).collect();
+        let disks: Vec<Disk> =
+            Disk::all(root).into_iter().filter(|disk| disk.bytes() > 0).collect();
         let nodes = disks.iter().flat_map(Disk::family).map(|member| member.node());
         let group_file = |group: u32| PathBuf::from(format!("/dev/vfio/{group}"));
         let groups = functions.iter().filter_map(Function::iommu_group).map(group_file);
-        let seen = Seen { users: Users::at(root), open: openers(&nodes.chain(groups).collect::<Vec<PathBuf>>()) };
+        let seen = Seen {
+            users: Users::at(root),
+            open: openers(&nodes.chain(groups).collect::<Vec<PathBuf>>()),
+        };
         let mut controllers = of_the_kernel(root, &functions);
-        let others = functions.iter().filter(|function| !controllers.iter().any(|known| known.address == function.bdf.to_string()));
+        let others = functions.iter().filter(|function| {
+            !controllers.iter().any(|known| known.address == function.bdf.to_string())
+        });
         // Controllers with another driver than nvme, or none, have no entry in sys/class/nvme.
         let on_the_bus = |function: &Function| Controller {
             transport: "pcie".to_owned(),
@@ -117,12 +127,16 @@ impl DeviceList {
             driver: function.driver(),
             iommu_group: function.iommu_group(),
             pci_id: pci_id(function),
-            users: function.iommu_group().map(|group| seen.open_in(&group_file(group))).unwrap_or_default(),
+            users: function
+                .iommu_group()
+                .map(|group| seen.open_in(&group_file(group)))
+                .unwrap_or_default(),
             ..Controller::default()
         };
         let others: Vec<Controller> = others.map(on_the_bus).collect();
         controllers.extend(others);
-        let block_devices = disks.iter().map(|disk| block(root, disk, &controllers, &seen)).collect();
+        let block_devices =
+            disks.iter().map(|disk| block(root, disk, &controllers, &seen)).collect();
         Ok(DeviceList { controllers, block_devices })
     }
 }
@@ -141,7 +155,12 @@ impl Seen {
 
     /// Users of this device, without its partitions.
     fn of(&self, disk: &Disk) -> Vec<String> {
-        self.users.of(disk).iter().map(|user| escape(user)).chain(self.open_in(&disk.node())).collect()
+        self.users
+            .of(disk)
+            .iter()
+            .map(|user| escape(user))
+            .chain(self.open_in(&disk.node()))
+            .collect()
     }
 }
 
@@ -150,7 +169,9 @@ fn of_the_kernel(root: &Path, functions: &[Function]) -> Vec<Controller> {
     let class = root.join("sys/class/nvme");
     let mut named = names(&class);
     // nvme10 comes after nvme9.
-    named.sort_by_key(|name| name.trim_start_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().unwrap_or(u32::MAX));
+    named.sort_by_key(|name| {
+        name.trim_start_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().unwrap_or(u32::MAX)
+    });
     let one = |name: String| {
         let at = class.join(&name);
         let said = |attribute: &str| {
@@ -163,14 +184,18 @@ fn of_the_kernel(root: &Path, functions: &[Function]) -> Vec<Controller> {
             functions.iter().find(|function| function.bdf == bdf)
         });
         // With multipath the directory has paths (nvme0c1n1), which stand for nvme0n1.
-        let mut namespaces: Vec<String> = names(&at).iter().filter_map(|entry| namespace_of(entry)).collect();
+        let mut namespaces: Vec<String> =
+            names(&at).iter().filter_map(|entry| namespace_of(entry)).collect();
         namespaces.sort_unstable();
         Controller {
             serial_number: said("serial"),
             model_number: said("model"),
             firmware: said("firmware_rev"),
             transport: said("transport").unwrap_or_else(|| "unknown".to_owned()),
-            address: function.map(|function| function.bdf.to_string()).or_else(|| said("address")).unwrap_or_default(),
+            address: function
+                .map(|function| function.bdf.to_string())
+                .or_else(|| said("address"))
+                .unwrap_or_default(),
             state: said("state"),
             nqn: said("subsysnqn"),
             driver: function.and_then(Function::driver),
@@ -194,10 +219,13 @@ fn block(root: &Path, disk: &Disk, controllers: &[Controller], seen: &Seen) -> B
     let text = |text: Option<String>| text.map(|text| escape(&text));
     // Linux names the character device of nvme0n1 ng0n1; older kernels do not have it.
     let generic = nsid.and(name.strip_prefix("nvme")).map(|rest| format!("ng{rest}"));
-    let generic = generic.filter(|generic| root.join("sys/class/nvme-generic").join(generic).exists());
+    let generic =
+        generic.filter(|generic| root.join("sys/class/nvme-generic").join(generic).exists());
     let leads = controllers.iter().filter(|controller| controller.namespaces.contains(&name));
     let parts: Vec<Disk> = disk.family().into_iter().skip(1).collect();
-    let of_parts = parts.iter().flat_map(|part| seen.of(part).into_iter().map(|user| format!("{}: {user}", escape(&part.name()))));
+    let of_parts = parts.iter().flat_map(|part| {
+        seen.of(part).into_iter().map(|user| format!("{}: {user}", escape(&part.name())))
+    });
     BlockDevice {
         device_path: escape(&disk.node().display().to_string()),
         nsid,
@@ -218,7 +246,8 @@ fn block(root: &Path, disk: &Disk, controllers: &[Controller], seen: &Seen) -> B
 /// The entries of a directory, sorted; empty if it cannot be read.
 pub fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut found: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let mut found: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     found.sort_unstable();
     found
 }
@@ -229,7 +258,10 @@ fn text(found: &DeviceList) -> String {
     let blocks: Vec<_> = found.block_devices.iter().map(block_row).collect();
     let controllers = match controllers.is_empty() {
         true => "No NVMe controllers found.\n".to_owned(),
-        false => table(["Device", "Address", "Driver", "Group", "Model", "Serial", "Namespaces"], &controllers),
+        false => table(
+            ["Device", "Address", "Driver", "Group", "Model", "Serial", "Namespaces"],
+            &controllers,
+        ),
     };
     let blocks = match blocks.is_empty() {
         true => "No block devices found for `kernel:`.\n".to_owned(),
@@ -243,11 +275,17 @@ fn text(found: &DeviceList) -> String {
 
 /// A table with padded cells and a line of dashes. Empty columns are omitted.
 fn table<const N: usize>(names: [&str; N], rows: &[[String; N]]) -> String {
-    let width =
-        |at: usize| rows.iter().map(|row| row[at].chars().count()).max().filter(|most| *most > 0).map(|most| most.max(names[at].len()));
+    let width = |at: usize| {
+        rows.iter()
+            .map(|row| row[at].chars().count())
+            .max()
+            .filter(|most| *most > 0)
+            .map(|most| most.max(names[at].len()))
+    };
     let columns: Vec<(usize, usize)> = (0..N).filter_map(|at| Some((at, width(at)?))).collect();
     let line = |cells: &[String; N]| {
-        let padded: String = columns.iter().map(|&(at, width)| format!("{:width$} ", cells[at])).collect();
+        let padded: String =
+            columns.iter().map(|&(at, width)| format!("{:width$} ", cells[at])).collect();
         padded.trim_end().to_owned() + "\n"
     };
     let dashes = std::array::from_fn(|at| "-".repeat(width(at).unwrap_or(0)));
@@ -277,7 +315,11 @@ fn block_row(b: &BlockDevice) -> [String; 7] {
         DecimalBytes(b.physical_size).to_string(),
         rows::bytes(b.sector_size),
         if b.polls { "yes" } else { "no" }.to_owned(),
-        if b.read_only { format!("{} (read-only)", b.model_number) } else { b.model_number.clone() },
+        if b.read_only {
+            format!("{} (read-only)", b.model_number)
+        } else {
+            b.model_number.clone()
+        },
         b.users.join("; "),
     ]
 }

@@ -33,7 +33,12 @@ impl Machine {
     /// The same without an embedded device: all CPUs are for job threads.
     pub fn without_device() -> io::Result<Machine> {
         let cpus = hw::allowed_cpus()?;
-        Ok(Machine { device: None, host: if cpus.is_empty() { vec![0] } else { cpus }, outside: true, seated: None })
+        Ok(Machine {
+            device: None,
+            host: if cpus.is_empty() { vec![0] } else { cpus },
+            outside: true,
+            seated: None,
+        })
     }
 
     /// All CPUs, ascending.
@@ -72,12 +77,17 @@ impl Machine {
 
     /// Prefers these CPUs for job threads.
     pub fn prefer(&mut self, cpus: &[usize]) {
-        self.host.sort_by_key(|cpu| cpus.iter().position(|first| first == cpu).unwrap_or(usize::MAX));
+        self.host
+            .sort_by_key(|cpu| cpus.iter().position(|first| first == cpu).unwrap_or(usize::MAX));
     }
 
     /// The CPUs for job threads that are in a job's `cpus_allowed`.
     pub fn named(&self, wish: &[u32]) -> Vec<usize> {
-        self.host.iter().copied().filter(|&cpu| wish.iter().any(|&wanted| wanted as usize == cpu)).collect()
+        self.host
+            .iter()
+            .copied()
+            .filter(|&cpu| wish.iter().any(|&wanted| wanted as usize == cpu))
+            .collect()
     }
 
     /// Keeps the calling thread, and unpinned threads that it starts, off the device's CPU, where
@@ -99,7 +109,10 @@ impl Machine {
         let place_one = |wish: &Vec<u32>| {
             let wanted = |at: &usize| wish.iter().any(|&cpu| cpu as usize == self.host[*at]);
             let any = !(0..self.host.len()).any(|at| wanted(&at));
-            let at = (0..self.host.len()).filter(|at| any || wanted(at)).min_by_key(|&at| load[at]).unwrap_or(0);
+            let at = (0..self.host.len())
+                .filter(|at| any || wanted(at))
+                .min_by_key(|&at| load[at])
+                .unwrap_or(0);
             load[at] += 1;
             self.host[at]
         };
@@ -117,11 +130,16 @@ impl Machine {
     pub fn describe(&self) -> String {
         let word = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let (kernel, info) = (word("/proc/sys/kernel/osrelease"), word("/proc/cpuinfo"));
-        let model = info.lines().find_map(|line| line.strip_prefix("model name")).map(|rest| rest.trim_matches([' ', '\t', ':']));
+        let model = info
+            .lines()
+            .find_map(|line| line.strip_prefix("model name"))
+            .map(|rest| rest.trim_matches([' ', '\t', ':']));
         let load = word("/proc/loadavg");
         let roles = match self.device {
             _ if self.seated.is_some() => self.seated.clone().unwrap_or_default(),
-            Some(device) => format!("host threads on CPU {}, device thread on CPU {device}", list(&self.host)),
+            Some(device) => {
+                format!("host threads on CPU {}, device thread on CPU {device}", list(&self.host))
+            }
             None if self.outside => format!("host threads on CPU {}", list(&self.host)),
             None => "host and device threads share one CPU".to_owned(),
         };
@@ -158,11 +176,13 @@ pub fn is_virtual(root: &Path) -> bool {
     let info = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
     flags.split(' ').any(|flag| flag == "hypervisor")
-        || ["sys/hypervisor/type", "proc/device-tree/hypervisor"].iter().any(|path| root.join(path).exists())
+        || ["sys/hypervisor/type", "proc/device-tree/hypervisor"]
+            .iter()
+            .any(|path| root.join(path).exists())
 }
 
-/// CPU time that a wake-up takes from other work on top of the woken thread's own, in nanoseconds: interrupts and switches, which no thread's
-/// clock counts.
+/// CPU time that a wake-up takes from other work on top of the woken thread's own, in nanoseconds:
+/// interrupts and switches, which no thread's clock counts.
 #[derive(Clone, Debug)]
 pub struct WakeUp {
     /// By a notification.
@@ -174,14 +194,19 @@ pub struct WakeUp {
 }
 
 impl WakeUp {
-    /// Of a price list, `costs`, or the default for this kind of machine. `io_uring`: that is what job threads wait in.
+    /// Of a price list, `costs`, or the default for this kind of machine. `io_uring`: that is what
+    /// job threads wait in.
     pub fn new(costs: Option<(&Costs, &Path)>, io_uring: bool) -> WakeUp {
         let (costs, source) = match costs {
             Some((costs, path)) => (costs, path.display().to_string()),
-            None if is_virtual(Path::new("/")) => {
-                (&Costs::VIRTUAL, "not measured here: the default for virtual machines, see `reap calibrate`".into())
-            }
-            None => (&Costs::BARE_METAL, "not measured here: the default for bare metal, see `reap calibrate`".into()),
+            None if is_virtual(Path::new("/")) => (
+                &Costs::VIRTUAL,
+                "not measured here: the default for virtual machines, see `reap calibrate`".into(),
+            ),
+            None => (
+                &Costs::BARE_METAL,
+                "not measured here: the default for bare metal, see `reap calibrate`".into(),
+            ),
         };
         let notified = if io_uring { costs.wake_up.io_uring } else { costs.wake_up.eventfd };
         WakeUp { notified: notified.0 as f64, timer: costs.wake_up.timer.0 as f64, source }
@@ -189,15 +214,20 @@ impl WakeUp {
 
     /// CPU time per I/O with that of the wake-ups.
     pub fn cpu_ns_per_io(&self, counted: &Counted) -> Option<f64> {
-        let wake_ups = counted.host.wakeups as f64 * self.notified + counted.host.naps as f64 * self.timer;
+        let wake_ups =
+            counted.host.wakeups as f64 * self.notified + counted.host.naps as f64 * self.timer;
         counted.per_io(counted.cpu.0 as f64 + wake_ups)
     }
 
     /// What a column of it counts.
     pub fn words(&self) -> String {
         let [notified, timer] = [self.notified, self.timer].map(|ns| format!("{:.1} µs", ns / 1e3));
-        let each = if notified == timer { notified } else { format!("{notified}, by timer {timer}") };
-        format!("CPU per I/O: of threads, and what wake-ups take from other work: each {each} ({}).", self.source)
+        let each =
+            if notified == timer { notified } else { format!("{notified}, by timer {timer}") };
+        format!(
+            "CPU per I/O: of threads, and what wake-ups take from other work: each {each} ({}).",
+            self.source
+        )
     }
 
     /// The figures for scripts.

@@ -21,7 +21,8 @@ pub fn say(line: impl Display) {
 
 /// Columns of the terminal on stderr, or COLUMNS; `None`: do not wrap.
 fn terminal() -> Option<usize> {
-    let terminal = rustix::termios::tcgetwinsize(io::stderr()).ok().map(|size| usize::from(size.ws_col));
+    let terminal =
+        rustix::termios::tcgetwinsize(io::stderr()).ok().map(|size| usize::from(size.ws_col));
     let columns = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     terminal.filter(|&columns| columns > 0).or_else(columns).filter(|&columns| columns > 20)
 }
@@ -38,7 +39,8 @@ fn laid(text: &str, width: Option<usize>) -> String {
 /// for text chosen by devices, file names or other users.
 pub fn escape(text: &str) -> String {
     let obeyed = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
     };
     text.chars().map(|c| if obeyed(c) { '?' } else { c }).collect()
 }
@@ -47,7 +49,9 @@ pub fn escape(text: &str) -> String {
 pub fn bar(steps: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(steps);
     // The template is a valid constant.
-    if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len}  {elapsed} gone, {eta} left") {
+    if let Ok(style) =
+        ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len}  {elapsed} gone, {eta} left")
+    {
         bar.set_style(style.progress_chars("=> "));
     }
     bar.set_prefix(what.to_owned());
@@ -80,7 +84,8 @@ impl Output {
             let (to, name) = for_people();
             return Ok(Output { to, name: name.into() });
         };
-        let to = Kept::open(path).with_context(|| format!("cannot write the results to {}", path.display()))?;
+        let to = Kept::open(path)
+            .with_context(|| format!("cannot write the results to {}", path.display()))?;
         Ok(Output { to: Box::new(to), name: path.display().to_string() })
     }
 
@@ -118,19 +123,30 @@ impl Aside {
 /// Combines the results of writing several outputs, all of which were tried. The error has one line
 /// per failure.
 pub fn all<const N: usize>(written: [Result<()>; N]) -> Result<()> {
-    let failed: Vec<String> = written.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+    let failed: Vec<String> =
+        written.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
     ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(())
 }
 
 /// Returns an error if two outputs (`written`, by their options) are the same file, or one is read.
-pub fn apart<'a>(read: impl IntoIterator<Item = &'a Path>, written: &[(&str, Option<&Path>)]) -> Result<()> {
+pub fn apart<'a>(
+    read: impl IntoIterator<Item = &'a Path>,
+    written: &[(&str, Option<&Path>)],
+) -> Result<()> {
     // For inputs `-` is standard input.
-    let read: Vec<PathBuf> = read.into_iter().filter(|path| *path != Path::new(STANDARD)).filter_map(identity).collect();
+    let read: Vec<PathBuf> =
+        read.into_iter().filter(|path| *path != Path::new(STANDARD)).filter_map(identity).collect();
     let mut known: Vec<(&str, PathBuf)> = Vec::new();
     for &(option, path) in written {
-        let Some((path, file)) = path.and_then(|path| Some((path.display(), identity(path)?))) else { continue };
-        ensure!(!read.contains(&file), "{option} {path} would overwrite what is read; give it another name");
+        let Some((path, file)) = path.and_then(|path| Some((path.display(), identity(path)?)))
+        else {
+            continue;
+        };
+        ensure!(
+            !read.contains(&file),
+            "{option} {path} would overwrite what is read; give it another name"
+        );
         if let Some((other, _)) = known.iter().find(|(_, known)| *known == file) {
             bail!("{other} and {option} name one file, {path}; give each its own");
         }
@@ -145,7 +161,8 @@ fn identity(path: &Path) -> Option<PathBuf> {
     match path.canonicalize() {
         Ok(there) => there.is_file().then_some(there),
         Err(_) => {
-            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let dir =
+                path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
             Some(dir.canonicalize().ok()?.join(path.file_name()?))
         }
     }
@@ -169,7 +186,11 @@ impl Kept {
         if path == Path::new(STANDARD) {
             STDOUT_IS_A_FILE.store(true, Relaxed);
             // Do not truncate it: `>>` may have been used.
-            return Ok(Kept { file: io::stdout().as_fd().try_clone_to_owned()?.into(), written: true, new: None });
+            return Ok(Kept {
+                file: io::stdout().as_fd().try_clone_to_owned()?.into(),
+                written: true,
+                new: None,
+            });
         }
         // Existing contents are kept until the first write: the run may still fail.
         let new = !path.exists();

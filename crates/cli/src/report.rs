@@ -71,7 +71,11 @@ fn command(arguments: impl Iterator<Item = OsString>) -> String {
 /// A word as a shell reads it.
 pub fn quote(word: String) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 #[cfg(test)]

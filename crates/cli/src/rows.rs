@@ -1,5 +1,5 @@
-//! What `compare` and `sim` have measured: a row for each mode in each scene, and ratios between modes. [`table`] shows it on a terminal,
-//! [`crate::report`] draws it.
+//! What `compare` and `sim` have measured: a row for each mode in each scene, and ratios between
+//! modes. [`table`] shows it on a terminal, [`crate::report`] draws it.
 
 pub mod table;
 mod verdict;
@@ -44,7 +44,8 @@ pub struct Row {
     pub scene: Scene,
     /// I/Os per second.
     pub iops: Option<Estimate>,
-    /// CPU time per I/O that other work cannot have, in nanoseconds: of threads, and what their wake-ups take.
+    /// CPU time per I/O that other work cannot have, in nanoseconds: of threads, and what their
+    /// wake-ups take.
     pub cpu: Option<Estimate>,
     /// Of it that of threads; `None` where the other part is not apart.
     pub thread_cpu: Option<Estimate>,
@@ -112,10 +113,12 @@ pub const IOPS: &str = "iops";
 pub const CPU: &str = "cpu_ns_per_io";
 /// Median latency.
 pub const P50: &str = "lat_p50";
-/// CPU time per I/O × the cube of the mean latency, which `adaptive` minimises too: the mode with the least is recommended.
+/// CPU time per I/O × the cube of the mean latency, which `adaptive` minimises too: the mode with
+/// the least is recommended.
 pub const SCORE: &str = "cpu_x_lat_mean_cubed";
 
-/// [`SCORE`] of a mode that has this CPU time per I/O and mean latency. Where latencies are not measured, their mean goes as 1 / IOPS.
+/// [`SCORE`] of a mode that has this CPU time per I/O and mean latency. Where latencies are not
+/// measured, their mean goes as 1 / IOPS.
 pub fn score(cpu: Option<f64>, mean: Option<f64>, iops: f64) -> Option<f64> {
     let latency = mean.or((iops > 0.0).then(|| 1e9 / iops))?;
     Some(cpu? * latency.powi(3))
@@ -166,12 +169,16 @@ impl Results {
     /// The ratio of `figure` of label `b` to label `a` of the same scene.
     pub fn ratio(&self, scene: &Scene, a: &str, b: &str, figure: &str) -> Option<Estimate> {
         let of = |a: &str, b: &str| {
-            let is = |pair: &&Pair| pair.figure == figure && pair.a == a && pair.b == b && pair.scene == *scene;
+            let is = |pair: &&Pair| {
+                pair.figure == figure && pair.a == a && pair.b == b && pair.scene == *scene
+            };
             self.pairs.iter().find(is).map(|pair| pair.ratio)
         };
         // Of two labels only one order is kept.
-        let turned =
-            |Estimate { value, interval }| Estimate { value: 1.0 / value, interval: interval.map(|[low, high]| [1.0 / high, 1.0 / low]) };
+        let turned = |Estimate { value, interval }| Estimate {
+            value: 1.0 / value,
+            interval: interval.map(|[low, high]| [1.0 / high, 1.0 / low]),
+        };
         of(a, b).or_else(|| of(b, a).map(turned))
     }
 
@@ -180,8 +187,8 @@ impl Results {
         self.ratio(scene, self.first(scene)?, b, figure)
     }
 
-    /// The results for scripts: schema 1. What was not measured, or has too few samples, is null; so is an interval of fewer than six blocks
-    /// or seeds.
+    /// The results for scripts: schema 1. What was not measured, or has too few samples, is null;
+    /// so is an interval of fewer than six blocks or seeds.
     pub fn json(&self) -> Value {
         let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
         let interval = |estimate: Option<Estimate>| estimate.and_then(|estimate| estimate.interval);
@@ -250,15 +257,25 @@ impl Results {
 
 /// The keys of all `parts`, in order.
 pub fn merged<const N: usize>(parts: [Value; N]) -> Value {
-    parts.iter().filter_map(Value::as_object).flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
+    parts
+        .iter()
+        .filter_map(Value::as_object)
+        .flatten()
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
 }
 
-/// 4096 is `4 KiB`, 512 is `512 B`; a number that is not whole in its unit has a digit after the point.
+/// 4096 is `4 KiB`, 512 is `512 B`; a number that is not whole in its unit has a digit after the
+/// point.
 pub fn bytes(n: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")];
     let (shift, unit) = units.into_iter().find(|(shift, _)| n >> shift > 0).unwrap_or((0, "B"));
     let whole = n.is_multiple_of(1 << shift);
-    if whole { format!("{} {unit}", n >> shift) } else { format!("{:.1} {unit}", n as f64 / (1u64 << shift) as f64) }
+    if whole {
+        format!("{} {unit}", n >> shift)
+    } else {
+        format!("{:.1} {unit}", n as f64 / (1u64 << shift) as f64)
+    }
 }
 
 #[cfg(test)]

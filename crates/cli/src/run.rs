@@ -25,7 +25,9 @@ use workload::{Amount, Generator, Job};
 
 use crate::PROGRAM;
 use crate::args::{OutputFormat, RunArgs};
-use crate::bench::{self, Control, Counted, Filenames, Filled, PathMark, Progress, Ran, Rig, Setup, TargetDevice};
+use crate::bench::{
+    self, Control, Counted, Filenames, Filled, PathMark, Progress, Ran, Rig, Setup, TargetDevice,
+};
 use crate::disk_util::DiskUtil;
 use crate::machine::{self, Machine};
 use crate::output::{self, Kept, Output, STANDARD, say};
@@ -42,15 +44,21 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut parsed = jobs::load(&args.files, args.jobs.as_deref())?;
     if !args.section.is_empty() {
         parsed.jobs.retain(|job| args.section.contains(&job.name));
-        ensure!(!parsed.jobs.is_empty(), "--section {}: no job has that name", args.section.join(", "));
+        ensure!(
+            !parsed.jobs.is_empty(),
+            "--section {}: no job has that name",
+            args.section.join(", ")
+        );
     }
     if let Some(job) = parsed.jobs.iter().find(|job| args.readonly && job.pattern.modifies()) {
         bail!("job '{}' writes or trims, which --readonly forbids", job.name);
     }
     if args.parse_only {
         let threads: u64 = parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
-        let counted = |n: u64, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
-        let (jobs, threads) = (counted(parsed.jobs.len() as u64, "job"), counted(threads, "thread"));
+        let counted =
+            |n: u64, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
+        let (jobs, threads) =
+            (counted(parsed.jobs.len() as u64, "job"), counted(threads, "thread"));
         say(format_args!("{jobs} with {threads}; nothing was run"));
         return Ok(ExitCode::SUCCESS);
     }
@@ -61,13 +69,23 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     // Everything up to `run_stages` may fail without having changed any data.
     let plan = plan(&parsed.jobs, &machine);
     let devices = filenames.devices(&parsed.jobs, &plan, args.device.allowed())?;
-    let (mut mode, otherwise, notes) = choose_mode(args.completion, &parsed.jobs, filenames.is_kernel());
+    let (mut mode, otherwise, notes) =
+        choose_mode(args.completion, &parsed.jobs, filenames.is_kernel());
     notes.into_iter().for_each(|note| say(format_args!("note: {note}")));
     let stop = stop::on_signal()?;
-    let setup = Setup { devices: &devices, mode: otherwise, spin: args.queue.poll, queues: args.queue.queues, histograms: args.histograms };
+    let setup = Setup {
+        devices: &devices,
+        mode: otherwise,
+        spin: args.queue.poll,
+        queues: args.queue.queues,
+        histograms: args.histograms,
+    };
     let read: Vec<PathBuf> = devices.iter().flat_map(TargetDevice::files).collect();
     // `--output` must not overwrite a job file or a device.
-    output::apart(args.files.iter().chain(&read).map(PathBuf::as_path), &[("--output", args.output.as_deref())])?;
+    output::apart(
+        args.files.iter().chain(&read).map(PathBuf::as_path),
+        &[("--output", args.output.as_deref())],
+    )?;
     check_logs(&parsed.jobs, &plan)?;
     let mut rig = Rig::open(&parsed.jobs, &plan, setup, &machine)?;
     // Only a mode that the jobs chose (hipri) is replaced. One of the command line is an error of
@@ -91,7 +109,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let reach = stop::reach(&stop, &rig.devices)?;
     // Jobs that verify without writing need the data of an earlier run: filling would destroy it.
     let reads = |job: &Job| job.pattern.reads() && (job.verify.is_none() || job.pattern.writes());
-    let readers: Vec<_> = plan.threads.iter().zip(&generators).filter(|(thread, _)| reads(&parsed.jobs[thread.job])).collect();
+    let readers: Vec<_> = plan
+        .threads
+        .iter()
+        .zip(&generators)
+        .filter(|(thread, _)| reads(&parsed.jobs[thread.job]))
+        .collect();
     say_filled(&rig.fill(&readers, &stop)?, &stop);
     let mark = PathMark::new(&rig.devices);
     let disks = DiskUtil::now(&devices);
@@ -126,7 +149,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     // All outputs are tried before the first error is returned, so that results are not lost.
     let written = output::all([output.write(&text), write_logs(&parsed.jobs, &plan, &ended)]);
-    let failed = failures(&parsed.jobs, &plan, &ended, &devices.first().map_or(String::new(), |named| named.uri.clone()));
+    let failed = failures(
+        &parsed.jobs,
+        &plan,
+        &ended,
+        &devices.first().map_or(String::new(), |named| named.uri.clone()),
+    );
     // After the results, so that errors are the last lines on a terminal.
     failed.iter().for_each(|line| say(format_args!("error: {line}")));
     if stop.load(Relaxed) {
@@ -165,7 +193,9 @@ pub fn plan(jobs: &[Job], machine: &Machine) -> Plan {
     let available: Vec<u32> = machine.host.iter().map(|&cpu| cpu as u32).collect();
     let plan = plan::plan(jobs, &available);
     for warning in &plan.warnings {
-        let device = machine.device.map_or(String::new(), |cpu| format!(" (CPU {cpu} is the embedded device's)"));
+        let device = machine
+            .device
+            .map_or(String::new(), |cpu| format!(" (CPU {cpu} is the embedded device's)"));
         say(format_args!("warning: {warning}{device}"));
     }
     plan
@@ -174,20 +204,31 @@ pub fn plan(jobs: &[Job], machine: &Machine) -> Plan {
 /// A generator for each thread. All are created before any thread starts, so that a job that does
 /// not fit its devices is an error before any I/O. Prints a note for jobs with a larger `size` than
 /// their device.
-pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, entropy: u64) -> Result<Vec<Generator>> {
+pub fn generators(
+    jobs: &[Job],
+    plan: &Plan,
+    rig: &Rig<'_>,
+    entropy: u64,
+) -> Result<Vec<Generator>> {
     let generator = |thread: &plan::Thread| {
         let job = &jobs[thread.job];
         Ok(Generator::new(job, thread.id(entropy), &rig.targets(thread)?)?)
     };
     let generators: Vec<Generator> = plan.threads.iter().map(generator).collect::<Result<_>>()?;
-    for (thread, generator) in plan.threads.iter().zip(&generators).filter(|(thread, _)| thread.subjob == 0) {
+    for (thread, generator) in
+        plan.threads.iter().zip(&generators).filter(|(thread, _)| thread.subjob == 0)
+    {
         let job = &jobs[thread.job];
         let Some(Amount::Bytes(wanted)) = job.size else { continue };
         let has: u64 = generator.regions().map(|region| region.end - region.start).sum();
         // A difference of less than a block is only rounding.
-        if wanted.saturating_sub(has) >= job.block.read.min.max(job.block.write.min) * thread.targets.len() as u64 {
+        if wanted.saturating_sub(has)
+            >= job.block.read.min.max(job.block.write.min) * thread.targets.len() as u64
+        {
             let (name, wanted, has) = (&job.name, rows::bytes(wanted), rows::bytes(has));
-            say(format_args!("note: job '{name}' has size={wanted}, but the device only has {has}, which it uses"));
+            say(format_args!(
+                "note: job '{name}' has size={wanted}, but the device only has {has}, which it uses"
+            ));
         }
     }
     Ok(generators)
@@ -228,7 +269,9 @@ fn choose_mode(given: Option<Mode>, jobs: &[Job], kernel: bool) -> (Mode, Mode, 
                 chosen = Some((mode, otherwise));
                 continue;
             }
-            (None, None) => format!("not all jobs have it, and a run has one mode; use --completion {mode} for all jobs"),
+            (None, None) => format!(
+                "not all jobs have it, and a run has one mode; use --completion {mode} for all jobs"
+            ),
         };
         notes.push(format!("job '{}': {option} has no effect: {not_done}", job.name));
     }
@@ -260,18 +303,32 @@ fn run_stages(
     stop: &AtomicBool,
 ) -> Result<Vec<Ended>> {
     let began = hw::now();
-    let groups: Vec<AtomicBool> = (0..=plan.threads.iter().map(|t| t.group).max().unwrap_or(0)).map(|_| AtomicBool::new(false)).collect();
+    let groups: Vec<AtomicBool> = (0..=plan.threads.iter().map(|t| t.group).max().unwrap_or(0))
+        .map(|_| AtomicBool::new(false))
+        .collect();
     let mut generators: Vec<Option<Generator>> = generators.into_iter().map(Some).collect();
     let mut ended: Vec<Option<Ended>> = generators.iter().map(|_| None).collect();
     // Keeps the device's thread polling, so that no stage measures its wake-up.
-    let _measured: Vec<_> =
-        if machine.device.is_some() { rig.devices.iter().filter_map(|d| Some(d.embedded()?.measure())).collect() } else { Vec::new() };
+    let _measured: Vec<_> = if machine.device.is_some() {
+        rig.devices.iter().filter_map(|d| Some(d.embedded()?.measure())).collect()
+    } else {
+        Vec::new()
+    };
     for stage in 0..plan.stages {
-        let of_stage = plan.threads.iter().enumerate().zip(&mut generators).filter(|((_, thread), _)| thread.stage == stage);
-        let threads: Vec<(usize, &Thread, Generator)> =
-            of_stage.filter_map(|((index, thread), generator)| Some((index, thread, generator.take()?))).collect();
-        let cpus = machine.place(&threads.iter().map(|(_, thread, _)| thread.cpus.clone()).collect::<Vec<_>>());
-        let oversubscribed = machine.oversubscribed(&cpus).then(|| (cpus.len(), cpus.iter().collect::<BTreeSet<_>>().len()));
+        let of_stage = plan
+            .threads
+            .iter()
+            .enumerate()
+            .zip(&mut generators)
+            .filter(|((_, thread), _)| thread.stage == stage);
+        let threads: Vec<(usize, &Thread, Generator)> = of_stage
+            .filter_map(|((index, thread), generator)| Some((index, thread, generator.take()?)))
+            .collect();
+        let cpus = machine
+            .place(&threads.iter().map(|(_, thread, _)| thread.cpus.clone()).collect::<Vec<_>>());
+        let oversubscribed = machine
+            .oversubscribed(&cpus)
+            .then(|| (cpus.len(), cpus.iter().collect::<BTreeSet<_>>().len()));
         let count = threads.len();
         let progress: Vec<Progress> = threads.iter().map(|_| Progress::default()).collect();
         let (ready, are_ready) = mpsc::channel();
@@ -300,7 +357,8 @@ fn run_stages(
                     };
                     _ = ready.send(Ok(()));
                     drop(gate.lock());
-                    let ran = worker.run(&mut generator, &Control { stop: [stop, group], progress });
+                    let ran =
+                        worker.run(&mut generator, &Control { stop: [stop, group], progress });
                     // `exitall` stops the threads of the group, not of the run.
                     if exitall {
                         group.store(true, Relaxed);
@@ -309,19 +367,26 @@ fn run_stages(
                     drop(worker);
                     _ = done.send((index, generator, ran));
                 };
-                let spawned = thread::Builder::new().name(format!("reap-job-{}", thread.number)).spawn_scoped(scope, body);
-                spawned.inspect_err(|_| stop.store(true, Relaxed)).context("cannot start a job thread")?;
+                let spawned = thread::Builder::new()
+                    .name(format!("reap-job-{}", thread.number))
+                    .spawn_scoped(scope, body);
+                spawned
+                    .inspect_err(|_| stop.store(true, Relaxed))
+                    .context("cannot start a job thread")?;
             }
             drop((ready, done));
             for _ in 0..count {
-                let set_up: Result<()> = are_ready.recv().map_err(|_| anyhow!("a job thread ended before it began"))?;
+                let set_up: Result<()> =
+                    are_ready.recv().map_err(|_| anyhow!("a job thread ended before it began"))?;
                 set_up.inspect_err(|_| stop.store(true, Relaxed))?;
             }
             drop(closed);
             // Hidden if stderr is not a terminal.
             let bar = ProgressBar::new(1_000_000);
             // The template is a constant: it parses.
-            if let Ok(style) = ProgressStyle::with_template("{prefix}[{bar:24}] {percent:>3}%  {msg}  ETA {eta_precise}") {
+            if let Ok(style) = ProgressStyle::with_template(
+                "{prefix}[{bar:24}] {percent:>3}%  {msg}  ETA {eta_precise}",
+            ) {
                 bar.set_style(style.progress_chars("=> "));
             }
             if plan.stages > 1 {
@@ -333,20 +398,38 @@ fn run_stages(
                 match are_done.recv_timeout(REFRESH) {
                     Ok((index, generator, ran)) => {
                         let ran: Result<Ran> = ran;
-                        outcomes.push((index, generator, ran.inspect_err(|_| stop.store(true, Relaxed))?));
+                        outcomes.push((
+                            index,
+                            generator,
+                            ran.inspect_err(|_| stop.store(true, Relaxed))?,
+                        ));
                     }
                     Err(mpsc::RecvTimeoutError::Timeout) => {
-                        let sum = |of: fn(&Progress) -> &AtomicU64| progress.iter().map(|thread| of(thread).load(Relaxed)).sum::<u64>();
-                        let now = (Instant::now(), [sum(|thread| &thread.ios), sum(|thread| &thread.bytes)]);
+                        let sum = |of: fn(&Progress) -> &AtomicU64| {
+                            progress.iter().map(|thread| of(thread).load(Relaxed)).sum::<u64>()
+                        };
+                        let now = (
+                            Instant::now(),
+                            [sum(|thread| &thread.ios), sum(|thread| &thread.bytes)],
+                        );
                         let seconds = (now.0 - last.0).as_secs_f64().max(1e-3);
                         // Counts drop when the ramp ends: the rate of that interval is shown as 0.
-                        let [iops, rate] = [0, 1].map(|at| now.1[at].saturating_sub(last.1[at]) as f64 / seconds);
+                        let [iops, rate] =
+                            [0, 1].map(|at| now.1[at].saturating_sub(last.1[at]) as f64 / seconds);
                         last = now;
                         bar.set_message(format!("{:.1}k IOPS  {:.0} MB/s", iops / 1e3, rate / 1e6));
                         // The stage ends with its slowest thread.
-                        bar.set_position(progress.iter().map(|thread| thread.millionths.load(Relaxed)).min().unwrap_or(0));
+                        bar.set_position(
+                            progress
+                                .iter()
+                                .map(|thread| thread.millionths.load(Relaxed))
+                                .min()
+                                .unwrap_or(0),
+                        );
                     }
-                    Err(mpsc::RecvTimeoutError::Disconnected) => return Err(anyhow!("a job thread ended without a result")),
+                    Err(mpsc::RecvTimeoutError::Disconnected) => {
+                        return Err(anyhow!("a job thread ended without a result"));
+                    }
                 }
             }
             bar.finish_and_clear();
@@ -354,10 +437,14 @@ fn run_stages(
         })?;
         // Only kernel devices have workers of the kernel in this process.
         if machine.outside {
-            bench::charge(outcomes.iter_mut().map(|(_, _, ran)| &mut ran.counted), hw::thread_cpu() - before);
+            bench::charge(
+                outcomes.iter_mut().map(|(_, _, ran)| &mut ran.counted),
+                hw::thread_cpu() - before,
+            );
         }
         for (index, generator, ran) in outcomes {
-            ended[index] = Some(Ended { generator, ran, elapsed: hw::now() - began, oversubscribed });
+            ended[index] =
+                Some(Ended { generator, ran, elapsed: hw::now() - began, oversubscribed });
         }
     }
     ended.into_iter().collect::<Option<Vec<_>>>().context("a thread of the plan was not run")
@@ -370,17 +457,28 @@ fn report_of(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode) -> Repor
     let mut counted = vec![Counted::default(); plan.reports];
     for (thread, end) in plan.threads.iter().zip(ended) {
         if thread.report == entries.len() {
-            entries.push(JobResult { pid: std::process::id(), ..JobResult::new(&parsed.jobs[thread.job], thread) });
+            entries.push(JobResult {
+                pid: std::process::id(),
+                ..JobResult::new(&parsed.jobs[thread.job], thread)
+            });
         }
         let Some(entry) = entries.get_mut(thread.report) else { continue };
-        let hw::Usage { user, system, context_switches, major_faults, minor_faults, .. } = end.ran.usage;
-        entry.add(&end.generator, ResourceUsage { user, system, context_switches, major_faults, minor_faults });
+        let hw::Usage { user, system, context_switches, major_faults, minor_faults, .. } =
+            end.ran.usage;
+        entry.add(
+            &end.generator,
+            ResourceUsage { user, system, context_switches, major_faults, minor_faults },
+        );
         entry.elapsed = entry.elapsed.max(end.elapsed);
         counted[thread.report].merge(&end.ran.counted);
         if let Some((threads, cpus)) = end.oversubscribed.filter(|_| !entry.reap.oversubscribed) {
             entry.reap.oversubscribed = true;
-            let on = format!("{threads} job thread{} on {cpus} CPU{}", plural(threads), plural(cpus));
-            entry.lines.push(("oversubscribed".into(), format!("{on}: threads wait for a CPU, which increases latencies")));
+            let on =
+                format!("{threads} job thread{} on {cpus} CPU{}", plural(threads), plural(cpus));
+            entry.lines.push((
+                "oversubscribed".into(),
+                format!("{on}: threads wait for a CPU, which increases latencies"),
+            ));
         }
     }
     for (entry, counted) in entries.iter_mut().zip(&counted) {
@@ -396,14 +494,22 @@ fn report_of(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode) -> Repor
             sq_doorbells: counted.sq_doorbells.round() as u64,
             cq_doorbells: counted.cq_doorbells.round() as u64,
             system_calls_per_io: counted.system_calls.and_then(|calls| counted.per_io(calls)),
-            decisions: counted.decisions.map(|decisions| decisions.named().into()).unwrap_or_default(),
+            decisions: counted
+                .decisions
+                .map(|decisions| decisions.named().into())
+                .unwrap_or_default(),
             oversubscribed: entry.reap.oversubscribed,
         };
         if let Some(calls) = entry.reap.system_calls_per_io {
             entry.lines.push(("sys calls".into(), format!("{calls:.3} per I/O")));
         }
     }
-    Report { program: PROGRAM.into(), global_options: parsed.globals.clone(), entries, ..Report::default() }
+    Report {
+        program: PROGRAM.into(),
+        global_options: parsed.globals.clone(),
+        entries,
+        ..Report::default()
+    }
 }
 
 /// A line for each failed thread: the I/O, the target, and the device's error. `uri` is the device
@@ -412,18 +518,30 @@ fn failures(jobs: &[Job], plan: &Plan, ended: &[Ended], uri: &str) -> Vec<String
     let mut lines = Vec::new();
     for (thread, end) in plan.threads.iter().zip(ended) {
         let job = &jobs[thread.job].name;
-        let on = |target: u16| match thread.targets.get(usize::from(target)).and_then(|&t| plan.targets.get(t)) {
+        let on = |target: u16| match thread
+            .targets
+            .get(usize::from(target))
+            .and_then(|&t| plan.targets.get(t))
+        {
             Some(Some(name)) => format!(" on {name}"),
             _ => String::new(),
         };
         if let Some(failure) = end.generator.failure() {
             let said = end.ran.first_error.map_or(String::new(), |error| format!(" ({error})"));
-            lines.push(format!("job '{job}', thread {}{}: {failure}{said}", thread.number, on(failure.io.target)));
+            lines.push(format!(
+                "job '{job}', thread {}{}: {failure}{said}",
+                thread.number,
+                on(failure.io.target)
+            ));
         }
         let bad = end.generator.bad_blocks();
         // Wrong data always need a device's name, even if there is only one.
-        let held_by = |target| Some(on(target)).filter(|on| !on.is_empty()).unwrap_or_else(|| format!(" on {uri}"));
-        lines.extend(bad.iter().map(|bad| format!("job '{job}', thread {}{}: {bad}", thread.number, held_by(bad.target))));
+        let held_by = |target| {
+            Some(on(target)).filter(|on| !on.is_empty()).unwrap_or_else(|| format!(" on {uri}"))
+        };
+        lines.extend(bad.iter().map(|bad| {
+            format!("job '{job}', thread {}{}: {bad}", thread.number, held_by(bad.target))
+        }));
         let more = end.generator.bad_count() - bad.len() as u64;
         if more > 0 {
             lines.push(format!("job '{job}', thread {}: {more} more bad blocks", thread.number));
@@ -487,11 +605,15 @@ fn cannot(name: &str, job: &Job) -> String {
 fn write_logs(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> Result<()> {
     for (thread, end) in plan.threads.iter().zip(ended) {
         let (job, Some(logs)) = (&jobs[thread.job], end.generator.logs()) else { continue };
-        let name = |&target: &usize| plan.targets[target].clone().unwrap_or_else(|| "device".to_owned());
+        let name =
+            |&target: &usize| plan.targets[target].clone().unwrap_or_else(|| "device".to_owned());
         let targets: Vec<String> = thread.targets.iter().map(name).collect();
         for file in log_files(job, thread) {
-            let mut out = BufWriter::new(File::create(&file.name).with_context(|| cannot(&file.name, job))?);
-            write_log(file.kind, job, &targets, logs, &mut out).and_then(|()| out.flush()).with_context(|| cannot(&file.name, job))?;
+            let mut out =
+                BufWriter::new(File::create(&file.name).with_context(|| cannot(&file.name, job))?);
+            write_log(file.kind, job, &targets, logs, &mut out)
+                .and_then(|()| out.flush())
+                .with_context(|| cannot(&file.name, job))?;
         }
         if logs.dropped > 0 {
             say(format_args!(

@@ -18,14 +18,19 @@ const OTHERS: [&str; 3] = ["kernel:", "pcie:", "vfio-user:"];
 /// Runs `reap serve`.
 pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
     if let Some(scheme) = OTHERS.iter().find(|scheme| args.device.starts_with(**scheme)) {
-        bail!("`{scheme}` cannot be served; only embedded controllers can, `mem:SIZE` or `file:PATH`");
+        bail!(
+            "`{scheme}` cannot be served; only embedded controllers can, `mem:SIZE` or `file:PATH`"
+        );
     }
     // clap does not check `requires` if another option conflicts with the required one.
     if !args.allow.is_empty() && args.tcp.is_empty() {
-        bail!("--allow needs --tcp; access to a socket of --vfio-user is controlled by its file permissions");
+        bail!(
+            "--allow needs --tcp; access to a socket of --vfio-user is controlled by its file permissions"
+        );
     }
     let script = args.script.as_deref().map(|path| {
-        let text = hw::read_text(path, jobs::MOST_BYTES).with_context(|| format!("cannot read the script {}", path.display()))?;
+        let text = hw::read_text(path, jobs::MOST_BYTES)
+            .with_context(|| format!("cannot read the script {}", path.display()))?;
         text.parse::<Script>().map_err(|error| anyhow!("script {}: {error}", path.display()))
     });
     let (sockets, script) = (&args.vfio_user[..], script.transpose()?);
@@ -43,21 +48,30 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
     }
     // Each socket is a controller; several are controllers of one subsystem.
     let mut server = match sockets {
-        _ if args.device.starts_with("multipath:") => serve::open_paths(&args.device.parse()?, sockets, script)?,
+        _ if args.device.starts_with("multipath:") => {
+            serve::open_paths(&args.device.parse()?, sockets, script)?
+        }
         [socket] => serve::open(&args.device.parse()?, socket, script)?,
-        _ => serve::open_paths(&MultipathUri::repeated(&args.device, sockets.len())?, sockets, script)?,
+        _ => serve::open_paths(
+            &MultipathUri::repeated(&args.device, sockets.len())?,
+            sockets,
+            script,
+        )?,
     };
     until_stopped(|stop| server.run(stop, &mut |event| output::say(event)))
 }
 
 /// Serves until SIGINT or SIGTERM.
-fn until_stopped(run: impl FnOnce(&UnixStream) -> Result<(), serve::ServerError>) -> Result<ExitCode> {
+fn until_stopped(
+    run: impl FnOnce(&UnixStream) -> Result<(), serve::ServerError>,
+) -> Result<ExitCode> {
     // The flag makes a second signal exit at once.
     let _flag = stop::flag().context("cannot listen for signals")?;
     let (stop, written) = UnixStream::pair().context("cannot listen for signals")?;
     for signal in [SIGINT, SIGTERM] {
         let written = written.try_clone().context("cannot listen for signals")?;
-        signal_hook::low_level::pipe::register(signal, written).context("cannot listen for signals")?;
+        signal_hook::low_level::pipe::register(signal, written)
+            .context("cannot listen for signals")?;
     }
     run(&stop)?;
     Ok(ExitCode::SUCCESS)
@@ -68,7 +82,10 @@ pub fn ctl(args: &CtlArgs) -> Result<ExitCode> {
     let order = args.order.join(" ");
     // What parses as ADDR:PORT is an address, never a path.
     let address = args.socket.to_str().and_then(|socket| socket.parse().ok());
-    let answer = address.map_or_else(|| serve::ask(&args.socket, &order), |address| serve::ask_address(address, &order))?;
+    let answer = address.map_or_else(
+        || serve::ask(&args.socket, &order),
+        |address| serve::ask_address(address, &order),
+    )?;
     output::print(&answer)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -27,7 +27,8 @@ use crate::{calibrate, jobs, report, stop};
 /// The default scenario.
 const DEFAULT: &str = include_str!("../scenarios/small.toml");
 /// The default modes, one of each kind.
-const USUAL: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE];
+const USUAL: [Mode; 6] =
+    [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE];
 /// Most I/Os in flight of a replayed log; with more the replay is no longer open-loop.
 const DEPTH: u32 = 4096;
 
@@ -35,7 +36,10 @@ const DEPTH: u32 = 4096;
 pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     let (json, html) = (args.json.as_deref(), args.html.as_deref());
     let costs = args.costs.as_deref().filter(|costs| costs.ends_with(".toml")).map(Path::new);
-    let read = [args.scenario.as_deref(), costs].into_iter().flatten().chain(args.replay.iter().map(PathBuf::as_path));
+    let read = [args.scenario.as_deref(), costs]
+        .into_iter()
+        .flatten()
+        .chain(args.replay.iter().map(PathBuf::as_path));
     output::apart(read, &[("--json", json), ("--html", html)])?;
     let mut file = load(args.scenario.as_deref())?;
     if let Some(name) = &args.costs {
@@ -53,7 +57,12 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     let (json, html) = (Aside::open(json)?, Aside::open(html)?);
     let runs: Vec<Scenario> = (0..u64::from(seeds))
         .flat_map(|n| modes.iter().map(move |contender| (contender, first.wrapping_add(n))))
-        .map(|(contender, seed)| Scenario { mode: contender.mode, spin: contender.spin, seed, ..file.scenario.clone() })
+        .map(|(contender, seed)| Scenario {
+            mode: contender.mode,
+            spin: contender.spin,
+            seed,
+            ..file.scenario.clone()
+        })
         .collect();
     let outcomes = on_all_cores(&runs, &stop, |scenario| scenario.run_unless(&stop));
     // A run that was interrupted has no result.
@@ -61,16 +70,23 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
         Some(Err(SimError::Stopped(_))) => Ok(None),
         run => run.transpose(),
     };
-    let outcomes: Vec<Option<Outcome>> =
-        outcomes.into_iter().map(outcome).collect::<Result<_, SimError>>().with_context(|| file.title.clone())?;
-    let rounds: Vec<&[Option<Outcome>]> = outcomes.chunks(modes.len()).filter(|round| round.iter().all(Option::is_some)).collect();
+    let outcomes: Vec<Option<Outcome>> = outcomes
+        .into_iter()
+        .map(outcome)
+        .collect::<Result<_, SimError>>()
+        .with_context(|| file.title.clone())?;
+    let rounds: Vec<&[Option<Outcome>]> =
+        outcomes.chunks(modes.len()).filter(|round| round.iter().all(Option::is_some)).collect();
     // Only complete rounds are compared: each mode needs the same seeds.
     if rounds.is_empty() {
         bail!("stopped before anything was simulated");
     }
     let complete = rounds.len() as u64 == u64::from(seeds);
     if !complete {
-        say(format_args!("note: stopped by a signal after {} of {seeds} seeds; what follows is of those", rounds.len()));
+        say(format_args!(
+            "note: stopped by a signal after {} of {seeds} seeds; what follows is of those",
+            rounds.len()
+        ));
     }
     let mut results = rows::results(&file, &modes, &rounds);
     results.extra.insert("complete".into(), complete.into());
@@ -84,7 +100,11 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
 }
 
 /// Runs `work` for each item on all cores. Items not started before `stop` was set are `None`.
-fn on_all_cores<T: Sync, R: Send>(items: &[T], stop: &AtomicBool, work: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
+fn on_all_cores<T: Sync, R: Send>(
+    items: &[T],
+    stop: &AtomicBool,
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<Option<R>> {
     let bar = output::bar(items.len() as u64, "runs");
     let (next, mut results) = (AtomicUsize::new(0), Vec::new());
     results.resize_with(items.len(), || None);
@@ -116,15 +136,21 @@ fn on_all_cores<T: Sync, R: Send>(items: &[T], stop: &AtomicBool, work: impl Fn(
 
 /// Reads a scenario file, or the default one.
 fn load(path: Option<&Path>) -> Result<ScenarioFile> {
-    let Some(path) = path else { return Ok(file::read("(default scenario)", DEFAULT, &jobs::Disk)?) };
+    let Some(path) = path else {
+        return Ok(file::read("(default scenario)", DEFAULT, &jobs::Disk)?);
+    };
     let name = path.display().to_string();
     // The TOML parser's error would not help here.
     if path.extension().is_some_and(|extension| extension == "fio") {
-        bail!("{name} is a job file, not a scenario; a scenario refers to it with: [[job]] file = \"{name}\"");
+        bail!(
+            "{name} is a job file, not a scenario; a scenario refers to it with: [[job]] file = \"{name}\""
+        );
     }
     let text = jobs::text(path).with_context(|| format!("scenario {name}"))?;
     let text = String::from_utf8(text).map_err(|error| {
-        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|&byte| byte == b'\n').count();
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()]
+            .split(|&byte| byte == b'\n')
+            .count();
         anyhow!("{name}:{line}: this is not UTF-8 text")
     })?;
     Ok(file::read(&name, &text, &jobs::Disk)?)
@@ -148,13 +174,16 @@ fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
     for path in lists {
         let name = path.display().to_string();
         let text = jobs::text(path).with_context(|| format!("iolog {name}"))?;
-        let list = read_iolog(&name, &text, false).map_err(|why| anyhow!("{why} (`write_iolog` of fio or `reap run` writes one)"))?;
+        let list = read_iolog(&name, &text, false)
+            .map_err(|why| anyhow!("{why} (`write_iolog` of fio or `reap run` writes one)"))?;
         for (number, target) in (0..).zip(&list.files) {
             let mut steps = Vec::new();
             let mut bytes = 0;
             for step in &list.steps {
                 let IologStep::Io { op, file, offset, len, at: Some(at) } = *step else {
-                    bail!("{name} is an iolog of version 2, which has no time stamps; fio 3.31 and later write version 3");
+                    bail!(
+                        "{name} is an iolog of version 2, which has no time stamps; fio 3.31 and later write version 3"
+                    );
                 };
                 if file != number {
                     continue;
@@ -179,8 +208,14 @@ fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
             ios += steps.len();
             let depth = steps.len().min(DEPTH as usize) as u32;
             let filenames = vec![devices[at].name.clone()];
-            let mut job =
-                Job { name: target.clone(), filenames, iodepth: depth, batch_submit: depth, complete_max: depth, ..Job::default() };
+            let mut job = Job {
+                name: target.clone(),
+                filenames,
+                iodepth: depth,
+                batch_submit: depth,
+                complete_max: depth,
+                ..Job::default()
+            };
             job.set_iolog(Iolog { name: name.clone(), steps, files: vec![target.clone()] });
             jobs.push(JobSpec::new(job));
         }
@@ -188,7 +223,8 @@ fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
     // The default limit of a scenario may be shorter than the log.
     *limit = (*limit).max(Nanos(end.0.saturating_mul(2)));
     let names: Vec<String> = lists.iter().map(|path| path.display().to_string()).collect();
-    file.title = format!("{ios} I/Os of {} in {} threads, on: {}", names.join(", "), jobs.len(), file.title);
+    file.title =
+        format!("{ios} I/Os of {} in {} threads, on: {}", names.join(", "), jobs.len(), file.title);
     Ok(())
 }
 
@@ -198,7 +234,12 @@ fn price_list(name: &str) -> Result<Costs> {
         return calibrate::price_list(Path::new(name));
     }
     let known: Vec<&str> = file::COSTS.iter().map(|(name, _)| *name).collect();
-    let unknown = || anyhow!("there is no price list '{name}': {}, or a .toml file that `reap calibrate` wrote", known.join(", "));
+    let unknown = || {
+        anyhow!(
+            "there is no price list '{name}': {}, or a .toml file that `reap calibrate` wrote",
+            known.join(", ")
+        )
+    };
     file::costs_of(name).ok_or_else(unknown)
 }
 

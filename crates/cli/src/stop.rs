@@ -75,7 +75,9 @@ pub fn reach(stop: &Arc<AtomicBool>, devices: &[Device]) -> io::Result<Reach> {
         thread::park_timeout(Duration::from_millis(500));
         if !ended.is_closed() {
             let left: u32 = devices.iter().map(Device::in_flight).sum();
-            say(format_args!("note: stopping, waiting for I/Os in flight: {left}; another Ctrl-C exits at once"));
+            say(format_args!(
+                "note: stopping, waiting for I/Os in flight: {left}; another Ctrl-C exits at once"
+            ));
         }
     })?;
     Ok(Reach { signals: handle, thread: Some(thread) })

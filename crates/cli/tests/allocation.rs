@@ -16,7 +16,10 @@ const IOS: u64 = 10_000;
 
 fn job() -> Job {
     let text = format!("[job]\nrw=randread\nbs=4k\niodepth=16\nnumber_ios={IOS}\n");
-    fio::parse(&[Input { name: "job.fio", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs.remove(0)
+    fio::parse(&[Input { name: "job.fio", text: text.as_bytes() }], &fio::Nothing)
+        .unwrap()
+        .jobs
+        .remove(0)
 }
 
 /// Allocations of a run of [`IOS`] I/Os; the housekeeping thread's are counted, too.

@@ -1,8 +1,10 @@
-//! `adaptive` in a loop of one's own around an io_uring: when to poll the completion ring, when to nap, and when to sleep.
+//! `adaptive` in a loop of one's own around an io_uring: when to poll the completion ring, when to
+//! nap, and when to sleep.
 //!
 //!     cargo run --release -p reap-completion --example io_uring
 //!
-//! A ring has no mask, so that a sleep is a call that waits for one completion, and arming is a part of it.
+//! A ring has no mask, so that a sleep is a call that waits for one completion, and arming is a
+//! part of it.
 
 use std::error::Error;
 
@@ -14,7 +16,8 @@ const DEPTH: u32 = 4;
 const TOTAL: u64 = 2_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (ring, mut sq, mut cq): (Ring, Sq, Cq) = Ring::new(&Options { files: 1, ..Options::default() })?;
+    let (ring, mut sq, mut cq): (Ring, Sq, Cq) =
+        Ring::new(&Options { files: 1, ..Options::default() })?;
     let path = std::env::temp_dir().join(format!("reap-io-uring-{}", std::process::id()));
     ring.register_file(FileSlot(0), std::fs::File::create_new(&path)?)?;
     std::fs::remove_file(&path)?;
@@ -25,11 +28,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     while done < TOTAL {
         let commands = DEPTH - in_flight;
         if commands > 0 {
-            (0..commands).for_each(|_| assert!(sq.push(Entry::fsync(FileSlot(0), true)), "the ring has room"));
+            (0..commands).for_each(|_| {
+                assert!(sq.push(Entry::fsync(FileSlot(0), true)), "the ring has room")
+            });
             ring.enter(Enter { submit: commands, ..Enter::default() })?;
             in_flight += commands;
             sent_at = hw::now();
-            policy.submitted(sent_at, &Batch { commands, urgent: 0, in_flight, class: Some(class) });
+            policy
+                .submitted(sent_at, &Batch { commands, urgent: 0, in_flight, class: Some(class) });
         }
         seen.in_flight = in_flight;
         // What was told once is told no more.

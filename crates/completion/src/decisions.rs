@@ -84,7 +84,15 @@ impl Action {
     /// How many there are.
     pub const COUNT: usize = Action::ALL.len();
     /// In the order of their numbers.
-    pub const ALL: [Action; 7] = [Action::Spin, Action::Brief, Action::Sleep, Action::Quarter, Action::Half, Action::Whole, Action::Due];
+    pub const ALL: [Action; 7] = [
+        Action::Spin,
+        Action::Brief,
+        Action::Sleep,
+        Action::Quarter,
+        Action::Half,
+        Action::Whole,
+        Action::Due,
+    ];
 
     /// Whether it waits although one may have completed, for several.
     pub(crate) fn gathers(self) -> bool {
@@ -142,7 +150,8 @@ impl fmt::Display for State {
             Why::Crowded => "another thread wants the CPU",
         };
         write!(f, "{} ({why})", self.action)?;
-        let shown = Action::ALL.iter().zip(self.shown).filter_map(|(action, shown)| Some((action, shown?)));
+        let shown =
+            Action::ALL.iter().zip(self.shown).filter_map(|(action, shown)| Some((action, shown?)));
         for (n, (action, (cpu, latency))) in shown.enumerate() {
             write!(f, "{} {action} C {cpu} L {latency}", if n == 0 { ";" } else { "," })?;
         }

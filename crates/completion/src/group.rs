@@ -13,7 +13,8 @@ pub struct Turn {
     pub budget: u32,
 }
 
-/// The round under way. It lives as long as the thread, so that a round that was cut short goes on where it stopped.
+/// The round under way. It lives as long as the thread, so that a round that was cut short goes on
+/// where it stopped.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
     /// The queue whose turn it is next.
@@ -33,8 +34,9 @@ impl Round {
         self.until = now + limits.time.max(Nanos(1));
     }
 
-    /// Whose turn it is: the next queue that plans to look. `None`: no queue does, or the round is over; what
-    /// [`combine`] says of the same plans tells which. Each turn is followed by [`Round::took`].
+    /// Whose turn it is: the next queue that plans to look. `None`: no queue does, or the round is
+    /// over; what [`combine`] says of the same plans tells which. Each turn is followed by
+    /// [`Round::took`].
     #[inline]
     pub fn turn(&mut self, now: Nanos, plans: &[Plan]) -> Option<Turn> {
         if self.left == 0 || now >= self.until {
@@ -50,15 +52,17 @@ impl Round {
         None
     }
 
-    /// Counts the entries that the turn took. A turn that found nothing counts as one, so that a round always ends.
+    /// Counts the entries that the turn took. A turn that found nothing counts as one, so that a
+    /// round always ends.
     #[inline]
     pub fn took(&mut self, found: u32) {
         self.left = self.left.saturating_sub(found.max(1));
     }
 }
 
-/// What a thread does whose queues plan this: look if any does, else spin if any does, else nap, else sleep, until the
-/// earliest instant that any of them named, and for as few completions as any of them waits for. Where the answer is `Nap` or `Sleep`, the executor first arms each queue
+/// What a thread does whose queues plan this: look if any does, else spin if any does, else nap,
+/// else sleep, until the earliest instant that any of them named, and for as few completions as any
+/// of them waits for. Where the answer is `Nap` or `Sleep`, the executor first arms each queue
 /// whose own plan is `Sleep`; where it is `Spin`, it looks at every queue with commands in flight.
 #[inline]
 pub fn combine(plans: impl IntoIterator<Item = Plan>) -> Plan {
@@ -78,7 +82,9 @@ pub fn combine(plans: impl IntoIterator<Item = Plan>) -> Plan {
     match all {
         Plan::Spin { .. } => Plan::Spin { until: earliest },
         Plan::Nap { .. } => Plan::nap(earliest),
-        Plan::Sleep { .. } => Plan::Sleep { until: earliest, at_least: fewest, hold: 0, keep_armed: KeepArmed::Never },
+        Plan::Sleep { .. } => {
+            Plan::Sleep { until: earliest, at_least: fewest, hold: 0, keep_armed: KeepArmed::Never }
+        }
         Plan::Poll { .. } | Plan::Rest => all,
     }
 }

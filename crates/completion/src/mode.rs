@@ -9,10 +9,14 @@ use std::sync::PoisonError;
 use units::Nanos;
 
 use crate::custom::{CustomId, ENTRIES, Entry, LONGEST_NAME};
-use crate::{Cycle, DelayExponent, ExponentError, Facts, MAX_WEIGHT, Policy, PollLimits, Records, RegisterError};
+use crate::{
+    Cycle, DelayExponent, ExponentError, Facts, MAX_WEIGHT, Policy, PollLimits, Records,
+    RegisterError,
+};
 
-/// A completion mode, as written on the command line, in scenarios and in results: `NAME[+submit-check][?KEY=VALUE[&KEY=VALUE…]]`, such as
-/// `irq-poll?weight=16&budget=64` or `adaptive?delay-exponent=2`. What is printed leaves out the parameters that are the default.
+/// A completion mode, as written on the command line, in scenarios and in results:
+/// `NAME[+submit-check][?KEY=VALUE[&KEY=VALUE…]]`, such as `irq-poll?weight=16&budget=64` or
+/// `adaptive?delay-exponent=2`. What is printed leaves out the parameters that are the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mode {
     preset: Preset,
@@ -26,15 +30,18 @@ pub enum Preset {
     Interrupt,
     /// As `interrupt`, but a thread of the vector's own drains, and wakes those who submitted.
     Threaded,
-    /// The notification masks itself and schedules a poller with a weight (the contract of Linux's `lib/irq_poll.c`).
+    /// The notification masks itself and schedules a poller with a weight (the contract of Linux's
+    /// `lib/irq_poll.c`).
     IrqPoll(PollLimits),
-    /// Vectors post into one bitmap; one notification stands for all of them until it has been followed.
+    /// Vectors post into one bitmap; one notification stands for all of them until it has been
+    /// followed.
     Posted,
     /// Sleep for half of the observed mean service time, then spin.
     HybridMean,
     /// Sleep for half of the shortest service time seen lately, then spin.
     HybridMin,
-    /// Stay masked while looks find entries; only after several in vain, each a timer apart, arm again.
+    /// Stay masked while looks find entries; only after several in vain, each a timer apart, arm
+    /// again.
     Suspend,
     /// `interrupt`, with the device's own coalescing at one fixed setting.
     Coalesce,
@@ -56,8 +63,8 @@ pub enum Preset {
     Custom(CustomId),
 }
 
-/// Which moderator decides what the device holds back. A mode with any but [`Moderation::Asked`] is nothing but `interrupt` on a device
-/// that cannot hold messages back.
+/// Which moderator decides what the device holds back. A mode with any but [`Moderation::Asked`] is
+/// nothing but `interrupt` on a device that cannot hold messages back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Moderation {
     /// One setting.
@@ -88,7 +95,9 @@ pub enum ModeError {
         mode: Mode,
     },
     /// A mode for which a look after each commit means nothing.
-    #[error("'{mode}' does not take '+submit-check', only interrupt, threaded, irq-poll and posted do; ask for '{mode}' alone")]
+    #[error(
+        "'{mode}' does not take '+submit-check', only interrupt, threaded, irq-poll and posted do; ask for '{mode}' alone"
+    )]
     NoSubmitCheck {
         /// The mode without it.
         mode: Mode,
@@ -163,8 +172,10 @@ impl Mode {
     /// `kernel-sqpoll`.
     pub const KERNEL_SQPOLL: Mode = Mode::plain(Preset::KernelSqpoll);
 
-    /// The kernel's own modes, to compare with: only `kernel:` devices have them, and a queue keeps the one that its ring was made for.
-    pub const KERNELS: [Mode; 3] = [Mode::KERNEL_IOPOLL, Mode::KERNEL_HYBRID_IOPOLL, Mode::KERNEL_SQPOLL];
+    /// The kernel's own modes, to compare with: only `kernel:` devices have them, and a queue keeps
+    /// the one that its ring was made for.
+    pub const KERNELS: [Mode; 3] =
+        [Mode::KERNEL_IOPOLL, Mode::KERNEL_HYBRID_IOPOLL, Mode::KERNEL_SQPOLL];
 
     /// Every mode of Reap's with its default parameters, in the order of tables.
     pub const ALL: [Mode; 16] = [
@@ -186,8 +197,9 @@ impl Mode {
         Mode::ADAPTIVE,
     ];
 
-    /// Gives a policy of the program's own a name: a mode from now on, wherever modes are named or switched. `make` is called for
-    /// each queue that takes the mode on. Programs register before they open a device, so that every name is known by then.
+    /// Gives a policy of the program's own a name: a mode from now on, wherever modes are named or
+    /// switched. `make` is called for each queue that takes the mode on. Programs register before
+    /// they open a device, so that every name is known by then.
     ///
     /// # Errors
     /// See [`RegisterError`].
@@ -205,10 +217,16 @@ impl Mode {
             return Err(RegisterError::Facts(name.to_owned()));
         }
         let mut entries = ENTRIES.write().unwrap_or_else(PoisonError::into_inner);
-        if PRESETS.iter().any(|(_, known)| *known == name) || entries.iter().any(|entry| entry.name == name) {
+        if PRESETS.iter().any(|(_, known)| *known == name)
+            || entries.iter().any(|entry| entry.name == name)
+        {
             return Err(RegisterError::Taken(name.to_owned()));
         }
-        entries.push(Box::leak(Box::new(Entry { name: name.to_owned(), facts, make: Box::new(make) })));
+        entries.push(Box::leak(Box::new(Entry {
+            name: name.to_owned(),
+            facts,
+            make: Box::new(make),
+        })));
         Ok(Mode::plain(Preset::Custom(CustomId(entries.len() as u32 - 1))))
     }
 
@@ -231,13 +249,18 @@ impl Mode {
         Mode { preset, submit_check: true }
     }
 
-    /// `irq-poll` with these limits: a weight of 1 to 256, a budget of 1 to 65,535 and whole microseconds up to a second; what is beyond is the
-    /// nearest of these.
+    /// `irq-poll` with these limits: a weight of 1 to 256, a budget of 1 to 65,535 and whole
+    /// microseconds up to a second; what is beyond is the nearest of these.
     pub fn irq_poll(limits: PollLimits) -> Mode {
         let PollLimits { weight, budget, time } = limits;
         let micros = (time.0 / 1_000).clamp(1, *MICROS.end());
-        let (weight, budget) = (weight.clamp(1, MAX_WEIGHT), budget.clamp(1, *BUDGETS.end() as u32));
-        Mode::plain(Preset::IrqPoll(PollLimits { weight, budget, time: Nanos::from_micros(micros) }))
+        let (weight, budget) =
+            (weight.clamp(1, MAX_WEIGHT), budget.clamp(1, *BUDGETS.end() as u32));
+        Mode::plain(Preset::IrqPoll(PollLimits {
+            weight,
+            budget,
+            time: Nanos::from_micros(micros),
+        }))
     }
 
     /// `adaptive` with this exponent.
@@ -250,7 +273,11 @@ impl Mode {
     /// # Errors
     /// [`ModeError::NoSubmitCheck`] for presets that do not take it.
     pub fn with_submit_check(self) -> Result<Mode, ModeError> {
-        if self.takes_submit_check() { Ok(Mode::checked(self.preset)) } else { Err(ModeError::NoSubmitCheck { mode: self }) }
+        if self.takes_submit_check() {
+            Ok(Mode::checked(self.preset))
+        } else {
+            Err(ModeError::NoSubmitCheck { mode: self })
+        }
     }
 
     /// As written on the command line, without `+submit-check`.
@@ -271,7 +298,8 @@ impl Mode {
         self.submit_check
     }
 
-    /// The mode of this text, of Reap's or the kernel's: for a caller that may have a `kernel:` device. Other callers ask [`FromStr`].
+    /// The mode of this text, of Reap's or the kernel's: for a caller that may have a `kernel:`
+    /// device. Other callers ask [`FromStr`].
     ///
     /// # Errors
     /// See [`ModeError`].
@@ -280,37 +308,61 @@ impl Mode {
     }
 
     fn parse(given: &str, kernels: bool) -> Result<Mode, ModeError> {
-        let wrong =
-            |at: usize, what: String| ModeError::Parameter { given: given.to_owned(), column: given[..at].chars().count() + 1, what };
-        let (name, query) = given.split_once('?').map_or((given, None), |(name, query)| (name, Some(query)));
-        let (base, submit_check) = name.strip_suffix(SUBMIT_CHECK).map_or((name, false), |base| (base, true));
-        let mut plain = Mode::known().into_iter().chain(Mode::KERNELS).filter(|mode| !mode.submit_check);
+        let wrong = |at: usize, what: String| ModeError::Parameter {
+            given: given.to_owned(),
+            column: given[..at].chars().count() + 1,
+            what,
+        };
+        let (name, query) =
+            given.split_once('?').map_or((given, None), |(name, query)| (name, Some(query)));
+        let (base, submit_check) =
+            name.strip_suffix(SUBMIT_CHECK).map_or((name, false), |base| (base, true));
+        let mut plain =
+            Mode::known().into_iter().chain(Mode::KERNELS).filter(|mode| !mode.submit_check);
         let mut mode = match plain.find(|mode| mode.name() == base) {
             Some(mode) if submit_check => mode.with_submit_check()?,
-            Some(mode) if mode.is_the_kernels() && !kernels => return Err(ModeError::Kernels { mode }),
+            Some(mode) if mode.is_the_kernels() && !kernels => {
+                return Err(ModeError::Kernels { mode });
+            }
             Some(mode) => mode,
             None if let Some(at) = name.find('@') => {
-                return Err(wrong(at, "parameters follow '?': write adaptive?delay-exponent=2".to_owned()));
+                return Err(wrong(
+                    at,
+                    "parameters follow '?': write adaptive?delay-exponent=2".to_owned(),
+                ));
             }
-            None => return Err(ModeError::Unknown { given: given.to_owned(), nearest: nearest(name) }),
+            None => {
+                return Err(ModeError::Unknown { given: given.to_owned(), nearest: nearest(name) });
+            }
         };
         let Some(query) = query else { return Ok(mode) };
         let known = mode.preset.parameters();
         if known.is_empty() {
-            return Err(wrong(name.len(), format!("'{base}' has no parameters: leave out '?' and what follows")));
+            return Err(wrong(
+                name.len(),
+                format!("'{base}' has no parameters: leave out '?' and what follows"),
+            ));
         }
         let (mut at, mut set) = (name.len() + 1, Vec::new());
         for pair in query.split('&') {
-            let (key, value) =
-                pair.split_once('=').ok_or_else(|| wrong(at, format!("a parameter is KEY=VALUE: '{base}' has {}", known.join(", "))))?;
+            let (key, value) = pair.split_once('=').ok_or_else(|| {
+                wrong(at, format!("a parameter is KEY=VALUE: '{base}' has {}", known.join(", ")))
+            })?;
             if set.contains(&key) {
                 return Err(wrong(at, format!("'{key}' is set twice: leave one of them out")));
             }
             if key == "latency-price" && known.contains(&"delay-exponent") {
-                return Err(wrong(at, "'latency-price' is no more: delay-exponent=N has n of C · Lⁿ, 3 unless given".to_owned()));
+                return Err(wrong(
+                    at,
+                    "'latency-price' is no more: delay-exponent=N has n of C · Lⁿ, 3 unless given"
+                        .to_owned(),
+                ));
             }
             if !known.contains(&key) {
-                return Err(wrong(at, format!("'{base}' has no parameter '{key}': it has {}", known.join(", "))));
+                return Err(wrong(
+                    at,
+                    format!("'{base}' has no parameter '{key}': it has {}", known.join(", ")),
+                ));
             }
             mode.preset.set(key, value).map_err(|what| wrong(at + key.len() + 1, what))?;
             set.push(key);
@@ -328,17 +380,29 @@ impl Mode {
     pub fn facts(self) -> Facts {
         let facts = match self.preset {
             Preset::Custom(id) => id.entry().facts,
-            Preset::Adaptive(_) => Facts { weighs_sleeps: true, checks_first: true, records: Records::Last, ..Facts::MASKED },
+            Preset::Adaptive(_) => Facts {
+                weighs_sleeps: true,
+                checks_first: true,
+                records: Records::Last,
+                ..Facts::MASKED
+            },
             Preset::HybridMean | Preset::HybridMin => Facts { spins: true, ..Facts::MASKED },
             // The others use no records.
-            Preset::Poll => Facts { spins: true, checks_first: true, records: Records::None, ..Facts::MASKED },
-            Preset::IrqPoll(_) | Preset::Suspend => Facts { records: Records::None, ..Facts::MASKED },
-            Preset::Threaded => Facts { drain_thread: true, records: Records::None, ..Facts::UNMASKED },
+            Preset::Poll => {
+                Facts { spins: true, checks_first: true, records: Records::None, ..Facts::MASKED }
+            }
+            Preset::IrqPoll(_) | Preset::Suspend => {
+                Facts { records: Records::None, ..Facts::MASKED }
+            }
+            Preset::Threaded => {
+                Facts { drain_thread: true, records: Records::None, ..Facts::UNMASKED }
+            }
             Preset::Posted => Facts { posted: true, records: Records::None, ..Facts::UNMASKED },
             _ => Facts { records: Records::None, ..Facts::UNMASKED },
         };
-        // `+submit-check` was proposed for queue pairs that serve several software queues (linux-nvme, November 2019, "poll IO after batch
-        // submission"): the thread that has just submitted is awake anyway, a look at the phase costs one load, and what it finds needs no
+        // `+submit-check` was proposed for queue pairs that serve several software queues
+        // (linux-nvme, November 2019, "poll IO after batch submission"): the thread that has just
+        // submitted is awake anyway, a look at the phase costs one load, and what it finds needs no
         // interrupt.
         Facts { submit_check: facts.submit_check || self.submit_check, ..facts }
     }
@@ -355,12 +419,19 @@ impl Mode {
 
     /// Whether it is one of [`Mode::KERNELS`].
     pub fn is_the_kernels(self) -> bool {
-        matches!(self.preset, Preset::KernelIopoll | Preset::KernelHybridIopoll | Preset::KernelSqpoll)
+        matches!(
+            self.preset,
+            Preset::KernelIopoll | Preset::KernelHybridIopoll | Preset::KernelSqpoll
+        )
     }
 
-    /// Whether `+submit-check` means anything: not where the thread looks, or decides about looking, after each commit.
+    /// Whether `+submit-check` means anything: not where the thread looks, or decides about
+    /// looking, after each commit.
     pub fn takes_submit_check(self) -> bool {
-        matches!(self.preset, Preset::Interrupt | Preset::Threaded | Preset::IrqPoll(_) | Preset::Posted)
+        matches!(
+            self.preset,
+            Preset::Interrupt | Preset::Threaded | Preset::IrqPoll(_) | Preset::Posted
+        )
     }
 }
 
@@ -372,7 +443,10 @@ const MICROS: RangeInclusive<u64> = 1..=1_000_000;
 impl Preset {
     /// Its place in [`PRESETS`].
     fn index(self) -> usize {
-        PRESETS.iter().position(|(known, _)| discriminant(known) == discriminant(&self)).unwrap_or(PRESETS.len())
+        PRESETS
+            .iter()
+            .position(|(known, _)| discriminant(known) == discriminant(&self))
+            .unwrap_or(PRESETS.len())
     }
 
     /// What its parameters are called.
@@ -388,16 +462,26 @@ impl Preset {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let whole = |range: RangeInclusive<u64>| {
             let number = value.parse::<u64>().ok().filter(|number| range.contains(number));
-            number.ok_or_else(|| format!("'{value}': {key} is a whole number from {} to {}", range.start(), range.end()))
+            number.ok_or_else(|| {
+                format!(
+                    "'{value}': {key} is a whole number from {} to {}",
+                    range.start(),
+                    range.end()
+                )
+            })
         };
         match self {
             Preset::IrqPoll(limits) if key == "weight" => limits.weight = whole(WEIGHTS)? as u32,
             Preset::IrqPoll(limits) if key == "budget" => limits.budget = whole(BUDGETS)? as u32,
             Preset::IrqPoll(limits) => {
-                let time = value.parse().ok().filter(|time: &Nanos| time.0.is_multiple_of(1_000) && MICROS.contains(&(time.0 / 1_000)));
+                let time = value.parse().ok().filter(|time: &Nanos| {
+                    time.0.is_multiple_of(1_000) && MICROS.contains(&(time.0 / 1_000))
+                });
                 limits.time = time.ok_or_else(|| format!("'{value}': {key} is whole microseconds from 1us to 1s, such as 500us or 2ms"))?;
             }
-            Preset::Adaptive(n) => *n = value.parse().map_err(|error: ExponentError| error.to_string())?,
+            Preset::Adaptive(n) => {
+                *n = value.parse().map_err(|error: ExponentError| error.to_string())?
+            }
             _ => {}
         }
         Ok(())
@@ -411,12 +495,15 @@ impl fmt::Display for Mode {
         let mut set = Vec::new();
         match self.preset {
             Preset::IrqPoll(PollLimits { weight, budget, time }) => {
-                let PollLimits { weight: usual_weight, budget: usual_budget, time: usual_time } = PollLimits::DEFAULT;
+                let PollLimits { weight: usual_weight, budget: usual_budget, time: usual_time } =
+                    PollLimits::DEFAULT;
                 set.extend((weight != usual_weight).then(|| format!("weight={weight}")));
                 set.extend((budget != usual_budget).then(|| format!("budget={budget}")));
                 set.extend((time != usual_time).then(|| format!("time={}us", time.0 / 1_000)));
             }
-            Preset::Adaptive(n) => set.extend((n != DelayExponent::DEFAULT).then(|| format!("delay-exponent={n}"))),
+            Preset::Adaptive(n) => {
+                set.extend((n != DelayExponent::DEFAULT).then(|| format!("delay-exponent={n}")))
+            }
             _ => {}
         }
         if !set.is_empty() {
@@ -434,14 +521,19 @@ impl FromStr for Mode {
     }
 }
 
-/// A mode as a word, for cells that are switched at run time: from the lowest bit on `+submit-check`, four bits of the preset's place in
-/// `PRESETS` (the last value: registered), and the parameters, or the number of the registered one.
+/// A mode as a word, for cells that are switched at run time: from the lowest bit on
+/// `+submit-check`, four bits of the preset's place in `PRESETS` (the last value: registered), and
+/// the parameters, or the number of the registered one.
 impl From<Mode> for u64 {
     fn from(mode: Mode) -> u64 {
         let parameters = match mode.preset {
             Preset::Custom(id) => id.0.into(),
             Preset::Adaptive(n) => n.thousandths().into(),
-            Preset::IrqPoll(limits) => u64::from(limits.weight - 1) | (u64::from(limits.budget) << 8) | ((limits.time.0 / 1_000) << 24),
+            Preset::IrqPoll(limits) => {
+                u64::from(limits.weight - 1)
+                    | (u64::from(limits.budget) << 8)
+                    | ((limits.time.0 / 1_000) << 24)
+            }
             _ => 0,
         };
         (parameters << 5) | ((mode.preset.index() as u64) << 1) | u64::from(mode.submit_check)
@@ -457,13 +549,20 @@ impl TryFrom<u64> for Mode {
         let preset = match PRESETS.get(word as usize >> 1 & 0xf) {
             None => Mode::registered().get(parameters as usize).ok_or(word)?.preset,
             Some((Preset::IrqPoll(_), _)) => {
-                let (weight, budget, micros) = ((parameters & 0xff) + 1, parameters >> 8 & 0xffff, parameters >> 24);
+                let (weight, budget, micros) =
+                    ((parameters & 0xff) + 1, parameters >> 8 & 0xffff, parameters >> 24);
                 if !BUDGETS.contains(&budget) || !MICROS.contains(&micros) {
                     return Err(word);
                 }
-                Preset::IrqPoll(PollLimits { weight: weight as u32, budget: budget as u32, time: Nanos::from_micros(micros) })
+                Preset::IrqPoll(PollLimits {
+                    weight: weight as u32,
+                    budget: budget as u32,
+                    time: Nanos::from_micros(micros),
+                })
             }
-            Some((Preset::Adaptive(_), _)) => Preset::Adaptive(DelayExponent::per_mille(parameters.try_into().map_err(|_| word)?)),
+            Some((Preset::Adaptive(_), _)) => {
+                Preset::Adaptive(DelayExponent::per_mille(parameters.try_into().map_err(|_| word)?))
+            }
             Some((preset, _)) if parameters == 0 => *preset,
             Some(_) => return Err(word),
         };
@@ -474,7 +573,11 @@ impl TryFrom<u64> for Mode {
 
 fn nearest(given: &str) -> Option<Mode> {
     // The kernel's own as well: where there is none, the next answer says so.
-    let known: Vec<(Mode, String)> = Mode::known().into_iter().chain(Mode::KERNELS).map(|mode| (mode, mode.to_string())).collect();
+    let known: Vec<(Mode, String)> = Mode::known()
+        .into_iter()
+        .chain(Mode::KERNELS)
+        .map(|mode| (mode, mode.to_string()))
+        .collect();
     let name = units::nearest(given, known.iter().map(|(_, name)| name.as_str()))?;
     known.iter().find(|(_, known)| known == name).map(|&(mode, _)| mode)
 }
@@ -490,21 +593,24 @@ fn names() -> String {
 /// What a thread that spins for its completions does about other threads that are ready on its CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spin {
-    /// Nothing: the scheduler takes the CPU when the slice is over, or when a thread wakes that has had clearly less. In the kernel host this
-    /// is polled I/O that spins until a reschedule is due, and in the user host a poller that never gives way.
+    /// Nothing: the scheduler takes the CPU when the slice is over, or when a thread wakes that has
+    /// had clearly less. In the kernel host this is polled I/O that spins until a reschedule is
+    /// due, and in the user host a poller that never gives way.
     #[default]
     Spins,
     /// It looks once, and gives the CPU to the next one; it stays ready (`sched_yield`).
     Yields,
-    /// It is told, and its policy naps for 50 µs.
+    /// Its policy learns of it, and naps for 50 µs.
     Naps,
 }
 
 impl Spin {
     /// By name.
-    pub const ALL: [(&str, Spin); 3] = [("spins", Spin::Spins), ("yields", Spin::Yields), ("naps", Spin::Naps)];
+    pub const ALL: [(&str, Spin); 3] =
+        [("spins", Spin::Spins), ("yields", Spin::Yields), ("naps", Spin::Naps)];
 
-    /// Whether a policy of this mode is told that others want the CPU. Rules that weigh it are told in any case.
+    /// Whether a policy of this mode learns that others want the CPU. Policies that weigh it learn it
+    /// in any case.
     pub fn tells_wanted(self, mode: Mode) -> bool {
         self == Spin::Naps || !mode.facts().spins
     }
@@ -527,8 +633,12 @@ impl FromStr for Spin {
     fn from_str(name: &str) -> Result<Spin, String> {
         let names = Spin::ALL.map(|(name, _)| name);
         Spin::ALL.iter().find(|(known, _)| *known == name).map(|(_, spin)| *spin).ok_or_else(|| {
-            let near = units::nearest(name, names.iter().copied()).map_or(String::new(), |near| format!("did you mean '{near}'? "));
-            format!("there is no way of spinning called `{name}` ({near}known: {})", names.join(", "))
+            let near = units::nearest(name, names.iter().copied())
+                .map_or(String::new(), |near| format!("did you mean '{near}'? "));
+            format!(
+                "there is no way of spinning called `{name}` ({near}known: {})",
+                names.join(", ")
+            )
         })
     }
 }

@@ -1,9 +1,10 @@
 //! What the device holds back: moderators of NVMe's Interrupt Coalescing.
 //!
-//! Feature 08h is one setting for the whole controller; feature 09h exempts single vectors from it. TIME counts in steps
-//! of 100 µs, THR is 0's based, and both are recommendations to the controller (Base 5.1.25.2.2). A moderator sees the
-//! rates of the queues that it is responsible for and proposes a setting; the executor carries it to the device and tells
-//! what came of it. A device that refuses is left alone from then on, and its mode is `interrupt`.
+//! Feature 08h is one setting for the whole controller; feature 09h exempts single vectors from it.
+//! TIME counts in steps of 100 µs, THR is 0's based, and both are recommendations to the controller
+//! (Base 5.1.25.2.2). A moderator sees the rates of the queues that it is responsible for and
+//! proposes a setting; the executor carries it to the device and tells what came of it. A device
+//! that refuses is left alone from then on, and its mode is `interrupt`.
 
 use std::cmp::Ordering;
 
@@ -22,8 +23,8 @@ impl Coalesce {
     /// A message for each entry.
     pub const OFF: Coalesce = Coalesce { entries: 1, steps: 0 };
 
-    /// A message for `entries` entries (1 to 256), or once the first has waited for this many steps of 100 µs. One entry, or
-    /// no time, is [`Coalesce::OFF`].
+    /// A message for `entries` entries (1 to 256), or once the first has waited for this many steps
+    /// of 100 µs. One entry, or no time, is [`Coalesce::OFF`].
     pub const fn new(entries: u16, steps: u8) -> Coalesce {
         match (entries, steps) {
             (0 | 1, _) | (_, 0) => Coalesce::OFF,
@@ -59,7 +60,8 @@ pub struct Rates {
     pub messages: u64,
     /// Commands in flight now.
     pub in_flight: u32,
-    /// For how many entries the policies of all these queues would have messages held back (`hold` of [`crate::Plan::Sleep`]); 0: some for none.
+    /// For how many entries the policies of all these queues would have messages held back (`hold`
+    /// of [`crate::Plan::Sleep`]); 0: some for none.
     pub asked: u16,
 }
 
@@ -88,11 +90,17 @@ pub struct Moderator {
 impl Moderator {
     /// The moderator of a mode, for a controller that holds nothing back.
     pub fn new(moderation: Moderation) -> Moderator {
-        Moderator { moderation, dim: Dim::default(), in_force: Coalesce::OFF, changed_at: None, refused: false }
+        Moderator {
+            moderation,
+            dim: Dim::default(),
+            in_force: Coalesce::OFF,
+            changed_at: None,
+            refused: false,
+        }
     }
 
-    /// What to set now, given what happened since the last tick. Tick once per [`PACE`]; a tick that comes sooner after a
-    /// change proposes nothing. `None`: leave it.
+    /// What to set now, given what happened since the last tick. Tick once per [`PACE`]; a tick
+    /// that comes sooner after a change proposes nothing. `None`: leave it.
     pub fn tick(&mut self, now: Nanos, rates: &Rates) -> Option<Coalesce> {
         if self.refused || self.changed_at.is_some_and(|at| now < at + PACE) {
             return None;
@@ -131,8 +139,9 @@ impl Moderator {
     }
 }
 
-/// `coalesce`: a message for eight entries, or 100 µs after the first: the shortest time that the feature can say, and as many entries
-/// as leave a message per eight commands at a queue depth that fills them within it.
+/// `coalesce`: a message for eight entries, or 100 µs after the first: the shortest time that the
+/// feature can say, and as many entries as leave a message per eight commands at a queue depth that
+/// fills them within it.
 const FIXED: Coalesce = Coalesce::new(8, 1);
 
 /// Commands in flight below which nothing is held back.
@@ -146,11 +155,12 @@ const DEPTH_PER_ENTRY: u32 = 2 * ENOUGH_IN_FLIGHT;
 
 /// `vic`: hold back by how many commands are in flight.
 ///
-/// After Ahmad, Gulati and Mashtizadeh, "vIC: Interrupt Coalescing for Virtual Machine Storage Device IO" (USENIX ATC
-/// 2011): as long as enough commands are in flight, another completion is sure to come soon, so that holding one back
-/// starves nobody. With few in flight, or few completions per second, every completion is announced. The ratio of messages
-/// to completions then falls with the number in flight. Theirs has fractions (four messages for five completions); NVMe's
-/// threshold is a whole number of entries, so between one and two there is nothing.
+/// After Ahmad, Gulati and Mashtizadeh, "vIC: Interrupt Coalescing for Virtual Machine Storage
+/// Device IO" (USENIX ATC 2011): as long as enough commands are in flight, another completion is
+/// sure to come soon, so that holding one back starves nobody. With few in flight, or few
+/// completions per second, every completion is announced. The ratio of messages to completions then
+/// falls with the number in flight. Theirs has fractions (four messages for five completions);
+/// NVMe's threshold is a whole number of entries, so between one and two there is nothing.
 fn vic(rates: &Rates) -> Coalesce {
     if rates.in_flight < ENOUGH_IN_FLIGHT || rates.iops() < ENOUGH_IOPS {
         return Coalesce::OFF;
@@ -165,7 +175,8 @@ const LADDER: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// Two rates differ if they differ by more than one part in this many.
 const ALIKE: u64 = 10;
 
-/// Stretches of rest, after having found the top, before it looks around again: loads change slowly by themselves.
+/// Stretches of rest, after having found the top, before it looks around again: loads change slowly
+/// by themselves.
 const TIRED_AFTER: u32 = 100;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,11 +188,13 @@ enum Way {
     Parked(u32),
 }
 
-/// `dim`: dynamic interrupt moderation, as Linux's `net_dim` and `rdma_dim` do it, for a block device.
+/// `dim`: dynamic interrupt moderation, as Linux's `net_dim` and `rdma_dim` do it, for a block
+/// device.
 ///
-/// A ladder of settings; every tick compares the last stretch with the one before, takes another step the same way if it
-/// was better, turns round if it was worse, and parks where neither direction helps. Completions per second come first;
-/// if they are alike, more completions per message is better. A parked moderator starts again when the load has changed.
+/// A ladder of settings; every tick compares the last stretch with the one before, takes another
+/// step the same way if it was better, turns round if it was worse, and parks where neither
+/// direction helps. Completions per second come first; if they are alike, more completions per
+/// message is better. A parked moderator starts again when the load has changed.
 #[derive(Clone, Debug, Default)]
 struct Dim {
     step: usize,
@@ -206,9 +219,14 @@ impl Dim {
             *self = Dim::default();
             return Coalesce::OFF;
         }
-        let now = Sample { iops: rates.iops(), per_message: rates.completions * 100 / rates.messages.max(1) };
+        let now = Sample {
+            iops: rates.iops(),
+            per_message: rates.completions * 100 / rates.messages.max(1),
+        };
         // Completions per second come first.
-        let against = |last: Sample| compare(now.iops, last.iops).then_with(|| compare(now.per_message, last.per_message));
+        let against = |last: Sample| {
+            compare(now.iops, last.iops).then_with(|| compare(now.per_message, last.per_message))
+        };
         let verdict = self.last.map_or(Ordering::Greater, against);
         self.last = Some(now);
         self.walk(verdict);
@@ -223,7 +241,8 @@ impl Dim {
                 self.way = Way::Parked(rested + 1);
                 return;
             }
-            // Another load, or time to look around: back first, because holding back in vain costs latency.
+            // Another load, or time to look around: back first, because holding back in vain costs
+            // latency.
             (self.way, self.turns) = (Way::Down, 0);
         } else if verdict == Ordering::Equal && self.way == Way::Up {
             // No better for a step further: the lower of the two is as good.

@@ -1,13 +1,16 @@
 //! When a kernel's `adaptive` leaves its completions to another CPU.
 //!
-//! `adaptive` completes on the CPU that submits, where nothing has to be carried from one CPU to another. A thread that never
-//! waits, because whatever it has submitted has completed by the time it looks, gains nothing by choosing when to look: the thread is
-//! what limits, and the CPU that the vector interrupts could take the completing off it. Whether that raises throughput only a
-//! trial shows. So it is tried for a window, kept only if more completed by it, and questioned again.
+//! `adaptive` completes on the CPU that submits, where nothing has to be carried from one CPU to
+//! another. A thread that never waits, because whatever it has submitted has completed by the time
+//! it looks, gains nothing by choosing when to look: the thread is what limits, and the CPU that
+//! the vector interrupts could take the completing off it. Whether that raises throughput only a
+//! trial shows. So it is tried for a window, kept only if more completed by it, and questioned
+//! again.
 
 use units::Nanos;
 
-/// How long completions are counted before they are compared. What a switch brings about is over after one window.
+/// How long completions are counted before they are compared. What a switch brings about is over
+/// after one window.
 pub const WINDOW: Nanos = Nanos::from_millis(10);
 
 /// Completions of one window that are enough to be compared.
@@ -16,17 +19,19 @@ const ENOUGH: u64 = 64;
 /// A thread that waits less often than once in this many completions does not wait.
 const SELDOM: u64 = 64;
 
-/// Throughput is higher if it is by more than one part in this many, and the load is another one if it differs by one in this many.
+/// Throughput is higher if it is by more than one part in this many, and the load is another one if
+/// it differs by one in this many.
 const GAIN: u64 = 32;
 const OTHER: u64 = 8;
 
-/// Windows until a failure is questioned: twice as many each time it was found again, up to a limit. A success is questioned as
-/// soon as the load is another one, and otherwise after as many as the limit.
+/// Windows until a failure is questioned: twice as many each time it was found again, up to a
+/// limit. A success is questioned as soon as the load is another one, and otherwise after as many
+/// as the limit.
 const SOON: u32 = 64;
 const LATE: u32 = 1_024;
 
-/// Where a kernel's `adaptive` completes for now: on the CPU that submits, or, where the thread that submits is what limits, on the
-/// interrupted one, as `irq-poll` does.
+/// Where a kernel's `adaptive` completes for now: on the CPU that submits, or, where the thread
+/// that submits is what limits, on the interrupted one, as `irq-poll` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placer {
     stage: Stage,
@@ -51,13 +56,15 @@ impl Default for Placer {
 }
 
 impl Placer {
-    /// A window is over in which this many commands completed, and the threads that submit waited so often, and napped or slept.
-    /// Whether the interrupted CPU completes in the next.
+    /// A window is over in which this many commands completed, and the threads that submit waited
+    /// so often, and napped or slept. Whether the interrupted CPU completes in the next.
     pub fn window(&mut self, completed: u64, waits: u64, sleeps: u64) -> bool {
         // A thread that sleeps for many at a time has time to spare, however seldom it does.
         let waits = waits.saturating_add(sleeps.saturating_mul(SELDOM));
         self.stage = match self.stage {
-            Stage::Own { rest: 0 } if completed >= ENOUGH && waits.saturating_mul(SELDOM) <= completed => {
+            Stage::Own { rest: 0 }
+                if completed >= ENOUGH && waits.saturating_mul(SELDOM) <= completed =>
+            {
                 Stage::Trial { own: completed, counts: false }
             }
             Stage::Own { rest } => Stage::Own { rest: rest.saturating_sub(1) },
@@ -71,7 +78,9 @@ impl Placer {
                 self.failed = (rest * 2).min(LATE);
                 Stage::Own { rest }
             }
-            Stage::Other { rate, left } if left == 0 || completed.abs_diff(rate) > rate / OTHER => Stage::Own { rest: 1 },
+            Stage::Other { rate, left } if left == 0 || completed.abs_diff(rate) > rate / OTHER => {
+                Stage::Own { rest: 1 }
+            }
             Stage::Other { rate, left } => Stage::Other { rate, left: left - 1 },
         };
         !matches!(self.stage, Stage::Own { .. })
@@ -82,8 +91,8 @@ impl Placer {
 mod tests {
     use super::*;
 
-    /// Plays windows against a machine that completes this many by itself and by another CPU. How many windows went to the other
-    /// CPU, and how often it was tried.
+    /// Plays windows against a machine that completes this many by itself and by another CPU. How
+    /// many windows went to the other CPU, and how often it was tried.
     fn play(placer: &mut Placer, windows: u32, own: u64, other: u64, waits: u64) -> (u32, u32) {
         let (mut moved, mut away, mut switches) = (false, 0, 0);
         for _ in 0..windows {

@@ -5,18 +5,21 @@ mod hybrid;
 
 use units::Nanos;
 
-use crate::{Batch, Cycle, Decisions, Done, Facts, Mode, Plan, Policy, Preset, Route, Seen, State, WEIGHT};
+use crate::{
+    Batch, Cycle, Decisions, Done, Facts, Mode, Plan, Policy, Preset, Route, Seen, State, WEIGHT,
+};
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};
 
-/// How long `poll` and the hybrid modes spin before the executor asks again, so that leaving and a wanted CPU are noticed.
+/// How long `poll` and the hybrid modes spin before the executor asks again, so that leaving and a
+/// wanted CPU are noticed.
 const SLICE: Nanos = Nanos::from_micros(100);
 
 /// How long they nap when another thread wants the CPU.
 const YIELD: Nanos = Nanos::from_micros(50);
 
-/// `suspend`: from an empty poll to the next one, and the empty polls, one after the other, after which the notification is armed. The
-/// values of the patch that introduced it.
+/// `suspend`: from an empty poll to the next one, and the empty polls, one after the other, after
+/// which the notification is armed. The values of the patch that introduced it.
 const SUSPEND_TIMEOUT: Nanos = Nanos::from_micros(20);
 const SUSPEND_DEFER: u32 = 10;
 
@@ -26,13 +29,15 @@ pub struct ModePolicy {
     mode: Mode,
     rule: Rule,
     facts: Facts,
-    /// The budget of the poll that the rule plans wherever work is known: cached until the mode changes; of `adaptive`, until it waits.
+    /// The budget of the poll that the rule plans wherever work is known: cached until the mode
+    /// changes; of `adaptive`, until it waits.
     pub(crate) poll: Option<u32>,
     /// What `adaptive` has learnt of device and machine, while another mode is in force.
     learnt: Option<Box<Adaptive>>,
 }
 
-/// What a preset's queue does. Presets that differ in placement, delivery or moderation only share a rule.
+/// What a preset's queue does. Presets that differ in placement, delivery or moderation only share
+/// a rule.
 #[derive(Debug)]
 enum Rule {
     Interrupt,
@@ -45,8 +50,9 @@ enum Rule {
 }
 
 impl ModePolicy {
-    /// The policy of a mode on this machine. It knows of nothing in flight. What `adaptive` has learnt of device and machine under an `earlier`
-    /// policy of the same queue, whatever their modes are, is kept until it is of use again.
+    /// The policy of a mode on this machine. It knows of nothing in flight. What `adaptive` has
+    /// learnt of device and machine under an `earlier` policy of the same queue, whatever their
+    /// modes are, is kept until it is of use again.
     pub fn new(mode: Mode, machine: &Cycle, earlier: Option<ModePolicy>) -> ModePolicy {
         let mut rule = match mode.preset() {
             Preset::IrqPoll(limits) => Rule::IrqPoll { weight: limits.weight.min(limits.budget) },
@@ -56,7 +62,8 @@ impl ModePolicy {
             Preset::Poll => Rule::Poll,
             Preset::Adaptive(n) => Rule::Adaptive(Box::new(Adaptive::new(n, machine))),
             Preset::Custom(id) => Rule::Custom((id.entry().make)(machine)),
-            // The others differ in who polls, in how messages are delivered and in what the device coalesces.
+            // The others differ in who polls, in how messages are delivered and in what the device
+            // coalesces.
             _ => Rule::Interrupt,
         };
         let mut learnt = earlier.and_then(|earlier| match earlier.rule {
@@ -154,8 +161,8 @@ impl Policy for ModePolicy {
     }
 }
 
-/// What follows without a rule being asked: to poll where that is worth it, or because the last poll used its budget up; and nothing, where nothing
-/// is in flight.
+/// What follows without a rule being asked: to poll where that is worth it, or because the last
+/// poll used its budget up; and nothing, where nothing is in flight.
 #[inline]
 fn at_once(seen: &Seen) -> Option<Plan> {
     if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
@@ -165,8 +172,9 @@ fn at_once(seen: &Seen) -> Option<Plan> {
     }
 }
 
-/// Whether a look is worth it without waiting: an entry is known to be there, or the thread was woken. Not while
-/// another thread holds the lock: that one looks, and once more after it has released.
+/// Whether a look is worth it without waiting: an entry is known to be there, or the thread was
+/// woken. Not while another thread holds the lock: that one looks, and once more after it has
+/// released.
 #[inline]
 pub(crate) fn work_is_known(seen: &Seen) -> bool {
     (seen.pending | seen.woke.is_some()) & !seen.lock_busy
@@ -174,13 +182,14 @@ pub(crate) fn work_is_known(seen: &Seen) -> bool {
 
 /// `interrupt`: sleep on the notification, drain within a budget, arm.
 ///
-/// As a driver's interrupt handler does, until the queue is empty, but for the budget: a device that completes as fast as
-/// the handler takes must not keep it for ever. The notification is never masked, so the device sends a message per
-/// entry even while the thread drains.
+/// As a driver's interrupt handler does, until the queue is empty, but for the budget: a device
+/// that completes as fast as the handler takes must not keep it for ever. The notification is never
+/// masked, so the device sends a message per entry even while the thread drains.
 ///
-/// A look that used its budget up is followed by another only if it left an entry behind, which the look after its lock's
-/// release says. Looking once more for nothing would be a free look that no interrupt handler has: on a device that
-/// holds its messages back it finds what the next message was to tell.
+/// A look that used its budget up is followed by another only if it left an entry behind, which the
+/// look after its lock's release says. Looking once more for nothing would be a free look that no
+/// interrupt handler has: on a device that holds its messages back it finds what the next message
+/// was to tell.
 #[inline]
 pub(crate) fn interrupt(weight: u32, seen: &Seen) -> Plan {
     if work_is_known(seen) {
@@ -194,10 +203,11 @@ pub(crate) fn interrupt(weight: u32, seen: &Seen) -> Plan {
 
 /// `irq-poll`: the contract of Linux's `lib/irq_poll.c`, after blk-iopoll of 2009.
 ///
-/// The notification masks the vector and schedules a poller, which takes at most its weight. A poller that used its
-/// whole weight stays scheduled, at the end of the list; one that did not is complete: the executor arms the vector and
-/// looks once more. Below saturation a poller finds one entry and is complete at once, so that each command pays for
-/// masking and arming on top of its interrupt; that cost is the point of comparing it.
+/// The notification masks the vector and schedules a poller, which takes at most its weight. A
+/// poller that used its whole weight stays scheduled, at the end of the list; one that did not is
+/// complete: the executor arms the vector and looks once more. Below saturation a poller finds one
+/// entry and is complete at once, so that each command pays for masking and arming on top of its
+/// interrupt; that cost is the point of comparing it.
 #[inline]
 fn irq_poll(weight: u32, seen: &Seen) -> Plan {
     if seen.budget_used_up { Plan::Poll { budget: weight } } else { interrupt(weight, seen) }
@@ -205,9 +215,10 @@ fn irq_poll(weight: u32, seen: &Seen) -> Plan {
 
 /// `suspend`: stay masked while the consumer keeps finding entries.
 ///
-/// NAPI's `napi_defer_hard_irqs` and `gro_flush_timeout` (Linux 5.8), and the suspension of interrupts by a busy consumer
-/// that was built on them (Linux 6.13): a look that finds something keeps the notification masked, and so does one in
-/// vain, for a timer's length, until several in a row have been in vain. Then it is armed.
+/// NAPI's `napi_defer_hard_irqs` and `gro_flush_timeout` (Linux 5.8), and the suspension of
+/// interrupts by a busy consumer that was built on them (Linux 6.13): a look that finds something
+/// keeps the notification masked, and so does one in vain, for a timer's length, until several in a
+/// row have been in vain. Then it is armed.
 #[inline]
 fn suspend(in_vain: &mut u32, now: Nanos, seen: &Seen) -> Plan {
     if seen.found > 0 {
@@ -218,7 +229,8 @@ fn suspend(in_vain: &mut u32, now: Nanos, seen: &Seen) -> Plan {
     }
     *in_vain = in_vain.saturating_add(1);
     if seen.leaving || *in_vain > SUSPEND_DEFER {
-        // Stays so until a look finds something: a queue that has gone quiet is not looked at in vain again.
+        // Stays so until a look finds something: a queue that has gone quiet is not looked at in
+        // vain again.
         return Plan::sleep(Nanos::MAX);
     }
     Plan::Nap { until: now + SUSPEND_TIMEOUT, extends: true }
@@ -226,9 +238,10 @@ fn suspend(in_vain: &mut u32, now: Nanos, seen: &Seen) -> Plan {
 
 /// `poll`: spin while anything is in flight.
 ///
-/// It never sleeps on the notification while the thread waits for commands. When another thread wants the CPU it naps
-/// for [`YIELD`], as the kernel's polled I/O gives way when a reschedule is due: spinning on would only delay the thread that
-/// is to run next, perhaps the thread that submits. When the thread leaves to compute, the queue is left armed.
+/// It never sleeps on the notification while the thread waits for commands. When another thread
+/// wants the CPU it naps for [`YIELD`], as the kernel's polled I/O gives way when a reschedule is
+/// due: spinning on would only delay the thread that is to run next, perhaps the thread that
+/// submits. When the thread leaves to compute, the queue is left armed.
 #[inline]
 fn poll(now: Nanos, seen: &Seen) -> Plan {
     at_once(seen).unwrap_or_else(|| spin(now, seen))

@@ -1,12 +1,12 @@
-//! How a thread goes to sleep over all its queues: arm all, look at all, block. The one place for that order, which the engine
-//! walks on threads and the simulator in virtual time.
+//! How a thread goes to sleep over all its queues: arm all, look at all, block. The one place for
+//! that order, which the engine walks on threads and the simulator in virtual time.
 //!
 //! ```text
 //!   each queue   takes the look role if it sleeps, hands it on if not      Waiter::register
 //!   Arm          each queue that sleeps on a masked notification           Waiter::arm
 //!   Check        the same queues: something there ends it               Waiter::look_once_more
-//!   Block        until a notification, a bell, or the plan's instant
-//!   each queue   is told why it woke, and masks                            Waiter::wakes, Waiter::mask_or_keep
+//!   Block        until a notification, a wake-up, or the plan's instant
+//!   each queue   learns why it woke, and masks                           Waiter::wakes, Waiter::mask_or_keep
 //! ```
 //!
 //! Between two steps anybody may come: an executor in virtual time lets each step take its time.
@@ -22,8 +22,8 @@ pub enum SleepStep {
     Block,
 }
 
-/// What going to sleep consists of, by law 1: what an entry posted before [`SleepStep::Arm`] did not signal,
-/// [`SleepStep::Check`] finds.
+/// What going to sleep consists of, by law 1: what an entry posted before [`SleepStep::Arm`] did
+/// not signal, [`SleepStep::Check`] finds.
 pub const SLEEP: &[SleepStep] = &[SleepStep::Arm, SleepStep::Check, SleepStep::Block];
 
 /// What a [`crate::Waiter`] does so that no wake-up is lost.
@@ -75,8 +75,9 @@ pub enum Step {
     Block,
 }
 
-/// Step `n` of going to sleep on these queues. `arm` allows a queue's notification, if its thread sleeps on one that is masked, and says
-/// whether it did. `look` looks once more, and remembers for the policy what was seen; `None`: nothing can have been missed.
+/// Step `n` of going to sleep on these queues. `arm` allows a queue's notification, if its thread
+/// sleeps on one that is masked, and says whether it did. `look` looks once more, and remembers for
+/// the policy what was seen; `None`: nothing can have been missed.
 #[inline]
 pub fn fall_asleep<Q>(
     habits: &impl Habits,

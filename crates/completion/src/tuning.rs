@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use units::Nanos;
 
-/// What one sleep costs on a machine: what a policy is made with. [`crate::Seen::cycle`] and [`crate::Woke::late`] keep track of it.
+/// What one sleep costs on a machine: what a policy is made with. [`crate::Seen::cycle`] and
+/// [`crate::Woke::late`] keep track of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cycle {
     /// CPU time of arming, blocking, being notified and coming back: B of the ski rental.
@@ -16,10 +17,12 @@ pub struct Cycle {
     pub delay: Nanos,
     /// From a timer's instant to the same.
     pub late: Nanos,
-    /// What each further notification costs the host's CPUs while the thread that the first one wakes is on its way.
+    /// What each further notification costs the host's CPUs while the thread that the first one
+    /// wakes is on its way.
     pub message: Nanos,
-    /// CPU time that a wake-up by a notification takes from other work beyond `cpu`: interrupt and switches, which the thread's clock does
-    /// not count. W of [`Cycle::BARE_METAL`] and [`Cycle::VIRTUAL`] where it was never measured.
+    /// CPU time that a wake-up by a notification takes from other work beyond `cpu`: interrupt and
+    /// switches, which the thread's clock does not count. W of [`Cycle::BARE_METAL`] and
+    /// [`Cycle::VIRTUAL`] where it was never measured.
     pub wake: Nanos,
     /// The same of a timer.
     pub timer_wake: Nanos,
@@ -62,8 +65,9 @@ pub const WEIGHT: u32 = 64;
 /// Largest weight that a mode can be given.
 pub const MAX_WEIGHT: u32 = 256;
 
-/// How the queues of one thread share it: round-robin, none for longer than its weight, all of them together for no
-/// longer than budget and time, so that whatever else the thread has to do gets its turn.
+/// How the queues of one thread share it: round-robin, none for longer than its weight, all of them
+/// together for no longer than budget and time, so that whatever else the thread has to do gets its
+/// turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PollLimits {
     /// Most entries of one poll.
@@ -75,23 +79,30 @@ pub struct PollLimits {
 }
 
 impl PollLimits {
-    /// The figures of irq_poll: weight 64, budget 256. Its softirq stops when the tick moves on; 2 ms is what NAPI allows.
-    pub const DEFAULT: PollLimits = PollLimits { weight: WEIGHT, budget: 256, time: Nanos::from_millis(2) };
+    /// The figures of irq_poll: weight 64, budget 256. Its softirq stops when the tick moves on; 2
+    /// ms is what NAPI allows.
+    pub const DEFAULT: PollLimits =
+        PollLimits { weight: WEIGHT, budget: 256, time: Nanos::from_millis(2) };
 
     /// Of a round over queues with different limits: the smallest of each.
     #[must_use]
     pub fn smallest(self, other: PollLimits) -> PollLimits {
-        PollLimits { weight: self.weight.min(other.weight), budget: self.budget.min(other.budget), time: self.time.min(other.time) }
+        PollLimits {
+            weight: self.weight.min(other.weight),
+            budget: self.budget.min(other.budget),
+            time: self.time.min(other.time),
+        }
     }
 }
 
-/// n of C · Lⁿ, what `adaptive` minimises: C is the CPU time of an I/O, L its mean latency. 0 counts CPU time alone, infinity latency
-/// alone. Kept in thousandths.
+/// n of C · Lⁿ, what `adaptive` minimises: C is the CPU time of an I/O, L its mean latency. 0
+/// counts CPU time alone, infinity latency alone. Kept in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DelayExponent(u32);
 
 impl DelayExponent {
-    /// 3, unless the user says otherwise: the fastest mode where it is much faster, and the cheapest of those that are nearly as fast.
+    /// 3, unless the user says otherwise: the fastest mode where it is much faster, and the
+    /// cheapest of those that are nearly as fast.
     pub const DEFAULT: DelayExponent = DelayExponent(3_000);
     /// Only CPU time counts.
     pub const CPU_ALONE: DelayExponent = DelayExponent(0);
@@ -108,8 +119,8 @@ impl DelayExponent {
         if self == DelayExponent::LATENCY_ALONE { f32::INFINITY } else { self.0 as f32 / 1e3 }
     }
 
-    /// (ln C + n · ln L) / (1 + n): a difference of 0.01 is 1 % of what n gives the greater weight to, whatever n is. Of n = ∞ it is ln L,
-    /// and C decides where latencies are within 1 %.
+    /// (ln C + n · ln L) / (1 + n): a difference of 0.01 is 1 % of what n gives the greater weight
+    /// to, whatever n is. Of n = ∞ it is ln L, and C decides where latencies are within 1 %.
     pub fn cost(self, cpu: f32, latency: f32) -> f32 {
         let (cpu, latency) = (cpu.max(1.0).ln(), latency.max(1.0).ln());
         let n = self.get();
@@ -129,7 +140,9 @@ impl Default for DelayExponent {
 
 /// Why a text is no [`DelayExponent`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no delay exponent: n of C · Lⁿ, a number like 3 or 0.5, 0 for CPU time alone, or inf for latency alone")]
+#[error(
+    "'{0}' is no delay exponent: n of C · Lⁿ, a number like 3 or 0.5, 0 for CPU time alone, or inf for latency alone"
+)]
 pub struct ExponentError(String);
 
 impl fmt::Display for DelayExponent {
@@ -152,7 +165,9 @@ impl FromStr for DelayExponent {
         let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         let value = text.parse::<f64>().ok().filter(|_| plain).map(|value| (value * 1e3).round());
         let known = value.filter(|&thousandths| thousandths < f64::from(u32::MAX));
-        known.map(|thousandths| DelayExponent(thousandths as u32)).ok_or_else(|| ExponentError(text.to_owned()))
+        known
+            .map(|thousandths| DelayExponent(thousandths as u32))
+            .ok_or_else(|| ExponentError(text.to_owned()))
     }
 }
 

@@ -1,12 +1,15 @@
-//! One software queue's side of looking and sleeping: what its policy said last, what the policy is told next, and how the
-//! hardware queue's notification and look role stand as far as this thread knows.
+//! One software queue's side of looking and sleeping: what its policy said last, what the policy is
+//! told next, and how the hardware queue's notification and look role stand as far as this thread
+//! knows.
 //!
-//! Without I/O. What it does to the world is behind [`Notification`], which each executor has its own of: vectors, eventfds and a
-//! `NotificationRole` shared by threads, or their likes in virtual time. So the simulator tests the very machine that the engine runs.
+//! Without I/O. What it does to the world is behind [`Notification`], which each executor has its
+//! own of: vectors, eventfds and a `NotificationRole` shared by threads, or their likes in virtual
+//! time. So the simulator tests the very machine that the engine runs.
 //!
-//! In the order of use: [`Waiter::next`] for a plan; [`Waiter::begin_look`] where that is to look; [`Waiter::register`],
-//! [`Waiter::arm`] and [`Waiter::look_once_more`] on the way to sleep ([`crate::fall_asleep`] has their order over several queues);
-//! [`Waiter::wakes`] and [`Waiter::mask_or_keep`] on the way back; [`Waiter::leave`] before anything else than looking.
+//! In the order of use: [`Waiter::next`] for a plan; [`Waiter::begin_look`] where that is to look;
+//! [`Waiter::register`], [`Waiter::arm`] and [`Waiter::look_once_more`] on the way to sleep
+//! ([`crate::fall_asleep`] has their order over several queues); [`Waiter::wakes`] and
+//! [`Waiter::mask_or_keep`] on the way back; [`Waiter::leave`] before anything else than looking.
 
 use units::Nanos;
 
@@ -21,7 +24,8 @@ pub trait Notification {
     /// Other threads may take this one's entries: the notification is the owner's of the look role.
     fn is_shared(&self) -> bool;
 
-    /// Its messages tell of this hardware queue alone, so that masking it is nobody else's lost wake-up.
+    /// Its messages tell of this hardware queue alone, so that masking it is nobody else's lost
+    /// wake-up.
     fn is_alone(&self) -> bool;
 
     /// It tells of the first of several messages alone, until it is armed again.
@@ -33,7 +37,8 @@ pub trait Notification {
     /// Allows messages. What follows in program order is ordered after it.
     fn arm(&mut self);
 
-    /// Forbids messages; where another queue has the same notification, or nothing can be masked, leaves them unread.
+    /// Forbids messages; where another queue has the same notification, or nothing can be masked,
+    /// leaves them unread.
     fn mask(&mut self);
 
     /// Whether an entry is there for this thread to take.
@@ -52,9 +57,10 @@ pub trait Notification {
     fn other_owner(&mut self) -> Option<Self::Thread>;
 }
 
-/// A nap in place of a sleep lasts as long as the wait so far, from the first of these to the second. So beyond the first what is out is found at
-/// most twice as late as if it were looked for all the time, in as many naps as the wait has doublings. The shortest is the timer of
-/// `suspend`; the longest is what NAPI's suspension, and `adaptive` for its gathering, let pass at most.
+/// A nap in place of a sleep lasts as long as the wait so far, from the first of these to the
+/// second. So beyond the first what is out is found at most twice as late as if it were looked for
+/// all the time, in as many naps as the wait has doublings. The shortest is the timer of `suspend`;
+/// the longest is what NAPI's suspension, and `adaptive` for its gathering, let pass at most.
 const SILENT_NAP: (Nanos, Nanos) = (Nanos::from_micros(20), Nanos::from_millis(1));
 
 /// One software queue's side of waiting.
@@ -62,19 +68,22 @@ const SILENT_NAP: (Nanos, Nanos) = (Nanos::from_micros(20), Nanos::from_millis(1
 pub struct Waiter<H = Lawful> {
     /// When to look.
     pub policy: ModePolicy,
-    /// What the policy is told next.
+    /// Input of the next plan.
     pub seen: Seen,
     /// What it answered last.
     pub plan: Plan,
-    /// Others take the entries: this thread does without notification and look role, and blocks until it is told.
+    /// Others take the entries: this thread does without notification and look role, and blocks
+    /// until it has received it.
     pub others_look: bool,
     /// The notification is this thread's: nobody shares the queue, or it owns the look role.
     pub owner: bool,
-    /// For how many entries the device may hold messages back, as the policy said when it last planned to sleep.
+    /// For how many entries the device may hold messages back, as the policy said when it last
+    /// planned to sleep.
     pub hold: u16,
     /// The look role knows of this thread.
     registered: bool,
-    /// The notification has been armed since before the thread slept last: every entry since has sent its message.
+    /// The notification has been armed since before the thread slept last: every entry since has
+    /// sent its message.
     kept_armed: bool,
     /// When it may be, as the policy said when it last planned to sleep.
     keep_armed: KeepArmed,
@@ -85,7 +94,8 @@ pub struct Waiter<H = Lawful> {
 }
 
 impl<H: Habits> Waiter<H> {
-    /// Of a queue in this mode of which its thread has seen nothing, and whose notification is not known to be its own.
+    /// Of a queue in this mode of which its thread has seen nothing, and whose notification is not
+    /// known to be its own.
     pub fn new(mode: Mode, machine: &Cycle, habits: H) -> Waiter<H> {
         Waiter {
             policy: ModePolicy::new(mode, machine, None),
@@ -103,10 +113,12 @@ impl<H: Habits> Waiter<H> {
         }
     }
 
-    /// Between two batches: goes on in another mode, whose policy has never heard of what is in flight, and inherits what the last one has
-    /// learnt. What was posted under a mask that it takes off has sent no message, so it begins with a look. [`Waiter::settle`] follows.
+    /// Between two batches: goes on in another mode, whose policy has never heard of what is in
+    /// flight, and inherits what the last one has learnt. What was posted under a mask that it
+    /// takes off has sent no message, so it begins with a look. [`Waiter::settle`] follows.
     pub fn adopt(&mut self, mode: Mode, machine: &Cycle) {
-        let earlier = std::mem::replace(&mut self.policy, ModePolicy::new(Mode::INTERRUPT, machine, None));
+        let earlier =
+            std::mem::replace(&mut self.policy, ModePolicy::new(Mode::INTERRUPT, machine, None));
         self.policy = ModePolicy::new(mode, machine, Some(earlier));
         (self.hold, self.keep_armed) = (0, KeepArmed::Never);
         if self.habits.keeps(Rule::LookAfterSwitch) {
@@ -114,7 +126,8 @@ impl<H: Habits> Waiter<H> {
         }
     }
 
-    /// A policy has been adopted: where it masks the notification is masked from now on while the thread is awake, and else armed.
+    /// A policy has been adopted: where it masks the notification is masked from now on while the
+    /// thread is awake, and else armed.
     pub fn settle(&mut self, n: &mut impl Notification) {
         self.kept_armed = false;
         if !self.policy.facts().masks || !n.is_alone() {
@@ -124,7 +137,8 @@ impl<H: Habits> Waiter<H> {
         }
     }
 
-    /// This many commands are out on a lane that cannot notify. While there are any, no plan is to sleep.
+    /// This many commands are out on a lane that cannot notify. While there are any, no plan is to
+    /// sleep.
     #[inline]
     pub fn set_silent(&mut self, commands: u32) {
         self.silent = commands;
@@ -139,7 +153,8 @@ impl<H: Habits> Waiter<H> {
         self.silent
     }
 
-    /// What to do next, given what [`Waiter::seen`] says. A notification that was kept armed is masked, unless it may stay so.
+    /// What to do next, given what [`Waiter::seen`] says. A notification that was kept armed is
+    /// masked, unless it may stay so.
     #[inline]
     pub fn next(&mut self, now: Nanos, n: &mut impl Notification) -> Plan {
         let mut plan = self.policy.next(now, &self.seen);
@@ -160,7 +175,8 @@ impl<H: Habits> Waiter<H> {
         plan
     }
 
-    /// The plan of [`Waiter::next`] where work is known, if the mode always has the same: the rest of [`Waiter::seen`] is not looked at.
+    /// The plan of [`Waiter::next`] where work is known, if the mode always has the same: the rest
+    /// of [`Waiter::seen`] is not looked at.
     #[inline(always)] // What kind of plan it is, is known where this is called.
     pub fn cached(&mut self) -> Option<Plan> {
         let budget = self.policy.poll.filter(|_| !self.kept_armed && work_is_known(&self.seen))?;
@@ -168,7 +184,8 @@ impl<H: Habits> Waiter<H> {
         Some(Plan::Poll { budget })
     }
 
-    /// Whether the notification may be armed while the thread is awake, or about to carry out its plan.
+    /// Whether the notification may be armed while the thread is awake, or about to carry out its
+    /// plan.
     fn may_stay_armed(&self, in_flight: u32) -> bool {
         let may = match self.keep_armed {
             KeepArmed::Never => false,
@@ -178,7 +195,8 @@ impl<H: Habits> Waiter<H> {
         may && !matches!(self.plan, Plan::Spin { .. } | Plan::Nap { .. })
     }
 
-    /// With commands out that no notification tells of, a sleep becomes a nap: what is found may be the last for ever otherwise.
+    /// With commands out that no notification tells of, a sleep becomes a nap: what is found may be
+    /// the last for ever otherwise.
     #[cold]
     fn unnotified(&mut self, now: Nanos, plan: Plan) -> Plan {
         if self.seen.found > 0 {
@@ -197,8 +215,8 @@ impl<H: Habits> Waiter<H> {
         Plan::nap(until.min(now + waited.clamp(shortest, longest)).max(now + Nanos(1)))
     }
 
-    /// A look begins, which answers all that the policy would have been told but these. Whether the thread has slept since the last one, and
-    /// whether an entry was known to be there.
+    /// A look begins, which answers all that the policy would have been told but these. Whether the
+    /// thread has slept since the last one, and whether an entry was known to be there.
     #[inline]
     pub fn begin_look(&mut self) -> (bool, bool) {
         let before = (self.seen.woke.is_some(), self.seen.pending);
@@ -207,7 +225,8 @@ impl<H: Habits> Waiter<H> {
         before
     }
 
-    /// A lockless look has found something to take. The thread that held the lock at the last look has had its time.
+    /// A lockless look has found something to take. The thread that held the lock at the last look
+    /// has had its time.
     #[inline]
     pub fn found_something(&mut self) {
         (self.seen.pending, self.seen.lock_busy) = (true, false);
@@ -219,8 +238,9 @@ impl<H: Habits> Waiter<H> {
         (self.seen.woke, self.seen.lock_busy) = (Some(woke), false);
     }
 
-    /// The thread stops looking: the first thread to sleep on a shared queue owns its notification, and a thread that does not sleep on
-    /// it hands that on. A nap is no look: somebody who sleeps may need the role meanwhile. Who is to be told, as in [`Waiter::leave`].
+    /// The thread stops looking: the first thread to sleep on a shared queue owns its notification,
+    /// and a thread that does not sleep on it hands that on. A nap is no look: somebody who sleeps
+    /// may need the role meanwhile. Who is to be told, as in [`Waiter::leave`].
     #[must_use = "the thread that is named has to be woken"]
     pub fn register<N: Notification>(&mut self, n: &mut N) -> Option<N::Thread> {
         if !matches!(self.plan, Plan::Sleep { .. }) {
@@ -236,18 +256,23 @@ impl<H: Habits> Waiter<H> {
     /// Whether the policy sleeps on a notification that is this thread's and not armed yet.
     #[inline]
     fn sleeps_on_it(&self) -> bool {
-        matches!(self.plan, Plan::Sleep { .. }) && !self.others_look && self.owner && !self.kept_armed
+        matches!(self.plan, Plan::Sleep { .. })
+            && !self.others_look
+            && self.owner
+            && !self.kept_armed
     }
 
-    /// Whether messages may be missing, so that a look follows arming: not where the notification is never masked, because every entry
-    /// has sent its message, and signals are sticky. On a shared queue every policy looks: another thread may have held the lock when
-    /// the message was followed.
+    /// Whether messages may be missing, so that a look follows arming: not where the notification
+    /// is never masked, because every entry has sent its message, and signals are sticky. On a
+    /// shared queue every policy looks: another thread may have held the lock when the message was
+    /// followed.
     #[inline]
     fn may_miss(&self, n: &impl Notification) -> bool {
         self.policy.facts().masks || n.is_shared()
     }
 
-    /// Allows the notification, if the policy sleeps on one that is masked, or that tells once. Whether it did.
+    /// Allows the notification, if the policy sleeps on one that is masked, or that tells once.
+    /// Whether it did.
     pub fn arm(&mut self, n: &mut impl Notification) -> bool {
         let arms = self.sleeps_on_it() && (self.may_miss(n) || n.tells_once());
         if arms {
@@ -275,8 +300,8 @@ impl<H: Habits> Waiter<H> {
         }
     }
 
-    /// Awake with this many in flight: masks the notification if that is the policy's way and it is this thread's, unless it may stay
-    /// armed.
+    /// Awake with this many in flight: masks the notification if that is the policy's way and it is
+    /// this thread's, unless it may stay armed.
     pub fn mask_or_keep(&mut self, in_flight: u32, n: &mut impl Notification) {
         if !self.policy.facts().masks || !self.owner || self.others_look {
             return;
@@ -289,8 +314,8 @@ impl<H: Habits> Waiter<H> {
         }
     }
 
-    /// Before the thread does anything else than look: hands the notification of a shared queue on, or at least has its owner know
-    /// of what it leaves behind. The thread that is to be woken.
+    /// Before the thread does anything else than look: hands the notification of a shared queue on,
+    /// or at least has its owner know of what it leaves behind. The thread that is to be woken.
     #[inline]
     #[must_use = "the thread that is named has to be woken"]
     pub fn leave<N: Notification>(&mut self, n: &mut N) -> Option<N::Thread> {
@@ -305,8 +330,8 @@ impl<H: Habits> Waiter<H> {
         heir.or_else(|| self.leaves_behind(n))
     }
 
-    /// The thread goes away from entries that it knows of: the notification's owner is to be woken, because it may have found
-    /// the lock held.
+    /// The thread goes away from entries that it knows of: the notification's owner is to be woken,
+    /// because it may have found the lock held.
     #[inline]
     #[must_use = "the thread that is named has to be woken"]
     pub fn leaves_behind<N: Notification>(&mut self, n: &mut N) -> Option<N::Thread> {

@@ -53,7 +53,9 @@ impl Purpose {
         match self {
             // 0 is left for `Own`, so a token that was never set is one of the owner's.
             Purpose::Sequence => 1 << KIND,
-            Purpose::Abort { queue, cid } => 2 << KIND | u64::from(queue.0) << 16 | u64::from(cid.0),
+            Purpose::Abort { queue, cid } => {
+                2 << KIND | u64::from(queue.0) << 16 | u64::from(cid.0)
+            }
             Purpose::AsyncEvent => 3 << KIND,
             Purpose::KeepAlive => 4 << KIND,
             Purpose::Own(n) => n & ((1 << KIND) - 1),

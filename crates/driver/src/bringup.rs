@@ -25,8 +25,8 @@ use units::Nanos;
 use crate::properties::{AccessError, Accesses, PollTiming, Properties, Property, StatusPoll};
 use crate::stop::{Backoff, StepTimer, StopSequence, StopStatus, ready_timeout};
 use crate::{
-    AdminCommand, AdminReply, Answer, Limits, Namespace, PropertyError, ProtocolViolation, QueueSizes, RegisterValues, Ticket,
-    UnsupportedNamespace, Unusable,
+    AdminCommand, AdminReply, Answer, Limits, Namespace, PropertyError, ProtocolViolation,
+    QueueSizes, RegisterValues, Ticket, UnsupportedNamespace, Unusable,
 };
 
 /// Configuration of a bring-up.
@@ -252,13 +252,21 @@ impl std::fmt::Display for BringupPhase {
             BringupPhase::Disable => f.write_str("disabling it (CC.EN = 0, then CSTS.RDY = 0)"),
             BringupPhase::Enable => f.write_str("enabling it (CC.EN = 1, then CSTS.RDY = 1)"),
             BringupPhase::IdentifyController => f.write_str("Identify Controller"),
-            BringupPhase::IdentifyCommandSet => f.write_str("Identify Controller of the NVM command set"),
+            BringupPhase::IdentifyCommandSet => {
+                f.write_str("Identify Controller of the NVM command set")
+            }
             BringupPhase::ActiveNamespaces => f.write_str("Identify, active namespaces"),
             BringupPhase::IdentifyNamespace(nsid) => write!(f, "Identify Namespace {nsid}"),
-            BringupPhase::IdentifyNamespaceCommandSet(nsid) => write!(f, "Identify Namespace {nsid} of the NVM command set"),
-            BringupPhase::NamespaceDescriptors(nsid) => write!(f, "Identify, descriptors of namespace {nsid}"),
+            BringupPhase::IdentifyNamespaceCommandSet(nsid) => {
+                write!(f, "Identify Namespace {nsid} of the NVM command set")
+            }
+            BringupPhase::NamespaceDescriptors(nsid) => {
+                write!(f, "Identify, descriptors of namespace {nsid}")
+            }
             BringupPhase::NumberOfQueues => f.write_str("Set Features, Number of Queues"),
-            BringupPhase::AsyncEvents => f.write_str("Set Features, Asynchronous Event Configuration"),
+            BringupPhase::AsyncEvents => {
+                f.write_str("Set Features, Asynchronous Event Configuration")
+            }
             BringupPhase::Doorbells => f.write_str("Doorbell Buffer Config"),
             BringupPhase::KeepAlive => f.write_str("Set Features, Keep Alive Timer"),
             BringupPhase::CreateCq(id) => write!(f, "Create I/O Completion Queue {id}"),
@@ -300,7 +308,9 @@ pub enum BringupCause {
     #[error(transparent)]
     Violation(#[from] ProtocolViolation),
     /// Each command completed within its time-out, but the sequence as a whole takes too long.
-    #[error("not complete {waited} after CSTS.RDY = 1: the controller has too many namespaces, or is too slow")]
+    #[error(
+        "not complete {waited} after CSTS.RDY = 1: the controller has too many namespaces, or is too slow"
+    )]
     TooLong {
         /// For how long.
         waited: Nanos,
@@ -475,7 +485,11 @@ impl Bringup {
     }
 
     /// Makes one transition. Returns an action if the executor has something to do.
-    fn advance(&mut self, now: Nanos, properties: &impl Properties) -> Result<Option<BringupAction>, AccessError> {
+    fn advance(
+        &mut self,
+        now: Nanos,
+        properties: &impl Properties,
+    ) -> Result<Option<BringupAction>, AccessError> {
         let timeout = self.config.admin_timeout;
         let mut round = self.accesses.round(now, timeout, properties);
         match &mut self.state {
@@ -515,7 +529,9 @@ impl Bringup {
                 }
             }
             // Tested between commands only: one in flight has its own deadline.
-            BringupState::Admin { deadline: None, .. } if now - self.commands_since >= BRINGUP_TIMEOUT => {
+            BringupState::Admin { deadline: None, .. }
+                if now - self.commands_since >= BRINGUP_TIMEOUT =>
+            {
                 self.fail(BringupCause::TooLong { waited: now - self.commands_since });
             }
             BringupState::Admin { command, deadline: deadline @ None } => {
@@ -530,12 +546,19 @@ impl Bringup {
             BringupState::Rings(n) => {
                 let n = *n;
                 match self.inventory.queues.get(n) {
-                    Some(layout) => return Ok(Some(BringupAction::Rings { id: layout.id, sizes: layout.sizes })),
+                    Some(layout) => {
+                        return Ok(Some(BringupAction::Rings {
+                            id: layout.id,
+                            sizes: layout.sizes,
+                        }));
+                    }
                     // Cannot happen: `next_queue` checks the index. Not worth a panic.
                     None => self.state = BringupState::Ready,
                 }
             }
-            BringupState::Ready => return Ok(Some(BringupAction::Ready(Box::new(self.inventory.clone())))),
+            BringupState::Ready => {
+                return Ok(Some(BringupAction::Ready(Box::new(self.inventory.clone()))));
+            }
             BringupState::Failed(_) => {}
         }
         Ok(None)
@@ -553,7 +576,9 @@ impl Bringup {
             self.fail(BringupCause::Unusable(unusable));
             return Ok(());
         }
-        if self.config.admin_sizes.sq_entries.max(self.config.admin_sizes.cq_entries) > Aqa::MAX_ENTRIES {
+        if self.config.admin_sizes.sq_entries.max(self.config.admin_sizes.cq_entries)
+            > Aqa::MAX_ENTRIES
+        {
             self.fail(BringupCause::AdminQueueTooLarge { most: Aqa::MAX_ENTRIES });
             return Ok(());
         }
@@ -575,7 +600,8 @@ impl Bringup {
         round.set(Property::Acq, self.config.admin_cq)?;
         // CAP.CSS = 0: a controller from before the field existed has the NVM command set only.
         let offered = self.inventory.cap.css();
-        let css = if offered == 0 || offered & Cap::CSS_NVM != 0 { Cc::CSS_NVM } else { Cc::CSS_ALL };
+        let css =
+            if offered == 0 || offered & Cap::CSS_NVM != 0 { Cc::CSS_NVM } else { Cc::CSS_ALL };
         // MPS = 0 is 4 KiB pages, as `check_cap` requires; every controller has round robin (AMS =
         // 0).
         let cc = Cc::new().with_css(css).with_mps(0).with_ams(Cc::AMS_ROUND_ROBIN);
@@ -583,15 +609,23 @@ impl Bringup {
         // CSS, MPS and AMS may change only while EN is 0 (Base 3.1.4.5), hence two writes.
         round.set(Property::Cc, cc.into_bits())?;
         round.set(Property::Cc, cc.with_en(true).into_bits())?;
-        self.state = BringupState::Enabled { backoff: Backoff::new(now, self.ready_timeout), fatal };
+        self.state =
+            BringupState::Enabled { backoff: Backoff::new(now, self.ready_timeout), fatal };
         Ok(())
     }
 
     /// Waits for the reply, and fails early if CSTS shows that none will come.
-    fn poll_reply(&mut self, now: Nanos, deadline: Nanos, properties: &impl Properties) -> Result<Option<BringupAction>, AccessError> {
+    fn poll_reply(
+        &mut self,
+        now: Nanos,
+        deadline: Nanos,
+        properties: &impl Properties,
+    ) -> Result<Option<BringupAction>, AccessError> {
         let timeout = self.config.admin_timeout;
-        let (csts, until) =
-            self.status_poll.poll(now, PollTiming { timeout, interval: Backoff::MAX_INTERVAL }, properties).map_err(AccessError::Failed)?;
+        let (csts, until) = self
+            .status_poll
+            .poll(now, PollTiming { timeout, interval: Backoff::MAX_INTERVAL }, properties)
+            .map_err(AccessError::Failed)?;
         csts.inspect(|&csts| self.accesses.record_csts(csts));
         if csts.is_some_and(Csts::is_gone) {
             self.fail(BringupCause::Gone);
@@ -611,7 +645,10 @@ impl Bringup {
     }
 
     fn build(&self, command: BringupCommand) -> AdminCommand {
-        let identify = |cns, nsid| AdminCommand { sqe: Identify::new(cns, nsid, Dptr::NONE).to_sqe(), page: true };
+        let identify = |cns, nsid| AdminCommand {
+            sqe: Identify::new(cns, nsid, Dptr::NONE).to_sqe(),
+            page: true,
+        };
         let plain = |sqe| AdminCommand { sqe, page: false };
         let layout = |n: usize| self.inventory.queues.get(n).copied();
         match command {
@@ -619,17 +656,24 @@ impl Bringup {
             BringupCommand::NvmController => identify(cns::COMMAND_SET_CONTROLLER, Nsid(0)),
             BringupCommand::ActiveNamespaces { after } => identify(cns::ACTIVE_NAMESPACES, after),
             BringupCommand::Namespace(n) => identify(cns::NAMESPACE, self.nsid(n)),
-            BringupCommand::NvmNamespace { n, .. } => identify(cns::COMMAND_SET_NAMESPACE, self.nsid(n)),
+            BringupCommand::NvmNamespace { n, .. } => {
+                identify(cns::COMMAND_SET_NAMESPACE, self.nsid(n))
+            }
             BringupCommand::Descriptors(n) => identify(cns::NAMESPACE_DESCRIPTORS, self.nsid(n)),
             BringupCommand::NumberOfQueues => {
                 let queues = self.wanted_queues() as u32;
                 // Sent before any I/O queue is created, as the specification requires.
-                plain(SetFeatures::new(fid::NUMBER_OF_QUEUES, NumberOfQueues::of(queues, queues)).to_sqe())
+                plain(
+                    SetFeatures::new(fid::NUMBER_OF_QUEUES, NumberOfQueues::of(queues, queues))
+                        .to_sqe(),
+                )
             }
             BringupCommand::AsyncEvents => {
                 let offered = AsyncEventConfig::from_bits(self.inventory.async_events_offered);
                 // Only what the driver handles: SMART warnings, namespace attributes and ANA.
-                let wanted = AsyncEventConfig::new().with_smart(0x1f).with_namespace_attribute(offered.namespace_attribute());
+                let wanted = AsyncEventConfig::new()
+                    .with_smart(0x1f)
+                    .with_namespace_attribute(offered.namespace_attribute());
                 let wanted = wanted.with_ana_change(offered.ana_change());
                 plain(SetFeatures::new(fid::ASYNC_EVENT_CONFIG, wanted).to_sqe())
             }
@@ -637,9 +681,15 @@ impl Bringup {
                 let (doorbells, events) = self.config.doorbells.unwrap_or_default();
                 plain(doorbell_buffer_config(doorbells, events))
             }
-            BringupCommand::KeepAlive => plain(SetFeatures::new(fid::KEEP_ALIVE_TIMER, self.wanted_keep_alive()).to_sqe()),
-            BringupCommand::CreateCq(n) => plain(layout(n).map(|layout| create_cq(&layout)).unwrap_or_default()),
-            BringupCommand::CreateSq(n) => plain(layout(n).map(|layout| create_sq(&layout)).unwrap_or_default()),
+            BringupCommand::KeepAlive => {
+                plain(SetFeatures::new(fid::KEEP_ALIVE_TIMER, self.wanted_keep_alive()).to_sqe())
+            }
+            BringupCommand::CreateCq(n) => {
+                plain(layout(n).map(|layout| create_cq(&layout)).unwrap_or_default())
+            }
+            BringupCommand::CreateSq(n) => {
+                plain(layout(n).map(|layout| create_sq(&layout)).unwrap_or_default())
+            }
         }
     }
 
@@ -647,7 +697,11 @@ impl Bringup {
     pub fn completed(&mut self, reply: &AdminReply) {
         let BringupState::Admin { command, deadline: Some(_) } = self.state else { return };
         // An optional command may fail without failing bring-up.
-        let next = if reply.status.is_success() { self.handle_reply(command, reply) } else { self.handle_error(command, reply.status) };
+        let next = if reply.status.is_success() {
+            self.handle_reply(command, reply)
+        } else {
+            self.handle_error(command, reply.status)
+        };
         match next {
             Ok(state) => self.state = state,
             Err(cause) => self.state = BringupState::Failed(self.error(cause)),
@@ -714,7 +768,9 @@ impl Bringup {
                 BringupCommand::NvmController => BringupPhase::IdentifyCommandSet,
                 BringupCommand::ActiveNamespaces { .. } => BringupPhase::ActiveNamespaces,
                 BringupCommand::Namespace(n) => BringupPhase::IdentifyNamespace(self.nsid(n)),
-                BringupCommand::NvmNamespace { n, .. } => BringupPhase::IdentifyNamespaceCommandSet(self.nsid(n)),
+                BringupCommand::NvmNamespace { n, .. } => {
+                    BringupPhase::IdentifyNamespaceCommandSet(self.nsid(n))
+                }
                 BringupCommand::Descriptors(n) => BringupPhase::NamespaceDescriptors(self.nsid(n)),
                 BringupCommand::NumberOfQueues => BringupPhase::NumberOfQueues,
                 BringupCommand::AsyncEvents => BringupPhase::AsyncEvents,
@@ -750,7 +806,15 @@ fn create_cq(layout: &QueueLayout) -> Sqe {
 
 fn create_sq(layout: &QueueLayout) -> Sqe {
     let QueueLayout { id, sizes, sq, .. } = *layout;
-    CreateSq { queue: id, entries: sizes.sq_entries, addr: sq, contiguous: true, priority: 0, cq: id }.to_sqe()
+    CreateSq {
+        queue: id,
+        entries: sizes.sq_entries,
+        addr: sq,
+        contiguous: true,
+        priority: 0,
+        cq: id,
+    }
+    .to_sqe()
 }
 
 #[cfg(all(test, not(loom)))]

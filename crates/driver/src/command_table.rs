@@ -119,7 +119,12 @@ impl CommandTable {
     }
 
     fn with_step(tags: u32, tag_mask: u16, step: u16) -> (CommandTable, Finisher) {
-        let slots = (0..tags).map(|tag| Slot { state: AtomicU32::new(CommandState::Free.bits(tag as u16)), ..Slot::default() }).collect();
+        let slots = (0..tags)
+            .map(|tag| Slot {
+                state: AtomicU32::new(CommandState::Free.bits(tag as u16)),
+                ..Slot::default()
+            })
+            .collect();
         (CommandTable { slots, tag_mask, step }, Finisher(()))
     }
 
@@ -139,12 +144,18 @@ impl CommandTable {
 
     /// Completes the command `cid` in any state. Returns its tag if that may be returned; `None`:
     /// an Abort still reserves it.
-    pub(crate) fn complete_slow(&self, _: &mut Finisher, cid: Cid) -> Result<(Command, Option<Tag>), CompletionError> {
+    pub(crate) fn complete_slow(
+        &self,
+        _: &mut Finisher,
+        cid: Cid,
+    ) -> Result<(Command, Option<Tag>), CompletionError> {
         let slot = self.slot(cid).ok_or(CompletionError::Unknown { last: u16::MAX })?;
         let state = slot.state.load(Acquire);
         let ended = match CommandState::of(state) {
             // A stale generation: a completion posted twice, or after the tag's next command.
-            _ if state as u16 != cid.0 => return Err(CompletionError::Unknown { last: state as u16 }),
+            _ if state as u16 != cid.0 => {
+                return Err(CompletionError::Unknown { last: state as u16 });
+            }
             // The last generation itself: completed already.
             CommandState::Free => return Err(CompletionError::Unknown { last: state as u16 }),
             CommandState::Completed => return Err(CompletionError::Duplicate),
@@ -161,7 +172,8 @@ impl CommandTable {
         let Some(slot) = self.slot(command.cid) else { return false };
         // Compare time and token too: a CID comes back after 16 generations or more.
         // Acquire: token and time must be those of this state.
-        let same = slot.state.load(Acquire) == CommandState::InFlight.bits(command.cid.0) && slot.command(command.cid) == *command;
+        let same = slot.state.load(Acquire) == CommandState::InFlight.bits(command.cid.0)
+            && slot.command(command.cid) == *command;
         if same {
             slot.state.store(CommandState::Aborting.bits(command.cid.0), Relaxed);
         }
@@ -258,7 +270,11 @@ impl Slot {
 
     #[inline]
     fn command(&self, cid: Cid) -> Command {
-        Command { cid, token: self.token.load(Acquire), posted_at: Nanos(self.posted_at.load(Acquire)) }
+        Command {
+            cid,
+            token: self.token.load(Acquire),
+            posted_at: Nanos(self.posted_at.load(Acquire)),
+        }
     }
 
     /// The command in flight, read without a lock as by a seqlock: what was read between two equal

@@ -6,7 +6,9 @@ use nvme::{Cid, QueueId};
 /// The queue has no free tag, or is closed for a reset. The request waits until a tag is returned,
 /// first come, first served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no free tag: every command slot of the queue is in use, or the queue is closed for a reset")]
+#[error(
+    "no free tag: every command slot of the queue is in use, or the queue is closed for a reset"
+)]
 pub struct NoTag;
 
 /// A queue pair cannot have this size.
@@ -63,7 +65,9 @@ pub enum ProtocolViolation {
         cid: Cid,
     },
     /// More completions than commands announced by the SQ doorbell.
-    #[error("queue {queue}: completion for command {cid}, but no announced command is in flight; reset the controller")]
+    #[error(
+        "queue {queue}: completion for command {cid}, but no announced command is in flight; reset the controller"
+    )]
     Unannounced {
         /// The queue.
         queue: QueueId,
@@ -71,7 +75,9 @@ pub enum ProtocolViolation {
         cid: u16,
     },
     /// DW2.SQID names another submission queue (Base 4.2.1).
-    #[error("queue {queue}: completion for command {cid:#06x} names submission queue {named}; reset the controller")]
+    #[error(
+        "queue {queue}: completion for command {cid:#06x} names submission queue {named}; reset the controller"
+    )]
     WrongQueue {
         /// The queue.
         queue: QueueId,

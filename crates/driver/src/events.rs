@@ -57,9 +57,11 @@ impl Reading {
 
     fn command(self) -> AdminCommand {
         let sqe = match self {
-            Reading::Log(page) => {
-                GetLogPage { lsp: log_specific_field(page), ..GetLogPage::new(page, read_length(page), Dptr::NONE) }.to_sqe()
+            Reading::Log(page) => GetLogPage {
+                lsp: log_specific_field(page),
+                ..GetLogPage::new(page, read_length(page), Dptr::NONE)
             }
+            .to_sqe(),
             Reading::Rest(page, from) => {
                 let first = GetLogPage::new(page, read_length(page), Dptr::NONE);
                 GetLogPage { lsp: log_specific_field(page), offset: from.into(), ..first }.to_sqe()
@@ -109,8 +111,14 @@ impl AnaLogReader {
         let groups = usize::from(header.groups);
         let bytes = self.bytes.get(AnaHeader::LEN..).unwrap_or_default();
         while self.complete_groups < groups {
-            let Ok(group) = ana::AnaGroup::from_page(bytes.get(self.end..).unwrap_or_default()) else { break };
-            let end = self.end.saturating_add(ana::AnaGroup::LEN).saturating_add((group.namespaces as usize).saturating_mul(4));
+            let Ok(group) = ana::AnaGroup::from_page(bytes.get(self.end..).unwrap_or_default())
+            else {
+                break;
+            };
+            let end = self
+                .end
+                .saturating_add(ana::AnaGroup::LEN)
+                .saturating_add((group.namespaces as usize).saturating_mul(4));
             if end > bytes.len() {
                 break;
             }
@@ -228,7 +236,11 @@ fn log_specific_field(page: u8) -> u8 {
 
 /// Bytes to read of a log page: a full page where 512 bytes may not be enough.
 fn read_length(page: u8) -> u64 {
-    if matches!(page, nvme::log::lid::ANA | nvme::log::lid::CHANGED_NAMESPACES) { PAGE_BYTES as u64 } else { 512 }
+    if matches!(page, nvme::log::lid::ANA | nvme::log::lid::CHANGED_NAMESPACES) {
+        PAGE_BYTES as u64
+    } else {
+        512
+    }
 }
 
 /// Bytes of an admin command's buffer.

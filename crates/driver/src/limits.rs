@@ -59,7 +59,8 @@ pub struct DeallocateLimits {
 
 impl DeallocateLimits {
     /// What the command format allows.
-    pub const UNLIMITED: DeallocateLimits = DeallocateLimits { ranges: nvme::io::MAX_RANGES, range_blocks: u32::MAX, blocks: u64::MAX };
+    pub const UNLIMITED: DeallocateLimits =
+        DeallocateLimits { ranges: nvme::io::MAX_RANGES, range_blocks: u32::MAX, blocks: u64::MAX };
 }
 
 /// Why this driver cannot use a controller.
@@ -70,7 +71,9 @@ pub enum Unusable {
     #[error("CAP.MQES is 0: the controller's queues could hold no command")]
     NoEntries,
     /// The controller does not support the memory page size of this driver.
-    #[error("the controller supports memory pages of {min} to {max} bytes (CAP.MPSMIN, MPSMAX); this driver uses {page}")]
+    #[error(
+        "the controller supports memory pages of {min} to {max} bytes (CAP.MPSMIN, MPSMAX); this driver uses {page}"
+    )]
     PageSize {
         /// CAP.MPSMIN in bytes.
         min: u64,
@@ -83,7 +86,9 @@ pub enum Unusable {
     #[error("CAP.CSS is {0:#04x}: the controller does not support the NVM command set")]
     CommandSet(u8),
     /// The controller does not support the standard queue entry sizes.
-    #[error("SQES is {sqes:#04x} and CQES {cqes:#04x}: the controller does not support entries of 64 and 16 bytes")]
+    #[error(
+        "SQES is {sqes:#04x} and CQES {cqes:#04x}: the controller does not support entries of 64 and 16 bytes"
+    )]
     EntrySize {
         /// Identify Controller SQES.
         sqes: u8,
@@ -137,11 +142,15 @@ impl Limits {
             async_events: controller.async_event_limit(),
             volatile_cache: controller.vwc.present(),
             sgls: controller.has_sgls(),
-            write_zeroes: has(identify::Controller::ONCS_WRITE_ZEROES).then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
-            deallocate: has(identify::Controller::ONCS_DATASET_MANAGEMENT).then_some(DeallocateLimits::UNLIMITED),
+            write_zeroes: has(identify::Controller::ONCS_WRITE_ZEROES)
+                .then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
+            deallocate: has(identify::Controller::ONCS_DATASET_MANAGEMENT)
+                .then_some(DeallocateLimits::UNLIMITED),
             compare: has(identify::Controller::ONCS_COMPARE),
-            verify: has(identify::Controller::ONCS_VERIFY).then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
-            uncorrectable: has(identify::Controller::ONCS_WRITE_UNCORRECTABLE).then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
+            verify: has(identify::Controller::ONCS_VERIFY)
+                .then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
+            uncorrectable: has(identify::Controller::ONCS_WRITE_UNCORRECTABLE)
+                .then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
         })
     }
 
@@ -150,12 +159,19 @@ impl Limits {
     pub fn with_command_set(self, cap: Cap, page: &identify::NvmController) -> Limits {
         let said = |n: u64| (n != 0).then_some(n);
         // A shift of 64 or more, or a result of 0, is more than 64 bits: no limit.
-        let shifted = |log2: u64| PageSize::from_mps(cap.mpsmin()).bytes().checked_shl(log2 as u32).filter(|&n| n != 0).unwrap_or(u64::MAX);
+        let shifted = |log2: u64| {
+            PageSize::from_mps(cap.mpsmin())
+                .bytes()
+                .checked_shl(log2 as u32)
+                .filter(|&n| n != 0)
+                .unwrap_or(u64::MAX)
+        };
         let pages = |log2: u8| said(log2.into()).map(shifted);
         let unsaid = DeallocateLimits::UNLIMITED;
         let deallocate = DeallocateLimits {
             ranges: said(page.dmrl.into()).map_or(unsaid.ranges, |ranges| ranges as u32),
-            range_blocks: said(page.dmrsl.into()).map_or(unsaid.range_blocks, |blocks| blocks as u32),
+            range_blocks: said(page.dmrsl.into())
+                .map_or(unsaid.range_blocks, |blocks| blocks as u32),
             blocks: said(page.dmsl).unwrap_or(unsaid.blocks),
         };
         Limits {
@@ -172,7 +188,10 @@ impl Limits {
     /// The completion queue has as many entries as there can be commands, so neither ring overruns.
     pub fn queue_sizes(&self, depth: u32) -> QueueSizes {
         // `max_entries` is at least 2: `check_cap` refuses MQES = 0.
-        let tags = depth.clamp(1, QueueSizes::MAX_TAGS).min(self.max_commands.unwrap_or(u32::MAX)).min(self.max_entries - 1);
+        let tags = depth
+            .clamp(1, QueueSizes::MAX_TAGS)
+            .min(self.max_commands.unwrap_or(u32::MAX))
+            .min(self.max_entries - 1);
         QueueSizes { sq_entries: tags + 1, cq_entries: tags + 1, tags }
     }
 }
@@ -251,7 +270,9 @@ pub enum UnsupportedNamespace {
         extended: ExtendedFormat,
     },
     /// An LBA format that is not available, or of an invalid block size.
-    #[error("namespace {nsid} has LBA format {format} with LBADS {lbads}: logical blocks have 2^9 to 2^31 bytes")]
+    #[error(
+        "namespace {nsid} has LBA format {format} with LBADS {lbads}: logical blocks have 2^9 to 2^31 bytes"
+    )]
     BlockSize {
         /// The namespace.
         nsid: Nsid,
@@ -261,7 +282,9 @@ pub enum UnsupportedNamespace {
         lbads: u8,
     },
     /// The namespace has more than 2^64 bytes.
-    #[error("namespace {nsid} has {blocks} logical blocks of 2^{lbads} bytes: more than 64 bits can address")]
+    #[error(
+        "namespace {nsid} has {blocks} logical blocks of 2^{lbads} bytes: more than 64 bits can address"
+    )]
     TooLarge {
         /// The namespace.
         nsid: Nsid,
@@ -277,7 +300,9 @@ pub enum UnsupportedNamespace {
         nsid: Nsid,
     },
     /// Another I/O command set (zoned, key value, …).
-    #[error("namespace {nsid} has I/O command set {csi:#04x}; this driver speaks the NVM command set (00h) only")]
+    #[error(
+        "namespace {nsid} has I/O command set {csi:#04x}; this driver speaks the NVM command set (00h) only"
+    )]
     CommandSet {
         /// The namespace.
         nsid: Nsid,
@@ -300,7 +325,10 @@ impl UnsupportedNamespace {
 
 impl Namespace {
     /// The namespace that `identify` describes, or why it cannot be used.
-    pub fn new(nsid: Nsid, identify: &identify::Namespace) -> Result<Namespace, UnsupportedNamespace> {
+    pub fn new(
+        nsid: Nsid,
+        identify: &identify::Namespace,
+    ) -> Result<Namespace, UnsupportedNamespace> {
         let (format, index) = (identify.format(), identify.format_index());
         let (blocks, lbads) = (identify.nsze, format.lbads());
         if blocks == 0 {
@@ -340,7 +368,11 @@ impl Namespace {
     }
 
     /// Adds the extended part of LBA format `format` (NVM 4.1.5.3, ELBAF).
-    pub fn with_extended(self, format: usize, extended: ExtendedFormat) -> Result<Namespace, UnsupportedNamespace> {
+    pub fn with_extended(
+        self,
+        format: usize,
+        extended: ExtendedFormat,
+    ) -> Result<Namespace, UnsupportedNamespace> {
         match extended.into_bits() {
             0 => Ok(self),
             _ => Err(UnsupportedNamespace::Extended { nsid: self.nsid, format, extended }),
@@ -349,7 +381,10 @@ impl Namespace {
 
     /// Adds the identification descriptors (Base 5.1.13.2.3). The namespace must be of the NVM
     /// command set.
-    pub fn with_descriptors(mut self, list: &DescriptorList) -> Result<Namespace, UnsupportedNamespace> {
+    pub fn with_descriptors(
+        mut self,
+        list: &DescriptorList,
+    ) -> Result<Namespace, UnsupportedNamespace> {
         if let Some(&[csi]) = list.find(descriptor::CSI)
             && csi != admin::csi::NVM
         {
@@ -384,10 +419,17 @@ impl Namespace {
     /// and at NOIOB. Commands that neither read nor write have limits of their own; each part of a
     /// Deallocate is one range.
     pub fn splitter(&self, limits: &Limits, most: u64) -> Result<Splitter, SplitError> {
-        let splitter = Splitter::new(self.block_log2, limits.max_transfer.unwrap_or(u64::MAX).min(most), self.boundary)?;
+        let splitter = Splitter::new(
+            self.block_log2,
+            limits.max_transfer.unwrap_or(u64::MAX).min(most),
+            self.boundary,
+        )?;
         let zeroes = limits.write_zeroes.map(|bytes| bytes >> self.block_log2);
         // A part is one range, so both the limit per range and the limit per command apply.
-        let splitter = splitter.with_dataless(zeroes, limits.deallocate.map(|most| most.blocks.min(most.range_blocks.into())));
+        let splitter = splitter.with_dataless(
+            zeroes,
+            limits.deallocate.map(|most| most.blocks.min(most.range_blocks.into())),
+        );
         let blocks = |bytes: u64| bytes >> self.block_log2;
         Ok(splitter
             .with_checks(limits.compare, limits.verify.map(blocks))

@@ -16,7 +16,10 @@ mod path;
 mod requests;
 
 pub use crate::paths::{PathId, PathSet, TooManyPaths};
-pub use actions::{Action, CompletionOutcome, Counters, Disposition, FailoverConfig, Failure, Submitted, disposition};
+pub use actions::{
+    Action, CompletionOutcome, Counters, Disposition, FailoverConfig, Failure, Submitted,
+    disposition,
+};
 pub use failover::Failover;
 pub use flush::WriteMarks;
 pub use identity::{Field, JoinError, PathIdentity, join};

@@ -57,7 +57,8 @@ pub struct PolicyError {
 
 impl Policy {
     /// All policies, in the order of their numbers.
-    pub const ALL: [Policy; 4] = [Policy::Numa, Policy::RoundRobin, Policy::QueueDepth, Policy::Latency];
+    pub const ALL: [Policy; 4] =
+        [Policy::Numa, Policy::RoundRobin, Policy::QueueDepth, Policy::Latency];
 
     /// Its name, as [`FromStr`] parses it.
     pub fn name(self) -> &'static str {
@@ -118,7 +119,9 @@ impl Distances {
     /// The nearest path; of several, the first.
     fn nearest(&self, usable: PathSet, node: u16) -> Option<PathId> {
         let row = self.0.get(usize::from(node));
-        usable.iter().min_by_key(|&path| row.and_then(|row| row.get(path.index())).copied().unwrap_or(Distances::UNKNOWN))
+        usable.iter().min_by_key(|&path| {
+            row.and_then(|row| row.get(path.index())).copied().unwrap_or(Distances::UNKNOWN)
+        })
     }
 }
 
@@ -132,7 +135,10 @@ pub struct Paths {
 
 impl fmt::Debug for Paths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Paths").field("policy", &self.policy()).field("count", &self.count).finish_non_exhaustive()
+        f.debug_struct("Paths")
+            .field("policy", &self.policy())
+            .field("count", &self.count)
+            .finish_non_exhaustive()
     }
 }
 
@@ -146,7 +152,12 @@ impl Paths {
         if !(1..=PathSet::MAX).contains(&count) {
             return Err(TooManyPaths(count));
         }
-        Ok(Paths { policy: AtomicU8::new(policy as u8), count: count as u8, distances, shared_trial: CachePadded::default() })
+        Ok(Paths {
+            policy: AtomicU8::new(policy as u8),
+            count: count as u8,
+            distances,
+            shared_trial: CachePadded::default(),
+        })
     }
 
     /// The policy in force.
@@ -185,7 +196,12 @@ impl Token {
     #[inline]
     fn new(policy: Policy, class: Class, path: PathId) -> Token {
         let learns = if policy == Policy::Latency { LEARNS } else { 0 };
-        Token(SOME | u64::from(policy.weight(class)) | u64::from(path.0) << PATH | (class.index() as u64) << CLASS | learns)
+        Token(
+            SOME | u64::from(policy.weight(class))
+                | u64::from(path.0) << PATH
+                | (class.index() as u64) << CLASS
+                | learns,
+        )
     }
 
     /// The path that the request took.
@@ -207,7 +223,10 @@ impl Token {
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Token").field("path", &self.path()).field("weight", &self.weight()).finish_non_exhaustive()
+        f.debug_struct("Token")
+            .field("path", &self.path())
+            .field("weight", &self.weight())
+            .finish_non_exhaustive()
     }
 }
 
@@ -338,7 +357,8 @@ impl Selector {
         // Most namespaces have two paths, and with fewer there is no choice.
         let [first, second, others @ ..] = self.ranked.as_slice() else { return None };
         // The position in the low bits makes each rank unique.
-        let least = others.iter().map(|entry| entry.rank).fold(first.rank.min(second.rank), u64::min);
+        let least =
+            others.iter().map(|entry| entry.rank).fold(first.rank.min(second.rank), u64::min);
         let entry = self.ranked.get_mut(least as usize % (1 << LOAD))?;
         entry.rank += entry.step;
         Some(entry.token)
@@ -442,12 +462,20 @@ impl Selector {
         }
         let policy = self.policy;
         let (candidates, first) = match policy {
-            Policy::Numa => (self.shared.distances.nearest(usable, self.node).map_or(usable, PathSet::of), 0),
+            Policy::Numa => {
+                (self.shared.distances.nearest(usable, self.node).map_or(usable, PathSet::of), 0)
+            }
             Policy::RoundRobin => (usable, self.cursor),
             Policy::QueueDepth | Policy::Latency => (usable, self.first),
         };
         let step = u64::from(policy.weight(class)) << LOAD;
-        let entry = |path| RankedPath { rank: 0, step, token: Token::new(policy, class, path), before: 0, expected_ns: 0.0 };
+        let entry = |path| RankedPath {
+            rank: 0,
+            step,
+            token: Token::new(policy, class, path),
+            before: 0,
+            expected_ns: 0.0,
+        };
         // Keeps the allocation: rankings are frequent.
         self.ranked.clear();
         self.ranked.extend(candidates.iter_from(first).map(entry));

@@ -208,7 +208,12 @@ struct PendingAccess {
 
 impl Accesses {
     /// Begins or continues a round.
-    pub(crate) fn round<'a, P: Properties>(&'a mut self, now: Nanos, timeout: Nanos, properties: &'a P) -> Round<'a, P> {
+    pub(crate) fn round<'a, P: Properties>(
+        &'a mut self,
+        now: Nanos,
+        timeout: Nanos,
+        properties: &'a P,
+    ) -> Round<'a, P> {
         Round { accesses: self, properties, now, timeout, replayed: 0 }
     }
 
@@ -268,7 +273,11 @@ impl<P: Properties> Round<'_, P> {
     }
 
     /// Sets a property. The controller has it once this has returned `Ok`.
-    pub(crate) fn set(&mut self, property: Property, value: impl Into<u64>) -> Result<(), AccessError> {
+    pub(crate) fn set(
+        &mut self,
+        property: Property,
+        value: impl Into<u64>,
+    ) -> Result<(), AccessError> {
         self.access(Access::Set(property, value.into())).map(drop)
     }
 
@@ -283,7 +292,9 @@ impl<P: Properties> Round<'_, P> {
 
     fn access(&mut self, access: Access) -> Result<u64, AccessError> {
         // Replay. A write must not be repeated: setting CC twice would be two resets.
-        if let Some(&(_, value)) = self.accesses.answered.get(self.replayed).filter(|(earlier, _)| *earlier == access) {
+        if let Some(&(_, value)) =
+            self.accesses.answered.get(self.replayed).filter(|(earlier, _)| *earlier == access)
+        {
             self.replayed += 1;
             return Ok(value);
         }
@@ -305,12 +316,22 @@ impl<P: Properties> Round<'_, P> {
             // The answer is tested before the deadline: one that has arrived in time counts,
             // however late the step.
             Some(pending) if self.now >= pending.since + self.timeout => {
-                return Err(AccessError::Failed(PropertyError::NoAnswer { access, waited: self.now - pending.since }));
+                return Err(AccessError::Failed(PropertyError::NoAnswer {
+                    access,
+                    waited: self.now - pending.since,
+                }));
             }
             Some(pending) => return Err(self.wait(pending)),
             None => match self.properties.ask(access) {
                 AccessPoll::Ready(answer) => answer,
-                AccessPoll::Pending(ticket) => return Err(self.wait(PendingAccess { ticket, access, since: self.now, answer: None })),
+                AccessPoll::Pending(ticket) => {
+                    return Err(self.wait(PendingAccess {
+                        ticket,
+                        access,
+                        since: self.now,
+                        answer: None,
+                    }));
+                }
             },
         };
         answer.map_err(|status| AccessError::Failed(PropertyError::Refused { access, status }))

@@ -123,7 +123,12 @@ pub struct Reaped {
 
 impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// Creates a queue pair. The completion entries must all have phase 0 (zeroed memory).
-    pub fn new(id: QueueId, sizes: QueueSizes, sq: S, cq: C) -> Result<QueuePair<S, C>, QueueSizeError> {
+    pub fn new(
+        id: QueueId,
+        sizes: QueueSizes,
+        sq: S,
+        cq: C,
+    ) -> Result<QueuePair<S, C>, QueueSizeError> {
         sizes.check(id)?;
         let (tags, taker, returner) = Tags::new(sizes.tags);
         let (commands, finisher) = CommandTable::new(sizes.tags);
@@ -137,7 +142,12 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             tags,
             commands,
             poll_position: AtomicU64::new(position_word(&consumer)),
-            sq_side: Mutex::new(SqSide { producer: RingIndex::new(sizes.sq_entries), taker, announced: 0, closed: false }),
+            sq_side: Mutex::new(SqSide {
+                producer: RingIndex::new(sizes.sq_entries),
+                taker,
+                announced: 0,
+                closed: false,
+            }),
             cq_side: PollLock::new(CqSide { consumer, finisher, returner, stopped: false }),
             announced: AtomicU64::new(0),
             finished: AtomicU64::new(0),
@@ -186,18 +196,34 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// Reaps up to `out.len()` entries into the first [`Reaped::found`] slots of `out`. `None`:
     /// another thread is reaping, and checks once more after it has released the lock.
     #[inline(never)] // One call for all of a look under the lock, and little to carry back.
-    pub fn try_reap_into(&self, doorbells: &impl Doorbells, out: &mut [Completed]) -> Option<Reaped> {
-        let Polled { found, more } = self.cq_side.try_poll(|side| self.reap_locked(side, doorbells, out), || self.pending())?;
+    pub fn try_reap_into(
+        &self,
+        doorbells: &impl Doorbells,
+        out: &mut [Completed],
+    ) -> Option<Reaped> {
+        let Polled { found, more } = self
+            .cq_side
+            .try_poll(|side| self.reap_locked(side, doorbells, out), || self.pending())?;
         Some(Reaped { more, ..found })
     }
 
     /// The same for at most `budget` entries, appended to `out` within its capacity.
-    pub fn try_reap(&self, doorbells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
+    pub fn try_reap(
+        &self,
+        doorbells: &impl Doorbells,
+        budget: u32,
+        out: &mut Vec<Completed>,
+    ) -> Option<Reaped> {
         self.append(budget, out, |places| self.try_reap_into(doorbells, places))
     }
 
     /// The same, waiting for the lock.
-    pub fn reap(&self, doorbells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Reaped {
+    pub fn reap(
+        &self,
+        doorbells: &impl Doorbells,
+        budget: u32,
+        out: &mut Vec<Completed>,
+    ) -> Reaped {
         let reap = |places: &mut [Completed]| {
             let found = self.reap_locked(&mut self.cq_side.lock(), doorbells, places);
             // Orders the release of the lock before the check, as `PollLock::try_poll` does.
@@ -208,8 +234,14 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     }
 
     /// Lets `reap` append at most `budget` entries to `out`, which does not grow.
-    fn append(&self, budget: u32, out: &mut Vec<Completed>, reap: impl FnOnce(&mut [Completed]) -> Option<Reaped>) -> Option<Reaped> {
-        let (before, budget) = (out.len(), budget.min((out.capacity() - out.len()).try_into().unwrap_or(u32::MAX)));
+    fn append(
+        &self,
+        budget: u32,
+        out: &mut Vec<Completed>,
+        reap: impl FnOnce(&mut [Completed]) -> Option<Reaped>,
+    ) -> Option<Reaped> {
+        let (before, budget) =
+            (out.len(), budget.min((out.capacity() - out.len()).try_into().unwrap_or(u32::MAX)));
         // One slot more than commands in flight is enough to see an entry without a command.
         out.resize(before + budget.min(self.in_flight() + 1) as usize, Completed::default());
         let reaped = out.get_mut(before..).and_then(reap);
@@ -218,7 +250,12 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     }
 
     #[inline(always)] // Once on the data path: its answer stays in registers.
-    fn reap_locked(&self, side: &mut CqSide, doorbells: &impl Doorbells, out: &mut [Completed]) -> Reaped {
+    fn reap_locked(
+        &self,
+        side: &mut CqSide,
+        doorbells: &impl Doorbells,
+        out: &mut [Completed],
+    ) -> Reaped {
         let mut reaped = Reaped::default();
         if side.stopped {
             return reaped;
@@ -242,7 +279,8 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         }
         // Last: until now a check without the lock sees the old slot, which errs on the side of
         // polling.
-        self.poll_position.store(position_word(&side.consumer) | if side.stopped { STOPPED } else { 0 }, Release);
+        self.poll_position
+            .store(position_word(&side.consumer) | if side.stopped { STOPPED } else { 0 }, Release);
         reaped
     }
 
@@ -250,7 +288,12 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// endlessly must not keep this thread here. Returns the number, and what was wrong with the
     /// next entry.
     #[inline(always)]
-    fn reap_entries(&self, side: &mut CqSide, finished: u64, out: &mut [Completed]) -> (usize, Option<Box<ProtocolViolation>>) {
+    fn reap_entries(
+        &self,
+        side: &mut CqSide,
+        finished: u64,
+        out: &mut [Completed],
+    ) -> (usize, Option<Box<ProtocolViolation>>) {
         let mut in_flight = (self.announced.load(Relaxed) - finished) as usize;
         if in_flight == 0 {
             if !self.is_new(side) {
@@ -301,13 +344,21 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         let (finisher, mut back) = (&mut side.finisher, side.returner.batch(&self.tags));
         let taken = self.cq.load_run(first, phase, out, |cqe, place| {
             // One comparison for two checks: SQID is this queue's, and SQHD is within the queue.
-            if (u32::from(cqe.sq_id) << 16 | u32::from(cqe.sq_head)) ^ self.sqid_word >= self.sizes.sq_entries {
+            if (u32::from(cqe.sq_id) << 16 | u32::from(cqe.sq_head)) ^ self.sqid_word
+                >= self.sizes.sq_entries
+            {
                 return false;
             }
             // Checked before anything of the entry is used: the CID comes from the device.
             let Some((command, tag)) = self.commands.in_flight(cqe.cid()) else { return false };
             let (token, posted_at) = command.token_and_time();
-            *place = Completed { token, cid: cqe.cid(), status: cqe.status(), result: cqe.result, posted_at };
+            *place = Completed {
+                token,
+                cid: cqe.cid(),
+                status: cqe.status(),
+                result: cqe.result,
+                posted_at,
+            };
             command.end(cqe.cid(), finisher);
             back.add(tag);
             true
@@ -333,10 +384,16 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             // sure that the submission queue has room.
             self.bad_heads.add(1);
         }
-        let (Command { cid, token, posted_at }, tag) =
-            self.commands.complete_slow(&mut side.finisher, cqe.cid()).map_err(|refused| match refused {
-                CompletionError::Unknown { last } => ProtocolViolation::UnknownCommand { queue, cid, last },
-                CompletionError::Duplicate => ProtocolViolation::Duplicate { queue, cid: cqe.cid() },
+        let (Command { cid, token, posted_at }, tag) = self
+            .commands
+            .complete_slow(&mut side.finisher, cqe.cid())
+            .map_err(|refused| match refused {
+                CompletionError::Unknown { last } => {
+                    ProtocolViolation::UnknownCommand { queue, cid, last }
+                }
+                CompletionError::Duplicate => {
+                    ProtocolViolation::Duplicate { queue, cid: cqe.cid() }
+                }
             })?;
         // No tag: the Abort still holds the CID. `Exclusive::end_abort` returns the tag.
         if let Some(tag) = tag {
@@ -434,13 +491,19 @@ impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
     pub fn posted(&self) -> u32 {
         let (tail, announced) = (self.side.producer.slot(), self.side.announced);
         // The tail has wrapped at the end of the ring otherwise.
-        if tail >= announced { tail - announced } else { tail + self.pair.sizes.sq_entries - announced }
+        if tail >= announced {
+            tail - announced
+        } else {
+            tail + self.pair.sizes.sq_entries - announced
+        }
     }
 }
 
 impl QueueSizes {
     fn check(self, id: QueueId) -> Result<(), QueueSizeError> {
-        for (ring, entries) in [("submission queue", self.sq_entries), ("completion queue", self.cq_entries)] {
+        for (ring, entries) in
+            [("submission queue", self.sq_entries), ("completion queue", self.cq_entries)]
+        {
             if !(2..=65_536).contains(&entries) {
                 return Err(QueueSizeError::Ring { id, ring, entries });
             }

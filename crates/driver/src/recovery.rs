@@ -26,8 +26,9 @@ use crate::multipath::{Disposition, disposition};
 use crate::properties::{Accesses, PollTiming, Properties, StatusPoll};
 use crate::stop::{StepTimer, StopSequence, StopStatus};
 use crate::{
-    AdminCommand, AdminReply, Answer, Bringup, BringupAction, BringupConfig, BringupError, Command, CommandState, Expired, Inventory,
-    PropertyError, ProtocolViolation, Purpose, QueuePair, QueueSizes, Ticket,
+    AdminCommand, AdminReply, Answer, Bringup, BringupAction, BringupConfig, BringupError, Command,
+    CommandState, Expired, Inventory, PropertyError, ProtocolViolation, Purpose, QueuePair,
+    QueueSizes, Ticket,
 };
 
 /// Time-outs and limits of recovery.
@@ -96,7 +97,10 @@ impl ResetCause {
     /// Whether the controller left a command or an access unanswered, so that it may not react to a
     /// reset either.
     pub fn is_unanswered(&self) -> bool {
-        matches!(self, ResetCause::Unanswered { .. } | ResetCause::Property(PropertyError::NoAnswer { .. }))
+        matches!(
+            self,
+            ResetCause::Unanswered { .. } | ResetCause::Property(PropertyError::NoAnswer { .. })
+        )
     }
 }
 
@@ -127,7 +131,9 @@ pub enum Dead {
         cause: ResetCause,
     },
     /// It stopped, but bring-up failed.
-    #[error("the controller does not come up again after a reset (reset because: {cause}): {error}")]
+    #[error(
+        "the controller does not come up again after a reset (reset because: {cause}): {error}"
+    )]
     NotBroughtUp {
         /// Why it was reset.
         cause: ResetCause,
@@ -228,7 +234,11 @@ impl RetryPolicy {
     /// 4.2.3).
     pub fn after_status(&self, status: Status, retries: u8, idempotent: bool) -> RetryDecision {
         let passes = disposition(status) == Disposition::Retry;
-        if passes && idempotent && retries < self.limit { RetryDecision::Retry } else { RetryDecision::Fail }
+        if passes && idempotent && retries < self.limit {
+            RetryDecision::Retry
+        } else {
+            RetryDecision::Fail
+        }
     }
 }
 
@@ -283,13 +293,33 @@ impl Recovery {
     pub fn new(config: RecoveryConfig, bringup: BringupConfig, inventory: &Inventory) -> Recovery {
         // ACL: more Aborts than that would be rejected (Base 5.1.1).
         let aborts_allowed = inventory.limits.map_or(1, |limits| limits.aborts);
-        let (state, accesses, step_timer) = (RecoveryState::Running(StatusPoll::default()), Accesses::default(), StepTimer::default());
-        Recovery { config, bringup, state, aborts_allowed, aborts: 0, lost_since: None, accesses, step_timer, attempts: 0, error: None }
+        let (state, accesses, step_timer) = (
+            RecoveryState::Running(StatusPoll::default()),
+            Accesses::default(),
+            StepTimer::default(),
+        );
+        Recovery {
+            config,
+            bringup,
+            state,
+            aborts_allowed,
+            aborts: 0,
+            lost_since: None,
+            accesses,
+            step_timer,
+            attempts: 0,
+            error: None,
+        }
     }
 
     /// Advances as far as possible. `watch` must have scanned every queue pair just before. If the
     /// executor steps later than it was asked to, the excess counts towards no deadline of a reset.
-    pub fn step(&mut self, now: Nanos, properties: &impl Properties, watch: &TimeoutScan) -> RecoveryAction {
+    pub fn step(
+        &mut self,
+        now: Nanos,
+        properties: &impl Properties,
+        watch: &TimeoutScan,
+    ) -> RecoveryAction {
         let overrun = self.step_timer.overrun(now);
         if let RecoveryState::Stopping { stop, .. } = &mut self.state {
             stop.extend(overrun);
@@ -309,7 +339,9 @@ impl Recovery {
     pub fn violated(&mut self, violation: ProtocolViolation) {
         match &mut self.state {
             // A violation reported for an I/O queue now is from before the reset.
-            RecoveryState::BringingUp { bringup, .. } if violation.queue() == QueueId::ADMIN => bringup.violated(violation),
+            RecoveryState::BringingUp { bringup, .. } if violation.queue() == QueueId::ADMIN => {
+                bringup.violated(violation)
+            }
             _ => self.request_reset(ResetCause::Violation(violation)),
         }
     }
@@ -319,8 +351,8 @@ impl Recovery {
         self.request_reset(ResetCause::Requested);
     }
 
-    /// A connection to the controller has ended: resets it at the next step, which finds out whether
-    /// it still answers.
+    /// A connection to the controller has ended: resets it at the next step, which finds out
+    /// whether it still answers.
     pub fn disconnected(&mut self) {
         self.request_reset(ResetCause::Disconnected);
     }
@@ -353,10 +385,13 @@ impl Recovery {
     /// The value of a property access in progress. Ignored if the access is no longer pending.
     pub fn answered(&mut self, ticket: Ticket, answer: Answer) {
         match &mut self.state {
-            RecoveryState::Running(status_poll) | RecoveryState::Lost { status_poll, .. } => status_poll.answered(ticket, answer),
+            RecoveryState::Running(status_poll) | RecoveryState::Lost { status_poll, .. } => {
+                status_poll.answered(ticket, answer)
+            }
             RecoveryState::Stopping { .. } => self.accesses.answered(ticket, answer),
             RecoveryState::BringingUp { bringup, .. } => bringup.answered(ticket, answer),
-            RecoveryState::ResetDue(_) | RecoveryState::Stopped { .. } | RecoveryState::Dead(_) => {}
+            RecoveryState::ResetDue(_) | RecoveryState::Stopped { .. } | RecoveryState::Dead(_) => {
+            }
         }
     }
 
@@ -378,16 +413,28 @@ impl Recovery {
         self.lost_since.filter(|_| matches!(self.state, RecoveryState::Lost { .. }))
     }
 
-    fn advance(&mut self, now: Nanos, properties: &impl Properties, watch: &TimeoutScan) -> Option<RecoveryAction> {
+    fn advance(
+        &mut self,
+        now: Nanos,
+        properties: &impl Properties,
+        watch: &TimeoutScan,
+    ) -> Option<RecoveryAction> {
         // The state is moved out so that each arm owns its cause. Each arm stores the next state.
         match std::mem::replace(&mut self.state, RecoveryState::Running(StatusPoll::default())) {
-            RecoveryState::Running(status_poll) => return self.check_health(now, properties, status_poll, watch),
+            RecoveryState::Running(status_poll) => {
+                return self.check_health(now, properties, status_poll, watch);
+            }
             RecoveryState::ResetDue(cause) => {
-                self.state = RecoveryState::Stopping { cause: cause.clone(), stop: StopSequence::Start };
+                self.state =
+                    RecoveryState::Stopping { cause: cause.clone(), stop: StopSequence::Start };
                 return Some(RecoveryAction::Close(cause));
             }
             RecoveryState::Stopping { cause, mut stop } => {
-                match stop.step(&mut self.accesses.round(now, self.bringup.admin_timeout, properties)) {
+                match stop.step(&mut self.accesses.round(
+                    now,
+                    self.bringup.admin_timeout,
+                    properties,
+                )) {
                     StopStatus::Again => self.state = RecoveryState::Stopping { cause, stop },
                     StopStatus::Wait(until) => {
                         self.state = RecoveryState::Stopping { cause, stop };
@@ -414,13 +461,20 @@ impl Recovery {
             RecoveryState::Lost { cause, dead, status_poll } => {
                 return Some(self.wait_for_return(now, properties, status_poll, cause, dead));
             }
-            RecoveryState::Stopped { cause } => match self.error.take().filter(|_| self.attempts >= self.config.attempts) {
-                Some(error) => self.state = RecoveryState::Dead(Dead::NotBroughtUp { cause, error }),
-                None => {
-                    self.attempts += 1;
-                    self.state = RecoveryState::BringingUp { cause, bringup: Box::new(Bringup::new(self.bringup.clone())) };
+            RecoveryState::Stopped { cause } => {
+                match self.error.take().filter(|_| self.attempts >= self.config.attempts) {
+                    Some(error) => {
+                        self.state = RecoveryState::Dead(Dead::NotBroughtUp { cause, error })
+                    }
+                    None => {
+                        self.attempts += 1;
+                        self.state = RecoveryState::BringingUp {
+                            cause,
+                            bringup: Box::new(Bringup::new(self.bringup.clone())),
+                        };
+                    }
                 }
-            },
+            }
             RecoveryState::BringingUp { cause, mut bringup } => {
                 let asked = bringup.step(now, properties);
                 self.state = RecoveryState::BringingUp { cause: cause.clone(), bringup };
@@ -434,7 +488,11 @@ impl Recovery {
         None
     }
 
-    fn handle_bringup(&mut self, asked: BringupAction, cause: ResetCause) -> Option<RecoveryAction> {
+    fn handle_bringup(
+        &mut self,
+        asked: BringupAction,
+        cause: ResetCause,
+    ) -> Option<RecoveryAction> {
         match asked {
             BringupAction::Wait { until } => Some(RecoveryAction::Wait { until }),
             BringupAction::Admin(command) => Some(RecoveryAction::Admin(command)),
@@ -464,8 +522,13 @@ impl Recovery {
         (self.attempts, self.error) = (0, None);
         // Delay the first poll: CSTS may be readable while another property keeps failing, and the
         // machine would alternate between the two states without a pause.
-        let first = if matches!(dead, Dead::Property { .. }) { now + LOST_POLL_INTERVAL } else { now };
-        self.state = RecoveryState::Lost { cause, dead: dead.clone(), status_poll: StatusPoll::starting_at(first) };
+        let first =
+            if matches!(dead, Dead::Property { .. }) { now + LOST_POLL_INTERVAL } else { now };
+        self.state = RecoveryState::Lost {
+            cause,
+            dead: dead.clone(),
+            status_poll: StatusPoll::starting_at(first),
+        };
         // Already set if a controller came back and was lost again while stopping: the wait counts
         // from the first loss.
         let reported = self.lost_since.replace(self.lost_since.unwrap_or(now)).is_some();
@@ -522,17 +585,24 @@ impl Recovery {
         watch: &TimeoutScan,
     ) -> Option<RecoveryAction> {
         // CSTS before the commands: it names the cause more exactly than a time-out.
-        let polled = status_poll.poll(now, self.poll_timing(self.config.health_interval), properties);
+        let polled =
+            status_poll.poll(now, self.poll_timing(self.config.health_interval), properties);
         // An error needs a step at once.
         let next_poll = polled.map_or(now, |(_, until)| until);
         self.state = match polled.map(|(csts, _)| csts) {
             Err(error) => RecoveryState::ResetDue(ResetCause::Property(error)),
             Ok(Some(csts)) if csts.is_gone() => RecoveryState::ResetDue(ResetCause::Gone),
-            Ok(Some(csts)) if csts.cfs() => RecoveryState::ResetDue(ResetCause::Fatal { csts: csts.into_bits() }),
+            Ok(Some(csts)) if csts.cfs() => {
+                RecoveryState::ResetDue(ResetCause::Fatal { csts: csts.into_bits() })
+            }
             // Another host, a firmware update or a power loss has disabled it.
-            Ok(Some(csts)) if !csts.rdy() => RecoveryState::ResetDue(ResetCause::Stopped { csts: csts.into_bits() }),
+            Ok(Some(csts)) if !csts.rdy() => {
+                RecoveryState::ResetDue(ResetCause::Stopped { csts: csts.into_bits() })
+            }
             Ok(_) => match watch.overdue(now, &self.config) {
-                Some((queue, command, waited)) => RecoveryState::ResetDue(ResetCause::Unanswered { queue, command, waited }),
+                Some((queue, command, waited)) => {
+                    RecoveryState::ResetDue(ResetCause::Unanswered { queue, command, waited })
+                }
                 None => RecoveryState::Running(status_poll),
             },
         };
@@ -548,7 +618,10 @@ impl Recovery {
             let sqe = admin::Abort { sq: queue, cid: command.cid }.to_sqe();
             return Some(RecoveryAction::Abort { queue, command, sqe });
         }
-        let until = watch.next_deadline(now, &self.config).min(now + self.config.health_interval).min(next_poll);
+        let until = watch
+            .next_deadline(now, &self.config)
+            .min(now + self.config.health_interval)
+            .min(next_poll);
         Some(RecoveryAction::Wait { until })
     }
 }
@@ -590,7 +663,12 @@ struct LateCommand {
 impl LateCommand {
     /// When it causes a reset.
     fn due(&self, config: &RecoveryConfig) -> Nanos {
-        let due = self.since + if self.queue == QueueId::ADMIN { config.grace } else { config.command_timeout + config.grace };
+        let due = self.since
+            + if self.queue == QueueId::ADMIN {
+                config.grace
+            } else {
+                config.command_timeout + config.grace
+            };
         // An answered Abort can only shorten the wait.
         self.aborted.map_or(due, |at| due.min(at + ABORTED_GRACE.min(config.grace)))
     }
@@ -610,7 +688,12 @@ impl TimeoutScan {
 
     /// Scans a queue pair, without a lock. Tokens of queue 0, the admin queue, must be those of
     /// [`Purpose`].
-    pub fn scan<S: SqSlots, C: CqSlots>(&mut self, pair: &QueuePair<S, C>, now: Nanos, config: &RecoveryConfig) {
+    pub fn scan<S: SqSlots, C: CqSlots>(
+        &mut self,
+        pair: &QueuePair<S, C>,
+        now: Nanos,
+        config: &RecoveryConfig,
+    ) {
         let admin = pair.id() == QueueId::ADMIN;
         // Admin commands are never aborted, so the grace period is all they get.
         let timeout = if admin { config.grace } else { config.command_timeout };
@@ -648,7 +731,9 @@ impl TimeoutScan {
     /// A command past its time-out without an Abort. Admin commands are not aborted: a reset
     /// follows.
     fn to_abort(&self) -> Option<&LateCommand> {
-        self.late.iter().find(|late| late.queue != QueueId::ADMIN && late.expired.state == CommandState::InFlight)
+        self.late.iter().find(|late| {
+            late.queue != QueueId::ADMIN && late.expired.state == CommandState::InFlight
+        })
     }
 
     /// A command that causes a reset, and its age.
@@ -660,7 +745,10 @@ impl TimeoutScan {
     /// When to scan again: a command posted after this scan cannot reach its time-out earlier.
     fn next_deadline(&self, now: Nanos, config: &RecoveryConfig) -> Nanos {
         let due = self.late.iter().map(|late| late.due(config));
-        due.chain(self.next).min().unwrap_or(Nanos::MAX).min(now + config.command_timeout.min(config.grace))
+        due.chain(self.next)
+            .min()
+            .unwrap_or(Nanos::MAX)
+            .min(now + config.command_timeout.min(config.grace))
     }
 }
 

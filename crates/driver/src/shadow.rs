@@ -70,7 +70,11 @@ impl<W: ShadowDoorbells> Shadow<W> {
             return true;
         }
         // A queue beyond the page has a register only.
-        let Some(doorbell) = self.words.doorbell(2 * usize::from(queue.0) + usize::from(completion)) else { return true };
+        let Some(doorbell) =
+            self.words.doorbell(2 * usize::from(queue.0) + usize::from(completion))
+        else {
+            return true;
+        };
         // The host's own last value: read back rather than kept twice.
         let Ok(old) = doorbell.value();
         let Ok(passed) = shadow::announce(&doorbell, old, value);

@@ -42,7 +42,9 @@ pub enum ShutdownError {
     #[error("the controller is gone: its registers read as all ones")]
     Gone,
     /// CSTS.RDY did not become 0.
-    #[error("CSTS.RDY is still 1 after {waited}: the controller may still write to memory ({registers})")]
+    #[error(
+        "CSTS.RDY is still 1 after {waited}: the controller may still write to memory ({registers})"
+    )]
     NotStopped {
         /// The time waited.
         waited: Nanos,
@@ -96,7 +98,8 @@ impl Shutdown {
     /// queues any more.
     pub fn new(inventory: &Inventory, admin_timeout: Nanos) -> Shutdown {
         // RTD3E may be 0 (not reported) or implausibly short.
-        let timeout = Nanos::from_micros(inventory.shutdown_micros.into()).max(Shutdown::DEFAULT_TIMEOUT);
+        let timeout =
+            Nanos::from_micros(inventory.shutdown_micros.into()).max(Shutdown::DEFAULT_TIMEOUT);
         let queues = inventory.queues.iter().map(|layout| layout.id).collect();
         let state = ShutdownState::Delete { n: 0, deadline: None };
         Shutdown {
@@ -142,7 +145,11 @@ impl Shutdown {
         ask
     }
 
-    fn advance(&mut self, now: Nanos, properties: &impl Properties) -> Result<Option<ShutdownAction>, AccessError> {
+    fn advance(
+        &mut self,
+        now: Nanos,
+        properties: &impl Properties,
+    ) -> Result<Option<ShutdownAction>, AccessError> {
         let mut round = self.accesses.round(now, self.admin_timeout, properties);
         match &mut self.state {
             ShutdownState::Delete { deadline: None, .. } => {
@@ -150,8 +157,12 @@ impl Shutdown {
                 return Ok(self.delete(now, csts));
             }
             ShutdownState::Delete { deadline: Some(deadline), .. } => {
-                let (deadline, timing) = (*deadline, PollTiming { timeout: self.admin_timeout, interval: Backoff::MAX_INTERVAL });
-                let (csts, until) = self.status_poll.poll(now, timing, properties).map_err(AccessError::Failed)?;
+                let (deadline, timing) = (
+                    *deadline,
+                    PollTiming { timeout: self.admin_timeout, interval: Backoff::MAX_INTERVAL },
+                );
+                let (csts, until) =
+                    self.status_poll.poll(now, timing, properties).map_err(AccessError::Failed)?;
                 if csts.is_some_and(Csts::is_gone) {
                     self.state = ShutdownState::Failed(ShutdownError::Gone);
                 // A controller that stopped or failed will complete no deletion.
@@ -176,7 +187,9 @@ impl Shutdown {
                 let csts = Csts::from_bits(round.get32(Property::Csts)?);
                 match backoff.next(now) {
                     // A time-out is no error: the stop that follows decides.
-                    Ok(until) if csts.shst() != Csts::SHST_COMPLETE && !csts.cfs() => return Ok(Some(ShutdownAction::Wait { until })),
+                    Ok(until) if csts.shst() != Csts::SHST_COMPLETE && !csts.cfs() => {
+                        return Ok(Some(ShutdownAction::Wait { until }));
+                    }
                     // Complete, failed or timed out: the stop is the same.
                     _ => self.state = ShutdownState::Stopping(StopSequence::Start),
                 }
@@ -186,11 +199,17 @@ impl Shutdown {
                 StopStatus::Wait(until) => return Err(AccessError::WouldBlock(until)),
                 StopStatus::Stopped => self.state = ShutdownState::Stopped,
                 StopStatus::TimedOut(waited) => {
-                    self.state = ShutdownState::Failed(ShutdownError::NotStopped { waited, registers: self.accesses.registers() });
+                    self.state = ShutdownState::Failed(ShutdownError::NotStopped {
+                        waited,
+                        registers: self.accesses.registers(),
+                    });
                 }
                 StopStatus::Gone => self.state = ShutdownState::Failed(ShutdownError::Gone),
                 StopStatus::Failed(error) => {
-                    self.state = ShutdownState::Failed(ShutdownError::Property { error, registers: self.accesses.registers() })
+                    self.state = ShutdownState::Failed(ShutdownError::Property {
+                        error,
+                        registers: self.accesses.registers(),
+                    })
                 }
             },
             ShutdownState::Stopped => return Ok(Some(ShutdownAction::Stopped)),

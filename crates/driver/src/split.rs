@@ -66,7 +66,9 @@ pub struct Split {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
     /// Offset or length is not a multiple of the logical block size.
-    #[error("offset {offset} and length {len} have to be multiples of the logical block size, {block} bytes")]
+    #[error(
+        "offset {offset} and length {len} have to be multiples of the logical block size, {block} bytes"
+    )]
     Unaligned {
         /// Byte offset on the namespace.
         offset: u64,
@@ -92,7 +94,9 @@ pub enum SplitError {
         capacity: u64,
     },
     /// The transfer limit is less than one block.
-    #[error("the controller transfers at most {max_bytes} bytes per command, less than one logical block of {block}")]
+    #[error(
+        "the controller transfers at most {max_bytes} bytes per command, less than one logical block of {block}"
+    )]
     NoBlockFits {
         /// Most bytes per command.
         max_bytes: u64,
@@ -119,7 +123,9 @@ impl Splitter {
             // A block larger than MDTS: reported by the device, so no panic.
             0 => Err(SplitError::NoBlockFits { max_bytes, block }),
             max_blocks => Ok(Splitter(
-                u64::from(u16::try_from(boundary).unwrap_or(0)) << BOUNDARY | u64::from(block_log2) << 16 | u64::from(max_blocks - 1),
+                u64::from(u16::try_from(boundary).unwrap_or(0)) << BOUNDARY
+                    | u64::from(block_log2) << 16
+                    | u64::from(max_blocks - 1),
             )),
         }
     }
@@ -194,7 +200,11 @@ impl Splitter {
         }
         // The field for blocks per part holds 1 to 65,536.
         let most = self.most_blocks(op).unwrap_or(1).min(65_536);
-        Splitter(self.0 & ((1 << BOUNDARY) - 0x1_0000) | u64::from(most - 1) | u64::from(UNBOUND) << BOUNDARY)
+        Splitter(
+            self.0 & ((1 << BOUNDARY) - 0x1_0000)
+                | u64::from(most - 1)
+                | u64::from(UNBOUND) << BOUNDARY,
+        )
     }
 
     /// Makes [`Splitter::fits_one`] always return false, so that reads and writes take the general
@@ -208,10 +218,13 @@ impl Splitter {
     /// either namespace. Block size, blocks per part and boundary stay.
     #[must_use]
     pub fn and_optional(self, other: Splitter) -> Splitter {
-        let least = |shift: u32, bits: u64| (self.0 >> shift & bits).min(other.0 >> shift & bits) << shift;
+        let least =
+            |shift: u32, bits: u64| (self.0 >> shift & bits).min(other.0 >> shift & bits) << shift;
         let powers = [VERIFY, UNCORRECTABLE, RANGES];
         // The minimum works on the packed fields: all are logarithms, and 0 is "not supported".
-        let rest = powers.iter().fold(self.0 & !(0xff << 24 | COMPARE), |rest, (at, bits)| rest & !(bits << at));
+        let rest = powers
+            .iter()
+            .fold(self.0 & !(0xff << 24 | COMPARE), |rest, (at, bits)| rest & !(bits << at));
         let powers = powers.iter().fold(0, |all, &(at, bits)| all | least(at, bits));
         Splitter(rest | least(24, 15) | least(28, 15) | powers | self.0 & other.0 & COMPARE)
     }
@@ -254,8 +267,14 @@ impl Splitter {
         let lba = offset >> log2;
         match u32::try_from(len >> log2) {
             // `blocks - lba` rather than `lba + count`, which could overflow.
-            Ok(count) if lba < blocks && u64::from(count) <= blocks - lba => Ok(self.split(lba, count)),
-            _ => Err(SplitError::OutOfRange { offset, len, capacity: blocks.saturating_mul(self.block_size()) }),
+            Ok(count) if lba < blocks && u64::from(count) <= blocks - lba => {
+                Ok(self.split(lba, count))
+            }
+            _ => Err(SplitError::OutOfRange {
+                offset,
+                len,
+                capacity: blocks.saturating_mul(self.block_size()),
+            }),
         }
     }
 
@@ -297,7 +316,9 @@ impl Split {
         match self.splitter.boundary() {
             0 | UNBOUND => most,
             // A mask instead of a division. The low 32 bits of the LBA are enough.
-            boundary if boundary.is_power_of_two() => most.min(boundary - (self.lba as u32 & (boundary - 1))),
+            boundary if boundary.is_power_of_two() => {
+                most.min(boundary - (self.lba as u32 & (boundary - 1)))
+            }
             boundary => most.min(boundary - (self.lba % u64::from(boundary)) as u32),
         }
     }

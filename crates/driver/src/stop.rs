@@ -8,8 +8,15 @@ use crate::properties::{AccessError, Properties, Property, PropertyError, Round}
 
 /// How long a change of CSTS.RDY may take: CAP.TO, or CRTO.CRWMT if that is longer and valid (Base
 /// 3.1.4.21). Both count units of 500 ms.
-pub(crate) fn ready_timeout(round: &mut Round<'_, impl Properties>, cap: Cap) -> Result<Nanos, AccessError> {
-    let crto = if cap.crms() & 1 != 0 { u64::from(Crto::from_bits(round.get32(Property::Crto)?).crwmt()) * 500 } else { 0 };
+pub(crate) fn ready_timeout(
+    round: &mut Round<'_, impl Properties>,
+    cap: Cap,
+) -> Result<Nanos, AccessError> {
+    let crto = if cap.crms() & 1 != 0 {
+        u64::from(Crto::from_bits(round.get32(Property::Crto)?).crwmt()) * 500
+    } else {
+        0
+    };
     // At least one unit: CAP.TO = 0 occurs, and cannot be meant.
     Ok(Nanos::from_millis(cap.timeout_ms().max(crto).max(500)))
 }
@@ -129,7 +136,12 @@ pub(crate) enum StopStatus {
 impl StopSequence {
     /// With a known time-out.
     pub(crate) fn started(now: Nanos, timeout: Nanos) -> StopSequence {
-        StopSequence::Started { timeout, backoff: Backoff::new(now, timeout), en_cleared: false, function_reset: false }
+        StopSequence::Started {
+            timeout,
+            backoff: Backoff::new(now, timeout),
+            en_cleared: false,
+            function_reset: false,
+        }
     }
 
     /// As [`Backoff::extend`].
@@ -149,7 +161,10 @@ impl StopSequence {
         stopping
     }
 
-    fn advance(&mut self, round: &mut Round<'_, impl Properties>) -> Result<StopStatus, AccessError> {
+    fn advance(
+        &mut self,
+        round: &mut Round<'_, impl Properties>,
+    ) -> Result<StopStatus, AccessError> {
         let csts = Csts::from_bits(round.get32(Property::Csts)?);
         // Gone is not stopped: a device behind a failed link may still be running.
         if csts.is_gone() {

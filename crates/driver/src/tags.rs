@@ -65,7 +65,12 @@ impl Tags {
     pub(crate) fn new(count: u32) -> (Tags, Taker, Returner) {
         assert!((1..=65_535).contains(&count), "a queue has 1 to 65535 tags, not {count}");
         let ring = (0..count.next_power_of_two()).map(|tag| AtomicU16::new(tag as u16)).collect();
-        let tags = Tags { ring, mask: count.next_power_of_two() - 1, returned: AtomicU32::new(count), count };
+        let tags = Tags {
+            ring,
+            mask: count.next_power_of_two() - 1,
+            returned: AtomicU32::new(count),
+            count,
+        };
         (tags, Taker { taken: 0, known: count }, Returner { stored: count })
     }
 

@@ -3,11 +3,13 @@
 use nvme::admin::{Abort, CreateCq, CreateSq, GetFeatures, GetLogPage, Identify, SetFeatures};
 use nvme::fabrics::CrossResetEntry;
 use nvme::features::{
-    Capabilities, ErrorRecovery, HostBehavior, NumberOfQueues, PowerManagement, TemperatureThreshold, VectorConfig, WriteAtomicity, fid,
-    select,
+    Capabilities, ErrorRecovery, HostBehavior, NumberOfQueues, PowerManagement,
+    TemperatureThreshold, VectorConfig, WriteAtomicity, fid, select,
 };
 use nvme::log::ana::GROUPS_ONLY;
-use nvme::log::{CommandsSupported, CriticalWarning, FirmwareSlots, IdentifiersSupported, Supported, lid, scope};
+use nvme::log::{
+    CommandsSupported, CriticalWarning, FirmwareSlots, IdentifiersSupported, Supported, lid, scope,
+};
 use nvme::prp::Dptr;
 use nvme::{Cid, Cqe, Nsid, Page, QueueId, Sqe, Status, Text, opcode};
 use units::{Nanos, Op};
@@ -35,14 +37,22 @@ fn refuse(status: Status) -> Outcome {
 }
 
 impl<P: Port> Controller<P> {
-    /// Fetches at most `limit` admin commands, one after the other, as long as there is room for their entries: an Abort
-    /// may take two. Returns how many.
+    /// Fetches at most `limit` admin commands, one after the other, as long as there is room for
+    /// their entries: an Abort may take two. Returns how many.
     #[inline(never)]
     pub(crate) fn fetch_admin(&mut self, now: Nanos, limit: u32) -> u32 {
         for n in 0..limit {
-            let Some((sq, _)) = self.queues.pair(QueueId::ADMIN).filter(|(_, cq)| cq.free() > 0) else { return n };
+            let Some((sq, _)) = self.queues.pair(QueueId::ADMIN).filter(|(_, cq)| cq.free() > 0)
+            else {
+                return n;
+            };
             let sqe = sq.fetch();
-            if self.external.faults.as_ref().is_some_and(|faults| faults.swallows(QueueId::ADMIN, &sqe)) {
+            if self
+                .external
+                .faults
+                .as_ref()
+                .is_some_and(|faults| faults.swallows(QueueId::ADMIN, &sqe))
+            {
                 continue;
             }
             self.carry_out(now, &sqe);
@@ -60,7 +70,8 @@ impl<P: Port> Controller<P> {
         match outcome {
             Ok(result) => self.post_admin(sqe.cid(), result, Status::SUCCESS),
             Err(status) => {
-                let failed = FailedCommand { cid: sqe.cid(), opcode: sqe.opcode, nsid: sqe.nsid(), lba: 0 };
+                let failed =
+                    FailedCommand { cid: sqe.cid(), opcode: sqe.opcode, nsid: sqe.nsid(), lba: 0 };
                 self.logs.command_failed(QueueId::ADMIN, &failed, status);
                 self.post_admin(sqe.cid(), 0, status.with_more());
             }
@@ -72,22 +83,44 @@ impl<P: Port> Controller<P> {
         run(self, now, sqe)
     }
 
-    /// The admin command of an opcode, if it is supported. The Commands Supported and Effects log asks here as well.
+    /// The admin command of an opcode, if it is supported. The Commands Supported and Effects log
+    /// asks here as well.
     fn admin_command(&self, opcode: u8) -> Option<Run<P>> {
         Some(match opcode {
-            opcode::admin::DELETE_SQ => |controller, now, sqe| controller.delete_sq(now, QueueId(sqe.cdw10 as u16)),
-            opcode::admin::CREATE_SQ => |controller, _, sqe| controller.create_sq(&CreateSq::from_sqe(sqe)),
-            opcode::admin::GET_LOG_PAGE => |controller, now, sqe| controller.get_log_page(now, &GetLogPage::from_sqe(sqe)),
-            opcode::admin::DELETE_CQ => |controller, _, sqe| controller.delete_cq(QueueId(sqe.cdw10 as u16)),
-            opcode::admin::CREATE_CQ => |controller, _, sqe| controller.create_cq(&CreateCq::from_sqe(sqe)),
+            opcode::admin::DELETE_SQ => {
+                |controller, now, sqe| controller.delete_sq(now, QueueId(sqe.cdw10 as u16))
+            }
+            opcode::admin::CREATE_SQ => {
+                |controller, _, sqe| controller.create_sq(&CreateSq::from_sqe(sqe))
+            }
+            opcode::admin::GET_LOG_PAGE => {
+                |controller, now, sqe| controller.get_log_page(now, &GetLogPage::from_sqe(sqe))
+            }
+            opcode::admin::DELETE_CQ => {
+                |controller, _, sqe| controller.delete_cq(QueueId(sqe.cdw10 as u16))
+            }
+            opcode::admin::CREATE_CQ => {
+                |controller, _, sqe| controller.create_cq(&CreateCq::from_sqe(sqe))
+            }
             opcode::admin::IDENTIFY => |controller, _, sqe| {
                 let command = Identify::from_sqe(sqe);
-                let page = identify::page(&command, &controller.config, &controller.store, controller.ana.as_ref())?;
+                let page = identify::page(
+                    &command,
+                    &controller.config,
+                    &controller.store,
+                    controller.ana.as_ref(),
+                )?;
                 controller.send(&page, command.data)
             },
-            opcode::admin::ABORT => |controller, now, sqe| Ok(controller.abort(now, Abort::from_sqe(sqe))),
-            opcode::admin::SET_FEATURES => |controller, now, sqe| controller.set_features(now, &SetFeatures::from_sqe(sqe)),
-            opcode::admin::GET_FEATURES => |controller, _, sqe| controller.get_features(&GetFeatures::from_sqe(sqe)),
+            opcode::admin::ABORT => {
+                |controller, now, sqe| Ok(controller.abort(now, Abort::from_sqe(sqe)))
+            }
+            opcode::admin::SET_FEATURES => {
+                |controller, now, sqe| controller.set_features(now, &SetFeatures::from_sqe(sqe))
+            }
+            opcode::admin::GET_FEATURES => {
+                |controller, _, sqe| controller.get_features(&GetFeatures::from_sqe(sqe))
+            }
             // One that was not taken in: there are as many as allowed.
             opcode::admin::ASYNC_EVENT_REQUEST => |_, _, _| Err(Status::ASYNC_EVENT_LIMIT_EXCEEDED),
             opcode::admin::KEEP_ALIVE => |controller, now, _| {
@@ -101,14 +134,20 @@ impl<P: Port> Controller<P> {
         })
     }
 
-    /// Base 5.2.5: a page for the doorbells, and one for their EventIdx. Buffers that cannot be are an invalid field.
-    fn set_doorbell_buffers(&mut self, bells: u64, events: u64) -> Outcome {
+    /// Base 5.2.5: a page for the doorbells, and one for their EventIdx. Buffers that cannot be are
+    /// an invalid field.
+    fn set_doorbell_buffers(&mut self, doorbells: u64, events: u64) -> Outcome {
         let bytes = self.store.page.bytes();
-        if !bells.is_multiple_of(bytes) || !events.is_multiple_of(bytes) || bells == events {
+        if !doorbells.is_multiple_of(bytes) || !events.is_multiple_of(bytes) || doorbells == events
+        {
             return refuse(Status::INVALID_FIELD);
         }
-        let buffers = ShadowBuffers { bells, events, bytes, stride: 4 << self.config.doorbell_stride };
-        self.port.shadow_doorbells(Some(buffers)).map(|()| 0).or_else(|_| refuse(Status::INVALID_FIELD))
+        let buffers =
+            ShadowBuffers { doorbells, events, bytes, stride: 4 << self.config.doorbell_stride };
+        self.port
+            .shadow_doorbells(Some(buffers))
+            .map(|()| 0)
+            .or_else(|_| refuse(Status::INVALID_FIELD))
     }
 
     /// Copies a page to where the host wants it.
@@ -143,7 +182,8 @@ impl<P: Port> Controller<P> {
         made.map(|()| 0).or_else(|_| refuse(Status::DATA_TRANSFER_ERROR))
     }
 
-    /// What both kinds of queues must satisfy: sizes, entry sizes, contiguous memory (CAP.CQR) from a page's start on.
+    /// What both kinds of queues must satisfy: sizes, entry sizes, contiguous memory (CAP.CQR) from
+    /// a page's start on.
     fn check_ring(&self, entries: u32, contiguous: bool, addr: u64) -> Result<(), Status> {
         let cc = self.cc;
         let sizes = (cc.iosqes(), cc.iocqes()) == (Sqe::SIZE_LOG2, Cqe::SIZE_LOG2);
@@ -159,7 +199,8 @@ impl<P: Port> Controller<P> {
         Ok(())
     }
 
-    /// Base 5.2.4: commands in service end with a status of their own, those not fetched are forgotten.
+    /// Base 5.2.4: commands in service end with a status of their own, those not fetched are
+    /// forgotten.
     fn delete_sq(&mut self, now: Nanos, queue: QueueId) -> Outcome {
         if queue == QueueId::ADMIN || self.queues.sq(queue).is_none() {
             return refuse(Status::INVALID_QUEUE_ID);
@@ -182,7 +223,8 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// Base 5.1.1. A command in service ends as [`AbortOrder`] says; one that is complete, or not fetched yet, is left alone.
+    /// Base 5.1.1. A command in service ends as [`AbortOrder`] says; one that is complete, or not
+    /// fetched yet, is left alone.
     fn abort(&mut self, now: Nanos, command: Abort) -> u32 {
         if command.sq == QueueId::ADMIN {
             return self.abort_event_request(command.cid);
@@ -205,7 +247,9 @@ impl<P: Port> Controller<P> {
 
     /// Answers the Abort now; the command's own entry follows.
     fn abort_later(&mut self, now: Nanos, command: Abort) -> u32 {
-        let Some((slot, order)) = self.commands.mark_aborted(command.sq, command.cid) else { return Abort::NOT_ABORTED };
+        let Some((slot, order)) = self.commands.mark_aborted(command.sq, command.cid) else {
+            return Abort::NOT_ABORTED;
+        };
         // Its old due time finds its slot empty.
         self.schedule.push(Due { at: now + AbortOrder::LATER, order, slot });
         Abort::ABORTED
@@ -225,7 +269,8 @@ impl<P: Port> Controller<P> {
     }
 
     fn get_log_page(&mut self, now: Nanos, command: &GetLogPage) -> Outcome {
-        // All of them tell of the controller or its subsystem (Base 5.1.12.1; LPA offers no health of single namespaces).
+        // All of them tell of the controller or its subsystem (Base 5.1.12.1; LPA offers no health
+        // of single namespaces).
         if command.nsid.0 != 0 && command.nsid != Nsid::ALL {
             return refuse(Status::INVALID_FIELD);
         }
@@ -235,11 +280,14 @@ impl<P: Port> Controller<P> {
             return refuse(Status::INVALID_FIELD);
         }
         let range = command.range_of(page.len() as u64)?;
-        let mut bytes = page.get(range.start as usize..range.end as usize).unwrap_or_default().to_vec();
+        let mut bytes =
+            page.get(range.start as usize..range.end as usize).unwrap_or_default().to_vec();
         bytes.resize(command.len as usize, 0);
         self.send(&bytes, command.data)?;
         // Only now that it has arrived: of what was cleared the host would never learn.
-        if command.lid == lid::CROSS_CONTROLLER_RESET && command.lsp & CrossResetEntry::REMOVE_COMPLETED != 0 {
+        if command.lid == lid::CROSS_CONTROLLER_RESET
+            && command.lsp & CrossResetEntry::REMOVE_COMPLETED != 0
+        {
             self.logs.cross_resets.retain(|entry| entry.status == CrossResetEntry::IN_PROGRESS);
         }
         if !command.retain_event {
@@ -250,24 +298,49 @@ impl<P: Port> Controller<P> {
         Ok(0)
     }
 
-    /// The log page of an identifier, if it is supported. The Supported Log Pages log asks here as well.
+    /// The log page of an identifier, if it is supported. The Supported Log Pages log asks here as
+    /// well.
     fn log_page(&self, id: u8) -> Option<LogPage<P>> {
         Some(match id {
-            lid::SUPPORTED_LOG_PAGES => |controller, _, _| controller.supported_log_pages().as_page().to_vec(),
+            lid::SUPPORTED_LOG_PAGES => {
+                |controller, _, _| controller.supported_log_pages().as_page().to_vec()
+            }
             lid::ERROR => |controller, _, _| controller.logs.error_page(),
-            lid::SMART => |controller, now, _| controller.logs.smart(now, controller.critical_warning()).as_page().to_vec(),
-            lid::FIRMWARE_SLOT => |controller, _, _| FirmwareSlots::single(Text::ascii(&controller.config.firmware)).as_page().to_vec(),
-            lid::CHANGED_NAMESPACES => |controller, _, _| controller.logs.changed().as_page().to_vec(),
-            lid::COMMANDS_SUPPORTED => |controller, _, _| controller.commands_supported().as_page().to_vec(),
-            lid::ANA if self.ana.is_some() => |controller, _, command| controller.ana_page(command.lsp & GROUPS_ONLY != 0),
-            lid::FEATURES_SUPPORTED => |controller, _, _| controller.features_supported().as_page().to_vec(),
+            lid::SMART => |controller, now, _| {
+                controller.logs.smart(now, controller.critical_warning()).as_page().to_vec()
+            },
+            lid::FIRMWARE_SLOT => |controller, _, _| {
+                FirmwareSlots::single(Text::ascii(&controller.config.firmware)).as_page().to_vec()
+            },
+            lid::CHANGED_NAMESPACES => {
+                |controller, _, _| controller.logs.changed().as_page().to_vec()
+            }
+            lid::COMMANDS_SUPPORTED => {
+                |controller, _, _| controller.commands_supported().as_page().to_vec()
+            }
+            lid::ANA if self.ana.is_some() => {
+                |controller, _, command| controller.ana_page(command.lsp & GROUPS_ONLY != 0)
+            }
+            lid::FEATURES_SUPPORTED => {
+                |controller, _, _| controller.features_supported().as_page().to_vec()
+            }
             // No NVMe-MI command is supported, but LPA.MLPS says that the page is.
             lid::MI_COMMANDS_SUPPORTED => |_, _, _| vec![0; 4096],
-            lid::CROSS_CONTROLLER_RESET if self.config.fabric.is_some() => |controller, _, _| controller.logs.cross_reset_page(),
-            lid::DISCOVERY if self.config.fabric.as_ref().is_some_and(|fabric| fabric.discovery.is_some()) => |controller, _, _| {
-                let log = controller.config.fabric.as_ref().and_then(|fabric| fabric.discovery.as_deref());
-                log.unwrap_or_default().to_vec()
-            },
+            lid::CROSS_CONTROLLER_RESET if self.config.fabric.is_some() => {
+                |controller, _, _| controller.logs.cross_reset_page()
+            }
+            lid::DISCOVERY
+                if self.config.fabric.as_ref().is_some_and(|fabric| fabric.discovery.is_some()) =>
+            {
+                |controller, _, _| {
+                    let log = controller
+                        .config
+                        .fabric
+                        .as_ref()
+                        .and_then(|fabric| fabric.discovery.as_deref());
+                    log.unwrap_or_default().to_vec()
+                }
+            }
             _ => return None,
         })
     }
@@ -281,19 +354,29 @@ impl<P: Port> Controller<P> {
         page
     }
 
-    /// Base 5.1.12.1.6. Of admin commands only Set Features has an effect on namespaces, and none changes their number or capabilities.
+    /// Base 5.1.12.1.6. Of admin commands only Set Features has an effect on namespaces, and none
+    /// changes their number or capabilities.
     fn commands_supported(&self) -> CommandsSupported {
         let mut page = CommandsSupported::default();
         for (opcode, entry) in (0..=u8::MAX).zip(&mut page.admin) {
             if self.admin_command(opcode).is_some() {
-                let namespaces = if opcode == opcode::admin::SET_FEATURES { scope::NAMESPACE } else { 0 };
-                *entry = Supported::new().with_supported(true).with_scope(scope::CONTROLLER | namespaces);
+                let namespaces =
+                    if opcode == opcode::admin::SET_FEATURES { scope::NAMESPACE } else { 0 };
+                *entry = Supported::new()
+                    .with_supported(true)
+                    .with_scope(scope::CONTROLLER | namespaces);
             }
         }
         for (opcode, entry) in (0..=u8::MAX).zip(&mut page.io) {
             if let Some(op) = self.store.operation(opcode) {
-                let changes = matches!(op, Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable);
-                *entry = Supported::new().with_supported(true).with_lbcc(changes).with_scope(scope::NAMESPACE);
+                let changes = matches!(
+                    op,
+                    Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable
+                );
+                *entry = Supported::new()
+                    .with_supported(true)
+                    .with_lbcc(changes)
+                    .with_scope(scope::NAMESPACE);
             }
         }
         page
@@ -308,7 +391,8 @@ impl<P: Port> Controller<P> {
         page
     }
 
-    /// CW: the Composite Temperature is at a threshold of feature 04h, or beyond it (Base 5.1.25.1.3).
+    /// CW: the Composite Temperature is at a threshold of feature 04h, or beyond it (Base
+    /// 5.1.25.1.3).
     fn critical_warning(&self) -> CriticalWarning {
         let [over, under] = self.features.thresholds;
         CriticalWarning::new().with_temperature(TEMPERATURE >= over || TEMPERATURE <= under)
@@ -317,7 +401,8 @@ impl<P: Port> Controller<P> {
     /// While the warning lasts its event is pending, if feature 0Bh enables it (Base 5.1.25.1.5).
     fn update_temperature_event(&mut self) {
         let wanted = CriticalWarning::from_bits(self.features.events().smart());
-        self.events.set(Event::Temperature, wanted.temperature() && self.critical_warning().temperature());
+        self.events
+            .set(Event::Temperature, wanted.temperature() && self.critical_warning().temperature());
     }
 
     /// The groups that namespaces are in, and those that are configured.
@@ -326,14 +411,16 @@ impl<P: Port> Controller<P> {
         self.ana.as_ref().map(|ana| ana.log(members).to_bytes(groups_only)).unwrap_or_default()
     }
 
-    /// The feature of an identifier, if it is supported. The Feature Identifiers Supported and Effects log asks here as well.
+    /// The feature of an identifier, if it is supported. The Feature Identifiers Supported and
+    /// Effects log asks here as well.
     fn feature(&self, id: u8) -> Option<&'static Feature> {
         Feature::of(id).filter(|_| id != fid::VOLATILE_WRITE_CACHE || self.store.is_volatile())
     }
 
     /// Whether a feature can be set at all on this device.
     fn is_changeable(&self, id: u8) -> bool {
-        self.interrupts.is_changeable() || !matches!(id, fid::INTERRUPT_COALESCING | fid::VECTOR_CONFIG)
+        self.interrupts.is_changeable()
+            || !matches!(id, fid::INTERRUPT_COALESCING | fid::VECTOR_CONFIG)
     }
 
     fn get_features(&mut self, command: &GetFeatures) -> Outcome {
@@ -347,27 +434,42 @@ impl<P: Port> Controller<P> {
         }
         if command.select == select::CAPABILITIES {
             let changeable = self.is_changeable(command.fid);
-            let capabilities = Capabilities::new().with_saveable(changeable && feature.saveable).with_changeable(changeable);
+            let capabilities = Capabilities::new()
+                .with_saveable(changeable && feature.saveable)
+                .with_changeable(changeable);
             return Ok(capabilities.with_namespace_specific(feature.is_of_namespace()).into_bits());
         }
         let current = command.select == select::CURRENT;
         match command.fid {
             fid::TEMPERATURE_THRESHOLD => {
-                let thresholds = if current { self.features.thresholds } else { Features::DEFAULT_THRESHOLDS };
+                let thresholds =
+                    if current { self.features.thresholds } else { Features::DEFAULT_THRESHOLDS };
                 let asked = TemperatureThreshold::from_bits(command.value);
                 // No sensor but the Composite Temperature.
-                let threshold = thresholds.get(usize::from(asked.thsel())).filter(|_| asked.tmpsel() == 0);
+                let threshold =
+                    thresholds.get(usize::from(asked.thsel())).filter(|_| asked.tmpsel() == 0);
                 threshold.map(|&kelvin| kelvin.into()).ok_or(Status::INVALID_FIELD.with_dnr())
             }
-            fid::ERROR_RECOVERY => Ok(self.features.error_recovery.get(&command.nsid).copied().filter(|_| current).unwrap_or_default()),
-            fid::NUMBER_OF_QUEUES => Ok(if current { self.features.granted() } else { self.features.offered() }.into_bits()),
+            fid::ERROR_RECOVERY => Ok(self
+                .features
+                .error_recovery
+                .get(&command.nsid)
+                .copied()
+                .filter(|_| current)
+                .unwrap_or_default()),
+            fid::NUMBER_OF_QUEUES => {
+                Ok(if current { self.features.granted() } else { self.features.offered() }
+                    .into_bits())
+            }
             fid::VECTOR_CONFIG => {
                 let asked = VectorConfig::from_bits(command.value).iv();
-                let config = self.interrupts.vector(asked).ok_or(Status::INVALID_FIELD.with_dnr())?;
+                let config =
+                    self.interrupts.vector(asked).ok_or(Status::INVALID_FIELD.with_dnr())?;
                 Ok(if current { config } else { config.with_cd(false) }.into_bits())
             }
             fid::HOST_BEHAVIOR => {
-                let value = if current { self.features.host_behavior } else { HostBehavior::default() };
+                let value =
+                    if current { self.features.host_behavior } else { HostBehavior::default() };
                 self.send(value.as_page(), command.data)
             }
             _ => Ok(self.features.get(feature, command.select)),
@@ -390,9 +492,15 @@ impl<P: Port> Controller<P> {
             return refuse(Status::FEATURE_NOT_CHANGEABLE);
         }
         match command.fid {
-            fid::TEMPERATURE_THRESHOLD => self.set_temperature_threshold(TemperatureThreshold::from_bits(command.value)),
-            fid::ERROR_RECOVERY => self.set_error_recovery(command.nsid, ErrorRecovery::from_bits(command.value)),
-            fid::NUMBER_OF_QUEUES => self.set_number_of_queues(NumberOfQueues::from_bits(command.value)),
+            fid::TEMPERATURE_THRESHOLD => {
+                self.set_temperature_threshold(TemperatureThreshold::from_bits(command.value))
+            }
+            fid::ERROR_RECOVERY => {
+                self.set_error_recovery(command.nsid, ErrorRecovery::from_bits(command.value))
+            }
+            fid::NUMBER_OF_QUEUES => {
+                self.set_number_of_queues(NumberOfQueues::from_bits(command.value))
+            }
             fid::VECTOR_CONFIG => {
                 let set = self.interrupts.set_vector(VectorConfig::from_bits(command.value));
                 if set { Ok(0) } else { refuse(Status::INVALID_FIELD) }
@@ -416,7 +524,10 @@ impl<P: Port> Controller<P> {
             // What the cache holds must not outlive it (Base 5.1.25.1.4).
             fid::VOLATILE_WRITE_CACHE if value & 1 == 0 => self.store.flush(Nsid::ALL)?,
             // AWUN and AWUPF are one block both, so that there is nothing to switch.
-            fid::WRITE_ATOMICITY => value = WriteAtomicity::new().with_dn(WriteAtomicity::from_bits(value).dn()).into_bits(),
+            fid::WRITE_ATOMICITY => {
+                value =
+                    WriteAtomicity::new().with_dn(WriteAtomicity::from_bits(value).dn()).into_bits()
+            }
             // In steps of KAS, rounded up; a value that would overflow is as good as the largest.
             fid::KEEP_ALIVE_TIMER => value = value.checked_next_multiple_of(100).unwrap_or(value),
             _ => {}
@@ -431,23 +542,28 @@ impl<P: Port> Controller<P> {
         Ok(0)
     }
 
-    /// Base 5.1.25.1.3. The Composite Temperature is all that is reported; there is no hysteresis (TMPTHHA).
+    /// Base 5.1.25.1.3. The Composite Temperature is all that is reported; there is no hysteresis
+    /// (TMPTHHA).
     fn set_temperature_threshold(&mut self, asked: TemperatureThreshold) -> Outcome {
         let reported = asked.tmpsel() == 0 || asked.tmpsel() == TemperatureThreshold::ALL;
         let threshold = self.features.thresholds.get_mut(usize::from(asked.thsel()));
-        let Some(threshold) = threshold.filter(|_| reported && asked.tmpthh() == 0) else { return refuse(Status::INVALID_FIELD) };
+        let Some(threshold) = threshold.filter(|_| reported && asked.tmpthh() == 0) else {
+            return refuse(Status::INVALID_FIELD);
+        };
         *threshold = asked.tmpth();
         self.update_temperature_event();
         Ok(0)
     }
 
-    /// NVM 4.1.3.2. Reads are not tried again here, so that any limit is kept. DULBE needs NSFEAT.DAE, which no namespace has.
+    /// NVM 4.1.3.2. Reads are not tried again here, so that any limit is kept. DULBE needs
+    /// NSFEAT.DAE, which no namespace has.
     fn set_error_recovery(&mut self, nsid: Nsid, asked: ErrorRecovery) -> Outcome {
         if asked.dulbe() {
             return refuse(Status::INVALID_FIELD);
         }
         let value = ErrorRecovery::new().with_tler(asked.tler()).into_bits();
-        let meant = self.store.iter().map(|(id, _)| id).filter(|&id| nsid == Nsid::ALL || nsid == id);
+        let meant =
+            self.store.iter().map(|(id, _)| id).filter(|&id| nsid == Nsid::ALL || nsid == id);
         self.features.error_recovery.extend(meant.map(|id| (id, value)));
         Ok(0)
     }
@@ -466,7 +582,8 @@ impl<P: Port> Controller<P> {
         let mut bytes = [0; HostBehavior::LEN];
         let mut data = Data::prps(from, bytes.len() as u64, self.store.page)?;
         gather(&mut bytes, &mut data, &self.port)?;
-        self.features.host_behavior = HostBehavior::from_page(&bytes).map_err(|_| Status::INTERNAL_ERROR)?;
+        self.features.host_behavior =
+            HostBehavior::from_page(&bytes).map_err(|_| Status::INTERNAL_ERROR)?;
         Ok(0)
     }
 }

@@ -1,19 +1,23 @@
-//! In what a controller may be as unkind as hardware: each choice is within the specifications, and the first is the kindest.
+//! In what a controller may be as unkind as hardware: each choice is within the specifications, and
+//! the first is the kindest.
 
 use units::Nanos;
 
 /// What becomes of a message whose vector is masked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PendingBit {
-    /// It sets the vector's Pending bit. The bit is cleared without a message once its entries are acknowledged, all of them, by head
-    /// doorbells: the interrupt event is then satisfied, and the function must not send a spurious message when software unmasks
-    /// the vector (PCI Express Base, "Per-vector Masking and Function Masking").
+    /// It sets the vector's Pending bit. The bit is cleared without a message once its entries are
+    /// acknowledged, all of them, by head doorbells: the interrupt event is then satisfied, and the
+    /// function must not send a spurious message when software unmasks the vector (PCI Express
+    /// Base, "Per-vector Masking and Function Masking").
     #[default]
     Cleared,
-    /// It sets the bit, which nothing but sending the message clears: each unmasking sends one, needed or not. So QEMU's controllers
-    /// do (`msix_notify` sets the bit, `nvme_irq_deassert` leaves it alone under MSI-X).
+    /// It sets the bit, which nothing but sending the message clears: each unmasking sends one,
+    /// needed or not. So QEMU's controllers do (`msix_notify` sets the bit, `nvme_irq_deassert`
+    /// leaves it alone under MSI-X).
     Kept,
-    /// It is gone. The host has to look after unmasking, or it sleeps on an entry of which nothing tells.
+    /// It is gone. The host has to look after unmasking, or it sleeps on an entry of which nothing
+    /// tells.
     Absent,
 }
 
@@ -28,7 +32,8 @@ impl PendingBit {
     }
 }
 
-/// When a command that is aborted completes (Base 2.1, 5.1.1: immediate aborts, in either order of the two entries, and deferred ones).
+/// When a command that is aborted completes (Base 2.1, 5.1.1: immediate aborts, in either order of
+/// the two entries, and deferred ones).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AbortOrder {
     /// Before its Abort.
@@ -36,9 +41,11 @@ pub enum AbortOrder {
     Before,
     /// After its Abort, whose entry says that the command was aborted.
     After,
-    /// After its Abort, whose entry says that no immediate abort was performed. It ends as aborted all the same.
+    /// After its Abort, whose entry says that no immediate abort was performed. It ends as aborted
+    /// all the same.
     Deferred,
-    /// In its own time, with its own status: the Abort's entry says that the command was not aborted.
+    /// In its own time, with its own status: the Abort's entry says that the command was not
+    /// aborted.
     Never,
 }
 

@@ -6,14 +6,17 @@ use nvme::{Nsid, Status};
 use units::Nanos;
 
 use crate::media::{Faulty, Spoilt};
-use crate::{AbortOrder, Ana, FaultInjector, Fetch, Media, MediaError, MediaFault, Mem, PendingBit, Profile};
+use crate::{
+    AbortOrder, Ana, FaultInjector, Fetch, Media, MediaError, MediaFault, Mem, PendingBit, Profile,
+};
 
 /// A controller's properties. Start from [`Config::new`] and change what matters.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Timing.
     pub profile: Profile,
-    /// Seed of the timing's dice: the same seed and the same commands at the same instants give the same completions.
+    /// Seed of the timing's dice: the same seed and the same commands at the same instants give the
+    /// same completions.
     pub seed: u64,
     /// Serial number, 20 ASCII characters at most (Base 5.1.13.2.1, SN).
     pub serial: String,
@@ -39,13 +42,14 @@ pub struct Config {
     pub boundary: u32,
     /// How long the controller takes to become ready, and to become disabled.
     pub ready_delay: Nanos,
-    /// How long a host waits for that before it gives the controller up (CAP.TO), in steps of half a second: longer than
-    /// `ready_delay`, and 127.5 s at most. The thread that steps the controller may be late; drives say seconds as well.
+    /// How long a host waits for that before it gives the controller up (CAP.TO), in steps of half
+    /// a second: longer than `ready_delay`, and 127.5 s at most. The thread that steps the
+    /// controller may be late; drives say seconds as well.
     pub ready_timeout: Nanos,
     /// How long a shutdown takes.
     pub shutdown_delay: Nanos,
-    /// CQT: how long commands may go on inside after the Keep Alive Timer has run out while the path is lost. In steps of a
-    /// millisecond.
+    /// CQT: how long commands may go on inside after the Keep Alive Timer has run out while the
+    /// path is lost. In steps of a millisecond.
     pub quiesce_time: Nanos,
     /// Most commands fetched, and most completed, in one [`crate::Controller::step`].
     pub step_budget: u32,
@@ -63,11 +67,12 @@ pub struct Config {
     pub checks: bool,
     /// Whether there is Write Uncorrectable (ONCS bit 1).
     pub uncorrectable: bool,
-    /// Whether a host may write I/O queues' doorbells to memory (OACS bit 8, Doorbell Buffer Config). The port has to bear it
-    /// ([`crate::Port::shadow_doorbells`]), and the thread that steps the controller calls [`crate::Controller::arm_doorbells`] before it sleeps.
+    /// Whether a host may write I/O queues' doorbells to memory (OACS bit 8, Doorbell Buffer
+    /// Config). The port has to bear it ([`crate::Port::shadow_doorbells`]), and the thread that
+    /// steps the controller calls [`crate::Controller::arm_doorbells`] before it sleeps.
     pub shadow_doorbells: bool,
-    /// Whether I/O commands may have SGLs (SGLS): of data blocks that are dword aligned, in segments of any number, of
-    /// [`nvme::sgl::MOST_DESCRIPTORS`] descriptors at most.
+    /// Whether I/O commands may have SGLs (SGLS): of data blocks that are dword aligned, in
+    /// segments of any number, of [`nvme::sgl::MOST_DESCRIPTORS`] descriptors at most.
     pub sgls: bool,
     /// On a fabric: what only controllers there say.
     pub fabric: Option<Fabric>,
@@ -78,7 +83,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// 64 queue pairs of 1024 entries, 65 vectors, 1 MiB per command, ready at once, ten seconds for that.
+    /// 64 queue pairs of 1024 entries, 65 vectors, 1 MiB per command, ready at once, ten seconds
+    /// for that.
     pub fn new(profile: Profile) -> Config {
         Config {
             profile,
@@ -122,7 +128,10 @@ impl Config {
         self.max_transfer = (1 << self.max_transfer.clamp(4096, 1 << 26).ilog2()).max(4096);
         self.step_budget = self.step_budget.max(1);
         self.doorbell_stride = self.doorbell_stride.min(15);
-        self.ready_timeout = self.ready_timeout.max(self.ready_delay + Config::READY_STEP).min(Nanos(255 * Config::READY_STEP.0));
+        self.ready_timeout = self
+            .ready_timeout
+            .max(self.ready_delay + Config::READY_STEP)
+            .min(Nanos(255 * Config::READY_STEP.0));
         self.profile.iops_burst = self.profile.iops_burst.max(1);
         self.profile.channels = self.profile.channels.min(Profile::MOST_CHANNELS);
         self
@@ -137,7 +146,8 @@ impl Config {
     /// CAP.TO counts in these.
     pub(crate) const READY_STEP: Nanos = Nanos::from_millis(500);
 
-    /// WZSL: a Write Zeroes covers 2^this pages of 4 KiB at most. A step does not end within a command.
+    /// WZSL: a Write Zeroes covers 2^this pages of 4 KiB at most. A step does not end within a
+    /// command.
     pub(crate) const WZSL: u8 = 10;
     /// The same in bytes.
     pub(crate) const MOST_ZEROES: u64 = 4096 << Config::WZSL;
@@ -151,18 +161,21 @@ impl Config {
     pub(crate) const MOST_DEALLOCATED_BLOCKS: u64 = 1 << 23;
 }
 
-/// What a controller on a fabric says of itself. The host's data are where its port has put them, whatever its commands say.
+/// What a controller on a fabric says of itself. The host's data are where its port has put them,
+/// whatever its commands say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fabric {
     /// Most bytes of data in a command capsule.
     pub in_capsule: u32,
-    /// CIU and CIRN, which tell this association's controller from others that have had its identifier.
+    /// CIU and CIRN, which tell this association's controller from others that have had its
+    /// identifier.
     pub instance: (u8, u64),
     /// It is a discovery controller, with this log.
     pub discovery: Option<Arc<[u8]>>,
 }
 
-/// By what a namespace can be told from all others, whatever path leads to it. Zeroes: none of that kind.
+/// By what a namespace can be told from all others, whatever path leads to it. Zeroes: none of that
+/// kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identifiers {
     /// NGUID.
@@ -173,7 +186,8 @@ pub struct Identifiers {
     pub uuid: [u8; 16],
 }
 
-/// A namespace: a medium cut into logical blocks. Namespace identifiers are given in order, from 1, to those that have none.
+/// A namespace: a medium cut into logical blocks. Namespace identifiers are given in order, from 1,
+/// to those that have none.
 #[derive(Debug)]
 pub struct Namespace {
     pub(crate) medium: Medium,
@@ -191,11 +205,13 @@ pub struct Namespace {
     pub(crate) thin: bool,
 }
 
-/// The media, told apart once per command: memory is reached without a copy in between, any other through its trait.
+/// The media, told apart once per command: memory is reached without a copy in between, any other
+/// through its trait.
 pub(crate) enum Medium {
     Mem(Mem),
     Other(Box<dyn Media>),
-    /// Of several controllers, which may have a thread each: a command holds the lock while it is carried out.
+    /// Of several controllers, which may have a thread each: a command holds the lock while it is
+    /// carried out.
     Shared(Arc<Mutex<Medium>>),
     /// Some of its blocks were made unreadable.
     Spoilt(Box<Spoilt<Medium>>),
@@ -204,20 +220,25 @@ pub(crate) enum Medium {
 }
 
 impl Medium {
-    /// Makes `len` bytes from `at` on unreadable until they are written. The first such range wraps the medium, so that media without
-    /// any are read as if there were no such thing.
+    /// Makes `len` bytes from `at` on unreadable until they are written. The first such range wraps
+    /// the medium, so that media without any are read as if there were no such thing.
     pub(crate) fn spoil(&mut self, at: u64, len: u64) {
         match self {
-            Medium::Shared(shared) => return shared.lock().unwrap_or_else(PoisonError::into_inner).spoil(at, len),
+            Medium::Shared(shared) => {
+                return shared.lock().unwrap_or_else(PoisonError::into_inner).spoil(at, len);
+            }
             Medium::Spoilt(_) => {}
-            Medium::Mem(_) | Medium::Other(_) | Medium::Faulty(_) => *self = Medium::Spoilt(Box::new(Spoilt::new(self.take()))),
+            Medium::Mem(_) | Medium::Other(_) | Medium::Faulty(_) => {
+                *self = Medium::Spoilt(Box::new(Spoilt::new(self.take())))
+            }
         }
         if let Medium::Spoilt(spoilt) = self {
             spoilt.mark(at, len);
         }
     }
 
-    /// The medium itself. For a moment the namespace has one of no bytes, which no command can reach.
+    /// The medium itself. For a moment the namespace has one of no bytes, which no command can
+    /// reach.
     fn take(&mut self) -> Medium {
         std::mem::replace(self, Medium::Mem(Mem::new(0, crate::Budget::new(0))))
     }
@@ -225,9 +246,13 @@ impl Medium {
     /// Has it misbehave. Of logical blocks of `block` bytes.
     pub(crate) fn expect(&mut self, fault: MediaFault, block: u64) -> Result<(), MediaError> {
         match self {
-            Medium::Shared(shared) => return shared.lock().unwrap_or_else(PoisonError::into_inner).expect(fault, block),
+            Medium::Shared(shared) => {
+                return shared.lock().unwrap_or_else(PoisonError::into_inner).expect(fault, block);
+            }
             Medium::Faulty(_) => {}
-            Medium::Mem(_) | Medium::Other(_) | Medium::Spoilt(_) => *self = Medium::Faulty(Box::new(Faulty::new(self.take()))),
+            Medium::Mem(_) | Medium::Other(_) | Medium::Spoilt(_) => {
+                *self = Medium::Faulty(Box::new(Faulty::new(self.take())))
+            }
         }
         if let Medium::Faulty(faulty) = self { faulty.expect(fault, block) } else { Ok(()) }
     }
@@ -235,7 +260,9 @@ impl Medium {
     /// A cache that it was given is lost.
     pub(crate) fn lose_power(&mut self) -> Result<(), MediaError> {
         match self {
-            Medium::Shared(shared) => shared.lock().unwrap_or_else(PoisonError::into_inner).lose_power(),
+            Medium::Shared(shared) => {
+                shared.lock().unwrap_or_else(PoisonError::into_inner).lose_power()
+            }
             Medium::Faulty(faulty) => faulty.lose_power(),
             Medium::Mem(_) | Medium::Other(_) | Medium::Spoilt(_) => Ok(()),
         }
@@ -246,7 +273,9 @@ impl Medium {
         match self {
             Medium::Mem(_) => false,
             Medium::Other(_) | Medium::Spoilt(_) | Medium::Faulty(_) => true,
-            Medium::Shared(shared) => shared.lock().unwrap_or_else(PoisonError::into_inner).needs_buffer(),
+            Medium::Shared(shared) => {
+                shared.lock().unwrap_or_else(PoisonError::into_inner).needs_buffer()
+            }
         }
     }
 
@@ -288,7 +317,13 @@ impl Media for Medium {
         self.as_media_mut().write_at(at, from, fua)
     }
 
-    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+    fn zero_at(
+        &mut self,
+        at: u64,
+        len: u64,
+        deallocate: bool,
+        fua: bool,
+    ) -> Result<(), MediaError> {
         self.as_media_mut().zero_at(at, len, deallocate, fua)
     }
 
@@ -308,7 +343,9 @@ impl std::fmt::Debug for Medium {
             Medium::Shared(_) => write!(f, "a shared medium"),
             Medium::Other(other) => write!(f, "a medium of {} bytes", other.bytes()),
             Medium::Faulty(faulty) => write!(f, "a medium of {} bytes with faults", faulty.bytes()),
-            Medium::Spoilt(spoilt) => write!(f, "a medium of {} bytes, some of them unreadable", spoilt.bytes()),
+            Medium::Spoilt(spoilt) => {
+                write!(f, "a medium of {} bytes, some of them unreadable", spoilt.bytes())
+            }
         }
     }
 }
@@ -372,21 +409,22 @@ impl Namespace {
         Namespace { nsid: Some(nsid), ..self }
     }
 
-    /// The same with identifiers of one's own. All zero: a namespace that no host can tell from another.
+    /// The same with identifiers of one's own. All zero: a namespace that no host can tell from
+    /// another.
     #[must_use]
     pub fn with_identifiers(self, identifiers: Identifiers) -> Namespace {
         Namespace { identifiers: Some(identifiers), ..self }
     }
 
-    /// The same in this ANA group, from 1. Of use only on controllers that report ANA ([`Config::ana`]), where a namespace is in
-    /// group 1 otherwise.
+    /// The same in this ANA group, from 1. Of use only on controllers that report ANA
+    /// ([`Config::ana`]), where a namespace is in group 1 otherwise.
     #[must_use]
     pub fn with_ana_group(self, group: u32) -> Namespace {
         Namespace { ana_group: group, ..self }
     }
 
-    /// Another controller's handle on the same namespace: same medium, same identifiers. What each controller makes of it,
-    /// its size if it is resized, its ANA state, is each one's own.
+    /// Another controller's handle on the same namespace: same medium, same identifiers. What each
+    /// controller makes of it, its size if it is resized, its ANA state, is each one's own.
     pub fn share(&mut self) -> Namespace {
         let shared = match &self.medium {
             Medium::Shared(shared) => shared.clone(),

@@ -1,4 +1,5 @@
-//! The controller: one step of time, the way of an I/O command through it, and what a host sees of its life.
+//! The controller: one step of time, the way of an I/O command through it, and what a host sees of
+//! its life.
 
 mod apart;
 mod early;
@@ -30,7 +31,8 @@ use life::Life;
 /// Data that one step moves at most, roughly: a command is never split.
 const STEP_BYTES: u64 = 4 << 20;
 
-/// Commands fetched at one look at a doorbell, at most; an arbitration burst beyond it takes several.
+/// Commands fetched at one look at a doorbell, at most; an arbitration burst beyond it takes
+/// several.
 const BATCH: usize = 16;
 
 /// A controller as a state machine. Its owner calls [`Controller::step`] with the time.
@@ -69,7 +71,8 @@ pub struct Controller<P: Port> {
 /// What a step did and when the next one matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Something was fetched, posted or announced, or a register changed, or there is room now for what could not be fetched.
+    /// Something was fetched, posted or announced, or a register changed, or there is room now for
+    /// what could not be fetched.
     pub worked: bool,
     /// The controller's own next event; `None`: only the host can cause one.
     pub next: Option<Nanos>,
@@ -99,7 +102,8 @@ impl<P: Port> fmt::Debug for Controller<P> {
 }
 
 impl<P: Port> Controller<P> {
-    /// A controller at power-on. Values of `config` outside their range are brought into it. Writes CAP, VS and CSTS.
+    /// A controller at power-on. Values of `config` outside their range are brought into it. Writes
+    /// CAP, VS and CSTS.
     pub fn new(config: Config, namespaces: Vec<Namespace>, port: P) -> Controller<P> {
         let config = config.legal();
         let store = Store::new(namespaces, &config);
@@ -147,12 +151,17 @@ impl<P: Port> Controller<P> {
 
     /// What the controller has done so far.
     pub fn counters(&self) -> Counters {
-        Counters { messages: self.interrupts.attempted, messages_sent: self.interrupts.sent, ..self.counters }
+        Counters {
+            messages: self.interrupts.attempted,
+            messages_sent: self.interrupts.sent,
+            ..self.counters
+        }
     }
 
-    /// Exposes `blocks` logical blocks of a namespace, at most what its medium holds: the host is notified by a Namespace
-    /// Attribute Changed event, if it asked for such. Other controllers of a subsystem go on showing what they showed: each
-    /// is notified separately. `None`: there is no such namespace; else the new size.
+    /// Exposes `blocks` logical blocks of a namespace, at most what its medium holds: the host is
+    /// notified by a Namespace Attribute Changed event, if it asked for such. Other controllers of
+    /// a subsystem go on showing what they showed: each is notified separately. `None`: there is no
+    /// such namespace; else the new size.
     pub fn resize(&mut self, nsid: Nsid, blocks: u64) -> Option<u64> {
         let namespace = self.store.get_mut(nsid)?;
         let blocks = blocks.min(namespace.media().bytes() >> namespace.block_shift);
@@ -165,8 +174,8 @@ impl<P: Port> Controller<P> {
         Some(blocks)
     }
 
-    /// Looks at registers and doorbells, fetches, completes what is due at `now`, raises vectors. The work of one step
-    /// is bounded. `now` never goes back.
+    /// Looks at registers and doorbells, fetches, completes what is due at `now`, raises vectors.
+    /// The work of one step is bounded. `now` never goes back.
     pub fn step(&mut self, now: Nanos) -> Step {
         if self.external.is_special(now) {
             return self.step_specially(now);
@@ -174,11 +183,15 @@ impl<P: Port> Controller<P> {
         self.step_in_touch(now)
     }
 
-    /// Before its owner sleeps: where the host writes doorbells to memory it is asked to ring those that there is something to do for. Whether
-    /// one of them has moved since: then it may have asked too late, and the controller is to be stepped again before the sleep.
+    /// Before its owner sleeps: where the host writes doorbells to memory it is asked to ring those
+    /// that there is something to do for. Whether one of them has moved since: then it may have
+    /// asked too late, and the controller is to be stepped again before the sleep.
     pub fn arm_doorbells(&self) -> bool {
         let listens = self.life == Life::Ready && self.external.link == Link::Up;
-        listens && self.queues.awaited().fold(false, |moved, (queue, completion)| moved | self.port.arm_doorbell(queue, completion))
+        listens
+            && self.queues.awaited().fold(false, |moved, (queue, completion)| {
+                moved | self.port.arm_doorbell(queue, completion)
+            })
     }
 
     /// A step while host and controller reach each other.
@@ -203,10 +216,16 @@ impl<P: Port> Controller<P> {
             worked |= self.send_pending();
         }
         if !worked {
-            // What it makes room for the fetch has not seen: a thread that slept now would leave it, and ask for no head either.
+            // What it makes room for the fetch has not seen: a thread that slept now would leave
+            // it, and ask for no head either.
             worked = self.look_at_one_head();
         }
-        let own = self.interrupts.next().min(self.schedule.next().unwrap_or(Nanos::MAX)).min(self.keep_alive).min(self.external.next);
+        let own = self
+            .interrupts
+            .next()
+            .min(self.schedule.next().unwrap_or(Nanos::MAX))
+            .min(self.keep_alive)
+            .min(self.external.next);
         let next = if more { now } else { own.min(self.next_change().unwrap_or(Nanos::MAX)) };
         Step { worked, next: (next != Nanos::MAX).then_some(next) }
     }
@@ -228,7 +247,8 @@ impl<P: Port> Controller<P> {
         true
     }
 
-    /// Carries out a command that was in service, unless it ends with `instead`, and posts its entry.
+    /// Carries out a command that was in service, unless it ends with `instead`, and posts its
+    /// entry.
     pub(crate) fn finish(&mut self, now: Nanos, command: &Command, instead: Option<Status>) {
         let Controller { port, store, queues, logs, interrupts, early, external, .. } = self;
         let fetched = early.take(command.order);
@@ -260,7 +280,12 @@ impl<P: Port> Controller<P> {
         match &external.faults {
             None => cq.post(entry, status),
             Some(faults) => {
-                if cq.post_with(faults, entry, status, &SeenDoorbells { port, faults: Some(faults) }) {
+                if cq.post_with(
+                    faults,
+                    entry,
+                    status,
+                    &SeenDoorbells { port, faults: Some(faults) },
+                ) {
                     return self.fail();
                 }
             }
@@ -269,17 +294,22 @@ impl<P: Port> Controller<P> {
         self.counters.completed += 1;
     }
 
-    /// Fetches by round robin, in bursts. Returns whether anything was fetched and whether more waits.
+    /// Fetches by round robin, in bursts. Returns whether anything was fetched and whether more
+    /// waits.
     #[inline]
     fn fetch(&mut self, now: Nanos) -> (bool, bool) {
         let mut budget = self.config.step_budget;
         loop {
             let mut more = false;
             for _ in 0..self.queues.active() {
-                let Some(queue) = self.queues.next_turn(&SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() }) else {
+                let Some(queue) = self.queues.next_turn(&SeenDoorbells {
+                    port: &self.port,
+                    faults: self.external.faults.as_ref(),
+                }) else {
                     continue;
                 };
-                let (taken, left) = self.fetch_from(now, queue, self.burst.min(budget).min(BATCH as u32));
+                let (taken, left) =
+                    self.fetch_from(now, queue, self.burst.min(budget).min(BATCH as u32));
                 self.queues.end_turn(queue);
                 budget -= taken;
                 more |= left;
@@ -293,12 +323,13 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// Fetches at most `limit` commands from one queue. Returns how many, and whether the limit kept any back.
+    /// Fetches at most `limit` commands from one queue. Returns how many, and whether the limit
+    /// kept any back.
     #[inline]
     fn fetch_from(&mut self, now: Nanos, queue: QueueId, limit: u32) -> (u32, bool) {
         let Some((sq, cq)) = self.queues.pair(queue) else { return (0, false) };
-        let bells = &SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() };
-        let waiting = match sq.announced(bells) {
+        let doorbells = &SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() };
+        let waiting = match sq.announced(doorbells) {
             Announced::Commands(0) => return (0, false),
             Announced::Commands(n) => n,
             Announced::Invalid(tail) => {
@@ -308,7 +339,7 @@ impl<P: Port> Controller<P> {
         };
         let mut count = waiting.min(limit);
         if cq.free() < count {
-            if let Consumed::Invalid(head) = cq.consumed(bells) {
+            if let Consumed::Invalid(head) = cq.consumed(doorbells) {
                 let queue = cq.id;
                 self.bad_doorbell(queue, head);
                 return (0, false);
@@ -324,13 +355,27 @@ impl<P: Port> Controller<P> {
         (count, waiting > limit && count == limit)
     }
 
-    /// Takes `count` commands, at most [`BATCH`], from an I/O queue; its completion queue has room for as many.
+    /// Takes `count` commands, at most [`BATCH`], from an I/O queue; its completion queue has room
+    /// for as many.
     #[inline]
     fn fetch_io(&mut self, now: Nanos, queue: QueueId, count: usize) {
-        let Controller { port, store, queues, logs, interrupts, commands, schedule, external, early, batch, .. } = self;
+        let Controller {
+            port,
+            store,
+            queues,
+            logs,
+            interrupts,
+            commands,
+            schedule,
+            external,
+            early,
+            batch,
+            ..
+        } = self;
         let Some((sq, cq)) = queues.pair(queue) else { return };
         let mut batch = &mut batch[..count.min(BATCH)];
-        // All loads before anything else: each may have to come from the host's cache, and none waits for another.
+        // All loads before anything else: each may have to come from the host's cache, and none
+        // waits for another.
         for sqe in &mut *batch {
             *sqe = sq.fetch();
         }
@@ -344,8 +389,16 @@ impl<P: Port> Controller<P> {
             let status = match store.decode(sqe) {
                 Ok(request) if !self.instant => {
                     cq.reserve();
-                    let done = schedule.start(now, request.op, request.bytes, port.service_time(sqe)) + external.delay;
-                    let (slot, order) = commands.insert(Command { order: 0, sq: queue, cid: sqe.cid(), aborted: false, request });
+                    let done =
+                        schedule.start(now, request.op, request.bytes, port.service_time(sqe))
+                            + external.delay;
+                    let (slot, order) = commands.insert(Command {
+                        order: 0,
+                        sq: queue,
+                        cid: sqe.cid(),
+                        aborted: false,
+                        request,
+                    });
                     early.begin(order, &request, store, port);
                     let due = Due { at: done, order, slot };
                     if !external.holds(request.op, due) {
@@ -363,7 +416,12 @@ impl<P: Port> Controller<P> {
                 Err(status) => {
                     let status = failed(logs, queue, sqe, status);
                     if let Some(faults) = &external.faults {
-                        if cq.post_with(faults, entry(queue, sq_head, sqe.cid()), status, &SeenDoorbells { port, faults: Some(faults) }) {
+                        if cq.post_with(
+                            faults,
+                            entry(queue, sq_head, sqe.cid()),
+                            status,
+                            &SeenDoorbells { port, faults: Some(faults) },
+                        ) {
                             return self.fail();
                         }
                         posted += 1;
@@ -375,8 +433,9 @@ impl<P: Port> Controller<P> {
             cq.post(entry(queue, sq_head, sqe.cid()), status);
             posted += 1;
         }
-        // Entries of one batch, posted without moving data, are as good as simultaneous: their messages, as many as there
-        // are entries, follow them, so that a barrier per message does not keep back the next entry.
+        // Entries of one batch, posted without moving data, are as good as simultaneous: their
+        // messages, as many as there are entries, follow them, so that a barrier per message does
+        // not keep back the next entry.
         interrupts.posted(now, cq.vector, posted, port);
         self.counters.completed += u64::from(posted);
     }
@@ -389,7 +448,12 @@ impl<P: Port> Controller<P> {
         match &external.faults {
             None => cq.post(entry, status),
             Some(faults) => {
-                if cq.post_with(faults, entry, status, &SeenDoorbells { port, faults: Some(faults) }) {
+                if cq.post_with(
+                    faults,
+                    entry,
+                    status,
+                    &SeenDoorbells { port, faults: Some(faults) },
+                ) {
                     return self.fail();
                 }
             }
@@ -425,12 +489,12 @@ impl<P: Port> Controller<P> {
     #[inline(never)]
     fn watch_host(&mut self) {
         let Controller { port, queues, interrupts, external, .. } = self;
-        let bells = SeenDoorbells { port, faults: external.faults.as_ref() };
+        let doorbells = SeenDoorbells { port, faults: external.faults.as_ref() };
         let mut bad = None;
         for n in 0..queues.cqs() {
             // The admin queue's entries are not held back, and so not counted.
             let Some(cq) = queues.nth_cq(n).filter(|cq| cq.id != QueueId::ADMIN) else { continue };
-            if let Consumed::Invalid(head) = cq.consumed(&bells) {
+            if let Consumed::Invalid(head) = cq.consumed(&doorbells) {
                 bad = Some((cq.id, head));
             }
             let taken = cq.take_consumed();
@@ -443,22 +507,26 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// Sends the messages of vectors that the host has unmasked. A Pending bit whose entries the host has acknowledged, all of them, is
-    /// cleared instead.
+    /// Sends the messages of vectors that the host has unmasked. A Pending bit whose entries the
+    /// host has acknowledged, all of them, is cleared instead.
     #[inline(never)]
     fn send_pending(&mut self) -> bool {
         let Controller { port, queues, interrupts, external, .. } = self;
-        let bells = SeenDoorbells { port, faults: external.faults.as_ref() };
-        interrupts.send_pending(port, |vector| queues.are_acknowledged(vector, &bells))
+        let doorbells = SeenDoorbells { port, faults: external.faults.as_ref() };
+        interrupts.send_pending(port, |vector| queues.are_acknowledged(vector, &doorbells))
     }
 
-    /// Finds impossible head doorbells of queues that are never full. Whether there is room now in a queue that was full.
+    /// Finds impossible head doorbells of queues that are never full. Whether there is room now in
+    /// a queue that was full.
     #[inline]
     fn look_at_one_head(&mut self) -> bool {
-        self.idle_turn = if self.idle_turn + 1 < self.queues.cqs() { self.idle_turn + 1 } else { 0 };
+        self.idle_turn =
+            if self.idle_turn + 1 < self.queues.cqs() { self.idle_turn + 1 } else { 0 };
         let Some(cq) = self.queues.nth_cq(self.idle_turn) else { return false };
         let was_full = cq.free() == 0;
-        if let Consumed::Invalid(head) = cq.consumed(&SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() }) {
+        if let Consumed::Invalid(head) =
+            cq.consumed(&SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() })
+        {
             let queue = cq.id;
             self.bad_doorbell(queue, head);
             return false;

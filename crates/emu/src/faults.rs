@@ -1,6 +1,8 @@
-//! Faults: what goes wrong with the controller's commands, completion entries and messages, by a plan or because an operator says so.
+//! Faults: what goes wrong with the controller's commands, completion entries and messages, by a
+//! plan or because an operator says so.
 //!
-//! A controller without a [`FaultInjector`] pays a pointer comparison for each entry, and one for each look at a doorbell.
+//! A controller without a [`FaultInjector`] pays a pointer comparison for each entry, and one for
+//! each look at a doorbell.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,13 +23,15 @@ pub enum Fault {
     DelayMessage(Nanos),
     /// A message goes out twice.
     DoubleMessage,
-    /// An entry carries the CID of the command that completed before it on its queue; its own command never completes.
+    /// An entry carries the CID of the command that completed before it on its queue; its own
+    /// command never completes.
     StaleCid,
     /// An entry carries a CID that was not used lately; its own command never completes.
     UnknownCid,
     /// An entry is posted twice, unless there is no room.
     DoubleEntry,
-    /// An entry is stored with the wrong phase tag: the host never sees it, nor any after it on its queue.
+    /// An entry is stored with the wrong phase tag: the host never sees it, nor any after it on its
+    /// queue.
     WrongPhase,
     /// A command ends with this status; what it did remains done.
     Status(Status),
@@ -66,9 +70,9 @@ pub struct Injected {
     pub command: Option<(QueueId, Cid)>,
 }
 
-/// A plan of faults: scripted ones at a certain occasion, and others by chance. Occasions are messages, entries posted
-/// or commands fetched, whichever the fault concerns, counted from 0 each. The admin queue and vector 0 are spared
-/// unless [`FaultPlan::admin_too`] says otherwise.
+/// A plan of faults: scripted ones at a certain occasion, and others by chance. Occasions are
+/// messages, entries posted or commands fetched, whichever the fault concerns, counted from 0 each.
+/// The admin queue and vector 0 are spared unless [`FaultPlan::admin_too`] says otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
     scripted: Vec<(u64, Fault)>,
@@ -84,7 +88,8 @@ impl FaultPlan {
         FaultPlan::default()
     }
 
-    /// Adds a fault at occasion number `n`. At most one happens per occasion: the first that was added.
+    /// Adds a fault at occasion number `n`. At most one happens per occasion: the first that was
+    /// added.
     pub fn at(mut self, n: u64, fault: Fault) -> FaultPlan {
         self.scripted.push((n, fault));
         self
@@ -96,8 +101,9 @@ impl FaultPlan {
         self
     }
 
-    /// Each doorbell write, the admin queue's too, reaches the controller up to `most` after the host has made it, by this seed. Writes to one doorbell
-    /// arrive in order, those to different ones in any order.
+    /// Each doorbell write, the admin queue's too, reaches the controller up to `most` after the
+    /// host has made it, by this seed. Writes to one doorbell arrive in order, those to different
+    /// ones in any order.
     pub fn with_late_doorbells(mut self, most: Nanos, seed: u64) -> FaultPlan {
         self.late_doorbells = (most, seed);
         self
@@ -116,7 +122,8 @@ impl FaultPlan {
     }
 }
 
-/// The faults of one controller ([`crate::Config::faults`]). Clones are handles on the same one, for any thread.
+/// The faults of one controller ([`crate::Config::faults`]). Clones are handles on the same one,
+/// for any thread.
 #[derive(Clone, Debug)]
 pub struct FaultInjector(Arc<Mutex<State>>);
 
@@ -146,8 +153,14 @@ impl State {
         self.plan = plan;
     }
 
-    /// The fault, if any, that meets an occasion. `queue`: the submission queue, or a vector's number.
-    fn throw(&mut self, occasion: Occasion, queue: QueueId, command: Option<(QueueId, Cid)>) -> Option<Fault> {
+    /// The fault, if any, that meets an occasion. `queue`: the submission queue, or a vector's
+    /// number.
+    fn throw(
+        &mut self,
+        occasion: Occasion,
+        queue: QueueId,
+        command: Option<(QueueId, Cid)>,
+    ) -> Option<Fault> {
         if queue == QueueId::ADMIN && !self.plan.admin_too {
             return None;
         }
@@ -155,7 +168,13 @@ impl State {
         self.occasions[occasion as usize] += 1;
         let meant = |fault: &Fault| fault.occasion() == occasion;
         let asked = self.next.iter().position(|(fault, _)| meant(fault));
-        let scripted = || self.plan.scripted.iter().find(|(at, fault)| *at == n && meant(fault)).map(|&(_, fault)| fault);
+        let scripted = || {
+            self.plan
+                .scripted
+                .iter()
+                .find(|(at, fault)| *at == n && meant(fault))
+                .map(|&(_, fault)| fault)
+        };
         let fault = match asked {
             Some(at) => {
                 let (fault, left) = &mut self.next[at];
@@ -167,8 +186,15 @@ impl State {
                 Some(fault)
             }
             None => scripted().or_else(|| {
-                let mut hit = |ppm: u32| (u128::from(self.random.next_u64()) * 1_000_000) >> 64 < u128::from(ppm);
-                self.plan.chances.iter().filter(|(_, fault)| meant(fault)).find(|(ppm, _)| hit(*ppm)).map(|&(_, fault)| fault)
+                let mut hit = |ppm: u32| {
+                    (u128::from(self.random.next_u64()) * 1_000_000) >> 64 < u128::from(ppm)
+                };
+                self.plan
+                    .chances
+                    .iter()
+                    .filter(|(_, fault)| meant(fault))
+                    .find(|(ppm, _)| hit(*ppm))
+                    .map(|&(_, fault)| fault)
             }),
         }?;
         self.injected.push(Injected { fault, command });
@@ -197,7 +223,8 @@ impl FaultInjector {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Doorbell writes are up to so late from now on, whatever the plan ([`FaultPlan::with_late_doorbells`]).
+    /// Doorbell writes are up to so late from now on, whatever the plan
+    /// ([`FaultPlan::with_late_doorbells`]).
     pub fn delay_doorbells(&self, most: Nanos, seed: u64) {
         self.state().doorbells = LateDoorbells::new(most, seed);
     }
@@ -212,7 +239,8 @@ impl FaultInjector {
         self.state().injected.clone()
     }
 
-    /// The next `times` occasions of its kind meet this fault, in place of what was asked for of the same fault before.
+    /// The next `times` occasions of its kind meet this fault, in place of what was asked for of
+    /// the same fault before.
     pub(crate) fn expect(&self, fault: Fault, times: u32) {
         let next = &mut self.state().next;
         next.retain(|(other, _)| std::mem::discriminant(other) != std::mem::discriminant(&fault));
@@ -230,7 +258,9 @@ impl FaultInjector {
     pub(crate) fn advance(&self, now: Nanos, port: &impl Port) {
         let mut state = self.state();
         state.now = now;
-        for (_, vector) in state.messages.extract_if(.., |&mut (at, vector)| at <= now && !port.is_masked(vector)) {
+        for (_, vector) in
+            state.messages.extract_if(.., |&mut (at, vector)| at <= now && !port.is_masked(vector))
+        {
             port.message(vector);
         }
     }
@@ -303,7 +333,8 @@ impl FaultInjector {
     }
 }
 
-/// The doorbells as the controller sees them: those of its port, each write some time after the host has made it where they are late.
+/// The doorbells as the controller sees them: those of its port, each write some time after the
+/// host has made it where they are late.
 pub(crate) struct SeenDoorbells<'a, P> {
     pub(crate) port: &'a P,
     pub(crate) faults: Option<&'a FaultInjector>,
@@ -340,8 +371,9 @@ impl<P: Port> Doorbells for SeenDoorbells<'_, P> {
 /// Which doorbell: a queue's, and whether it is the completion queue's.
 type Doorbell = (QueueId, bool);
 
-/// Every doorbell's writes, each with an instant of its own at which it arrives. Writes to one doorbell arrive in order, because they
-/// are posted writes to one address. Those to different doorbells arrive in any order.
+/// Every doorbell's writes, each with an instant of its own at which it arrives. Writes to one
+/// doorbell arrive in order, because they are posted writes to one address. Those to different
+/// doorbells arrive in any order.
 #[derive(Debug)]
 struct LateDoorbells {
     /// How late a write may be at most. Zero: none is late.
@@ -377,7 +409,9 @@ impl LateDoorbells {
             return written;
         }
         // From none to the most: of 64 random bits the share of that range.
-        let late = Nanos((((u128::from(self.most.0) + 1) * u128::from(self.dice.next_u64())) >> 64) as u64);
+        let late = Nanos(
+            (((u128::from(self.most.0) + 1) * u128::from(self.dice.next_u64())) >> 64) as u64,
+        );
         // What was written before the first look has arrived.
         let writes = self.seen.entry(doorbell).or_insert_with(|| Writes::none_since(written));
         if writes.written != written {
@@ -391,14 +425,21 @@ impl LateDoorbells {
         writes.arrived
     }
 
-    /// The controller sets a doorbell itself, for a queue that begins: what is on its way belongs to an earlier one.
+    /// The controller sets a doorbell itself, for a queue that begins: what is on its way belongs
+    /// to an earlier one.
     fn set(&mut self, doorbell: Doorbell, value: u32) {
         self.seen.insert(doorbell, Writes::none_since(value));
     }
 
-    /// When the next write arrives that has not arrived by `now`. One that has, at a doorbell that is not looked at, is no event.
+    /// When the next write arrives that has not arrived by `now`. One that has, at a doorbell that
+    /// is not looked at, is no event.
     fn next(&self, now: Nanos) -> Option<Nanos> {
-        self.seen.values().flat_map(|writes| &writes.coming).map(|&(at, _)| at).filter(|&at| at > now).min()
+        self.seen
+            .values()
+            .flat_map(|writes| &writes.coming)
+            .map(|&(at, _)| at)
+            .filter(|&at| at > now)
+            .min()
     }
 }
 

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use nvme::Nsid;
-use nvme::features::{Arbitration, AsyncEventConfig, HostBehavior, InterruptCoalescing, NumberOfQueues, VolatileWriteCache, fid, select};
+use nvme::features::{
+    Arbitration, AsyncEventConfig, HostBehavior, InterruptCoalescing, NumberOfQueues,
+    VolatileWriteCache, fid, select,
+};
 use nvme::log::{Supported, scope};
 
 /// Identify Controller WCTEMP, in kelvin: the over temperature threshold until a host sets another.
@@ -24,9 +27,11 @@ pub(crate) struct Feature {
     default: u32,
 }
 
-/// All but 06h, 0Fh and 16h are mandatory (Base 3.1.3.6, NVM 2.2). 06h is supported only where there is a volatile write cache.
+/// All but 06h, 0Fh and 16h are mandatory (Base 3.1.3.6, NVM 2.2). 06h is supported only where
+/// there is a volatile write cache.
 static FEATURES: [Feature; 12] = [
-    // Bursts of 16 commands: a doorbell poll costs little compared with them, and other queues wait little.
+    // Bursts of 16 commands: a doorbell poll costs little compared with them, and other queues wait
+    // little.
     saved(fid::ARBITRATION, Arbitration::new().with_ab(4).into_bits()),
     volatile(fid::POWER_MANAGEMENT),
     volatile(fid::TEMPERATURE_THRESHOLD),
@@ -140,7 +145,10 @@ impl Features {
     /// Feature 07h: grants what is asked for as far as it is offered.
     pub(crate) fn grant(&mut self, asked: NumberOfQueues) -> NumberOfQueues {
         let both = self.offered;
-        self.granted = NumberOfQueues::of(asked.submission().min(both.submission()), asked.completion().min(both.completion()));
+        self.granted = NumberOfQueues::of(
+            asked.submission().min(both.submission()),
+            asked.completion().min(both.completion()),
+        );
         self.granted
     }
 

@@ -3,8 +3,9 @@
 use nvme::admin::{self, Identify, cns, csi};
 use nvme::features::AsyncEventConfig;
 use nvme::identify::{
-    Controller, DescriptorList, IndependentNamespace, LbaFormat, MultiPath, Namespace as NamespacePage, NamespaceList, NvmController,
-    NvmNamespace, VolatileCache, descriptor,
+    Controller, DescriptorList, IndependentNamespace, LbaFormat, MultiPath,
+    Namespace as NamespacePage, NamespaceList, NvmController, NvmNamespace, VolatileCache,
+    descriptor,
 };
 use nvme::regs::Version;
 use nvme::{AnaState, Cqe, Nsid, Page, Sqe, Status, Text, opcode};
@@ -18,20 +19,31 @@ use crate::{Config, Identifiers, Namespace};
 /// Aborts that may be outstanding (ACL + 1). Each is over before the next is fetched.
 pub(crate) const ABORTS: u8 = 4;
 
-/// Resets of other controllers that may be under way (CCRL). Each is over before the next is fetched.
+/// Resets of other controllers that may be under way (CCRL). Each is over before the next is
+/// fetched.
 pub(crate) const CROSS_RESETS: u8 = 1;
 
 /// The page that an Identify command asks for.
-pub(crate) fn page(command: &Identify, config: &Config, store: &Store, ana: Option<&AnaStates>) -> Result<Vec<u8>, Status> {
-    let is_nvm = || if command.csi == csi::NVM { Ok(()) } else { Err(Status::INVALID_FIELD.with_dnr()) };
+pub(crate) fn page(
+    command: &Identify,
+    config: &Config,
+    store: &Store,
+    ana: Option<&AnaStates>,
+) -> Result<Vec<u8>, Status> {
+    let is_nvm =
+        || if command.csi == csi::NVM { Ok(()) } else { Err(Status::INVALID_FIELD.with_dnr()) };
     Ok(match command.cns {
-        // Of an inactive namespace it reads as zeroes. FFFFFFFFh asks for what all namespaces have in common, which only namespace
-        // management has.
-        cns::NAMESPACE if store.is_inactive(command.nsid) => NamespacePage::default().as_page().to_vec(),
+        // Of an inactive namespace it reads as zeroes. FFFFFFFFh asks for what all namespaces have
+        // in common, which only namespace management has.
+        cns::NAMESPACE if store.is_inactive(command.nsid) => {
+            NamespacePage::default().as_page().to_vec()
+        }
         cns::NAMESPACE => namespace_page(store.active(command.nsid)?, config).as_page().to_vec(),
         cns::CONTROLLER => controller(config, store, ana).as_page().to_vec(),
         cns::ACTIVE_NAMESPACES => active(command.nsid, store)?.as_page().to_vec(),
-        cns::NAMESPACE_DESCRIPTORS => descriptors(command.nsid, store.active(command.nsid)?, config).as_page().to_vec(),
+        cns::NAMESPACE_DESCRIPTORS => {
+            descriptors(command.nsid, store.active(command.nsid)?, config).as_page().to_vec()
+        }
         cns::COMMAND_SET_NAMESPACE => {
             is_nvm()?;
             if !store.is_inactive(command.nsid) {
@@ -47,22 +59,33 @@ pub(crate) fn page(command: &Identify, config: &Config, store: &Store, ana: Opti
             is_nvm()?;
             active(command.nsid, store)?.as_page().to_vec()
         }
-        cns::INDEPENDENT_NAMESPACE if store.is_inactive(command.nsid) => IndependentNamespace::default().as_page().to_vec(),
-        cns::INDEPENDENT_NAMESPACE => independent_namespace(store.active(command.nsid)?).as_page().to_vec(),
+        cns::INDEPENDENT_NAMESPACE if store.is_inactive(command.nsid) => {
+            IndependentNamespace::default().as_page().to_vec()
+        }
+        cns::INDEPENDENT_NAMESPACE => {
+            independent_namespace(store.active(command.nsid)?).as_page().to_vec()
+        }
         _ => return Err(Status::INVALID_FIELD.with_dnr()),
     })
 }
 
 fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Controller {
-    let aen =
-        AsyncEventConfig::new().with_namespace_attribute(true).with_ana_change(ana.is_some()).with_cross_reset(config.fabric.is_some());
+    let aen = AsyncEventConfig::new()
+        .with_namespace_attribute(true)
+        .with_ana_change(ana.is_some())
+        .with_cross_reset(config.fabric.is_some());
     let total: u64 = store.iter().map(|(_, n)| n.media().bytes()).sum();
     let several = config.nqn.is_some();
-    let cmic = MultiPath::new().with_ports(several).with_controllers(several).with_ana(ana.is_some());
+    let cmic =
+        MultiPath::new().with_ports(several).with_controllers(several).with_ana(ana.is_some());
     let (groups, highest) = ana.map_or((0, 0), AnaStates::count_and_highest);
-    let reported = AnaState::ALL.iter().fold(Controller::ANACAP_STATIC_GROUPS, |bits, state| bits | state.capability());
+    let reported = AnaState::ALL
+        .iter()
+        .fold(Controller::ANACAP_STATIC_GROUPS, |bits, state| bits | state.capability());
     let fabric = config.fabric.as_ref();
-    let cache = VolatileCache::new().with_present(store.is_volatile()).with_flush_all(VolatileCache::ALL_FLUSHED);
+    let cache = VolatileCache::new()
+        .with_present(store.is_volatile())
+        .with_flush_all(VolatileCache::ALL_FLUSHED);
     Controller {
         sn: Text::ascii(&config.serial),
         mn: Text::ascii(&config.model),
@@ -74,7 +97,11 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
         ver: Version::V2_1.into_bits(),
         oaes: aen.into_bits(),
         ctratt: if fabric.is_some() { Controller::CTRATT_TBKAS } else { 0 },
-        cntrltype: if fabric.is_some_and(|fabric| fabric.discovery.is_some()) { Controller::TYPE_DISCOVERY } else { Controller::TYPE_IO },
+        cntrltype: if fabric.is_some_and(|fabric| fabric.discovery.is_some()) {
+            Controller::TYPE_DISCOVERY
+        } else {
+            Controller::TYPE_IO
+        },
         ciu: fabric.map_or(0, |fabric| fabric.instance.0),
         cirn: fabric.map_or(0, |fabric| fabric.instance.1),
         oacs: if config.shadow_doorbells { Controller::OACS_DOORBELL_BUFFERS } else { 0 },
@@ -82,7 +109,9 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
         aerl: EVENT_REQUESTS as u8 - 1,
         // One firmware slot, read-only.
         frmw: 1 << 1 | 1,
-        lpa: Controller::LPA_EFFECTS | Controller::LPA_EXTENDED_DATA | Controller::LPA_MISCELLANEOUS,
+        lpa: Controller::LPA_EFFECTS
+            | Controller::LPA_EXTENDED_DATA
+            | Controller::LPA_MISCELLANEOUS,
         elpe: ERROR_ENTRIES as u8 - 1,
         npss: NPSS,
         wctemp: WCTEMP,
@@ -157,10 +186,15 @@ fn namespace_page(namespace: &Namespace, config: &Config) -> NamespacePage {
         nsze: namespace.blocks,
         ncap: namespace.blocks,
         // The medium is not asked through a path that cannot reach it.
-        nuse: if namespace.refusal == Status::SUCCESS { (media.allocated() >> shift).min(namespace.blocks) } else { 0 },
+        nuse: if namespace.refusal == Status::SUCCESS {
+            (media.allocated() >> shift).min(namespace.blocks)
+        } else {
+            0
+        },
         // THINP.
         nsfeat: u8::from(namespace.thin),
-        dlfeat: NamespacePage::DLFEAT_ZEROES | if config.write_zeroes { NamespacePage::DLFEAT_WRITE_ZEROES } else { 0 },
+        dlfeat: NamespacePage::DLFEAT_ZEROES
+            | if config.write_zeroes { NamespacePage::DLFEAT_WRITE_ZEROES } else { 0 },
         noiob: u16::try_from(config.boundary >> shift).unwrap_or(0),
         nmic: sharing(namespace),
         nvmcap: u128::from(media.bytes()).into(),
@@ -178,7 +212,8 @@ fn sharing(namespace: &Namespace) -> u8 {
     if namespace.is_shared() { NamespacePage::NMIC_SHARED } else { 0 }
 }
 
-/// Base 5.1.13.2.8. Namespaces are ready when the controller is: there is only Controller Ready With Media (CAP.CRMS).
+/// Base 5.1.13.2.8. Namespaces are ready when the controller is: there is only Controller Ready
+/// With Media (CAP.CRMS).
 fn independent_namespace(namespace: &Namespace) -> IndependentNamespace {
     IndependentNamespace {
         nmic: sharing(namespace),
@@ -200,7 +235,8 @@ fn descriptors(nsid: Nsid, namespace: &Namespace, config: &Config) -> Descriptor
     let mut list = DescriptorList::default();
     let made = Identifiers { uuid: uuid_bytes(config, nsid.0), ..Identifiers::default() };
     let Identifiers { nguid, eui64, uuid } = namespace.identifiers.unwrap_or(made);
-    let all = [(descriptor::EUI64, &eui64[..]), (descriptor::NGUID, &nguid), (descriptor::UUID, &uuid)];
+    let all =
+        [(descriptor::EUI64, &eui64[..]), (descriptor::NGUID, &nguid), (descriptor::UUID, &uuid)];
     for (kind, id) in all.into_iter().filter(|(_, id)| id.iter().any(|&byte| byte != 0)) {
         list.push(kind, id);
     }
@@ -209,11 +245,14 @@ fn descriptors(nsid: Nsid, namespace: &Namespace, config: &Config) -> Descriptor
 }
 
 fn nqn(config: &Config) -> String {
-    config.nqn.clone().unwrap_or_else(|| format!("nqn.2014-08.org.nvmexpress:uuid:{}", uuid(config, 0)))
+    config
+        .nqn
+        .clone()
+        .unwrap_or_else(|| format!("nqn.2014-08.org.nvmexpress:uuid:{}", uuid(config, 0)))
 }
 
-/// A UUID (version 8, RFC 9562) of the subsystem (`n` = 0) or of a namespace: the same as long as its NQN is, or serial and
-/// model if it has none.
+/// A UUID (version 8, RFC 9562) of the subsystem (`n` = 0) or of a namespace: the same as long as
+/// its NQN is, or serial and model if it has none.
 fn uuid_bytes(config: &Config, n: u32) -> [u8; 16] {
     // FNV-1a, 128 bits.
     let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;

@@ -1,10 +1,12 @@
 //! Vectors: when a message goes out for the entries that were posted.
 //!
-//! Without coalescing, one message is attempted per entry. With it, entries are counted per vector and a message
-//! stands for several: by feature 08h, which the host sees, or by a profile's [`Hidden`] rules, which it does not.
+//! Without coalescing, one message is attempted per entry. With it, entries are counted per vector
+//! and a message stands for several: by feature 08h, which the host sees, or by a profile's
+//! [`Hidden`] rules, which it does not.
 //!
-//! A message that meets a masked vector sets the vector's Pending bit, and goes out when the host unmasks (PCI Express Base,
-//! "Per-vector Masking and Function Masking"). What clears the bit before that is [`PendingBit`]'s affair.
+//! A message that meets a masked vector sets the vector's Pending bit, and goes out when the host
+//! unmasks (PCI Express Base, "Per-vector Masking and Function Masking"). What clears the bit
+//! before that is [`PendingBit`]'s affair.
 
 use nvme::Vector;
 use nvme::features::{InterruptCoalescing, VectorConfig};
@@ -27,10 +29,11 @@ struct Line {
     indirect: bool,
     /// Entries posted since the last message.
     since: u32,
-    /// When the first entry was posted that no message has announced; meaningful while [`Line::unseen`] is not 0.
+    /// When the first entry was posted that no message has announced; meaningful while
+    /// [`Line::unseen`] is not 0.
     first: Nanos,
-    /// Entries posted, announced by messages, taken by the host, and paid for, since the queues were created. Only
-    /// hidden rules look at what the host has taken.
+    /// Entries posted, announced by messages, taken by the host, and paid for, since the queues
+    /// were created. Only hidden rules look at what the host has taken.
     posted: u64,
     announced: u64,
     taken: u64,
@@ -71,7 +74,8 @@ pub(crate) struct Interrupts {
 impl Interrupts {
     pub(crate) fn new(config: &Config) -> Interrupts {
         let (vectors, hidden) = (config.vectors, config.profile.hidden);
-        let bucket = (hidden.announced_per_s > 0).then(|| Bucket::new(hidden.announced_per_s, hidden.announced_burst));
+        let bucket = (hidden.announced_per_s > 0)
+            .then(|| Bucket::new(hidden.announced_per_s, hidden.announced_burst));
         let line = || Line {
             exempt: false,
             held: false,
@@ -90,7 +94,8 @@ impl Interrupts {
             lines: std::iter::repeat_with(line).take(usize::from(vectors)).collect(),
             coalescing: InterruptCoalescing::new(),
             hidden,
-            ceiling: (hidden.messages_per_s > 0).then(|| Bucket::new(hidden.messages_per_s, MESSAGE_BURST)),
+            ceiling: (hidden.messages_per_s > 0)
+                .then(|| Bucket::new(hidden.messages_per_s, MESSAGE_BURST)),
             keeps: config.pending,
             faults: config.faults.clone(),
             pending: Vec::with_capacity(vectors.into()),
@@ -112,7 +117,8 @@ impl Interrupts {
         !self.hidden.is_on()
     }
 
-    /// Whether the host's own looks matter to the rules, so that the head doorbells are worth reading.
+    /// Whether the host's own looks matter to the rules, so that the head doorbells are worth
+    /// reading.
     #[inline]
     pub(crate) fn watches_host(&self) -> bool {
         self.hidden.announced_per_s > 0
@@ -154,7 +160,8 @@ impl Interrupts {
         self.next = Nanos::ZERO;
     }
 
-    /// Forgets what was held, what is pending and every exemption: a controller reset, after which no completion queue has an entry.
+    /// Forgets what was held, what is pending and every exemption: a controller reset, after which
+    /// no completion queue has an entry.
     pub(crate) fn reset(&mut self, port: &impl Port) {
         while let Some(vector) = self.pending.pop() {
             port.clear_pending(vector);
@@ -182,7 +189,8 @@ impl Interrupts {
         }
     }
 
-    /// Sends a message now: one that was held back, or an admin entry's, which never is (Base 5.1.25.2.2).
+    /// Sends a message now: one that was held back, or an admin entry's, which never is (Base
+    /// 5.1.25.2.2).
     pub(crate) fn message(&mut self, vector: Vector, port: &impl Port) {
         self.attempted += 1;
         let message = match &self.faults {
@@ -216,11 +224,19 @@ impl Interrupts {
         !self.pending.is_empty()
     }
 
-    /// Sends what is pending on vectors that are masked no longer, unless its event is satisfied. Whether there was anything.
-    pub(crate) fn send_pending(&mut self, port: &impl Port, mut is_satisfied: impl FnMut(Vector) -> bool) -> bool {
+    /// Sends what is pending on vectors that are masked no longer, unless its event is satisfied.
+    /// Whether there was anything.
+    pub(crate) fn send_pending(
+        &mut self,
+        port: &impl Port,
+        mut is_satisfied: impl FnMut(Vector) -> bool,
+    ) -> bool {
         let mut any = false;
         for n in (0..self.pending.len()).rev() {
-            let Some(&vector) = self.pending.get(n).filter(|&&vector| !port.is_masked(vector)) else { continue };
+            let Some(&vector) = self.pending.get(n).filter(|&&vector| !port.is_masked(vector))
+            else {
+                continue;
+            };
             any = true;
             self.pending.swap_remove(n);
             if let Some(line) = self.lines.get_mut(usize::from(vector.0)) {
@@ -274,7 +290,10 @@ impl Interrupts {
         }
         let (entries, time) = match self.hidden.is_on() {
             true => (self.hidden.entries, self.hidden.time),
-            false => (self.coalescing.threshold(), Nanos::from_micros(u64::from(self.coalescing.time()) * 100)),
+            false => (
+                self.coalescing.threshold(),
+                Nanos::from_micros(u64::from(self.coalescing.time()) * 100),
+            ),
         };
         let gathered = if line.since >= entries { Nanos::ZERO } else { line.first + time };
         let paid = line.bucket.map_or(Nanos::ZERO, |b| b.ready());
@@ -297,7 +316,8 @@ impl Interrupts {
         if let Some(bucket) = line.bucket.as_mut().filter(|_| unpaid > 0) {
             bucket.take(now, unpaid);
         }
-        (line.since, line.announced, line.charged, line.on_its_way) = (0, line.posted, line.posted, true);
+        (line.since, line.announced, line.charged, line.on_its_way) =
+            (0, line.posted, line.posted, true);
         if let Some(ceiling) = &mut self.ceiling {
             ceiling.take(now, 1);
         }

@@ -74,7 +74,8 @@ impl Store {
         let bounce = namespaces.iter().any(|n| n.medium.needs_buffer());
         let scratch = if bounce { vec![0; max_transfer as usize] } else { Vec::new() };
         let mut placed: Vec<Option<Namespace>> = Vec::new();
-        let (numbered, others): (Vec<_>, Vec<_>) = namespaces.into_iter().partition(|n| n.nsid.is_some());
+        let (numbered, others): (Vec<_>, Vec<_>) =
+            namespaces.into_iter().partition(|n| n.nsid.is_some());
         for namespace in numbered {
             let n = namespace.nsid.map_or(1, |nsid| nsid.0.clamp(1, Store::MOST)) as usize;
             placed.resize_with(placed.len().max(n), || None);
@@ -115,7 +116,10 @@ impl Store {
 
     /// The namespaces that there are, in the order of their identifiers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Nsid, &Namespace)> {
-        (1..).map(Nsid).zip(&self.namespaces).filter_map(|(nsid, namespace)| Some((nsid, namespace.as_ref()?)))
+        (1..)
+            .map(Nsid)
+            .zip(&self.namespaces)
+            .filter_map(|(nsid, namespace)| Some((nsid, namespace.as_ref()?)))
     }
 
     /// The same, to change them.
@@ -128,8 +132,8 @@ impl Store {
         self.namespaces.get(nsid.0.wrapping_sub(1) as usize)?.as_ref()
     }
 
-    /// The namespace that a command is for. An identifier that could name one and does not is another mistake than one that never
-    /// will (Base 3.2.1.5).
+    /// The namespace that a command is for. An identifier that could name one and does not is
+    /// another mistake than one that never will (Base 3.2.1.5).
     #[inline]
     pub(crate) fn active(&self, nsid: Nsid) -> Result<&Namespace, Status> {
         self.get(nsid).ok_or_else(|| self.why_not(nsid))
@@ -137,7 +141,11 @@ impl Store {
 
     #[cold]
     fn why_not(&self, nsid: Nsid) -> Status {
-        let status = if self.is_inactive(nsid) { Status::INVALID_FIELD } else { Status::INVALID_NAMESPACE_OR_FORMAT };
+        let status = if self.is_inactive(nsid) {
+            Status::INVALID_FIELD
+        } else {
+            Status::INVALID_NAMESPACE_OR_FORMAT
+        };
         status.with_dnr()
     }
 
@@ -153,7 +161,9 @@ impl Store {
 
     /// The medium of a namespace misbehaves.
     pub(crate) fn expect(&mut self, nsid: Nsid, fault: MediaFault) {
-        let done = self.get_mut(nsid).map(|namespace| namespace.medium.expect(fault, 1 << namespace.block_shift));
+        let done = self
+            .get_mut(nsid)
+            .map(|namespace| namespace.medium.expect(fault, 1 << namespace.block_shift));
         if let None | Some(Err(_)) = done {
             tracing::warn!(%nsid, ?fault, "no such namespace, or no such block");
         }
@@ -187,7 +197,8 @@ impl Store {
         self.decode_transfer(sqe, op, self.max_transfer.into())
     }
 
-    /// A command with FUSE or PSDT: those with SGLs, where there are such. There are no fused commands, and no lists of metadata.
+    /// A command with FUSE or PSDT: those with SGLs, where there are such. There are no fused
+    /// commands, and no lists of metadata.
     #[cold]
     #[inline(never)]
     fn decode_flagged(&self, sqe: &Sqe) -> Result<Request, Status> {
@@ -234,10 +245,19 @@ impl Store {
             self.active(nsid)?;
         }
         self.refusal(nsid).map_or(Ok(()), Err)?;
-        Ok(Request { op: Op::Flush, durable: true, deallocate: false, nsid, lba: 0, bytes: 0, data: Pointer::prps(Dptr::NONE) })
+        Ok(Request {
+            op: Op::Flush,
+            durable: true,
+            deallocate: false,
+            nsid,
+            lba: 0,
+            bytes: 0,
+            data: Pointer::prps(Dptr::NONE),
+        })
     }
 
-    /// The status of an I/O command to a namespace, or to all, in its ANA state; `None`: it is carried out.
+    /// The status of an I/O command to a namespace, or to all, in its ANA state; `None`: it is
+    /// carried out.
     fn refusal(&self, nsid: Nsid) -> Option<Status> {
         let meant = self.iter().filter(|(of, _)| nsid == Nsid::ALL || nsid == *of);
         meant.map(|(_, namespace)| namespace.refusal).find(|&status| status != Status::SUCCESS)
@@ -256,7 +276,8 @@ impl Store {
     fn transfer(&mut self, request: &Request, port: &impl Port) -> Result<(), Status> {
         let (page, bytes) = (self.page, request.bytes);
         let Store { namespaces, scratch, .. } = self;
-        let namespace = namespaces.get_mut(request.nsid.0.wrapping_sub(1) as usize).and_then(Option::as_mut);
+        let namespace =
+            namespaces.get_mut(request.nsid.0.wrapping_sub(1) as usize).and_then(Option::as_mut);
         let namespace = namespace.ok_or(Status::INTERNAL_ERROR)?;
         if namespace.refusal != Status::SUCCESS {
             // Its ANA state changed while the command was in service.
@@ -277,7 +298,8 @@ impl Store {
             (Medium::Mem(mem), _) => write_mem(mem, at, &mut data, port),
             (media, op) => {
                 if scratch.len() < bytes as usize {
-                    // A namespace in memory needs none until a Write Uncorrectable marks some of its blocks.
+                    // A namespace in memory needs none until a Write Uncorrectable marks some of
+                    // its blocks.
                     scratch.resize(bytes as usize, 0);
                 }
                 let buffer = scratch.get_mut(..bytes as usize).ok_or(Status::INTERNAL_ERROR)?;
@@ -295,7 +317,8 @@ impl Store {
         }
     }
 
-    /// Fetches what a command that is no Read needs of the host's memory, so that it can be carried out without the host.
+    /// Fetches what a command that is no Read needs of the host's memory, so that it can be carried
+    /// out without the host.
     pub(crate) fn take_data(&self, request: &Request, port: &impl Port) -> Result<Vec<u8>, Status> {
         match request.op {
             Op::WriteZeroes | Op::Verify | Op::WriteUncorrectable => Ok(Vec::new()),
@@ -325,12 +348,15 @@ impl Store {
         }
     }
 
-    /// Fetches what a command needs of the host's memory. `None`: nothing but what its data pointer itself says.
+    /// Fetches what a command needs of the host's memory. `None`: nothing but what its data pointer
+    /// itself says.
     pub(crate) fn fetch(&self, request: &Request, port: &impl Port) -> Option<Fetched> {
         let fetched = match request.op {
             _ if !self.moves_data => return None,
             Op::Flush | Op::WriteZeroes | Op::Verify | Op::WriteUncorrectable => return None,
-            Op::Write | Op::Deallocate | Op::Compare => self.take_data(request, port).map(Fetched::Bytes),
+            Op::Write | Op::Deallocate | Op::Compare => {
+                self.take_data(request, port).map(Fetched::Bytes)
+            }
             Op::Read => self.places(request, port).map(Fetched::Places),
         };
         Some(fetched.unwrap_or_else(Fetched::Refused))
@@ -348,7 +374,12 @@ impl Store {
 
     /// Carries a command out with what was fetched for it.
     #[cold]
-    pub(crate) fn execute_fetched(&mut self, request: &Request, fetched: Fetched, port: &impl Port) -> Result<(), Status> {
+    pub(crate) fn execute_fetched(
+        &mut self,
+        request: &Request,
+        fetched: Fetched,
+        port: &impl Port,
+    ) -> Result<(), Status> {
         let places = match fetched {
             Fetched::Refused(status) => return Err(status),
             Fetched::Bytes(bytes) => {
@@ -377,9 +408,12 @@ impl Store {
     /// Makes a namespace, or all, durable.
     #[inline(never)]
     pub(crate) fn flush(&mut self, nsid: Nsid) -> Result<(), Status> {
-        let chosen = self.iter_mut().filter(|namespace| nsid == Nsid::ALL || namespace.nsid == Some(nsid));
+        let chosen =
+            self.iter_mut().filter(|namespace| nsid == Nsid::ALL || namespace.nsid == Some(nsid));
         // All of them, even if one fails; the first error is the command's.
-        chosen.map(|namespace| namespace.media_mut().flush().map_err(status_of)).fold(Ok(()), Result::and)
+        chosen
+            .map(|namespace| namespace.media_mut().flush().map_err(status_of))
+            .fold(Ok(()), Result::and)
     }
 }
 

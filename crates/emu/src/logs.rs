@@ -1,4 +1,5 @@
-//! What the controller remembers and reports: the error log, health, changed namespaces, and asynchronous events.
+//! What the controller remembers and reports: the error log, health, changed namespaces, and
+//! asynchronous events.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -41,7 +42,8 @@ impl Logs {
         self.unsafe_shutdowns += u64::from(!was_shut_down);
     }
 
-    /// A command completed well. A Compare counts as a Read; of a Verify only the data do (Base 5.1.12.1.3).
+    /// A command completed well. A Compare counts as a Read; of a Verify only the data do (Base
+    /// 5.1.12.1.3).
     #[inline]
     pub(crate) fn count(&mut self, op: Op, bytes: u32) {
         let (commands, total) = match op {
@@ -58,7 +60,8 @@ impl Logs {
     /// A command failed. `lba` if it has one.
     pub(crate) fn command_failed(&mut self, sq: QueueId, sqe: &FailedCommand, status: Status) {
         // That blocks hold something else than a host thought is no fault of theirs.
-        self.media_errors += u64::from(status.code_type() == 2 && status.kind() != Status::COMPARE_FAILURE);
+        self.media_errors +=
+            u64::from(status.code_type() == 2 && status.kind() != Status::COMPARE_FAILURE);
         self.push(ErrorEntry {
             sq_id: sq.0,
             cid: sqe.cid.0,
@@ -131,7 +134,8 @@ impl Logs {
             host_writes: u128::from(self.writes.0).into(),
             power_cycles: u128::from(1 + self.power_losses).into(),
             unsafe_shutdowns: u128::from(self.unsafe_shutdowns).into(),
-            power_on_hours: u128::from((now - self.started.unwrap_or(now)).0 / 3_600_000_000_000).into(),
+            power_on_hours: u128::from((now - self.started.unwrap_or(now)).0 / 3_600_000_000_000)
+                .into(),
             media_errors: u128::from(self.media_errors).into(),
             error_log_entries: u128::from(self.error_count).into(),
             ..Smart::default()
@@ -162,7 +166,8 @@ impl Logs {
         page
     }
 
-    /// The host has got a log page and did not ask to retain its event, which clears the list of changes (Base 5.1.12.1.5).
+    /// The host has got a log page and did not ask to retain its event, which clears the list of
+    /// changes (Base 5.1.12.1.5).
     pub(crate) fn acknowledge(&mut self, log: u8) {
         if log == lid::CHANGED_NAMESPACES {
             self.changed.clear();
@@ -189,7 +194,8 @@ impl FailedCommand {
     }
 }
 
-/// One kind of asynchronous event: reported once, then masked until the host reads its log page (Base 5.1.2).
+/// One kind of asynchronous event: reported once, then masked until the host reads its log page
+/// (Base 5.1.2).
 #[derive(Debug)]
 struct Kind {
     event: AsyncEvent,
@@ -236,10 +242,18 @@ impl Events {
             kinds: [
                 kind(event_type::ERROR, error_event::INVALID_DOORBELL_VALUE, lid::ERROR),
                 kind(event_type::ERROR, error_event::TRANSIENT_INTERNAL, lid::ERROR),
-                kind(event_type::NOTICE, notice::NAMESPACE_ATTRIBUTE_CHANGED, lid::CHANGED_NAMESPACES),
+                kind(
+                    event_type::NOTICE,
+                    notice::NAMESPACE_ATTRIBUTE_CHANGED,
+                    lid::CHANGED_NAMESPACES,
+                ),
                 kind(event_type::NOTICE, notice::ANA_CHANGE, lid::ANA),
                 kind(event_type::SMART, smart_event::TEMPERATURE_THRESHOLD, lid::SMART),
-                kind(event_type::NOTICE, notice::CROSS_RESET_COMPLETED, lid::CROSS_CONTROLLER_RESET),
+                kind(
+                    event_type::NOTICE,
+                    notice::CROSS_RESET_COMPLETED,
+                    lid::CROSS_CONTROLLER_RESET,
+                ),
             ],
         }
     }

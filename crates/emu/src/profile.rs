@@ -6,8 +6,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use units::{Nanos, Op};
 
-/// The timing of a device. In a file, a device's own or part of a scenario, times are in nanoseconds, and whatever is left out is zero,
-/// which means "none".
+/// The timing of a device. In a file, a device's own or part of a scenario, times are in
+/// nanoseconds, and whatever is left out is zero, which means "none".
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
@@ -16,25 +16,29 @@ pub struct Profile {
     pub name: String,
     /// Time on a channel of a Read, without its transfer.
     pub read: Service,
-    /// Time on a channel of a Write, without its transfer; and of a Write Zeroes, a Deallocate or a Write Uncorrectable.
+    /// Time on a channel of a Write, without its transfer; and of a Write Zeroes, a Deallocate or a
+    /// Write Uncorrectable.
     pub write: Service,
     /// Time on a channel of a Flush.
     #[serde(default)]
     pub flush: Service,
-    /// Commands served at once, at most [`Profile::MOST_CHANNELS`]; the others queue. 0: all of them.
+    /// Commands served at once, at most [`Profile::MOST_CHANNELS`]; the others queue. 0: all of
+    /// them.
     #[serde(default, deserialize_with = "channels")]
     pub channels: u32,
-    /// Bytes per second over the device's one link to the host, which a transfer occupies. 0: no limit.
+    /// Bytes per second over the device's one link to the host, which a transfer occupies. 0: no
+    /// limit.
     #[serde(default, rename = "bytes_per_second")]
     pub bandwidth: u64,
     /// Commands per second that the device starts at most, as a token bucket. 0: no limit.
     #[serde(default)]
     pub iops: u64,
-    /// Commands that may start at once after a pause, when `iops` limits: the depth of the bucket. At least 1.
+    /// Commands that may start at once after a pause, when `iops` limits: the depth of the bucket.
+    /// At least 1.
     #[serde(default = "one")]
     pub iops_burst: u32,
-    /// Whether data are moved at all. Only `null` says no, and by its name: a Read leaves the host's buffer as it is, and
-    /// no data pointer is looked at.
+    /// Whether data are moved at all. Only `null` says no, and by its name: a Read leaves the
+    /// host's buffer as it is, and no data pointer is looked at.
     #[serde(skip, default = "yes")]
     pub moves_data: bool,
     /// Interrupt coalescing that feature 08h does not show.
@@ -42,8 +46,8 @@ pub struct Profile {
     pub hidden: Hidden,
 }
 
-/// The distribution of one operation's time on a channel: `base`, plus exponential jitter of mean `jitter`, plus for
-/// some commands `tail`.
+/// The distribution of one operation's time on a channel: `base`, plus exponential jitter of mean
+/// `jitter`, plus for some commands `tail`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Service {
@@ -59,10 +63,11 @@ pub struct Service {
     /// The extra time of those.
     #[serde(rename = "tail_ns", with = "nanos")]
     pub tail: Nanos,
-    /// They come in runs of this many commands, regularly, so that the device alternates between phases. 0: each
-    /// command throws its own dice.
+    /// They come in runs of this many commands, regularly, so that the device alternates between
+    /// phases. 0: each command throws its own dice.
     pub tail_run: u32,
-    /// How many of a million commands take `more` longer, by dice of their own, in whichever phase the device is.
+    /// How many of a million commands take `more` longer, by dice of their own, in whichever phase
+    /// the device is.
     #[serde(deserialize_with = "ppm")]
     pub more_ppm: u32,
     /// The extra time of those.
@@ -74,8 +79,8 @@ pub struct Service {
     pub drift_run: u32,
 }
 
-/// Interrupt coalescing that the device keeps to itself: features 08h and 09h read zero and cannot be changed. All zero:
-/// none.
+/// Interrupt coalescing that the device keeps to itself: features 08h and 09h read zero and cannot
+/// be changed. All zero: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hidden {
@@ -84,14 +89,15 @@ pub struct Hidden {
     /// Longest wait for them, from the first one.
     #[serde(rename = "time_ns", with = "nanos")]
     pub time: Nanos,
-    /// Rate, in entries per second and vector, at which messages may announce entries, as a token bucket: a message
-    /// waits until the entries announced before it are paid for. 0: no limit. Entries that the host takes by itself,
-    /// before a message announced them, are free.
+    /// Rate, in entries per second and vector, at which messages may announce entries, as a token
+    /// bucket: a message waits until the entries announced before it are paid for. 0: no limit.
+    /// Entries that the host takes by itself, before a message announced them, are free.
     #[serde(rename = "announced_per_second")]
     pub announced_per_s: u64,
     /// Depth of that bucket in entries.
     pub announced_burst: u32,
-    /// Messages per second of the whole controller at most, but for four at once after a pause. 0: no limit.
+    /// Messages per second of the whole controller at most, but for four at once after a pause. 0:
+    /// no limit.
     #[serde(rename = "messages_per_second")]
     pub messages_per_s: u64,
 }
@@ -109,14 +115,19 @@ fn yes() -> bool {
 fn channels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     match u32::deserialize(deserializer)? {
         n if n <= Profile::MOST_CHANNELS => Ok(n),
-        n => Err(D::Error::custom(format_args!("{n} channels: there are at most {}; 0 is no limit", Profile::MOST_CHANNELS))),
+        n => Err(D::Error::custom(format_args!(
+            "{n} channels: there are at most {}; 0 is no limit",
+            Profile::MOST_CHANNELS
+        ))),
     }
 }
 
 fn ppm<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     match u32::deserialize(deserializer)? {
         n if n <= 1_000_000 => Ok(n),
-        n => Err(D::Error::custom(format_args!("{n} of a million commands slow: 1000000 is every command"))),
+        n => Err(D::Error::custom(format_args!(
+            "{n} of a million commands slow: 1000000 is every command"
+        ))),
     }
 }
 
@@ -126,14 +137,21 @@ mod nanos {
     /// No command takes longer: an hour.
     const LONGEST_NS: u64 = 3_600_000_000_000;
 
-    pub(super) fn serialize<S: serde::Serializer>(time: &Nanos, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: serde::Serializer>(
+        time: &Nanos,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(time.0)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Nanos, D::Error> {
         match u64::deserialize(deserializer)? {
             n if n <= LONGEST_NS => Ok(Nanos(n)),
-            n => Err(D::Error::custom(format_args!("{n} ns for a command: an hour, {LONGEST_NS} ns, is the longest"))),
+            n => Err(D::Error::custom(format_args!(
+                "{n} ns for a command: an hour, {LONGEST_NS} ns, is the longest"
+            ))),
         }
     }
 }
@@ -157,9 +175,18 @@ impl Service {
 
     /// The mean time.
     pub fn mean(&self) -> Nanos {
-        let part = |time: Nanos, ppm: u32| u128::from(time.0) * u128::from(ppm.min(1_000_000)) / 1_000_000;
-        let drift = if self.drift_run > 0 { u128::from(self.base.0) * u128::from(self.drift_pct) / 200 } else { 0 };
-        self.base + self.jitter + Nanos((part(self.tail, self.tail_ppm) + part(self.more, self.more_ppm) + drift) as u64)
+        let part =
+            |time: Nanos, ppm: u32| u128::from(time.0) * u128::from(ppm.min(1_000_000)) / 1_000_000;
+        let drift = if self.drift_run > 0 {
+            u128::from(self.base.0) * u128::from(self.drift_pct) / 200
+        } else {
+            0
+        };
+        self.base
+            + self.jitter
+            + Nanos(
+                (part(self.tail, self.tail_ppm) + part(self.more, self.more_ppm) + drift) as u64,
+            )
     }
 }
 
@@ -189,7 +216,12 @@ impl Profile {
 
     /// A drive without flash translation: about 10 µs, hardly any spread.
     pub fn optane() -> Profile {
-        let read = Service { jitter: Nanos(400), tail_ppm: 100, tail: Nanos::from_micros(20), ..Service::fixed(Nanos(8_000)) };
+        let read = Service {
+            jitter: Nanos(400),
+            tail_ppm: 100,
+            tail: Nanos::from_micros(20),
+            ..Service::fixed(Nanos(8_000))
+        };
         Profile {
             name: "optane".into(),
             read,
@@ -209,7 +241,11 @@ impl Profile {
             name: "tlc".into(),
             read: Service { base: Nanos::from_micros(70), jitter: Nanos::from_micros(7), ..tail },
             write: Service { base: Nanos::from_micros(15), jitter: Nanos::from_micros(5), ..tail },
-            flush: Service { base: Nanos::from_micros(300), jitter: Nanos::from_micros(200), ..Service::default() },
+            flush: Service {
+                base: Nanos::from_micros(300),
+                jitter: Nanos::from_micros(200),
+                ..Service::default()
+            },
             channels: 64,
             bandwidth: 3_500_000_000,
             moves_data: true,
@@ -219,7 +255,12 @@ impl Profile {
 
     /// Phases of 900 commands of 10 µs and 100 of 500 µs: a prediction from a mean is always wrong.
     pub fn bimodal() -> Profile {
-        let both = Service { tail_ppm: 100_000, tail: Nanos::from_micros(490), tail_run: 100, ..Service::fixed(Nanos::from_micros(10)) };
+        let both = Service {
+            tail_ppm: 100_000,
+            tail: Nanos::from_micros(490),
+            tail_run: 100,
+            ..Service::fixed(Nanos::from_micros(10))
+        };
         Profile {
             name: "bimodal".into(),
             read: both,
@@ -231,25 +272,32 @@ impl Profile {
         }
     }
 
-    /// The drive of a cloud VM, after a post of 2019 to linux-nvme ("poll IO after batch submission for multi-mapping
-    /// queue"): 4 KiB random reads with a depth of 64 in batches of 16 give 130K IOPS by interrupts; at 110K there are
-    /// 13–14K messages a second, under heavy load at most 40–50K; the Interrupt Coalescing feature reads zero.
+    /// The drive of a cloud VM, after a post of 2019 to linux-nvme ("poll IO after batch submission
+    /// for multi-mapping queue"): 4 KiB random reads with a depth of 64 in batches of 16 give 130K
+    /// IOPS by interrupts; at 110K there are 13–14K messages a second, under heavy load at most
+    /// 40–50K; the Interrupt Coalescing feature reads zero.
     ///
-    /// The rules are ours, the simplest found that give these figures whatever the host's own speed:
-    /// - *8 entries or 100 µs*: 110K / 8 = 13.75K messages a second, whether commands come singly or in batches.
-    /// - *131K entries announced per second and vector*. With 64 commands outstanding 130K IOPS mean 490 µs each, of which
-    ///   the drive, which also did 424K, needs 151 µs at most; so the rest is waiting to be told. Fewer messages alone
-    ///   do not bring it about: a thread that is woken finds all that has been posted, and a delay of 490 µs per message
-    ///   would leave 2K of them at 110K. It takes a delay that grows with what a message announces: 8 entries cost
-    ///   61 µs, which 110K does not notice, 64 cost 489 µs. The burst of 32 lets two batches pass undelayed.
-    /// - What the host takes before it is announced is not paid for. That is why a look after submission helps at all:
-    ///   424K there, here as many as the ceiling lets through.
+    /// The rules are ours, the simplest found that give these figures whatever the host's own
+    /// speed:
+    /// - *8 entries or 100 µs*: 110K / 8 = 13.75K messages a second, whether commands come singly
+    ///   or in batches.
+    /// - *131K entries announced per second and vector*. With 64 commands outstanding 130K IOPS
+    ///   mean 490 µs each, of which the drive, which also did 424K, needs 151 µs at most; so the
+    ///   rest is waiting to be told. Fewer messages alone do not bring it about: a thread that is
+    ///   woken finds all that has been posted, and a delay of 490 µs per message would leave 2K of
+    ///   them at 110K. It takes a delay that grows with what a message announces: 8 entries cost 61
+    ///   µs, which 110K does not notice, 64 cost 489 µs. The burst of 32 lets two batches pass
+    ///   undelayed.
+    /// - What the host takes before it is announced is not paid for. That is why a look after
+    ///   submission helps at all: 424K there, here as many as the ceiling lets through.
     /// - *45K messages a second* for the whole controller.
-    /// - *400K IOPS*, the data sheet's figure for one such drive (Lsv2 series), with a burst, as such limits have.
-    /// - *1.5 µs per command*. The post gives no latency, only that bound. A look after submission finds something only if
-    ///   commands complete while further batches are submitted, which took that host 38 µs each and takes one without a
-    ///   kernel 2 or 3: a longer time would measure the host's speed against the drive's, not the rules. (What a lone
-    ///   command shows by interrupts is the 100 µs of the first rule.)
+    /// - *400K IOPS*, the data sheet's figure for one such drive (Lsv2 series), with a burst, as
+    ///   such limits have.
+    /// - *1.5 µs per command*. The post gives no latency, only that bound. A look after submission
+    ///   finds something only if commands complete while further batches are submitted, which took
+    ///   that host 38 µs each and takes one without a kernel 2 or 3: a longer time would measure
+    ///   the host's speed against the drive's, not the rules. (What a lone command shows by
+    ///   interrupts is the 100 µs of the first rule.)
     pub fn cloud() -> Profile {
         let both = Service { jitter: Nanos(500), ..Service::fixed(Nanos(1_000)) };
         Profile {
@@ -285,7 +333,11 @@ impl Profile {
 
     /// Whether every command is done the moment it is fetched.
     pub fn is_instant(&self) -> bool {
-        self.read.is_zero() && self.write.is_zero() && self.flush.is_zero() && self.bandwidth == 0 && self.iops == 0
+        self.read.is_zero()
+            && self.write.is_zero()
+            && self.flush.is_zero()
+            && self.bandwidth == 0
+            && self.iops == 0
     }
 }
 

@@ -35,8 +35,8 @@ impl<S: SqSlots> Sq<S> {
 
     /// Reads the tail doorbell.
     #[inline]
-    pub(crate) fn announced(&mut self, bells: &impl Doorbells) -> Announced {
-        let tail = bells.sq_tail(self.id);
+    pub(crate) fn announced(&mut self, doorbells: &impl Doorbells) -> Announced {
+        let tail = doorbells.sq_tail(self.id);
         match self.ring.available(tail) {
             Some(n) if n >= self.waiting => {
                 self.waiting = n;
@@ -92,7 +92,8 @@ pub(crate) struct Cq<C> {
     unreported: u32,
     /// The CID of the last entry of [`Cq::post_with`].
     last_cid: Option<u16>,
-    /// Of the room, entries promised to commands that were fetched: every accepted command can complete.
+    /// Of the room, entries promised to commands that were fetched: every accepted command can
+    /// complete.
     reserved: u32,
 }
 
@@ -126,8 +127,8 @@ impl<C: CqSlots> Cq<C> {
 
     /// Reads the head doorbell.
     #[inline]
-    pub(crate) fn consumed(&mut self, bells: &impl Doorbells) -> Consumed {
-        let head = bells.cq_head(self.id);
+    pub(crate) fn consumed(&mut self, doorbells: &impl Doorbells) -> Consumed {
+        let head = doorbells.cq_head(self.id);
         if head == self.head {
             return Consumed::Fine;
         }
@@ -160,7 +161,8 @@ impl<C: CqSlots> Cq<C> {
         self.room == self.entries - 1
     }
 
-    /// How many entries the host has taken since this was asked last, as far as the doorbell has been looked at.
+    /// How many entries the host has taken since this was asked last, as far as the doorbell has
+    /// been looked at.
     #[inline]
     pub(crate) fn take_consumed(&mut self) -> u32 {
         std::mem::take(&mut self.unreported)
@@ -194,10 +196,18 @@ impl<C: CqSlots> Cq<C> {
 
     /// The same, or what a fault makes of it. Whether the controller fails instead.
     #[cold]
-    pub(crate) fn post_with(&mut self, faults: &FaultInjector, mut cqe: Cqe, mut status: Status, bells: &impl Doorbells) -> bool {
+    pub(crate) fn post_with(
+        &mut self,
+        faults: &FaultInjector,
+        mut cqe: Cqe,
+        mut status: Status,
+        doorbells: &impl Doorbells,
+    ) -> bool {
         let mut fault = faults.with_entry((QueueId(cqe.sq_id), cqe.cid()));
         // A second entry needs room.
-        if fault == Some(Fault::DoubleEntry) && (matches!(self.consumed(bells), Consumed::Invalid(_)) || self.free() < 2) {
+        if fault == Some(Fault::DoubleEntry)
+            && (matches!(self.consumed(doorbells), Consumed::Invalid(_)) || self.free() < 2)
+        {
             faults.take_back();
             fault = None;
         }
@@ -240,8 +250,8 @@ pub(crate) struct Command {
     pub(crate) request: Request,
 }
 
-/// The commands in service. Slots are allocated when a completion queue is created: as every command has an entry of
-/// one reserved, there are always enough.
+/// The commands in service. Slots are allocated when a completion queue is created: as every
+/// command has an entry of one reserved, there are always enough.
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
     slots: Vec<Option<Command>>,
@@ -250,8 +260,8 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// Makes room for `n` commands in all. Room that queues leave behind when they are deleted is the next ones': no more is ever
-    /// kept than there have been commands possible at one time.
+    /// Makes room for `n` commands in all. Room that queues leave behind when they are deleted is
+    /// the next ones': no more is ever kept than there have been commands possible at one time.
     pub(crate) fn make_room(&mut self, n: usize) {
         let first = self.slots.len();
         if n > first {
@@ -261,8 +271,8 @@ impl Commands {
         }
     }
 
-    /// Takes in a command; says where, and gives it its `order`. Should slots run out, which the entry that every
-    /// command has reserved rules out, there will be one more.
+    /// Takes in a command; says where, and gives it its `order`. Should slots run out, which the
+    /// entry that every command has reserved rules out, there will be one more.
     #[inline]
     pub(crate) fn insert(&mut self, mut command: Command) -> (u32, u64) {
         self.orders += 1;
@@ -290,15 +300,18 @@ impl Commands {
         entry.take()
     }
 
-    /// Marks the command that [`Commands::find`] would take out: where it is. `None`: there is none, or it is marked already.
+    /// Marks the command that [`Commands::find`] would take out: where it is. `None`: there is
+    /// none, or it is marked already.
     pub(crate) fn mark_aborted(&mut self, sq: QueueId, cid: Cid) -> Option<(u32, u64)> {
         let (slot, order) = self.oldest(sq, cid)?;
-        let command = self.slots.get_mut(slot as usize)?.as_mut().filter(|command| !command.aborted)?;
+        let command =
+            self.slots.get_mut(slot as usize)?.as_mut().filter(|command| !command.aborted)?;
         command.aborted = true;
         Some((slot, order))
     }
 
-    /// Takes out the command of this queue and identifier, the oldest should a host have used it twice. Linear: for Abort.
+    /// Takes out the command of this queue and identifier, the oldest should a host have used it
+    /// twice. Linear: for Abort.
     pub(crate) fn find(&mut self, sq: QueueId, cid: Cid) -> Option<Command> {
         let (slot, order) = self.oldest(sq, cid)?;
         self.remove(slot, order)
@@ -362,7 +375,8 @@ impl<P: Port> Queues<P> {
         }
     }
 
-    /// Forgets everything: a controller reset. No entry is posted, no memory of the host touched afterwards.
+    /// Forgets everything: a controller reset. No entry is posted, no memory of the host touched
+    /// afterwards.
     pub(crate) fn clear(&mut self) {
         self.sqs.fill_with(|| None);
         self.cqs.fill_with(|| None);
@@ -400,7 +414,8 @@ impl<P: Port> Queues<P> {
         self.active_cqs.len()
     }
 
-    /// How many I/O commands there may be at one time: each has an entry of its completion queue reserved.
+    /// How many I/O commands there may be at one time: each has an entry of its completion queue
+    /// reserved.
     pub(crate) fn capacity(&self) -> usize {
         self.cqs.iter().skip(1).flatten().map(|cq| cq.entries as usize - 1).sum()
     }
@@ -412,12 +427,13 @@ impl<P: Port> Queues<P> {
         self.cq(id)
     }
 
-    /// Whether the host has acknowledged every entry of the completion queues with this vector. A head doorbell that is impossible
-    /// acknowledges nothing: it is reported when the queue is looked at for its own sake.
-    pub(crate) fn are_acknowledged(&mut self, vector: Vector, bells: &impl Doorbells) -> bool {
+    /// Whether the host has acknowledged every entry of the completion queues with this vector. A
+    /// head doorbell that is impossible acknowledges nothing: it is reported when the queue is
+    /// looked at for its own sake.
+    pub(crate) fn are_acknowledged(&mut self, vector: Vector, doorbells: &impl Doorbells) -> bool {
         let mut cqs = self.cqs.iter_mut().flatten().filter(|cq| cq.vector == Some(vector));
         cqs.all(|cq| {
-            cq.take_head(bells.cq_head(cq.id));
+            cq.take_head(doorbells.cq_head(cq.id));
             cq.is_acknowledged()
         })
     }
@@ -425,7 +441,11 @@ impl<P: Port> Queues<P> {
     /// Whether an I/O queue may have this identifier, and whether it exists already.
     pub(crate) fn is_free_id(&self, id: QueueId, submission: bool) -> bool {
         let n = usize::from(id.0);
-        let taken = if submission { self.sqs.get(n).map(Option::is_some) } else { self.cqs.get(n).map(Option::is_some) };
+        let taken = if submission {
+            self.sqs.get(n).map(Option::is_some)
+        } else {
+            self.cqs.get(n).map(Option::is_some)
+        };
         n != 0 && taken == Some(false)
     }
 
@@ -467,8 +487,8 @@ impl<P: Port> Queues<P> {
         }
     }
 
-    /// The doorbells that the controller goes on for, as queue and whether it is a completion queue's: every tail, and of completion queues
-    /// that are full the head.
+    /// The doorbells that the controller goes on for, as queue and whether it is a completion
+    /// queue's: every tail, and of completion queues that are full the head.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = (QueueId, bool)> {
         let tails = self.active.iter().map(|active| (active.queue, false));
         let full = self.cqs.iter().flatten().filter(|cq| cq.free() == 0);
@@ -481,13 +501,14 @@ impl<P: Port> Queues<P> {
         self.active.len()
     }
 
-    /// Passes the turn on; says whose it is, unless its doorbell promises nothing new. Idle queues cost a load each.
+    /// Passes the turn on; says whose it is, unless its doorbell promises nothing new. Idle queues
+    /// cost a load each.
     #[inline]
-    pub(crate) fn next_turn(&mut self, bells: &impl Doorbells) -> Option<QueueId> {
+    pub(crate) fn next_turn(&mut self, doorbells: &impl Doorbells) -> Option<QueueId> {
         let count = self.active.len();
         let active = self.active.get_mut(self.turn)?;
         self.turn = if self.turn + 1 == count { 0 } else { self.turn + 1 };
-        (active.drained_at != Some(bells.sq_tail(active.queue))).then_some(active.queue)
+        (active.drained_at != Some(doorbells.sq_tail(active.queue))).then_some(active.queue)
     }
 
     /// Notes how far the queue whose turn it was last has got.
@@ -495,7 +516,8 @@ impl<P: Port> Queues<P> {
     pub(crate) fn end_turn(&mut self, queue: QueueId) {
         let last = if self.turn == 0 { self.active.len() } else { self.turn };
         let drained_at = self.sq(queue).and_then(|sq| sq.drained_at());
-        if let Some(active) = self.active.get_mut(last.wrapping_sub(1)).filter(|a| a.queue == queue) {
+        if let Some(active) = self.active.get_mut(last.wrapping_sub(1)).filter(|a| a.queue == queue)
+        {
             active.drained_at = drained_at;
         }
     }

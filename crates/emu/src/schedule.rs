@@ -1,4 +1,5 @@
-//! When commands are done: service times, channels, bandwidth and the ceiling on commands per second.
+//! When commands are done: service times, channels, bandwidth and the ceiling on commands per
+//! second.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -45,8 +46,8 @@ impl Schedule {
         }
     }
 
-    /// Forgets the commands under way, and what they would have kept busy: a controller reset. What the ceiling has counted stays
-    /// counted, as a limit on what is asked for.
+    /// Forgets the commands under way, and what they would have kept busy: a controller reset. What
+    /// the ceiling has counted stays counted, as a limit on what is asked for.
     pub(crate) fn clear(&mut self) {
         self.due.clear();
         self.channels = free(&self.profile);
@@ -58,16 +59,27 @@ impl Schedule {
         self.due.reserve(n.saturating_sub(self.due.len()));
     }
 
-    /// Starts a command at `now`, whose own time is `service`, or as the dice say; returns when it is done.
+    /// Starts a command at `now`, whose own time is `service`, or as the dice say; returns when it
+    /// is done.
     #[inline]
-    pub(crate) fn start(&mut self, now: Nanos, op: Op, bytes: u32, service: Option<Nanos>) -> Nanos {
+    pub(crate) fn start(
+        &mut self,
+        now: Nanos,
+        op: Op,
+        bytes: u32,
+        service: Option<Nanos>,
+    ) -> Nanos {
         let mut begin = now;
         if let Some(ceiling) = &mut self.ceiling {
             begin = ceiling.take(begin, 1);
         }
         let mut transfer = Nanos::ZERO;
-        if self.profile.bandwidth > 0 && bytes > 0 && matches!(op, Op::Read | Op::Write | Op::Compare) {
-            // The link is paced where a command enters: a slow command then holds up none that overtakes it.
+        if self.profile.bandwidth > 0
+            && bytes > 0
+            && matches!(op, Op::Read | Op::Write | Op::Compare)
+        {
+            // The link is paced where a command enters: a slow command then holds up none that
+            // overtakes it.
             transfer = Nanos(u64::from(bytes) * 1_000_000_000 / self.profile.bandwidth);
             begin = begin.max(self.link);
             self.link = begin + transfer;
@@ -108,7 +120,8 @@ impl Schedule {
 }
 
 impl Service {
-    /// A time of this distribution, after this many others: the same on every machine. What is never random throws no dice.
+    /// A time of this distribution, after this many others: the same on every machine. What is
+    /// never random throws no dice.
     #[inline]
     pub fn sample(&self, served: u64, dice: &mut Xoshiro256PlusPlus) -> Nanos {
         let slow = in_tail(self, served, dice);
@@ -160,13 +173,14 @@ fn in_tail(service: &Service, served: u64, dice: &mut Xoshiro256PlusPlus) -> boo
     }
 }
 
-/// An exponentially distributed time of this mean, from 64 random bits. Integers only: the same on every machine.
+/// An exponentially distributed time of this mean, from 64 random bits. Integers only: the same on
+/// every machine.
 fn exponential(mean: Nanos, random: u64) -> Nanos {
     Nanos(((u128::from(mean.0) * u128::from(neg_ln(random))) >> 32) as u64)
 }
 
-/// −ln(u / 2^64) in 32.32 fixed point, u = 0 counting as 1. The number of leading zeroes gives whole powers of two, a
-/// table with linear interpolation the rest; off by less than 2^−12.
+/// −ln(u / 2^64) in 32.32 fixed point, u = 0 counting as 1. The number of leading zeroes gives
+/// whole powers of two, a table with linear interpolation the rest; off by less than 2^−12.
 fn neg_ln(u: u64) -> u64 {
     const LN2: u64 = 2_977_044_472;
     let zeroes = u.max(1).leading_zeros();
@@ -185,7 +199,8 @@ const fn ln_table() -> [u64; 65] {
     let mut table = [0; 65];
     let mut i = 0;
     while i <= 64 {
-        // ln x = 2 artanh((x − 1) / (x + 1)), whose series converges at least as fast as 9^−n for x in [1, 2].
+        // ln x = 2 artanh((x − 1) / (x + 1)), whose series converges at least as fast as 9^−n for x
+        // in [1, 2].
         let z = i as f64 / (128.0 + i as f64);
         let (mut power, mut sum, mut n) = (z, 0.0, 1);
         while n < 40 {
@@ -224,7 +239,8 @@ impl Bucket {
         self.paid_until - self.slack
     }
 
-    /// Takes `n` tokens at `now` or as soon as there is one; says when. More than there are leaves the bucket below zero.
+    /// Takes `n` tokens at `now` or as soon as there is one; says when. More than there are leaves
+    /// the bucket below zero.
     #[inline]
     pub(crate) fn take(&mut self, now: Nanos, n: u64) -> Nanos {
         let at = now.max(self.ready());

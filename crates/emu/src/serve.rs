@@ -1,4 +1,5 @@
-//! Serving: controllers as PCI devices of another process, over vfio-user, and as those of hosts, over NVMe/TCP.
+//! Serving: controllers as PCI devices of another process, over vfio-user, and as those of hosts,
+//! over NVMe/TCP.
 //!
 //! | question | file |
 //! | --- | --- |
@@ -12,8 +13,8 @@
 //! | what does the controller see of its host? | `host.rs`, `shadow.rs` |
 //! | all of this over NVMe/TCP: sockets, a host's controller, what it sees | `tcp.rs`, `association.rs`, `fabric_host.rs` |
 //!
-//! One thread does everything: it reads messages, steps the controllers and sends their interrupts. So a doorbell wakes no other thread, and
-//! nothing is locked.
+//! One thread does everything: it reads messages, steps the controllers and sends their interrupts.
+//! So a doorbell wakes no other thread, and nothing is locked.
 
 mod association;
 mod config_space;

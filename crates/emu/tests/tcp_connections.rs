@@ -51,10 +51,25 @@ fn greeted(address: SocketAddr) -> TcpStream {
 /// A queue of `entries` entries; the controller's identifier.
 fn connect(address: SocketAddr, queue: u16, cntlid: u16, entries: u32) -> (TcpStream, u16) {
     let mut stream = greeted(address);
-    let connect = Connect { format: 0, queue: QueueId(queue), entries, no_flow_control: false, kato: 0, data: Dptr::NONE };
-    let (subnqn, hostnqn) = (Text::nul_terminated(NQN), Text::nul_terminated("nqn.2026-11.test:host"));
-    let data = ConnectData { host_id: [7; 16], cntlid: cntlid.into(), subnqn, hostnqn, ..ConnectData::default() };
-    let answer = send(&mut stream, connect.to_sqe(), Descriptor::in_capsule(0, 1024), data.as_page(), 24);
+    let connect = Connect {
+        format: 0,
+        queue: QueueId(queue),
+        entries,
+        no_flow_control: false,
+        kato: 0,
+        data: Dptr::NONE,
+    };
+    let (subnqn, hostnqn) =
+        (Text::nul_terminated(NQN), Text::nul_terminated("nqn.2026-11.test:host"));
+    let data = ConnectData {
+        host_id: [7; 16],
+        cntlid: cntlid.into(),
+        subnqn,
+        hostnqn,
+        ..ConnectData::default()
+    };
+    let answer =
+        send(&mut stream, connect.to_sqe(), Descriptor::in_capsule(0, 1024), data.as_page(), 24);
     assert_eq!(answer[22..], [0, 0], "Connect succeeds");
     (stream, u16::from_le_bytes([answer[8], answer[9]]))
 }
@@ -73,7 +88,10 @@ fn property(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 fn read_of(cid: u16, bytes: u32) -> (Sqe, Descriptor) {
-    (Sqe { cid, ..read(Nsid(1), Lba(0), bytes / 512, Dptr::NONE, Flags::NONE) }, Descriptor::transport(bytes))
+    (
+        Sqe { cid, ..read(Nsid(1), Lba(0), bytes / 512, Dptr::NONE, Flags::NONE) },
+        Descriptor::transport(bytes),
+    )
 }
 
 /// One test: it counts the allocations of the whole program.
@@ -85,10 +103,16 @@ fn connections_are_bounded() {
     let (made, address) = mpsc::channel();
     let server = thread::spawn(move || {
         let mut subsystem = Subsystem::new(NQN).unwrap();
-        subsystem.share(Namespace::mem(Mem::new(4 << 20, Budget::new(8 << 20)), 512).unwrap()).unwrap();
+        subsystem
+            .share(Namespace::mem(Mem::new(4 << 20, Budget::new(8 << 20)), 512).unwrap())
+            .unwrap();
         let mut server = TcpServer::new(subsystem, Vec::new()).unwrap();
-        let config = Config { queue_pairs: 4, ..Config::new(Profile { moves_data: true, ..Profile::null() }) };
-        made.send(server.add("127.0.0.1:0".parse().unwrap(), "mem".into(), config).unwrap()).unwrap();
+        let config = Config {
+            queue_pairs: 4,
+            ..Config::new(Profile { moves_data: true, ..Profile::null() })
+        };
+        made.send(server.add("127.0.0.1:0".parse().unwrap(), "mem".into(), config).unwrap())
+            .unwrap();
         server.run(&stopped, &mut |_| {}).unwrap();
     });
     let address = address.recv().unwrap();
@@ -137,7 +161,10 @@ fn connections_are_bounded() {
         property(&mut first);
     }
     let held = grown(&region);
-    assert!((1 << 20..MEMORY_OF_ONE + (1 << 20)).contains(&held), "{held} bytes for a host that reads nothing");
+    assert!(
+        (1 << 20..MEMORY_OF_ONE + (1 << 20)).contains(&held),
+        "{held} bytes for a host that reads nothing"
+    );
     drop(deaf);
 
     // More connections than there may be: the rest is refused, and the others go on.

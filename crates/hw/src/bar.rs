@@ -48,7 +48,10 @@ impl Bar {
                 // A doorbell stride of 2^(2 + DSTRD) bytes; an offset between two doorbells is
                 // reserved.
                 let stride = 2 + u32::from(Cap::from_bits(self.read64(regs::CAP)).dstrd());
-                self.doorbells.get((at >> stride) as usize).filter(|_| at % (1 << stride) == 0).map(|l| &l.0)
+                self.doorbells
+                    .get((at >> stride) as usize)
+                    .filter(|_| at % (1 << stride) == 0)
+                    .map(|l| &l.0)
             }
         }
     }

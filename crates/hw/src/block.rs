@@ -46,7 +46,8 @@ impl Disk {
     /// The device whose sysfs directory `link` resolves to.
     fn at(link: &Path) -> Option<Disk> {
         let dir = fs::canonicalize(link).ok()?;
-        let whole = if dir.join("partition").exists() { dir.parent()?.to_owned() } else { dir.clone() };
+        let whole =
+            if dir.join("partition").exists() { dir.parent()?.to_owned() } else { dir.clone() };
         Some(Disk { dir, whole })
     }
 
@@ -55,9 +56,17 @@ impl Disk {
     /// the number is not an NVMe generic device. `Some(None)`: the kernel has no block device for
     /// that namespace.
     pub fn of_character(root: &Path, number: Dev) -> Option<Option<Disk>> {
-        let dir = fs::canonicalize(root.join(format!("sys/dev/char/{}:{}", major(number), minor(number)))).ok()?;
+        let dir = fs::canonicalize(root.join(format!(
+            "sys/dev/char/{}:{}",
+            major(number),
+            minor(number)
+        )))
+        .ok()?;
         let class = fs::canonicalize(dir.join("subsystem")).ok()?;
-        let name = name_of(&dir).strip_prefix("ng").filter(|_| name_of(&class) == "nvme-generic")?.to_owned();
+        let name = name_of(&dir)
+            .strip_prefix("ng")
+            .filter(|_| name_of(&class) == "nvme-generic")?
+            .to_owned();
         let dir = dir.with_file_name(format!("nvme{name}"));
         let disk = Disk { whole: dir.clone(), dir };
         // For a namespace that the kernel does not drive, such as one of another command set, sysfs
@@ -69,9 +78,16 @@ impl Disk {
     /// before `nvme10n1`. Disks that the kernel hides are left out, such as the paths of a
     /// multipath namespace.
     pub fn all(root: &Path) -> Vec<Disk> {
-        let shown = |dir: PathBuf| fs::canonicalize(dir).ok().filter(|dir| attribute(dir, "hidden").as_deref() != Some("1"));
-        let mut found: Vec<Disk> =
-            children(&root.join("sys/block")).into_iter().filter_map(shown).map(|dir| Disk { whole: dir.clone(), dir }).collect();
+        let shown = |dir: PathBuf| {
+            fs::canonicalize(dir)
+                .ok()
+                .filter(|dir| attribute(dir, "hidden").as_deref() != Some("1"))
+        };
+        let mut found: Vec<Disk> = children(&root.join("sys/block"))
+            .into_iter()
+            .filter_map(shown)
+            .map(|dir| Disk { whole: dir.clone(), dir })
+            .collect();
         found.sort_by_cached_key(|disk| natural_key(&disk.name()));
         found
     }
@@ -79,7 +95,10 @@ impl Disk {
     /// Size in bytes. The attribute `size` counts units of 512 bytes, whatever the logical block
     /// size.
     pub fn bytes(&self) -> u64 {
-        attribute(&self.dir, "size").and_then(|blocks| blocks.parse::<u64>().ok()).unwrap_or(0).saturating_mul(512)
+        attribute(&self.dir, "size")
+            .and_then(|blocks| blocks.parse::<u64>().ok())
+            .unwrap_or(0)
+            .saturating_mul(512)
     }
 
     /// An attribute of the whole disk (`nuse`, `queue/zoned`), trimmed; `None` if it is missing or
@@ -138,7 +157,10 @@ impl Disk {
         if self.is_partition() {
             return vec![self.clone(), part(self.whole.clone())];
         }
-        let mut parts: Vec<PathBuf> = children(&self.whole).into_iter().filter(|dir| dir.join("partition").exists()).collect();
+        let mut parts: Vec<PathBuf> = children(&self.whole)
+            .into_iter()
+            .filter(|dir| dir.join("partition").exists())
+            .collect();
         parts.sort();
         std::iter::once(self.clone()).chain(parts.into_iter().map(part)).collect()
     }
@@ -166,13 +188,19 @@ impl Disk {
         let attr = |name: &str| self.attribute(name);
         // A PCI or virtio vendor identifier (`0x1af4`) is not a vendor name.
         let vendor = attr("device/vendor").filter(|text| !text.starts_with("0x"));
-        let model = attr("device/model").map(|model| vendor.map_or(model.clone(), |vendor| format!("{vendor} {model}")));
+        let model = attr("device/model")
+            .map(|model| vendor.map_or(model.clone(), |vendor| format!("{vendor} {model}")));
         let backing = || {
             let mapped = self.attribute("dm/name").map(|name| format!("device-mapper {name}"));
-            let looped = || self.backing_file().map(|file| format!("loop device over {}", file.display()));
+            let looped =
+                || self.backing_file().map(|file| format!("loop device over {}", file.display()));
             let raid = || attr("md/level").map(|level| format!("md {level}"));
             let driver = || self.driver().map(|driver| format!("{driver} disk"));
-            mapped.or_else(looped).or_else(raid).or_else(driver).unwrap_or_else(|| format!("disk {}", self.whole_name()))
+            mapped
+                .or_else(looped)
+                .or_else(raid)
+                .or_else(driver)
+                .unwrap_or_else(|| format!("disk {}", self.whole_name()))
         };
         Identity {
             model: Some(model.unwrap_or_else(backing)),
@@ -199,7 +227,8 @@ pub struct Loop {
 pub fn loops() -> Vec<Loop> {
     let of = |dir: PathBuf| {
         let (name, path) = (name_of(&dir), attribute(&dir, "loop/backing_file")?.into());
-        let id = File::open(Path::new("/dev").join(&name)).ok().and_then(|device| loop_file(&device));
+        let id =
+            File::open(Path::new("/dev").join(&name)).ok().and_then(|device| loop_file(&device));
         Some(Loop { name, path, id })
     };
     children(Path::new("/sys/block")).into_iter().filter_map(of).collect()
@@ -221,8 +250,10 @@ fn natural_key(name: &str) -> Vec<(String, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;
     while !rest.is_empty() {
-        let (word, tail) = rest.split_at(rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len()));
-        let (digits, tail) = tail.split_at(tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len()));
+        let (word, tail) =
+            rest.split_at(rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len()));
+        let (digits, tail) =
+            tail.split_at(tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len()));
         parts.push((word.to_owned(), digits.parse().unwrap_or(0)));
         rest = tail;
     }
@@ -318,7 +349,10 @@ fn unescape(text: &[u8]) -> PathBuf {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let [first, tail @ ..] = rest {
-        let octal = tail.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        let octal = tail
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) => (out.push(byte), rest = &tail[3..]),
             None => (out.push(*first), rest = tail),
@@ -341,7 +375,10 @@ pub struct Users {
 impl Users {
     /// Reads `root/proc`.
     pub fn at(root: &Path) -> Users {
-        Users { mounts: mounts(root), swaps: swaps(root).into_iter().map(|path| (path.clone(), node_number(&path))).collect() }
+        Users {
+            mounts: mounts(root),
+            swaps: swaps(root).into_iter().map(|path| (path.clone(), node_number(&path))).collect(),
+        }
     }
 
     /// What uses exactly this device, not its partitions or whole disk: mount points, swap, stacked
@@ -357,13 +394,20 @@ impl Users {
     pub fn holders(&self, disk: &Disk) -> Vec<String> {
         let mut lines = Vec::new();
         for member in disk.family() {
-            let subject = if member.name() == disk.name() { String::new() } else { format!("{}: ", member.name()) };
+            let subject = if member.name() == disk.name() {
+                String::new()
+            } else {
+                format!("{}: ", member.name())
+            };
             self.describe(&member, &subject, &mut lines, &mut BTreeSet::new());
         }
         if lines.is_empty() {
             let nodes: Vec<_> = disk.family().iter().map(Disk::node).collect();
             let open = |(node, process): (PathBuf, String)| {
-                format!("{} is open in {process}", node.strip_prefix("/dev").unwrap_or(&node).display())
+                format!(
+                    "{} is open in {process}",
+                    node.strip_prefix("/dev").unwrap_or(&node).display()
+                )
             };
             lines.extend(openers(&nodes).into_iter().map(open));
         }
@@ -373,25 +417,47 @@ impl Users {
         lines
     }
 
-    fn describe(&self, disk: &Disk, subject: &str, lines: &mut Vec<String>, seen: &mut BTreeSet<String>) {
+    fn describe(
+        &self,
+        disk: &Disk,
+        subject: &str,
+        lines: &mut Vec<String>,
+        seen: &mut BTreeSet<String>,
+    ) {
         // Stacking has no cycles, but one holder may be stacked on several devices: list it once.
         if !seen.insert(disk.name()) {
             return;
         }
         if let Some(number) = disk.number() {
-            let is_of_it = |mount: &&Mount| mount.number == number || mount.source == disk.node() || mount.device() == Some(number);
+            let is_of_it = |mount: &&Mount| {
+                mount.number == number
+                    || mount.source == disk.node()
+                    || mount.device() == Some(number)
+            };
             let of_it = self.mounts.iter().filter(is_of_it);
-            let places: Vec<_> = of_it.map(|mount| format!("{subject}mounted on {} ({})", mount.at.display(), mount.filesystem)).collect();
+            let places: Vec<_> = of_it
+                .map(|mount| {
+                    format!("{subject}mounted on {} ({})", mount.at.display(), mount.filesystem)
+                })
+                .collect();
             // Containers bind-mount one file system dozens of times.
             lines.extend(places.iter().take(MAX_LISTED_MOUNTS).cloned());
             lines.extend(
-                places.get(MAX_LISTED_MOUNTS..).filter(|rest| !rest.is_empty()).map(|rest| format!("{subject}and on {} more", rest.len())),
+                places
+                    .get(MAX_LISTED_MOUNTS..)
+                    .filter(|rest| !rest.is_empty())
+                    .map(|rest| format!("{subject}and on {} more", rest.len())),
             );
-            let swap = self.swaps.iter().filter(|(path, swap)| *swap == Some(number) || *path == disk.node());
+            let swap = self
+                .swaps
+                .iter()
+                .filter(|(path, swap)| *swap == Some(number) || *path == disk.node());
             lines.extend(swap.map(|_| format!("{subject}used as swap")));
         }
         for holder in disk.holders() {
-            let name = holder.attribute("dm/name").map_or_else(|| holder.name(), |mapped| format!("{} ({mapped})", holder.name()));
+            let name = holder
+                .attribute("dm/name")
+                .map_or_else(|| holder.name(), |mapped| format!("{} ({mapped})", holder.name()));
             lines.push(format!("{subject}held by {name}"));
             self.describe(&holder, &format!("{subject}{name}: "), lines, seen);
         }
@@ -411,10 +477,18 @@ pub fn openers(files: &[PathBuf]) -> BTreeSet<(PathBuf, String)> {
     let mut found = BTreeSet::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let name = process.file_name();
-        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit())) else { continue };
+        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
+        else {
+            continue;
+        };
         for fd in fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten() {
             let Ok(to) = fs::read_link(fd.path()) else { continue };
-            found.extend(files.iter().filter(|file| to == **file).map(|file| (file.clone(), process_name(pid))));
+            found.extend(
+                files
+                    .iter()
+                    .filter(|file| to == **file)
+                    .map(|file| (file.clone(), process_name(pid))),
+            );
         }
     }
     found
@@ -483,8 +557,13 @@ fn disk_of(root: &Path, path: &Path) -> Option<Disk> {
 /// CPUs of the I/O interrupts of the PCI function that the disk belongs to.
 fn cpus_of_interrupts(root: &Path, disk: &Disk) -> Vec<usize> {
     // The interrupts belong to the PCI function, some levels above the disk.
-    let Some(vectors) = disk.dir.ancestors().map(|dir| dir.join("msi_irqs")).find(|dir| dir.is_dir()) else { return Vec::new() };
-    let numbers: BTreeSet<u32> = names(&vectors).iter().filter_map(|name| name.parse().ok()).collect();
+    let Some(vectors) =
+        disk.dir.ancestors().map(|dir| dir.join("msi_irqs")).find(|dir| dir.is_dir())
+    else {
+        return Vec::new();
+    };
+    let numbers: BTreeSet<u32> =
+        names(&vectors).iter().filter_map(|name| name.parse().ok()).collect();
     let of = |number: u32| {
         let dir = root.join("proc/irq").join(number.to_string());
         // Each handler of an interrupt has a directory of its name (kernel/irq/proc.c).
@@ -507,7 +586,9 @@ fn is_io(name: &str) -> bool {
 fn cpus_of_queues(disk: &Disk) -> Vec<usize> {
     let dir = disk.whole.join("mq");
     let numbers: BTreeSet<u32> = names(&dir).iter().filter_map(|name| name.parse().ok()).collect();
-    unique_cpus(numbers.into_iter().filter_map(|number| fs::read_to_string(dir.join(number.to_string()).join("cpu_list")).ok()))
+    unique_cpus(numbers.into_iter().filter_map(|number| {
+        fs::read_to_string(dir.join(number.to_string()).join("cpu_list")).ok()
+    }))
 }
 
 fn names(dir: &Path) -> Vec<String> {

@@ -16,7 +16,9 @@ use units::Nanos;
 ///
 /// The error of sched_getaffinity(2).
 pub fn allowed_cpus() -> io::Result<Vec<usize>> {
-    INITIAL_CPUS.get_or_init(|| sched_getaffinity(Some(rustix::process::getpid())).map(|set| list(&set)).unwrap_or_default());
+    INITIAL_CPUS.get_or_init(|| {
+        sched_getaffinity(Some(rustix::process::getpid())).map(|set| list(&set)).unwrap_or_default()
+    });
     Ok(list(&sched_getaffinity(None)?))
 }
 
@@ -42,7 +44,9 @@ fn list(set: &CpuSet) -> Vec<usize> {
 /// another CPU, or if the system refuses, the affinity stays.
 pub fn avoid_cpu(cpu: usize) {
     _ = allowed_cpus();
-    if let Some(other) = INITIAL_CPUS.get().and_then(|cpus| cpus.iter().rfind(|&&other| other != cpu)) {
+    if let Some(other) =
+        INITIAL_CPUS.get().and_then(|cpus| cpus.iter().rfind(|&&other| other != cpu))
+    {
         _ = pin(*other);
     }
 }
@@ -103,8 +107,12 @@ pub fn sched_idle() -> io::Result<()> {
 /// `/proc/stat` (proc_stat(5)), in units of [`rustix::param::clock_ticks_per_second`], often 10 ms.
 /// Zero where the kernel does not report it.
 pub fn stolen_by_hypervisor(cpus: &[usize]) -> Nanos {
-    let ticks = File::open("/proc/stat").and_then(io::read_to_string).map_or(0, |text| steal(&text, cpus));
-    Nanos((u128::from(ticks) * 1_000_000_000 / u128::from(rustix::param::clock_ticks_per_second().max(1))) as u64)
+    let ticks =
+        File::open("/proc/stat").and_then(io::read_to_string).map_or(0, |text| steal(&text, cpus));
+    Nanos(
+        (u128::from(ticks) * 1_000_000_000
+            / u128::from(rustix::param::clock_ticks_per_second().max(1))) as u64,
+    )
 }
 
 /// The eighth number of each line `cpuN`, summed over `cpus`.
@@ -173,7 +181,9 @@ impl Nodes {
 
     fn read(from: &Path) -> Nodes {
         let mut nodes = Nodes::default();
-        let text = |node: u16, file: &str| fs::read_to_string(from.join(format!("node{node}/{file}"))).unwrap_or_default();
+        let text = |node: u16, file: &str| {
+            fs::read_to_string(from.join(format!("node{node}/{file}"))).unwrap_or_default()
+        };
         let online = fs::read_to_string(from.join("online")).unwrap_or_default();
         for node in cpu_list(&online).map(|node| node as u16) {
             for cpu in cpu_list(&text(node, "cpulist")) {
@@ -182,7 +192,10 @@ impl Nodes {
             }
             // `distance` has a column per online node, not per node number; offline nodes have no
             // row.
-            let columns = text(node, "distance").split_whitespace().map(|d| d.parse().unwrap_or(u8::MAX)).collect::<Vec<u8>>();
+            let columns = text(node, "distance")
+                .split_whitespace()
+                .map(|d| d.parse().unwrap_or(u8::MAX))
+                .collect::<Vec<u8>>();
             let mut row = Vec::new();
             for (other, distance) in cpu_list(&online).zip(columns) {
                 row.resize(row.len().max(other + 1), u8::MAX);

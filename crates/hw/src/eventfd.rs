@@ -27,7 +27,10 @@ impl EventFd {
     pub fn adopt(fd: OwnedFd) -> io::Result<EventFd> {
         let kind = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())?;
         if kind.as_bytes() != b"anon_inode:[eventfd]" {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the descriptor is not an eventfd"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the descriptor is not an eventfd",
+            ));
         }
         // The flag belongs to the open file, so the other process sees it change too.
         rustix::fs::fcntl_setfl(&fd, rustix::fs::fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
@@ -60,12 +63,19 @@ impl EventFd {
         let mut rest = &mut path[..];
         write!(rest, "/proc/thread-self/fdinfo/{}", self.0.as_raw_fd())?;
         let unused = rest.len();
-        let shown = rustix::fs::open(&path[..path.len() - unused], OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let shown = rustix::fs::open(
+            &path[..path.len() - unused],
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         let mut text = [0; 512];
         let len = rustix::io::read(shown, &mut text)?;
         let mut lines = text[..len].split(|&byte| byte == b'\n');
-        let count = lines.find_map(|line| std::str::from_utf8(line.strip_prefix(b"eventfd-count:")?).ok());
-        count.and_then(|count| u64::from_str_radix(count.trim(), 16).ok()).ok_or(io::ErrorKind::InvalidData.into())
+        let count =
+            lines.find_map(|line| std::str::from_utf8(line.strip_prefix(b"eventfd-count:")?).ok());
+        count
+            .and_then(|count| u64::from_str_radix(count.trim(), 16).ok())
+            .ok_or(io::ErrorKind::InvalidData.into())
     }
 
     /// Reads the count and resets it to zero: the number of signals since the last call. Only the

@@ -121,15 +121,27 @@ impl GuestMemory {
     ///
     /// # Errors
     /// See [`GuestError`]. After an error nothing has changed.
-    pub fn map(&mut self, range: GuestRange, file: Option<(OwnedFd, u64)>) -> Result<(), GuestError> {
+    pub fn map(
+        &mut self,
+        range: GuestRange,
+        file: Option<(OwnedFd, u64)>,
+    ) -> Result<(), GuestError> {
         let GuestRange { addr, bytes, rights } = range;
         let offset = file.as_ref().map_or(0, |(_, offset)| *offset);
-        let Some(end) = addr.checked_add(bytes).filter(|_| bytes > 0 && (addr | bytes | offset).is_multiple_of(PAGE)) else {
+        let Some(end) = addr
+            .checked_add(bytes)
+            .filter(|_| bytes > 0 && (addr | bytes | offset).is_multiple_of(PAGE))
+        else {
             return Err(GuestError::shape(addr, bytes, offset));
         };
         // Ranges do not overlap each other, so only the last one that begins before `end` can
         // overlap this one.
-        if let Some((&other, _)) = self.ranges.range(..end).next_back().filter(|(other, mapped)| *other + mapped.bytes > addr) {
+        if let Some((&other, _)) = self
+            .ranges
+            .range(..end)
+            .next_back()
+            .filter(|(other, mapped)| *other + mapped.bytes > addr)
+        {
             return Err(GuestError::Overlap { addr, bytes, other });
         }
         if self.ranges.len() >= GuestMemory::MOST_RANGES {
@@ -138,7 +150,9 @@ impl GuestMemory {
         let memory = match file {
             None => None,
             Some((file, offset)) => {
-                let needed = offset.checked_add(bytes).ok_or_else(|| GuestError::shape(addr, bytes, offset))?;
+                let needed = offset
+                    .checked_add(bytes)
+                    .ok_or_else(|| GuestError::shape(addr, bytes, offset))?;
                 Some((self.file(file, needed)?, offset))
             }
         };
@@ -151,19 +165,24 @@ impl GuestMemory {
     fn file(&mut self, file: OwnedFd, needed: u64) -> Result<Rc<GuestFile>, GuestError> {
         // Before the size: see `keeps_pages`.
         let pages = keeps_pages(&file);
-        let unknown = |error: io::Error| GuestError::Refused(format!("the descriptor is not memory: {error}"));
+        let unknown = |error: io::Error| {
+            GuestError::Refused(format!("the descriptor is not memory: {error}"))
+        };
         let (key, size) = file_key_and_size(&file).map_err(unknown)?;
         if needed > size {
-            return Err(GuestError::Refused(format!("the file has {size:#x} bytes, and the range needs {needed:#x}")));
+            return Err(GuestError::Refused(format!(
+                "the file has {size:#x} bytes, and the range needs {needed:#x}"
+            )));
         }
         // A file that has grown since it was mapped is mapped again, at its new size.
-        if let Some(known) = self.files.get(&key).and_then(Weak::upgrade).filter(|known| known.bytes >= needed) {
+        if let Some(known) =
+            self.files.get(&key).and_then(Weak::upgrade).filter(|known| known.bytes >= needed)
+        {
             return Ok(known);
         }
         // hugetlbfs has no write(2) either: there is no fallback.
         if pages == Err(PageLoss::HugePages) && !self.trusted {
-            let why =
-                "the memory has huge pages, which may run out or be taken away, which would end this process; `trust=yes` accepts that";
+            let why = "the memory has huge pages, which may run out or be taken away, which would end this process; `trust=yes` accepts that";
             return Err(GuestError::Refused(why.into()));
         }
         let memory = Rc::new(GuestFile::new(file, size, self.trusted || pages.is_ok()));
@@ -180,13 +199,20 @@ impl GuestMemory {
     pub fn unmap(&mut self, addr: u64, bytes: u64) -> Result<u64, GuestError> {
         let end = addr.checked_add(bytes).ok_or_else(|| GuestError::shape(addr, bytes, 0))?;
         let cut = |other: u64| {
-            GuestError::Refused(format!("unmapping {bytes:#x} bytes at address {addr:#x} would split the range at {other:#x}"))
+            GuestError::Refused(format!(
+                "unmapping {bytes:#x} bytes at address {addr:#x} would split the range at {other:#x}"
+            ))
         };
-        if let Some((&other, _)) = self.ranges.range(..addr).next_back().filter(|(other, mapped)| *other + mapped.bytes > addr && bytes > 0)
+        if let Some((&other, _)) = self
+            .ranges
+            .range(..addr)
+            .next_back()
+            .filter(|(other, mapped)| *other + mapped.bytes > addr && bytes > 0)
         {
             return Err(cut(other));
         }
-        let within: Vec<(u64, u64)> = self.ranges.range(addr..end).map(|(addr, mapped)| (*addr, mapped.bytes)).collect();
+        let within: Vec<(u64, u64)> =
+            self.ranges.range(addr..end).map(|(addr, mapped)| (*addr, mapped.bytes)).collect();
         if let Some((other, _)) = within.last().filter(|(addr, bytes)| addr + bytes > end) {
             return Err(cut(*other));
         }
@@ -208,16 +234,26 @@ impl GuestMemory {
     /// # Errors
     /// Not all of the range can be read. A part may have been copied.
     #[inline]
-    pub fn read(&self, addr: u64, into: &mut [u8], mut elsewhere: impl FnMut(u64, &mut [u8]) -> bool) -> Result<(), BusError> {
+    pub fn read(
+        &self,
+        addr: u64,
+        into: &mut [u8],
+        mut elsewhere: impl FnMut(u64, &mut [u8]) -> bool,
+    ) -> Result<(), BusError> {
         let mut rest = into;
-        self.for_each_segment(addr, rest.len() as u64, Rights { read: true, write: false }, |segment, len| {
-            let (now, later) = std::mem::take(&mut rest).split_at_mut(len);
-            rest = later;
-            match segment {
-                Segment::File(file, at) => file.read(at, now),
-                Segment::Elsewhere(at) => elsewhere(at, now),
-            }
-        })
+        self.for_each_segment(
+            addr,
+            rest.len() as u64,
+            Rights { read: true, write: false },
+            |segment, len| {
+                let (now, later) = std::mem::take(&mut rest).split_at_mut(len);
+                rest = later;
+                match segment {
+                    Segment::File(file, at) => file.read(at, now),
+                    Segment::Elsewhere(at) => elsewhere(at, now),
+                }
+            },
+        )
     }
 
     /// Copies to guest memory. `elsewhere` writes bytes of ranges without a file, from the given
@@ -226,22 +262,40 @@ impl GuestMemory {
     /// # Errors
     /// Not all of the range can be written. A part may have been written.
     #[inline]
-    pub fn write(&self, addr: u64, from: &[u8], mut elsewhere: impl FnMut(u64, &[u8]) -> bool) -> Result<(), BusError> {
+    pub fn write(
+        &self,
+        addr: u64,
+        from: &[u8],
+        mut elsewhere: impl FnMut(u64, &[u8]) -> bool,
+    ) -> Result<(), BusError> {
         let mut rest = from;
-        self.for_each_segment(addr, rest.len() as u64, Rights { read: false, write: true }, |segment, len| {
-            let (now, later) = rest.split_at(len);
-            rest = later;
-            match segment {
-                Segment::File(file, at) => file.write(at, now),
-                Segment::Elsewhere(at) => elsewhere(at, now),
-            }
-        })
+        self.for_each_segment(
+            addr,
+            rest.len() as u64,
+            Rights { read: false, write: true },
+            |segment, len| {
+                let (now, later) = rest.split_at(len);
+                rest = later;
+                match segment {
+                    Segment::File(file, at) => file.write(at, now),
+                    Segment::Elsewhere(at) => elsewhere(at, now),
+                }
+            },
+        )
     }
 
     /// Checks that all of a range can be accessed with these rights. `elsewhere` says whether
     /// ranges without a file can be.
-    pub fn check(&self, addr: u64, len: u64, rights: Rights, elsewhere: impl Fn() -> bool) -> Result<(), BusError> {
-        self.for_each_segment(addr, len, rights, |segment, _| matches!(segment, Segment::File(..)) || elsewhere())
+    pub fn check(
+        &self,
+        addr: u64,
+        len: u64,
+        rights: Rights,
+        elsewhere: impl Fn() -> bool,
+    ) -> Result<(), BusError> {
+        self.for_each_segment(addr, len, rights, |segment, _| {
+            matches!(segment, Segment::File(..)) || elsewhere()
+        })
     }
 
     /// Loads the words of a queue entry or of a shadow doorbell, then an acquire fence. Later loads
@@ -249,7 +303,10 @@ impl GuestMemory {
     ///
     /// # Errors
     /// The words cannot be read, are not aligned to their size, or are not in one range.
-    pub fn load<T: FromBytes + IntoBytes + Copy, const N: usize>(&self, addr: u64) -> Result<[T; N], BusError> {
+    pub fn load<T: FromBytes + IntoBytes + Copy, const N: usize>(
+        &self,
+        addr: u64,
+    ) -> Result<[T; N], BusError> {
         let len = size_of::<[T; N]>() as u64;
         let found = self.words::<T>(addr, len, Rights { read: true, write: false });
         found.and_then(|(file, at)| file.load(at)).ok_or(BusError { addr, len })
@@ -261,10 +318,16 @@ impl GuestMemory {
     ///
     /// # Errors
     /// The words cannot be written, are not aligned to their size, or are not in one range.
-    pub fn store<T: IntoBytes + Immutable + Copy, const N: usize>(&self, addr: u64, words: [T; N]) -> Result<(), BusError> {
+    pub fn store<T: IntoBytes + Immutable + Copy, const N: usize>(
+        &self,
+        addr: u64,
+        words: [T; N],
+    ) -> Result<(), BusError> {
         let len = size_of::<[T; N]>() as u64;
         let found = self.words::<T>(addr, len, Rights { read: false, write: true });
-        found.and_then(|(file, at)| file.store(at, words).then_some(())).ok_or(BusError { addr, len })
+        found
+            .and_then(|(file, at)| file.store(at, words).then_some(()))
+            .ok_or(BusError { addr, len })
     }
 
     /// The file at an address and the offset in it, if all the words are in one range.
@@ -280,7 +343,9 @@ impl GuestMemory {
     fn segment(&self, addr: u64, rights: Rights) -> Option<(Segment<'_>, u64)> {
         let (first, mapped) = self.ranges.range(..=addr).next_back()?;
         let within = addr - first;
-        let allowed = within < mapped.bytes && (mapped.rights.read || !rights.read) && (mapped.rights.write || !rights.write);
+        let allowed = within < mapped.bytes
+            && (mapped.rights.read || !rights.read)
+            && (mapped.rights.write || !rights.write);
         let segment = match &mapped.memory {
             _ if !allowed => return None,
             Some((file, offset)) => Segment::File(file, offset + within),

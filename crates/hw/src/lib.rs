@@ -35,14 +35,18 @@ pub mod uring;
 pub mod vfio;
 
 pub use bar::Bar;
-pub use clock::{ThreadCpuClock, Usage, children_cpu, now, process_cpu, set_timer_slack, sleep_until, thread_cpu, thread_usage};
+pub use clock::{
+    ThreadCpuClock, Usage, children_cpu, now, process_cpu, set_timer_slack, sleep_until,
+    thread_cpu, thread_usage,
+};
 pub use cpu::{
-    Nodes, RunDelay, allowed_cpus, avoid_cpu, clear_affinity, cpus, current_cpu, memory_bytes, pin, pin_to, sched_idle,
-    stolen_by_hypervisor,
+    Nodes, RunDelay, allowed_cpus, avoid_cpu, clear_affinity, cpus, current_cpu, memory_bytes, pin,
+    pin_to, sched_idle, stolen_by_hypervisor,
 };
 pub use dma::{
-    AllocError, Attachment, Backing, Chunk, ChunkId, CqRing, DmaBuf, DmaPool, DoorbellPages, DoorbellWords, Lent, Memory, Pages, PinError,
-    Pinner, PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, Slots, SqRing,
+    AllocError, Attachment, Backing, Chunk, ChunkId, CqRing, DmaBuf, DmaPool, DoorbellPages,
+    DoorbellWords, Lent, Memory, Pages, PinError, Pinner, PoolKey, PoolOptions, RangeError,
+    RawMemory, Region, RegisterError, RingMemory, Slots, SqRing,
 };
 pub use eventfd::{EventFd, Vectors, vectors};
 pub use guarded::GuardedBuffer;

@@ -6,7 +6,10 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
-use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create};
+use rustix::fs::{
+    FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    memfd_create,
+};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
@@ -33,14 +36,33 @@ impl Mapping {
     /// Private anonymous memory, zero-filled.
     pub fn anonymous(bytes: usize, flags: MapFlags) -> io::Result<Mapping> {
         // SAFETY: an anonymous mapping at an address of the kernel's choice aliases nothing.
-        Mapping::new(unsafe { mmap_anonymous(ptr::null_mut(), bytes, Mapping::READ_WRITE, flags | MapFlags::PRIVATE) }, bytes)
+        Mapping::new(
+            unsafe {
+                mmap_anonymous(
+                    ptr::null_mut(),
+                    bytes,
+                    Mapping::READ_WRITE,
+                    flags | MapFlags::PRIVATE,
+                )
+            },
+            bytes,
+        )
     }
 
     /// A shared mapping of `bytes` bytes of a file from `offset` on.
-    pub fn shared(file: impl AsFd, offset: u64, bytes: usize, access: ProtFlags, flags: MapFlags) -> io::Result<Mapping> {
+    pub fn shared(
+        file: impl AsFd,
+        offset: u64,
+        bytes: usize,
+        access: ProtFlags,
+        flags: MapFlags,
+    ) -> io::Result<Mapping> {
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing. No reference
         // into it is made here.
-        Mapping::new(unsafe { mmap(ptr::null_mut(), bytes, access, flags | MapFlags::SHARED, file, offset) }, bytes)
+        Mapping::new(
+            unsafe { mmap(ptr::null_mut(), bytes, access, flags | MapFlags::SHARED, file, offset) },
+            bytes,
+        )
     }
 
     fn new(mapped: Result<*mut c_void, Errno>, bytes: usize) -> io::Result<Mapping> {

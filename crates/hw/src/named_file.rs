@@ -24,7 +24,10 @@ pub fn read_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         check(kind)?;
     }
     // O_NONBLOCK: if a FIFO has replaced the file since the check, this does not wait for a writer.
-    let file = OpenOptions::new().read(true).custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed()).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
+        .open(path)?;
     if piped {
         // Reads of a pipe should wait for its writer.
         fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
@@ -42,7 +45,9 @@ pub fn read_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     let text = String::from_utf8(read_file(path, limit)?);
     text.map_err(|error| {
-        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|&byte| byte == b'\n').count();
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()]
+            .split(|&byte| byte == b'\n')
+            .count();
         io::Error::new(ErrorKind::InvalidData, format!("line {line} is not UTF-8 text"))
     })
 }

@@ -42,7 +42,10 @@ pub fn nsid(file: impl AsFd) -> io::Result<Nsid> {
 
 /// The Identify data structure that `what` names (Base 5.1.13). The data pointer in `what` is
 /// ignored.
-pub fn identify(file: impl AsFd, what: &Identify) -> Result<Box<[u8; Identify::LEN]>, CommandError> {
+pub fn identify(
+    file: impl AsFd,
+    what: &Identify,
+) -> Result<Box<[u8; Identify::LEN]>, CommandError> {
     let mut page = Box::new([0; Identify::LEN]);
     admin(file, &what.to_sqe(), &mut *page)?;
     Ok(page)

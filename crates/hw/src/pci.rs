@@ -46,11 +46,18 @@ fn parse(text: &str) -> Option<Bdf> {
     let (domain, bus) = rest.split_once(':').unwrap_or(("0", rest));
     // Check the digits: `u32::from_str_radix` accepts a sign.
     let hex = |digits: &str, most: usize| {
-        let plain = (1..=most).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let plain = (1..=most).contains(&digits.len())
+            && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         u32::from_str_radix(digits, 16).ok().filter(|_| plain)
     };
-    let (device, function) = (hex(device, 2).filter(|&n| n < 32)?, hex(function, 1).filter(|&n| n < 8)?);
-    Some(Bdf { domain: hex(domain, 8)?, bus: hex(bus, 2)? as u8, device: device as u8, function: function as u8 })
+    let (device, function) =
+        (hex(device, 2).filter(|&n| n < 32)?, hex(function, 1).filter(|&n| n < 8)?);
+    Some(Bdf {
+        domain: hex(domain, 8)?,
+        bus: hex(bus, 2)? as u8,
+        device: device as u8,
+        function: function as u8,
+    })
 }
 
 impl fmt::Display for Bdf {
@@ -82,7 +89,9 @@ impl Bus {
     pub fn find(&self, bdf: Bdf) -> io::Result<Option<Function>> {
         let path = self.0.join("devices").join(bdf.to_string());
         match fs::read_to_string(path.join("class")) {
-            Ok(text) => Ok(Some(Function { bdf, class: number(text.trim())?, bus: self.clone(), path })),
+            Ok(text) => {
+                Ok(Some(Function { bdf, class: number(text.trim())?, bus: self.clone(), path }))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -103,7 +112,8 @@ impl Bus {
             entries => entries?,
         };
         let named = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let mut found = named.filter_map(|bdf| self.find(bdf).transpose()).collect::<io::Result<Vec<_>>>()?;
+        let mut found =
+            named.filter_map(|bdf| self.find(bdf).transpose()).collect::<io::Result<Vec<_>>>()?;
         found.sort_by_key(|function| function.bdf);
         Ok(found)
     }
@@ -124,7 +134,9 @@ impl Bus {
 
 fn number(text: &str) -> io::Result<u32> {
     let digits = text.strip_prefix("0x").map(|digits| u32::from_str_radix(digits, 16));
-    digits.and_then(Result::ok).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("`{text}` is not a hexadecimal number")))
+    digits.and_then(Result::ok).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("`{text}` is not a hexadecimal number"))
+    })
 }
 
 /// A PCI function; it may have been unplugged since it was found.

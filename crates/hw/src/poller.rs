@@ -49,7 +49,12 @@ impl Poller {
     /// `NotFound`: `fd` is not registered.
     pub fn watch_writes(&self, fd: impl AsFd, key: u64, watch: bool) -> io::Result<()> {
         let write = if watch { EventFlags::OUT } else { EventFlags::empty() };
-        Ok(epoll::modify(&self.0, fd, EventData::new_u64(key), EventFlags::IN | EventFlags::ET | write)?)
+        Ok(epoll::modify(
+            &self.0,
+            fd,
+            EventData::new_u64(key),
+            EventFlags::IN | EventFlags::ET | write,
+        )?)
     }
 
     /// Unregisters `fd`.
@@ -71,7 +76,9 @@ impl Poller {
         }
         let mut events = [const { MaybeUninit::<Event>::uninit() }; Self::BATCH];
         match epoll::wait(&self.0, &mut events, timeout.as_ref()) {
-            Ok((events, _)) => events.iter().for_each(|event| push_keys(event.data.u64(), event.flags, out)),
+            Ok((events, _)) => {
+                events.iter().for_each(|event| push_keys(event.data.u64(), event.flags, out))
+            }
             Err(Errno::INTR) => {}
             Err(Errno::NOSYS) => {
                 NO_PWAIT2.store(true, Ordering::Relaxed);
@@ -85,7 +92,11 @@ impl Poller {
     /// [`Poller::wait`] without `epoll_pwait2`: ppoll(2) on the epoll descriptor sleeps with
     /// nanosecond precision, then epoll_wait(2) with a zero time-out fetches the events.
     #[cold]
-    fn wait_without_pwait2(&self, timeout: Option<&Timespec>, out: &mut Vec<u64>) -> io::Result<()> {
+    fn wait_without_pwait2(
+        &self,
+        timeout: Option<&Timespec>,
+        out: &mut Vec<u64>,
+    ) -> io::Result<()> {
         match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout) {
             Ok(0) | Err(Errno::INTR) => return Ok(()),
             Ok(_) => {}
@@ -93,9 +104,13 @@ impl Poller {
         }
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; Self::BATCH];
         // SAFETY: the descriptor is open, and `events` has room for as many as are asked for.
-        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), Self::BATCH as i32, 0) };
+        let count = unsafe {
+            libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), Self::BATCH as i32, 0)
+        };
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-        events[..count].iter().for_each(|event| push_keys(event.u64, EventFlags::from_bits_retain(event.events), out));
+        events[..count].iter().for_each(|event| {
+            push_keys(event.u64, EventFlags::from_bits_retain(event.events), out)
+        });
         Ok(())
     }
 }

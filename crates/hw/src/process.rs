@@ -28,7 +28,8 @@ impl ForkGuard {
     /// Remembers the calling process.
     pub fn current() -> ForkGuard {
         static PID_PAGE: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
-        let (pid, pid_page) = (getpid().as_raw_nonzero().get().unsigned_abs(), *PID_PAGE.get_or_init(wiped_on_fork));
+        let (pid, pid_page) =
+            (getpid().as_raw_nonzero().get().unsigned_abs(), *PID_PAGE.get_or_init(wiped_on_fork));
         if let Some(pid_page) = pid_page {
             // In a forked child the page is zero again: mark objects made from now on as the
             // child's.
@@ -51,7 +52,15 @@ impl ForkGuard {
 /// A word that the kernel zeroes in a forked child (MADV_WIPEONFORK, madvise(2), Linux 4.14).
 fn wiped_on_fork() -> Option<&'static AtomicU32> {
     // SAFETY: an anonymous mapping at an address of the kernel's choice aliases nothing.
-    let page = unsafe { mmap_anonymous(ptr::null_mut(), PAGE_BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }.ok()?;
+    let page = unsafe {
+        mmap_anonymous(
+            ptr::null_mut(),
+            PAGE_BYTES,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    }
+    .ok()?;
     // SAFETY: the range is the mapping just made. Where the advice is refused it stays, unused.
     unsafe { madvise(page, PAGE_BYTES, Advice::LinuxWipeOnFork) }.ok()?;
     // SAFETY: the page is zeroed, aligned, never unmapped, and no other code has its address.
@@ -82,7 +91,8 @@ impl Process {
 
     /// Whether the process and all its threads have ended. By then their system calls are over too.
     pub fn has_ended(&self) -> bool {
-        poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&Timespec::default()))
+            .is_ok_and(|ready| ready > 0)
     }
 }
 

@@ -35,8 +35,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::io::Errno;
 use rustix::io_uring::{
-    IORING_OFF_SQ_RING, IORING_OFF_SQES, IoringEnterFlags, IoringFeatureFlags, IoringRegisterOp, IoringRsrcFlags, IoringSetupFlags,
-    IoringSqFlags, IoringSqeFlags, io_uring_enter, io_uring_enter_arg, io_uring_files_update, io_uring_getevents_arg, io_uring_params,
+    IORING_OFF_SQ_RING, IORING_OFF_SQES, IoringEnterFlags, IoringFeatureFlags, IoringRegisterOp,
+    IoringRsrcFlags, IoringSetupFlags, IoringSqFlags, IoringSqeFlags, io_uring_enter,
+    io_uring_enter_arg, io_uring_files_update, io_uring_getevents_arg, io_uring_params,
     io_uring_ptr, io_uring_register, io_uring_rsrc_register, io_uring_rsrc_update2, io_uring_setup,
 };
 use rustix::mm::MapFlags;
@@ -101,7 +102,15 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { entries: 128, cq_entries: 0, owner: false, poll: Poll::No, big: false, files: 0, buffers: 0 }
+        Options {
+            entries: 128,
+            cq_entries: 0,
+            owner: false,
+            poll: Poll::No,
+            big: false,
+            files: 0,
+            buffers: 0,
+        }
     }
 }
 
@@ -110,7 +119,9 @@ fn memlock(error: &io::Error) -> String {
     if error.raw_os_error() != Some(libc::ENOMEM) {
         return String::new();
     }
-    let limit = getrlimit(Resource::Memlock).current.map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit} bytes"));
+    let limit = getrlimit(Resource::Memlock)
+        .current
+        .map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit} bytes"));
     format!("; RLIMIT_MEMLOCK is {limit}, and rings may count against it: raise it (`ulimit -l`)")
 }
 
@@ -124,13 +135,17 @@ pub enum RingError {
     Busy,
     /// EBADR: completions overflowed the ring, the kernel had no memory to keep them, and they are
     /// lost.
-    #[error("the kernel was out of memory and has lost completions of the io_uring; close the device")]
+    #[error(
+        "the kernel was out of memory and has lost completions of the io_uring; close the device"
+    )]
     Lost,
     /// EEXIST: a ring with [`Options::owner`] was used by another thread.
     #[error("this io_uring belongs to the thread that made it, and another thread used it")]
     WrongThread,
     /// The ring belongs to the parent of this forked process.
-    #[error("this io_uring was made before a fork and belongs to the parent process; make a new one in the child")]
+    #[error(
+        "this io_uring was made before a fork and belongs to the parent process; make a new one in the child"
+    )]
     Forked,
     /// ENOMEM: RLIMIT_MEMLOCK does not allow so much pinned memory. The buffer can be used
     /// unregistered.
@@ -264,7 +279,11 @@ impl Ring {
         params.flags |= match (poll, owner) {
             // The kernel refuses the task-work flags with SQPOLL: its thread runs the task work.
             (Poll::Sq { .. }, _) => IoringSetupFlags::SQPOLL,
-            (_, true) => IoringSetupFlags::SINGLE_ISSUER | IoringSetupFlags::DEFER_TASKRUN | IoringSetupFlags::TASKRUN_FLAG,
+            (_, true) => {
+                IoringSetupFlags::SINGLE_ISSUER
+                    | IoringSetupFlags::DEFER_TASKRUN
+                    | IoringSetupFlags::TASKRUN_FLAG
+            }
             (_, false) => IoringSetupFlags::COOP_TASKRUN | IoringSetupFlags::TASKRUN_FLAG,
         };
         match poll {
@@ -274,18 +293,30 @@ impl Ring {
             Poll::No => {}
         }
         // SAFETY: none of these flags makes the kernel use a descriptor in `params`.
-        let fd =
-            unsafe { io_uring_setup(entries, &mut params) }.map_err(|errno| ring_error(format!("an io_uring of {options:?}"), errno))?;
-        for (count, what) in [(files, "files"), (buffers, "buffers")].into_iter().filter(|(count, _)| *count > 0) {
+        let fd = unsafe { io_uring_setup(entries, &mut params) }
+            .map_err(|errno| ring_error(format!("an io_uring of {options:?}"), errno))?;
+        for (count, what) in
+            [(files, "files"), (buffers, "buffers")].into_iter().filter(|(count, _)| *count > 0)
+        {
             let mut table = io_uring_rsrc_register::default();
             (table.nr, table.flags) = (count, IoringRsrcFlags::REGISTER_SPARSE);
-            let call = if what == "files" { IoringRegisterOp::RegisterFiles2 } else { IoringRegisterOp::RegisterBuffers2 };
+            let call = if what == "files" {
+                IoringRegisterOp::RegisterFiles2
+            } else {
+                IoringRegisterOp::RegisterBuffers2
+            };
             // SAFETY: the kernel reads `table`, which is empty of files and memory.
-            let made = unsafe { io_uring_register(&fd, call, (&raw const table).cast(), size_of_val(&table) as u32) };
-            made.map_err(|errno| ring_error(format!("an io_uring a table of {count} {what}"), errno))?;
+            let made = unsafe {
+                io_uring_register(&fd, call, (&raw const table).cast(), size_of_val(&table) as u32)
+            };
+            made.map_err(|errno| {
+                ring_error(format!("an io_uring a table of {count} {what}"), errno)
+            })?;
         }
-        let inner = Inner::map(fd, &params).map_err(|source| RingError::System { what: "to map an io_uring".into(), source })?;
-        let (tail, head) = (inner.sq_tail.load(Ordering::Relaxed), inner.cq_head.load(Ordering::Relaxed));
+        let inner = Inner::map(fd, &params)
+            .map_err(|source| RingError::System { what: "to map an io_uring".into(), source })?;
+        let (tail, head) =
+            (inner.sq_tail.load(Ordering::Relaxed), inner.cq_head.load(Ordering::Relaxed));
         let ring = Ring(Arc::new(inner));
         Ok((ring.clone(), Sq { ring: ring.clone(), tail }, Cq { ring, head }))
     }
@@ -298,7 +329,11 @@ impl Ring {
         }
         // Relaxed: the flag only decides whether to enter; the kernel checks again there.
         let flags = IoringSqFlags::from_bits_retain(self.0.sq_flags.load(Ordering::Relaxed));
-        if flags.intersects(IoringSqFlags::CQ_OVERFLOW | IoringSqFlags::TASKRUN) { CqState::TaskWork } else { CqState::None }
+        if flags.intersects(IoringSqFlags::CQ_OVERFLOW | IoringSqFlags::TASKRUN) {
+            CqState::TaskWork
+        } else {
+            CqState::None
+        }
     }
 
     /// Number of completions that can be popped; loads only.
@@ -326,7 +361,9 @@ impl Ring {
             // then reads the tail once more. Either it sees the tail, or we see the flag (store
             // buffering; needs SeqCst on both sides).
             fence(Ordering::SeqCst);
-            if IoringSqFlags::from_bits_retain(inner.sq_flags.load(Ordering::Relaxed)).contains(IoringSqFlags::NEED_WAKEUP) {
+            if IoringSqFlags::from_bits_retain(inner.sq_flags.load(Ordering::Relaxed))
+                .contains(IoringSqFlags::NEED_WAKEUP)
+            {
                 flags |= IoringEnterFlags::SQ_WAKEUP;
             } else if flags.is_empty() {
                 return Ok(submit);
@@ -342,12 +379,21 @@ impl Ring {
             // Without a time-out the kernel ends the wait after the minimum time, even if nothing
             // has come (`io_cqring_min_timer_wakeup`).
             let mut time = timespec(timeout.unwrap_or(ENDLESS));
-            let min_wait_usec = min_wait.map_or(0, |wait| u32::try_from(wait.0.div_ceil(1_000)).unwrap_or(u32::MAX));
+            let min_wait_usec = min_wait
+                .map_or(0, |wait| u32::try_from(wait.0.div_ceil(1_000)).unwrap_or(u32::MAX));
             let ts = io_uring_ptr::new((&raw mut time).cast());
             let arg = io_uring_getevents_arg { min_wait_usec, ts, ..Default::default() };
             // SAFETY: the argument and the time live until the call returns. As for the entries:
             // see above.
-            unsafe { io_uring_enter_arg(&inner.fd, submit, wait_for, flags | IoringEnterFlags::EXT_ARG, Some(&arg)) }
+            unsafe {
+                io_uring_enter_arg(
+                    &inner.fd,
+                    submit,
+                    wait_for,
+                    flags | IoringEnterFlags::EXT_ARG,
+                    Some(&arg),
+                )
+            }
         };
         entered.or_else(enter_error)
     }
@@ -380,7 +426,14 @@ impl Ring {
         let mut update = io_uring_files_update::default();
         (update.offset, update.fds) = (slot, io_uring_ptr::new((&raw mut fd).cast()));
         // SAFETY: the kernel reads `update` and the one descriptor that it names.
-        unsafe { self.register("a file", IoringRegisterOp::RegisterFilesUpdate, (&raw const update).cast(), 1) }
+        unsafe {
+            self.register(
+                "a file",
+                IoringRegisterOp::RegisterFilesUpdate,
+                (&raw const update).cast(),
+                1,
+            )
+        }
     }
 
     /// Registers the chunk of memory that contains `lent` in a slot: 4 MiB, or less at the end of a
@@ -394,15 +447,20 @@ impl Ring {
         let (chunk, at, bytes) = lent.chunk().ok_or(RingError::Crosses)?;
         let mut buffer = libc::iovec { iov_base: at.as_ptr().cast(), iov_len: bytes };
         let mut update = io_uring_rsrc_update2::default();
-        (update.offset, update.nr, update.data) = (slot.into(), 1, io_uring_ptr::new((&raw mut buffer).cast()));
+        (update.offset, update.nr, update.data) =
+            (slot.into(), 1, io_uring_ptr::new((&raw mut buffer).cast()));
         let (arg, size) = ((&raw const update).cast(), size_of_val(&update) as u32);
         // SAFETY: the kernel reads `update` and what it names. The buffer is mapped now, which is
         // all that is needed: its pages are pinned, and the addresses of later requests are
         // compared with the range without following them.
-        match unsafe { self.register("a buffer", IoringRegisterOp::RegisterBuffersUpdate, arg, size) } {
+        match unsafe {
+            self.register("a buffer", IoringRegisterOp::RegisterBuffersUpdate, arg, size)
+        } {
             Ok(()) => Ok(Fixed { slot, chunk }),
             Err(error) => match (&error, getrlimit(Resource::Memlock).current) {
-                (RingError::System { source, .. }, Some(limit)) if source.raw_os_error() == Some(libc::ENOMEM) => {
+                (RingError::System { source, .. }, Some(limit))
+                    if source.raw_os_error() == Some(libc::ENOMEM) =>
+                {
                     Err(RingError::Memlock { wanted: bytes as u64, limit })
                 }
                 _ => Err(error),
@@ -417,19 +475,34 @@ impl Ring {
     pub fn notify(&self, event: &EventFd) -> Result<(), RingError> {
         let fd = event.as_fd().as_raw_fd();
         // SAFETY: the kernel reads one descriptor.
-        unsafe { self.register("an eventfd", IoringRegisterOp::RegisterEventfd, (&raw const fd).cast(), 1) }
+        unsafe {
+            self.register(
+                "an eventfd",
+                IoringRegisterOp::RegisterEventfd,
+                (&raw const fd).cast(),
+                1,
+            )
+        }
     }
 
     /// io_uring_register(2).
     ///
     /// # Safety
     /// `arg` and `count` are valid for `call`.
-    unsafe fn register(&self, what: &str, call: IoringRegisterOp, arg: *const c_void, count: u32) -> Result<(), RingError> {
+    unsafe fn register(
+        &self,
+        what: &str,
+        call: IoringRegisterOp,
+        arg: *const c_void,
+        count: u32,
+    ) -> Result<(), RingError> {
         if !self.0.fork_guard.same_process() {
             return Err(RingError::Forked);
         }
         // SAFETY: the caller's promise.
-        unsafe { io_uring_register(&self.0.fd, call, arg, count) }.map(drop).map_err(|errno| ring_error(what, errno))
+        unsafe { io_uring_register(&self.0.fd, call, arg, count) }
+            .map(drop)
+            .map_err(|errno| ring_error(what, errno))
     }
 }
 
@@ -448,16 +521,25 @@ fn enter_error(errno: Errno) -> Result<u32, RingError> {
 impl Inner {
     /// Maps the ring `fd` with the layout that the kernel reported in `params`.
     fn map(fd: OwnedFd, params: &io_uring_params) -> io::Result<Inner> {
-        let io_uring_params { flags, features, sq_entries, cq_entries, sq_off, cq_off, .. } = *params;
+        let io_uring_params { flags, features, sq_entries, cq_entries, sq_off, cq_off, .. } =
+            *params;
         // 5.4 and later: one mapping holds both rings. Older kernels lack other features too.
         if !features.contains(IoringFeatureFlags::SINGLE_MMAP) {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let big = flags.contains(IoringSetupFlags::SQE128);
-        let (sqe_bytes, cqe_bytes) =
-            if big { (size_of::<Command>(), 2 * size_of::<Cqe>()) } else { (size_of::<Entry>(), size_of::<Cqe>()) };
-        let ends = [sq_off.array as usize + 4 * sq_entries as usize, cq_off.cqes as usize + cqe_bytes * cq_entries as usize];
-        let map = |offset, bytes| Mapping::shared(&fd, offset, bytes, Mapping::READ_WRITE, MapFlags::POPULATE);
+        let (sqe_bytes, cqe_bytes) = if big {
+            (size_of::<Command>(), 2 * size_of::<Cqe>())
+        } else {
+            (size_of::<Entry>(), size_of::<Cqe>())
+        };
+        let ends = [
+            sq_off.array as usize + 4 * sq_entries as usize,
+            cq_off.cqes as usize + cqe_bytes * cq_entries as usize,
+        ];
+        let map = |offset, bytes| {
+            Mapping::shared(&fd, offset, bytes, Mapping::READ_WRITE, MapFlags::POPULATE)
+        };
         let rings = map(IORING_OFF_SQ_RING, ends[0].max(ends[1]))?;
         let sqes = map(IORING_OFF_SQES, sqe_bytes * sq_entries as usize)?;
         // SAFETY: the kernel says where its words lie in the mapping.
@@ -530,7 +612,13 @@ impl Sq {
             // kernel has consumed what was there, and looks at it once it is published. `self` is
             // the ring's only producer. The buffer of the entry is lent until its completion is
             // taken (the module's promise), and its file is a slot of the ring's table.
-            unsafe { sqe_at.write(if n as usize + 1 < N { entry.flag(IoringSqeFlags::IO_LINK) } else { entry }) };
+            unsafe {
+                sqe_at.write(if n as usize + 1 < N {
+                    entry.flag(IoringSqeFlags::IO_LINK)
+                } else {
+                    entry
+                })
+            };
             if self.ring.0.big {
                 // SAFETY: as above, for the second half.
                 unsafe { sqe_at.add(1).cast::<SecondHalf>().write(SecondHalf::default()) };
@@ -688,7 +776,10 @@ impl Features {
         let mut params = io_uring_params::default();
         // SAFETY: without flags the kernel uses no descriptor in `params`.
         if let Err(errno) = unsafe { io_uring_setup(2, &mut params) } {
-            let disabled = fs::read_to_string(DISABLED_SYSCTL).ok().and_then(|text| text.trim().parse::<u32>().ok()).unwrap_or(0);
+            let disabled = fs::read_to_string(DISABLED_SYSCTL)
+                .ok()
+                .and_then(|text| text.trim().parse::<u32>().ok())
+                .unwrap_or(0);
             let (why, remedy) = match errno {
                 Errno::NOSYS => (
                     "this kernel has no io_uring: it is older than 5.1, was built without it, or a sandbox hides it".to_owned(),
@@ -708,10 +799,18 @@ impl Features {
             };
             return Err(Unavailable { why, remedy });
         }
-        let makes = |owner, poll, big| match Ring::new(&Options { entries: 2, owner, poll, big, ..Options::default() }) {
+        let makes = |owner, poll, big| match Ring::new(&Options {
+            entries: 2,
+            owner,
+            poll,
+            big,
+            ..Options::default()
+        }) {
             // EINVAL and EPERM mean "not supported". Other errors, such as ENOMEM, do not say that
             // it is missing.
-            Err(RingError::System { source, .. }) => ![libc::EINVAL, libc::EPERM].map(Some).contains(&source.raw_os_error()),
+            Err(RingError::System { source, .. }) => {
+                ![libc::EINVAL, libc::EPERM].map(Some).contains(&source.raw_os_error())
+            }
             _ => true,
         };
         Ok(Features {
@@ -731,8 +830,12 @@ impl Features {
     /// if the command is known, EOPNOTSUPP if not.
     pub fn discards(&self, device: impl AsFd) -> bool {
         let options = Options { entries: 2, files: 1, ..Options::default() };
-        let Some((ring, mut sq, mut cq)) = Ring::new(&options).ok().filter(|_| self.big) else { return false };
-        if ring.register_file(FileSlot(0), device).is_err() || !sq.push(Entry::discard(FileSlot(0), 0, 0)) {
+        let Some((ring, mut sq, mut cq)) = Ring::new(&options).ok().filter(|_| self.big) else {
+            return false;
+        };
+        if ring.register_file(FileSlot(0), device).is_err()
+            || !sq.push(Entry::discard(FileSlot(0), 0, 0))
+        {
             return false;
         }
         let asked = ring.enter(Enter { submit: 1, wait_for: 1, ..Enter::default() });

@@ -91,18 +91,25 @@ pub fn open(bdf: Bdf) -> Result<PciDevice, VfioError> {
     let path = PathBuf::from(format!("/dev/vfio/{group}"));
     let file = open_group(&path).map_err(|source| group_open_error(source, bdf, &path, group))?;
     // `vfio_group_status`: argsz, flags.
-    let flags = call::query(&file, call::GROUP_STATUS, 0).and_then(|answer| call::u32_at(&answer, 4));
-    let flags = flags.map_err(VfioError::system(format!("read the status of {}", path.display())))?;
+    let flags =
+        call::query(&file, call::GROUP_STATUS, 0).and_then(|answer| call::u32_at(&answer, 4));
+    let flags =
+        flags.map_err(VfioError::system(format!("read the status of {}", path.display())))?;
     // Not viable: the kernel still drives a function of the group, which could then be attacked by
     // DMA from this one.
     if flags & bind::VFIO_GROUP_FLAGS_VIABLE == 0 {
         return Err(not_viable(&function, group)?);
     }
-    let control =
-        OpenOptions::new().read(true).write(true).open(control).map_err(|source| group_open_error(source, bdf, control, group))?;
+    let control = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(control)
+        .map_err(|source| group_open_error(source, bdf, control, group))?;
     let container = Arc::new(Container::new(OwnedFd::from(control), file.as_fd())?);
-    let name = std::ffi::CString::new(bdf.to_string()).map_err(|_| VfioError::Unsupported("its address is not a C string".into()))?;
-    let fd = call::device_fd(file.as_fd(), &name).map_err(VfioError::system("open the device of its group"))?;
+    let name = std::ffi::CString::new(bdf.to_string())
+        .map_err(|_| VfioError::Unsupported("its address is not a C string".into()))?;
+    let fd = call::device_fd(file.as_fd(), &name)
+        .map_err(VfioError::system("open the device of its group"))?;
     PciDevice::new(fd, OwnedFd::from(file), container)
 }
 
@@ -112,7 +119,10 @@ fn open_group(path: &Path) -> io::Result<File> {
     let since = crate::now();
     loop {
         match OpenOptions::new().read(true).write(true).open(path) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && crate::now() - since < RELEASE_TIMEOUT => {
+            Err(error)
+                if error.raw_os_error() == Some(libc::EBUSY)
+                    && crate::now() - since < RELEASE_TIMEOUT =>
+            {
                 crate::sleep_until(crate::now() + Nanos::from_millis(5));
             }
             opened => return opened,
@@ -131,17 +141,27 @@ fn find(bus: &Bus, bdf: Bdf) -> Result<(Function, u32), VfioError> {
         })
     };
     let Some(function) = bus.find(bdf).map_err(VfioError::system("read /sys/bus/pci"))? else {
-        return Err(VfioError::NotFound(format!("there is no such PCI function here; {}", available()?)));
+        return Err(VfioError::NotFound(format!(
+            "there is no such PCI function here; {}",
+            available()?
+        )));
     };
     if function.class != CLASS_NVME {
-        let what = format!("it is not an NVMe controller: its class is {:06x}h instead of 010802h; {}", function.class, available()?);
+        let what = format!(
+            "it is not an NVMe controller: its class is {:06x}h instead of 010802h; {}",
+            function.class,
+            available()?
+        );
         return Err(VfioError::NotFound(what));
     }
     let group = function.iommu_group().ok_or_else(no_iommu)?;
     match function.driver() {
         Some(driver) if driver == VFIO_PCI => Ok((function, group)),
         driver => {
-            let held = driver.map_or_else(|| "it has no driver".to_owned(), |driver| format!("it is bound to the driver `{driver}`"));
+            let held = driver.map_or_else(
+                || "it has no driver".to_owned(),
+                |driver| format!("it is bound to the driver `{driver}`"),
+            );
             Err(VfioError::Unusable(format!("{held}; `reap bind {bdf}` gives it to vfio-pci")))
         }
     }
@@ -150,13 +170,15 @@ fn find(bus: &Bus, bdf: Bdf) -> Result<(Function, u32), VfioError> {
 fn group_open_error(source: io::Error, bdf: Bdf, path: &Path, group: u32) -> VfioError {
     let path = path.display();
     match source.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => {
-            VfioError::Unusable(format!("this user may not open {path}; `reap bind {bdf} --user NAME` gives a user access, or run as root"))
-        }
+        Some(libc::EACCES | libc::EPERM) => VfioError::Unusable(format!(
+            "this user may not open {path}; `reap bind {bdf} --user NAME` gives a user access, or run as root"
+        )),
         Some(libc::EBUSY) => VfioError::Unusable(format!(
             "{path} is open already: another process, or another device in this process, uses IOMMU group {group}; close that first"
         )),
-        Some(libc::ENOENT) if Path::new(&format!("/dev/vfio/noiommu-{group}")).exists() => no_iommu(),
+        Some(libc::ENOENT) if Path::new(&format!("/dev/vfio/noiommu-{group}")).exists() => {
+            no_iommu()
+        }
         _ => VfioError::System { what: format!("open {path}"), source },
     }
 }
@@ -171,9 +193,16 @@ fn no_iommu() -> VfioError {
 
 /// The error for a group in which the kernel drives other functions. Bridges may keep their driver.
 fn not_viable(function: &Function, group: u32) -> Result<VfioError, VfioError> {
-    let members = function.group_members().map_err(VfioError::system("read the members of its IOMMU group"))?;
-    let others = members.into_iter().filter(|member| !member.is_bridge()).filter_map(|member| Some((member.bdf, member.driver()?)));
-    let others = others.filter(|(_, driver)| driver != VFIO_PCI).map(|(bdf, driver)| format!("{bdf} ({driver})"));
+    let members = function
+        .group_members()
+        .map_err(VfioError::system("read the members of its IOMMU group"))?;
+    let others = members
+        .into_iter()
+        .filter(|member| !member.is_bridge())
+        .filter_map(|member| Some((member.bdf, member.driver()?)));
+    let others = others
+        .filter(|(_, driver)| driver != VFIO_PCI)
+        .map(|(bdf, driver)| format!("{bdf} ({driver})"));
     Ok(VfioError::Unusable(format!(
         "IOMMU group {group} cannot be used, because the kernel drives other functions of it: {}; an IOMMU isolates groups, not the functions within \
          one: bind each to vfio-pci (`reap bind` names them), or move the drive to another slot",
@@ -195,17 +224,21 @@ pub struct Container {
 impl Container {
     /// Adds a group to a container and sets its IOMMU type.
     fn new(fd: OwnedFd, group: BorrowedFd<'_>) -> Result<Container, VfioError> {
-        let version = call::call_value(fd.as_fd(), call::API_VERSION, 0).map_err(VfioError::system("read the VFIO version"))?;
+        let version = call::call_value(fd.as_fd(), call::API_VERSION, 0)
+            .map_err(VfioError::system("read the VFIO version"))?;
         if version != bind::VFIO_API_VERSION {
             return Err(VfioError::Unsupported(format!(
                 "the kernel has VFIO version {version}, and Reap needs {}",
                 bind::VFIO_API_VERSION
             )));
         }
-        call::set_container(group, fd.as_fd()).map_err(VfioError::system("add the IOMMU group to a container"))?;
+        call::set_container(group, fd.as_fd())
+            .map_err(VfioError::system("add the IOMMU group to a container"))?;
         let offered = call::call_value(fd.as_fd(), call::CHECK_EXTENSION, bind::VFIO_TYPE1v2_IOMMU);
         if offered.map_err(VfioError::system("read the IOMMU types of VFIO"))? == 0 {
-            return Err(VfioError::Unsupported("the kernel has no type 1 IOMMU driver; run `modprobe vfio_iommu_type1`".into()));
+            return Err(VfioError::Unsupported(
+                "the kernel has no type 1 IOMMU driver; run `modprobe vfio_iommu_type1`".into(),
+            ));
         }
         call::call_value(fd.as_fd(), call::SET_IOMMU, bind::VFIO_TYPE1v2_IOMMU).map_err(|source| match source.raw_os_error() {
             Some(libc::EPERM) => VfioError::Unusable(
@@ -215,8 +248,10 @@ impl Container {
             ),
             _ => VfioError::System { what: "set the IOMMU type of the container".into(), source },
         })?;
-        let info = call::query(&fd, call::IOMMU_INFO, 0).and_then(|answer| call::iommu_info(&answer));
-        let (windows, page_sizes) = info.map_err(VfioError::system("read what the IOMMU can map"))?;
+        let info =
+            call::query(&fd, call::IOMMU_INFO, 0).and_then(|answer| call::iommu_info(&answer));
+        let (windows, page_sizes) =
+            info.map_err(VfioError::system("read what the IOMMU can map"))?;
         // A bitmap of page sizes. Any size up to 4 KiB will do: PRPs and ring memory are in pages
         // of 4 KiB.
         if page_sizes != 0 && page_sizes & (PAGE | (PAGE - 1)) == 0 {
@@ -319,7 +354,8 @@ impl PciDevice {
 
     /// Maps its registers and doorbells (BAR0).
     pub fn registers(&self) -> Result<PciRegisters, VfioError> {
-        let RegionInfo { maps, bytes, offset } = region(&self.file, bind::VFIO_PCI_BAR0_REGION_INDEX)?;
+        let RegionInfo { maps, bytes, offset } =
+            region(&self.file, bind::VFIO_PCI_BAR0_REGION_INDEX)?;
         if !maps {
             return Err(VfioError::Unsupported(
                 "the kernel does not allow its registers (BAR0) to be mapped (CONFIG_VFIO_PCI_MMAP)".into(),
@@ -363,7 +399,8 @@ impl PciDevice {
         // `vfio_irq_set`: argsz, flags, index, start, count, then a descriptor for each.
         let head = [0, flags, bind::VFIO_PCI_MSIX_IRQ_INDEX, first, signals.len() as u32];
         let fields: Vec<u32> = head.into_iter().chain(descriptors).collect();
-        let mut words: Vec<u64> = fields.chunks(2).map(|pair| word(pair[0], pair.get(1).copied().unwrap_or(0))).collect();
+        let mut words: Vec<u64> =
+            fields.chunks(2).map(|pair| word(pair[0], pair.get(1).copied().unwrap_or(0))).collect();
         call::call_struct(&self.file, call::SET_IRQS, &mut words)
     }
 }
@@ -383,7 +420,11 @@ fn region(file: &File, index: u32) -> Result<RegionInfo, VfioError> {
         // `vfio_region_info`: argsz, flags, index, cap_offset, size, offset. Since Linux 4.16 no
         // part of a region that can be mapped is left out, as the MSI-X table was before.
         let maps = call::u32_at(&answer, 4)? & bind::VFIO_REGION_INFO_FLAG_MMAP != 0;
-        Ok(RegionInfo { maps, bytes: call::u64_at(&answer, 16)?, offset: call::u64_at(&answer, 24)? })
+        Ok(RegionInfo {
+            maps,
+            bytes: call::u64_at(&answer, 16)?,
+            offset: call::u64_at(&answer, 24)?,
+        })
     };
     let info = call::query(file, call::REGION_INFO, index).and_then(read);
     info.map_err(VfioError::system(format!("read the layout of region {index} of the device")))

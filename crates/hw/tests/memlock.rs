@@ -7,7 +7,9 @@ use std::os::fd::BorrowedFd;
 use std::process::Command;
 use std::sync::Arc;
 
-use hw::{AllocError, Backing, Chunk, DmaBuf, DmaPool, Pages, PinError, Pinner, PoolOptions, RangeError};
+use hw::{
+    AllocError, Backing, Chunk, DmaBuf, DmaPool, Pages, PinError, Pinner, PoolOptions, RangeError,
+};
 use rustix::mm::{mlock, munlock};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -28,7 +30,8 @@ impl Pinner for Locked {
 
     fn unpin(&self, chunk: Chunk) {
         // SAFETY: as above.
-        unsafe { munlock(chunk.memory.as_ptr().cast::<c_void>(), chunk.bytes as usize) }.expect("it was locked");
+        unsafe { munlock(chunk.memory.as_ptr().cast::<c_void>(), chunk.bytes as usize) }
+            .expect("it was locked");
     }
 }
 
@@ -40,7 +43,8 @@ fn pinned_pool(chunks: usize) -> DmaPool {
 /// Bytes that the kernel says are locked.
 fn locked() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).expect("the kernel reports it");
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmLck:")).expect("the kernel reports it");
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
@@ -67,7 +71,11 @@ fn drop_exemption() {
 /// Runs one test of this program in a child process.
 fn child(name: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"]).env(CHILD, "1").output().unwrap();
+    let output = command
+        .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
@@ -83,7 +91,8 @@ fn child_without_pinning() {
     drop_exemption();
     limit(0);
     for backing in [Backing::Anonymous, Backing::Memfd, Backing::HugeMemfd] {
-        let pool = PoolOptions { backing, ..PoolOptions::default() }.open(4 * CHUNK as u64).unwrap();
+        let pool =
+            PoolOptions { backing, ..PoolOptions::default() }.open(4 * CHUNK as u64).unwrap();
         let region = pool.register(Pages::new(2 * CHUNK).unwrap()).unwrap();
         let mut bufs = [pool.alloc(2 * CHUNK).unwrap(), region.buffer(0..2 * CHUNK).unwrap()];
         bufs.iter_mut().for_each(|buf| buf.fill(1));
@@ -91,7 +100,10 @@ fn child_without_pinning() {
         assert_eq!((locked(), pool.pinned()), (0, 0));
     }
     // Without the exemption a pinner gets nothing.
-    assert!(matches!(pinned_pool(1).alloc(512), Err(AllocError::Pin(PinError::Limit { limit: 0, .. }))));
+    assert!(matches!(
+        pinned_pool(1).alloc(512),
+        Err(AllocError::Pin(PinError::Limit { limit: 0, .. }))
+    ));
 }
 
 #[test]

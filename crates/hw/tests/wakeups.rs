@@ -55,7 +55,8 @@ impl Machine {
                 continue;
             }
             while seen != tail {
-                let cqe = Cqe { cid, ..Cqe::default() }.with_status(Status::SUCCESS, producer.phase());
+                let cqe =
+                    Cqe { cid, ..Cqe::default() }.with_status(Status::SUCCESS, producer.phase());
                 self.cq.store(producer.slot(), &cqe);
                 producer.advance();
                 (cid, seen) = (cid.wrapping_add(1), (seen + 1) % ENTRIES);
@@ -132,7 +133,11 @@ fn two_threads_lose_no_wakeup() {
         machine.stop.store(true, Ordering::Relaxed);
         let (sent, counts) = (device.join().unwrap(), counts.join().unwrap());
         assert_eq!(counts, Ok(()), "the message counter went back");
-        assert_eq!(machine.vectors.messages(VECTOR.0), sent, "and reading the counter consumed no wake-up");
+        assert_eq!(
+            machine.vectors.messages(VECTOR.0),
+            sent,
+            "and reading the counter consumed no wake-up"
+        );
     });
 }
 
@@ -158,7 +163,11 @@ struct Shared {
 
 impl Shared {
     fn new() -> Shared {
-        let sleeper = || Sleeper { bell: WakeFlag::new(), eventfd: EventFd::new().unwrap(), inbox: Inbox::new(ENTRIES as usize) };
+        let sleeper = || Sleeper {
+            bell: WakeFlag::new(),
+            eventfd: EventFd::new().unwrap(),
+            inbox: Inbox::new(ENTRIES as usize),
+        };
         Shared {
             machine: Machine::new(),
             sq: Mutex::new(0),
@@ -193,11 +202,15 @@ impl Shared {
             while let Some(cqe) = self.machine.cq.load(consumer.slot(), consumer.phase()) {
                 // Under the lock: once it is released the other thread may run on until the command
                 // after the next seven has this one's place in `owners`.
-                let owner = self.owners[usize::from(cqe.cid) % ENTRIES as usize].load(Ordering::Relaxed) as usize;
+                let owner = self.owners[usize::from(cqe.cid) % ENTRIES as usize]
+                    .load(Ordering::Relaxed) as usize;
                 taken.push((owner, cqe.cid));
                 consumer.advance();
             }
-            self.position.store(u64::from(consumer.slot()) | u64::from(consumer.phase()) << 32, Ordering::Release);
+            self.position.store(
+                u64::from(consumer.slot()) | u64::from(consumer.phase()) << 32,
+                Ordering::Release,
+            );
         };
         let more = self.lock.try_poll(position, || self.pending())?.more;
         for (owner, cid) in taken {
@@ -218,7 +231,10 @@ impl Shared {
     /// Sleeps until the thread's one command, `cid`, has completed.
     fn wait(&self, me: usize, cid: u16, poller: &Poller, round: u32) {
         let (own, id) = (&self.sleepers[me], WaiterId(me as u32));
-        let (vector, message) = (self.machine.vectors.flag(VECTOR.0).unwrap(), self.machine.vectors.signal(VECTOR.0).unwrap());
+        let (vector, message) = (
+            self.machine.vectors.flag(VECTOR.0).unwrap(),
+            self.machine.vectors.signal(VECTOR.0).unwrap(),
+        );
         let (mut owner, mut keys) = (false, Vec::with_capacity(2));
         loop {
             while self.reap(me) == Some(true) {}

@@ -1,7 +1,8 @@
-//! Admin commands. Each is a struct of what it says: `to_sqe` for the host, `from_sqe` for the controller.
+//! Admin commands. Each is a struct of what it says: `to_sqe` for the host, `from_sqe` for the
+//! controller.
 //!
-//! Decoding never fails: every bit pattern means something, and what a controller does not support it refuses by
-//! value. Reserved bits are ignored. The CID is the queue pair's to fill in.
+//! Decoding never fails: every bit pattern means something, and what a controller does not support
+//! it refuses by value. Reserved bits are ignored. The CID is the queue pair's to fill in.
 
 use bitfield_struct::bitfield;
 
@@ -22,7 +23,8 @@ pub mod cns {
     pub const COMMAND_SET_NAMESPACE: u8 = 0x05;
     /// Identify Controller of an I/O command set → [`crate::identify::NvmController`].
     pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
-    /// Active namespace IDs of an I/O command set above the given one → [`crate::identify::NamespaceList`].
+    /// Active namespace IDs of an I/O command set above the given one →
+    /// [`crate::identify::NamespaceList`].
     pub const COMMAND_SET_ACTIVE_NAMESPACES: u8 = 0x07;
     /// Identify Namespace of any I/O command set → [`crate::identify::IndependentNamespace`].
     pub const INDEPENDENT_NAMESPACE: u8 = 0x08;
@@ -99,7 +101,8 @@ pub struct GetLogPage {
     pub len: u64,
     /// CDW11.LSI: by page.
     pub lsi: u16,
-    /// LPO: where in the page to start, in bytes (an index if `offset_is_index`). The controller ignores bits 1:0.
+    /// LPO: where in the page to start, in bytes (an index if `offset_is_index`). The controller
+    /// ignores bits 1:0.
     pub offset: u64,
     /// CDW14.OT: `offset` counts entries.
     pub offset_is_index: bool,
@@ -133,7 +136,10 @@ impl GetLogPage {
         Sqe {
             opcode: opcode::admin::GET_LOG_PAGE,
             nsid: self.nsid.0,
-            cdw10: u32::from(self.lid) | u32::from(self.lsp & 0x7f) << 8 | u32::from(self.retain_event) << 15 | numd << 16,
+            cdw10: u32::from(self.lid)
+                | u32::from(self.lsp & 0x7f) << 8
+                | u32::from(self.retain_event) << 15
+                | numd << 16,
             cdw11: numd >> 16 | u32::from(self.lsi) << 16,
             cdw12: self.offset as u32,
             cdw13: (self.offset >> 32) as u32,
@@ -158,8 +164,9 @@ impl GetLogPage {
         }
     }
 
-    /// What the controller returns of a page of `page` bytes: the range to copy, the rest of `len` being zeroes.
-    /// Refused: an offset beyond the page, and an index offset, which only some pages of which none is here support.
+    /// What the controller returns of a page of `page` bytes: the range to copy, the rest of `len`
+    /// being zeroes. Refused: an offset beyond the page, and an index offset, which only some pages
+    /// of which none is here support.
     pub fn range_of(&self, page: u64) -> Result<std::ops::Range<u64>, Status> {
         if self.offset_is_index || self.offset > page {
             return Err(Status::INVALID_FIELD);
@@ -203,7 +210,13 @@ impl GetFeatures {
 
     /// What the host asked for.
     pub fn from_sqe(sqe: &Sqe) -> GetFeatures {
-        GetFeatures { fid: sqe.cdw10 as u8, select: (sqe.cdw10 >> 8 & 7) as u8, nsid: sqe.nsid(), value: sqe.cdw11, data: sqe.dptr() }
+        GetFeatures {
+            fid: sqe.cdw10 as u8,
+            select: (sqe.cdw10 >> 8 & 7) as u8,
+            nsid: sqe.nsid(),
+            value: sqe.cdw11,
+            data: sqe.dptr(),
+        }
     }
 }
 
@@ -241,7 +254,13 @@ impl SetFeatures {
 
     /// What the host asked for.
     pub fn from_sqe(sqe: &Sqe) -> SetFeatures {
-        SetFeatures { fid: sqe.cdw10 as u8, save: sqe.cdw10 >> 31 != 0, nsid: sqe.nsid(), value: sqe.cdw11, data: sqe.dptr() }
+        SetFeatures {
+            fid: sqe.cdw10 as u8,
+            save: sqe.cdw10 >> 31 != 0,
+            nsid: sqe.nsid(),
+            value: sqe.cdw11,
+            data: sqe.dptr(),
+        }
     }
 }
 
@@ -257,12 +276,17 @@ pub struct Abort {
 impl Abort {
     /// DW0 of the completion if the command was aborted.
     pub const ABORTED: u32 = 0;
-    /// DW0 of the completion if the command was not aborted: it was not found, is complete, or will complete.
+    /// DW0 of the completion if the command was not aborted: it was not found, is complete, or will
+    /// complete.
     pub const NOT_ABORTED: u32 = 1;
 
     /// The command for the host to post.
     pub fn to_sqe(&self) -> Sqe {
-        Sqe { opcode: opcode::admin::ABORT, cdw10: u32::from(self.sq.0) | u32::from(self.cid.0) << 16, ..Sqe::default() }
+        Sqe {
+            opcode: opcode::admin::ABORT,
+            cdw10: u32::from(self.sq.0) | u32::from(self.cid.0) << 16,
+            ..Sqe::default()
+        }
     }
 
     /// What the host asked for.
@@ -271,10 +295,16 @@ impl Abort {
     }
 }
 
-/// Doorbell Buffer Config: the host keeps its doorbells in the page at bus address `bells`, and the controller says in the one at
-/// `events` after which value of each its register is to be rung (Base 5.2.5).
-pub fn doorbell_buffer_config(bells: u64, events: u64) -> Sqe {
-    Sqe { opcode: opcode::admin::DOORBELL_BUFFER_CONFIG, prp1: bells, prp2: events, ..Sqe::default() }
+/// Doorbell Buffer Config: the host keeps its doorbells in the page at bus address `doorbells`, and the
+/// controller says in the one at `events` after which value of each its register is to be rung
+/// (Base 5.2.5).
+pub fn doorbell_buffer_config(doorbells: u64, events: u64) -> Sqe {
+    Sqe {
+        opcode: opcode::admin::DOORBELL_BUFFER_CONFIG,
+        prp1: doorbells,
+        prp2: events,
+        ..Sqe::default()
+    }
 }
 
 /// Keep Alive: restarts the Keep Alive Timer (Base 5.1.14).
@@ -293,7 +323,8 @@ pub struct CreateCq {
     pub addr: u64,
     /// CDW11.PC: the queue is contiguous in bus addresses.
     pub contiguous: bool,
-    /// CDW11.IV if CDW11.IEN: the vector that new entries raise, `None` for a queue that is only polled.
+    /// CDW11.IV if CDW11.IEN: the vector that new entries raise, `None` for a queue that is only
+    /// polled.
     pub vector: Option<Vector>,
 }
 
@@ -346,7 +377,9 @@ impl CreateSq {
             opcode: opcode::admin::CREATE_SQ,
             prp1: self.addr,
             cdw10: queue_and_size(self.queue, self.entries),
-            cdw11: u32::from(self.cq.0) << 16 | u32::from(self.priority & 3) << 1 | u32::from(self.contiguous),
+            cdw11: u32::from(self.cq.0) << 16
+                | u32::from(self.priority & 3) << 1
+                | u32::from(self.contiguous),
             ..Sqe::default()
         }
     }
@@ -369,7 +402,8 @@ fn queue_and_size(queue: QueueId, entries: u32) -> u32 {
     u32::from(queue.0) | entries.wrapping_sub(1) << 16
 }
 
-/// Delete I/O Submission Queue (Base 5.2.4). The identifier is in CDW10, as it is in Delete I/O Completion Queue.
+/// Delete I/O Submission Queue (Base 5.2.4). The identifier is in CDW10, as it is in Delete I/O
+/// Completion Queue.
 pub fn delete_sq(queue: QueueId) -> Sqe {
     Sqe { opcode: opcode::admin::DELETE_SQ, cdw10: u32::from(queue.0), ..Sqe::default() }
 }
@@ -428,8 +462,8 @@ pub mod smart_event {
 pub mod notice {
     /// Namespaces were attached, detached or changed.
     pub const NAMESPACE_ATTRIBUTE_CHANGED: u8 = 0;
-    /// Asymmetric namespace access changed: read the log page 0Ch, [`crate::log::ana::AnaLog`]. Sent if feature 0Bh has ANACN
-    /// ([`crate::features::AsyncEventConfig::ana_change`]).
+    /// Asymmetric namespace access changed: read the log page 0Ch, [`crate::log::ana::AnaLog`].
+    /// Sent if feature 0Bh has ANACN ([`crate::features::AsyncEventConfig::ana_change`]).
     pub const ANA_CHANGE: u8 = 3;
     /// A Cross-Controller Reset is over: read the log page 1Eh.
     pub const CROSS_RESET_COMPLETED: u8 = 0xf4;

@@ -6,7 +6,9 @@ use crate::prp::Dptr;
 use crate::{Cid, Nsid, QueueId, Status};
 
 /// A submission queue entry: 64 bytes, the common command format (Base 4.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct Sqe {
     /// CDW0.OPC, bits 7:0.
@@ -40,7 +42,9 @@ pub struct Sqe {
 }
 
 /// A completion queue entry: 16 bytes (Base 4.2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct Cqe {
     /// DW0, by command (for Set Features, say, the value in force).
@@ -95,15 +99,25 @@ impl Sqe {
 }
 
 impl Cqe {
-    /// The answer to the command `cid` of queue `sq`, of which the controller has consumed up to `sq_head`.
-    pub fn new(cid: Cid, sq: QueueId, sq_head: u16, status: Status, result: u32, phase: bool) -> Cqe {
-        Cqe { result, dw1: 0, sq_head, sq_id: sq.0, cid: cid.0, status_and_phase: 0 }.with_status(status, phase)
+    /// The answer to the command `cid` of queue `sq`, of which the controller has consumed up to
+    /// `sq_head`.
+    pub fn new(
+        cid: Cid,
+        sq: QueueId,
+        sq_head: u16,
+        status: Status,
+        result: u32,
+        phase: bool,
+    ) -> Cqe {
+        Cqe { result, dw1: 0, sq_head, sq_id: sq.0, cid: cid.0, status_and_phase: 0 }
+            .with_status(status, phase)
     }
 
     /// Entry size as a power of two: CC.IOCQES (Base 3.1.4.5).
     pub const SIZE_LOG2: u8 = 4;
 
-    /// The entry as two 64-bit words. The phase tag is in the second, which is therefore stored last.
+    /// The entry as two 64-bit words. The phase tag is in the second, which is therefore stored
+    /// last.
     pub fn to_words(self) -> [u64; 2] {
         transmute!(self)
     }

@@ -1,4 +1,5 @@
-//! NVMe over Fabrics: its commands (Base 6), the discovery log (Base 5.1.12.3.1), and resets of one controller by another (TP8028, TP4129).
+//! NVMe over Fabrics: its commands (Base 6), the discovery log (Base 5.1.12.3.1), and resets of one
+//! controller by another (TP8028, TP4129).
 
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -45,7 +46,12 @@ pub fn fctype_of(sqe: &Sqe) -> Option<u8> {
 
 /// A Fabrics command. PSDT is 01b in all of them, as they have SGLs only (Base 4.1.2).
 fn fabrics(fctype: u8) -> Sqe {
-    Sqe { opcode: opcode::admin::FABRICS, flags: Sqe::PSDT_SGL, nsid: fctype.into(), ..Sqe::default() }
+    Sqe {
+        opcode: opcode::admin::FABRICS,
+        flags: Sqe::PSDT_SGL,
+        nsid: fctype.into(),
+        ..Sqe::default()
+    }
 }
 
 /// Which way the data of a command go.
@@ -61,7 +67,8 @@ pub enum Direction {
     Both,
 }
 
-/// Which way the data of a command go: bits 1:0 of the opcode, of a Fabrics command those of its type (Base 4.1, CDW0.DTD).
+/// Which way the data of a command go: bits 1:0 of the opcode, of a Fabrics command those of its
+/// type (Base 4.1, CDW0.DTD).
 pub fn direction_of(sqe: &Sqe) -> Direction {
     match fctype_of(sqe).unwrap_or(sqe.opcode) & 3 {
         0 => Direction::None,
@@ -114,7 +121,8 @@ impl Connect {
     }
 }
 
-/// DW0 of a Connect that ends with [`INVALID_PARAMETERS`]: the byte where the parameter begins, in the data or in the command.
+/// DW0 of a Connect that ends with [`INVALID_PARAMETERS`]: the byte where the parameter begins, in
+/// the data or in the command.
 pub fn invalid_parameter(offset: usize, in_data: bool) -> u32 {
     offset as u32 & 0xffff | u32::from(in_data) << 16
 }
@@ -125,7 +133,8 @@ pub fn invalid_parameter(offset: usize, in_data: bool) -> u32 {
 pub struct ConnectData {
     /// HOSTID, 15:0.
     pub host_id: [u8; 16],
-    /// CNTLID, 17:16. Of an admin queue FFFFh in the dynamic controller model; of an I/O queue, that of its association.
+    /// CNTLID, 17:16. Of an admin queue FFFFh in the dynamic controller model; of an I/O queue,
+    /// that of its association.
     pub cntlid: U16,
     #[doc(hidden)]
     pub reserved18: [u8; 238],
@@ -150,11 +159,13 @@ impl ConnectData {
     pub const HOSTNQN_AT: usize = 512;
 }
 
-/// The NQN in a field: `None` if it does not end with a NUL, is no UTF-8, or none that Base 4.7 allows.
+/// The NQN in a field: `None` if it does not end with a NUL, is no UTF-8, or none that Base 4.7
+/// allows.
 pub fn nqn(field: &Text<256>) -> Option<&str> {
     let end = field.0.iter().position(|byte| *byte == 0)?;
     let text = str::from_utf8(field.0.get(..end)?).ok()?;
-    (text.starts_with("nqn.") && text.len() <= 223 && !text.chars().any(char::is_control)).then_some(text)
+    (text.starts_with("nqn.") && text.len() <= 223 && !text.chars().any(char::is_control))
+        .then_some(text)
 }
 
 /// Property Get or Property Set (Base 6.5, 6.6).
@@ -176,17 +187,28 @@ impl Property {
 
     /// The command that writes it.
     pub fn to_set(offset: u32, wide: bool, value: u64) -> Sqe {
-        Sqe { cdw10: wide.into(), cdw11: offset, cdw12: value as u32, cdw13: (value >> 32) as u32, ..fabrics(fctype::PROPERTY_SET) }
+        Sqe {
+            cdw10: wide.into(),
+            cdw11: offset,
+            cdw12: value as u32,
+            cdw13: (value >> 32) as u32,
+            ..fabrics(fctype::PROPERTY_SET)
+        }
     }
 
     /// What the host asked for, by either of them.
     pub fn from_sqe(sqe: &Sqe) -> Property {
         let wide = [Some(false), Some(true)].get((sqe.cdw10 & 7) as usize).copied().flatten();
-        Property { offset: sqe.cdw11, wide, value: u64::from(sqe.cdw12) | u64::from(sqe.cdw13) << 32 }
+        Property {
+            offset: sqe.cdw11,
+            wide,
+            value: u64::from(sqe.cdw12) | u64::from(sqe.cdw13) << 32,
+        }
     }
 
-    /// The size in bytes of a property that a controller on a fabric has, and whether a host may set it (Base 3.1.4, figure "Property
-    /// Definition"). `None`: there is none at this offset, or only on a bus.
+    /// The size in bytes of a property that a controller on a fabric has, and whether a host may
+    /// set it (Base 3.1.4, figure "Property Definition"). `None`: there is none at this offset, or
+    /// only on a bus.
     pub fn size(offset: u32) -> Option<(bool, bool)> {
         Some(match offset {
             regs::CAP => (true, false),
@@ -202,7 +224,8 @@ pub fn disconnect() -> Sqe {
     fabrics(fctype::DISCONNECT)
 }
 
-/// The head of the discovery log: 1024 bytes, and an entry of as many follows for each record (Base 5.1.12.3.1).
+/// The head of the discovery log: 1024 bytes, and an entry of as many follows for each record (Base
+/// 5.1.12.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DiscoveryHeader {
@@ -269,7 +292,8 @@ impl DiscoveryEntry {
     pub const OPEN: u8 = 2 | 1 << 2;
 }
 
-/// Cross-Controller Reset (TP8028): a host that has lost a controller has another one of the subsystem reset it.
+/// Cross-Controller Reset (TP8028): a host that has lost a controller has another one of the
+/// subsystem reset it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrossControllerReset {
     /// CDW10.CIU, 23:16: Controller Instance Uniquifier, as in Identify Controller.
@@ -305,9 +329,12 @@ impl CrossControllerReset {
     }
 }
 
-/// An entry of the Cross-Controller Reset log (Base 2.3 5.2.12.3.1), which begins with a count of entries, 1:0, and 6 reserved bytes. It has
-/// one for each reset that was not over when its command was.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// An entry of the Cross-Controller Reset log (Base 2.3 5.2.12.3.1), which begins with a count of
+/// entries, 1:0, and 6 reserved bytes. It has one for each reset that was not over when its command
+/// was.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct CrossResetEntry {
     /// ICID, 1:0. The impacted controller.

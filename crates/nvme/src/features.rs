@@ -67,7 +67,8 @@ pub struct Capabilities {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Arbitration {
-    /// AB: at most 2^AB commands fetched from one queue at a time; 7 is no limit. See [`Arbitration::burst`].
+    /// AB: at most 2^AB commands fetched from one queue at a time; 7 is no limit. See
+    /// [`Arbitration::burst`].
     #[bits(3)]
     pub ab: u8,
     #[bits(29)]
@@ -100,7 +101,8 @@ impl PowerManagement {
     pub const HIGHEST_WORKLOAD: u8 = 2;
 }
 
-/// 04h Temperature Threshold (Base 5.1.25.1.3). CDW11 of Get Features selects as that of Set Features does.
+/// 04h Temperature Threshold (Base 5.1.25.1.3). CDW11 of Get Features selects as that of Set
+/// Features does.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct TemperatureThreshold {
@@ -146,7 +148,8 @@ pub struct VolatileWriteCache {
     __: u32,
 }
 
-/// 07h Number of Queues (Base 5.1.25.2.1): asked for by Set Features, granted in the result. I/O queues only.
+/// 07h Number of Queues (Base 5.1.25.2.1): asked for by Set Features, granted in the result. I/O
+/// queues only.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct NumberOfQueues {
@@ -174,12 +177,13 @@ impl NumberOfQueues {
     }
 }
 
-/// 08h Interrupt Coalescing (Base 5.1.25.2.2): of all vectors that [`VectorConfig`] does not exempt, never the admin
-/// queue's. Both are recommendations to the controller.
+/// 08h Interrupt Coalescing (Base 5.1.25.2.2): of all vectors that [`VectorConfig`] does not
+/// exempt, never the admin queue's. Both are recommendations to the controller.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct InterruptCoalescing {
-    /// THR: entries per vector before an interrupt, 0's based; see [`InterruptCoalescing::threshold`].
+    /// THR: entries per vector before an interrupt, 0's based; see
+    /// [`InterruptCoalescing::threshold`].
     pub thr: u8,
     /// TIME: the longest delay of an interrupt in units of 100 µs; 0 is no delay.
     pub time: u8,
@@ -192,7 +196,8 @@ impl InterruptCoalescing {
         u32::from(self.thr()) + 1
     }
 
-    /// Whether anything is held back: no time or a threshold of one entry means an interrupt per entry.
+    /// Whether anything is held back: no time or a threshold of one entry means an interrupt per
+    /// entry.
     pub fn is_on(self) -> bool {
         self.time() != 0 && self.thr() != 0
     }

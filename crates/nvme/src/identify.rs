@@ -42,7 +42,8 @@ pub struct Controller {
     pub reserved84: [u8; 4],
     /// RTD3E, 91:88. Typical time to enter D3, in µs: how long a host should wait for a shutdown.
     pub rtd3e: u32,
-    /// OAES, 95:92. Which asynchronous events can be enabled; the bits of [`crate::features::AsyncEventConfig`].
+    /// OAES, 95:92. Which asynchronous events can be enabled; the bits of
+    /// [`crate::features::AsyncEventConfig`].
     pub oaes: u32,
     /// CTRATT, 99:96. Controller attributes.
     pub ctratt: u32,
@@ -64,7 +65,8 @@ pub struct Controller {
     pub acl: u8,
     /// AERL, 259. Concurrent Asynchronous Event Requests, 0's based.
     pub aerl: u8,
-    /// FRMW, 260. Firmware updates: bit 0 slot 1 is read-only, 3:1 slots, 4 activation without reset.
+    /// FRMW, 260. Firmware updates: bit 0 slot 1 is read-only, 3:1 slots, 4 activation without
+    /// reset.
     pub frmw: u8,
     /// LPA, 261. Log page attributes; see [`Controller::LPA_EXTENDED_DATA`].
     pub lpa: u8,
@@ -90,7 +92,8 @@ pub struct Controller {
     pub reserved322: [u8; 20],
     /// ANATT, 342. The longest that a group stays in the state Change, in seconds.
     pub anatt: u8,
-    /// ANACAP, 343. ANA capabilities: bit *n* of 4:0 is [`crate::AnaState::capability`]; see [`Controller::ANACAP_STATIC_GROUPS`].
+    /// ANACAP, 343. ANA capabilities: bit *n* of 4:0 is [`crate::AnaState::capability`]; see
+    /// [`Controller::ANACAP_STATIC_GROUPS`].
     pub anacap: u8,
     /// ANAGRPMAX, 347:344. Highest ANA group identifier.
     pub anagrpmax: u32,
@@ -132,7 +135,8 @@ pub struct Controller {
     pub subnqn: Text<256>,
     #[doc(hidden)]
     pub reserved1024: [u8; 768],
-    /// IOCCSZ, 1795:1792. Most bytes of a command capsule of an I/O queue, in units of 16 (NVMe over Fabrics, as all that follow).
+    /// IOCCSZ, 1795:1792. Most bytes of a command capsule of an I/O queue, in units of 16 (NVMe
+    /// over Fabrics, as all that follow).
     pub ioccsz: u32,
     /// IORCSZ, 1799:1796. The same of a response capsule.
     pub iorcsz: u32,
@@ -215,17 +219,19 @@ impl Controller {
     pub const ONCS_SAVE_SELECT: u16 = 1 << 4;
     /// ONCS bit 7: Verify.
     pub const ONCS_VERIFY: u16 = 1 << 7;
-    /// SGLS bits 1:0, the value 10b: SGLs in I/O commands, of data blocks that are dword aligned and of whole dwords.
+    /// SGLS bits 1:0, the value 10b: SGLs in I/O commands, of data blocks that are dword aligned
+    /// and of whole dwords.
     pub const SGLS_DWORDS: u32 = 0b10;
-    /// SGLS on a fabric: SGLs of any alignment, offsets as addresses (bit 20), Transport SGL Data Blocks (bit 21).
+    /// SGLS on a fabric: SGLs of any alignment, offsets as addresses (bit 20), Transport SGL Data
+    /// Blocks (bit 21).
     pub const SGLS_FABRIC: u32 = 0b01 | 1 << 20 | 1 << 21;
     /// OFCS bit 0: there is Disconnect.
     pub const OFCS_DISCONNECT: u16 = 1;
     /// CTRATT bit 6: traffic based keep alive.
     pub const CTRATT_TBKAS: u32 = 1 << 6;
 
-    /// The most data of one command in bytes, `None` if not limited. MDTS is untrusted: a value beyond 64 bits is
-    /// no limit either.
+    /// The most data of one command in bytes, `None` if not limited. MDTS is untrusted: a value
+    /// beyond 64 bits is no limit either.
     pub fn max_transfer(&self, cap: Cap) -> Option<u64> {
         if self.mdts == 0 {
             return None;
@@ -233,14 +239,16 @@ impl Controller {
         1u64.checked_shl(u32::from(self.mdts) + 12 + u32::from(cap.mpsmin()))
     }
 
-    /// Whether I/O commands may have SGLs of data blocks that are dword aligned and of whole dwords (SGLS bits 1:0; 11b is reserved).
+    /// Whether I/O commands may have SGLs of data blocks that are dword aligned and of whole dwords
+    /// (SGLS bits 1:0; 11b is reserved).
     pub fn has_sgls(&self) -> bool {
         matches!(self.sgls & 0b11, 0b01 | Controller::SGLS_DWORDS)
     }
 
     /// Whether submission entries of 2^`sqe` bytes and completion entries of 2^`cqe` are supported.
     pub fn supports_entries(&self, sqe: u8, cqe: u8) -> bool {
-        (self.sqes & 0xf..=self.sqes >> 4).contains(&sqe) && (self.cqes & 0xf..=self.cqes >> 4).contains(&cqe)
+        (self.sqes & 0xf..=self.sqes >> 4).contains(&sqe)
+            && (self.cqes & 0xf..=self.cqes >> 4).contains(&cqe)
     }
 
     /// How many Abort commands may be outstanding.
@@ -256,7 +264,11 @@ impl Controller {
 
 impl fmt::Debug for Controller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller").field("mn", &self.mn).field("sn", &self.sn).field("fr", &self.fr).finish_non_exhaustive()
+        f.debug_struct("Controller")
+            .field("mn", &self.mn)
+            .field("sn", &self.sn)
+            .field("fr", &self.fr)
+            .finish_non_exhaustive()
     }
 }
 
@@ -270,7 +282,8 @@ pub struct Namespace {
     pub ncap: u64,
     /// NUSE, 23:16. How many blocks are allocated.
     pub nuse: u64,
-    /// NSFEAT, 24. Features: bit 0 thin provisioning, 1 NAWUN…NACWU are set, 2 deallocated blocks give errors, 4 NPWG…NOWS are set.
+    /// NSFEAT, 24. Features: bit 0 thin provisioning, 1 NAWUN…NACWU are set, 2 deallocated blocks
+    /// give errors, 4 NPWG…NOWS are set.
     pub nsfeat: u8,
     /// NLBAF, 25. LBA formats, 0's based.
     pub nlbaf: u8,
@@ -286,12 +299,13 @@ pub struct Namespace {
     pub nmic: u8,
     #[doc(hidden)]
     pub reserved31: [u8; 2],
-    /// DLFEAT, 33. Deallocation; bits 2:0 are what a deallocated block reads as: 1 zeroes, 2 ones; bit 3: Write Zeroes
-    /// deallocates where it is asked to.
+    /// DLFEAT, 33. Deallocation; bits 2:0 are what a deallocated block reads as: 1 zeroes, 2 ones;
+    /// bit 3: Write Zeroes deallocates where it is asked to.
     pub dlfeat: u8,
     #[doc(hidden)]
     pub reserved34: [u8; 12],
-    /// NOIOB, 47:46. Optimal I/O boundary: commands that cross a multiple of it are slower. 0: none.
+    /// NOIOB, 47:46. Optimal I/O boundary: commands that cross a multiple of it are slower. 0:
+    /// none.
     pub noiob: u16,
     /// NVMCAP, 63:48. Capacity in bytes.
     pub nvmcap: U128,
@@ -325,7 +339,8 @@ page!(Namespace, 4096);
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct IndependentNamespace {
-    /// NSFEAT, 0. Bit 3 identifiers are not used again, 4 rotational media, 5 no volatile write cache.
+    /// NSFEAT, 0. Bit 3 identifiers are not used again, 4 rotational media, 5 no volatile write
+    /// cache.
     pub nsfeat: u8,
     /// NMIC, 1. Sharing; see [`Namespace::NMIC_SHARED`].
     pub nmic: u8,
@@ -348,7 +363,8 @@ impl IndependentNamespace {
     pub const NSTAT_READY: u8 = 1 << 0;
 }
 
-/// An LBA format: four bytes of [`Namespace::lbaf`] (NVM 4.1.5.1, figure "LBA Format Data Structure").
+/// An LBA format: four bytes of [`Namespace::lbaf`] (NVM 4.1.5.1, figure "LBA Format Data
+/// Structure").
 #[bitfield(u32)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct LbaFormat {
@@ -364,23 +380,30 @@ pub struct LbaFormat {
 }
 
 impl LbaFormat {
-    /// Bytes of data in a block, if the format is available and the size is one that 32 bits hold (LBADS 9 to 31).
+    /// Bytes of data in a block, if the format is available and the size is one that 32 bits hold
+    /// (LBADS 9 to 31).
     pub fn block_size(self) -> Option<u32> {
         matches!(self.lbads(), 9..=31).then(|| 1 << self.lbads())
     }
 }
 
 impl Namespace {
-    /// NMIC bit 0, SHRNS: several controllers of the subsystem may be attached to the namespace at one time.
+    /// NMIC bit 0, SHRNS: several controllers of the subsystem may be attached to the namespace at
+    /// one time.
     pub const NMIC_SHARED: u8 = 1 << 0;
     /// DLFEAT bits 2:0: deallocated blocks read as zeroes.
     pub const DLFEAT_ZEROES: u8 = 1;
     /// DLFEAT bit 3: Write Zeroes takes the Deallocate bit (DEAC).
     pub const DLFEAT_WRITE_ZEROES: u8 = 1 << 3;
 
-    /// The index of the format in use: FLBAS.FIDXL, and FLBAS.FIDXU if there are more than 16 formats.
+    /// The index of the format in use: FLBAS.FIDXL, and FLBAS.FIDXU if there are more than 16
+    /// formats.
     pub fn format_index(&self) -> usize {
-        let upper = if u16::from(self.nlbaf) + u16::from(self.nulbaf) + 1 > 16 { self.flbas >> 5 & 3 } else { 0 };
+        let upper = if u16::from(self.nlbaf) + u16::from(self.nulbaf) + 1 > 16 {
+            self.flbas >> 5 & 3
+        } else {
+            0
+        };
         usize::from(upper << 4 | self.flbas & 0xf)
     }
 
@@ -398,7 +421,10 @@ impl Namespace {
 
 impl fmt::Debug for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Namespace").field("nsze", &self.nsze).field("format", &self.format()).finish_non_exhaustive()
+        f.debug_struct("Namespace")
+            .field("nsze", &self.nsze)
+            .field("format", &self.format())
+            .finish_non_exhaustive()
     }
 }
 
@@ -416,15 +442,17 @@ pub struct NvmNamespace {
 
 page!(NvmNamespace, 4096);
 
-/// An extended LBA format: four bytes of [`NvmNamespace::elbaf`] (NVM 4.1.5.3, figure "Extended LBA Format Data Structure").
-/// All zeroes, as every format of a controller from before version 2.0: no storage tag, guards of 16 bits.
+/// An extended LBA format: four bytes of [`NvmNamespace::elbaf`] (NVM 4.1.5.3, figure "Extended LBA
+/// Format Data Structure"). All zeroes, as every format of a controller from before version 2.0: no
+/// storage tag, guards of 16 bits.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct ExtendedFormat {
     /// STS: bits of the storage and reference space that are the storage tag.
     #[bits(7)]
     pub sts: u8,
-    /// PIF: the format of protection information; [`ExtendedFormat::PIF_QUALIFIED`] is said by QPIF.
+    /// PIF: the format of protection information; [`ExtendedFormat::PIF_QUALIFIED`] is said by
+    /// QPIF.
     #[bits(2)]
     pub pif: u8,
     /// QPIF: the same in more bits.
@@ -456,8 +484,8 @@ impl NvmNamespace {
     }
 }
 
-/// What the NVM command set adds to Identify Controller, CNS 06h (NVM 4.1.5.4). Limits of commands other than Read and
-/// Write; 0 is "not said".
+/// What the NVM command set adds to Identify Controller, CNS 06h (NVM 4.1.5.4). Limits of commands
+/// other than Read and Write; 0 is "not said".
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct NvmController {
@@ -479,8 +507,8 @@ pub struct NvmController {
 
 page!(NvmController, 4096);
 
-/// A Namespace List: up to 1024 identifiers in ascending order, then zeroes (Base 4.6.2). Identify CNS 02h
-/// (Base 5.1.13.2.2), and the Changed Attached Namespace List log page (Base 5.1.12.1.5).
+/// A Namespace List: up to 1024 identifiers in ascending order, then zeroes (Base 4.6.2). Identify
+/// CNS 02h (Base 5.1.13.2.2), and the Changed Attached Namespace List log page (Base 5.1.12.1.5).
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct NamespaceList {
@@ -493,8 +521,8 @@ impl NamespaceList {
     /// The most identifiers in one list.
     pub const CAPACITY: usize = 1024;
 
-    /// The first [`NamespaceList::CAPACITY`] of `ids`, which are in ascending order. As the answer to CNS 02h they are
-    /// all above the NSID of the command.
+    /// The first [`NamespaceList::CAPACITY`] of `ids`, which are in ascending order. As the answer
+    /// to CNS 02h they are all above the NSID of the command.
     pub fn of(ids: impl IntoIterator<Item = Nsid>) -> NamespaceList {
         let mut list = NamespaceList::default();
         for (slot, id) in list.ids.iter_mut().zip(ids) {
@@ -503,7 +531,8 @@ impl NamespaceList {
         list
     }
 
-    /// The identifiers, up to the first zero. A list that is full may go on: ask again from its last.
+    /// The identifiers, up to the first zero. A list that is full may go on: ask again from its
+    /// last.
     pub fn iter(&self) -> impl Iterator<Item = Nsid> {
         self.ids.iter().take_while(|&&id| id != 0).map(|&id| Nsid(id))
     }
@@ -543,11 +572,18 @@ impl DescriptorList {
     /// NIDT, NIDL and two reserved bytes before each identifier.
     const HEADER: usize = 4;
 
-    /// Appends an identifier (1 to 255 bytes). Returns false, and appends nothing, if there is no room.
+    /// Appends an identifier (1 to 255 bytes). Returns false, and appends nothing, if there is no
+    /// room.
     pub fn push(&mut self, kind: u8, id: &[u8]) -> bool {
         let end = self.iter().map(|d| DescriptorList::HEADER + d.id.len()).sum::<usize>();
-        let (Ok(len @ 1..), Some(room)) = (u8::try_from(id.len()), self.bytes.get_mut(end..)) else { return false };
-        let Some((header, rest)) = room.split_first_chunk_mut::<{ DescriptorList::HEADER }>() else { return false };
+        let (Ok(len @ 1..), Some(room)) = (u8::try_from(id.len()), self.bytes.get_mut(end..))
+        else {
+            return false;
+        };
+        let Some((header, rest)) = room.split_first_chunk_mut::<{ DescriptorList::HEADER }>()
+        else {
+            return false;
+        };
         let Some(nid) = rest.get_mut(..id.len()) else { return false };
         *header = [kind, len, 0, 0];
         nid.copy_from_slice(id);
@@ -558,7 +594,8 @@ impl DescriptorList {
     pub fn iter(&self) -> impl Iterator<Item = Descriptor<'_>> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
-            let (&[kind, len, ..], after) = rest.split_first_chunk::<{ DescriptorList::HEADER }>()?;
+            let (&[kind, len, ..], after) =
+                rest.split_first_chunk::<{ DescriptorList::HEADER }>()?;
             let (id, after) = after.split_at_checked(usize::from(len))?;
             rest = after;
             (len != 0).then_some(Descriptor { kind, id })

@@ -1,5 +1,5 @@
-//! I/O commands of the NVM command set: Read, Write, Flush, Write Zeroes, Dataset Management, Compare, Verify, Write Uncorrectable.
-//! The host builds, the controller decodes.
+//! I/O commands of the NVM command set: Read, Write, Flush, Write Zeroes, Dataset Management,
+//! Compare, Verify, Write Uncorrectable. The host builds, the controller decodes.
 
 use std::ops::BitOr;
 
@@ -18,9 +18,11 @@ pub struct Flags(u32);
 impl Flags {
     /// None.
     pub const NONE: Flags = Flags(0);
-    /// FUA, Force Unit Access: data and metadata are on the medium before the command completes (CDW12 bit 30).
+    /// FUA, Force Unit Access: data and metadata are on the medium before the command completes
+    /// (CDW12 bit 30).
     pub const FUA: Flags = Flags(1 << 30);
-    /// DEAC, of a Write Zeroes: the controller may deallocate the blocks, where those read as zeroes (CDW12 bit 25).
+    /// DEAC, of a Write Zeroes: the controller may deallocate the blocks, where those read as
+    /// zeroes (CDW12 bit 25).
     pub const DEALLOCATE: Flags = Flags(1 << 25);
 
     /// Whether every flag of `other` is set.
@@ -36,7 +38,8 @@ impl BitOr for Flags {
     }
 }
 
-/// Read `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` (NVM 3.3.4). The CID is the queue pair's to fill in.
+/// Read `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` (NVM 3.3.4). The CID is the queue
+/// pair's to fill in.
 pub fn read(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe {
     transfer(opcode::io::READ, nsid, lba, blocks, data, flags)
 }
@@ -46,27 +49,32 @@ pub fn write(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe
     transfer(opcode::io::WRITE, nsid, lba, blocks, data, flags)
 }
 
-/// Make `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on read as zeroes (NVM 3.3.8). No data move.
+/// Make `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on read as zeroes (NVM 3.3.8). No
+/// data move.
 pub fn write_zeroes(nsid: Nsid, lba: Lba, blocks: u32, flags: Flags) -> Sqe {
     transfer(opcode::io::WRITE_ZEROES, nsid, lba, blocks, Dptr::NONE, flags)
 }
 
-/// Compare `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on with `data`; Compare Failure if they differ (NVM 3.3.1).
+/// Compare `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on with `data`; Compare Failure
+/// if they differ (NVM 3.3.1).
 pub fn compare(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr) -> Sqe {
     transfer(opcode::io::COMPARE, nsid, lba, blocks, data, Flags::NONE)
 }
 
-/// Make sure that `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on can be read (NVM 3.3.5). No data move.
+/// Make sure that `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on can be read (NVM
+/// 3.3.5). No data move.
 pub fn verify(nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
     transfer(opcode::io::VERIFY, nsid, lba, blocks, Dptr::NONE, Flags::NONE)
 }
 
-/// Make `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on unreadable until they are written again (NVM 3.3.7). No data move.
+/// Make `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on unreadable until they are
+/// written again (NVM 3.3.7). No data move.
 pub fn write_uncorrectable(nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
     transfer(opcode::io::WRITE_UNCORRECTABLE, nsid, lba, blocks, Dptr::NONE, Flags::NONE)
 }
 
-/// Make every write that completed before durable; `Nsid::ALL` where the controller allows it (Base 7.2).
+/// Make every write that completed before durable; `Nsid::ALL` where the controller allows it (Base
+/// 7.2).
 pub fn flush(nsid: Nsid) -> Sqe {
     Sqe { opcode: opcode::io::FLUSH, nsid: nsid.0, ..Sqe::default() }
 }
@@ -84,7 +92,8 @@ fn transfer(opcode: u8, nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Fl
     }
 }
 
-/// A Read, a Write, a Write Zeroes, a Write Uncorrectable, a Compare or a Verify as the controller sees it.
+/// A Read, a Write, a Write Zeroes, a Write Uncorrectable, a Compare or a Verify as the controller
+/// sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// SLBA: the first logical block.
@@ -93,8 +102,8 @@ pub struct Transfer {
     pub blocks: u32,
     /// FUA and LR; of a Write Zeroes, see [`Transfer::deallocates`].
     pub flags: Flags,
-    /// PRINFO: protection information action and checks (CDW12 bits 29:26). Nonzero asks for what a namespace without
-    /// protection information does not have.
+    /// PRINFO: protection information action and checks (CDW12 bits 29:26). Nonzero asks for what a
+    /// namespace without protection information does not have.
     pub prinfo: u8,
 }
 
@@ -109,19 +118,26 @@ impl Transfer {
         }
     }
 
-    /// Whether a Write Zeroes asks for its blocks to be deallocated (DEAC). In other commands the bit belongs to something else.
+    /// Whether a Write Zeroes asks for its blocks to be deallocated (DEAC). In other commands the
+    /// bit belongs to something else.
     pub fn deallocates(sqe: &Sqe) -> bool {
         Flags(sqe.cdw12).contains(Flags::DEALLOCATE)
     }
 
-    /// Whether all the blocks lie in a namespace of `blocks_in_namespace`. No overflow for any SLBA.
+    /// Whether all the blocks lie in a namespace of `blocks_in_namespace`. No overflow for any
+    /// SLBA.
     pub fn fits(&self, blocks_in_namespace: u64) -> bool {
-        blocks_in_namespace.checked_sub(u64::from(self.blocks)).is_some_and(|last| self.lba.0 <= last)
+        blocks_in_namespace
+            .checked_sub(u64::from(self.blocks))
+            .is_some_and(|last| self.lba.0 <= last)
     }
 }
 
-/// One range of a Dataset Management command: 16 bytes of host memory (NVM 3.3.3, figure "Dataset Management: Range Definition").
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// One range of a Dataset Management command: 16 bytes of host memory (NVM 3.3.3, figure "Dataset
+/// Management: Range Definition").
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct Range {
     /// Context attributes, 3:0: hints about how the range is used.
@@ -151,9 +167,13 @@ impl Range {
         zerocopy::transmute!(bytes)
     }
 
-    /// Whether all of it lies in a namespace of `blocks_in_namespace`. No overflow for any range; one of no blocks lies anywhere.
+    /// Whether all of it lies in a namespace of `blocks_in_namespace`. No overflow for any range;
+    /// one of no blocks lies anywhere.
     pub fn fits(&self, blocks_in_namespace: u64) -> bool {
-        self.blocks == 0 || blocks_in_namespace.checked_sub(self.blocks.into()).is_some_and(|last| self.lba <= last)
+        self.blocks == 0
+            || blocks_in_namespace
+                .checked_sub(self.blocks.into())
+                .is_some_and(|last| self.lba <= last)
     }
 }
 
@@ -163,8 +183,8 @@ pub const MAX_RANGES: u32 = 256;
 /// CDW11.AD, Attribute – Deallocate: hints that the ranges' contents are no longer needed (TRIM).
 const DEALLOCATE: u32 = 1 << 2;
 
-/// Deallocate `ranges` ranges (1 to [`MAX_RANGES`]), which lie one after another at `data`, [`Range::LEN`] bytes each
-/// (NVM 3.3.3, CDW11.AD).
+/// Deallocate `ranges` ranges (1 to [`MAX_RANGES`]), which lie one after another at `data`,
+/// [`Range::LEN`] bytes each (NVM 3.3.3, CDW11.AD).
 pub fn deallocate(nsid: Nsid, ranges: u32, data: Dptr) -> Sqe {
     debug_assert!((1..=MAX_RANGES).contains(&ranges));
     Sqe {
@@ -186,9 +206,13 @@ pub struct DatasetManagement {
 }
 
 impl DatasetManagement {
-    /// Decodes the command. Namespace and the pointer to the ranges are [`Sqe::nsid`] and [`Sqe::dptr`].
+    /// Decodes the command. Namespace and the pointer to the ranges are [`Sqe::nsid`] and
+    /// [`Sqe::dptr`].
     pub fn from_sqe(sqe: &Sqe) -> DatasetManagement {
-        DatasetManagement { ranges: (sqe.cdw10 & 0xff) + 1, deallocate: sqe.cdw11 & DEALLOCATE != 0 }
+        DatasetManagement {
+            ranges: (sqe.cdw10 & 0xff) + 1,
+            deallocate: sqe.cdw11 & DEALLOCATE != 0,
+        }
     }
 
     /// Bytes of the list of ranges, at most a page.

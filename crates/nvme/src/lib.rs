@@ -1,15 +1,19 @@
 //! The NVM Express protocol, pure: what the bytes mean, for both sides of the rings.
 //!
-//! Sections are those of the *NVM Express Base Specification* 2.1 ("Base") and of the *NVM Command Set Specification*
-//! 1.1 ("NVM"). Values that come from the other side are newtypes over integers, never Rust `enum`s: an unknown value
-//! is data. Decoding never panics and never refuses; the code that decodes judges the values.
+//! Sections are those of the *NVM Express Base Specification* 2.1 ("Base") and of the *NVM Command
+//! Set Specification* 1.1 ("NVM"). Values that come from the other side are newtypes over integers,
+//! never Rust `enum`s: an unknown value is data. Decoding never panics and never refuses; the code
+//! that decodes judges the values.
 //!
-//! - [`Sqe`], [`Cqe`] and [`Status`]: the entries of the rings; [`RingIndex`]: the arithmetic of both sides;
+//! - [`Sqe`], [`Cqe`] and [`Status`]: the entries of the rings; [`RingIndex`]: the arithmetic of
+//!   both sides;
 //!   [`SqSlots`], [`CqSlots`], [`Doorbells`], [`Registers`]: the traits behind which the memory lies.
 //! - [`regs`]: properties and doorbell offsets. [`opcode`]: opcodes and their names.
-//! - [`io`] and [`admin`]: commands, built by the host and decoded by the controller; [`features`]: their values.
+//! - [`io`] and [`admin`]: commands, built by the host and decoded by the controller; [`features`]:
+//!   their values.
 //! - [`identify`] and [`log`]: structures that travel in pages, each a [`Page`].
-//! - [`prp`] and [`sgl`]: where a command's data are. [`fabrics`]: commands and logs of NVMe over Fabrics.
+//! - [`prp`] and [`sgl`]: where a command's data are. [`fabrics`]: commands and logs of NVMe over
+//!   Fabrics.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
@@ -57,8 +61,9 @@ macro_rules! id {
 }
 
 id! {
-    /// Command identifier, unique among the commands outstanding on one submission queue (Base 4.1, CDW0.CID).
-    /// FFFFh is never used: it is the "no particular command" of the Error Information log (Base 5.1.12.1.2).
+    /// Command identifier, unique among the commands outstanding on one submission queue (Base 4.1,
+    /// CDW0.CID). FFFFh is never used: it is the "no particular command" of the Error Information
+    /// log (Base 5.1.12.1.2).
     Cid(u16)
 }
 id! {

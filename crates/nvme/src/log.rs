@@ -49,7 +49,8 @@ pub struct ErrorEntry {
     pub cid: u16,
     /// STS, 13:12. Bit 0 the phase tag, bits 15:1 the status; see [`ErrorEntry::status`].
     pub status_and_phase: u16,
-    /// PEL, 15:14. Where the offending parameter is: 7:0 byte, 10:8 bit; FFFFh if it does not apply.
+    /// PEL, 15:14. Where the offending parameter is: 7:0 byte, 10:8 bit; FFFFh if it does not
+    /// apply.
     pub parameter_location: u16,
     /// LBA, 23:16. The first block with an error, if the command has blocks.
     pub lba: u64,
@@ -139,7 +140,8 @@ pub struct CriticalWarning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FirmwareSlots {
-    /// AFI, 0. Bits 2:0 the slot that runs, 6:4 the slot that runs after the next reset, 0 if that is the vendor's choice.
+    /// AFI, 0. Bits 2:0 the slot that runs, 6:4 the slot that runs after the next reset, 0 if that
+    /// is the vendor's choice.
     pub active: u8,
     #[doc(hidden)]
     pub reserved1: [u8; 7],
@@ -160,7 +162,8 @@ impl FirmwareSlots {
     }
 }
 
-/// Bits of [`Supported::scope`]: what a command, or setting a feature, may change (Base 5.1.12.1.6 and 5.1.12.1.18).
+/// Bits of [`Supported::scope`]: what a command, or setting a feature, may change (Base 5.1.12.1.6
+/// and 5.1.12.1.18).
 pub mod scope {
     /// NSCPE: namespaces.
     pub const NAMESPACE: u16 = 1 << 0;
@@ -168,8 +171,9 @@ pub mod scope {
     pub const CONTROLLER: u16 = 1 << 1;
 }
 
-/// What is supported of one log page, feature or command: the data structures "LID Supported and Effects" (Base 5.1.12.1.1),
-/// "FID Supported and Effects" (Base 5.1.12.1.18) and "Commands Supported and Effects" (Base 5.1.12.1.6).
+/// What is supported of one log page, feature or command: the data structures "LID Supported and
+/// Effects" (Base 5.1.12.1.1), "FID Supported and Effects" (Base 5.1.12.1.18) and "Commands
+/// Supported and Effects" (Base 5.1.12.1.6).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Supported {
@@ -184,7 +188,8 @@ pub struct Supported {
     pub scope: u16,
 }
 
-/// Supported Log Pages (Base 5.1.12.1.1) and Feature Identifiers Supported and Effects (Base 5.1.12.1.18): 1024 bytes.
+/// Supported Log Pages (Base 5.1.12.1.1) and Feature Identifiers Supported and Effects (Base
+/// 5.1.12.1.18): 1024 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct IdentifiersSupported {

@@ -1,14 +1,16 @@
-//! Data structures that travel in pages: read from bytes that the other side wrote, written as bytes.
+//! Data structures that travel in pages: read from bytes that the other side wrote, written as
+//! bytes.
 
 use std::fmt;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A structure whose every bit pattern is a value: Identify data, log pages, feature data. Its `Default` is all zeroes: what reserved
-/// fields and features not supported read as.
+/// A structure whose every bit pattern is a value: Identify data, log pages, feature data. Its
+/// `Default` is all zeroes: what reserved fields and features not supported read as.
 ///
-/// Each is as long in memory as in the specification ([`Page::LEN`]) and has every field in its place, so that
-/// reading copies and checks only the length. Reserved fields are public but hidden, for `..Default::default()`.
+/// Each is as long in memory as in the specification ([`Page::LEN`]) and has every field in its
+/// place, so that reading copies and checks only the length. Reserved fields are public but hidden,
+/// for `..Default::default()`.
 pub trait Page: FromBytes + IntoBytes + Immutable + Sized {
     /// Bytes.
     const LEN: usize = size_of::<Self>();
@@ -29,7 +31,9 @@ pub trait Page: FromBytes + IntoBytes + Immutable + Sized {
 
 /// Fewer bytes than the structure has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{got} bytes are too few for a structure of {need}: give the buffer that the command filled, whole")]
+#[error(
+    "{got} bytes are too few for a structure of {need}: give the buffer that the command filled, whole"
+)]
 pub struct TooShort {
     /// Bytes of the structure.
     pub need: usize,
@@ -87,7 +91,11 @@ fn printable(c: char) -> bool {
 impl<const N: usize> fmt::Display for Text<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let until_nul = self.0.split(|&b| b == 0).next().unwrap_or_default();
-        let text: String = until_nul.trim_ascii().iter().map(|&b| if printable(char::from(b)) { char::from(b) } else { '?' }).collect();
+        let text: String = until_nul
+            .trim_ascii()
+            .iter()
+            .map(|&b| if printable(char::from(b)) { char::from(b) } else { '?' })
+            .collect();
         f.pad(&text)
     }
 }

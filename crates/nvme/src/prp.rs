@@ -1,9 +1,10 @@
 //! Physical Region Pages: where the data of a command are (Base 4.3.1).
 //!
-//! A PRP entry is the address of a memory page, of the size that CC.MPS says, with an offset in the first entry only.
-//! PRP1 is the first page. PRP2 is the second and last page or, if there are more, the address of a *PRP list*: the
-//! entries for the second and later pages. The last slot of a page of the list points to the next page of the list,
-//! unless one entry remains, which then stands in it.
+//! A PRP entry is the address of a memory page, of the size that CC.MPS says, with an offset in the
+//! first entry only. PRP1 is the first page. PRP2 is the second and last page or, if there are
+//! more, the address of a *PRP list*: the entries for the second and later pages. The last slot of
+//! a page of the list points to the next page of the list, unless one entry remains, which then
+//! stands in it.
 //!
 //! The host calls [`build`], the controller drives a [`Walker`]. Neither allocates.
 
@@ -27,8 +28,8 @@ impl Dptr {
     /// A command without data.
     pub const NONE: Dptr = Dptr { prp1: 0, prp2: 0 };
 
-    /// The pointer to `len` bytes at bus address `addr` if they touch one or two pages and so need no list. `None`:
-    /// they touch more, or are nothing that [`build`] accepts either.
+    /// The pointer to `len` bytes at bus address `addr` if they touch one or two pages and so need
+    /// no list. `None`: they touch more, or are nothing that [`build`] accepts either.
     pub fn short(addr: u64, len: u64, page: PageSize) -> Option<Dptr> {
         let in_first = page.left_in_page(addr);
         // Less one, so that an empty buffer is the longest of all.
@@ -93,11 +94,14 @@ pub struct Segment {
 /// Why there are no PRPs for a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// The buffer is empty or not dword aligned, the list is not qword aligned, or one of them passes the end of the address space.
+    /// The buffer is empty or not dword aligned, the list is not qword aligned, or one of them
+    /// passes the end of the address space.
     #[error("{:#x} bytes at bus address {:#x} are none, unaligned, or pass the end of the address space", .0.len, .0.addr)]
     Unaddressable(Segment),
     /// More pages than the list memory holds entries for.
-    #[error("a PRP list of {need} bytes does not fit the {got} bytes set aside for it: make the transfer smaller")]
+    #[error(
+        "a PRP list of {need} bytes does not fit the {got} bytes set aside for it: make the transfer smaller"
+    )]
     ListTooShort {
         /// Bytes that the list takes.
         need: u64,
@@ -106,20 +110,30 @@ pub enum BuildError {
     },
 }
 
-/// How many bytes of list memory, from the start of a page, suffice for any buffer of `len` bytes, wherever it begins.
-/// 0: it never takes a list.
+/// How many bytes of list memory, from the start of a page, suffice for any buffer of `len` bytes,
+/// wherever it begins. 0: it never takes a list.
 pub fn list_len(len: u64, page: PageSize) -> u64 {
     // At worst the buffer begins with the last dword of a page.
     let pages_after_first = len.saturating_sub(4).div_ceil(page.bytes());
-    if pages_after_first < 2 { 0 } else { slots(pages_after_first, page.bytes() / ENTRY_LEN, page).saturating_mul(ENTRY_LEN) }
+    if pages_after_first < 2 {
+        0
+    } else {
+        slots(pages_after_first, page.bytes() / ENTRY_LEN, page).saturating_mul(ENTRY_LEN)
+    }
 }
 
-/// The data pointer for `buffer`, which is contiguous in bus addresses. Buffers of more than two pages take a list in
-/// `list`, memory that is contiguous too and that the command owns until it completes; `put(addr, entry)` stores an entry
-/// there, little-endian.
+/// The data pointer for `buffer`, which is contiguous in bus addresses. Buffers of more than two
+/// pages take a list in `list`, memory that is contiguous too and that the command owns until it
+/// completes; `put(addr, entry)` stores an entry there, little-endian.
 ///
-/// [`list_len`] says how large `list` has to be. For one or two pages this is [`Dptr::short`] and stores nothing.
-pub fn build(buffer: Segment, page: PageSize, list: Segment, mut put: impl FnMut(u64, u64)) -> Result<Dptr, BuildError> {
+/// [`list_len`] says how large `list` has to be. For one or two pages this is [`Dptr::short`] and
+/// stores nothing.
+pub fn build(
+    buffer: Segment,
+    page: PageSize,
+    list: Segment,
+    mut put: impl FnMut(u64, u64),
+) -> Result<Dptr, BuildError> {
     if let Some(dptr) = Dptr::short(buffer.addr, buffer.len, page) {
         return Ok(dptr);
     }
@@ -133,7 +147,8 @@ pub fn build(buffer: Segment, page: PageSize, list: Segment, mut put: impl FnMut
         return Err(BuildError::Unaddressable(buffer));
     }
     let data_entries = page.number(last) - page.number(buffer.addr);
-    let need = slots(data_entries, page.left_in_page(list.addr) / ENTRY_LEN, page).saturating_mul(ENTRY_LEN);
+    let need = slots(data_entries, page.left_in_page(list.addr) / ENTRY_LEN, page)
+        .saturating_mul(ENTRY_LEN);
     if need > list.len {
         return Err(BuildError::ListTooShort { need, got: list.len });
     }
@@ -153,8 +168,8 @@ pub fn build(buffer: Segment, page: PageSize, list: Segment, mut put: impl FnMut
     Ok(Dptr { prp1: buffer.addr, prp2: list.addr })
 }
 
-/// Slots that a list of `entries` data entries takes if its first page has `first_page` slots: one more for each page
-/// that it chains to.
+/// Slots that a list of `entries` data entries takes if its first page has `first_page` slots: one
+/// more for each page that it chains to.
 fn slots(entries: u64, first_page: u64, page: PageSize) -> u64 {
     let per_page = page.bytes() / ENTRY_LEN;
     if entries <= first_page {
@@ -167,9 +182,11 @@ fn slots(entries: u64, first_page: u64, page: PageSize) -> u64 {
 /// List entries fetched at one time.
 const FETCH: usize = 16;
 
-/// Walks the data of one command, page by page, joining pages that follow each other into one [`Segment`].
+/// Walks the data of one command, page by page, joining pages that follow each other into one
+/// [`Segment`].
 ///
-/// The host may be wrong or malicious: every entry is checked, and the walk ends after `len` bytes whatever the lists say.
+/// The host may be wrong or malicious: every entry is checked, and the walk ends after `len` bytes
+/// whatever the lists say.
 #[derive(Clone, Debug)]
 pub struct Walker {
     page: PageSize,
@@ -200,8 +217,8 @@ struct List {
 }
 
 impl Walker {
-    /// Begins a walk over `len` bytes. Refuses a PRP1 that is not dword aligned, a second page with an offset, and a
-    /// list that is not qword aligned: PRP Offset Invalid (Base 4.3.1).
+    /// Begins a walk over `len` bytes. Refuses a PRP1 that is not dword aligned, a second page with
+    /// an offset, and a list that is not qword aligned: PRP Offset Invalid (Base 4.3.1).
     pub fn new(dptr: Dptr, len: u64, page: PageSize) -> Result<Walker, Status> {
         let first = len.min(page.left_in_page(dptr.prp1));
         let left = len - first;
@@ -210,14 +227,22 @@ impl Walker {
         if dptr.prp1 & 3 != 0 || (left > 0 && prp2_offset != 0) {
             return Err(Status::PRP_OFFSET_INVALID.with_dnr());
         }
-        Ok(Walker { page, pending: Segment { addr: dptr.prp1, len: first }, left, rest: Rest::Prp2(dptr.prp2) })
+        Ok(Walker {
+            page,
+            pending: Segment { addr: dptr.prp1, len: first },
+            left,
+            rest: Rest::Prp2(dptr.prp2),
+        })
     }
 
-    /// The next segment, `None` after the last. `fetch(addr, into)` reads a piece of a PRP list, which never crosses a
-    /// page; if it fails the command ends with Data Transfer Error.
+    /// The next segment, `None` after the last. `fetch(addr, into)` reads a piece of a PRP list,
+    /// which never crosses a page; if it fails the command ends with Data Transfer Error.
     ///
     /// After an error the walk is over.
-    pub fn next<E>(&mut self, fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<Option<Segment>, Status> {
+    pub fn next<E>(
+        &mut self,
+        fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<Option<Segment>, Status> {
         let segment = std::mem::take(&mut self.pending);
         if self.left == 0 {
             return Ok((segment.len != 0).then_some(segment));
@@ -226,7 +251,11 @@ impl Walker {
     }
 
     /// Adds pages to `segment` as long as they follow it; the first that does not becomes pending.
-    fn grow<E>(&mut self, mut segment: Segment, mut fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<Segment, Status> {
+    fn grow<E>(
+        &mut self,
+        mut segment: Segment,
+        mut fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<Segment, Status> {
         if let Rest::Prp2(list) = self.rest
             && self.left > self.page.bytes()
         {
@@ -252,7 +281,12 @@ impl Walker {
 
 impl List {
     /// The next data entry, given that `left` bytes (at least 1) are still without one.
-    fn next<E>(&mut self, left: u64, page: PageSize, fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<u64, Status> {
+    fn next<E>(
+        &mut self,
+        left: u64,
+        page: PageSize,
+        fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<u64, Status> {
         loop {
             if self.taken == self.fetched {
                 self.fetch(left, page, fetch)?;
@@ -267,17 +301,23 @@ impl List {
             if !was_last_slot || left <= page.bytes() {
                 return Ok(entry);
             }
-            // More than one page of data is left, so the last slot is a pointer. A page of the list has at least 512
-            // slots: this loop turns at most twice.
+            // More than one page of data is left, so the last slot is a pointer. A page of the list
+            // has at least 512 slots: this loop turns at most twice.
             (self.at, self.taken, self.fetched) = (entry, 0, 0);
         }
     }
 
     /// Reads as many entries as are needed, the list's page has, and fit.
-    fn fetch<E>(&mut self, left: u64, page: PageSize, fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<(), Status> {
+    fn fetch<E>(
+        &mut self,
+        left: u64,
+        page: PageSize,
+        fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), Status> {
         let in_page = page.left_in_page(self.at) / ENTRY_LEN;
         let wanted = (page.number(left - 1) + 1).min(in_page).min(FETCH as u64) as usize;
-        fetch(self.at, self.entries[..wanted].as_mut_bytes()).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        fetch(self.at, self.entries[..wanted].as_mut_bytes())
+            .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
         (self.taken, self.fetched) = (0, wanted);
         Ok(())
     }

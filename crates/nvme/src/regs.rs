@@ -1,4 +1,5 @@
-//! Controller properties: where they are and what their bits mean (Base 3.1.4; doorbells: PCIe Transport 3.1.2).
+//! Controller properties: where they are and what their bits mean (Base 3.1.4; doorbells: PCIe
+//! Transport 3.1.2).
 
 use std::fmt;
 
@@ -40,7 +41,8 @@ pub const fn cq_head_doorbell(queue: QueueId, dstrd: u8) -> u32 {
     doorbell(2 * queue.0 as u32 + 1, dstrd)
 }
 
-/// DSTRD has four bits. Strides above 2^13 bytes with the highest queue ids leave 32 bits; no BAR is that large.
+/// DSTRD has four bits. Strides above 2^13 bytes with the highest queue ids leave 32 bits; no BAR
+/// is that large.
 const fn doorbell(index: u32, dstrd: u8) -> u32 {
     DOORBELLS.wrapping_add(index.wrapping_mul(4 << (dstrd & 0xf)))
 }
@@ -53,23 +55,27 @@ pub struct Cap {
     pub mqes: u16,
     /// CQR: I/O queues must be physically contiguous.
     pub cqr: bool,
-    /// AMS: arbitration mechanisms besides round robin; bit 0 weighted round robin, bit 1 vendor specific.
+    /// AMS: arbitration mechanisms besides round robin; bit 0 weighted round robin, bit 1 vendor
+    /// specific.
     #[bits(2)]
     pub ams: u8,
     #[bits(5)]
     __: u8,
-    /// TO: the longest wait for CSTS.RDY to follow CC.EN, in units of 500 ms; see [`Cap::timeout_ms`].
+    /// TO: the longest wait for CSTS.RDY to follow CC.EN, in units of 500 ms; see
+    /// [`Cap::timeout_ms`].
     pub to: u8,
     /// DSTRD: doorbells are 2^(2 + DSTRD) bytes apart.
     #[bits(4)]
     pub dstrd: u8,
     /// NSSRS: NVM Subsystem Reset is supported.
     pub nssrs: bool,
-    /// CSS: I/O command sets; bit 0 NVM, bit 6 one or more (chosen by CC.CSS 110b), bit 7 admin only.
+    /// CSS: I/O command sets; bit 0 NVM, bit 6 one or more (chosen by CC.CSS 110b), bit 7 admin
+    /// only.
     pub css: u8,
     #[bits(3)]
     __: u8,
-    /// MPSMIN: the smallest memory page is 2^(12 + MPSMIN) bytes, the unit of MDTS; see [`crate::prp::PageSize::from_mps`].
+    /// MPSMIN: the smallest memory page is 2^(12 + MPSMIN) bytes, the unit of MDTS; see
+    /// [`crate::prp::PageSize::from_mps`].
     #[bits(4)]
     pub mpsmin: u8,
     /// MPSMAX: the largest memory page is 2^(12 + MPSMAX) bytes.
@@ -94,7 +100,8 @@ impl Cap {
     /// The bit of CAP.CSS that says: no I/O command set.
     pub const CSS_ADMIN_ONLY: u8 = 1 << 7;
 
-    /// The most entries that an I/O queue may have: 1 to 65,536. Legal controllers allow at least 2.
+    /// The most entries that an I/O queue may have: 1 to 65,536. Legal controllers allow at least
+    /// 2.
     pub fn max_entries(self) -> u32 {
         u32::from(self.mqes()) + 1
     }
@@ -193,7 +200,8 @@ impl Csts {
     /// SHST: a shutdown is complete.
     pub const SHST_COMPLETE: u8 = 2;
 
-    /// All bits set: what a read of a removed PCIe device returns. No controller can mean it, as CSTS has reserved bits.
+    /// All bits set: what a read of a removed PCIe device returns. No controller can mean it, as
+    /// CSTS has reserved bits.
     pub fn is_gone(self) -> bool {
         self.into_bits() == u32::MAX
     }
@@ -236,7 +244,8 @@ impl Aqa {
     }
 }
 
-/// CRTO, Controller Ready Timeouts (Base 3.1.4.21). Both in units of 500 ms; valid if CAP.CRMS says so.
+/// CRTO, Controller Ready Timeouts (Base 3.1.4.21). Both in units of 500 ms; valid if CAP.CRMS says
+/// so.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Crto {

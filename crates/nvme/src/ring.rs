@@ -1,10 +1,12 @@
-//! Ring arithmetic, once, for both sides: the host produces on submission queues and consumes completion queues, the
-//! controller does the reverse. And the seams behind which a ring's memory, the doorbells and the registers live.
+//! Ring arithmetic, once, for both sides: the host produces on submission queues and consumes
+//! completion queues, the controller does the reverse. And the seams behind which a ring's memory,
+//! the doorbells and the registers live.
 
 use crate::{Cqe, QueueId, Sqe};
 
-/// Where a producer's next entry goes, or where a consumer expects it: a tail or a head, with the phase tag that entries of a completion
-/// queue have in this pass (Base 3.3.1). A ring of N entries holds N − 1, so that full and empty can be told apart.
+/// Where a producer's next entry goes, or where a consumer expects it: a tail or a head, with the
+/// phase tag that entries of a completion queue have in this pass (Base 3.3.1). A ring of N entries
+/// holds N − 1, so that full and empty can be told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingIndex {
     slot: u32,
@@ -13,7 +15,8 @@ pub struct RingIndex {
 }
 
 impl RingIndex {
-    /// Of an empty ring of `entries` entries (2 to 65,536). Entries of the first pass have phase 1 (Base 3.3.1.2).
+    /// Of an empty ring of `entries` entries (2 to 65,536). Entries of the first pass have phase 1
+    /// (Base 3.3.1.2).
     pub fn new(entries: u32) -> RingIndex {
         debug_assert!((2..=65_536).contains(&entries));
         RingIndex { slot: 0, entries, phase: true }
@@ -24,20 +27,25 @@ impl RingIndex {
         self.slot
     }
 
-    /// The phase tag of the next entry: what a producer writes, or what marks it as new to a consumer.
+    /// The phase tag of the next entry: what a producer writes, or what marks it as new to a
+    /// consumer.
     pub fn phase(&self) -> bool {
         self.phase
     }
 
     /// How many entries a producer may add, given how far the other side has consumed.
     pub fn room(&self, head: u32) -> u32 {
-        let used = if self.slot >= head { self.slot - head } else { self.slot + self.entries - head };
+        let used =
+            if self.slot >= head { self.slot - head } else { self.slot + self.entries - head };
         self.entries - 1 - used
     }
 
-    /// How many entries wait for a consumer, given the other side's tail doorbell; `None` if that tail is outside the ring.
+    /// How many entries wait for a consumer, given the other side's tail doorbell; `None` if that
+    /// tail is outside the ring.
     pub fn available(&self, tail: u32) -> Option<u32> {
-        (tail < self.entries).then(|| if tail >= self.slot { tail - self.slot } else { tail + self.entries - self.slot })
+        (tail < self.entries).then(|| {
+            if tail >= self.slot { tail - self.slot } else { tail + self.entries - self.slot }
+        })
     }
 
     /// Moves past the slot just written or taken, or about to be.
@@ -60,7 +68,8 @@ impl RingIndex {
     }
 }
 
-/// The memory of a submission queue. The host stores, the controller loads; no reference into it is ever held.
+/// The memory of a submission queue. The host stores, the controller loads; no reference into it is
+/// ever held.
 pub trait SqSlots {
     /// Writes an entry. It becomes visible with the tail doorbell, which is a release.
     fn store(&self, slot: u32, sqe: &Sqe);
@@ -72,12 +81,19 @@ pub trait SqSlots {
 pub trait CqSlots {
     /// Writes an entry: the first word, then, as a release, the word with the phase tag.
     fn store(&self, slot: u32, cqe: &Cqe);
-    /// Reads the entry if its phase tag is `phase`: the phase word as an acquire, then the rest. `None`: nothing new.
+    /// Reads the entry if its phase tag is `phase`: the phase word as an acquire, then the rest.
+    /// `None`: nothing new.
     fn load(&self, slot: u32, phase: bool) -> Option<Cqe>;
-    /// Hands the entries from `slot` on to `each` as [`CqSlots::load`] reads them, each with a place of `out`, until `out`
-    /// is at its end, an entry is not new or `each` says no. As many slots as there are places lie in the ring. How many
-    /// there were.
-    fn load_run<T>(&self, slot: u32, phase: bool, out: &mut [T], mut each: impl FnMut(Cqe, &mut T) -> bool) -> u32 {
+    /// Hands the entries from `slot` on to `each` as [`CqSlots::load`] reads them, each with a
+    /// place of `out`, until `out` is at its end, an entry is not new or `each` says no. As many
+    /// slots as there are places lie in the ring. How many there were.
+    fn load_run<T>(
+        &self,
+        slot: u32,
+        phase: bool,
+        out: &mut [T],
+        mut each: impl FnMut(Cqe, &mut T) -> bool,
+    ) -> u32 {
         let mut taken = 0;
         for place in out {
             if !self.load(slot + taken, phase).is_some_and(|cqe| each(cqe, place)) {
@@ -113,7 +129,8 @@ pub trait Doorbells {
     fn cq_head(&self, queue: QueueId) -> u32;
 }
 
-/// The controller's properties below the doorbells (Base 3.1.4), by byte offset. 64-bit ones may be read as two halves.
+/// The controller's properties below the doorbells (Base 3.1.4), by byte offset. 64-bit ones may be
+/// read as two halves.
 pub trait Registers {
     /// Reads 32 bits at `offset`.
     fn read32(&self, offset: u32) -> u32;

@@ -1,14 +1,17 @@
-//! Scatter gather lists: the other way to say where the data of a command are (Base 4.3.2), where the controller has it (SGLS).
+//! Scatter gather lists: the other way to say where the data of a command are (Base 4.3.2), where
+//! the controller has it (SGLS).
 //!
-//! The command itself holds one descriptor: of the data, or of a *segment*, which is a run of descriptors in memory. The last
-//! descriptor of a segment leads to the next one. CDW0.PSDT tells such commands from those with PRPs.
+//! The command itself holds one descriptor: of the data, or of a *segment*, which is a run of
+//! descriptors in memory. The last descriptor of a segment leads to the next one. CDW0.PSDT tells
+//! such commands from those with PRPs.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
 use crate::Status;
 use crate::prp::{Dptr, Segment};
 
-// What a descriptor is (Base 4.3.2.1, SGL Identifier: type and sub type). Here the types that controllers on a bus know.
+// What a descriptor is (Base 4.3.2.1, SGL Identifier: type and sub type). Here the types that
+// controllers on a bus know.
 /// Of data: an address and a length.
 const DATA_BLOCK: u8 = 0x00;
 /// Of a segment that another one follows.
@@ -20,14 +23,17 @@ const DATA_OFFSET: u8 = 0x01;
 /// Of data that the transport moves: there is no address (NVMe over Fabrics).
 const TRANSPORT_DATA: u8 = 0x5a;
 
-/// The most descriptors that [`walk`] follows for a command. No host needs as many, and a list without an end has more.
+/// The most descriptors that [`walk`] follows for a command. No host needs as many, and a list
+/// without an end has more.
 pub const MOST_DESCRIPTORS: u32 = 4096;
 
 /// Descriptors fetched at one time.
 const FETCH: usize = 16;
 
 /// An SGL descriptor: 16 bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct Descriptor {
     /// Where the data, or the segment, begins.
@@ -49,14 +55,20 @@ impl Descriptor {
         Descriptor { addr, len, reserved: [0; 3], kind: DATA_BLOCK }
     }
 
-    /// A segment of `descriptors` descriptors at bus address `addr`, of which the last leads to another segment.
+    /// A segment of `descriptors` descriptors at bus address `addr`, of which the last leads to
+    /// another segment.
     pub const fn segment(addr: u64, descriptors: u32) -> Descriptor {
         Descriptor { addr, len: descriptors * Descriptor::LEN, reserved: [0; 3], kind: SEGMENT }
     }
 
     /// The last segment, of `descriptors` descriptors at bus address `addr`.
     pub const fn last_segment(addr: u64, descriptors: u32) -> Descriptor {
-        Descriptor { addr, len: descriptors * Descriptor::LEN, reserved: [0; 3], kind: LAST_SEGMENT }
+        Descriptor {
+            addr,
+            len: descriptors * Descriptor::LEN,
+            reserved: [0; 3],
+            kind: LAST_SEGMENT,
+        }
     }
 
     /// `len` bytes of data in the capsule of their command, from `offset` on.
@@ -91,11 +103,12 @@ impl Descriptor {
     }
 }
 
-/// Follows the list of a command that moves `len` bytes, and hands `found` each run of memory, in order; of those that
-/// touch, it makes one. `fetch(addr, into)` reads descriptors, each of them once. If it fails the command ends with Data
-/// Transfer Error.
+/// Follows the list of a command that moves `len` bytes, and hands `found` each run of memory, in
+/// order; of those that touch, it makes one. `fetch(addr, into)` reads descriptors, each of them
+/// once. If it fails the command ends with Data Transfer Error.
 ///
-/// The host may be wrong or malicious. All of a list is judged, up to [`MOST_DESCRIPTORS`]; with an error what was found is void.
+/// The host may be wrong or malicious. All of a list is judged, up to [`MOST_DESCRIPTORS`]; with an
+/// error what was found is void.
 ///
 /// # Errors
 /// The statuses of Base 4.2.3.1, with Do Not Retry:
@@ -130,8 +143,12 @@ pub fn walk<E>(
                 for descriptor in descriptors {
                     rest -= 1;
                     match data.take(*descriptor)? {
-                        Some(_) if segment.kind == LAST_SEGMENT => return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR),
-                        Some(_) if rest > 0 => return Err(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS),
+                        Some(_) if segment.kind == LAST_SEGMENT => {
+                            return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR);
+                        }
+                        Some(_) if rest > 0 => {
+                            return Err(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS);
+                        }
                         of_segment => next = of_segment,
                     }
                 }
@@ -162,7 +179,9 @@ impl<F: FnMut(Segment)> Data<F> {
     fn take(&mut self, descriptor: Descriptor) -> Result<Option<Descriptor>, Status> {
         let Descriptor { addr, len, kind, .. } = descriptor;
         match kind {
-            DATA_BLOCK if (addr | u64::from(len)) & 3 != 0 => Err(Status::SGL_DATA_BLOCK_GRANULARITY_INVALID),
+            DATA_BLOCK if (addr | u64::from(len)) & 3 != 0 => {
+                Err(Status::SGL_DATA_BLOCK_GRANULARITY_INVALID)
+            }
             DATA_BLOCK => {
                 let len = len.into();
                 self.left = self.left.checked_sub(len).ok_or(Status::DATA_SGL_LENGTH_INVALID)?;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The 15-bit status field: Status Code in bits 7:0, Status Code Type in 10:8, Command Retry Delay in 12:11, More in
-/// 13, Do Not Retry in 14. Zero is success.
+/// The 15-bit status field: Status Code in bits 7:0, Status Code Type in 10:8, Command Retry Delay
+/// in 12:11, More in 13, Do Not Retry in 14. Zero is success.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Status(pub u16);
 
@@ -32,7 +32,8 @@ impl Status {
         self.0 as u8
     }
 
-    /// SCT: the status code type. 0 generic, 1 command specific, 2 media and data integrity, 3 path related, 7 vendor.
+    /// SCT: the status code type. 0 generic, 1 command specific, 2 media and data integrity, 3 path
+    /// related, 7 vendor.
     pub const fn code_type(self) -> u8 {
         (self.0 >> 8 & 7) as u8
     }
@@ -57,7 +58,8 @@ impl Status {
         Status(self.0 | MORE)
     }
 
-    /// SCT and SC, bits 10:0, without retry hints: what the constants of this type can be compared with.
+    /// SCT and SC, bits 10:0, without retry hints: what the constants of this type can be compared
+    /// with.
     pub const fn kind(self) -> Status {
         Status(self.0 & 0x7ff)
     }
@@ -91,8 +93,9 @@ macro_rules! statuses {
     };
 }
 
-// Generic: Base 4.2.3.1, the codes from 80h on being those of I/O command sets.
-// Command specific: Base 4.2.3.2, from 80h on those of I/O commands. Media and data integrity: Base 4.2.3.3. Path related: Base 4.2.3.4.
+// Generic: Base 4.2.3.1, the codes from 80h on being those of I/O command sets. Command specific:
+// Base 4.2.3.2, from 80h on those of I/O commands. Media and data integrity: Base 4.2.3.3. Path
+// related: Base 4.2.3.4.
 statuses! {
     SUCCESS = GENERIC, 0x00, "Successful Completion";
     INVALID_OPCODE = GENERIC, 0x01, "Invalid Command Opcode";
@@ -204,19 +207,23 @@ statuses! {
     DEALLOCATED_OR_UNWRITTEN = MEDIA, 0x87, "Deallocated or Unwritten Logical Block";
     STORAGE_TAG_CHECK_ERROR = MEDIA, 0x88, "End-to-End Storage Tag Check Error";
 
-    /// The controller could not reach the namespace, for no reason that ANA would name (Base 4.2.3.4, SC 00h).
+    /// The controller could not reach the namespace, for no reason that ANA would name (Base
+    /// 4.2.3.4, SC 00h).
     INTERNAL_PATH_ERROR = PATH, 0x00, "Internal Path Error";
     /// The controller will not reach the namespace again (Base 4.2.3.4, SC 01h; Base 8.1.1).
     ANA_PERSISTENT_LOSS = PATH, 0x01, "Asymmetric Access Persistent Loss";
     /// The controller does not reach the namespace at present (Base 4.2.3.4, SC 02h; Base 8.1.1).
     ANA_INACCESSIBLE = PATH, 0x02, "Asymmetric Access Inaccessible";
-    /// The controller's way to the namespace is changing, for ANATT seconds at most (Base 4.2.3.4, SC 03h; Base 8.1.1).
+    /// The controller's way to the namespace is changing, for ANATT seconds at most (Base 4.2.3.4,
+    /// SC 03h; Base 8.1.1).
     ANA_TRANSITION = PATH, 0x03, "Asymmetric Access Transition";
     /// The controller found an error on the way between host and controller (Base 4.2.3.4, SC 60h).
     CONTROLLER_PATHING_ERROR = PATH, 0x60, "Controller Pathing Error";
-    /// The host found an error on the way between host and controller; no controller says so (Base 4.2.3.4, SC 70h).
+    /// The host found an error on the way between host and controller; no controller says so (Base
+    /// 4.2.3.4, SC 70h).
     HOST_PATHING_ERROR = PATH, 0x70, "Host Pathing Error";
-    /// The host gave the command up, on its own account; no controller says so (Base 4.2.3.4, SC 71h).
+    /// The host gave the command up, on its own account; no controller says so (Base 4.2.3.4, SC
+    /// 71h).
     ABORTED_BY_HOST = PATH, 0x71, "Command Aborted By Host";
 }
 

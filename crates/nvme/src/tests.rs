@@ -1,18 +1,28 @@
-//! How the tests state an invariant: a predicate over generated values, which must hold, and which a mutant must break.
+//! How the tests state an invariant: a predicate over generated values, which must hold, and which
+//! a mutant must break.
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
-/// The smallest value found for which `holds` is false, as text; `None` if it held for all `cases`. The values are
-/// the same in every run.
-pub(crate) fn counterexample<S>(cases: u32, values: S, holds: impl Fn(&S::Value) -> bool) -> Option<String>
+/// The smallest value found for which `holds` is false, as text; `None` if it held for all `cases`.
+/// The values are the same in every run.
+pub(crate) fn counterexample<S>(
+    cases: u32,
+    values: S,
+    holds: impl Fn(&S::Value) -> bool,
+) -> Option<String>
 where
     S: Strategy,
 {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let mut runner =
+        TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let result = runner.run(&values, |value| {
-        if holds(&value) { Ok(()) } else { Err(proptest::test_runner::TestCaseError::fail("the invariant does not hold")) }
+        if holds(&value) {
+            Ok(())
+        } else {
+            Err(proptest::test_runner::TestCaseError::fail("the invariant does not hold"))
+        }
     });
     match result {
         Ok(()) => None,

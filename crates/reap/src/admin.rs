@@ -21,12 +21,18 @@ pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
         return refused(why.to_owned());
     }
     if data > MOST_DATA {
-        return refused(format!("it has {data} bytes of data, and may have {MOST_DATA}; read a log page in parts"));
+        return refused(format!(
+            "it has {data} bytes of data, and may have {MOST_DATA}; read a log page in parts"
+        ));
     }
     // Opcode bits 1:0 tell the direction of the data (Base 4.1); how much it is depends on the
     // command.
     match opcode {
-        _ if opcode & 3 == 0 && data > 0 => return refused(format!("its opcode ends in 00b, so it transfers none of {data} bytes")),
+        _ if opcode & 3 == 0 && data > 0 => {
+            return refused(format!(
+                "its opcode ends in 00b, so it transfers none of {data} bytes"
+            ));
+        }
         opcode::admin::IDENTIFY if data != Identify::LEN => {
             return refused(format!("it transfers {} bytes, and {data} were given", Identify::LEN));
         }
@@ -48,24 +54,47 @@ pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
 /// the library's knowledge.
 fn library_owned(command: &Sqe) -> Option<&'static str> {
     Some(match command.opcode {
-        opcode::admin::DELETE_SQ | opcode::admin::CREATE_SQ | opcode::admin::DELETE_CQ | opcode::admin::CREATE_CQ => {
+        opcode::admin::DELETE_SQ
+        | opcode::admin::CREATE_SQ
+        | opcode::admin::DELETE_CQ
+        | opcode::admin::CREATE_CQ => {
             "the library creates and deletes the controller's queues; open the device with the queues that it is to have"
         }
-        opcode::admin::ABORT => "the library aborts commands itself, by the time-out that the device was opened with",
-        opcode::admin::ASYNC_EVENT_REQUEST => "the library waits for asynchronous events; `Device::events` has them",
+        opcode::admin::ABORT => {
+            "the library aborts commands itself, by the time-out that the device was opened with"
+        }
+        opcode::admin::ASYNC_EVENT_REQUEST => {
+            "the library waits for asynchronous events; `Device::events` has them"
+        }
         opcode::admin::KEEP_ALIVE => "the library keeps the controller alive",
-        opcode::admin::DOORBELL_BUFFER_CONFIG => "the library says where doorbells are; `shadow=` of the device's URI has them in memory",
-        opcode::admin::CONTROLLER_DATA_QUEUE | opcode::admin::MIGRATION_SEND | opcode::admin::VIRTUALIZATION_MANAGEMENT => {
+        opcode::admin::DOORBELL_BUFFER_CONFIG => {
+            "the library says where doorbells are; `shadow=` of the device's URI has them in memory"
+        }
+        opcode::admin::CONTROLLER_DATA_QUEUE
+        | opcode::admin::MIGRATION_SEND
+        | opcode::admin::VIRTUALIZATION_MANAGEMENT => {
             "the controller would write to memory that it keeps, or stop; nothing of the library's expects that"
         }
-        opcode::admin::FABRICS => "the library sets up the connection and the controller's properties",
-        opcode::admin::FIRMWARE_COMMIT | opcode::admin::FORMAT_NVM | opcode::admin::CAPACITY_MANAGEMENT => IN_USE,
+        opcode::admin::FABRICS => {
+            "the library sets up the connection and the controller's properties"
+        }
+        opcode::admin::FIRMWARE_COMMIT
+        | opcode::admin::FORMAT_NVM
+        | opcode::admin::CAPACITY_MANAGEMENT => IN_USE,
         opcode::admin::NAMESPACE_MANAGEMENT | opcode::admin::NAMESPACE_ATTACHMENT => IN_USE,
         opcode::admin::SET_FEATURES => match command.cdw10 as u8 {
-            fid::NUMBER_OF_QUEUES => "the library sets the number of queues; open the device with those that it is to have",
-            fid::INTERRUPT_COALESCING | fid::VECTOR_CONFIG => "completion modes set interrupt coalescing; choose one by `Device::set_mode`",
-            fid::ASYNC_EVENT_CONFIG | fid::KEEP_ALIVE_TIMER => "the library sets what the controller tells it of, and when it is alive",
-            fid::HOST_MEMORY_BUFFER => "the controller would keep memory that the library did not lend it",
+            fid::NUMBER_OF_QUEUES => {
+                "the library sets the number of queues; open the device with those that it is to have"
+            }
+            fid::INTERRUPT_COALESCING | fid::VECTOR_CONFIG => {
+                "completion modes set interrupt coalescing; choose one by `Device::set_mode`"
+            }
+            fid::ASYNC_EVENT_CONFIG | fid::KEEP_ALIVE_TIMER => {
+                "the library sets what the controller tells it of, and when it is alive"
+            }
+            fid::HOST_MEMORY_BUFFER => {
+                "the controller would keep memory that the library did not lend it"
+            }
             fid::COMMAND_SET_PROFILE => IN_USE,
             _ => return None,
         },
@@ -79,7 +108,12 @@ fn library_owned(command: &Sqe) -> Option<&'static str> {
 ///
 /// # Errors
 /// Why it is refused.
-pub(crate) fn check_io(command: &Sqe, buf: Option<&DmaBuf>, namespace: Option<&Namespace>, sgls: bool) -> Result<(), &'static str> {
+pub(crate) fn check_io(
+    command: &Sqe,
+    buf: Option<&DmaBuf>,
+    namespace: Option<&Namespace>,
+    sgls: bool,
+) -> Result<(), &'static str> {
     let bytes = buf.map_or(0, |buf| buf.len() as u64);
     if command.opcode == opcode::admin::FABRICS {
         return Err("the library sets up the connection");
@@ -88,27 +122,35 @@ pub(crate) fn check_io(command: &Sqe, buf: Option<&DmaBuf>, namespace: Option<&N
         return Err("its buffer is larger than 1 MiB, which is the most of one command");
     }
     if command.opcode & 3 == 0 {
-        return if bytes == 0 { Ok(()) } else { Err("its opcode ends in 00b, so it transfers nothing; leave the buffer out") };
+        return if bytes == 0 {
+            Ok(())
+        } else {
+            Err("its opcode ends in 00b, so it transfers nothing; leave the buffer out")
+        };
     }
     let dwords = |numd: u32| Some((u64::from(numd) + 1) * 4);
     let transferred = match command.opcode {
-        opcode::io::READ | opcode::io::WRITE | opcode::io::COMPARE => {
-            namespace.map(|namespace| (u64::from(command.cdw12 as u16) + 1) * u64::from(namespace.block_bytes()))
-        }
+        opcode::io::READ | opcode::io::WRITE | opcode::io::COMPARE => namespace.map(|namespace| {
+            (u64::from(command.cdw12 as u16) + 1) * u64::from(namespace.block_bytes())
+        }),
         opcode::io::RESERVATION_REPORT => dwords(command.cdw10),
         opcode::io::IO_MANAGEMENT_RECEIVE => dwords(command.cdw11),
         opcode::io::ZONE_MANAGEMENT_RECEIVE => dwords(command.cdw12),
         _ => None,
     };
     match transferred {
-        Some(transferred) if transferred > bytes => Err("it transfers more than its buffer has room for"),
+        Some(transferred) if transferred > bytes => {
+            Err("it transfers more than its buffer has room for")
+        }
         Some(_) => Ok(()),
         // Unknown length. Reading past the buffer does no harm; with an SGL the controller stops at
         // its end.
         None if command.opcode & 2 == 0 || sgls => Ok(()),
         // With PRPs, a page that begins at a page boundary is all that PRP 1 can name.
         None if buf.is_some_and(|buf| buf.len() == PAGE && buf.addr() % PAGE as u64 == 0) => Ok(()),
-        None => Err("it is not known how much it transfers; give it a buffer of 4096 bytes at a page's start"),
+        None => Err(
+            "it is not known how much it transfers; give it a buffer of 4096 bytes at a page's start",
+        ),
     }
 }
 
@@ -116,8 +158,7 @@ pub(crate) fn check_io(command: &Sqe, buf: Option<&DmaBuf>, namespace: Option<&N
 const PAGE: usize = 4096;
 
 /// The refusal of commands that change namespaces or firmware.
-const IN_USE: &str =
-    "blocks, namespaces or firmware would change while they are in use; close the device, and let nvme-cli do it by the kernel's driver";
+const IN_USE: &str = "blocks, namespaces or firmware would change while they are in use; close the device, and let nvme-cli do it by the kernel's driver";
 
 #[cfg(test)]
 mod tests {

@@ -28,8 +28,9 @@ use std::sync::mpsc::SyncSender;
 
 use completion::WEIGHT;
 use driver::{
-    AdminCommand, AdminReply, AnaLogReader, Bringup, BringupConfig, Command, Completed, Events, Inventory, Purpose, Reading, Recovery,
-    RecoveryAction, RecoveryConfig, Shutdown, ShutdownAction, TimeoutScan, WantedQueues,
+    AdminCommand, AdminReply, AnaLogReader, Bringup, BringupConfig, Command, Completed, Events,
+    Inventory, Purpose, Reading, Recovery, RecoveryAction, RecoveryConfig, Shutdown,
+    ShutdownAction, TimeoutScan, WantedQueues,
 };
 use hw::EventFd;
 use nvme::{Cid, QueueId, Vector};
@@ -199,7 +200,8 @@ impl ControllerTask {
         // Interrupt queues before poll queues: a controller may grant fewer queue pairs than are
         // asked for.
         let notifying = (0..wanted).map(|n| Some(controller.vector_of(n, wanted).0));
-        let polled = std::iter::repeat_n(None, if controller.has_poll_queues() { wanted } else { 0 });
+        let polled =
+            std::iter::repeat_n(None, if controller.has_poll_queues() { wanted } else { 0 });
         let vectors = notifying.chain(polled).collect();
         let wanted = WantedQueues::New { depth: options.depth, vectors };
         let config = bringup_config(path_handle.as_ref(), &controller, &admin, wanted);
@@ -220,7 +222,11 @@ impl ControllerTask {
             rings: Vec::new(),
             queues: Vec::new(),
             inventory: Inventory::default(),
-            phase: ControllerPhase::BringingUp(Box::new(Bringup::new(config)), reply, Some(control)),
+            phase: ControllerPhase::BringingUp(
+                Box::new(Bringup::new(config)),
+                reply,
+                Some(control),
+            ),
             watch: TimeoutScan::new(),
             events: Events::default(),
             ana: AnaLogReader::default(),
@@ -252,7 +258,8 @@ impl ControllerTask {
             match Purpose::from_token(completed.token) {
                 Purpose::Sequence => {
                     let page = self.admin.take_page(Purpose::Sequence);
-                    let reply = AdminReply { status: completed.status, result: completed.result, page };
+                    let reply =
+                        AdminReply { status: completed.status, result: completed.result, page };
                     match &mut self.phase {
                         ControllerPhase::BringingUp(bringup, ..) => bringup.completed(&reply),
                         ControllerPhase::Live(recovery) => recovery.completed(&reply),
@@ -262,13 +269,19 @@ impl ControllerTask {
                 }
                 Purpose::Abort { queue, cid } => self.abort_ended(queue, cid),
                 Purpose::AsyncEvent => {
-                    if let Some(event) = self.events.event_completed(completed.status, completed.result) {
+                    if let Some(event) =
+                        self.events.event_completed(completed.status, completed.result)
+                    {
                         self.shared.reporter.push(EventKind::Async(event));
                     }
                 }
                 Purpose::Own(COALESCING) => self.coalescing_completed(completed.status),
-                Purpose::Own(RAW_COMMAND) => self.raw_command_completed(completed.status, completed.result),
-                Purpose::Own(number) => self.read_completed(Reading::from_number(number), completed.status),
+                Purpose::Own(RAW_COMMAND) => {
+                    self.raw_command_completed(completed.status, completed.result)
+                }
+                Purpose::Own(number) => {
+                    self.read_completed(Reading::from_number(number), completed.status)
+                }
                 Purpose::KeepAlive => {}
             }
         }
@@ -348,14 +361,21 @@ impl ControllerTask {
         match self.path_handle {
             // A path whose admin commands, such as Keep Alive, take longer than the keep-alive
             // time-out hangs.
-            Some(_) if keep_alive > Nanos::ZERO => keep_alive.clamp(ADMIN_TIMEOUT_MIN, self.admin_timeout()),
+            Some(_) if keep_alive > Nanos::ZERO => {
+                keep_alive.clamp(ADMIN_TIMEOUT_MIN, self.admin_timeout())
+            }
             _ => self.admin_timeout(),
         }
     }
 
     /// The configuration of a bring-up after a reset, with the existing queues.
     fn again(&self) -> BringupConfig {
-        bringup_config(self.path_handle.as_ref(), &self.controller, &self.admin, WantedQueues::Existing(self.inventory.queues.clone()))
+        bringup_config(
+            self.path_handle.as_ref(),
+            &self.controller,
+            &self.admin,
+            WantedQueues::Existing(self.inventory.queues.clone()),
+        )
     }
 
     fn live(&mut self, now: Nanos) -> Nanos {
@@ -408,7 +428,8 @@ impl ControllerTask {
                         self.post_raw_command(now);
                         until = until.min(self.step_events(now)).min(self.step_coalescing(now));
                         if self.may_shut_down() {
-                            let shutdown = Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
+                            let shutdown =
+                                Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
                             self.phase = ControllerPhase::ShuttingDown(shutdown, None);
                             return self.shut_down(now);
                         }
@@ -445,7 +466,8 @@ impl ControllerTask {
     }
 
     fn may_shut_down(&self) -> bool {
-        self.is_unused() && self.queues.iter().flat_map(|queue| queue.pairs()).all(|pair| pair.in_flight() == 0)
+        self.is_unused()
+            && self.queues.iter().flat_map(|queue| queue.pairs()).all(|pair| pair.in_flight() == 0)
     }
 
     /// Whether the device is closing and no request is open.
@@ -483,15 +505,30 @@ impl ControllerTask {
     }
 }
 
-fn bringup_config(path_handle: Option<&PathHandle>, controller: &RingController, admin: &Admin, queues: WantedQueues) -> BringupConfig {
+fn bringup_config(
+    path_handle: Option<&PathHandle>,
+    controller: &RingController,
+    admin: &Admin,
+    queues: WantedQueues,
+) -> BringupConfig {
     let (admin_sq, admin_cq) = admin.addrs;
-    let keep_alive = path_handle.map_or(Nanos::ZERO, |path_handle| path_handle.path_states.keep_alive);
+    let keep_alive =
+        path_handle.map_or(Nanos::ZERO, |path_handle| path_handle.path_states.keep_alive);
     let doorbells = controller.doorbell_pages();
     // ADMIN_TIMEOUT even if the time-out of I/O is short: a controller may be slow while it comes
     // up.
     let quiesce_time = controller.tcp().map_or(Nanos::ZERO, |tcp| tcp.uri().cqt);
     let admin_sizes = Admin::SIZES;
-    BringupConfig { admin_sq, admin_cq, admin_sizes, queues, admin_timeout: ADMIN_TIMEOUT, keep_alive, quiesce_time, doorbells }
+    BringupConfig {
+        admin_sq,
+        admin_cq,
+        admin_sizes,
+        queues,
+        admin_timeout: ADMIN_TIMEOUT,
+        keep_alive,
+        quiesce_time,
+        doorbells,
+    }
 }
 
 impl Drop for ControllerTask {

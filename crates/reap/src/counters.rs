@@ -79,10 +79,12 @@ impl DeviceCounters {
             notify: self.notify + other.notify,
             sq_doorbells: self.sq_doorbells + other.sq_doorbells,
             cq_doorbells: self.cq_doorbells + other.cq_doorbells,
-            doorbell_registers: self
-                .doorbell_registers
-                .map_or(other.doorbell_registers, |rung| Some(rung + other.doorbell_registers.unwrap_or(0))),
-            system_calls: self.system_calls.map_or(other.system_calls, |calls| Some(calls + other.system_calls.unwrap_or(0))),
+            doorbell_registers: self.doorbell_registers.map_or(other.doorbell_registers, |rung| {
+                Some(rung + other.doorbell_registers.unwrap_or(0))
+            }),
+            system_calls: self
+                .system_calls
+                .map_or(other.system_calls, |calls| Some(calls + other.system_calls.unwrap_or(0))),
             // Paths share their pool.
             leaked_bytes: self.leaked_bytes.max(other.leaked_bytes),
         }

@@ -45,7 +45,10 @@ pub struct Device {
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Device").field("uri", &self.description().uri).field("namespaces", &self.namespaces()).finish_non_exhaustive()
+        f.debug_struct("Device")
+            .field("uri", &self.description().uri)
+            .field("namespaces", &self.namespaces())
+            .finish_non_exhaustive()
     }
 }
 
@@ -69,7 +72,10 @@ impl Device {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open_with(uri: impl TryInto<Uri, Error: Into<OpenError>>, options: &OpenOptions) -> Result<Device, OpenError> {
+    pub fn open_with(
+        uri: impl TryInto<Uri, Error: Into<OpenError>>,
+        options: &OpenOptions,
+    ) -> Result<Device, OpenError> {
         Device::open_uri(uri.try_into().map_err(Into::into)?, options)
     }
 
@@ -89,12 +95,18 @@ impl Device {
         let transport = match uri {
             Uri::Multipath(uri) => {
                 let paths = multipath::open(uri, options)?;
-                return Ok(Device { controllers: paths.controllers().clone(), paths: Some(Arc::new(paths)) });
+                return Ok(Device {
+                    controllers: paths.controllers().clone(),
+                    paths: Some(Arc::new(paths)),
+                });
             }
             // One path: the device outlives its connections.
             Uri::Tcp(uri) => {
                 let paths = multipath::open(uri.into(), options)?;
-                return Ok(Device { controllers: paths.controllers().clone(), paths: Some(Arc::new(paths)) });
+                return Ok(Device {
+                    controllers: paths.controllers().clone(),
+                    paths: Some(Arc::new(paths)),
+                });
             }
             Uri::Kernel(uri) => {
                 let file = KernelFile::open(&uri, options.pool_bytes)?;
@@ -102,11 +114,19 @@ impl Device {
                 if let Some(why) = file.unsupported_reason(options.mode) {
                     return Err(OptionsError::from(why).into());
                 }
-                return Ok(Device { controllers: [controller_task::open_file(file, &text, options)?].into(), paths: None });
+                return Ok(Device {
+                    controllers: [controller_task::open_file(file, &text, options)?].into(),
+                    paths: None,
+                });
             }
             Uri::Pcie(uri) => pci::open(&uri, options)?,
             Uri::VfioUser(uri) => vfio_user::open(&uri, options)?,
-            Uri::Embedded(uri) => RingController::embedded(&uri, &options.embedded, DmaContext::new(options.pool_bytes)?, None)?,
+            Uri::Embedded(uri) => RingController::embedded(
+                &uri,
+                &options.embedded,
+                DmaContext::new(options.pool_bytes)?,
+                None,
+            )?,
         };
         let (controller, _) = controller_task::open(transport, None, &text, options)?;
         Ok(Device { controllers: [controller].into(), paths: None })
@@ -169,7 +189,9 @@ impl Device {
     /// a file it also shows what the file system has refused since
     /// ([`Namespace::supports_write_zeroes`]).
     pub fn current(&self, namespace: &Namespace) -> Namespace {
-        self.paths.as_ref().map_or_else(|| self.first().current(namespace), |paths| paths.current(namespace))
+        self.paths
+            .as_ref()
+            .map_or_else(|| self.first().current(namespace), |paths| paths.current(namespace))
     }
 
     /// A buffer of `len` bytes that the device can reach on all its paths.
@@ -228,7 +250,10 @@ impl Device {
     /// Unexpected findings when the device was opened, a sentence each. Later ones are
     /// [`Device::events`].
     pub fn notes(&self) -> Vec<String> {
-        self.controllers.iter().flat_map(|controller| controller.transport().notes().iter().cloned()).collect()
+        self.controllers
+            .iter()
+            .flat_map(|controller| controller.transport().notes().iter().cloned())
+            .collect()
     }
 
     /// Why this device does not support a mode, as far as is known without a trial. `None`: it
@@ -241,7 +266,9 @@ impl Device {
     /// paths. Otherwise they count waits or polls that found something, or are 0 where the system
     /// does not show its counts, and [`DeviceCounters::notify`] is no cost of the host.
     pub fn counts_messages(&self) -> bool {
-        self.controllers.iter().all(|controller| controller.transport().messages() == Messages::Exact)
+        self.controllers
+            .iter()
+            .all(|controller| controller.transport().messages() == Messages::Exact)
     }
 
     /// Which controller it is; of several, the first path's.
@@ -326,12 +353,19 @@ impl Device {
     pub fn health(&self) -> Health {
         let all: Vec<Health> = self.controllers.iter().map(Controller::health).collect();
         let dead = all.iter().map(|health| health.dead.clone()).collect::<Option<Vec<_>>>();
-        all.into_iter().reduce(Health::and).map(|health| Health { dead: dead.map(GivenUp::of_all), ..health }).unwrap_or_default()
+        all.into_iter()
+            .reduce(Health::and)
+            .map(|health| Health { dead: dead.map(GivenUp::of_all), ..health })
+            .unwrap_or_default()
     }
 
     /// Counters since the device was opened, over all queues and paths.
     pub fn counters(&self) -> DeviceCounters {
-        self.controllers.iter().map(Controller::counters).reduce(DeviceCounters::and).unwrap_or_default()
+        self.controllers
+            .iter()
+            .map(Controller::counters)
+            .reduce(DeviceCounters::and)
+            .unwrap_or_default()
     }
 
     /// Its controllers in this process, for tests and benchmarks. `None`: they are not in this

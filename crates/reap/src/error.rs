@@ -95,7 +95,9 @@ pub enum OpenError {
     #[error("the device cannot be opened with these options: {0}")]
     Options(#[from] OptionsError),
     /// The buffer pool is too small for the queues.
-    #[error("the buffer pool of {bytes} bytes is too small for {queues} queue pairs; raise `pool_bytes` or open fewer queues")]
+    #[error(
+        "the buffer pool of {bytes} bytes is too small for {queues} queue pairs; raise `pool_bytes` or open fewer queues"
+    )]
     PoolTooSmall {
         /// Bytes of the pool.
         bytes: u64,
@@ -124,7 +126,9 @@ pub enum OptionsError {
     #[error(transparent)]
     Mode(#[from] UnsupportedMode),
     /// A time-out of 0.
-    #[error("with a time-out of 0 every command would time out at once; set `timeout` to some seconds")]
+    #[error(
+        "with a time-out of 0 every command would time out at once; set `timeout` to some seconds"
+    )]
     NoTimeout,
     /// Zero queues, or too many.
     #[error(transparent)]
@@ -141,7 +145,9 @@ pub enum OptionsError {
     #[error("`{0}` concerns clients of `reap serve` only; leave it out")]
     ServerOnly(&'static str),
     /// A parameter that only a host in this process uses.
-    #[error("`{0}` concerns a host in this process only, not a client of `reap serve`; leave it out")]
+    #[error(
+        "`{0}` concerns a host in this process only, not a client of `reap serve`; leave it out"
+    )]
     HostOnly(&'static str),
     /// A path leads to another namespace than the others, or the controllers cannot be of one
     /// subsystem.
@@ -213,7 +219,9 @@ pub enum VfioUserError {
     #[error("{0}")]
     Unusable(String),
     /// This user may not connect.
-    #[error("this user may not connect to it; get write permission on the socket, or run as the server's user")]
+    #[error(
+        "this user may not connect to it; get write permission on the socket, or run as the server's user"
+    )]
     Permission,
     /// The server closed the connection before it sent anything.
     #[error(
@@ -260,7 +268,9 @@ pub enum TcpError {
     #[error("no answer from the target; is it an NVMe/TCP target?")]
     NoAnswer,
     /// It does not agree to the digests that were asked for.
-    #[error("the target has not the digests that were asked for; leave `hdr_digest` or `data_digest` out")]
+    #[error(
+        "the target has not the digests that were asked for; leave `hdr_digest` or `data_digest` out"
+    )]
     Digests,
     /// Connect was refused.
     #[error("Connect was refused: {0}")]
@@ -319,16 +329,22 @@ pub enum AdminError {
     #[error("the controller answered: {0}")]
     Status(Status),
     /// The controller was reset before it completed the command.
-    #[error("the controller was reset before it completed the command, and may have carried it out; send it again")]
+    #[error(
+        "the controller was reset before it completed the command, and may have carried it out; send it again"
+    )]
     Reset,
     /// The controller has failed, or is being closed.
-    #[error("the controller does not answer any more: it failed, or its device is being closed; open the device again")]
+    #[error(
+        "the controller does not answer any more: it failed, or its device is being closed; open the device again"
+    )]
     Gone,
     /// No completion within this time, although the controller did not fail.
     #[error("the controller has not answered within {0:?}")]
     NoAnswer(std::time::Duration),
     /// A file or block device takes no NVMe commands.
-    #[error("{0} takes no NVMe commands; a namespace's character device does, such as `kernel:/dev/ng0n1`")]
+    #[error(
+        "{0} takes no NVMe commands; a namespace's character device does, such as `kernel:/dev/ng0n1`"
+    )]
     NoController(String),
     /// The kernel does not pass it on.
     #[error("the kernel does not pass the admin command on: {0}")]
@@ -359,7 +375,9 @@ pub enum Refused {
         blocks: u64,
     },
     /// The length is not a positive multiple of the block size, or exceeds the buffer.
-    #[error("{bytes} bytes are not whole blocks of {block} bytes within the buffer of {buffer} bytes")]
+    #[error(
+        "{bytes} bytes are not whole blocks of {block} bytes within the buffer of {buffer} bytes"
+    )]
     Length {
         /// As requested.
         bytes: u32,
@@ -369,7 +387,9 @@ pub enum Refused {
         buffer: usize,
     },
     /// A Flush has no range (NVM 3.2.2): it is for every write to the namespace.
-    #[error("a Flush of {bytes} bytes; it has no length, and covers every write to the namespace: leave `Request::bytes` out")]
+    #[error(
+        "a Flush of {bytes} bytes; it has no length, and covers every write to the namespace: leave `Request::bytes` out"
+    )]
     FlushOfBytes {
         /// As requested.
         bytes: u32,
@@ -407,7 +427,9 @@ pub enum Refused {
         most: u32,
     },
     /// More ranges than one Deallocate may have, or than fit into its buffer.
-    #[error("a Deallocate of {ranges} ranges: at most {most} go into one here (`Namespace::most_ranges`, and 16 bytes of the buffer each)")]
+    #[error(
+        "a Deallocate of {ranges} ranges: at most {most} go into one here (`Namespace::most_ranges`, and 16 bytes of the buffer each)"
+    )]
     TooManyRanges {
         /// As requested.
         ranges: u64,
@@ -423,7 +445,9 @@ pub enum Refused {
         bytes: usize,
     },
     /// The buffer is neither from this device's pool nor from memory registered with it.
-    #[error("this device cannot access the buffer; allocate one with `Device::buffer`, or use memory registered with `Device::register`")]
+    #[error(
+        "this device cannot access the buffer; allocate one with `Device::buffer`, or use memory registered with `Device::register`"
+    )]
     ForeignBuffer,
     /// The namespace was formatted, replaced or detached since the device was opened, so its handle
     /// is no longer valid.
@@ -438,7 +462,9 @@ pub enum Refused {
     #[error("the queue is taking requests from this very iterator; submit to it afterwards")]
     InsideSubmit,
     /// The queue was made before a fork, by the parent process.
-    #[error("the device was opened before a fork and belongs to the parent process; use it there, or exec another program that opens it")]
+    #[error(
+        "the device was opened before a fork and belongs to the parent process; use it there, or exec another program that opens it"
+    )]
     Forked,
     /// The queue's request table is full.
     #[error("the queue has 16,777,216 open requests; reap some first")]
@@ -463,7 +489,9 @@ pub enum IoError {
     #[error("the controller answered: {0}")]
     Status(Status),
     /// It timed out and the controller was reset; it may or may not have been carried out.
-    #[error("no answer in time; the controller was reset, and the request may or may not have been carried out")]
+    #[error(
+        "no answer in time; the controller was reset, and the request may or may not have been carried out"
+    )]
     TimedOut,
     /// The controller failed and did not recover. Buffers that it may still write to are leaked, on
     /// purpose.
@@ -475,7 +503,9 @@ pub enum IoError {
     /// An earlier Flush, or write with FUA, of the file or block device failed: writes since the
     /// last good Flush may be lost, and no later Flush can tell. Every Flush fails until the device
     /// is opened again.
-    #[error("an earlier Flush failed: what was written since the last good one may be lost; open the device again and write it anew")]
+    #[error(
+        "an earlier Flush failed: what was written since the last good one may be lost; open the device again and write it anew"
+    )]
     FlushLost,
     /// The file was truncated while it was open: a write would make it grow again, or a read is
     /// past its end.
@@ -501,7 +531,11 @@ impl IoError {
         match self {
             // ENOSPC, EIO, ETIMEDOUT, EOPNOTSUPP, ENOMEM and EINVAL of Linux (errno(3)).
             IoError::Status(status) if status.kind() == Status::CAPACITY_EXCEEDED => 28,
-            IoError::Status(_) | IoError::DeviceLost | IoError::Path(_) | IoError::FlushLost | IoError::Truncated => 5,
+            IoError::Status(_)
+            | IoError::DeviceLost
+            | IoError::Path(_)
+            | IoError::FlushLost
+            | IoError::Truncated => 5,
             IoError::System(errno) => *errno,
             IoError::TimedOut => 110,
             IoError::Refused(Refused::Unsupported { .. }) => 95,

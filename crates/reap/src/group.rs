@@ -75,15 +75,25 @@ impl<Q: AsRef<Queue>> Group<Q> {
             let deadline = self.each().map(Queue::poll_paths).fold(Nanos::MAX, Nanos::min);
             let held = deadline < Nanos::MAX;
             let for_others = until != Nanos::MAX || held;
-            let enough = || finished() >= min || held && self.each().all(|queue| queue.in_flight() == 0);
+            let enough =
+                || finished() >= min || held && self.each().all(|queue| queue.in_flight() == 0);
             event_loop::together(path_queues(&self.queues), |path_queues| {
-                event_loop::report(self.event_loop.drive(path_queues, hw::now(), until.min(deadline), for_others, enough));
+                event_loop::report(self.event_loop.drive(
+                    path_queues,
+                    hw::now(),
+                    until.min(deadline),
+                    for_others,
+                    enough,
+                ));
                 // Retries that the paths' work posted.
                 path_queues.iter().for_each(|path_queue| path_queue.commit());
             });
             let over = finished() >= min || hw::now() >= until;
             // Only queues over paths come round again: a held request may have been sent.
-            if over || !held || until == Nanos::MAX && self.each().all(|queue| queue.in_flight() == 0) {
+            if over
+                || !held
+                || until == Nanos::MAX && self.each().all(|queue| queue.in_flight() == 0)
+            {
                 return Ok(finished());
             }
         }

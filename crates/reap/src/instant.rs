@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use units::Nanos;
 
-/// An instant of the clock that all of Reap reads, CLOCK_MONOTONIC (clock_gettime(2)). Arithmetic saturates.
+/// An instant of the clock that all of Reap reads, CLOCK_MONOTONIC (clock_gettime(2)). Arithmetic
+/// saturates.
 ///
 /// [`std::time::Instant`] reads the same clock, and does not show what it read. This one does
 /// ([`Instant::as_nanos`]), so that it compares with what the kernel and its tracers note down.

@@ -100,14 +100,22 @@ pub use ::emu::{Profile, Script};
 pub use completion::Mode;
 pub use counters::{Counters, DeviceCounters, HardwareCounters};
 pub use device::{Device, Embedded, Uri};
-pub use driver::multipath::{Counters as FailoverCounters, FailoverConfig, Failure as PathFailure, Link as PathLink, PathStatus};
+pub use driver::multipath::{
+    Counters as FailoverCounters, FailoverConfig, Failure as PathFailure, Link as PathLink,
+    PathStatus,
+};
 pub use driver::{BringupError, Dead, MapError, ProtocolViolation, ResetCause};
-pub use error::{AdminError, IoError, OpenError, OptionsError, QueueError, Refused, TargetFault, TcpError, VfioUserError, WouldDeadlock};
+pub use error::{
+    AdminError, IoError, OpenError, OptionsError, QueueError, Refused, TargetFault, TcpError,
+    VfioUserError, WouldDeadlock,
+};
 pub use group::Group;
 pub use health::{GivenUp, Health};
 pub use hw::pci::Bdf;
 pub use hw::vfio::VfioError;
-pub use hw::{AllocError, DmaBuf, Memory, Pages, PinError, RangeError, RawMemory, Region, RegisterError};
+pub use hw::{
+    AllocError, DmaBuf, Memory, Pages, PinError, RangeError, RawMemory, Region, RegisterError,
+};
 pub use instant::Instant;
 pub use mode::{ModeNote, UnsupportedMode};
 pub use multipath::{MultipathUri, PathDevice, PathReport, PathUri};

@@ -27,14 +27,19 @@ pub enum ModeNote {
     #[error("NVMe/TCP has no interrupts to coalesce or to post: `{0}` is `interrupt` here")]
     NoInterrupts(Mode),
     /// Each nap is a system call of its own.
-    #[error("the kernel has no `min_wait`, which Linux 6.12 and newer have: each nap of `{0}` is a system call of its own")]
+    #[error(
+        "the kernel has no `min_wait`, which Linux 6.12 and newer have: each nap of `{0}` is a system call of its own"
+    )]
     NapsCost(Mode),
     /// It polls, and the kernel takes the interrupts all the same.
-    #[error("the device has no poll queues: `{0}` polls the ring, and the kernel still takes interrupts")]
+    #[error(
+        "the device has no poll queues: `{0}` polls the ring, and the kernel still takes interrupts"
+    )]
     Interrupted(Mode),
 }
 
-/// Why a device does not support a mode ([`Device::unsupported_reason`](crate::Device::unsupported_reason)).
+/// Why a device does not support a mode
+/// ([`Device::unsupported_reason`](crate::Device::unsupported_reason)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum UnsupportedMode {
@@ -57,6 +62,8 @@ pub enum UnsupportedMode {
     #[error("`{0}`: I/O goes through the page cache, which the kernel does not poll")]
     PageCache(Mode),
     /// The device has no poll queues.
-    #[error("`{0}`: the device has no poll queues (for NVMe: the module parameter nvme.poll_queues)")]
+    #[error(
+        "`{0}`: the device has no poll queues (for NVMe: the module parameter nvme.poll_queues)"
+    )]
     NoPollQueues(Mode),
 }

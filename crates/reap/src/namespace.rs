@@ -41,8 +41,9 @@ impl Namespace {
         self.splitter.block_size() as u32
     }
 
-    /// Size in logical blocks (NVM 4.1.5.1, NSZE), as of when the handle was had: [`crate::Device::current`] has a newer one. What is
-    /// controller it is refused; what is controller the size that the controller knows fails there.
+    /// Size in logical blocks (NVM 4.1.5.1, NSZE), as of when the handle was had:
+    /// [`crate::Device::current`] has a newer one. What is controller it is refused; what is
+    /// controller the size that the controller knows fails there.
     #[inline]
     pub fn blocks(&self) -> u64 {
         self.blocks
@@ -53,9 +54,10 @@ impl Namespace {
         self.blocks.saturating_mul(self.splitter.block_size())
     }
 
-    /// The most blocks of one Write Zeroes. `None`: the controller, block device or file system has none, and
-    /// [`crate::Request::write_zeroes`] is refused. Longer requests are split. Of a file it may show at the first request that there
-    /// is none: [`crate::Device::current`] says it then.
+    /// The most blocks of one Write Zeroes. `None`: the controller, block device or file system has
+    /// none, and [`crate::Request::write_zeroes`] is refused. Longer requests are split. Of a file
+    /// it may show at the first request that there is none: [`crate::Device::current`] says it
+    /// then.
     pub fn supports_write_zeroes(&self) -> Option<u32> {
         self.splitter.most_blocks(Op::WriteZeroes)
     }
@@ -65,14 +67,15 @@ impl Namespace {
         self.splitter.most_blocks(Op::Deallocate)
     }
 
-    /// The most ranges of one [`crate::Request::deallocate_ranges`], a power of two from 1 to 256. Files, block devices and controllers
-    /// that take no lists have 1.
+    /// The most ranges of one [`crate::Request::deallocate_ranges`], a power of two from 1 to 256.
+    /// Files, block devices and controllers that take no lists have 1.
     pub fn most_ranges(&self) -> u32 {
         self.splitter.most_ranges()
     }
 
-    /// The most blocks of one Compare, and whether there is such a command at all: `None` where the controller has none, and of files and
-    /// block devices, whose kernel has none. [`crate::Request::compare`] is then refused. Longer requests are split.
+    /// The most blocks of one Compare, and whether there is such a command at all: `None` where the
+    /// controller has none, and of files and block devices, whose kernel has none.
+    /// [`crate::Request::compare`] is then refused. Longer requests are split.
     pub fn supports_compare(&self) -> Option<u32> {
         self.splitter.most_blocks(Op::Compare)
     }

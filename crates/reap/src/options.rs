@@ -93,7 +93,9 @@ impl OpenOptions {
     /// The number of software queues of a device that must know it before it has any.
     pub(crate) fn software(&self) -> usize {
         // Twice the CPUs: more threads than CPUs are common, and an unused queue costs little.
-        self.software_queues.or(self.hardware_queues).unwrap_or_else(|| (2 * hw::cpus()).clamp(8, 64))
+        self.software_queues
+            .or(self.hardware_queues)
+            .unwrap_or_else(|| (2 * hw::cpus()).clamp(8, 64))
     }
 
     /// The number of hardware queues to request from a controller.

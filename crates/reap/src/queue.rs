@@ -49,13 +49,20 @@ pub struct Queue {
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let in_flight = self.in_flight();
-        f.debug_struct("Queue").field("paths", &self.path_queues.len()).field("in_flight", &in_flight).finish_non_exhaustive()
+        f.debug_struct("Queue")
+            .field("paths", &self.path_queues.len())
+            .field("in_flight", &in_flight)
+            .finish_non_exhaustive()
     }
 }
 
 impl Queue {
     /// A queue over one controller. `bound`: no other thread will ever use it.
-    pub(crate) fn over_one(controller: &Controller, bound: bool, mode: Option<Mode>) -> Result<Queue, QueueError> {
+    pub(crate) fn over_one(
+        controller: &Controller,
+        bound: bool,
+        mode: Option<Mode>,
+    ) -> Result<Queue, QueueError> {
         Ok(Queue { path_queues: vec![PathQueue::take(controller, bound, mode)?], multipath: None })
     }
 
@@ -77,7 +84,10 @@ impl Queue {
 
     /// The device's namespaces.
     pub fn namespaces(&self) -> &[Namespace] {
-        self.multipath.as_ref().map_or_else(|| self.path_queue().namespaces(), |multipath| multipath.shared().namespaces())
+        self.multipath.as_ref().map_or_else(
+            || self.path_queue().namespaces(),
+            |multipath| multipath.shared().namespaces(),
+        )
     }
 
     pub(crate) fn pool(&self) -> &DmaPool {
@@ -141,7 +151,10 @@ impl Queue {
     /// The first request that is refused, and why. Those before it are submitted, those after it
     /// stay in the iterator.
     #[inline]
-    pub fn submit(&self, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+    pub fn submit(
+        &self,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<(), (Refused, Request)> {
         self.submit_at(Instant::now(), requests)
     }
 
@@ -152,7 +165,11 @@ impl Queue {
     /// # Errors
     /// As of [`Queue::submit`].
     #[inline]
-    pub fn submit_at(&self, now: Instant, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+    pub fn submit_at(
+        &self,
+        now: Instant,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<(), (Refused, Request)> {
         self.submit_or_post(now, false, requests)
     }
 
@@ -163,7 +180,10 @@ impl Queue {
     /// # Errors
     /// As of [`Queue::submit`].
     #[inline]
-    pub fn post(&self, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+    pub fn post(
+        &self,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<(), (Refused, Request)> {
         self.post_at(Instant::now(), requests)
     }
 
@@ -172,12 +192,21 @@ impl Queue {
     /// # Errors
     /// As of [`Queue::submit`].
     #[inline]
-    pub fn post_at(&self, now: Instant, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+    pub fn post_at(
+        &self,
+        now: Instant,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<(), (Refused, Request)> {
         self.submit_or_post(now, true, requests)
     }
 
     #[inline]
-    fn submit_or_post(&self, now: Instant, waits: bool, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+    fn submit_or_post(
+        &self,
+        now: Instant,
+        waits: bool,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<(), (Refused, Request)> {
         let now = now.nanos();
         // By reference below, because the iterator may be large and each call would move it.
         let mut requests = requests.into_iter();
@@ -208,7 +237,9 @@ impl Queue {
 
     /// Requests that are not finished.
     pub fn in_flight(&self) -> u32 {
-        self.multipath.as_ref().map_or_else(|| self.path_queue().in_flight(), |multipath| multipath.in_flight())
+        self.multipath
+            .as_ref()
+            .map_or_else(|| self.path_queue().in_flight(), |multipath| multipath.in_flight())
     }
 
     /// Drives the queue as its completion mode plans, until at least `min` requests can be reaped,
@@ -241,7 +272,13 @@ impl Queue {
         }
     }
 
-    fn wait_for_paths(&self, multipath: &MultipathQueue, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
+    fn wait_for_paths(
+        &self,
+        multipath: &MultipathQueue,
+        min: usize,
+        until: Nanos,
+        idle: bool,
+    ) -> Result<usize, WouldDeadlock> {
         // The iterator holds requests of this queue, which would never complete.
         if multipath.is_submitting() {
             return Err(WouldDeadlock);
@@ -252,7 +289,10 @@ impl Queue {
 
     /// Whether the application's iterator runs, inside which this queue cannot be waited for.
     pub(crate) fn is_submitting(&self) -> bool {
-        self.multipath.as_ref().map_or_else(|| self.path_queue().is_submitting(), |multipath| multipath.is_submitting())
+        self.multipath.as_ref().map_or_else(
+            || self.path_queue().is_submitting(),
+            |multipath| multipath.is_submitting(),
+        )
     }
 
     /// Starts a request as a future. It is posted at once. The doorbell is rung when the queue is
@@ -278,7 +318,8 @@ impl Queue {
     fn start_with(&self, start: impl FnOnce(u32) -> Result<(), (Refused, Request)>) -> Pending {
         // In a forked child the lock of the tickets may be held for ever: its holder did not
         // survive the fork.
-        let tickets = if self.path_queue().same_process() { self.tickets() } else { Arc::default() };
+        let tickets =
+            if self.path_queue().same_process() { self.tickets() } else { Arc::default() };
         let ticket = tickets.issue();
         if let Err((why, request)) = start(ticket) {
             refuse(&tickets, ticket, why, request);
@@ -299,7 +340,9 @@ impl Queue {
 
     /// The states of the queue's futures.
     pub(crate) fn tickets(&self) -> Arc<FutureStates> {
-        self.multipath.as_ref().map_or_else(|| self.path_queue().tickets(), |multipath| multipath.tickets().clone())
+        self.multipath
+            .as_ref()
+            .map_or_else(|| self.path_queue().tickets(), |multipath| multipath.tickets().clone())
     }
 
     /// Reads blocks from `lba` on into `buf`.
@@ -362,11 +405,20 @@ impl Queue {
         // All buffers are checked before the first request starts, so that an error means that
         // nothing was done.
         let unfit = bufs.iter().find_map(|buf| {
-            let length = || Refused::Length { bytes: buf.len().try_into().unwrap_or(u32::MAX), block, buffer: buf.len() };
+            let length = || Refused::Length {
+                bytes: buf.len().try_into().unwrap_or(u32::MAX),
+                block,
+                buffer: buf.len(),
+            };
             (buf.is_empty() || !buf.len().is_multiple_of(block as usize)).then(length)
         });
-        let foreign = || bufs.iter().any(|buf| !buf.is_of(self.pool().key())).then_some(Refused::ForeignBuffer);
-        let end = bufs.iter().map(|buf| buf.len() as u64 / u64::from(block)).fold(lba, u64::saturating_add);
+        let foreign = || {
+            bufs.iter().any(|buf| !buf.is_of(self.pool().key())).then_some(Refused::ForeignBuffer)
+        };
+        let end = bufs
+            .iter()
+            .map(|buf| buf.len() as u64 / u64::from(block))
+            .fold(lba, u64::saturating_add);
         let outside = || (end > blocks).then_some(Refused::OutOfRange { lba, end, blocks });
         let started = match unfit.or_else(foreign).or_else(outside) {
             Some(why) => Err((why, bufs)),
@@ -422,7 +474,11 @@ impl Queue {
     /// assert_eq!((result?, buf.map(|buf| buf.len())), (0, Some(4096)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn io_command(&self, command: &Sqe, buf: Option<DmaBuf>) -> Pending<(Result<u32, IoError>, Option<DmaBuf>)> {
+    pub fn io_command(
+        &self,
+        command: &Sqe,
+        buf: Option<DmaBuf>,
+    ) -> Pending<(Result<u32, IoError>, Option<DmaBuf>)> {
         let dword = Arc::new(AtomicU32::new(0));
         let request = Request::command(command, self.namespaces().first(), buf);
         let pending = self.start_with(|ticket| match &self.multipath {
@@ -443,7 +499,9 @@ impl Queue {
         if self.is_submitting() {
             return Err(WouldDeadlock);
         }
-        block_on::block_on(self.signal(), future, |signal| self.drive(Nanos::MAX, || signal.is_signalled()))
+        block_on::block_on(self.signal(), future, |signal| {
+            self.drive(Nanos::MAX, || signal.is_signalled())
+        })
     }
 
     /// Drives the queue until `enough`, which may depend on other queues or threads.
@@ -478,7 +536,12 @@ impl Queue {
     /// descriptor stays quiet.
     pub fn next_deadline(&self) -> Option<Instant> {
         let above = self.multipath.as_ref().and_then(|multipath| multipath.next_deadline());
-        self.path_queues.iter().filter_map(PathQueue::next_deadline).chain(above).min().map(Instant::of)
+        self.path_queues
+            .iter()
+            .filter_map(PathQueue::next_deadline)
+            .chain(above)
+            .min()
+            .map(Instant::of)
     }
 
     /// Changes the completion mode, with or without requests in flight. Every request still
@@ -522,17 +585,23 @@ impl Queue {
 
     /// Counters since the last call, or since the queue was taken.
     pub fn take_counters(&self) -> Counters {
-        self.path_queues.iter().map(PathQueue::take_counters).fold(Counters::default(), Counters::and)
+        self.path_queues
+            .iter()
+            .map(PathQueue::take_counters)
+            .fold(Counters::default(), Counters::and)
     }
 
     /// Counters of the hardware queue that this one posts to, for all software queues that share
     /// it; summed over paths.
     pub fn hardware_counters(&self) -> HardwareCounters {
-        self.path_queues.iter().map(PathQueue::hardware_counters).fold(HardwareCounters::default(), HardwareCounters::and)
+        self.path_queues
+            .iter()
+            .map(PathQueue::hardware_counters)
+            .fold(HardwareCounters::default(), HardwareCounters::and)
     }
 
-    /// The action of `adaptive` in force, why, and the cost and latency of each action tried; as text
-    /// one line. Of several paths, on the first. `None` in every other mode.
+    /// The action of `adaptive` in force, why, and the cost and latency of each action tried; as
+    /// text one line. Of several paths, on the first. `None` in every other mode.
     pub fn adaptive_state(&self) -> Option<State> {
         self.path_queue().adaptive_state()
     }
@@ -574,7 +643,9 @@ impl Queue {
     /// Does what is due on paths: retries, and requests that wait for a path. Returns when to come
     /// again; [`Nanos::MAX`] without multipath, or with nothing open.
     pub(crate) fn poll_paths(&self) -> Nanos {
-        self.multipath.as_ref().map_or(Nanos::MAX, |multipath| multipath.look_after(&self.path_queues))
+        self.multipath
+            .as_ref()
+            .map_or(Nanos::MAX, |multipath| multipath.look_after(&self.path_queues))
     }
 }
 
@@ -595,7 +666,9 @@ impl Drop for Queue {
     fn drop(&mut self) {
         let path_queues = std::mem::take(&mut self.path_queues);
         // The housekeeping thread ends what is left on a queue without multipath.
-        let Some(multipath) = self.multipath.take() else { return path_queues.into_iter().for_each(PathQueue::close) };
+        let Some(multipath) = self.multipath.take() else {
+            return path_queues.into_iter().for_each(PathQueue::close);
+        };
         if !path_queues.first().is_some_and(PathQueue::same_process) {
             // In a forked child: the requests are the parent's.
             return;
@@ -617,7 +690,9 @@ impl Drop for Queue {
 /// Readable when [`Queue::poll_events`] has work.
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.multipath.as_ref().map_or_else(|| self.path_queue().as_fd(), |multipath| multipath.as_fd())
+        self.multipath
+            .as_ref()
+            .map_or_else(|| self.path_queue().as_fd(), |multipath| multipath.as_fd())
     }
 }
 

@@ -106,7 +106,9 @@ impl Reactor {
         // Not joined, because drop must not block. The thread ends by itself when its queue is
         // empty.
         std::thread::Builder::new().name("reap-reactor".into()).spawn(run).map_err(failed)?;
-        let shared = receiver.recv().map_err(|_| failed(io::Error::other("it ended before it had a queue")))??;
+        let shared = receiver
+            .recv()
+            .map_err(|_| failed(io::Error::other("it ended before it had a queue")))??;
         Ok(Reactor(Arc::new(Handle(shared))))
     }
 
@@ -138,7 +140,13 @@ impl Reactor {
 impl ReactorState {
     fn new(queue: &Queue) -> ReactorState {
         let (signal, pool) = (queue.signal().clone(), queue.pool().clone());
-        ReactorState { arrivals: Mutex::default(), tickets: queue.tickets(), signal, pool, closed: AtomicBool::new(false) }
+        ReactorState {
+            arrivals: Mutex::default(),
+            tickets: queue.tickets(),
+            signal,
+            pool,
+            closed: AtomicBool::new(false),
+        }
     }
 
     fn run(&self, queue: &Queue) {
@@ -147,7 +155,10 @@ impl ReactorState {
             self.signal.clear();
             // Read before the arrivals: no request follows once the last handle is gone.
             let closed = self.closed.load(Acquire);
-            std::mem::swap(&mut *self.arrivals.lock().unwrap_or_else(PoisonError::into_inner), &mut taken);
+            std::mem::swap(
+                &mut *self.arrivals.lock().unwrap_or_else(PoisonError::into_inner),
+                &mut taken,
+            );
             if closed && taken.is_empty() && queue.in_flight() == 0 {
                 return;
             }
@@ -157,7 +168,9 @@ impl ReactorState {
                 }
             }
             // A new request ends the drive by the signal; so does the last handle.
-            queue.drive(Nanos::MAX, || self.signal.is_signalled() || closed && queue.in_flight() == 0);
+            queue.drive(Nanos::MAX, || {
+                self.signal.is_signalled() || closed && queue.in_flight() == 0
+            });
         }
     }
 }

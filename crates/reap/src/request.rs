@@ -96,13 +96,19 @@ impl Request {
     /// There may be at most [`Namespace::most_ranges`] ranges, with together at most the blocks of
     /// one Deallocate ([`Namespace::supports_deallocate`]). A single range is a
     /// [`Request::deallocate`], which is split if necessary.
-    pub fn deallocate_ranges(namespace: &Namespace, ranges: &[Range<u64>], mut buf: DmaBuf) -> Request {
+    pub fn deallocate_ranges(
+        namespace: &Namespace,
+        ranges: &[Range<u64>],
+        mut buf: DmaBuf,
+    ) -> Request {
         if let [only] = ranges {
-            return Request::deallocate(namespace, only.start, only.end.saturating_sub(only.start)).carrying(buf);
+            return Request::deallocate(namespace, only.start, only.end.saturating_sub(only.start))
+                .carrying(buf);
         }
         ranges::list(ranges, &mut buf);
         let first = ranges.first().map_or(0, |range| range.start);
-        let mut request = Request::dataless(Op::Deallocate, namespace, first, ranges.len() as u64).carrying(buf);
+        let mut request =
+            Request::dataless(Op::Deallocate, namespace, first, ranges.len() as u64).carrying(buf);
         request.modifiers.0 |= Modifiers::LISTED;
         request
     }
@@ -153,7 +159,16 @@ impl Request {
     #[inline]
     fn new(op: Op, namespace: &Namespace, lba: u64, buf: Option<DmaBuf>) -> Request {
         let bytes = buf.as_ref().map_or(0, |b| b.len() as u64);
-        Request { op, namespace: *namespace, lba, bytes, buf, modifiers: Modifiers::default(), urgent: false, tag: 0 }
+        Request {
+            op,
+            namespace: *namespace,
+            lba,
+            bytes,
+            buf,
+            modifiers: Modifiers::default(),
+            urgent: false,
+            tag: 0,
+        }
     }
 
     /// Attaches a buffer to a request that transfers no data, for callers that keep one buffer per
@@ -225,7 +240,9 @@ impl Request {
         let Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag } = self;
         // Such a request is split in a way of its own.
         let namespace = namespace.of(op);
-        let (checked, buf) = ranges::Dataless { op, namespace, lba, bytes, listed: modifiers.listed() }.check(buf, pool);
+        let (checked, buf) =
+            ranges::Dataless { op, namespace, lba, bytes, listed: modifiers.listed() }
+                .check(buf, pool);
         (checked, Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag })
     }
 
@@ -241,7 +258,11 @@ impl Request {
         let blocks = self.namespace.blocks();
         // Written so that `lba + count` cannot overflow.
         if count > blocks || self.lba > blocks - count {
-            return Err(Refused::OutOfRange { lba: self.lba, end: self.lba.saturating_add(count), blocks });
+            return Err(Refused::OutOfRange {
+                lba: self.lba,
+                end: self.lba.saturating_add(count),
+                blocks,
+            });
         }
         Ok(())
     }
@@ -275,7 +296,13 @@ impl Completion {
     pub(crate) fn refused(why: Refused, request: Request) -> Completion {
         // No clock read: nothing was submitted.
         let never = Instant::from_nanos(0);
-        Completion { tag: request.tag, result: Err(why.into()), buf: request.buf, submitted_at: never, completed_at: never }
+        Completion {
+            tag: request.tag,
+            result: Err(why.into()),
+            buf: request.buf,
+            submitted_at: never,
+            completed_at: never,
+        }
     }
 }
 

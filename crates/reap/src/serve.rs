@@ -14,7 +14,10 @@ use crate::multipath::{self, MultipathUri};
 use crate::transport::embedded;
 use crate::uri::DeviceUri;
 
-pub use emu::serve::{ControlError, ServeError as ServerError, ServeEvent, Server, SocketFault, TcpServer, ask, ask_address};
+pub use emu::serve::{
+    ControlError, ServeError as ServerError, ServeEvent, Server, SocketFault, TcpServer, ask,
+    ask_address,
+};
 
 /// Why a device cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +30,9 @@ pub enum ServeError {
     #[error(transparent)]
     Server(#[from] ServerError),
     /// Paths and sockets differ in number.
-    #[error("the device has {paths} paths, and {sockets} sockets are named: name one for each path")]
+    #[error(
+        "the device has {paths} paths, and {sockets} sockets are named: name one for each path"
+    )]
     Sockets {
         /// Paths of the device.
         paths: usize,
@@ -36,7 +41,9 @@ pub enum ServeError {
     },
     /// How paths are chosen, and how long requests wait for one, is the business of the host that
     /// has them.
-    #[error("`{parameter}` says how a host uses its paths: leave it out here, and give it to each client of the server")]
+    #[error(
+        "`{parameter}` says how a host uses its paths: leave it out here, and give it to each client of the server"
+    )]
     /// A parameter that concerns hosts: how they choose paths, and how long requests wait for one.
     OfTheHost {
         /// The parameter.
@@ -73,15 +80,24 @@ pub fn open(uri: &DeviceUri, path: &Path, script: Option<Script>) -> Result<Serv
 ///
 /// # Errors
 /// See [`ServeError`].
-pub fn open_paths(uri: &MultipathUri, sockets: &[PathBuf], script: Option<Script>) -> Result<Server, ServeError> {
+pub fn open_paths(
+    uri: &MultipathUri,
+    sockets: &[PathBuf],
+    script: Option<Script>,
+) -> Result<Server, ServeError> {
     let mut steps = check_paths(uri, sockets.len())?;
     steps.steps.extend(script.unwrap_or_default().steps);
     let mut server = Server::new()?;
     let mut subsystem = multipath::shared_subsystem(&uri.paths)?;
     for (n, (path, socket)) in uri.paths.iter().zip(sockets).enumerate() {
         let controller_id = path.controller.unwrap_or_else(|| subsystem.next_controller_id());
-        let mut served = served(multipath::embedded_uri(path)?, path.text.clone(), Namespaces::Shared(&mut subsystem))?;
-        (served.config.controller_id, served.config.ana) = (controller_id, Some(Ana::new(path.ana)));
+        let mut served = served(
+            multipath::embedded_uri(path)?,
+            path.text.clone(),
+            Namespaces::Shared(&mut subsystem),
+        )?;
+        (served.config.controller_id, served.config.ana) =
+            (controller_id, Some(Ana::new(path.ana)));
         server.add(socket, served)?;
         // A delay of the URI is a change at time 0.
         if path.delay > Nanos::ZERO {
@@ -109,7 +125,8 @@ pub fn open_tcp(
     let mut server = TcpServer::new(multipath::shared_subsystem(&uri.paths)?, allowed)?;
     for (n, (path, address)) in uri.paths.iter().zip(addresses).enumerate() {
         let device = multipath::embedded_uri(path)?;
-        let Served { mut config, .. } = served(device, path.text.clone(), Namespaces::Own(Vec::new()))?;
+        let Served { mut config, .. } =
+            served(device, path.text.clone(), Namespaces::Own(Vec::new()))?;
         config.serial = embedded::serial(device)?;
         config.ana = Some(Ana::new(path.ana));
         server.add(*address, path.text.clone(), config)?;
@@ -137,15 +154,29 @@ fn check_paths(uri: &MultipathUri, sockets: usize) -> Result<Script, ServeError>
 }
 
 /// The controller of `uri`, without its serial number and identifiers.
-fn served<'a>(uri: &DeviceUri, device: String, namespaces: Namespaces<'a>) -> Result<Served<'a>, OpenError> {
+fn served<'a>(
+    uri: &DeviceUri,
+    device: String,
+    namespaces: Namespaces<'a>,
+) -> Result<Served<'a>, OpenError> {
     // These describe the host's side of an embedded controller.
-    let parameters = [(!uri.masks, "masks=no"), (uri.late_properties, "properties=late"), (uri.own_thread, "thread=own")];
+    let parameters = [
+        (!uri.masks, "masks=no"),
+        (uri.late_properties, "properties=late"),
+        (uri.own_thread, "thread=own"),
+    ];
     if let Some((_, word)) = parameters.into_iter().find(|(given, _)| *given) {
         return Err(OptionsError::HostOnly(word).into());
     }
     let mut config = embedded::config(uri)?;
     config.shadow_doorbells = uri.shadow != Some(false);
-    Ok(Served { device, config, namespaces, trust: uri.trust, maps_doorbells: uri.mapped_doorbells })
+    Ok(Served {
+        device,
+        config,
+        namespaces,
+        trust: uri.trust,
+        maps_doorbells: uri.mapped_doorbells,
+    })
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Transports: how a host reaches an NVMe controller, a file or a block device.
 //!
 //! There are two: rings in shared memory (`Transport::Ring`: the embedded controller, a PCI drive,
-//! a vfio-user server, a target over NVMe/TCP) and io_uring (`Transport::Kernel`: files, block devices, NVMe character
-//! devices). The queue code above works with either through the trait `QueueTransport` and never
-//! asks which one it has.
+//! a vfio-user server, a target over NVMe/TCP) and io_uring (`Transport::Kernel`: files, block
+//! devices, NVMe character devices). The queue code above works with either through the trait
+//! `QueueTransport` and never asks which one it has.
 //!
 //! | question | file |
 //! | --- | --- |
@@ -48,8 +48,12 @@ pub use embedded::{EmbeddedOptions, Measured};
 pub use embedded::{Faults, ManualStepper};
 pub(crate) use kernel::{KernelFile, SCHEME as KERNEL, UringQueue};
 pub(crate) use pci::SCHEME as PCIE;
-pub(crate) use queue_transport::{Count, KEY_NOTIFICATION, KEY_WAKE, Polled, QueueTransport, SleepFor, TransportCounts};
-pub(crate) use rings::{DmaContext, HeldPair, MAX_TRANSFER, Pair, RingController, RingPair, RingPosting, Rings};
+pub(crate) use queue_transport::{
+    Count, KEY_NOTIFICATION, KEY_WAKE, Polled, QueueTransport, SleepFor, TransportCounts,
+};
+pub(crate) use rings::{
+    DmaContext, HeldPair, MAX_TRANSFER, Pair, RingController, RingPair, RingPosting, Rings,
+};
 
 /// The transport of one controller, file or block device.
 #[derive(Clone)]
@@ -106,7 +110,9 @@ impl Transport {
     /// `None`: supported, as far as is known before a queue is made, or not such a mode.
     pub(crate) fn unsupported_reason(&self, mode: Mode) -> Option<UnsupportedMode> {
         match self {
-            Transport::Ring(_) if mode.is_the_kernels() => Some(UnsupportedMode::NotTheKernels(mode)),
+            Transport::Ring(_) if mode.is_the_kernels() => {
+                Some(UnsupportedMode::NotTheKernels(mode))
+            }
             Transport::Ring(_) => None,
             Transport::Kernel(transport) => transport.unsupported_reason(mode),
         }
@@ -227,7 +233,13 @@ pub(crate) trait Post {
 
     /// As [`Post::post`], for a command that the caller built, whose buffer is that of `part`.
     /// Transports without such commands refuse them earlier, so this is never called on them.
-    fn post_command(&mut self, _command: &IoCommand, _part: &Part<'_>, _token: Token, _now: Nanos) -> bool {
+    fn post_command(
+        &mut self,
+        _command: &IoCommand,
+        _part: &Part<'_>,
+        _token: Token,
+        _now: Nanos,
+    ) -> bool {
         false
     }
 

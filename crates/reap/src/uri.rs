@@ -10,7 +10,10 @@ use std::str::FromStr;
 use emu::{AbortOrder, Fetch, PendingBit};
 use thiserror::Error;
 
-use values::{decode, each_parameter, encode, encode_path, no_parameter, one_of, parse_size, show_size, whole_blocks, within};
+use values::{
+    decode, each_parameter, encode, encode_path, no_parameter, one_of, parse_size, show_size,
+    whole_blocks, within,
+};
 
 /// A parsed device URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,8 +118,7 @@ impl FromStr for DeviceUri {
     fn from_str(uri: &str) -> Result<DeviceUri, UriError> {
         let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
         let Some((scheme, rest)) = uri.split_once(':') else {
-            let wanted =
-                "expected `mem:SIZE`, `file:PATH`, `kernel:PATH`, `pcie:BDF` or `vfio-user:SOCKET`, such as `mem:1G?profile=optane`";
+            let wanted = "expected `mem:SIZE`, `file:PATH`, `kernel:PATH`, `pcie:BDF` or `vfio-user:SOCKET`, such as `mem:1G?profile=optane`";
             // A path alone is a frequent mistake, and could mean either transport.
             let path = if uri.contains('/') {
                 "; the file or block device itself is `kernel:PATH`, and a controller of Reap's over a file `file:PATH`"
@@ -129,13 +131,21 @@ impl FromStr for DeviceUri {
         let (body, query) = rest.split_once('?').map_or((rest, None), |(b, q)| (b, Some(q)));
         let mut parsed = DeviceUri::new(match scheme {
             "mem" => Backing::Mem { bytes: parse_size(body).map_err(|e| fail(body_at, e))? },
-            "file" if body.is_empty() => return Err(fail(body_at, "a path must follow `file:`".into())),
+            "file" if body.is_empty() => {
+                return Err(fail(body_at, "a path must follow `file:`".into()));
+            }
             // `size=` follows with the parameters.
-            "file" => Backing::File { path: PathBuf::from(decode(body).map_err(|e| fail(body_at, e))?), bytes: None },
+            "file" => Backing::File {
+                path: PathBuf::from(decode(body).map_err(|e| fail(body_at, e))?),
+                bytes: None,
+            },
             other => {
                 // A bare PCI address parses as scheme `0000`: suggest what was meant.
-                let address =
-                    if uri.parse::<hw::pci::Bdf>().is_ok() { format!("; a drive at that address is `pcie:{uri}`") } else { String::new() };
+                let address = if uri.parse::<hw::pci::Bdf>().is_ok() {
+                    format!("; a drive at that address is `pcie:{uri}`")
+                } else {
+                    String::new()
+                };
                 let what = format!(
                     "there is no transport `{other}:`; `mem:`, `file:`, `kernel:`, `pcie:`, `vfio-user:` and `multipath:` are built in{address}"
                 );
@@ -143,7 +153,8 @@ impl FromStr for DeviceUri {
             }
         });
         let query_at = body_at + body.len() + 1;
-        each_parameter(query, query_at, "profile=optane", |key, value| parsed.set(key, value)).map_err(|(at, what)| fail(at, what))?;
+        each_parameter(query, query_at, "profile=optane", |key, value| parsed.set(key, value))
+            .map_err(|(at, what)| fail(at, what))?;
         // Sizes are checked last, because they depend on `lba=`, which may come later.
         parsed.check().map_err(|e| fail(body_at, e))?;
         Ok(parsed)
@@ -192,16 +203,25 @@ impl DeviceUri {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "profile" => self.profile = decode(value)?,
-            "lba" => self.lba_bytes = if one_of(key, value, &["512", "4096"])? == "512" { 512 } else { 4096 },
+            "lba" => {
+                self.lba_bytes =
+                    if one_of(key, value, &["512", "4096"])? == "512" { 512 } else { 4096 }
+            }
             "namespaces" => self.namespaces = within(key, value, 1, 16)? as u32,
             "queues" => self.queues = within(key, value, 1, 64)? as u16,
             "vectors" => self.vectors = within(key, value, 1, 65)? as u16,
             "masks" => self.masks = one_of(key, value, &["yes", "no"])? == "yes",
             "pending" => {
-                self.pending = PendingBit::named(one_of(key, value, &PendingBit::NAMES)?).unwrap_or_default();
+                self.pending =
+                    PendingBit::named(one_of(key, value, &PendingBit::NAMES)?).unwrap_or_default();
             }
-            "fetch" => self.fetch = Fetch::named(one_of(key, value, &Fetch::NAMES)?).unwrap_or_default(),
-            "aborts" => self.aborts = AbortOrder::named(one_of(key, value, &AbortOrder::NAMES)?).unwrap_or_default(),
+            "fetch" => {
+                self.fetch = Fetch::named(one_of(key, value, &Fetch::NAMES)?).unwrap_or_default()
+            }
+            "aborts" => {
+                self.aborts =
+                    AbortOrder::named(one_of(key, value, &AbortOrder::NAMES)?).unwrap_or_default()
+            }
             "doorbells" => {
                 let when = one_of(key, value, &["now", "late", "mapped"])?;
                 (self.late_doorbells, self.mapped_doorbells) = (when == "late", when == "mapped");
@@ -221,7 +241,9 @@ impl DeviceUri {
             "seed" => self.seed = within(key, value, 0, u64::MAX)?,
             "size" => match &mut self.backing {
                 Backing::File { bytes, .. } => *bytes = Some(parse_size(value)?),
-                Backing::Mem { .. } => return Err("the size of `mem:` stands before the `?`".into()),
+                Backing::Mem { .. } => {
+                    return Err("the size of `mem:` stands before the `?`".into());
+                }
             },
             _ => return Err(no_parameter(key, KEYS)),
         }
@@ -230,34 +252,51 @@ impl DeviceUri {
 
     /// The parameters of the medium in which this URI differs from `other`: each with its value
     /// here and there.
-    pub(crate) fn medium_differences(&self, other: &DeviceUri) -> Vec<(&'static str, String, String)> {
+    pub(crate) fn medium_differences(
+        &self,
+        other: &DeviceUri,
+    ) -> Vec<(&'static str, String, String)> {
         let given = |bytes: Option<u64>| bytes.map_or("not given".to_owned(), show_size);
         let medium = |backing: &Backing| match backing {
             Backing::Mem { .. } => "memory (`mem:`)".to_owned(),
             Backing::File { path, .. } => format!("the file {}", path.display()),
         };
         let backing = match (&self.backing, &other.backing) {
-            (Backing::Mem { bytes }, Backing::Mem { bytes: there }) => ("size", show_size(*bytes), show_size(*there)),
-            (Backing::File { path, bytes }, Backing::File { path: same, bytes: there }) if path == same => {
+            (Backing::Mem { bytes }, Backing::Mem { bytes: there }) => {
+                ("size", show_size(*bytes), show_size(*there))
+            }
+            (Backing::File { path, bytes }, Backing::File { path: same, bytes: there })
+                if path == same =>
+            {
                 ("`size`", given(*bytes), given(*there))
             }
             (here, there) => ("medium", medium(here), medium(there)),
         };
         let lba = ("`lba`", self.lba_bytes.to_string(), other.lba_bytes.to_string());
-        let namespaces = ("`namespaces`", self.namespaces.to_string(), other.namespaces.to_string());
+        let namespaces =
+            ("`namespaces`", self.namespaces.to_string(), other.namespaces.to_string());
         let alloc = ("`alloc`", given(self.alloc_limit), given(other.alloc_limit));
-        [backing, lba, namespaces, alloc].into_iter().filter(|(_, here, there)| here != there).collect()
+        [backing, lba, namespaces, alloc]
+            .into_iter()
+            .filter(|(_, here, there)| here != there)
+            .collect()
     }
 
     /// A parameter that only `reap serve` uses, if one is given.
     pub(crate) fn server_only_parameter(&self) -> Option<&'static str> {
-        let given = [(self.mapped_doorbells, "doorbells=mapped"), (self.shadow.is_some(), "shadow="), (self.trust, "trust=yes")];
+        let given = [
+            (self.mapped_doorbells, "doorbells=mapped"),
+            (self.shadow.is_some(), "shadow="),
+            (self.trust, "trust=yes"),
+        ];
         given.into_iter().find_map(|(given, word)| given.then_some(word))
     }
 
     fn check_share(&self) -> Result<(), String> {
         match self.backing {
-            Backing::Mem { .. } if self.share => Err("`share=yes` is of `file:`; no other process has the memory of `mem:`".into()),
+            Backing::Mem { .. } if self.share => {
+                Err("`share=yes` is of `file:`; no other process has the memory of `mem:`".into())
+            }
             _ => Ok(()),
         }
     }
@@ -283,7 +322,9 @@ impl DeviceUri {
             Backing::Mem { bytes } => Some(bytes),
             Backing::File { bytes, .. } => bytes,
         };
-        bytes.map_or(Ok(()), |bytes| parse_size(&bytes.to_string()).and_then(|bytes| whole_blocks(bytes, self.lba_bytes)))
+        bytes.map_or(Ok(()), |bytes| {
+            parse_size(&bytes.to_string()).and_then(|bytes| whole_blocks(bytes, self.lba_bytes))
+        })
     }
 }
 
@@ -296,13 +337,17 @@ impl fmt::Display for DeviceUri {
         write!(f, "?profile={}", encode(&self.profile))?;
         // Defaults are left out, so that the text stays short and parses to the same fields.
         let usual = DeviceUri::new(self.backing.clone());
-        let other =
-            |of: bool, usual: bool, key: &str, [yes, no]: [&str; 2]| (of != usual).then(|| format!("{key}={}", if of { yes } else { no }));
+        let other = |of: bool, usual: bool, key: &str, [yes, no]: [&str; 2]| {
+            (of != usual).then(|| format!("{key}={}", if of { yes } else { no }))
+        };
         let number = |of: u64, usual: u64, key: &str| (of != usual).then(|| format!("{key}={of}"));
         let bytes = if let Backing::File { bytes, .. } = self.backing { bytes } else { None };
-        let pending = PendingBit::NAMES.into_iter().find(|name| PendingBit::named(name) == Some(self.pending));
+        let pending = PendingBit::NAMES
+            .into_iter()
+            .find(|name| PendingBit::named(name) == Some(self.pending));
         let fetch = Fetch::NAMES.into_iter().find(|name| Fetch::named(name) == Some(self.fetch));
-        let aborts = AbortOrder::NAMES.into_iter().find(|name| AbortOrder::named(name) == Some(self.aborts));
+        let aborts =
+            AbortOrder::NAMES.into_iter().find(|name| AbortOrder::named(name) == Some(self.aborts));
         let (yes_no, late) = (["yes", "no"], ["late", "now"]);
         let said = [
             number(self.lba_bytes.into(), usual.lba_bytes.into(), "lba"),

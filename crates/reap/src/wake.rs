@@ -96,8 +96,12 @@ pub(crate) fn on_another_thread<T: Send + 'static>(name: &str, things: Vec<T>, w
     // Shared, so that they are still here if the thread cannot be started.
     let things = Arc::new(Mutex::new(things));
     let theirs = things.clone();
-    let take = |things: &Mutex<Vec<T>>| std::mem::take(&mut *things.lock().unwrap_or_else(PoisonError::into_inner));
-    if let Err(error) = std::thread::Builder::new().name(name.into()).spawn(move || with(take(&theirs))) {
+    let take = |things: &Mutex<Vec<T>>| {
+        std::mem::take(&mut *things.lock().unwrap_or_else(PoisonError::into_inner))
+    };
+    if let Err(error) =
+        std::thread::Builder::new().name(name.into()).spawn(move || with(take(&theirs)))
+    {
         tracing::warn!(%error, name, "the application's code runs on this thread");
         with(take(&things));
     }

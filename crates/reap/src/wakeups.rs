@@ -53,7 +53,12 @@ pub struct Wakeups {
 
 impl Default for Wakeups {
     fn default() -> Wakeups {
-        Wakeups { completions: WakeupHistogram::EMPTY, delay: WakeupHistogram::EMPTY, since_wakeup: None, since: Nanos::ZERO }
+        Wakeups {
+            completions: WakeupHistogram::EMPTY,
+            delay: WakeupHistogram::EMPTY,
+            since_wakeup: None,
+            since: Nanos::ZERO,
+        }
     }
 }
 
@@ -68,7 +73,8 @@ impl Wakeups {
     /// after `since` counts.
     pub(crate) fn woken(&mut self, sent: Option<Nanos>, woke_at: Nanos) {
         // A message from before `since` did not wait for this thread.
-        let delay = sent.map_or(Nanos::ZERO, |sent| Nanos(woke_at.0.saturating_sub(sent.max(self.since).0)));
+        let delay = sent
+            .map_or(Nanos::ZERO, |sent| Nanos(woke_at.0.saturating_sub(sent.max(self.since).0)));
         // The first wake-up only begins the count.
         if let Some(completions) = self.since_wakeup.replace(0) {
             self.completions.add(completions as usize, completions);

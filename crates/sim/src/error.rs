@@ -25,7 +25,9 @@ pub enum SimError {
     #[error("not done within the limit: {0}")]
     TooLong(Moment),
     /// Nothing was measured.
-    #[error("nothing was measured: all jobs ended {0}, in their start delay or ramp; shorten `ramp`, or let them run longer")]
+    #[error(
+        "nothing was measured: all jobs ended {0}, in their start delay or ramp; shorten `ramp`, or let them run longer"
+    )]
     /// All jobs ended in their start delay or ramp.
     Unmeasured(Moment),
     /// The caller stopped the run ([`Scenario::run_unless`](crate::Scenario::run_unless)).
@@ -51,7 +53,9 @@ pub enum SimError {
 
 /// The state of a run that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("after {at} (seed {seed}, mode {mode}), {in_flight} commands in flight, unreaped entries on {pending} queues")]
+#[error(
+    "after {at} (seed {seed}, mode {mode}), {in_flight} commands in flight, unreaped entries on {pending} queues"
+)]
 pub struct Moment {
     /// Virtual time since the start.
     pub at: Nanos,

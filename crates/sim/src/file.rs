@@ -46,7 +46,9 @@ pub fn read_costs(name: &str, text: &str) -> Result<Costs, FileError> {
 /// The first mistake, with file, line and column.
 pub fn read_profile(name: &str, text: &str) -> Result<Profile, FileError> {
     let file: Profile = build::parse(Source { name, text })?;
-    let stem = Path::new(name).file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
+    let stem = Path::new(name)
+        .file_stem()
+        .map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
     Ok(Profile { name: stem, ..file })
 }
 
@@ -82,7 +84,12 @@ impl FileError {
     }
 
     /// Adds the nearest of the known names, or else `other`.
-    fn nearest<'a>(self, given: &str, names: impl Iterator<Item = &'a str>, other: impl Into<String>) -> FileError {
+    fn nearest<'a>(
+        self,
+        given: &str,
+        names: impl Iterator<Item = &'a str>,
+        other: impl Into<String>,
+    ) -> FileError {
         match units::nearest(given, names) {
             Some(near) => self.help(format!("did you mean '{near}'?")),
             None => self.help(other),
@@ -141,7 +148,10 @@ impl Source<'_> {
         let message = error.message().trim();
         let what = match message.rsplit_once(", expected ") {
             Some((said, expected)) => {
-                let words = WORDS.iter().find(|(rust, _)| *rust == expected).map_or(expected, |(_, words)| words);
+                let words = WORDS
+                    .iter()
+                    .find(|(rust, _)| *rust == expected)
+                    .map_or(expected, |(_, words)| words);
                 format!("{said}, expected {words}")
             }
             None => message.to_owned(),

@@ -223,7 +223,13 @@ impl HwQueue {
 
     /// Takes the submission queue's lock for the cache line, the entries and the doorbell. Returns
     /// the cost.
-    pub(crate) fn hold_sq(&mut self, now: Nanos, cpu: usize, costs: &Costs, lines: &mut Lines) -> Nanos {
+    pub(crate) fn hold_sq(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        costs: &Costs,
+        lines: &mut Lines,
+    ) -> Nanos {
         let cost = lines.write(cpu, 2 * self.index) + costs.memory.mmio;
         self.sq_locked_until = now + cost;
         cost

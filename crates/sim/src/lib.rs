@@ -35,12 +35,20 @@ mod values;
 mod world;
 
 pub use completion::Spin;
-pub use costs::{BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, ThreadCosts, WakeUpCosts};
+pub use costs::{
+    BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, ThreadCosts,
+    WakeUpCosts,
+};
 pub use driver::multipath::Counters as FailoverCounters;
 pub use error::{Moment, SimError};
 pub use limits::Inside;
 pub use lines::Lines;
 pub use machine::{Machine, Scheduler, Softirq};
 pub use path::{InterruptPath, PathCounts};
-pub use report::{Counts, CpuOutcome, DeviceOutcome, JobOutcome, Outcome, PathOutcome, Percentiles, Tick};
-pub use scenario::{Affinity, DepthCounter, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Scenario, closed_loop, open_loop};
+pub use report::{
+    Counts, CpuOutcome, DeviceOutcome, JobOutcome, Outcome, PathOutcome, Percentiles, Tick,
+};
+pub use scenario::{
+    Affinity, DepthCounter, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Scenario,
+    closed_loop, open_loop,
+};

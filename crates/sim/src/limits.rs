@@ -66,7 +66,12 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// `None`: the drive has no dies.
-    pub(crate) fn new(inside: Inside, profile: &Profile, block: u32, seed: u64) -> Option<Rc<Limits>> {
+    pub(crate) fn new(
+        inside: Inside,
+        profile: &Profile,
+        block: u32,
+        seed: u64,
+    ) -> Option<Rc<Limits>> {
         (inside.dies > 0).then(|| {
             Rc::new(Limits {
                 stripe: inside.stripe.max(1).into(),
@@ -94,12 +99,17 @@ impl Limits {
         };
         let now = self.clock.get();
         let mut served = self.served.get();
-        let takes = self.profile.service(op).sample(served[op as usize], &mut self.dice.borrow_mut());
+        let takes =
+            self.profile.service(op).sample(served[op as usize], &mut self.dice.borrow_mut());
         served[op as usize] += 1;
         self.served.set(served);
         let mut dies = self.dies.borrow_mut();
         // A Flush concerns all dies, and waits for none of them.
-        let at = if op == Op::Flush { None } else { (offset / self.stripe).checked_rem(dies.len() as u64) };
+        let at = if op == Op::Flush {
+            None
+        } else {
+            (offset / self.stripe).checked_rem(dies.len() as u64)
+        };
         let ends = match at.and_then(|at| dies.get_mut(at as usize)) {
             Some(free_at) => {
                 *free_at = now.max(*free_at) + takes;

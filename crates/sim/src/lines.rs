@@ -60,7 +60,11 @@ impl Lines {
     pub fn write(&mut self, cpu: usize, line: usize) -> Nanos {
         let shared = self.lines.get(line).is_some_and(|line| line.others_than(cpu));
         // The write waits until every copy is invalidated.
-        let price = if shared { self.price(cpu, line).max(self.farthest(cpu, line)) } else { self.price(cpu, line) };
+        let price = if shared {
+            self.price(cpu, line).max(self.farthest(cpu, line))
+        } else {
+            self.price(cpu, line)
+        };
         if let Some(line) = self.lines.get_mut(line) {
             *line = CacheLine { writer: Some(cpu as u16), ..CacheLine::default() };
             line.copies[cpu / 64 % line.copies.len()] |= 1 << (cpu % 64);

@@ -110,7 +110,11 @@ impl Machine {
         let Scheduler { slice, rt_runtime, rt_period, .. } = self.scheduler;
         self.holds_ten_switches("a scheduler's slice", slice)?;
         // Without a quota there is no share to check.
-        if rt_runtime >= rt_period { Ok(()) } else { self.holds_ten_switches("a share of real-time threads (rt_runtime)", rt_runtime) }
+        if rt_runtime >= rt_period {
+            Ok(())
+        } else {
+            self.holds_ten_switches("a share of real-time threads (rt_runtime)", rt_runtime)
+        }
     }
 
     fn holds_ten_switches(&self, what: &str, span: Nanos) -> Result<(), SimError> {
@@ -134,17 +138,30 @@ impl Machine {
     pub(crate) fn check(&self) -> Result<(), SimError> {
         let unfit = |what: String| Err(SimError::Unfit(what));
         if !(1..=Machine::MOST_CPUS).contains(&self.cpus) {
-            return unfit(format!("a machine of {} CPUs: there must be 1 to {}", self.cpus, Machine::MOST_CPUS));
+            return unfit(format!(
+                "a machine of {} CPUs: there must be 1 to {}",
+                self.cpus,
+                Machine::MOST_CPUS
+            ));
         }
         if !(1..=self.cpus).contains(&self.nodes) {
-            return unfit(format!("{} NUMA nodes for {} CPUs: there must be 1 to {}", self.nodes, self.cpus, self.cpus));
+            return unfit(format!(
+                "{} NUMA nodes for {} CPUs: there must be 1 to {}",
+                self.nodes, self.cpus, self.cpus
+            ));
         }
         if let Some(cpu) = self.hogs.iter().find(|&&cpu| cpu >= self.cpus) {
-            return unfit(format!("a hog on CPU {cpu}: the machine has CPUs 0 to {}", self.cpus - 1));
+            return unfit(format!(
+                "a hog on CPU {cpu}: the machine has CPUs 0 to {}",
+                self.cpus - 1
+            ));
         }
         self.check_scheduler()?;
         if self.scheduler.rt_period == Nanos::ZERO {
-            return unfit("a scheduler's rt_period of 0: the quota of interrupt threads is of a period".into());
+            return unfit(
+                "a scheduler's rt_period of 0: the quota of interrupt threads is of a period"
+                    .into(),
+            );
         }
         self.interrupts.check()?;
         Ok(())

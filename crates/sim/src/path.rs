@@ -43,7 +43,10 @@ impl InterruptPath {
     pub(crate) fn check(&self) -> Result<(), SimError> {
         let most = InterruptPath::MOST_INJECTORS;
         if self.injectors > most {
-            return Err(SimError::Unfit(format!("machine.interrupts: {} injectors: there are at most {most}", self.injectors)));
+            return Err(SimError::Unfit(format!(
+                "machine.interrupts: {} injectors: there are at most {most}",
+                self.injectors
+            )));
         }
         Ok(())
     }
@@ -84,7 +87,12 @@ impl SharedPath {
     /// `None`: nothing is shared.
     pub(crate) fn new(path: InterruptPath) -> Option<SharedPath> {
         let injectors = vec![Nanos::ZERO; path.injectors as usize];
-        path.is_shared().then(|| SharedPath { path, free_at: Nanos::ZERO, injectors, counts: PathCounts::default() })
+        path.is_shared().then(|| SharedPath {
+            path,
+            free_at: Nanos::ZERO,
+            injectors,
+            counts: PathCounts::default(),
+        })
     }
 
     /// A device sends a message, to a CPU or, if `posted`, to a descriptor.

@@ -24,7 +24,10 @@ pub(crate) struct Bar {
 impl Bar {
     fn new(queue_pairs: u16) -> Bar {
         let zeroes = |n: usize| vec![Cell::new(0); n];
-        Bar { registers: zeroes((regs::DOORBELLS / 4) as usize), doorbells: zeroes(2 * (usize::from(queue_pairs) + 1)) }
+        Bar {
+            registers: zeroes((regs::DOORBELLS / 4) as usize),
+            doorbells: zeroes(2 * (usize::from(queue_pairs) + 1)),
+        }
     }
 
     fn doorbell(&self, queue: QueueId, completion: bool) -> Option<&Cell<u32>> {
@@ -162,7 +165,10 @@ struct VectorState {
 
 impl Vectors {
     fn new(count: u16) -> Vectors {
-        Vectors { states: vec![VectorState::default(); usize::from(count)], raised: RefCell::default() }
+        Vectors {
+            states: vec![VectorState::default(); usize::from(count)],
+            raised: RefCell::default(),
+        }
     }
 
     /// Unmasks a vector. Returns whether its Pending bit is set, so that the controller has to see
@@ -217,7 +223,12 @@ pub(crate) struct SimPort {
 
 impl SimPort {
     /// A bus for a controller with this many I/O queue pairs and vectors.
-    pub(crate) fn new(memory: Memory, queue_pairs: u16, vectors: u16, limits: Option<Rc<Limits>>) -> SimPort {
+    pub(crate) fn new(
+        memory: Memory,
+        queue_pairs: u16,
+        vectors: u16,
+        limits: Option<Rc<Limits>>,
+    ) -> SimPort {
         let (bar, vectors) = (Rc::new(Bar::new(queue_pairs)), Rc::new(Vectors::new(vectors)));
         SimPort { memory, bar, vectors, dma_blocked: Rc::default(), limits }
     }

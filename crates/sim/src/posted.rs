@@ -67,7 +67,9 @@ impl Descriptor {
     /// negative test.
     pub(crate) fn handle(&mut self, step: Handling, looks_again: bool) -> (Bits, Handling) {
         match step {
-            Handling::Round(n) if n < ROUNDS && !self.pending.is_empty() => (std::mem::take(&mut self.pending), Handling::Round(n + 1)),
+            Handling::Round(n) if n < ROUNDS && !self.pending.is_empty() => {
+                (std::mem::take(&mut self.pending), Handling::Round(n + 1))
+            }
             Handling::Round(_) => {
                 self.outstanding = false;
                 (Bits::default(), if looks_again { Handling::Last } else { Handling::Over })

@@ -311,7 +311,8 @@ impl Outcome {
         self.spins -= before.spins;
         self.sq_doorbells -= before.sq_doorbells;
         self.cq_doorbells -= before.cq_doorbells;
-        self.decisions = self.decisions.map(|decisions| decisions.since(&before.decisions.unwrap_or_default()));
+        self.decisions =
+            self.decisions.map(|decisions| decisions.since(&before.decisions.unwrap_or_default()));
         self.poll_delays = self.poll_delays.since(&before.poll_delays);
         self.per_cycle = self.per_cycle.since(&before.per_cycle);
         self.all_cpus.combine(&before.all_cpus, u64::saturating_sub);
@@ -324,7 +325,8 @@ impl Outcome {
             device.suppressed -= before.suppressed;
         }
         for (path, before) in self.paths.iter_mut().zip(&before.paths) {
-            (path.ios, path.failed, path.time) = (path.ios - before.ios, path.failed - before.failed, path.time - before.time);
+            (path.ios, path.failed, path.time) =
+                (path.ios - before.ios, path.failed - before.failed, path.time - before.time);
         }
         self
     }
@@ -337,7 +339,8 @@ impl Outcome {
     /// CPU time per I/O in nanoseconds, with interrupts and softirqs, without the applications'
     /// work.
     pub fn cpu_ns_per_io(&self) -> f64 {
-        (self.all_cpus.hard + self.all_cpus.soft + self.thread).0 as f64 / self.counts.completed.max(1) as f64
+        (self.all_cpus.hard + self.all_cpus.soft + self.thread).0 as f64
+            / self.counts.completed.max(1) as f64
     }
 
     /// `n` per second of the run.
@@ -366,9 +369,20 @@ impl Percentiles {
     /// Of what a job measured.
     pub fn of(latency: &Latency) -> Percentiles {
         // A job without completions has no histogram.
-        let at = latency.histogram.as_ref().map(|h| h.percentiles(&[50.0, 99.0, 99.9, 99.99])).unwrap_or_default();
+        let at = latency
+            .histogram
+            .as_ref()
+            .map(|h| h.percentiles(&[50.0, 99.0, 99.9, 99.99]))
+            .unwrap_or_default();
         match at[..] {
-            [p50, p99, p999, p9999] => Percentiles { mean: latency.moments.mean(), p50, p99, p999, p9999, max: latency.moments.max() },
+            [p50, p99, p999, p9999] => Percentiles {
+                mean: latency.moments.mean(),
+                p50,
+                p99,
+                p999,
+                p9999,
+                max: latency.moments.max(),
+            },
             _ => Percentiles::default(),
         }
     }

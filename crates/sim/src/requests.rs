@@ -52,7 +52,10 @@ const GENERATIONS: u32 = (1 << 26) - 1;
 
 impl Token {
     pub(crate) fn to_word(self) -> u64 {
-        u64::from(self.task) << 48 | u64::from(self.slot) << 32 | u64::from(self.generation) << 6 | u64::from(self.part)
+        u64::from(self.task) << 48
+            | u64::from(self.slot) << 32
+            | u64::from(self.generation) << 6
+            | u64::from(self.part)
     }
 
     pub(crate) fn task(self) -> usize {
@@ -65,7 +68,12 @@ impl Token {
 
     pub(crate) fn from_word(word: u64) -> Token {
         let generation = (word >> 6) as u32 & GENERATIONS;
-        Token { task: (word >> 48) as u16, slot: (word >> 32) as u16, part: word as u8 & 63, generation }
+        Token {
+            task: (word >> 48) as u16,
+            slot: (word >> 32) as u16,
+            part: word as u8 & 63,
+            generation,
+        }
     }
 }
 
@@ -129,18 +137,37 @@ impl Requests {
         data: DataBuffers,
     ) -> Result<Requests, SimError> {
         let place = |(namespace, limits): &(Namespace, Limits)| {
-            let splitter = namespace.splitter(limits, MAX_REQUEST).map_err(|error| SimError::Unfit(error.to_string()))?;
+            let splitter = namespace
+                .splitter(limits, MAX_REQUEST)
+                .map_err(|error| SimError::Unfit(error.to_string()))?;
             Ok(TargetNamespace { namespace: *namespace, splitter })
         };
         let targets: Result<Vec<TargetNamespace>, SimError> = targets.iter().map(place).collect();
-        let slot = || Some(SlotMemory { buffer: memory.alloc(len as usize)?, lists: memory.alloc((parts_of(len) * PRP_LIST) as usize)? });
+        let slot = || {
+            Some(SlotMemory {
+                buffer: memory.alloc(len as usize)?,
+                lists: memory.alloc((parts_of(len) * PRP_LIST) as usize)?,
+            })
+        };
         let first = slot();
         // Without verification one buffer saves memory, and cache misses of the simulator itself.
-        let slots = (0..depth).map(|n| if n == 0 || data == DataBuffers::Shared { first } else { slot() });
+        let slots =
+            (0..depth).map(|n| if n == 0 || data == DataBuffers::Shared { first } else { slot() });
         let slots: Option<Vec<SlotMemory>> = slots.collect();
-        let slots = slots.ok_or_else(|| SimError::Unfit(format!("{depth} buffers of {len} bytes do not fit the simulated memory")))?;
+        let slots = slots.ok_or_else(|| {
+            SimError::Unfit(format!(
+                "{depth} buffers of {len} bytes do not fit the simulated memory"
+            ))
+        })?;
         let live = (0..depth).map(|_| None).collect();
-        Ok(Requests { memory: memory.clone(), task: task as u16, targets: targets?, slots, live, generation: 0 })
+        Ok(Requests {
+            memory: memory.clone(),
+            task: task as u16,
+            targets: targets?,
+            slots,
+            live,
+            generation: 0,
+        })
     }
 
     /// Bytes of memory that `depth` slots take.
@@ -151,23 +178,39 @@ impl Requests {
 
     /// Starts a request and appends the commands to be posted to `out`.
     pub(crate) fn begin(&mut self, io: Io, out: &mut Vec<Token>) -> Result<(), SimError> {
-        let Some(TargetNamespace { namespace, splitter }) = self.targets.get(usize::from(io.target)) else {
-            return Err(SimError::Unfit(format!("target {} of a job that has {}", io.target, self.targets.len())));
+        let Some(TargetNamespace { namespace, splitter }) =
+            self.targets.get(usize::from(io.target))
+        else {
+            return Err(SimError::Unfit(format!(
+                "target {} of a job that has {}",
+                io.target,
+                self.targets.len()
+            )));
         };
         let blocks = namespace.blocks;
         let parts = match io.op {
             Op::Flush => 1,
-            Op::WriteZeroes | Op::Deallocate | Op::Compare | Op::Verify | Op::WriteUncorrectable => {
-                return Err(SimError::Unfit(format!("{:?}: the simulated host sends Read, Write and Flush only", io.op)));
+            Op::WriteZeroes
+            | Op::Deallocate
+            | Op::Compare
+            | Op::Verify
+            | Op::WriteUncorrectable => {
+                return Err(SimError::Unfit(format!(
+                    "{:?}: the simulated host sends Read, Write and Flush only",
+                    io.op
+                )));
             }
-            Op::Read | Op::Write => {
-                splitter.split_bytes(io.offset, io.len.into(), blocks).map_err(|error| SimError::Unfit(error.to_string()))?.parts()
-            }
+            Op::Read | Op::Write => splitter
+                .split_bytes(io.offset, io.len.into(), blocks)
+                .map_err(|error| SimError::Unfit(error.to_string()))?
+                .parts(),
         };
         let slot = io.slot as u16;
         // The open parts are bits of one word.
         if !(1..=64).contains(&parts) {
-            return Err(SimError::Unfit(format!("a request of {parts} commands: there must be 1 to 64")));
+            return Err(SimError::Unfit(format!(
+                "a request of {parts} commands: there must be 1 to 64"
+            )));
         }
         // A completion of the slot's previous request then has another generation, and is an error.
         self.generation = self.generation.wrapping_add(1) & GENERATIONS;
@@ -176,10 +219,21 @@ impl Requests {
             // memory.
             self.live.resize_with(io.slot as usize + 1, || None);
         }
-        let request = Request { io, generation: self.generation, parts: Parts::new(parts), open: u64::MAX >> (64 - parts), retries: 0 };
+        let request = Request {
+            io,
+            generation: self.generation,
+            parts: Parts::new(parts),
+            open: u64::MAX >> (64 - parts),
+            retries: 0,
+        };
         match self.live.get_mut(io.slot as usize) {
             Some(place @ None) => *place = Some(request),
-            _ => return Err(SimError::Unfit(format!("slot {} is in use or outside the depth", io.slot))),
+            _ => {
+                return Err(SimError::Unfit(format!(
+                    "slot {} is in use or outside the depth",
+                    io.slot
+                )));
+            }
         }
         let (task, generation) = (self.task, self.generation);
         out.extend((0..parts as u8).map(|part| Token { task, slot, part, generation }));
@@ -197,13 +251,17 @@ impl Requests {
         }
         let log2 = namespace.block_log2;
         let mut split = splitter.split(io.offset >> log2, io.len >> log2);
-        let Some(Part { lba, blocks, offset }) = split.nth(token.part.into()) else { return Err(duplicate_completion(token)) };
+        let Some(Part { lba, blocks, offset }) = split.nth(token.part.into()) else {
+            return Err(duplicate_completion(token));
+        };
         let slot = self.slots[usize::from(token.slot)];
         let buffer = Segment { addr: slot.buffer + offset, len: u64::from(blocks) << log2 };
         let list = Segment { addr: slot.lists + u64::from(token.part) * PRP_LIST, len: PRP_LIST };
         // Cannot fail: the lists lie in memory that was allocated for them.
-        let put = |addr, entry: u64| self.memory.write(addr, &entry.to_le_bytes()).unwrap_or_default();
-        let data = prp::build(buffer, PageSize::MIN, list, put).map_err(|error| SimError::Unfit(error.to_string()))?;
+        let put =
+            |addr, entry: u64| self.memory.write(addr, &entry.to_le_bytes()).unwrap_or_default();
+        let data = prp::build(buffer, PageSize::MIN, list, put)
+            .map_err(|error| SimError::Unfit(error.to_string()))?;
         Ok(match io.op {
             Op::Write => io::write(nsid, Lba(lba), blocks, data, io::Flags::NONE),
             _ => io::read(nsid, Lba(lba), blocks, data, io::Flags::NONE),
@@ -211,7 +269,11 @@ impl Requests {
     }
 
     /// A part has ended. With the last part, the request and its result.
-    pub(crate) fn end(&mut self, token: Token, result: Result<(), RequestError>) -> Result<Option<Finished>, SimError> {
+    pub(crate) fn end(
+        &mut self,
+        token: Token,
+        result: Result<(), RequestError>,
+    ) -> Result<Option<Finished>, SimError> {
         let request = self.of_mut(token)?;
         request.open &= !(1 << token.part);
         let io = request.io;
@@ -237,7 +299,10 @@ impl Requests {
 
     /// The target of a request; 0 if the request has ended.
     pub(crate) fn target(&self, token: Token) -> usize {
-        self.live.get(token.slot()).and_then(Option::as_ref).map_or(0, |request| request.io.target.into())
+        self.live
+            .get(token.slot())
+            .and_then(Option::as_ref)
+            .map_or(0, |request| request.io.target.into())
     }
 
     /// Calls `f` with the buffer of a request.

@@ -7,7 +7,7 @@ use driver::multipath::FailoverConfig;
 use driver::paths::PathSet;
 use emu::{Config, FaultPlan, Profile, Script};
 use units::Nanos;
-use workload::{Job, PerOp, Rate, RateProcess, RatePhase};
+use workload::{Job, PerOp, Rate, RatePhase, RateProcess};
 
 use crate::requests::MAX_REQUEST;
 use crate::{Costs, Inside, Machine, SimError, Spin};
@@ -246,8 +246,20 @@ impl JobSpec {
 
     /// A job with the interface that its `ioengine` names; io_uring by default.
     pub fn new(job: Job) -> JobSpec {
-        let engine = if job.engine.name.as_deref() == Some("libaio") { Engine::Libaio } else { Engine::IoUring };
-        JobSpec { job, engine, think: Nanos::ZERO, work: Nanos::ZERO, phases: Vec::new(), paths: None, queues: 1 }
+        let engine = if job.engine.name.as_deref() == Some("libaio") {
+            Engine::Libaio
+        } else {
+            Engine::IoUring
+        };
+        JobSpec {
+            job,
+            engine,
+            think: Nanos::ZERO,
+            work: Nanos::ZERO,
+            phases: Vec::new(),
+            paths: None,
+            queues: 1,
+        }
     }
 
     /// The rate of each thread by the phases, this long after the start; 0 without phases.
@@ -265,8 +277,12 @@ impl JobSpec {
         }
         let first = RatePhase { span: self.phases[0].from, share: 0.0 };
         let ends = self.phases.iter().skip(1).map(|next| next.from).chain([Nanos::MAX]);
-        let stretch = |(phase, end): (&Phase, Nanos)| RatePhase { span: end - phase.from, share: phase.iops as f64 / highest as f64 };
-        job.rate_phases = std::iter::once(first).chain(self.phases.iter().zip(ends).map(stretch)).collect();
+        let stretch = |(phase, end): (&Phase, Nanos)| RatePhase {
+            span: end - phase.from,
+            share: phase.iops as f64 / highest as f64,
+        };
+        job.rate_phases =
+            std::iter::once(first).chain(self.phases.iter().zip(ends).map(stretch)).collect();
         job.rate = PerOp::both(Some(Rate::Iops(highest)));
         job
     }
@@ -307,23 +323,37 @@ impl Scenario {
 
     /// Whether a device signals its messages itself, without an interrupt.
     pub(crate) fn signals_eventfd(&self, device: usize) -> bool {
-        self.host == Host::User && self.devices.get(device).is_some_and(|device| device.in_process) && !self.machine.posted
+        self.host == Host::User
+            && self.devices.get(device).is_some_and(|device| device.in_process)
+            && !self.machine.posted
     }
 
     /// Checks everything but what the jobs' threads need at run time.
     pub(crate) fn check(&self) -> Result<(), SimError> {
         self.machine.check()?;
         if !(1..=Scenario::MOST_DEVICES).contains(&self.devices.len()) {
-            return unfit(format!("{} devices: there must be 1 to {}", self.devices.len(), Scenario::MOST_DEVICES));
+            return unfit(format!(
+                "{} devices: there must be 1 to {}",
+                self.devices.len(),
+                Scenario::MOST_DEVICES
+            ));
         }
         if self.jobs.is_empty() {
             return unfit("no job".into());
         }
         self.devices.iter().try_for_each(|device| device.check(self))?;
         self.jobs.iter().try_for_each(|job| self.check_job(job))?;
-        let is_path = |device: usize| self.jobs.iter().filter_map(|job| self.paths_of(job)).any(|(_, devices)| devices.contains(&device));
+        let is_path = |device: usize| {
+            self.jobs
+                .iter()
+                .filter_map(|job| self.paths_of(job))
+                .any(|(_, devices)| devices.contains(&device))
+        };
         if let Some(step) = self.script.steps.iter().find(|step| !is_path(step.path)) {
-            return unfit(format!("an event names device {}, which is not a path of any job", step.path));
+            return unfit(format!(
+                "an event names device {}, which is not a path of any job",
+                step.path
+            ));
         }
         if !self.script.steps.is_empty() && self.recovery.is_none() {
             return unfit("there are events of paths, and no `recovery` to notice them".into());
@@ -339,17 +369,29 @@ impl Scenario {
         let missing = [
             (job.job.pattern.trims(), "trims"),
             (job.job.sync_writes, "Force Unit Access (`sync`)"),
-            (job.job.think.is_some_and(|think| think.spin > Nanos::ZERO), "`thinktime_spin` (use the scenario's `work`)"),
+            (
+                job.job.think.is_some_and(|think| think.spin > Nanos::ZERO),
+                "`thinktime_spin` (use the scenario's `work`)",
+            ),
         ];
         if let Some((_, what)) = missing.iter().find(|(asked, _)| *asked) {
-            return unfit(format!("job '{}': the simulated host does not support {what}", job.job.name));
+            return unfit(format!(
+                "job '{}': the simulated host does not support {what}",
+                job.job.name
+            ));
         }
         let (job, name) = (&job.job, &job.job.name);
         // A job that ends by its number of I/Os may end in its ramp, so only run times count here.
-        let lasting = job.runtime.filter(|_| job.time_based).map_or(Nanos::ZERO, |runtime| job.ramp_time + runtime);
+        let lasting = job
+            .runtime
+            .filter(|_| job.time_based)
+            .map_or(Nanos::ZERO, |runtime| job.ramp_time + runtime);
         let least = job.start_delay.0 + lasting;
         if least > self.limit {
-            return unfit(format!("job '{name}': it takes at least {least}, and the run is given up after {} (`limit`)", self.limit));
+            return unfit(format!(
+                "job '{name}': it takes at least {least}, and the run is given up after {} (`limit`)",
+                self.limit
+            ));
         }
         Ok(())
     }
@@ -367,19 +409,31 @@ impl Scenario {
         if let Some(Multipath { paths, queues, study: Some(_), .. }) = job.paths
             && !((1..=PathSet::MAX).contains(&paths.into()) && (1..=1_024).contains(&queues))
         {
-            return unfit(format!("job '{name}': {paths} paths of {queues} hardware queues: there must be 1 to 64, each of 1 to 1024"));
+            return unfit(format!(
+                "job '{name}': {paths} paths of {queues} hardware queues: there must be 1 to 64, each of 1 to 1024"
+            ));
         }
         let Some((_, devices)) = self.paths_of(job) else { return Ok(()) };
         if !(2..=PathSet::MAX).contains(&devices.len()) {
-            return unfit(format!("job '{name}': {} devices as paths: there must be 2 to {}", devices.len(), PathSet::MAX));
+            return unfit(format!(
+                "job '{name}': {} devices as paths: there must be 2 to {}",
+                devices.len(),
+                PathSet::MAX
+            ));
         }
         for (n, device) in devices.iter().map(|&device| &self.devices[device]).enumerate() {
             let first = &self.devices[devices[0]];
             if devices[..n].contains(&devices[n]) {
-                return unfit(format!("job '{name}': `{}` is listed twice among the devices: each device is one path", device.name));
+                return unfit(format!(
+                    "job '{name}': `{}` is listed twice among the devices: each device is one path",
+                    device.name
+                ));
             }
             if device.bytes != first.bytes {
-                return unfit(format!("`{}` and `{}` differ in size: paths lead to one namespace", first.name, device.name));
+                return unfit(format!(
+                    "`{}` and `{}` differ in size: paths lead to one namespace",
+                    first.name, device.name
+                ));
             }
         }
         for other in &self.jobs {
@@ -389,7 +443,9 @@ impl Scenario {
             // Failover and write marks are of all threads that use the paths.
             if !same && devices.iter().any(|device| theirs.contains(device)) {
                 let other = &other.job.name;
-                return unfit(format!("jobs '{name}' and '{other}' share a path: they have to list the same devices, in the same order"));
+                return unfit(format!(
+                    "jobs '{name}' and '{other}' share a path: they have to list the same devices, in the same order"
+                ));
             }
         }
         Ok(())
@@ -401,7 +457,9 @@ impl Scenario {
         let least = block.read.min.min(block.write.min);
         for device in self.plain_devices(job).into_iter().filter_map(|n| self.devices.get(n)) {
             let (profile, name) = (&device.config.profile, &device.name);
-            let takes = (u128::from(least) * 1_000_000_000).checked_div(profile.bandwidth.into()).unwrap_or(0);
+            let takes = (u128::from(least) * 1_000_000_000)
+                .checked_div(profile.bandwidth.into())
+                .unwrap_or(0);
             if takes > u128::from(self.limit.0) {
                 return unfit(format!(
                     "device '{name}': at {} bytes per second an I/O of {least} bytes of job '{}' takes longer than the run may ({}, `limit`)",
@@ -441,24 +499,37 @@ impl DeviceSpec {
             ));
         }
         if (!self.masks || self.in_process) && scenario.host == Host::Kernel {
-            return unfit(format!("device '{name}': `in_process` and `masks = false` are for the user host: leave out host = \"kernel\""));
+            return unfit(format!(
+                "device '{name}': `in_process` and `masks = false` are for the user host: leave out host = \"kernel\""
+            ));
         }
         // Vector 0 is the admin queue's.
         if !(2..=2_048).contains(&self.config.vectors) {
             let vectors = self.config.vectors.saturating_sub(1);
-            return unfit(format!("device '{name}': {vectors} I/O vectors: there must be 1 to 2047"));
+            return unfit(format!(
+                "device '{name}': {vectors} I/O vectors: there must be 1 to 2047"
+            ));
         }
         // A ring of n entries holds n - 1 commands.
         if self.tags == 0 || self.tags >= self.config.queue_entries {
             let most = self.config.queue_entries - 1;
-            return unfit(format!("device '{name}': {} commands in flight per queue: there must be 1 to {most}", self.tags));
+            return unfit(format!(
+                "device '{name}': {} commands in flight per queue: there must be 1 to {most}",
+                self.tags
+            ));
         }
         let channels = self.config.profile.channels;
         if channels > Profile::MOST_CHANNELS {
-            return unfit(format!("device '{name}': {channels} channels: there are at most {}", Profile::MOST_CHANNELS));
+            return unfit(format!(
+                "device '{name}': {channels} channels: there are at most {}",
+                Profile::MOST_CHANNELS
+            ));
         }
         if self.bytes > DeviceSpec::MOST_BYTES {
-            return unfit(format!("device '{name}': {} bytes: a device has at most 1024T", self.bytes));
+            return unfit(format!(
+                "device '{name}': {} bytes: a device has at most 1024T",
+                self.bytes
+            ));
         }
         if scenario.devices.iter().filter(|other| other.name == *name).count() > 1 {
             return unfit(format!("two devices are called '{name}'"));
@@ -466,9 +537,14 @@ impl DeviceSpec {
         self.inside.check(name)?;
         match &self.affinity {
             Affinity::Managed => Ok(()),
-            Affinity::Cpus(list) if list.is_empty() => unfit(format!("device '{name}': `affinity` lists no CPU")),
+            Affinity::Cpus(list) if list.is_empty() => {
+                unfit(format!("device '{name}': `affinity` lists no CPU"))
+            }
             Affinity::Cpus(list) => match list.iter().find(|&&cpu| cpu >= cpus) {
-                Some(cpu) => unfit(format!("device '{name}': interrupts on CPU {cpu}; the machine has CPUs 0 to {}", cpus - 1)),
+                Some(cpu) => unfit(format!(
+                    "device '{name}': interrupts on CPU {cpu}; the machine has CPUs 0 to {}",
+                    cpus - 1
+                )),
                 None => Ok(()),
             },
         }
@@ -487,23 +563,35 @@ impl JobSpec {
             ));
         }
         if !(1..=u32::from(u16::MAX)).contains(&job.iodepth) {
-            return unfit(format!("job '{name}': iodepth {}: it has to be 1 to 65535", job.iodepth));
+            return unfit(format!(
+                "job '{name}': iodepth {}: it has to be 1 to 65535",
+                job.iodepth
+            ));
         }
         if job.numjobs > 4_096 {
-            return unfit(format!("job '{name}': {} threads: there must be at most 4096", job.numjobs));
+            return unfit(format!(
+                "job '{name}': {} threads: there must be at most 4096",
+                job.numjobs
+            ));
         }
         if largest > MAX_REQUEST {
-            return unfit(format!("job '{name}': requests of {largest} bytes: a buffer has {MAX_REQUEST}"));
+            return unfit(format!(
+                "job '{name}': requests of {largest} bytes: a buffer has {MAX_REQUEST}"
+            ));
         }
         if !self.phases.is_sorted_by(|a, b| a.from < b.from) {
-            return unfit(format!("job '{name}': each phase has to begin later than the one before it"));
+            return unfit(format!(
+                "job '{name}': each phase has to begin later than the one before it"
+            ));
         }
         if !self.phases.is_empty() && self.phases.iter().all(|phase| phase.iops == 0) {
             return unfit(format!("job '{name}': all its phases are off, so it would do nothing"));
         }
         // fio ends a job after its run time or its I/Os, and this one would reach neither.
         if self.phases.last().is_some_and(|last| last.iops == 0) && job.runtime.is_none() {
-            return unfit(format!("job '{name}': its last phase is off and it has no runtime, so it would never end"));
+            return unfit(format!(
+                "job '{name}': its last phase is off and it has no runtime, so it would never end"
+            ));
         }
         Ok(())
     }
@@ -533,5 +621,11 @@ pub fn closed_loop(depth: u32, ios: u64) -> Job {
 /// many are in flight.
 pub fn open_loop(rate: u64, ios: u64) -> Job {
     let rate = PerOp::both(Some(Rate::Iops(rate)));
-    Job { name: "open".into(), rate, rate_process: RateProcess::Poisson, batch_submit: 16, ..closed_loop(256, ios) }
+    Job {
+        name: "open".into(),
+        rate,
+        rate_process: RateProcess::Poisson,
+        batch_submit: 16,
+        ..closed_loop(256, ios)
+    }
 }

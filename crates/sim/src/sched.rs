@@ -30,7 +30,13 @@ pub(crate) struct RunQueue {
 
 impl RunQueue {
     /// A thread is ready. `woken`: it has slept.
-    pub(crate) fn enqueue(&mut self, task: TaskId, share: &mut Share, woken: bool, scheduler: &Scheduler) {
+    pub(crate) fn enqueue(
+        &mut self,
+        task: TaskId,
+        share: &mut Share,
+        woken: bool,
+        scheduler: &Scheduler,
+    ) {
         if share.fifo {
             // A thread that the end of a quota interrupted is still the first of them.
             if woken {
@@ -53,7 +59,12 @@ impl RunQueue {
         if !self.fifo.is_empty() && (!throttled || self.queue.is_empty()) {
             return self.fifo.pop_front().map(|(_, task)| task);
         }
-        let next = self.queue.iter().enumerate().min_by_key(|(_, (share, task))| (share.vruntime, *task))?.0;
+        let next = self
+            .queue
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, (share, task))| (share.vruntime, *task))?
+            .0;
         let (share, task) = self.queue.swap_remove(next);
         self.min_vruntime = self.min_vruntime.max(share.vruntime);
         Some(task)
@@ -75,7 +86,12 @@ impl RunQueue {
     }
 
     /// Whether a thread that has just become ready preempts the current one.
-    pub(crate) fn preempts(new: &Share, current: &Share, throttled: bool, scheduler: &Scheduler) -> bool {
+    pub(crate) fn preempts(
+        new: &Share,
+        current: &Share,
+        throttled: bool,
+        scheduler: &Scheduler,
+    ) -> bool {
         if new.fifo || current.fifo {
             return new.fifo && !current.fifo && !throttled;
         }
@@ -115,7 +131,10 @@ impl RtQuota {
     fn renew(&mut self, now: Nanos, scheduler: &Scheduler) {
         if now >= self.ends {
             let period = scheduler.rt_period.0.max(1);
-            *self = RtQuota { ends: Nanos((now.0 / period).saturating_add(1).saturating_mul(period)), used: Nanos::ZERO };
+            *self = RtQuota {
+                ends: Nanos((now.0 / period).saturating_add(1).saturating_mul(period)),
+                used: Nanos::ZERO,
+            };
         }
     }
 }

@@ -21,7 +21,11 @@ impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Word<T> {
 /// A time with its unit: `250ns`, `1.5us`, `20ms`, `3s`. Below a year, which no run reaches.
 pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
     let Word(time) = Word::<Nanos>::deserialize(deserializer)?;
-    if time < Nanos::from_secs(40_000_000) { Ok(time) } else { Err(de::Error::custom(format!("{time} is too long"))) }
+    if time < Nanos::from_secs(40_000_000) {
+        Ok(time)
+    } else {
+        Err(de::Error::custom(format!("{time} is too long")))
+    }
 }
 
 /// A time that is not zero.
@@ -32,11 +36,15 @@ pub(crate) fn lasting<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nano
     }
 }
 
-pub(crate) fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Nanos>, D::Error> {
+pub(crate) fn some_time<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Nanos>, D::Error> {
     time(deserializer).map(Some)
 }
 
-pub(crate) fn some_lasting<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Nanos>, D::Error> {
+pub(crate) fn some_lasting<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Nanos>, D::Error> {
     lasting(deserializer).map(Some)
 }
 
@@ -50,7 +58,9 @@ pub(crate) struct Bytes(pub(crate) u64);
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
-        let no_size = |text: &dyn fmt::Display| de::Error::custom(format!("`{text}` is not a size, such as \"64M\""));
+        let no_size = |text: &dyn fmt::Display| {
+            de::Error::custom(format!("`{text}` is not a size, such as \"64M\""))
+        };
         let text = match Value::deserialize(deserializer)? {
             Value::String(text) => text,
             Value::Integer(n) if n >= 0 => return Ok(Bytes(n as u64)),
@@ -64,9 +74,15 @@ impl<'de> Deserialize<'de> for Bytes {
             "m" => 20,
             "g" => 30,
             "t" => 40,
-            other => return Err(de::Error::custom(format!("`{other}` is not a unit of size: k, M, G or T"))),
+            other => {
+                return Err(de::Error::custom(format!(
+                    "`{other}` is not a unit of size: k, M, G or T"
+                )));
+            }
         };
         let n = digits.parse::<u64>().map_err(|_| no_size(&text))?;
-        n.checked_mul(1 << shift).map(Bytes).ok_or_else(|| de::Error::custom(format!("`{text}` is too large")))
+        n.checked_mul(1 << shift)
+            .map(Bytes)
+            .ok_or_else(|| de::Error::custom(format!("`{text}` is too large")))
     }
 }

@@ -113,9 +113,15 @@ enum Baseline {
 impl Baseline {
     /// The state at the start of the run.
     fn of(scenario: &Scenario, plan: &Plan) -> Baseline {
-        let at_once = |spec: &JobSpec| spec.job.ramp_time == Nanos::ZERO && spec.job.start_delay.1 == Nanos::ZERO;
+        let at_once = |spec: &JobSpec| {
+            spec.job.ramp_time == Nanos::ZERO && spec.job.start_delay.1 == Nanos::ZERO
+        };
         let mut first = plan.threads.iter().filter(|thread| thread.stage == 0);
-        if first.any(|thread| at_once(&scenario.jobs[thread.job])) { Baseline::Zero } else { Baseline::Pending }
+        if first.any(|thread| at_once(&scenario.jobs[thread.job])) {
+            Baseline::Zero
+        } else {
+            Baseline::Pending
+        }
     }
 }
 
@@ -220,7 +226,9 @@ impl World<'_> {
         let ends = self.started + self.scenario.limit;
         while self.running > 0 {
             // Jobs are unfinished and no timer is set: a wake-up was lost.
-            let Some((at, source)) = self.calendar.pop() else { return Err(SimError::Standstill(self.moment())) };
+            let Some((at, source)) = self.calendar.pop() else {
+                return Err(SimError::Standstill(self.moment()));
+            };
             self.now = at;
             if stop.load(Relaxed) {
                 return Err(SimError::Stopped(self.moment()));
@@ -309,12 +317,14 @@ impl World<'_> {
         if let Some(limits) = &device.limits {
             limits.clock.set(self.now);
         }
-        let completed = self.scenario.devices[n].in_process.then(|| device.controller.counters().completed);
+        let completed =
+            self.scenario.devices[n].in_process.then(|| device.controller.counters().completed);
         let step = device.controller.step(self.now);
         if let Some(completed) = completed {
             // Its thread spends CPU time on each command, and completes nothing else in that time.
             let served = device.controller.counters().completed - completed;
-            device.writes_free_at = self.now + Nanos(self.scenario.machine.costs.library.serve.0 * served);
+            device.writes_free_at =
+                self.now + Nanos(self.scenario.machine.costs.library.serve.0 * served);
         }
         let next = step.next.unwrap_or(Nanos::MAX);
         // During bring-up and reset a register that changed may lead to more work at the same

@@ -4,7 +4,7 @@ use completion::{DelayExponent, Mode};
 use emu::Profile;
 use sim::{Costs, Outcome, Scenario, closed_loop, open_loop};
 use units::Nanos;
-use workload::{Job, RateProcess, RatePhase};
+use workload::{Job, RatePhase, RateProcess};
 
 const BOTH: [(&str, Costs); 2] = [("bare metal", Costs::BARE_METAL), ("virtual", Costs::VIRTUAL)];
 
@@ -14,14 +14,18 @@ fn run(mode: Mode, costs: Costs, profile: Profile, job: Job) -> Outcome {
     scenario.run().unwrap_or_else(|error| panic!("{mode}: {error}"))
 }
 
-/// The objection to polling in the interrupt's place (SOURCES, 001): the common case is one command per interrupt.
+/// The objection to polling in the interrupt's place (SOURCES, 001): the common case is one command
+/// per interrupt.
 #[test]
 fn irq_poll_is_dear_at_qd1() {
     for (name, costs) in BOTH {
         for profile in [Profile::optane(), Profile::tlc()] {
             let run = |mode| run(mode, costs, profile.clone(), closed_loop(1, 60_000));
-            let [interrupt, irq_poll, adaptive] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::ADAPTIVE].map(run);
-            let cost = |outcome: &Outcome| outcome.cpu_ns_per_io() * (outcome.read_latency().mean / 1e4).powi(3);
+            let [interrupt, irq_poll, adaptive] =
+                [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::ADAPTIVE].map(run);
+            let cost = |outcome: &Outcome| {
+                outcome.cpu_ns_per_io() * (outcome.read_latency().mean / 1e4).powi(3)
+            };
             let name = format!("{name} {}", profile.name);
             println!(
                 "{name}: interrupt {:.0}, irq-poll {:.0}, adaptive {:.0} ns per I/O",
@@ -30,12 +34,18 @@ fn irq_poll_is_dear_at_qd1() {
                 adaptive.cpu_ns_per_io()
             );
             assert!(irq_poll.cpu_ns_per_io() > interrupt.cpu_ns_per_io(), "{name}");
-            assert!(cost(&adaptive) <= 1.15 * cost(&interrupt), "{name}: {} {}", cost(&adaptive), cost(&interrupt));
+            assert!(
+                cost(&adaptive) <= 1.15 * cost(&interrupt),
+                "{name}: {} {}",
+                cost(&adaptive),
+                cost(&interrupt)
+            );
         }
     }
 }
 
-/// An infinite exponent is poll's latency for no more than its CPU time, an exponent of 0 no dearer than the cheaper of it and interrupts.
+/// An infinite exponent is poll's latency for no more than its CPU time, an exponent of 0 no dearer
+/// than the cheaper of it and interrupts.
 #[test]
 fn knob_spans_poll_to_interrupt() {
     for (name, costs) in BOTH {
@@ -43,13 +53,30 @@ fn knob_spans_poll_to_interrupt() {
             let job = || Job { iodepth: depth, ..open_loop(rate, 40_000) };
             let at = |mode| run(mode, costs, Profile::optane(), job());
             let (poll, interrupt) = (at(Mode::POLL), at(Mode::INTERRUPT));
-            let (low, high) = (at(Mode::adaptive(DelayExponent::LATENCY_ALONE)), at(Mode::adaptive(DelayExponent::CPU_ALONE)));
+            let (low, high) = (
+                at(Mode::adaptive(DelayExponent::LATENCY_ALONE)),
+                at(Mode::adaptive(DelayExponent::CPU_ALONE)),
+            );
             let p99 = |outcome: &Outcome| outcome.intended_read_latency().p99 as f64;
-            assert!(p99(&low) <= 1.05 * p99(&poll), "{name} depth {depth}: {} {}", p99(&low), p99(&poll));
-            assert!(low.cpu_ns_per_io() <= 1.05 * poll.cpu_ns_per_io(), "{name}: {} {}", low.cpu_ns_per_io(), poll.cpu_ns_per_io());
+            assert!(
+                p99(&low) <= 1.05 * p99(&poll),
+                "{name} depth {depth}: {} {}",
+                p99(&low),
+                p99(&poll)
+            );
+            assert!(
+                low.cpu_ns_per_io() <= 1.05 * poll.cpu_ns_per_io(),
+                "{name}: {} {}",
+                low.cpu_ns_per_io(),
+                poll.cpu_ns_per_io()
+            );
             let (state, decisions) = (high.state.unwrap_or_default(), high.decisions);
-            let (high, interrupt) = (high.cpu_ns_per_io(), interrupt.cpu_ns_per_io().min(poll.cpu_ns_per_io()));
-            assert!(high <= 1.05 * interrupt, "{name} depth {depth}: {high} {interrupt}: {state}, {decisions:?}");
+            let (high, interrupt) =
+                (high.cpu_ns_per_io(), interrupt.cpu_ns_per_io().min(poll.cpu_ns_per_io()));
+            assert!(
+                high <= 1.05 * interrupt,
+                "{name} depth {depth}: {high} {interrupt}: {state}, {decisions:?}"
+            );
         }
     }
 }
@@ -60,27 +87,43 @@ fn saturated_adaptive_matches_poll() {
         for depth in [32, 128] {
             let at = |mode| run(mode, costs, Profile::optane(), closed_loop(depth, 60_000));
             let (poll, adaptive) = (at(Mode::POLL), at(Mode::ADAPTIVE));
-            assert!(adaptive.iops() >= 0.9 * poll.iops(), "{name} depth {depth}: {} {}", adaptive.iops(), poll.iops());
+            assert!(
+                adaptive.iops() >= 0.9 * poll.iops(),
+                "{name} depth {depth}: {} {}",
+                adaptive.iops(),
+                poll.iops()
+            );
             assert!(adaptive.counts.entries_per_drain_max <= 256);
         }
     }
 }
 
-/// If latency alone counts, the tail is that of the better of `poll` and `interrupt`, with 10 % to spare; by default it does not grow with
-/// the run.
+/// If latency alone counts, the tail is that of the better of `poll` and `interrupt`, with 10 % to
+/// spare; by default it does not grow with the run.
 #[test]
 fn tail_matches_the_better_mode() {
     for (name, costs) in BOTH {
         for profile in [Profile::optane(), Profile::tlc(), Profile::bimodal()] {
             for depth in [1, 32] {
-                let capacity = run(Mode::POLL, costs, profile.clone(), closed_loop(depth, 10_000)).iops();
+                let capacity =
+                    run(Mode::POLL, costs, profile.clone(), closed_loop(depth, 10_000)).iops();
                 for load in [10, 50, 90] {
-                    let job = || Job { iodepth: depth, ..open_loop((capacity * f64::from(load) / 100.0) as u64, 30_000) };
-                    let tail = |mode| run(mode, costs, profile.clone(), job()).intended_read_latency().p999 as f64;
+                    let job = || Job {
+                        iodepth: depth,
+                        ..open_loop((capacity * f64::from(load) / 100.0) as u64, 30_000)
+                    };
+                    let tail = |mode| {
+                        run(mode, costs, profile.clone(), job()).intended_read_latency().p999 as f64
+                    };
                     let better = tail(Mode::POLL).min(tail(Mode::INTERRUPT));
-                    let [low, usual] = [Mode::adaptive(DelayExponent::LATENCY_ALONE), Mode::ADAPTIVE].map(|mode| tail(mode) / better);
+                    let [low, usual] =
+                        [Mode::adaptive(DelayExponent::LATENCY_ALONE), Mode::ADAPTIVE]
+                            .map(|mode| tail(mode) / better);
                     let cell = format!("{name} {} depth {depth} load {load}", profile.name);
-                    println!("{cell}: p99.9 {low:.3} of {:.1} µs, {usual:.3} by default", better / 1e3);
+                    println!(
+                        "{cell}: p99.9 {low:.3} of {:.1} µs, {usual:.3} by default",
+                        better / 1e3
+                    );
                     assert!(low <= 1.1, "{cell}: {low}");
                     // Where `interrupt` does not keep up it takes a while to see that.
                     assert!(usual <= 5.0, "{cell}: {usual} by default");
@@ -90,35 +133,62 @@ fn tail_matches_the_better_mode() {
     }
 }
 
-/// With one in flight a sleep takes so much longer than the device that sleeping does not keep up with a caller with whom `poll`
-/// does: by default it stays awake then, and late ones are found as with `poll` but for what it takes to see that.
+/// With one in flight a sleep takes so much longer than the device that sleeping does not keep up
+/// with a caller with whom `poll` does: by default it stays awake then, and late ones are found as
+/// with `poll` but for what it takes to see that.
 #[test]
 fn adaptive_keeps_up_with_poll() {
-    for (costs, profile, rate) in [(Costs::BARE_METAL, Profile::optane(), 85_000), (Costs::VIRTUAL, Profile::tlc(), 11_000)] {
+    for (costs, profile, rate) in
+        [(Costs::BARE_METAL, Profile::optane(), 85_000), (Costs::VIRTUAL, Profile::tlc(), 11_000)]
+    {
         for process in [RateProcess::Linear, RateProcess::Poisson] {
             let job = || Job { iodepth: 1, rate_process: process, ..open_loop(rate, 30_000) };
             let run = |mode| run(mode, costs, profile.clone(), job());
-            let [poll, interrupt, adaptive] = [Mode::POLL, Mode::INTERRUPT, Mode::ADAPTIVE].map(run);
+            let [poll, interrupt, adaptive] =
+                [Mode::POLL, Mode::INTERRUPT, Mode::ADAPTIVE].map(run);
             let cell = format!("{} at {rate} ({process:?})", profile.name);
-            println!("{cell}: {:.0}, {:.0}, {:.0} IOPS", poll.iops(), interrupt.iops(), adaptive.iops());
+            println!(
+                "{cell}: {:.0}, {:.0}, {:.0} IOPS",
+                poll.iops(),
+                interrupt.iops(),
+                adaptive.iops()
+            );
             assert!(interrupt.iops() < 0.95 * poll.iops(), "{cell}: sleeping would do");
-            assert!(adaptive.iops() > 0.99 * poll.iops(), "{cell}: {} of {}", adaptive.iops(), poll.iops());
-            assert!(adaptive.cpu_ns_per_io() < 0.9 * poll.cpu_ns_per_io(), "{cell}: {}", adaptive.cpu_ns_per_io());
+            assert!(
+                adaptive.iops() > 0.99 * poll.iops(),
+                "{cell}: {} of {}",
+                adaptive.iops(),
+                poll.iops()
+            );
+            assert!(
+                adaptive.cpu_ns_per_io() < 0.9 * poll.cpu_ns_per_io(),
+                "{cell}: {}",
+                adaptive.cpu_ns_per_io()
+            );
         }
     }
 }
 
-/// After the start and after a step in load C · L³, as a cost (its fourth root), is within 10 % of what it is in the end, within 20 ms. A
-/// tick of 5 ms may be a trial's, so that two of three count.
+/// After the start and after a step in load C · L³, as a cost (its fourth root), is within 10 % of
+/// what it is in the end, within 20 ms. A tick of 5 ms may be a trial's, so that two of three
+/// count.
 #[test]
 fn adaptive_settles_within_twenty_milliseconds() {
     const STEP: u64 = 150_000_000;
     const TICK: u64 = 5_000_000;
     for (name, costs) in BOTH {
         for (from, to) in [(0.1, 0.9), (0.9, 0.1)] {
-            let rate_phases = [from, to].map(|share| RatePhase { span: Nanos(STEP), share }).to_vec();
-            let job = Job { iodepth: 32, runtime: Some(Nanos(2 * STEP)), time_based: true, rate_phases, ..open_loop(400_000, u64::MAX) };
-            let mut scenario = Scenario::new(Mode::ADAPTIVE, Profile::optane(), job).with_costs(costs);
+            let rate_phases =
+                [from, to].map(|share| RatePhase { span: Nanos(STEP), share }).to_vec();
+            let job = Job {
+                iodepth: 32,
+                runtime: Some(Nanos(2 * STEP)),
+                time_based: true,
+                rate_phases,
+                ..open_loop(400_000, u64::MAX)
+            };
+            let mut scenario =
+                Scenario::new(Mode::ADAPTIVE, Profile::optane(), job).with_costs(costs);
             scenario.ticks = Some(Nanos(TICK));
             let ticks = scenario.run().unwrap_or_else(|error| panic!("{name}: {error}")).ticks;
             let cost = |tick: &sim::Tick| {
@@ -135,15 +205,19 @@ fn adaptive_settles_within_twenty_milliseconds() {
                 let settled = median(&half[half.len() / 2..]);
                 for (at, three) in half[4..].windows(3).enumerate() {
                     let off = (median(three) - settled).abs();
-                    assert!(off <= 0.1, "{name} {from} to {to}, {what}, tick {}: {three:?} and {settled} in the end", at + 4);
+                    assert!(
+                        off <= 0.1,
+                        "{name} {from} to {to}, {what}, tick {}: {three:?} and {settled} in the end",
+                        at + 4
+                    );
                 }
             }
         }
     }
 }
 
-/// However much waits: entries per drain within the overall budget, and the CPU away from its thread's other work for no
-/// longer than 100 µs.
+/// However much waits: entries per drain within the overall budget, and the CPU away from its
+/// thread's other work for no longer than 100 µs.
 #[test]
 fn drains_stay_under_100_us() {
     for (name, costs) in BOTH {
@@ -153,12 +227,19 @@ fn drains_stay_under_100_us() {
                 let entries = u64::from(outcome.counts.entries_per_drain_max);
                 let (library, memory) = (&costs.library, &costs.memory);
                 let lines = memory.device_line.max(memory.line_node);
-                // Four entries have one line; the tag, the doorbell, and the look after it come on top.
+                // Four entries have one line; the tag, the doorbell, and the look after it come on
+                // top.
                 let looks = entries.div_ceil(64);
                 let each = library.entry.0 + library.deliver.0 + lines.0 / 4 + memory.line_own.0;
-                let drain = entries * each + looks * (library.reap.0 + library.look.0 + memory.mmio.0);
-                println!("{name} depth {depth} {mode}: at most {entries} entries in a drain, {drain} ns");
-                assert!(entries <= 256 && drain <= 100_000, "{name} depth {depth}: {entries} entries, {drain} ns");
+                let drain =
+                    entries * each + looks * (library.reap.0 + library.look.0 + memory.mmio.0);
+                println!(
+                    "{name} depth {depth} {mode}: at most {entries} entries in a drain, {drain} ns"
+                );
+                assert!(
+                    entries <= 256 && drain <= 100_000,
+                    "{name} depth {depth}: {entries} entries, {drain} ns"
+                );
             }
         }
     }

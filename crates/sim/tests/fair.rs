@@ -5,8 +5,14 @@ use sim::{Costs, Host, Scenario, closed_loop};
 use units::Nanos;
 
 /// A machine with a tick, and threads that compute between their waits and share one queue.
-fn crowded(mode: Mode, (cpus, threads): (usize, u32), (ios, work): (u64, u64), seed: u64) -> Scenario {
-    let mut scenario = Scenario::new(mode, emu::Profile::optane(), closed_loop(1, ios)).with_costs(Costs::BARE_METAL);
+fn crowded(
+    mode: Mode,
+    (cpus, threads): (usize, u32),
+    (ios, work): (u64, u64),
+    seed: u64,
+) -> Scenario {
+    let mut scenario = Scenario::new(mode, emu::Profile::optane(), closed_loop(1, ios))
+        .with_costs(Costs::BARE_METAL);
     (scenario.host, scenario.seed, scenario.limit) = (Host::Kernel, seed, Nanos::from_secs(20));
     scenario.machine.cpus = cpus;
     scenario.machine.scheduler.tick = Nanos::from_millis(1);
@@ -32,7 +38,9 @@ fn more_threads_than_cpus_all_finish() {
         for (seed, (cpus, threads)) in [(1, 2), (1, 4), (2, 5)].into_iter().enumerate() {
             for work in [0, 1_000, 20_000] {
                 let done = crowded(mode, (cpus, threads), (2_000, work), seed as u64).run();
-                let done = done.unwrap_or_else(|error| panic!("{mode}, {threads} threads on {cpus} CPUs, {work} ns of work: {error}"));
+                let done = done.unwrap_or_else(|error| {
+                    panic!("{mode}, {threads} threads on {cpus} CPUs, {work} ns of work: {error}")
+                });
                 assert_eq!(done.counts.completed, 2_000 * u64::from(threads));
             }
         }

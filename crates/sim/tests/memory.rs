@@ -18,7 +18,8 @@ fn allocated(mode: Mode, host: Host, job: Job) -> (usize, usize) {
     let mut scenario = Scenario { host, ..Scenario::new(mode, Profile::optane(), job) };
     scenario.machine = Machine::new(threads, threads.min(2));
     // Two threads share each queue.
-    scenario.devices = vec![DeviceSpec::new("disk", Profile::optane()).with_queues(threads.div_ceil(2) as u16)];
+    scenario.devices =
+        vec![DeviceSpec::new("disk", Profile::optane()).with_queues(threads.div_ceil(2) as u16)];
     counted(&scenario)
 }
 
@@ -36,18 +37,36 @@ const LATE: (usize, usize) = (64, 256 << 10);
 fn is_flat(what: &str, run: impl Fn(u64) -> (usize, usize), few: u64, many: u64) {
     let (before, after) = (run(few), run(many));
     let more = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
-    assert!(more.0 <= LATE.0 && more.1 <= LATE.1, "{what}: {before:?} for {few} I/Os, {after:?} for {many}");
+    assert!(
+        more.0 <= LATE.0 && more.1 <= LATE.1,
+        "{what}: {before:?} for {few} I/Os, {after:?} for {many}"
+    );
 }
 
 #[test]
 fn memory_is_flat_over_time() {
-    is_flat("poll", |ios| allocated(Mode::POLL, Host::User, closed_loop(32, ios)), 100_000, 1_000_000);
+    is_flat(
+        "poll",
+        |ios| allocated(Mode::POLL, Host::User, closed_loop(32, ios)),
+        100_000,
+        1_000_000,
+    );
     for mode in Mode::ALL {
         for host in [Host::User, Host::Kernel] {
             let closed = |ios| Job { numjobs: 4, ..closed_loop(16, ios / 4) };
-            is_flat(&format!("{mode} {host:?}"), |ios| allocated(mode, host, closed(ios)), 4_000, 40_000);
+            is_flat(
+                &format!("{mode} {host:?}"),
+                |ios| allocated(mode, host, closed(ios)),
+                4_000,
+                40_000,
+            );
         }
-        is_flat(&format!("{mode} paced"), |ios| allocated(mode, Host::User, open_loop(100_000, ios)), 4_000, 40_000);
+        is_flat(
+            &format!("{mode} paced"),
+            |ios| allocated(mode, Host::User, open_loop(100_000, ios)),
+            4_000,
+            40_000,
+        );
     }
     // The negative test: a run that does keep something of each I/O, what its bus did to messages.
     let keeps = |ios| {

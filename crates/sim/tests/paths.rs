@@ -10,7 +10,9 @@ const DEPTH: Policy = Policy::QueueDepth;
 
 fn shipped() -> Scenario {
     let text = include_str!("../../../scenarios/paths.toml");
-    sim::file::read("scenarios/paths.toml", text, &workload::fio::Nothing).unwrap_or_else(|e| panic!("{e}")).scenario
+    sim::file::read("scenarios/paths.toml", text, &workload::fio::Nothing)
+        .unwrap_or_else(|e| panic!("{e}"))
+        .scenario
 }
 
 /// The shipped scenario, with other paths.
@@ -28,9 +30,18 @@ fn run(policy: Policy, change: impl Fn(&mut Profile, &mut Profile)) -> Outcome {
 
 fn is_better(what: &str, change: impl Fn(&mut Profile, &mut Profile)) {
     let (depth, latency) = (run(DEPTH, &change), run(Policy::Latency, &change));
-    let (ratio, p99) = (latency.iops() / depth.iops(), [&depth, &latency].map(|outcome| outcome.read_latency().p99));
-    let by_path = |outcome: &Outcome| outcome.devices.iter().map(|device| device.completed).collect::<Vec<_>>();
-    println!("{what}: {ratio:.2} times the throughput, p99 {p99:?} ns; {:?} and {:?} by path", by_path(&depth), by_path(&latency));
+    let (ratio, p99) = (
+        latency.iops() / depth.iops(),
+        [&depth, &latency].map(|outcome| outcome.read_latency().p99),
+    );
+    let by_path = |outcome: &Outcome| {
+        outcome.devices.iter().map(|device| device.completed).collect::<Vec<_>>()
+    };
+    println!(
+        "{what}: {ratio:.2} times the throughput, p99 {p99:?} ns; {:?} and {:?} by path",
+        by_path(&depth),
+        by_path(&latency)
+    );
     assert!(ratio >= 1.1 && p99[1] <= p99[0], "{what}: {ratio:.3}, {p99:?}");
 }
 
@@ -48,7 +59,10 @@ fn unequal_paths_are_told_apart() {
 #[test]
 fn equal_paths_lose_nothing() {
     let same = |near: &mut Profile, far: &mut Profile| *far = near.clone();
-    let best = [DEPTH, Policy::RoundRobin].map(|policy| run(policy, same).iops()).into_iter().fold(0.0, f64::max);
+    let best = [DEPTH, Policy::RoundRobin]
+        .map(|policy| run(policy, same).iops())
+        .into_iter()
+        .fold(0.0, f64::max);
     let latency = run(Policy::Latency, same);
     assert!(latency.iops() >= 0.98 * best, "{} of {best}", latency.iops());
     let [near, far] = [0, 1].map(|device| latency.devices[device].completed);

@@ -29,7 +29,11 @@ pub struct Inbox<T> {
 impl<T> Inbox<T> {
     /// Room for `capacity` entries, allocated now and never again.
     pub fn new(capacity: usize) -> Inbox<T> {
-        Inbox { items: Mutex::new(VecDeque::with_capacity(capacity)), waiting: AtomicUsize::new(0), capacity }
+        Inbox {
+            items: Mutex::new(VecDeque::with_capacity(capacity)),
+            waiting: AtomicUsize::new(0),
+            capacity,
+        }
     }
 
     /// Adds an entry. The caller wakes the owner afterwards.

@@ -60,7 +60,10 @@ impl Posted {
     fn claim(&self) -> bool {
         // Load first: while a notification is outstanding no locked instruction is needed.
         !self.outstanding.load(Ordering::Relaxed)
-            && self.outstanding.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            && self
+                .outstanding
+                .compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// Host: clears the vector's bit. Returns whether it was set; the entries it announced are then
@@ -71,7 +74,8 @@ impl Posted {
         let bit = 1 << (vector % 64);
         // Load first: most bits are clear, and a locked instruction each would cost more than the
         // poll.
-        word.load(Ordering::Relaxed) & bit != 0 && word.fetch_and(!bit, Ordering::Acquire) & bit != 0
+        word.load(Ordering::Relaxed) & bit != 0
+            && word.fetch_and(!bit, Ordering::Acquire) & bit != 0
     }
 
     /// Whether any bit is set. A thread that receives the notification but does not take the bits
@@ -301,8 +305,10 @@ impl<S: Signal> Vectors<S> {
         // Signals first: a notification is counted before it is signalled, so the difference never
         // counts one as a message.
         let signals = self.notifications(vector);
-        self.entry(vector)
-            .map_or(0, |entry| signals.saturating_sub(entry.notified.load(Ordering::Relaxed)) + entry.posts.load(Ordering::Relaxed))
+        self.entry(vector).map_or(0, |entry| {
+            signals.saturating_sub(entry.notified.load(Ordering::Relaxed))
+                + entry.posts.load(Ordering::Relaxed)
+        })
     }
 
     #[inline]

@@ -54,7 +54,9 @@ where
 
     /// Any thread: requests `mode` if `unfit` is the mode requested now. Returns whether it did.
     pub fn ask_instead(&self, unfit: T, mode: T) -> bool {
-        self.asked.compare_exchange(unfit.into(), mode.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.asked
+            .compare_exchange(unfit.into(), mode.into(), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Owner, between batches: the mode to change to, if a mode other than `current` is requested.

@@ -42,7 +42,11 @@ impl<T> PollLock<T> {
     /// Polls, unless another thread holds the lock (`None`). `poll` runs under the lock; `pending`
     /// is a check without it, and runs after the release.
     #[inline(always)] // What `poll` answers stays in registers.
-    pub fn try_poll<R>(&self, poll: impl FnOnce(&mut T) -> R, pending: impl FnOnce() -> bool) -> Option<Polled<R>> {
+    pub fn try_poll<R>(
+        &self,
+        poll: impl FnOnce(&mut T) -> R,
+        pending: impl FnOnce() -> bool,
+    ) -> Option<Polled<R>> {
         let found = self.try_release(poll)?;
         // Orders the release before the check; see the diagram above.
         fence(Ordering::SeqCst);
@@ -125,7 +129,10 @@ struct Registered {
 impl NotificationRole {
     /// No thread is registered. Up to `sleepers` threads register without an allocation.
     pub fn new(sleepers: usize) -> NotificationRole {
-        NotificationRole(Mutex::new(Registered { owner: None, others: VecDeque::with_capacity(sleepers) }))
+        NotificationRole(Mutex::new(Registered {
+            owner: None,
+            others: VecDeque::with_capacity(sleepers),
+        }))
     }
 
     /// Registers a thread that is about to sleep with commands in flight. Returns whether it owns

@@ -62,7 +62,11 @@ impl WakeFlag {
     pub fn claim_wake(&self) -> bool {
         // Not a swap: only the announcer that signals writes, so the cache line stays shared among
         // the others.
-        self.should_wake() && self.armed.compare_exchange(true, false, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.should_wake()
+            && self
+                .armed
+                .compare_exchange(true, false, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// [`WakeFlag::arm`] without its fence, for a negative test.

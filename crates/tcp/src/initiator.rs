@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A command completes once: its response, or the C2HData with SUCCESS, must name a command that is
-//! out. A successful response must come after all data have moved, so that a short transfer is never
-//! taken for a whole one.
+//! out. A successful response must come after all data have moved, so that a short transfer is
+//! never taken for a whole one.
 
 use nvme::fabrics::{Direction, direction_of};
 use nvme::sgl::Descriptor;
@@ -28,8 +28,8 @@ pub struct InitiatorConfig {
     pub digests: Digests,
     /// Commands have identifiers that differ modulo this power of two.
     pub slots: u32,
-    /// It is an I/O queue: a successful Read, Write or Compare must have moved all its data. Of other
-    /// commands, such as Get Log Page, there may be fewer than the buffer has room for.
+    /// It is an I/O queue: a successful Read, Write or Compare must have moved all its data. Of
+    /// other commands, such as Get Log Page, there may be fewer than the buffer has room for.
     pub io: bool,
     /// Bytes that are received at one time, besides payload.
     pub room: usize,
@@ -104,7 +104,8 @@ pub struct Initiator<M: PayloadMemory> {
 }
 
 impl<M: PayloadMemory> Initiator<M> {
-    /// Bytes of data that a capsule of an admin queue, or of a Fabrics command, may have (TCP 3.3.2).
+    /// Bytes of data that a capsule of an admin queue, or of a Fabrics command, may have (TCP
+    /// 3.3.2).
     pub const CAPSULE: u32 = 8192;
     /// Fewest bytes of MAXH2CDATA.
     const LEAST_H2C_DATA: u32 = 4096;
@@ -127,7 +128,10 @@ impl<M: PayloadMemory> Initiator<M> {
         };
         // HPDA 0: data may begin at any multiple of 4. MAXR2T 0: one R2T for a command at a time,
         // which is answered at once.
-        initiator.push(Pdu::new(Body::IcReq(Greeting { digests: config.digests.bits(), ..Greeting::default() })));
+        initiator.push(Pdu::new(Body::IcReq(Greeting {
+            digests: config.digests.bits(),
+            ..Greeting::default()
+        })));
         initiator
     }
 
@@ -173,27 +177,44 @@ impl<M: PayloadMemory> Initiator<M> {
         }
         let direction = direction_of(&sqe);
         let (buffer, len) = buffer.map_or((None, 0), |(buffer, len)| (Some(buffer), len));
-        let limit = if sqe.opcode == opcode::admin::FABRICS { Self::CAPSULE } else { self.in_capsule };
+        let limit =
+            if sqe.opcode == opcode::admin::FABRICS { Self::CAPSULE } else { self.in_capsule };
         let in_capsule = direction == Direction::ToController && len > 0 && len <= limit;
         // A command without data has a transport SGL of length 0, as Linux sends it.
-        let sgl = if in_capsule { Descriptor::in_capsule(0, len) } else { Descriptor::transport(len) };
+        let sgl =
+            if in_capsule { Descriptor::in_capsule(0, len) } else { Descriptor::transport(len) };
         let dptr = sgl.dptr();
         // PSDT is 01b also where there are no data (Base 4.1.1).
-        (sqe.flags, sqe.prp1, sqe.prp2) = (sqe.flags & !0b1100_0000 | Sqe::PSDT_SGL, dptr.prp1, dptr.prp2);
+        (sqe.flags, sqe.prp1, sqe.prp2) =
+            (sqe.flags & !0b1100_0000 | Sqe::PSDT_SGL, dptr.prp1, dptr.prp2);
         let capsule = match &buffer {
-            Some(buffer) if in_capsule => match self.receiver.memory().read(buffer, 0..len as usize) {
-                // Nothing else may be written in their place.
-                None => return false,
-                data => data,
-            },
+            Some(buffer) if in_capsule => {
+                match self.receiver.memory().read(buffer, 0..len as usize) {
+                    // Nothing else may be written in their place.
+                    None => return false,
+                    data => data,
+                }
+            }
             _ => None,
         };
         let moved = if in_capsule { len } else { 0 };
-        let exact = self.config.io && matches!(sqe.opcode, opcode::io::READ | opcode::io::WRITE | opcode::io::COMPARE);
-        self.commands[slot] = Some(Command { cid: sqe.cid, direction, buffer, len, moved, exact, last: false, intact: true });
+        let exact = self.config.io
+            && matches!(sqe.opcode, opcode::io::READ | opcode::io::WRITE | opcode::io::COMPARE);
+        self.commands[slot] = Some(Command {
+            cid: sqe.cid,
+            direction,
+            buffer,
+            len,
+            moved,
+            exact,
+            last: false,
+            intact: true,
+        });
         self.open += 1;
         match capsule {
-            Some(data) => self.push_data(Pdu { flags: 0, body: Body::CapsuleCmd(sqe), data: len }, data),
+            Some(data) => {
+                self.push_data(Pdu { flags: 0, body: Body::CapsuleCmd(sqe), data: len }, data)
+            }
             None => self.push(Pdu::new(Body::CapsuleCmd(sqe))),
         }
         true
@@ -283,7 +304,10 @@ impl<M: PayloadMemory> Initiator<M> {
         if len == 0 {
             return Err(Violation::field(Data::LEN_AT));
         }
-        let end = offset.checked_add(len).filter(|end| *end <= command.len).ok_or(Violation::of(Fes::OUT_OF_RANGE))?;
+        let end = offset
+            .checked_add(len)
+            .filter(|end| *end <= command.len)
+            .ok_or(Violation::of(Fes::OUT_OF_RANGE))?;
         // Each byte is asked for once, in order. So what waits to be sent is no more than the data
         // of the commands that are out.
         if offset != command.moved {
@@ -291,15 +315,26 @@ impl<M: PayloadMemory> Initiator<M> {
         }
         command.moved = end;
         // Taken out for the loop, which sends.
-        let Some(buffer) = command.buffer.take() else { return Err(Violation::field(Data::CID_AT)) };
+        let Some(buffer) = command.buffer.take() else {
+            return Err(Violation::field(Data::CID_AT));
+        };
         let mut at = offset;
         while at < end {
             let piece = self.h2c_data.min(end - at);
             let data = self.receiver.memory().read(&buffer, at as usize..(at + piece) as usize);
             let data = data.ok_or(Violation::of(Fes::OUT_OF_RANGE))?;
-            let body = Body::H2cData(Data { cid: r2t.cid, tag: r2t.tag, offset: at.into(), len: piece.into(), ..Data::default() });
+            let body = Body::H2cData(Data {
+                cid: r2t.cid,
+                tag: r2t.tag,
+                offset: at.into(),
+                len: piece.into(),
+                ..Data::default()
+            });
             at += piece;
-            self.push_data(Pdu { flags: if at == end { flags::LAST } else { 0 }, body, data: piece }, data);
+            self.push_data(
+                Pdu { flags: if at == end { flags::LAST } else { 0 }, body, data: piece },
+                data,
+            );
         }
         if let Some(command) = &mut self.commands[slot] {
             command.buffer = Some(buffer);
@@ -318,7 +353,10 @@ impl<M: PayloadMemory> Initiator<M> {
         if len != pdu.data {
             return Err(Violation::field(Data::LEN_AT));
         }
-        let end = offset.checked_add(len).filter(|end| *end <= command.len).ok_or(Violation::of(Fes::OUT_OF_RANGE))?;
+        let end = offset
+            .checked_add(len)
+            .filter(|end| *end <= command.len)
+            .ok_or(Violation::of(Fes::OUT_OF_RANGE))?;
         if offset != command.moved {
             return Err(Violation::field(Data::OFFSET_AT));
         }
@@ -326,7 +364,9 @@ impl<M: PayloadMemory> Initiator<M> {
         if pdu.flags & flags::SUCCESS != 0 && pdu.flags & flags::LAST == 0 {
             return Err(Violation::field(1));
         }
-        let Some(buffer) = command.buffer.take() else { return Err(Violation::field(Data::CID_AT)) };
+        let Some(buffer) = command.buffer.take() else {
+            return Err(Violation::field(Data::CID_AT));
+        };
         (command.moved, command.last) = (end, pdu.flags & flags::LAST != 0);
         self.receiver.place(buffer, offset as usize, len);
         self.placing = Some((slot, pdu.flags));
@@ -334,7 +374,11 @@ impl<M: PayloadMemory> Initiator<M> {
     }
 
     /// Data of a read are in place.
-    fn placed(&mut self, buffer: M::Buffer, intact: bool) -> Result<Option<InitiatorEvent<M::Buffer>>, Violation> {
+    fn placed(
+        &mut self,
+        buffer: M::Buffer,
+        intact: bool,
+    ) -> Result<Option<InitiatorEvent<M::Buffer>>, Violation> {
         let Some((slot, flags)) = self.placing.take() else { return Ok(None) };
         let Some(command) = &mut self.commands[slot] else { return Ok(None) };
         command.buffer = Some(buffer);
@@ -347,15 +391,21 @@ impl<M: PayloadMemory> Initiator<M> {
     }
 
     fn complete(&mut self, slot: usize, cqe: Cqe) -> Result<InitiatorEvent<M::Buffer>, Violation> {
-        let short = self.commands[slot].as_ref().is_some_and(|command| command.exact && command.len > command.moved);
+        let short = self.commands[slot]
+            .as_ref()
+            .is_some_and(|command| command.exact && command.len > command.moved);
         if short && cqe.status().is_success() {
             return Err(Violation::of(Fes::SEQUENCE_ERROR));
         }
         let command = self.commands[slot].take();
         self.open -= 1;
-        let spoilt = command.as_ref().is_some_and(|command| !command.intact) && cqe.status().is_success();
+        let spoilt =
+            command.as_ref().is_some_and(|command| !command.intact) && cqe.status().is_success();
         let status = if spoilt { Status::TRANSIENT_TRANSPORT_ERROR } else { cqe.status() };
-        Ok(InitiatorEvent::Completed { cqe: cqe.with_status(status, false), buffer: command.and_then(|command| command.buffer) })
+        Ok(InitiatorEvent::Completed {
+            cqe: cqe.with_status(status, false),
+            buffer: command.and_then(|command| command.buffer),
+        })
     }
 
     /// Ends the connection.

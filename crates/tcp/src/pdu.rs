@@ -40,7 +40,9 @@ pub(crate) const LONGEST_HEADER: usize = 128;
 const TERM_HEADER: usize = 24;
 
 /// The eight bytes with which each PDU begins (TCP 3.6.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct Common {
     /// PDU-type; see [`kind`].
@@ -82,16 +84,20 @@ impl Digests {
 }
 
 /// ICReq and ICResp (TCP 3.6.2.2, 3.6.2.3), without the common header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct Greeting {
     /// PFV: 0, the only version.
     pub version: U16,
-    /// HPDA of ICReq, CPDA of ICResp: data that come to the sender begin at a multiple of 4 × (1 + this). 31 at most.
+    /// HPDA of ICReq, CPDA of ICResp: data that come to the sender begin at a multiple of 4 × (1 +
+    /// this). 31 at most.
     pub alignment: u8,
     /// DGST; see [`Digests`].
     pub digests: u8,
-    /// MAXR2T of ICReq: most R2Ts outstanding for a command, 0's based. MAXH2CDATA of ICResp: most bytes of an H2CData.
+    /// MAXR2T of ICReq: most R2Ts outstanding for a command, 0's based. MAXH2CDATA of ICResp: most
+    /// bytes of an H2CData.
     pub limit: U32,
 }
 
@@ -107,12 +113,15 @@ impl Greeting {
 pub struct Term {
     /// FES: what was wrong.
     pub fes: Fes,
-    /// FEI: where, of [`Fes::INVALID_FIELD`] and [`Fes::UNSUPPORTED_PARAMETER`] the byte of the header; the digest of [`Fes::HEADER_DIGEST`].
+    /// FEI: where, of [`Fes::INVALID_FIELD`] and [`Fes::UNSUPPORTED_PARAMETER`] the byte of the
+    /// header; the digest of [`Fes::HEADER_DIGEST`].
     pub fei: u32,
 }
 
 /// H2CData and C2HData (TCP 3.6.2.8, 3.6.2.9).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct Data {
     /// CCCID: whose data.
@@ -226,21 +235,26 @@ impl Pdu {
         }
     }
 
-    /// Lays out everything before the data: header, digest, and padding so that data begin at a multiple of 4 × (1 + `alignment`).
+    /// Lays out everything before the data: header, digest, and padding so that data begin at a
+    /// multiple of 4 × (1 + `alignment`).
     pub(crate) fn head(&self, digests: Digests, alignment: u8) -> Head {
         let kind = self.kind();
         let hlen = usize::from(hlen(kind).unwrap_or(0));
         let digests = if has_digests(kind) { digests } else { Digests::default() };
         let mut bytes = [0; LONGEST_HEADER];
         match &self.body {
-            Body::IcReq(greeting) | Body::IcResp(greeting) => bytes[8..16].copy_from_slice(greeting.as_bytes()),
+            Body::IcReq(greeting) | Body::IcResp(greeting) => {
+                bytes[8..16].copy_from_slice(greeting.as_bytes())
+            }
             Body::H2cTermReq(term) | Body::C2hTermReq(term) => {
                 bytes[8..10].copy_from_slice(&term.fes.0.to_le_bytes());
                 bytes[10..14].copy_from_slice(&term.fei.to_le_bytes());
             }
             Body::CapsuleCmd(sqe) => bytes[8..72].copy_from_slice(sqe.as_bytes()),
             Body::CapsuleResp(cqe) => bytes[8..24].copy_from_slice(cqe.as_bytes()),
-            Body::H2cData(data) | Body::C2hData(data) | Body::R2t(data) => bytes[8..24].copy_from_slice(data.as_bytes()),
+            Body::H2cData(data) | Body::C2hData(data) | Body::R2t(data) => {
+                bytes[8..24].copy_from_slice(data.as_bytes())
+            }
         }
         let mut len = hlen + if digests.header { DIGEST } else { 0 };
         let mut common = Common { kind, flags: self.flags, hlen: hlen as u8, ..Common::default() };
@@ -339,8 +353,16 @@ pub(crate) const PLEN_AT: u32 = 4;
 
 impl Common {
     /// Judges a common header that `side` receives. `alignment` is what this side asked for.
-    pub(crate) fn shape(&self, side: Side, digests: Digests, alignment: u8) -> Result<Shape, Violation> {
-        let of_hosts = matches!(self.kind, kind::IC_REQ | kind::H2C_TERM_REQ | kind::CAPSULE_CMD | kind::H2C_DATA);
+    pub(crate) fn shape(
+        &self,
+        side: Side,
+        digests: Digests,
+        alignment: u8,
+    ) -> Result<Shape, Violation> {
+        let of_hosts = matches!(
+            self.kind,
+            kind::IC_REQ | kind::H2C_TERM_REQ | kind::CAPSULE_CMD | kind::H2C_DATA
+        );
         let hlen = hlen(self.kind).ok_or(Violation::field(KIND_AT))?;
         // A PDU of the wrong direction is a sequence error, an unknown type an invalid field.
         if of_hosts != (side == Side::Controller) {
@@ -357,10 +379,14 @@ impl Common {
         }
         let data_digest = self.flags & flags::DATA_DIGEST != 0;
         let head = hlen + if digests.header { DIGEST } else { 0 };
-        let plain = Shape { head, hlen, header_digest: digests.header, data: 0, data_digest: false };
+        let plain =
+            Shape { head, hlen, header_digest: digests.header, data: 0, data_digest: false };
         if matches!(self.kind, kind::H2C_TERM_REQ | kind::C2H_TERM_REQ) {
             // It quotes the header that was wrong, whatever PDO says.
-            let quoted = plen.checked_sub(head).filter(|quoted| *quoted <= LONGEST_HEADER).ok_or(Violation::field(PLEN_AT))?;
+            let quoted = plen
+                .checked_sub(head)
+                .filter(|quoted| *quoted <= LONGEST_HEADER)
+                .ok_or(Violation::field(PLEN_AT))?;
             return Ok(Shape { head: plen, data: quoted as u32, ..plain });
         }
         if !may_have_data(self.kind) || self.pdo == 0 || plen == head {
@@ -377,11 +403,13 @@ impl Common {
             return Err(Violation::field(FLAGS_AT));
         }
         let pdo = usize::from(self.pdo);
-        // PDO must not point into the header or its digest, and has the alignment that the receiver asked for.
+        // PDO must not point into the header or its digest, and has the alignment that the receiver
+        // asked for.
         if pdo < head || !pdo.is_multiple_of(4 * (usize::from(alignment) + 1)) {
             return Err(Violation::field(PDO_AT));
         }
-        let rest = plen.checked_sub(pdo + if data_digest { DIGEST } else { 0 }).filter(|data| *data > 0);
+        let rest =
+            plen.checked_sub(pdo + if data_digest { DIGEST } else { 0 }).filter(|data| *data > 0);
         let data = rest.ok_or(Violation::field(PLEN_AT))? as u32;
         Ok(Shape { head: pdo, data, data_digest, ..plain })
     }

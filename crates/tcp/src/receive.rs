@@ -46,7 +46,8 @@ impl PayloadMemory for Heap {
 /// What has come.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Item<B = Vec<u8>> {
-    /// A header. If it has data, [`Receiver::place`] says where they belong before anything else is asked.
+    /// A header. If it has data, [`Receiver::place`] says where they belong before anything else is
+    /// asked.
     Head(Pdu),
     /// The data of the last header are in place.
     Data {
@@ -91,12 +92,14 @@ impl Receiver {
         Receiver::with_memory(side, Heap)
     }
 
-    /// Where the next bytes belong, in this order: payload that is awaited, then whatever follows it. Both are empty if what has come is to
-    /// be taken first.
+    /// Where the next bytes belong, in this order: payload that is awaited, then whatever follows
+    /// it. Both are empty if what has come is to be taken first.
     pub fn space(&mut self) -> [&mut [u8]; 2] {
         self.compact();
         let payload = match &mut self.filling {
-            Some(filling) if self.end == 0 => filling.buffer.get_mut(filling.at..filling.end).unwrap_or_default(),
+            Some(filling) if self.end == 0 => {
+                filling.buffer.get_mut(filling.at..filling.end).unwrap_or_default()
+            }
             _ => &mut [],
         };
         [payload, &mut self.staging[self.end..]]
@@ -170,7 +173,8 @@ impl<M: PayloadMemory> Receiver<M> {
         self.end = (self.end + rest).min(self.staging.len());
     }
 
-    /// Bytes of data of the last header that [`Receiver::place`] is to be called for go to `buffer`, from `at` on. It has room for them.
+    /// Bytes of data of the last header that [`Receiver::place`] is to be called for go to
+    /// `buffer`, from `at` on. It has room for them.
     pub fn place(&mut self, buffer: M::Buffer, at: usize, len: u32) {
         self.filling = Some(Filling { buffer, from: at, at, end: at + len as usize, stored: true });
     }
@@ -191,15 +195,23 @@ impl<M: PayloadMemory> Receiver<M> {
             // A wrong data digest fails its command, not the connection (TCP 3.3.1.1).
             let mut intact = filling.stored;
             if self.has_digest {
-                let Some(sent) = self.staging[self.begin..self.end].first_chunk() else { return Ok(None) };
-                intact &= Some(u32::from_le_bytes(*sent)) == self.memory.digest(&filling.buffer, filling.from..filling.end);
+                let Some(sent) = self.staging[self.begin..self.end].first_chunk() else {
+                    return Ok(None);
+                };
+                intact &= Some(u32::from_le_bytes(*sent))
+                    == self.memory.digest(&filling.buffer, filling.from..filling.end);
                 self.begin += DIGEST;
             }
-            return Ok(self.filling.take().map(|filling| Item::Data { buffer: filling.buffer, intact }));
+            return Ok(self
+                .filling
+                .take()
+                .map(|filling| Item::Data { buffer: filling.buffer, intact }));
         }
         let come = &self.staging[self.begin..self.end];
         let Ok((common, _)) = Common::read_from_prefix(come) else { return Ok(None) };
-        let shape = common.shape(self.side, self.digests, 0).inspect_err(|_| self.last = come[..Common::LEN].to_vec())?;
+        let shape = common
+            .shape(self.side, self.digests, 0)
+            .inspect_err(|_| self.last = come[..Common::LEN].to_vec())?;
         let Some(head) = come.get(..shape.head) else { return Ok(None) };
         self.last.clear();
         self.last.extend_from_slice(&head[..shape.hlen]);

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Heads and data in the order in which they are sent. Data stay where they are; heads next to one another are one piece.
+/// Heads and data in the order in which they are sent. Data stay where they are; heads next to one
+/// another are one piece.
 #[derive(Debug, Default)]
 pub struct SendList {
     pieces: VecDeque<Piece>,
@@ -35,7 +36,9 @@ impl SendList {
         self.left += head.len();
         match self.pieces.back_mut() {
             // The first piece may be under way, which growing does not change.
-            Some(Piece::Heads(heads)) if heads.len() < SendList::TOGETHER => heads.extend_from_slice(head),
+            Some(Piece::Heads(heads)) if heads.len() < SendList::TOGETHER => {
+                heads.extend_from_slice(head)
+            }
             _ => self.pieces.push_back(Piece::Heads(head.to_vec())),
         }
     }

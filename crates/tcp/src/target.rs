@@ -6,7 +6,9 @@ use nvme::fabrics::{Direction, direction_of};
 use nvme::sgl::Descriptor;
 use nvme::{Cid, Cqe, QueueId, Sqe, Status};
 
-use crate::pdu::{Body, DIGEST, Data, Digests, Fes, Greeting, PLEN_AT, Pdu, Side, Term, Violation, flags};
+use crate::pdu::{
+    Body, DIGEST, Data, Digests, Fes, Greeting, PLEN_AT, Pdu, Side, Term, Violation, flags,
+};
 use crate::receive::{Item, Receiver};
 use crate::send::SendList;
 
@@ -15,7 +17,8 @@ use crate::send::SendList;
 pub struct Limits {
     /// Digests that are agreed to.
     pub digests: Digests,
-    /// Most bytes of data in a capsule of an I/O queue. Capsules of any queue have [`Limits::CAPSULE`] at least.
+    /// Most bytes of data in a capsule of an I/O queue. Capsules of any queue have
+    /// [`Limits::CAPSULE`] at least.
     pub in_capsule: u32,
     /// MAXH2CDATA: a multiple of 4, at least 4096.
     pub h2c_data: u32,
@@ -46,7 +49,8 @@ pub enum Event {
         /// Its data.
         data: Vec<u8>,
     },
-    /// The connection is over once everything has been sent: what went wrong, and whether the host says so.
+    /// The connection is over once everything has been sent: what went wrong, and whether the host
+    /// says so.
     Ended {
         /// What was wrong.
         term: Term,
@@ -103,8 +107,9 @@ enum Placing {
     Transfer { tag: usize },
 }
 
-/// The state machine. The owner moves bytes between a socket and [`Target::space`], [`Target::output`], and asks [`Target::poll`] what has
-/// come until there is nothing; it answers each command by [`Target::complete`].
+/// The state machine. The owner moves bytes between a socket and [`Target::space`],
+/// [`Target::output`], and asks [`Target::poll`] what has come until there is nothing; it answers
+/// each command by [`Target::complete`].
 #[derive(Debug)]
 pub struct Target {
     limits: Limits,
@@ -182,7 +187,8 @@ impl Target {
         self.held -= (self.out.sent(n) as u64).min(self.held);
     }
 
-    /// Bytes of buffers that commands of this connection have, and that its owner is to give commands by [`Target::poll`].
+    /// Bytes of buffers that commands of this connection have, and that its owner is to give
+    /// commands by [`Target::poll`].
     pub fn held(&self) -> u64 {
         self.held
     }
@@ -202,7 +208,8 @@ impl Target {
         !self.waiting.is_empty() || self.capsule.is_some()
     }
 
-    /// Whether a capsule waits for memory: nothing more is to be received until [`Target::poll`] has admitted it.
+    /// Whether a capsule waits for memory: nothing more is to be received until [`Target::poll`]
+    /// has admitted it.
     pub fn is_blocked(&self) -> bool {
         self.capsule.is_some()
     }
@@ -217,13 +224,16 @@ impl Target {
         (self.entries, self.flow_control) = (entries.max(1), flow_control);
     }
 
-    /// The next thing that has come. `free` bytes are left for buffers: a command that needs more waits.
+    /// The next thing that has come. `free` bytes are left for buffers: a command that needs more
+    /// waits.
     pub fn poll(&mut self, free: u64) -> Option<Event> {
         // Admitting one command leaves less for the next.
         let most = self.held.saturating_add(free);
         while self.state != State::Ended {
             let free = most.saturating_sub(self.held);
-            if let Some(sqe) = self.waiting.front().copied().filter(|sqe| u64::from(len_of(sqe)) <= free) {
+            if let Some(sqe) =
+                self.waiting.front().copied().filter(|sqe| u64::from(len_of(sqe)) <= free)
+            {
                 self.waiting.pop_front();
                 if let Some(event) = self.admit(sqe) {
                     return Some(event);
@@ -297,7 +307,8 @@ impl Target {
         if asked.version.get() != 0 {
             return Err(Violation::unsupported(Greeting::VERSION_AT));
         }
-        // HPDA is 0's based, in dwords: 31 is 128 bytes, the most that PDO can express (TCP 3.6.2.2).
+        // HPDA is 0's based, in dwords: 31 is 128 bytes, the most that PDO can express (TCP
+        // 3.6.2.2).
         if asked.alignment > 31 {
             return Err(Violation::field(Greeting::ALIGNMENT_AT));
         }
@@ -305,8 +316,15 @@ impl Target {
             return Err(Violation::field(Greeting::DIGESTS_AT));
         }
         let wanted = Digests::from_bits(asked.digests);
-        let agreed = Digests { header: wanted.header && self.limits.digests.header, data: wanted.data && self.limits.digests.data };
-        let answer = Greeting { digests: agreed.bits(), limit: self.limits.h2c_data.into(), ..Greeting::default() };
+        let agreed = Digests {
+            header: wanted.header && self.limits.digests.header,
+            data: wanted.data && self.limits.digests.data,
+        };
+        let answer = Greeting {
+            digests: agreed.bits(),
+            limit: self.limits.h2c_data.into(),
+            ..Greeting::default()
+        };
         self.push(Pdu::new(Body::IcResp(answer)));
         (self.digests, self.alignment, self.state) = (agreed, asked.alignment, State::Open);
         // MAXR2T is 0's based.
@@ -320,7 +338,11 @@ impl Target {
         let sgl = Descriptor::of(sqe.dptr());
         let direction = direction_of(&sqe);
         let status = match (&data, direction) {
-            _ if self.open.contains_key(&sqe.cid) || self.waiting.iter().any(|other| other.cid == sqe.cid) => Status::COMMAND_ID_CONFLICT,
+            _ if self.open.contains_key(&sqe.cid)
+                || self.waiting.iter().any(|other| other.cid == sqe.cid) =>
+            {
+                Status::COMMAND_ID_CONFLICT
+            }
             (Some((_, false)), _) => Status::TRANSIENT_TRANSPORT_ERROR,
             _ if sqe.flags & 0b1100_0000 != Sqe::PSDT_SGL => Status::INVALID_FIELD.with_dnr(),
             (_, Direction::None | Direction::Both) => Status::SUCCESS,
@@ -330,7 +352,9 @@ impl Target {
                 let fits = end.is_some_and(|end| end <= bytes.len() as u64);
                 if fits { Status::SUCCESS } else { Status::SGL_OFFSET_INVALID.with_dnr() }
             }
-            (None, _) if sgl.is_transport() && sgl.len > self.limits.transfer => Status::INVALID_FIELD.with_dnr(),
+            (None, _) if sgl.is_transport() && sgl.len > self.limits.transfer => {
+                Status::INVALID_FIELD.with_dnr()
+            }
             (None, _) if sgl.is_transport() => Status::SUCCESS,
             _ => Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr(),
         };
@@ -361,7 +385,8 @@ impl Target {
         self.held += bytes as u64;
     }
 
-    /// There is memory for a command: one whose data go to the host is ready, others are asked for their data.
+    /// There is memory for a command: one whose data go to the host is ready, others are asked for
+    /// their data.
     fn admit(&mut self, sqe: Sqe) -> Option<Event> {
         let len = len_of(&sqe);
         self.begin(&sqe, len as usize);
@@ -380,15 +405,23 @@ impl Target {
         loop {
             let Some(Some(transfer)) = self.transfers.get_mut(place) else { return };
             let size = transfer.buffer.len() as u32;
-            // MAXR2T bounds what the host tracks; R2T length bounds what one answer keeps in the socket.
+            // MAXR2T bounds what the host tracks; R2T length bounds what one answer keeps in the
+            // socket.
             if transfer.r2ts == self.most_r2ts || transfer.asked == size {
                 return;
             }
-            let (offset, len, cid) = (transfer.asked, self.limits.r2t.min(size - transfer.asked), transfer.sqe.cid);
+            let (offset, len, cid) =
+                (transfer.asked, self.limits.r2t.min(size - transfer.asked), transfer.sqe.cid);
             transfer.asked += len;
             transfer.r2ts += 1;
             let tag = put(&mut self.asked, Asked { transfer: place, offset, len, received: 0 });
-            let mut r2t = Data { cid: cid.into(), tag: (tag as u16).into(), offset: offset.into(), len: len.into(), ..Data::default() };
+            let mut r2t = Data {
+                cid: cid.into(),
+                tag: (tag as u16).into(),
+                offset: offset.into(),
+                len: len.into(),
+                ..Data::default()
+            };
             if self.tamper.take_if(|tamper| *tamper == Tamper::R2t).is_some() {
                 r2t.offset = size.into();
             }
@@ -400,7 +433,11 @@ impl Target {
     fn h2c_data(&mut self, pdu: &Pdu, data: Data) -> Result<(), Violation> {
         let tag = usize::from(data.tag.get());
         let asked = self.asked.get(tag).copied().flatten().ok_or(Violation::field(Data::TAG_AT))?;
-        let transfer = self.transfers.get_mut(asked.transfer).and_then(Option::as_mut).ok_or(Violation::field(Data::TAG_AT))?;
+        let transfer = self
+            .transfers
+            .get_mut(asked.transfer)
+            .and_then(Option::as_mut)
+            .ok_or(Violation::field(Data::TAG_AT))?;
         if data.cid.get() != transfer.sqe.cid {
             return Err(Violation::field(Data::CID_AT));
         }
@@ -447,13 +484,17 @@ impl Target {
         let Transfer { sqe, buffer, spoilt, .. } = self.transfers[asked.transfer].take()?;
         // Only now, as the host must not reuse the CID while data of it are still arriving.
         if spoilt {
-            self.complete(Cqe::new(Cid(sqe.cid), QueueId(0), 0, Status::TRANSIENT_TRANSPORT_ERROR, 0, false), Vec::new());
+            self.complete(
+                Cqe::new(Cid(sqe.cid), QueueId(0), 0, Status::TRANSIENT_TRANSPORT_ERROR, 0, false),
+                Vec::new(),
+            );
             return None;
         }
         Some(Event::Command { sqe, data: buffer })
     }
 
-    /// A command is over: this is its entry, and these are its data, if they go to the host. SQHD is filled in here.
+    /// A command is over: this is its entry, and these are its data, if they go to the host. SQHD
+    /// is filled in here.
     pub fn complete(&mut self, cqe: Cqe, data: Vec<u8>) {
         let held = self.open.remove(&cqe.cid).unwrap_or(0);
         self.held -= u64::from(held).min(self.held);
@@ -466,12 +507,17 @@ impl Target {
         }
         if !data.is_empty() && cqe.status().is_success() {
             let len = data.len() as u32;
-            // Without flow control the host learns nothing from the response but that the command has succeeded.
+            // Without flow control the host learns nothing from the response but that the command
+            // has succeeded.
             let alone = !self.flow_control && cqe.result == 0 && cqe.dw1 == 0;
-            let body = Body::C2hData(Data { cid: cqe.cid.into(), len: len.into(), ..Data::default() });
+            let body =
+                Body::C2hData(Data { cid: cqe.cid.into(), len: len.into(), ..Data::default() });
             let flags = flags::LAST | if alone { flags::SUCCESS } else { 0 };
             self.push(Pdu { flags, body, data: len });
-            let digest = self.digests.data.then(|| crate::digest(&data) ^ u32::from(self.tampers(Tamper::DataDigest)));
+            let digest = self
+                .digests
+                .data
+                .then(|| crate::digest(&data) ^ u32::from(self.tampers(Tamper::DataDigest)));
             self.held += u64::from(len);
             self.out.push_data(data);
             if let Some(digest) = digest {
@@ -485,7 +531,8 @@ impl Target {
         self.respond(cqe);
     }
 
-    /// Gives back what a burst of commands took: an idle connection is to be small, whatever it has done before.
+    /// Gives back what a burst of commands took: an idle connection is to be small, whatever it has
+    /// done before.
     fn shrink(&mut self) {
         const KEPT: usize = 64;
         self.open.shrink_to(KEPT);
@@ -501,7 +548,10 @@ impl Target {
     fn respond(&mut self, cqe: Cqe) {
         self.head = (self.head + 1) % self.entries;
         let sq_head = if self.flow_control { self.head as u16 } else { u16::MAX };
-        self.push(Pdu::new(Body::CapsuleResp(Cqe { sq_head, ..cqe.with_status(cqe.status(), false) })));
+        self.push(Pdu::new(Body::CapsuleResp(Cqe {
+            sq_head,
+            ..cqe.with_status(cqe.status(), false)
+        })));
     }
 
     /// Ends the connection.

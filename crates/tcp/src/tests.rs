@@ -44,12 +44,19 @@ struct Host {
 
 impl Host {
     fn greeted(target: &mut Target, bits: u8, most_r2ts: u32) -> Host {
-        let greeting = Greeting { digests: bits, limit: (most_r2ts - 1).into(), ..Greeting::default() };
-        let events = give(target, &Pdu::new(Body::IcReq(greeting)).to_bytes(&[], Digests::default(), 0), 1000);
+        let greeting =
+            Greeting { digests: bits, limit: (most_r2ts - 1).into(), ..Greeting::default() };
+        let events = give(
+            target,
+            &Pdu::new(Body::IcReq(greeting)).to_bytes(&[], Digests::default(), 0),
+            1000,
+        );
         let digests = Digests::from_bits(bits);
         assert_eq!(events, [Event::Greeted(digests)]);
         let mut host = Host { receiver: Receiver::new(Side::Host), digests: Digests::default() };
-        let Some((Pdu { body: Body::IcResp(answer), .. }, _)) = host.take(target).pop() else { panic!("no ICResp") };
+        let Some((Pdu { body: Body::IcResp(answer), .. }, _)) = host.take(target).pop() else {
+            panic!("no ICResp")
+        };
         assert_eq!((answer.digests, answer.limit.get()), (bits, LIMITS.h2c_data));
         host.receiver.begin(digests, 1 << 20);
         target.connect(128, true);
@@ -92,13 +99,21 @@ impl Host {
 
     fn command(&self, cid: u16, opcode: u8, sgl: Descriptor, data: &[u8]) -> Vec<u8> {
         let dptr = sgl.dptr();
-        let sqe = Sqe { opcode, flags: Sqe::PSDT_SGL, cid, prp1: dptr.prp1, prp2: dptr.prp2, ..Sqe::default() };
+        let sqe = Sqe {
+            opcode,
+            flags: Sqe::PSDT_SGL,
+            cid,
+            prp1: dptr.prp1,
+            prp2: dptr.prp2,
+            ..Sqe::default()
+        };
         Pdu::new(Body::CapsuleCmd(sqe)).to_bytes(data, self.digests, 0)
     }
 
     fn data(&self, r2t: Data, at: u32, data: &[u8], last: bool) -> Vec<u8> {
         let body = Data { offset: at.into(), len: (data.len() as u32).into(), ..r2t };
-        Pdu { flags: if last { flags::LAST } else { 0 }, body: Body::H2cData(body), data: 0 }.to_bytes(data, self.digests, 0)
+        Pdu { flags: if last { flags::LAST } else { 0 }, body: Body::H2cData(body), data: 0 }
+            .to_bytes(data, self.digests, 0)
     }
 }
 
@@ -127,18 +142,34 @@ fn field(at: u32) -> Term {
 
 #[test]
 fn headers_are_where_the_figures_say() {
-    let r2t = Data { cid: 0x1234.into(), tag: 7.into(), offset: 4096.into(), len: 512.into(), ..Data::default() };
+    let r2t = Data {
+        cid: 0x1234.into(),
+        tag: 7.into(),
+        offset: 4096.into(),
+        len: 512.into(),
+        ..Data::default()
+    };
     let bytes = Pdu::new(Body::R2t(r2t)).to_bytes(&[], Digests::default(), 0);
-    assert_eq!(bytes, [9, 0, 24, 0, 24, 0, 0, 0, 0x34, 0x12, 7, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(
+        bytes,
+        [9, 0, 24, 0, 24, 0, 0, 0, 0x34, 0x12, 7, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0]
+    );
     let both = Digests { header: true, data: true };
-    let bytes = Pdu { flags: flags::LAST, body: Body::C2hData(r2t), data: 0 }.to_bytes(&[1, 2, 3, 4], both, 7);
+    let bytes = Pdu { flags: flags::LAST, body: Body::C2hData(r2t), data: 0 }.to_bytes(
+        &[1, 2, 3, 4],
+        both,
+        7,
+    );
     assert_eq!((bytes[..8].to_vec(), bytes.len()), (vec![7, 7, 24, 32, 40, 0, 0, 0], 40));
     assert_eq!(bytes[24..28], digest(&bytes[..24]).to_le_bytes());
     assert_eq!(bytes[36..], digest(&[1, 2, 3, 4]).to_le_bytes());
     assert_eq!(digest(b"123456789"), 0xe306_9283);
     let greeting = Greeting { alignment: 3, digests: 2, limit: 5.into(), ..Greeting::default() };
     let bytes = Pdu::new(Body::IcReq(greeting)).to_bytes(&[], both, 0);
-    assert_eq!((bytes.len(), &bytes[..16]), (128, &[0, 0, 128, 0, 128, 0, 0, 0, 0, 0, 3, 2, 5, 0, 0, 0][..]));
+    assert_eq!(
+        (bytes.len(), &bytes[..16]),
+        (128, &[0, 0, 128, 0, 128, 0, 0, 0, 0, 0, 3, 2, 5, 0, 0, 0][..])
+    );
 }
 
 #[test]
@@ -169,7 +200,10 @@ fn without_flow_control_no_response_follows() {
     }
     give(&mut target, &host.command(9, 0, Descriptor::default(), &[]), 1000);
     target.complete(ok(9), Vec::new());
-    assert!(matches!(host.take(&mut target)[0].0.body, Body::CapsuleResp(Cqe { sq_head: 0xffff, .. })));
+    assert!(matches!(
+        host.take(&mut target)[0].0.body,
+        Body::CapsuleResp(Cqe { sq_head: 0xffff, .. })
+    ));
 }
 
 #[test]
@@ -177,7 +211,8 @@ fn write_comes_in_its_capsule() {
     let mut target = Target::new(LIMITS);
     let host = Host::greeted(&mut target, 3, 1);
     let bytes: Vec<u8> = (0..4096u32).map(|n| n as u8).collect();
-    let events = give(&mut target, &host.command(1, 1, Descriptor::in_capsule(512, 1024), &bytes), 100);
+    let events =
+        give(&mut target, &host.command(1, 1, Descriptor::in_capsule(512, 1024), &bytes), 100);
     let [Event::Command { data, .. }] = &events[..] else { panic!("{events:?}") };
     assert_eq!(data[..], bytes[512..1536]);
 }
@@ -188,7 +223,10 @@ fn write_is_asked_for_in_pieces() {
         let mut target = Target::new(LIMITS);
         let mut host = Host::greeted(&mut target, 2, most);
         let bytes: Vec<u8> = (0..100_000u32).map(|n| (n / 7) as u8).collect();
-        assert!(give(&mut target, &host.command(1, 1, Descriptor::transport(100_000), &[]), 1000).is_empty());
+        assert!(
+            give(&mut target, &host.command(1, 1, Descriptor::transport(100_000), &[]), 1000)
+                .is_empty()
+        );
         let mut rounds = Vec::new();
         let data = loop {
             let r2ts = host.take(&mut target);
@@ -199,7 +237,11 @@ fn write_is_asked_for_in_pieces() {
                 let (mut at, end) = (r2t.offset.get(), r2t.offset.get() + r2t.len.get());
                 while at < end {
                     let n = LIMITS.h2c_data.min(end - at);
-                    events.extend(give(&mut target, &host.data(r2t, at, &bytes[at as usize..(at + n) as usize], at + n == end), 3000));
+                    events.extend(give(
+                        &mut target,
+                        &host.data(r2t, at, &bytes[at as usize..(at + n) as usize], at + n == end),
+                        3000,
+                    ));
                     at += n;
                 }
             }
@@ -222,7 +264,9 @@ fn data_with_wrong_digest_fails_its_command() {
     assert!(give(&mut target, &capsule, 1000).is_empty());
     give(&mut target, &host.command(2, 1, Descriptor::transport(512), &[]), 1000);
     let sent = host.take(&mut target);
-    let (Body::CapsuleResp(cqe), Body::R2t(r2t)) = (sent[0].0.body, sent[1].0.body) else { panic!("{sent:?}") };
+    let (Body::CapsuleResp(cqe), Body::R2t(r2t)) = (sent[0].0.body, sent[1].0.body) else {
+        panic!("{sent:?}")
+    };
     assert_eq!((cqe.cid, cqe.status()), (1, Status::TRANSIENT_TRANSPORT_ERROR));
     let mut data = host.data(r2t, 0, &[1; 512], true);
     *data.last_mut().unwrap() ^= 1;
@@ -256,7 +300,9 @@ fn commands_that_cannot_be_are_answered() {
         assert_eq!((cqe.cid, cqe.status()), (n as u16, status));
     }
     give(&mut target, &host.command(50, 2, Descriptor::transport(512), &[]), 1000);
-    assert!(give(&mut target, &host.command(50, 2, Descriptor::transport(512), &[]), 1000).is_empty());
+    assert!(
+        give(&mut target, &host.command(50, 2, Descriptor::transport(512), &[]), 1000).is_empty()
+    );
     let Body::CapsuleResp(cqe) = host.take(&mut target)[0].0.body else { panic!() };
     assert_eq!(cqe.status(), Status::COMMAND_ID_CONFLICT);
     let mut prps = host.command(51, 2, Descriptor::transport(512), &[]);
@@ -308,7 +354,8 @@ fn what_cannot_be_followed_ends_the_connection() {
     assert_eq!(ends(&with(3, 71)), field(3));
     assert_eq!(ends(&with(3, 74)), field(3));
     assert_eq!(ends(&with(6, 0xff)), field(4), "more than a capsule may have");
-    let many: Vec<u8> = (0..200).flat_map(|cid| host.command(cid, 2, Descriptor::transport(512), &[])).collect();
+    let many: Vec<u8> =
+        (0..200).flat_map(|cid| host.command(cid, 2, Descriptor::transport(512), &[])).collect();
     assert_eq!(ends(&many).fes, Fes::SEQUENCE_ERROR, "more commands than the queue has entries");
 }
 
@@ -317,16 +364,27 @@ fn greetings_that_cannot_be() {
     let refused = |change: fn(&mut Greeting)| {
         let mut greeting = Greeting::default();
         change(&mut greeting);
-        let event = give(&mut Target::new(LIMITS), &Pdu::new(Body::IcReq(greeting)).to_bytes(&[], Digests::default(), 0), 200).pop();
+        let event = give(
+            &mut Target::new(LIMITS),
+            &Pdu::new(Body::IcReq(greeting)).to_bytes(&[], Digests::default(), 0),
+            200,
+        )
+        .pop();
         let Some(Event::Ended { term, .. }) = event else { panic!("{event:?}") };
         term
     };
-    assert_eq!(refused(|greeting| greeting.version = 1.into()), Term { fes: Fes::UNSUPPORTED_PARAMETER, fei: 8 });
+    assert_eq!(
+        refused(|greeting| greeting.version = 1.into()),
+        Term { fes: Fes::UNSUPPORTED_PARAMETER, fei: 8 }
+    );
     assert_eq!(refused(|greeting| greeting.alignment = 32), field(10));
     assert_eq!(refused(|greeting| greeting.digests = 4), field(11));
     let mut target = Target::new(LIMITS);
     let early = Pdu::new(Body::CapsuleCmd(Sqe::default())).to_bytes(&[], Digests::default(), 0);
-    assert!(matches!(give(&mut target, &early, 100)[..], [Event::Ended { term: Term { fes: Fes::SEQUENCE_ERROR, .. }, .. }]));
+    assert!(matches!(
+        give(&mut target, &early, 100)[..],
+        [Event::Ended { term: Term { fes: Fes::SEQUENCE_ERROR, .. }, .. }]
+    ));
 }
 
 #[test]
@@ -347,9 +405,18 @@ fn data_that_were_not_asked_for() {
         (|host, r2t| host.data(Data { cid: 8.into(), ..r2t }, 0, &[0; 512], false), field(8)),
         (|host, r2t| host.data(r2t, 512, &[0; 512], false), field(12)),
         (|host, r2t| host.data(r2t, 0, &[0; 512], true), field(1)),
-        (|host, r2t| host.data(r2t, 19_999, &[0; 2], true), Term { fes: Fes::OUT_OF_RANGE, fei: 0 }),
-        (|host, r2t| host.data(r2t, u32::MAX, &[0; 2], true), Term { fes: Fes::OUT_OF_RANGE, fei: 0 }),
-        (|host, r2t| host.data(r2t, 0, &[0; 20_000], true), Term { fes: Fes::LIMIT_EXCEEDED, fei: 0 }),
+        (
+            |host, r2t| host.data(r2t, 19_999, &[0; 2], true),
+            Term { fes: Fes::OUT_OF_RANGE, fei: 0 },
+        ),
+        (
+            |host, r2t| host.data(r2t, u32::MAX, &[0; 2], true),
+            Term { fes: Fes::OUT_OF_RANGE, fei: 0 },
+        ),
+        (
+            |host, r2t| host.data(r2t, 0, &[0; 20_000], true),
+            Term { fes: Fes::LIMIT_EXCEEDED, fei: 0 },
+        ),
         (
             |host, r2t| {
                 let mut bytes = host.data(r2t, 0, &[0; 512], false);
@@ -373,7 +440,10 @@ fn header_digests_are_checked() {
     let mut bytes = host.command(1, 2, Descriptor::transport(512), &[]);
     bytes[72] ^= 1;
     let sent = u32::from_le_bytes(bytes[72..76].try_into().unwrap());
-    assert_eq!(ends_with(&mut target, &mut host, &bytes), Term { fes: Fes::HEADER_DIGEST, fei: sent });
+    assert_eq!(
+        ends_with(&mut target, &mut host, &bytes),
+        Term { fes: Fes::HEADER_DIGEST, fei: sent }
+    );
 }
 
 #[test]
@@ -405,7 +475,8 @@ fn tampered_pdus_are_wrong_once() {
 }
 
 proptest! {
-    /// Whatever comes, in whatever pieces: no panic, bounded memory, and the same events as in one piece.
+    /// Whatever comes, in whatever pieces: no panic, bounded memory, and the same events as in one
+    /// piece.
     #[test]
     fn any_bytes_end_or_wait(bytes in prop::collection::vec(any::<u8>(), 0..600), bits in 0u8..4, piece in 1usize..200) {
         let run = |piece| {

@@ -25,7 +25,11 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &trace::cli::TraceArgs) -> Result<()> {
-    let json = args.json.as_ref().map(|path| File::create(path).with_context(|| format!("cannot write {}", path.display()))).transpose()?;
+    let json = args
+        .json
+        .as_ref()
+        .map(|path| File::create(path).with_context(|| format!("cannot write {}", path.display())))
+        .transpose()?;
     let document = trace::cli::run(args, &mut io::stdout())?;
     json.map_or(Ok(()), |json| Ok(serde_json::to_writer_pretty(json, &document)?))
 }

@@ -13,7 +13,8 @@ const FILTERS: usize = 8;
 impl Settings {
     pub(crate) fn of(args: &TraceArgs) -> Result<Settings, Error> {
         let mut words = args.words.iter().map(String::as_str).peekable();
-        let named = words.peek().and_then(|word| Mode::ALL.into_iter().find(|mode| mode.name() == *word));
+        let named =
+            words.peek().and_then(|word| Mode::ALL.into_iter().find(|mode| mode.name() == *word));
         if named.is_some() {
             words.next();
         }
@@ -27,11 +28,17 @@ impl Settings {
             None => u64::MAX,
             Some(word) => match word.parse() {
                 Ok(count) if count > 0 => count,
-                _ => return usage(format!("COUNT is how many times to print, 1 or more, not `{word}`")),
+                _ => {
+                    return usage(format!(
+                        "COUNT is how many times to print, 1 or more, not `{word}`"
+                    ));
+                }
             },
         };
         if let Some(word) = words.next() {
-            return usage(format!("`{word}` is one argument too many: the arguments are MODE, INTERVAL and COUNT"));
+            return usage(format!(
+                "`{word}` is one argument too many: the arguments are MODE, INTERVAL and COUNT"
+            ));
         }
         // A rate is a sum over all interrupts: a sample would not give it.
         if mode == Mode::Rate && args.freq.is_some_and(|freq| freq > 1) {
@@ -39,7 +46,9 @@ impl Settings {
         }
         // At issue, where a request is selected, no line is involved yet.
         if mode == Mode::Latency && !args.lines.is_empty() {
-            return usage("`latency` selects devices, not interrupt lines: use -d instead of --line".into());
+            return usage(
+                "`latency` selects devices, not interrupt lines: use -d instead of --line".into(),
+            );
         }
         if args.devices.len() > FILTERS {
             return usage(format!("at most {FILTERS} devices can be chosen with -d"));

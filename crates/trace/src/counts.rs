@@ -5,7 +5,8 @@ use crate::histogram::{Linear, Log2};
 use std::time::Duration;
 
 /// The contexts in which a completion can run, in the order of `enum context` in `bpf/shared.h`.
-pub(crate) const CONTEXTS: [&str; 5] = ["in_interrupt", "in_softirq", "other_cpu", "polled", "elsewhere"];
+pub(crate) const CONTEXTS: [&str; 5] =
+    ["in_interrupt", "in_softirq", "other_cpu", "polled", "elsewhere"];
 
 /// Completions by context.
 pub(crate) type ContextCounts = [u64; CONTEXTS.len()];
@@ -123,7 +124,9 @@ impl Counts {
         now.lost.iter_mut().zip(earlier.lost).for_each(|(mine, theirs)| subtract(mine, theirs));
         for line in &mut now.lines {
             // A line that appeared since counts in full.
-            let Some(before) = earlier.lines.iter().find(|before| before.irq == line.irq) else { continue };
+            let Some(before) = earlier.lines.iter().find(|before| before.irq == line.irq) else {
+                continue;
+            };
             subtract(&mut line.interrupts, before.interrupts);
             line.per_interrupt = line.per_interrupt.since(&before.per_interrupt);
             line.to_softirq = line.to_softirq.since(&before.to_softirq);
@@ -136,15 +139,26 @@ impl Counts {
         }
         for queue in &mut now.queues {
             // By name, not by index: queues may appear in any order.
-            let same = |before: &&QueueCounts| before.disk == queue.disk && before.number == queue.number;
+            let same =
+                |before: &&QueueCounts| before.disk == queue.disk && before.number == queue.number;
             let Some(before) = earlier.queues.iter().find(same) else { continue };
-            queue.contexts.iter_mut().zip(before.contexts).for_each(|(mine, theirs)| subtract(mine, theirs));
-            queue.per_cpu.iter_mut().zip(&before.per_cpu).for_each(|(mine, theirs)| subtract(mine, *theirs));
+            queue
+                .contexts
+                .iter_mut()
+                .zip(before.contexts)
+                .for_each(|(mine, theirs)| subtract(mine, theirs));
+            queue
+                .per_cpu
+                .iter_mut()
+                .zip(&before.per_cpu)
+                .for_each(|(mine, theirs)| subtract(mine, *theirs));
             queue.per_interrupt = queue.per_interrupt.since(&before.per_interrupt);
             queue.to_completion = queue.to_completion.since(&before.to_completion);
         }
         for class in &mut now.latencies {
-            let same = |before: &&Latency| (&before.name, before.op, before.size) == (&class.name, class.op, class.size);
+            let same = |before: &&Latency| {
+                (&before.name, before.op, before.size) == (&class.name, class.op, class.size)
+            };
             if let Some(before) = earlier.latencies.iter().find(same) {
                 class.time = class.time.since(&before.time);
             }

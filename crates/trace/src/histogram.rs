@@ -49,7 +49,10 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
     /// Counts beyond the last bucket are added to it.
     pub fn from_parts(counts: &[u64], sum: u64, max: u64) -> Self {
         let mut histogram = Histogram { buckets: [0; BUCKETS], sum, max };
-        counts.iter().enumerate().for_each(|(bucket, count)| histogram.buckets[bucket.min(BUCKETS - 1)] += count);
+        counts
+            .iter()
+            .enumerate()
+            .for_each(|(bucket, count)| histogram.buckets[bucket.min(BUCKETS - 1)] += count);
         histogram
     }
 
@@ -102,7 +105,11 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
     /// the whole time: the interval of the maximum is unknown.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut difference = self.clone();
-        difference.buckets.iter_mut().zip(&earlier.buckets).for_each(|(mine, theirs)| *mine = mine.saturating_sub(*theirs));
+        difference
+            .buckets
+            .iter_mut()
+            .zip(&earlier.buckets)
+            .for_each(|(mine, theirs)| *mine = mine.saturating_sub(*theirs));
         difference.sum = self.sum.saturating_sub(earlier.sum);
         difference
     }

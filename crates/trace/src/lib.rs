@@ -44,7 +44,9 @@ pub enum Error {
     #[error("{0}")]
     Usage(String),
     /// Neither root nor the two capabilities needed.
-    #[error("tracing the kernel needs root, or the capabilities CAP_BPF and CAP_PERFMON: run it with sudo")]
+    #[error(
+        "tracing the kernel needs root, or the capabilities CAP_BPF and CAP_PERFMON: run it with sudo"
+    )]
     NoPrivilege,
     /// The kernel lacks a feature, or refused a program or a map.
     #[error("{0}")]

@@ -39,7 +39,8 @@ impl Topology {
         let lines = numbered(&root.join("sys/kernel/irq"))
             .into_iter()
             .filter_map(|irq| {
-                let names = fs::read_to_string(root.join(format!("sys/kernel/irq/{irq}/actions"))).ok()?;
+                let names =
+                    fs::read_to_string(root.join(format!("sys/kernel/irq/{irq}/actions"))).ok()?;
                 // A line without a handler is unused.
                 (!names.trim().is_empty()).then(|| (irq, names.trim().to_owned()))
             })
@@ -68,7 +69,12 @@ impl Topology {
             return Ok(vec![name.to_owned()]);
         }
         // The multipath node has no queues of its own; requests complete on its paths.
-        let paths: Vec<String> = self.disks.iter().filter(|disk| is_nvme_path_of(&disk.name, name)).map(|disk| disk.name.clone()).collect();
+        let paths: Vec<String> = self
+            .disks
+            .iter()
+            .filter(|disk| is_nvme_path_of(&disk.name, name))
+            .map(|disk| disk.name.clone())
+            .collect();
         if !paths.is_empty() {
             return Ok(paths);
         }
@@ -76,12 +82,18 @@ impl Topology {
         let plain = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
         let class = self.root.join("sys/class/block").join(name);
         if plain && class.join("partition").exists() {
-            let parent = fs::canonicalize(&class).ok().and_then(|path| Some(path.parent()?.file_name()?.to_str()?.to_owned()));
+            let parent = fs::canonicalize(&class)
+                .ok()
+                .and_then(|path| Some(path.parent()?.file_name()?.to_str()?.to_owned()));
             let disk = parent.unwrap_or_else(|| "DISK".into());
-            return usage(format!("`{given}` is a partition, and requests complete on whole devices: use `-d {disk}`"));
+            return usage(format!(
+                "`{given}` is a partition, and requests complete on whole devices: use `-d {disk}`"
+            ));
         }
         if plain && class.exists() {
-            return usage(format!("`{given}` has no hardware queue: it passes its I/O on to other devices, so trace those"));
+            return usage(format!(
+                "`{given}` has no hardware queue: it passes its I/O on to other devices, so trace those"
+            ));
         }
         let known = listed(self.disks.iter().map(|disk| disk.name.clone()));
         usage(format!("no block device `{given}` on this machine: it has {known}"))
@@ -89,26 +101,45 @@ impl Topology {
 
     /// The line that `--line NAME` selects, by handler name or interrupt number.
     pub(crate) fn find_line(&self, given: &str) -> Result<u32, Error> {
-        let named = self.lines.iter().find(|(irq, names)| names.split(',').any(|name| name == given) || irq.to_string() == given);
+        let named = self.lines.iter().find(|(irq, names)| {
+            names.split(',').any(|name| name == given) || irq.to_string() == given
+        });
         if let Some((&irq, _)) = named {
             return Ok(irq);
         }
-        let lines = self.disks.iter().flat_map(|disk| disk.lines.iter()).map(|&irq| self.line_name(irq));
-        usage(format!("no interrupt line `{given}` on this machine: its block devices have {}", listed(lines)))
+        let lines =
+            self.disks.iter().flat_map(|disk| disk.lines.iter()).map(|&irq| self.line_name(irq));
+        usage(format!(
+            "no interrupt line `{given}` on this machine: its block devices have {}",
+            listed(lines)
+        ))
     }
 
     /// The line of each hardware queue whose line is known: `(disk, queue, irq)`.
     pub(crate) fn queue_lines(&self) -> Vec<(String, u32, u32)> {
-        let queues = self.disks.iter().flat_map(|disk| disk.queues.iter().map(move |&queue| (disk, queue)));
-        queues.filter_map(|(disk, queue)| Some((disk.name.clone(), queue, self.line_of_queue(disk, queue)?))).collect()
+        let queues =
+            self.disks.iter().flat_map(|disk| disk.queues.iter().map(move |&queue| (disk, queue)));
+        queues
+            .filter_map(|(disk, queue)| {
+                Some((disk.name.clone(), queue, self.line_of_queue(disk, queue)?))
+            })
+            .collect()
     }
 
     /// The line of a queue, by the name of its handler.
     fn line_of_queue(&self, disk: &BlockDevice, queue: u32) -> Option<u32> {
         // NVMe: queue 0 is the admin queue, so hardware queue k of the block layer is `qk+1`.
         // virtio-blk: `req.k`.
-        let suffix = if disk.name.starts_with("nvme") { format!("q{}", queue + 1) } else { format!("req.{queue}") };
-        let ends = |irq: &&u32| self.lines.get(irq).is_some_and(|names| names.split(',').any(|name| name.ends_with(&suffix)));
+        let suffix = if disk.name.starts_with("nvme") {
+            format!("q{}", queue + 1)
+        } else {
+            format!("req.{queue}")
+        };
+        let ends = |irq: &&u32| {
+            self.lines
+                .get(irq)
+                .is_some_and(|names| names.split(',').any(|name| name.ends_with(&suffix)))
+        };
         if let Some(&irq) = disk.lines.iter().find(ends) {
             return Some(irq);
         }
@@ -123,7 +154,9 @@ impl Topology {
 
     /// Interrupts of a line since boot, as counted by the kernel.
     pub(crate) fn interrupts(&self, irq: u32) -> u64 {
-        let counts = fs::read_to_string(self.root.join(format!("sys/kernel/irq/{irq}/per_cpu_count"))).unwrap_or_default();
+        let counts =
+            fs::read_to_string(self.root.join(format!("sys/kernel/irq/{irq}/per_cpu_count")))
+                .unwrap_or_default();
         counts.trim().split(',').filter_map(|count| count.parse::<u64>().ok()).sum()
     }
 
@@ -141,18 +174,29 @@ fn is_nvme_path_of(path: &str, namespace: &str) -> bool {
         let (subsystem, rest) = name.strip_prefix("nvme")?.split_once(['c', 'n'])?;
         Some((subsystem.to_owned(), rest.rsplit('n').next()?.to_owned()))
     };
-    path.contains('c') && !namespace.contains('c') && split(path).is_some() && split(path) == split(namespace)
+    path.contains('c')
+        && !namespace.contains('c')
+        && split(path).is_some()
+        && split(path) == split(namespace)
 }
 
 /// The MSI lines of the nearest parent device that has any.
 fn own_lines(disk: &Path) -> Vec<u32> {
     // The interrupts belong to the PCI function, some levels above the disk.
     let Ok(device) = fs::canonicalize(disk.join("device")) else { return Vec::new() };
-    device.ancestors().map(|dir| numbered(&dir.join("msi_irqs"))).find(|lines| !lines.is_empty()).unwrap_or_default()
+    device
+        .ancestors()
+        .map(|dir| numbered(&dir.join("msi_irqs")))
+        .find(|lines| !lines.is_empty())
+        .unwrap_or_default()
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(dir).into_iter().flatten().filter_map(|e| e.ok()?.file_name().into_string().ok()).collect();
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .filter_map(|e| e.ok()?.file_name().into_string().ok())
+        .collect();
     names.sort();
     names
 }

@@ -15,9 +15,14 @@ const CAP_BPF: u64 = 39;
 /// The tracepoints that a mode needs.
 pub(crate) fn hooks(mode: Mode) -> &'static [&'static str] {
     match mode {
-        Mode::Completions | Mode::Delay | Mode::Rate => {
-            &["softirq_exit", "softirq_entry", "softirq_raise", "irq_handler_exit", "block_rq_complete", "irq_handler_entry"]
-        }
+        Mode::Completions | Mode::Delay | Mode::Rate => &[
+            "softirq_exit",
+            "softirq_entry",
+            "softirq_raise",
+            "irq_handler_exit",
+            "block_rq_complete",
+            "irq_handler_entry",
+        ],
         Mode::Latency => &["block_rq_complete", "block_rq_issue"],
     }
 }
@@ -40,8 +45,11 @@ pub(crate) fn lacks_for(modes: &[Mode]) -> Vec<Error> {
 
 fn has_hooks(mode: Mode) -> Result<(), Error> {
     let no_types = "it needs a kernel 5.15 or newer built with CONFIG_DEBUG_INFO_BTF";
-    let types =
-        fs::read(BTF).map_err(|_| Error::Kernel(format!("this kernel has no type information (BTF): {BTF} is missing; {no_types}")))?;
+    let types = fs::read(BTF).map_err(|_| {
+        Error::Kernel(format!(
+            "this kernel has no type information (BTF): {BTF} is missing; {no_types}"
+        ))
+    })?;
     let Some(hook) = hooks(mode).iter().find(|hook| !has_hook(&types, hook)) else { return Ok(()) };
     Err(Error::Kernel(format!(
         "this kernel has no tracepoint `{hook}`, which `{}` needs; kernels from 5.15 on have it, with CONFIG_TRACEPOINTS and CONFIG_BLOCK",
@@ -53,7 +61,8 @@ fn has_hooks(mode: Mode) -> Result<(), Error> {
 fn may_trace(status: &str) -> bool {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     // Unreadable: assume no privilege.
-    let effective = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let effective =
+        effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     let has = |bit: u64| effective >> bit & 1 == 1;
     // CAP_BPF and CAP_PERFMON are what CAP_SYS_ADMIN included before 5.8.
     has(CAP_SYS_ADMIN) || has(CAP_BPF) && has(CAP_PERFMON)

@@ -8,7 +8,8 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 /// Column headings for [`CONTEXTS`].
-const CONTEXT_HEADS: [&str; CONTEXTS.len()] = ["in irq", "softirq", "other CPU", "polled", "elsewhere"];
+const CONTEXT_HEADS: [&str; CONTEXTS.len()] =
+    ["in irq", "softirq", "other CPU", "polled", "elsewhere"];
 
 /// In `latency`, request classes below this fraction of all requests get a table row but no
 /// histogram.
@@ -38,15 +39,25 @@ type Row = (String, Vec<String>);
 
 /// Prints a table with these headings and widths, if it has rows. The first column is as wide as
 /// the longest name.
-fn table(out: &mut impl Write, head: &str, columns: &[(&str, usize)], rows: Vec<Row>) -> io::Result<()> {
+fn table(
+    out: &mut impl Write,
+    head: &str,
+    columns: &[(&str, usize)],
+    rows: Vec<Row>,
+) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
     // At least 16 wide, so that the columns of most tables line up.
-    let name_width = rows.iter().map(|(name, _)| name.len()).chain([head.len(), 16]).max().unwrap_or(0);
+    let name_width =
+        rows.iter().map(|(name, _)| name.len()).chain([head.len(), 16]).max().unwrap_or(0);
     let heads = (head.to_owned(), columns.iter().map(|(head, _)| head.to_string()).collect());
     for (name, cells) in std::iter::once(heads).chain(rows) {
-        let cells: String = cells.iter().zip(columns).map(|(cell, (_, width))| format!(" {cell:>width$}")).collect();
+        let cells: String = cells
+            .iter()
+            .zip(columns)
+            .map(|(cell, (_, width))| format!(" {cell:>width$}"))
+            .collect();
         writeln!(out, "{name:<name_width$}{cells}")?;
     }
     Ok(())
@@ -68,7 +79,9 @@ fn completions(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io
         let mut cells = vec![dash(line.map(|line| line.interrupts))];
         cells.extend(sampled.then(|| dash(line.map(|line| line.per_interrupt.total()))));
         cells.push(contexts.iter().sum::<u64>().to_string());
-        cells.push(dash(line.and_then(|line| line.per_interrupt.mean()).map(|mean| format!("{mean:.2}"))));
+        cells.push(dash(
+            line.and_then(|line| line.per_interrupt.mean()).map(|mean| format!("{mean:.2}")),
+        ));
         cells.extend(contexts.map(|n| n.to_string()));
         rows.push((name, cells));
     };
@@ -80,7 +93,11 @@ fn completions(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io
         }
     } else {
         for line in &counts.lines {
-            drawn(out, format_args!("line = {}", line.name), line.per_interrupt.draw("completions"))?;
+            drawn(
+                out,
+                format_args!("line = {}", line.name),
+                line.per_interrupt.draw("completions"),
+            )?;
             row(line.name.clone(), Some(line), counts.contexts_of(Some(line.irq)));
         }
         without_line(counts).into_iter().for_each(|(name, contexts)| row(name, None, contexts));
@@ -101,7 +118,8 @@ fn on_line(counts: &Counts, queue: &QueueCounts) -> String {
 fn without_line(counts: &Counts) -> Vec<(String, ContextCounts)> {
     let mut rows: Vec<(String, ContextCounts)> = Vec::new();
     for queue in counts.queues.iter().filter(|queue| queue.irq.is_none()) {
-        let name = format!("{} ({})", queue.disk, if queue.polled { "poll queues" } else { "no line" });
+        let name =
+            format!("{} ({})", queue.disk, if queue.polled { "poll queues" } else { "no line" });
         match rows.iter_mut().find(|row| row.0 == name) {
             Some(row) => row.1 = crate::counts::sum([row.1, queue.contexts].into_iter()),
             None => rows.push((name, queue.contexts)),
@@ -113,27 +131,59 @@ fn without_line(counts: &Counts) -> Vec<(String, ContextCounts)> {
 fn delay(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Result<()> {
     let unit = unit(settings);
     let count = |time: Option<&Log2>| dash(time.map(Log2::total));
-    let mean = |time: Option<&Log2>| dash(time.and_then(Log2::mean).map(|ns| format!("{:.2}", ns / 1e3)));
+    let mean =
+        |time: Option<&Log2>| dash(time.and_then(Log2::mean).map(|ns| format!("{:.2}", ns / 1e3)));
     let mut rows = Vec::new();
     for line in counts.lines.iter().filter(|line| line.interrupts > 0) {
-        drawn(out, format_args!("line = {}, interrupt -> softirq", line.name), line.to_softirq.draw(unit))?;
-        drawn(out, format_args!("line = {}, interrupt -> completion", line.name), line.to_completion.draw(unit))?;
+        drawn(
+            out,
+            format_args!("line = {}, interrupt -> softirq", line.name),
+            line.to_softirq.draw(unit),
+        )?;
+        drawn(
+            out,
+            format_args!("line = {}, interrupt -> completion", line.name),
+            line.to_completion.draw(unit),
+        )?;
         // With -Q the completions have rows per queue.
-        let (softirq, completion) = (Some(&line.to_softirq), (!settings.args.queues).then_some(&line.to_completion));
-        let cells = vec![line.interrupts.to_string(), count(softirq), mean(softirq), count(completion), mean(completion)];
+        let (softirq, completion) =
+            (Some(&line.to_softirq), (!settings.args.queues).then_some(&line.to_completion));
+        let cells = vec![
+            line.interrupts.to_string(),
+            count(softirq),
+            mean(softirq),
+            count(completion),
+            mean(completion),
+        ];
         rows.push((line.name.clone(), cells));
     }
     for queue in counts.queues.iter().filter(|queue| !queue.to_completion.is_empty()) {
-        let (name, time) = (format!("{}{}", queue.name(), on_line(counts, queue)), Some(&queue.to_completion));
-        drawn(out, format_args!("queue = {name}, interrupt -> completion"), queue.to_completion.draw(unit))?;
+        let (name, time) =
+            (format!("{}{}", queue.name(), on_line(counts, queue)), Some(&queue.to_completion));
+        drawn(
+            out,
+            format_args!("queue = {name}, interrupt -> completion"),
+            queue.to_completion.draw(unit),
+        )?;
         rows.push((name, vec!["-".into(), "-".into(), "-".into(), count(time), mean(time)]));
     }
-    table(out, "line", &["interrupts", "softirqs", "mean usecs", "completions", "mean usecs"].map(|head| (head, 11)), rows)
+    table(
+        out,
+        "line",
+        &["interrupts", "softirqs", "mean usecs", "completions", "mean usecs"]
+            .map(|head| (head, 11)),
+        rows,
+    )
 }
 
 fn rate(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Result<()> {
-    const COLUMNS: [(&str, usize); 5] =
-        [("interrupts/s", 13), ("completions/s", 13), ("per int", 13), ("hard irq %", 13), ("softirq %", 13)];
+    const COLUMNS: [(&str, usize); 5] = [
+        ("interrupts/s", 13),
+        ("completions/s", 13),
+        ("per int", 13),
+        ("hard irq %", 13),
+        ("softirq %", 13),
+    ];
     // Never divide by zero: the last interval may be empty.
     let seconds = counts.time.as_secs_f64().max(1e-9);
     let per_second = |n: u64| format!("{:.1}", n as f64 / seconds);
@@ -141,30 +191,51 @@ fn rate(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Resul
     let percent = |ns: u64| format!("{:.2}", ns as f64 / 1e7 / seconds);
     // The arguments are sums over the interval; `ns` is the time in hard interrupt and in softirq.
     let cells = |interrupts: Option<u64>, completions: u64, ns: Option<(u64, u64)>| {
-        let per_interrupt = interrupts.filter(|&n| n > 0).map(|n| format!("{:.2}", completions as f64 / n as f64));
+        let per_interrupt =
+            interrupts.filter(|&n| n > 0).map(|n| format!("{:.2}", completions as f64 / n as f64));
         let (hard, soft) = (dash(ns.map(|ns| percent(ns.0))), dash(ns.map(|ns| percent(ns.1))));
-        vec![dash(interrupts.map(per_second)), per_second(completions), dash(per_interrupt), hard, soft]
+        vec![
+            dash(interrupts.map(per_second)),
+            per_second(completions),
+            dash(per_interrupt),
+            hard,
+            soft,
+        ]
     };
     let mut rows = Vec::new();
     for line in counts.lines.iter().filter(|line| line.interrupts > 0) {
-        let ns = line.per_cpu.iter().fold((0, 0), |sum, cpu| (sum.0 + cpu.hard_ns, sum.1 + cpu.soft_ns));
-        rows.push((line.name.clone(), cells(Some(line.interrupts), counts.contexts_of(Some(line.irq)).iter().sum(), Some(ns))));
+        let ns =
+            line.per_cpu.iter().fold((0, 0), |sum, cpu| (sum.0 + cpu.hard_ns, sum.1 + cpu.soft_ns));
+        rows.push((
+            line.name.clone(),
+            cells(Some(line.interrupts), counts.contexts_of(Some(line.irq)).iter().sum(), Some(ns)),
+        ));
     }
     let others: Vec<(String, ContextCounts)> = match settings.args.queues {
-        true => counts.queues.iter().map(|queue| (format!("{}{}", queue.name(), on_line(counts, queue)), queue.contexts)).collect(),
+        true => counts
+            .queues
+            .iter()
+            .map(|queue| (format!("{}{}", queue.name(), on_line(counts, queue)), queue.contexts))
+            .collect(),
         false => without_line(counts),
     };
-    let others = others.into_iter().map(|(name, contexts)| (name, contexts.iter().sum())).filter(|&(_, completions)| completions > 0);
+    let others = others
+        .into_iter()
+        .map(|(name, contexts)| (name, contexts.iter().sum()))
+        .filter(|&(_, completions)| completions > 0);
     rows.extend(others.map(|(name, completions)| (name, cells(None, completions, None))));
     table(out, "line", &COLUMNS, rows)?;
 
     let queue_cpus = counts.queues.iter().map(|queue| queue.per_cpu.len());
-    let cpus = queue_cpus.chain(counts.lines.iter().map(|line| line.per_cpu.len())).max().unwrap_or(0);
+    let cpus =
+        queue_cpus.chain(counts.lines.iter().map(|line| line.per_cpu.len())).max().unwrap_or(0);
     let mut rows = Vec::new();
     // The second table: the same sums by CPU, without idle CPUs.
     for cpu in 0..cpus {
         let shares = counts.lines.iter().filter_map(|line| line.per_cpu.get(cpu));
-        let sum = shares.fold((0, 0, 0), |sum, on| (sum.0 + on.interrupts, sum.1 + on.hard_ns, sum.2 + on.soft_ns));
+        let sum = shares.fold((0, 0, 0), |sum, on| {
+            (sum.0 + on.interrupts, sum.1 + on.hard_ns, sum.2 + on.soft_ns)
+        });
         let completions = counts.queues.iter().filter_map(|queue| queue.per_cpu.get(cpu)).sum();
         if sum.0 > 0 || completions > 0 {
             rows.push((cpu.to_string(), cells(Some(sum.0), completions, Some((sum.1, sum.2)))));
@@ -178,7 +249,8 @@ fn latency(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Re
     let all: u64 = used.iter().map(|class| class.time.total()).sum();
     for class in used.iter().filter(|class| class.time.total() * DRAWN_SHARE >= all) {
         let what = if settings.args.queues { "queue" } else { "device" };
-        let title = format_args!("{what} = {}, {}, {}", class.name, class.op_name(), class.size_name());
+        let title =
+            format_args!("{what} = {}, {}, {}", class.name, class.op_name(), class.size_name());
         drawn(out, title, class.time.draw(unit(settings)))?;
     }
     let row = |class: &&Latency| {
@@ -193,7 +265,12 @@ fn latency(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Re
 
 /// The last line: totals and lost events.
 fn summary(settings: &Settings, counts: &Counts) -> String {
-    let parts = counts.lost.iter().zip(LOST).filter(|(n, _)| **n > 0).map(|(n, (_, what))| format!("{n} {what}"));
+    let parts = counts
+        .lost
+        .iter()
+        .zip(LOST)
+        .filter(|(n, _)| **n > 0)
+        .map(|(n, (_, what))| format!("{n} {what}"));
     let lost = match counts.lost.iter().sum::<u64>() {
         0 => "0 lost".to_owned(),
         n => format!("{n} lost ({})", parts.collect::<Vec<_>>().join(", ")),
@@ -201,7 +278,11 @@ fn summary(settings: &Settings, counts: &Counts) -> String {
     let seconds = counts.time.as_secs_f64();
     if settings.mode == Mode::Latency {
         let requests: u64 = counts.latencies.iter().map(|class| class.time.total()).sum();
-        let sampled = if settings.freq > 1 { format!(" (1 in {} sampled)", settings.freq) } else { String::new() };
+        let sampled = if settings.freq > 1 {
+            format!(" (1 in {} sampled)", settings.freq)
+        } else {
+            String::new()
+        };
         return format!("total: {requests} requests{sampled} in {seconds:.2} s, {lost}");
     }
     let (interrupts, contexts) = (counts.interrupts(), counts.contexts());
@@ -210,9 +291,17 @@ fn summary(settings: &Settings, counts: &Counts) -> String {
         0 | 1 => String::new(),
         n => format!(" (1 in {n} sampled; completions of these)"),
     };
-    let where_: Vec<_> = contexts.iter().zip(CONTEXT_HEADS).filter(|(n, _)| **n > 0).map(|(n, place)| format!("{n} {place}")).collect();
-    let where_ = if where_.is_empty() { String::new() } else { format!(" ({})", where_.join(", ")) };
-    format!("total: {interrupts} interrupts{sampled}, {completions} completions{where_} in {seconds:.2} s, {lost}")
+    let where_: Vec<_> = contexts
+        .iter()
+        .zip(CONTEXT_HEADS)
+        .filter(|(n, _)| **n > 0)
+        .map(|(n, place)| format!("{n} {place}"))
+        .collect();
+    let where_ =
+        if where_.is_empty() { String::new() } else { format!(" ({})", where_.join(", ")) };
+    format!(
+        "total: {interrupts} interrupts{sampled}, {completions} completions{where_} in {seconds:.2} s, {lost}"
+    )
 }
 
 fn unit(settings: &Settings) -> &'static str {
@@ -223,7 +312,12 @@ fn unit(settings: &Settings) -> &'static str {
 /// total have the same fields. Bucket `i` of a time histogram ranges from 2^i (the first from 0) to
 /// 2^(i+1)-1 of `unit`. Histograms of completions have one bucket per count, the last for 128 and
 /// more.
-pub(crate) fn document(settings: &Settings, kernel: &str, intervals: &[Counts], total: &Counts) -> Value {
+pub(crate) fn document(
+    settings: &Settings,
+    kernel: &str,
+    intervals: &[Counts],
+    total: &Counts,
+) -> Value {
     json!({
         "schema": 1,
         "mode": settings.mode.name(),
@@ -253,7 +347,10 @@ fn interval(settings: &Settings, counts: &Counts) -> Value {
         fields.insert("lines".into(), lines(settings.mode, counts));
         fields.insert("queues".into(), queues(settings, counts));
     }
-    fields.insert("lost".into(), LOST.iter().zip(counts.lost).map(|((name, _), n)| (name.to_string(), n)).collect());
+    fields.insert(
+        "lost".into(),
+        LOST.iter().zip(counts.lost).map(|((name, _), n)| (name.to_string(), n)).collect(),
+    );
     value
 }
 
@@ -298,7 +395,9 @@ fn queues(settings: &Settings, counts: &Counts) -> Value {
         });
         if let (true, Some(fields)) = (settings.args.queues, value.as_object_mut()) {
             match settings.mode {
-                Mode::Completions => fields.insert("per_interrupt".into(), values(&queue.per_interrupt)),
+                Mode::Completions => {
+                    fields.insert("per_interrupt".into(), values(&queue.per_interrupt))
+                }
                 Mode::Delay => fields.insert("to_completion".into(), times(&queue.to_completion)),
                 Mode::Rate | Mode::Latency => None,
             };
@@ -309,7 +408,8 @@ fn queues(settings: &Settings, counts: &Counts) -> Value {
 }
 
 fn contexts(counts: &ContextCounts) -> Value {
-    let mut value: serde_json::Map<String, Value> = CONTEXTS.iter().zip(counts).map(|(place, &n)| (place.to_string(), n.into())).collect();
+    let mut value: serde_json::Map<String, Value> =
+        CONTEXTS.iter().zip(counts).map(|(place, &n)| (place.to_string(), n.into())).collect();
     value.insert("total".into(), counts.iter().sum::<u64>().into());
     Value::Object(value)
 }

@@ -101,6 +101,9 @@ fn one_in(word: &str) -> Result<u32, String> {
 /// Parses a duration in seconds, from a millisecond to a year.
 pub(crate) fn seconds(word: &str) -> Result<Duration, String> {
     // `contains` is false for NaN.
-    let seconds = word.parse::<f64>().ok().filter(|seconds| (0.001..=31_536_000.0).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "give a number of seconds between 0.001 and 31536000".to_owned())
+    let seconds =
+        word.parse::<f64>().ok().filter(|seconds| (0.001..=31_536_000.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "give a number of seconds between 0.001 and 31536000".to_owned())
 }

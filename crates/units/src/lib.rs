@@ -54,9 +54,12 @@ impl FromStr for Nanos {
     /// of a nanosecond.
     fn from_str(text: &str) -> Result<Nanos, String> {
         // "s" comes last: it is a suffix of all the others.
-        const UNITS: [(&str, u64); 5] = [("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+        const UNITS: [(&str, u64); 5] =
+            [("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
         let span = || {
-            let (number, unit) = UNITS.into_iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+            let (number, unit) = UNITS
+                .into_iter()
+                .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
             let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
             let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
             // `parse` would accept a sign. Nine digits of a second are a nanosecond, and keep
@@ -149,8 +152,16 @@ pub enum Op {
 
 impl Op {
     /// Every operation.
-    pub const ALL: [Op; 8] =
-        [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes, Op::Deallocate, Op::Compare, Op::Verify, Op::WriteUncorrectable];
+    pub const ALL: [Op; 8] = [
+        Op::Read,
+        Op::Write,
+        Op::Flush,
+        Op::WriteZeroes,
+        Op::Deallocate,
+        Op::Compare,
+        Op::Verify,
+        Op::WriteUncorrectable,
+    ];
 
     /// Its name in the NVMe specification.
     pub fn name(self) -> &'static str {
@@ -251,7 +262,9 @@ pub fn cpus(text: &str) -> Result<Vec<u32>, String> {
             Some((first, last)) => {
                 let (first, last) = (cpu(first)?, cpu(last)?);
                 if first > last {
-                    return Err(format!("'{part}' is not a range of CPUs: it ends before it starts"));
+                    return Err(format!(
+                        "'{part}' is not a range of CPUs: it ends before it starts"
+                    ));
                 }
                 cpus.extend(first..=last);
             }

@@ -27,8 +27,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::codec::{
-    self, Access, Capabilities, Command, Device, DmaMap, DmaRequest, DmaUnmap, Flags, Header, Interrupts, IrqAction, IrqData, Malformed,
-    Message, Region, Request, SetIrqs, Version,
+    self, Access, Capabilities, Command, Device, DmaMap, DmaRequest, DmaUnmap, Flags, Header,
+    Interrupts, IrqAction, IrqData, Malformed, Message, Region, Request, SetIrqs, Version,
 };
 use crate::socket::{Received, Socket, SocketError};
 use crate::{irq, region};
@@ -61,7 +61,14 @@ impl From<SocketError> for End {
         match error {
             SocketError::Malformed(malformed) => End::Malformed(malformed),
             // EPIPE and ECONNRESET on a send mean that the peer has closed.
-            SocketError::System(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => End::Closed,
+            SocketError::System(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                ) =>
+            {
+                End::Closed
+            }
             error => End::System(error.to_string()),
         }
     }
@@ -127,10 +134,12 @@ impl Client {
     /// resources for a thread.
     pub fn new(stream: UnixStream, timeout: Duration) -> Result<Client, CallError> {
         let system = |error: io::Error| End::System(error.to_string());
-        let receiving = Socket::new(stream.try_clone().map_err(system)?, Client::MOST_DATA + 64).map_err(system)?;
+        let receiving = Socket::new(stream.try_clone().map_err(system)?, Client::MOST_DATA + 64)
+            .map_err(system)?;
         // A separate `Socket` to send: senders and receiver do not share a lock.
         let sending = Socket::new(stream.try_clone().map_err(system)?, 0).map_err(system)?;
-        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|errno| system(errno.into()))?;
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|errno| system(errno.into()))?;
         let woken = wake.try_clone().map_err(system)?;
         let shared = Arc::new(Shared {
             outbox: Mutex::new(Outbox { socket: sending, unsent: Vec::new(), wake }),
@@ -146,12 +155,17 @@ impl Client {
             let Err(end) = receiver.run();
             receiver.shared.end(end);
         };
-        let thread = thread::Builder::new().name("reap-vfio-user".into()).spawn(run).map_err(system)?;
+        let thread =
+            thread::Builder::new().name("reap-vfio-user".into()).spawn(run).map_err(system)?;
         _ = shared.receiver.set(thread.thread().id());
         let client = Client(shared);
-        let capabilities =
-            Capabilities { max_msg_fds: Socket::MOST_FDS as u64, max_data_xfer_size: Client::MOST_DATA.into(), ..Capabilities::default() };
-        let (body, _) = client.call(&Request::Version(Version { major: 0, minor: 0, capabilities }), &[])?;
+        let capabilities = Capabilities {
+            max_msg_fds: Socket::MOST_FDS as u64,
+            max_data_xfer_size: Client::MOST_DATA.into(),
+            ..Capabilities::default()
+        };
+        let (body, _) =
+            client.call(&Request::Version(Version { major: 0, minor: 0, capabilities }), &[])?;
         // Offering 0.0 settles the minor version: both sides use the lower one.
         let theirs = Version::from_bytes(&body)?;
         if theirs.major != 0 {
@@ -207,7 +221,11 @@ impl Client {
 
     /// Sends a request and waits for its reply. A time-out ends the connection. On the receiver
     /// thread, which must not wait for itself, it returns an empty reply at once.
-    pub fn call(&self, request: &Request<'_>, fds: &[BorrowedFd<'_>]) -> Result<(Vec<u8>, Vec<OwnedFd>), CallError> {
+    pub fn call(
+        &self,
+        request: &Request<'_>,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Vec<u8>, Vec<OwnedFd>), CallError> {
         let command = request.command();
         let deadline = Instant::now() + self.0.timeout;
         let is_receiver = self.0.receiver.get() == Some(&thread::current().id());
@@ -215,7 +233,8 @@ impl Client {
         state.tickets += 1;
         let number = state.tickets;
         // Register the request before sending: the reply may come before `send` returns.
-        let id = state.begin(command, if is_receiver { ReplyTo::Nowhere } else { ReplyTo::Waiter(number) })?;
+        let id = state
+            .begin(command, if is_receiver { ReplyTo::Nowhere } else { ReplyTo::Waiter(number) })?;
         drop(state);
         self.send(&request.to_bytes(id, Flags::REQUEST), fds, deadline, command)?;
         if is_receiver {
@@ -235,7 +254,12 @@ impl Client {
                 drop(state);
                 return Err(self.fail(End::TimedOut(command, self.0.timeout)));
             }
-            state = self.0.changed.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .0
+                .changed
+                .wait_timeout(state, deadline - now)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 
@@ -280,7 +304,13 @@ impl Client {
         }
     }
 
-    fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>], deadline: Instant, command: Command) -> Result<(), CallError> {
+    fn send(
+        &self,
+        bytes: &[u8],
+        fds: &[BorrowedFd<'_>],
+        deadline: Instant,
+        command: Command,
+    ) -> Result<(), CallError> {
         loop {
             let sent = self.0.outbox().send(bytes, fds);
             match sent {
@@ -308,7 +338,8 @@ impl Client {
 
     /// Reads the description of a region, with the descriptors of its mappable areas.
     pub fn region(&self, index: u32) -> Result<(Region, Vec<OwnedFd>), CallError> {
-        let (body, fds) = self.call(&Request::RegionInfo { index, room: Region::MOST_BYTES }, &[])?;
+        let (body, fds) =
+            self.call(&Request::RegionInfo { index, room: Region::MOST_BYTES }, &[])?;
         Ok((Region::from_answer(index, &body)?, fds))
     }
 
@@ -333,14 +364,24 @@ impl Client {
     }
 
     /// Maps memory at a bus address: `bytes` bytes of a file from `offset` on.
-    pub fn map(&self, address: u64, bytes: u64, file: BorrowedFd<'_>, offset: u64) -> Result<(), CallError> {
+    pub fn map(
+        &self,
+        address: u64,
+        bytes: u64,
+        file: BorrowedFd<'_>,
+        offset: u64,
+    ) -> Result<(), CallError> {
         let map = DmaMap { readable: true, writable: true, offset, address, size: bytes };
         self.call(&Request::DmaMap(map), &[file]).map(drop)
     }
 
     /// Unmaps memory. After the reply a conforming server no longer accesses it.
     pub fn unmap(&self, address: u64, bytes: u64) -> Result<(), CallError> {
-        self.call(&Request::DmaUnmap(DmaUnmap { all: false, bitmap: false, address, size: bytes }), &[]).map(drop)
+        self.call(
+            &Request::DmaUnmap(DmaUnmap { all: false, bitmap: false, address, size: bytes }),
+            &[],
+        )
+        .map(drop)
     }
 
     /// Routes MSI-X vectors from `first` on to these eventfds. Sends several messages if the server
@@ -352,7 +393,13 @@ impl Client {
         // The server chooses the limit; `chunks(0)` would panic.
         let most = (self.server().max_msg_fds as usize).clamp(1, Socket::MOST_FDS);
         for (start, some) in (first..).step_by(most).zip(eventfds.chunks(most)) {
-            let set = SetIrqs { index: irq::MSIX, start, count: some.len() as u32, action: IrqAction::Trigger, data: IrqData::Eventfds };
+            let set = SetIrqs {
+                index: irq::MSIX,
+                start,
+                count: some.len() as u32,
+                action: IrqAction::Trigger,
+                data: IrqData::Eventfds,
+            };
             self.call(&Request::SetIrqs(set), some)?;
         }
         Ok(())
@@ -492,10 +539,15 @@ impl<T> Calls<T> {
     /// # Errors
     /// No request has this identifier, or it was another command.
     pub fn answered(&mut self, header: &Header) -> Result<T, Malformed> {
-        let Some((command, caller)) = self.open.remove(&header.id) else { return Err(Malformed::UnexpectedReply { id: header.id }) };
+        let Some((command, caller)) = self.open.remove(&header.id) else {
+            return Err(Malformed::UnexpectedReply { id: header.id });
+        };
         // The identifier matches, but a reply to another command has another layout.
         if command != header.command {
-            return Err(Malformed::Field { what: "command of an answer", value: header.command.into() });
+            return Err(Malformed::Field {
+                what: "command of an answer",
+                value: header.command.into(),
+            });
         }
         Ok(caller)
     }
@@ -560,7 +612,9 @@ impl Outbox {
             // Descriptors cannot be kept for later, so everything unsent must go first.
             fds if self.flush()? => match self.socket.send(bytes, fds) {
                 Ok(()) => true,
-                Err(SocketError::System(error)) if error.kind() == io::ErrorKind::WouldBlock => false,
+                Err(SocketError::System(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                    false
+                }
                 Err(error) => return Err(error),
             },
             _ => false,
@@ -586,7 +640,8 @@ impl Outbox {
 
 /// A REGION_WRITE message without reply.
 fn region_write(region: u32, offset: u64, value: u32) -> Vec<u8> {
-    Request::RegionWrite(Access { offset, region, count: 4 }, &value.to_le_bytes()).to_bytes(0, Flags::NO_REPLY)
+    Request::RegionWrite(Access { offset, region, count: 4 }, &value.to_le_bytes())
+        .to_bytes(0, Flags::NO_REPLY)
 }
 
 /// The receiver thread: passes replies to callers, serves memory requests, and sends unsent writes
@@ -604,7 +659,8 @@ impl Receiver {
             let unsent = self.shared.outbox().has_unsent();
             // Wait for writability only with unsent data, or poll(2) would always return at once.
             let events = if unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            let mut fds = [PollFd::new(&self.socket, events), PollFd::new(&self.wake, PollFlags::IN)];
+            let mut fds =
+                [PollFd::new(&self.socket, events), PollFd::new(&self.wake, PollFlags::IN)];
             match poll(&mut fds, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(End::System(errno.to_string())),
@@ -625,8 +681,12 @@ impl Receiver {
                     match self.socket.receive()? {
                         Received::Nothing => break,
                         Received::End => return Err(End::Closed),
-                        Received::Message(message) if message.header.flags.is_reply() => self.answered(message)?,
-                        Received::Message(message) => self.handle_request(&message.header, &message.body)?,
+                        Received::Message(message) if message.header.flags.is_reply() => {
+                            self.answered(message)?
+                        }
+                        Received::Message(message) => {
+                            self.handle_request(&message.header, &message.body)?
+                        }
                     }
                 }
             }
@@ -642,7 +702,8 @@ impl Receiver {
         }
         let mut state = self.shared.state();
         let caller = state.calls.answered(&header).map_err(End::Malformed)?;
-        let answer = if header.flags.is_error() { Err(errno(header.error)) } else { Ok((body, fds)) };
+        let answer =
+            if header.flags.is_error() { Err(errno(header.error)) } else { Ok((body, fds)) };
         // Called after the lock is released: the callback may call `fetch`.
         let notify = match caller {
             ReplyTo::Nowhere => None,
@@ -668,13 +729,18 @@ impl Receiver {
         // A clone, so that the lock is not held while memory is copied.
         let memory = self.shared.state().memory.clone();
         let bytes = match DmaRequest::from_message(header, body, Client::MOST_DATA) {
-            Ok(Some(ask)) => memory.and_then(|memory| memory(&ask)).map(|data| ask.answer(header, &data)).ok_or(Errno::FAULT),
+            Ok(Some(ask)) => memory
+                .and_then(|memory| memory(&ask))
+                .map(|data| ask.answer(header, &data))
+                .ok_or(Errno::FAULT),
             // Unknown commands get an error and do not end the connection.
             Ok(None) => Err(Errno::NOTSUP),
             Err(_) => Err(Errno::INVAL),
         };
-        let bytes =
-            bytes.unwrap_or_else(|errno| Header { flags: Flags::ERROR, error: errno.raw_os_error() as u32, ..*header }.with_body(&[]));
+        let bytes = bytes.unwrap_or_else(|errno| {
+            Header { flags: Flags::ERROR, error: errno.raw_os_error() as u32, ..*header }
+                .with_body(&[])
+        });
         if header.flags.wants_reply() {
             self.shared.outbox().send(&bytes, &[])?;
         }

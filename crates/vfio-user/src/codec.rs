@@ -234,7 +234,11 @@ impl<F> Assembler<F> {
     ///
     /// # Errors
     /// The stream cannot be followed any further.
-    pub fn filled(&mut self, len: usize, fds: impl IntoIterator<Item = F>) -> Result<Option<Message<F>>, Malformed> {
+    pub fn filled(
+        &mut self,
+        len: usize,
+        fds: impl IntoIterator<Item = F>,
+    ) -> Result<Option<Message<F>>, Malformed> {
         self.fds.extend(fds);
         if self.fds.len() > self.most_fds {
             return Err(Malformed::Descriptors { most: self.most_fds });
@@ -258,7 +262,12 @@ impl<F> Assembler<F> {
         self.filled = 0;
         // Back to reading a header.
         let bytes = std::mem::replace(&mut self.bytes, vec![0; Header::SIZE]);
-        Ok(Some(Message { header, body: bytes[Header::SIZE..].to_vec(), fds: std::mem::take(&mut self.fds), lost_fds: false }))
+        Ok(Some(Message {
+            header,
+            body: bytes[Header::SIZE..].to_vec(),
+            fds: std::mem::take(&mut self.fds),
+            lost_fds: false,
+        }))
     }
 }
 
@@ -364,7 +373,8 @@ pub struct SetIrqs<'a> {
 
 impl<'a> SetIrqs<'a> {
     fn from_bytes(body: &'a [u8]) -> Result<SetIrqs<'a>, Malformed> {
-        let ([_argsz, flags, index, start, count], bytes) = take::<[u32; 5]>("SET_IRQS message", body)?;
+        let ([_argsz, flags, index, start, count], bytes) =
+            take::<[u32; 5]>("SET_IRQS message", body)?;
         let bad = Malformed::Field { what: "flags of SET_IRQS", value: flags.into() };
         let action = flags & !(DATA_NONE | DATA_BOOL | DATA_EVENTFD);
         let action = IrqAction::try_read_from_bytes(action.as_bytes()).map_err(|_| bad)?;
@@ -385,7 +395,8 @@ impl<'a> SetIrqs<'a> {
             IrqData::Bools(bools) => (DATA_BOOL, bools),
             IrqData::Eventfds => (DATA_EVENTFD, &[]),
         };
-        let fields = [20 + data.len() as u32, self.action as u32 | flag, self.index, self.start, self.count];
+        let fields =
+            [20 + data.len() as u32, self.action as u32 | flag, self.index, self.start, self.count];
         [fields.as_bytes(), data].concat()
     }
 }
@@ -485,13 +496,24 @@ impl<'a> Request<'a> {
                 let ([offset, address, size], _) = take::<[u64; 3]>("DMA_MAP message", rest)?;
                 // An unknown flag could mean a different layout or access: refuse it.
                 check(flags & !(READ | WRITE) == 0, "flags of DMA_MAP", flags)?;
-                Request::DmaMap(DmaMap { readable: flags & READ != 0, writable: flags & WRITE != 0, offset, address, size })
+                Request::DmaMap(DmaMap {
+                    readable: flags & READ != 0,
+                    writable: flags & WRITE != 0,
+                    offset,
+                    address,
+                    size,
+                })
             }
             Command::DmaUnmap => {
                 let ([_argsz, flags], rest) = take::<[u32; 2]>("DMA_UNMAP message", body)?;
                 let ([address, size], _) = take::<[u64; 2]>("DMA_UNMAP message", rest)?;
                 check(flags & !(BITMAP | ALL) == 0, "flags of DMA_UNMAP", flags)?;
-                Request::DmaUnmap(DmaUnmap { all: flags & ALL != 0, bitmap: flags & BITMAP != 0, address, size })
+                Request::DmaUnmap(DmaUnmap {
+                    all: flags & ALL != 0,
+                    bitmap: flags & BITMAP != 0,
+                    address,
+                    size,
+                })
             }
             Command::DeviceGetInfo => Request::DeviceInfo,
             Command::DeviceGetRegionInfo => {
@@ -538,7 +560,9 @@ impl<'a> Request<'a> {
             }
             Request::DmaUnmap(unmap) => unmap.to_bytes(),
             Request::DeviceInfo => [16u32, 0, 0, 0].as_bytes().to_vec(),
-            Request::RegionInfo { index, room } => [room, 0, index, 0, 0, 0, 0, 0].as_bytes().to_vec(),
+            Request::RegionInfo { index, room } => {
+                [room, 0, index, 0, 0, 0, 0, 0].as_bytes().to_vec()
+            }
             Request::IrqInfo { index } => [16, 0, index, 0].as_bytes().to_vec(),
             Request::SetIrqs(set) => set.to_bytes(),
             Request::RegionRead(access) => access.as_bytes().to_vec(),
@@ -591,10 +615,14 @@ impl RegionInfo {
         // No capability flag without a capability: QEMU rejects a reply that has the flag and no
         // offset.
         let area = self.mappable.filter(|_| self.has_descriptor());
-        let (flags, capabilities) = if area.is_some() { (flags | MMAP | CAPS, REGION_INFO) } else { (flags, 0) };
-        let info = [[argsz, flags, self.index, capabilities].as_bytes(), [self.size, 0].as_bytes()].concat();
+        let (flags, capabilities) =
+            if area.is_some() { (flags | MMAP | CAPS, REGION_INFO) } else { (flags, 0) };
+        let info = [[argsz, flags, self.index, capabilities].as_bytes(), [self.size, 0].as_bytes()]
+            .concat();
         // Version 1 of the capability, the latest, with one area.
-        let capability = area.map(|area| [[SPARSE_MMAP, 1].as_bytes(), [0u32, 1, 0].as_bytes(), area.as_bytes()].concat());
+        let capability = area.map(|area| {
+            [[SPARSE_MMAP, 1].as_bytes(), [0u32, 1, 0].as_bytes(), area.as_bytes()].concat()
+        });
         [info, capability.unwrap_or_default()].concat()
     }
 }
@@ -637,7 +665,9 @@ impl Reply<'_> {
             // No dirty bitmap follows: migration is not supported.
             Reply::DmaUnmap(unmap) => DmaUnmap { bitmap: false, ..unmap }.to_bytes(),
             Reply::DeviceInfo(Device { can_reset, is_pci, regions, irqs }) => {
-                [16, u32::from(can_reset) | u32::from(is_pci) << 1, regions, irqs].as_bytes().to_vec()
+                [16, u32::from(can_reset) | u32::from(is_pci) << 1, regions, irqs]
+                    .as_bytes()
+                    .to_vec()
             }
             Reply::RegionInfo(info) => info.to_bytes(),
             Reply::IrqInfo(index, Interrupts { by_eventfd, count }) => {
@@ -737,7 +767,8 @@ impl Region {
     /// # Errors
     /// It is too short, for another region, or lists areas outside the region.
     pub fn from_answer(index: u32, body: &[u8]) -> Result<Region, Malformed> {
-        let ([argsz, flags, about, capabilities], rest) = take::<[u32; 4]>("answer to GET_REGION_INFO", body)?;
+        let ([argsz, flags, about, capabilities], rest) =
+            take::<[u32; 4]>("answer to GET_REGION_INFO", body)?;
         let ([bytes, file_offset], _) = take::<[u64; 2]>("answer to GET_REGION_INFO", rest)?;
         check(about == index, "index of GET_REGION_INFO's answer", about)?;
         let mut areas = Vec::new();
@@ -749,10 +780,19 @@ impl Region {
         }
         for Area { offset, bytes: len } in &areas {
             // Also at its offset in the file: mmap(2) takes the sum.
-            let end = offset.checked_add(*len).filter(|end| *end <= bytes).and_then(|end| end.checked_add(file_offset));
+            let end = offset
+                .checked_add(*len)
+                .filter(|end| *end <= bytes)
+                .and_then(|end| end.checked_add(file_offset));
             check(end.is_some(), "end of a part of a region", offset.wrapping_add(*len))?;
         }
-        Ok(Region { readable: flags & READ != 0, writable: flags & WRITE != 0, bytes, file_offset, areas })
+        Ok(Region {
+            readable: flags & READ != 0,
+            writable: flags & WRITE != 0,
+            bytes,
+            file_offset,
+            areas,
+        })
     }
 }
 
@@ -774,7 +814,8 @@ fn sparse_areas(body: &[u8], first: u32) -> Result<Option<Vec<Area>>, Malformed>
     const WHAT: &str = "capabilities of a region";
     let mut at = first;
     while at != 0 {
-        let rest = body.get(at as usize..).ok_or(Malformed::Short { what: WHAT, len: body.len() })?;
+        let rest =
+            body.get(at as usize..).ok_or(Malformed::Short { what: WHAT, len: body.len() })?;
         let ([id, _version], rest) = take::<[u16; 2]>(WHAT, rest)?;
         let (next, rest) = take::<u32>(WHAT, rest)?;
         if id == SPARSE_MMAP {
@@ -823,7 +864,11 @@ impl<'a> DmaRequest<'a> {
     ///
     /// # Errors
     /// It is too short, or for more than `most` bytes.
-    pub fn from_message(header: &Header, body: &'a [u8], most: u32) -> Result<Option<DmaRequest<'a>>, Malformed> {
+    pub fn from_message(
+        header: &Header,
+        body: &'a [u8],
+        most: u32,
+    ) -> Result<Option<DmaRequest<'a>>, Malformed> {
         if !matches!(header.command, DMA_READ | DMA_WRITE) {
             return Ok(None);
         }
@@ -857,7 +902,8 @@ impl<'a> DmaRequest<'a> {
         let (address, count) = self.range();
         let data = if let DmaRequest::Write { data, .. } = self { data } else { &[][..] };
         let body = [[address, count].as_bytes(), data].concat();
-        Header { id, command: self.command(), size: 0, flags: Flags::REQUEST, error: 0 }.with_body(&body)
+        Header { id, command: self.command(), size: 0, flags: Flags::REQUEST, error: 0 }
+            .with_body(&body)
     }
 
     /// Whether a message with this header is a reply to this command. The identifier is not
@@ -870,7 +916,11 @@ impl<'a> DmaRequest<'a> {
     ///
     /// # Errors
     /// It is for another range, or has the wrong number of bytes.
-    pub fn read_answer<'b>(&self, header: &Header, body: &'b [u8]) -> Result<Option<&'b [u8]>, Malformed> {
+    pub fn read_answer<'b>(
+        &self,
+        header: &Header,
+        body: &'b [u8],
+    ) -> Result<Option<&'b [u8]>, Malformed> {
         if header.flags.is_error() {
             return Ok(None);
         }
@@ -880,7 +930,11 @@ impl<'a> DmaRequest<'a> {
         check(said == count, "count of DMA_READ's or DMA_WRITE's answer", said)?;
         // Only a read returns data.
         let due = if matches!(self, DmaRequest::Read { .. }) { count } else { 0 };
-        check(data.len() as u64 == due, "number of bytes of DMA_READ's or DMA_WRITE's answer", data.len() as u64)?;
+        check(
+            data.len() as u64 == due,
+            "number of bytes of DMA_READ's or DMA_WRITE's answer",
+            data.len() as u64,
+        )?;
         Ok(Some(data))
     }
 

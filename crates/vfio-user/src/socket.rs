@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
-    sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 use crate::codec::{Assembler, Malformed, Message, Region};
@@ -67,7 +67,12 @@ impl Socket {
         let stream = stream.into();
         // O_NONBLOCK is shared by all descriptors of the socket (`try_clone`).
         stream.set_nonblocking(true)?;
-        Ok(Socket { stream, assembler: Assembler::new(most_bytes, Socket::MOST_FDS), lost_fds: false, unsent: Vec::new() })
+        Ok(Socket {
+            stream,
+            assembler: Assembler::new(most_bytes, Socket::MOST_FDS),
+            lost_fds: false,
+            unsent: Vec::new(),
+        })
     }
 
     /// Receives the next message, if it is complete.
@@ -76,20 +81,22 @@ impl Socket {
     /// The connection must be closed.
     pub fn receive(&mut self) -> Result<Received, SocketError> {
         loop {
-            let mut control = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(Socket::MOST_FDS))];
+            let mut control =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(Socket::MOST_FDS))];
             let mut control = RecvAncillaryBuffer::new(&mut control);
             // At most the rest of one message: a recvmsg(2) across two messages would mix their
             // descriptors.
             let space = self.assembler.space();
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-            let got = match recvmsg(&*self.stream, &mut [IoSliceMut::new(space)], &mut control, flags) {
-                Ok(got) => got,
-                Err(Errno::AGAIN) => return Ok(Received::Nothing),
-                Err(Errno::INTR) => continue,
-                // The peer closed without reading everything: the same as end of file.
-                Err(Errno::CONNRESET) => return Ok(Received::End),
-                Err(errno) => return Err(io::Error::from(errno).into()),
-            };
+            let got =
+                match recvmsg(&*self.stream, &mut [IoSliceMut::new(space)], &mut control, flags) {
+                    Ok(got) => got,
+                    Err(Errno::AGAIN) => return Ok(Received::Nothing),
+                    Err(Errno::INTR) => continue,
+                    // The peer closed without reading everything: the same as end of file.
+                    Err(Errno::CONNRESET) => return Ok(Received::End),
+                    Err(errno) => return Err(io::Error::from(errno).into()),
+                };
             // On an error below, dropping `fds` closes the descriptors received so far.
             let fds = control.drain().filter_map(|message| match message {
                 RecvAncillaryMessage::ScmRights(fds) => Some(fds),
@@ -110,7 +117,10 @@ impl Socket {
                 return Ok(Received::End);
             }
             if let Some(message) = self.assembler.filled(got.bytes, fds)? {
-                return Ok(Received::Message(Message { lost_fds: std::mem::take(&mut self.lost_fds), ..message }));
+                return Ok(Received::Message(Message {
+                    lost_fds: std::mem::take(&mut self.lost_fds),
+                    ..message
+                }));
             }
         }
     }
@@ -179,7 +189,12 @@ impl Socket {
         }
         loop {
             // MSG_NOSIGNAL: EPIPE instead of SIGPIPE when the peer has closed.
-            match sendmsg(&*self.stream, &[IoSlice::new(bytes)], &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            match sendmsg(
+                &*self.stream,
+                &[IoSlice::new(bytes)],
+                &mut control,
+                SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+            ) {
                 Ok(sent) => return Ok(sent),
                 Err(Errno::AGAIN) => return Ok(0),
                 Err(Errno::INTR) => {}

@@ -24,7 +24,8 @@ use rand_xoshiro::SplitMix64;
 /// Pairs of programs at once: fio mostly sleeps.
 const AT_ONCE: usize = 6;
 /// Why a job that fio runs may be refused: what docs/fio-jobs.md says.
-const REFUSED_BY_NAME: [&str; 3] = ["see docs/fio-jobs.md", "with a step backwards, size", "are less than one block of"];
+const REFUSED_BY_NAME: [&str; 3] =
+    ["see docs/fio-jobs.md", "with a step backwards, size", "are less than one block of"];
 /// fio finds its own data wrong, with mixed reads and writes of several sizes.
 const FIO_IS_WRONG: &str = "err=84/file:io_u.c";
 
@@ -62,7 +63,8 @@ fn sections(seed: u64, number: u64) -> Vec<Section> {
     let names = ["a", "b", "job-1", "x y"];
     let mut sections = Vec::new();
     for index in 0..count {
-        let name = format!("{}{}", dice.of(&names), if dice.one_in(8) { "" } else { ["", "2"][index] });
+        let name =
+            format!("{}{}", dice.of(&names), if dice.one_in(8) { "" } else { ["", "2"][index] });
         sections.push(section(&mut dice, name, index, trims));
     }
     sections
@@ -99,7 +101,12 @@ fn section(dice: &mut Dice, name: String, index: usize, trims: bool) -> Section 
             least = unit.min(other);
         }
         6 => say(format!("bsrange={unit}-{}", unit * (1 + dice.up_to(7)))),
-        7 => say(format!("bssplit={unit}/{}:{}/:{}/", 10 + dice.up_to(40), unit * 2, unit * (3 + dice.up_to(5)))),
+        7 => say(format!(
+            "bssplit={unit}/{}:{}/:{}/",
+            10 + dice.up_to(40),
+            unit * 2,
+            unit * (3 + dice.up_to(5))
+        )),
         8 => say(format!("bssplit={unit}/100")),
         _ => least = 4096,
     }
@@ -176,13 +183,21 @@ fn section(dice: &mut Dice, name: String, index: usize, trims: bool) -> Section 
             format!(":{}", 1 + dice.up_to(8))
         }
         0 if !verify && !trims && !random => {
-            format!(":{}{}", dice.of(&["", "-"]), dice.of(&[0, 512, least, least * 2, least * 3, whole / least / 2 * least]))
+            format!(
+                ":{}{}",
+                dice.of(&["", "-"]),
+                dice.of(&[0, 512, least, least * 2, least * 3, whole / least / 2 * least])
+            )
         }
         _ => String::new(),
     };
     say(format!("rw={rw}{step}"));
     if rw.ends_with("rw") && dice.one_in(2) {
-        say(format!("{}={}", dice.of(&["rwmixread", "rwmixwrite"]), dice.of(&[0, 10, 33, 50, 90, 100])));
+        say(format!(
+            "{}={}",
+            dice.of(&["rwmixread", "rwmixwrite"]),
+            dice.of(&[0, 10, 33, 50, 90, 100])
+        ));
     }
     if writes && dice.one_in(4) {
         say(format!("{}={}", dice.of(&["fsync", "fdatasync"]), 1 + dice.up_to(9)));
@@ -210,7 +225,15 @@ fn section(dice: &mut Dice, name: String, index: usize, trims: bool) -> Section 
     }
     if dice.one_in(12) {
         say(dice
-            .of(&["thread", "sync=1", "serialize_overlap=1", "thinktime=10", "iodepth_batch=4", "group_reporting", "gtod_reduce=1"])
+            .of(&[
+                "thread",
+                "sync=1",
+                "serialize_overlap=1",
+                "thinktime=10",
+                "iodepth_batch=4",
+                "group_reporting",
+                "gtod_reduce=1",
+            ])
             .into());
     }
     if threads > 1 {
@@ -245,15 +268,28 @@ fn queued(said: &str) -> Vec<Vec<String>> {
     let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
     let mut threads: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     for line in said.lines() {
-        let Some((process, io)) = line.strip_prefix("io ").and_then(|line| line.split_once(" queue: io_u ")) else { continue };
-        let field = |name: &str| io.split_once(name).and_then(|(_, rest)| rest.split(',').next());
-        let (Some(offset), Some(len), Some(op), Some((_, file))) =
-            (field("off=").and_then(number), field("len=").and_then(number), field("ddir="), io.split_once("file="))
+        let Some((process, io)) =
+            line.strip_prefix("io ").and_then(|line| line.split_once(" queue: io_u "))
         else {
             continue;
         };
-        let op = ["read", "write", "trim", "sync", "datasync"].get(op.parse::<usize>().unwrap_or(9)).copied().unwrap_or(op);
-        threads.entry(process.trim().parse().unwrap_or(0)).or_default().push(format!("{file} {op} {offset} {len}"));
+        let field = |name: &str| io.split_once(name).and_then(|(_, rest)| rest.split(',').next());
+        let (Some(offset), Some(len), Some(op), Some((_, file))) = (
+            field("off=").and_then(number),
+            field("len=").and_then(number),
+            field("ddir="),
+            io.split_once("file="),
+        ) else {
+            continue;
+        };
+        let op = ["read", "write", "trim", "sync", "datasync"]
+            .get(op.parse::<usize>().unwrap_or(9))
+            .copied()
+            .unwrap_or(op);
+        threads
+            .entry(process.trim().parse().unwrap_or(0))
+            .or_default()
+            .push(format!("{file} {op} {offset} {len}"));
     }
     threads.into_values().collect()
 }
@@ -263,7 +299,11 @@ fn files(place: &Path, within: &str, found: &mut BTreeMap<String, u64>) {
         let name = format!("{within}{}", entry.file_name().to_string_lossy());
         match entry.metadata() {
             Ok(meta) if meta.is_dir() => files(place, &format!("{name}/"), found),
-            Ok(meta) if !name.starts_with("list-") && name != "job" && !name.starts_with("local-") => _ = found.insert(name, meta.len()),
+            Ok(meta)
+                if !name.starts_with("list-") && name != "job" && !name.starts_with("local-") =>
+            {
+                _ = found.insert(name, meta.len())
+            }
             _ => {}
         }
     }
@@ -297,8 +337,10 @@ fn run(sections: &[Section], reap: Option<&Path>, place: &Path) -> Done {
             command
         }
     };
-    let output = command.current_dir(place).stdin(Stdio::null()).output().expect("the program starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let output =
+        command.current_dir(place).stdin(Stdio::null()).output().expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     let mut lists = match (reap, parallel) {
         (None, true) => queued(&said),
         _ => {
@@ -340,13 +382,16 @@ fn difference(fio: &Done, reap: &Done) -> Option<String> {
         return None;
     }
     if fio.ok != reap.ok {
-        let last = |done: &Done| done.said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing").to_owned();
+        let last = |done: &Done| {
+            done.said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing").to_owned()
+        };
         return match fio.ok {
             true if REFUSED_BY_NAME.iter().any(|words| reap.said.contains(words)) => None,
             true => Some(format!("fio runs it, Reap does not: {}", last(reap))),
-            false => {
-                Some(format!("Reap runs it, fio does not: {}", fio.said.lines().find(|line| line.contains("fio: ")).unwrap_or(&last(fio))))
-            }
+            false => Some(format!(
+                "Reap runs it, fio does not: {}",
+                fio.said.lines().find(|line| line.contains("fio: ")).unwrap_or(&last(fio))
+            )),
         };
     }
     if !fio.ok {
@@ -354,12 +399,22 @@ fn difference(fio: &Done, reap: &Done) -> Option<String> {
     }
     for thread in 0..fio.lists.len().max(reap.lists.len()) {
         let none = Vec::new();
-        let (theirs, ours) = (fio.lists.get(thread).unwrap_or(&none), reap.lists.get(thread).unwrap_or(&none));
+        let (theirs, ours) =
+            (fio.lists.get(thread).unwrap_or(&none), reap.lists.get(thread).unwrap_or(&none));
         if theirs != ours {
-            let at = theirs.iter().zip(ours).position(|(a, b)| a != b).unwrap_or(theirs.len().min(ours.len()));
-            let show = |list: &Vec<String>| list.get(at).map_or("end".into(), |io| format!("'{io}'"));
+            let at = theirs
+                .iter()
+                .zip(ours)
+                .position(|(a, b)| a != b)
+                .unwrap_or(theirs.len().min(ours.len()));
+            let show =
+                |list: &Vec<String>| list.get(at).map_or("end".into(), |io| format!("'{io}'"));
             let (there, here) = (theirs.len(), ours.len());
-            return Some(format!("list {thread}, I/O {at}: fio {} of {there}, Reap {} of {here}", show(theirs), show(ours)));
+            return Some(format!(
+                "list {thread}, I/O {at}: fio {} of {there}, Reap {} of {here}",
+                show(theirs),
+                show(ours)
+            ));
         }
     }
     (fio.files != reap.files).then(|| format!("files: fio {:?}, Reap {:?}", fio.files, reap.files))
@@ -372,7 +427,8 @@ fn main() -> ExitCode {
         eprintln!("usage: fio_peer REAP [JOBS [SEED]]");
         return ExitCode::FAILURE;
     };
-    let (jobs, seed) = (argument(1).unwrap_or("300"), argument(2).and_then(|seed| seed.parse().ok()).unwrap_or(1));
+    let (jobs, seed) =
+        (argument(1).unwrap_or("300"), argument(2).and_then(|seed| seed.parse().ok()).unwrap_or(1));
     let numbers: Vec<u64> = match jobs.strip_suffix("..") {
         Some(one) => vec![one.parse().expect("the number of a job")],
         None => (0..jobs.parse().expect("how many jobs")).collect(),
@@ -382,7 +438,8 @@ fn main() -> ExitCode {
     let (refused, refused_here) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let one = |number: u64| {
         let sections = sections(seed, number);
-        let (theirs, ours) = (place.join(format!("{number}-fio")), place.join(format!("{number}-reap")));
+        let (theirs, ours) =
+            (place.join(format!("{number}-fio")), place.join(format!("{number}-reap")));
         let (fio, reap) = (run(&sections, None, &theirs), run(&sections, Some(&reap), &ours));
         if !fio.ok && !reap.ok {
             refused.fetch_add(1, Ordering::Relaxed);
@@ -393,7 +450,11 @@ fn main() -> ExitCode {
         let why = difference(&fio, &reap);
         if why.is_some() || numbers.len() == 1 {
             let job = std::fs::read_to_string(ours.join("job")).unwrap_or_default();
-            let mut text = format!("{number}: {}\n    {}", why.as_deref().unwrap_or("agreed"), job.trim_end().replace('\n', "\n    "));
+            let mut text = format!(
+                "{number}: {}\n    {}",
+                why.as_deref().unwrap_or("agreed"),
+                job.trim_end().replace('\n', "\n    ")
+            );
             if numbers.len() == 1 {
                 text += &format!(
                     "\nfio: {}\n{:?}\n{:#?}\nReap: {}\n{:?}\n{:#?}",

@@ -69,7 +69,9 @@ impl Pattern {
 
     /// The pattern's name in fio's results.
     pub fn name(&self) -> &'static str {
-        let named = Pattern::NAMES.iter().find(|(_, direction, random)| (*direction, *random) == (self.direction, self.random));
+        let named = Pattern::NAMES
+            .iter()
+            .find(|(_, direction, random)| (*direction, *random) == (self.direction, self.random));
         named.map_or("read", |(name, ..)| name)
     }
 
@@ -117,7 +119,8 @@ impl BlockSizes {
         if self.split.is_empty() {
             return self.min as f64 * (1 + self.max / self.min.max(1)) as f64 / 2.0;
         }
-        self.split.iter().map(|(bytes, percent)| *bytes as f64 * f64::from(*percent)).sum::<f64>() / 100.0
+        self.split.iter().map(|(bytes, percent)| *bytes as f64 * f64::from(*percent)).sum::<f64>()
+            / 100.0
     }
 }
 
@@ -136,7 +139,9 @@ impl Amount {
     pub fn on(self, device: u64) -> u64 {
         match self {
             Amount::Bytes(n) => n,
-            Amount::Percent(p) => (u128::from(device) * u128::from(p) / 100).min(u128::from(u64::MAX)) as u64,
+            Amount::Percent(p) => {
+                (u128::from(device) * u128::from(p) / 100).min(u128::from(u64::MAX)) as u64
+            }
         }
     }
 }
@@ -611,8 +616,10 @@ pub struct Job {
 const DEFAULT_SEED: u64 = 0x89;
 
 /// fio's default of `percentile_list`.
-pub const DEFAULT_PERCENTILES: [f64; 17] =
-    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+pub const DEFAULT_PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
 
 impl IologStep {
     /// Bytes of the I/O; 0 for a pause.
@@ -629,9 +636,15 @@ impl Job {
 
     /// Makes the job issue the I/Os of `list`.
     pub fn set_iolog(&mut self, list: Iolog) {
-        let longest =
-            |of: Op| list.steps.iter().filter(|step| matches!(step, IologStep::Io { op, .. } if *op == of)).map(IologStep::len).max();
-        let [reads, writes, trims] = [Op::Read, Op::Write, Op::Deallocate].map(|op| longest(op).is_some());
+        let longest = |of: Op| {
+            list.steps
+                .iter()
+                .filter(|step| matches!(step, IologStep::Io { op, .. } if *op == of))
+                .map(IologStep::len)
+                .max()
+        };
+        let [reads, writes, trims] =
+            [Op::Read, Op::Write, Op::Deallocate].map(|op| longest(op).is_some());
         self.pattern = Pattern {
             direction: match (reads, writes, trims) {
                 (true, true, _) | (true, _, true) => Direction::Mixed,

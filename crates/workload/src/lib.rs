@@ -16,9 +16,13 @@ pub mod plan;
 pub mod report;
 mod stats;
 
-pub use generator::{BadBlock, ErrorCode, Failure, Generator, Io, IologEntry, JobError, LogBuffer, LogSample, Next, Target, ThreadId};
+pub use generator::{
+    BadBlock, ErrorCode, Failure, Generator, Io, IologEntry, JobError, LogBuffer, LogSample, Next,
+    Target, ThreadId,
+};
 pub use job::{
-    Amount, BlockSizes, DEFAULT_PERCENTILES, Direction, Distribution, Engine, FillPattern, Iolog, IologStep, Job, Logs, Measure, Pattern,
-    PerOp, RandomGenerator, Rate, RatePhase, RateProcess, Think, Unified, Verify, VerifyKind,
+    Amount, BlockSizes, DEFAULT_PERCENTILES, Direction, Distribution, Engine, FillPattern, Iolog,
+    IologStep, Job, Logs, Measure, Pattern, PerOp, RandomGenerator, Rate, RatePhase, RateProcess,
+    Think, Unified, Verify, VerifyKind,
 };
 pub use stats::{Bands, Histogram, Latency, Moments, OpStats, Stats};

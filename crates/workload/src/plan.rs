@@ -77,14 +77,16 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
         for subjob in std::iter::once(0).chain((1..threads).rev()) {
             let number = plan.threads.len() as u32 + 1;
             // As in fio an entry continues across jobs of a group that have group_reporting.
-            let joins = job.group_reporting && plan.threads.last().is_some_and(|last| last.group == group);
+            let joins =
+                job.group_reporting && plan.threads.last().is_some_and(|last| last.group == group);
             if !joins {
                 plan.reports += 1;
             }
             let targets = targets(job, subjob, &mut plan.targets);
             let cpus = cpus(job, number, available, &mut missing);
             plan.lengths.resize(plan.targets.len(), None);
-            let sizes_at_setup: Vec<u64> = targets.iter().map(|target| plan.lengths[*target].unwrap_or(0)).collect();
+            let sizes_at_setup: Vec<u64> =
+                targets.iter().map(|target| plan.lengths[*target].unwrap_or(0)).collect();
             // An error here is reported by `Generator::new`, which knows the targets.
             uses.push(match extents(job, subjob, &sizes_at_setup, |_| true) {
                 Ok((files, _)) => {
@@ -97,7 +99,17 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
                 Err(_) => targets.iter().map(|target| (*target, 0..u64::MAX)).collect(),
             });
             let report = plan.reports - 1;
-            plan.threads.push(Thread { job: index, number, subjob, stage, group, report, cpus, targets, sizes_at_setup });
+            plan.threads.push(Thread {
+                job: index,
+                number,
+                subjob,
+                stage,
+                group,
+                report,
+                cpus,
+                targets,
+                sizes_at_setup,
+            });
             in_group += 1;
         }
     }
@@ -119,15 +131,32 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
 
 /// Warns if a thread verifies blocks that another one may write at the same time, as fio does
 /// (`fixup_options` in its init.c). A thread orders only its own overlapping I/Os.
-fn overwritten(jobs: &[Job], threads: &[Thread], uses: &[Vec<(usize, Range<u64>)>]) -> Option<String> {
+fn overwritten(
+    jobs: &[Job],
+    threads: &[Thread],
+    uses: &[Vec<(usize, Range<u64>)>],
+) -> Option<String> {
     // Only threads of one stage run at the same time. One warning is enough to look at the jobs.
-    for (thread, mine) in threads.iter().zip(uses).filter(|(thread, _)| jobs[thread.job].verify.is_some()) {
-        for (other, theirs) in threads.iter().zip(uses).filter(|(other, _)| other.number != thread.number && other.stage == thread.stage) {
+    for (thread, mine) in
+        threads.iter().zip(uses).filter(|(thread, _)| jobs[thread.job].verify.is_some())
+    {
+        for (other, theirs) in threads
+            .iter()
+            .zip(uses)
+            .filter(|(other, _)| other.number != thread.number && other.stage == thread.stage)
+        {
             let (name, writer) = (&jobs[thread.job].name, &jobs[other.job]);
-            let writes = writer.pattern.modifies() && !writer.verify.as_ref().is_some_and(|verify| verify.only);
-            let meets = |(a, at): &(usize, Range<u64>)| theirs.iter().any(|(b, to)| a == b && at.start < to.end && to.start < at.end);
+            let writes = writer.pattern.modifies()
+                && !writer.verify.as_ref().is_some_and(|verify| verify.only);
+            let meets = |(a, at): &(usize, Range<u64>)| {
+                theirs.iter().any(|(b, to)| a == b && at.start < to.end && to.start < at.end)
+            };
             if writes && mine.iter().any(meets) {
-                let writer = if thread.job == other.job { "another thread of it".into() } else { format!("job '{}'", writer.name) };
+                let writer = if thread.job == other.job {
+                    "another thread of it".into()
+                } else {
+                    format!("job '{}'", writer.name)
+                };
                 return Some(format!(
                     "job '{name}' verifies, and {writer} may write the same blocks, which verification reports as wrong data; \
                      give each thread blocks of its own with offset_increment= and size=, or a filename="
@@ -164,7 +193,9 @@ fn targets(job: &Job, subjob: u32, known: &mut Vec<Option<String>>) -> Vec<usize
 
 /// The CPUs of thread `number`. CPUs that the machine lacks are replaced and added to `missing`.
 fn cpus(job: &Job, number: u32, available: &[u32], missing: &mut Vec<u32>) -> Vec<u32> {
-    let Some(allowed) = job.cpus_allowed.as_deref().filter(|cpus| !cpus.is_empty()) else { return Vec::new() };
+    let Some(allowed) = job.cpus_allowed.as_deref().filter(|cpus| !cpus.is_empty()) else {
+        return Vec::new();
+    };
     if available.is_empty() {
         return Vec::new();
     }

@@ -69,7 +69,10 @@ impl OpStats {
     /// `clat`.
     pub fn latency(&self) -> &Latency {
         let measured = |latency: &Latency| latency.moments.n > 0;
-        [&self.intended, &self.lat].into_iter().find(|latency| measured(latency)).unwrap_or(&self.clat)
+        [&self.intended, &self.lat]
+            .into_iter()
+            .find(|latency| measured(latency))
+            .unwrap_or(&self.clat)
     }
 
     pub(crate) fn merge(&mut self, other: &OpStats) {
@@ -116,7 +119,9 @@ impl Bands {
 
     /// Each band's share of `total` in per cent; as in fio a band with a count has at least 0.1 %.
     pub(crate) fn shares(&self, total: u64) -> [f64; 7] {
-        self.0.map(|n| if n == 0 || total == 0 { 0.0 } else { (n as f64 * 100.0 / total as f64).max(0.1) })
+        self.0.map(|n| {
+            if n == 0 || total == 0 { 0.0 } else { (n as f64 * 100.0 / total as f64).max(0.1) }
+        })
     }
 
     fn merge(&mut self, other: &Bands) {
@@ -165,7 +170,10 @@ pub struct Stats {
 impl Stats {
     /// Empty statistics. `paced`: the job has a rate.
     pub(crate) fn new(measure: Measure, paced: bool) -> Stats {
-        let histogram = |wanted: bool| Latency { histogram: wanted.then(Histogram::default), ..Latency::default() };
+        let histogram = |wanted: bool| Latency {
+            histogram: wanted.then(Histogram::default),
+            ..Latency::default()
+        };
         let op = OpStats {
             slat: histogram(measure.slat && measure.slat_percentiles),
             // Needed without clat_percentiles as well: JSON has the distribution of clat.
@@ -174,7 +182,14 @@ impl Stats {
             intended: histogram(paced && (measure.slat || measure.clat || measure.lat)),
             ..OpStats::default()
         };
-        Stats { read: op.clone(), write: op.clone(), trim: op.clone(), sync: op, measure, ..Stats::default() }
+        Stats {
+            read: op.clone(),
+            write: op.clone(),
+            trim: op.clone(),
+            sync: op,
+            measure,
+            ..Stats::default()
+        }
     }
 
     /// The statistics of `op`. Write Zeroes and Write Uncorrectable count as writes, Compare and

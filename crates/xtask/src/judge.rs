@@ -1,9 +1,11 @@
-//! The judge: what `adaptive` gives up against the best fixed mode, in about 200 cells of the simulator.
+//! The judge: what `adaptive` gives up against the best fixed mode, in about 200 cells of the
+//! simulator.
 //!
-//! A [`Cell`] is a device, a machine and a load. Its figure is the regret R: C · Lⁿ of `adaptive` divided by the least of the fixed
-//! modes', with C the CPU time per I/O, interrupts and switches included, and L the mean latency, from the intended start where the
-//! load has a clock and else depth divided by rate. One set of cells is for development; the other, drawn from a seed (`--unseen`), is
-//! for a verdict.
+//! A [`Cell`] is a device, a machine and a load. Its figure is the regret R: C · Lⁿ of `adaptive`
+//! divided by the least of the fixed modes', with C the CPU time per I/O, interrupts and switches
+//! included, and L the mean latency, from the intended start where the load has a clock and else
+//! depth divided by rate. One set of cells is for development; the other, drawn from a seed
+//! (`--unseen`), is for a verdict.
 
 mod adaptation;
 mod cells;
@@ -26,9 +28,19 @@ use units::Nanos;
 use crate::output;
 use cells::{Cell, Grid, Kind};
 
-/// What `adaptive` is compared with. The other modes differ in who polls and in delivery, not in when.
-const FIXED: [Mode; 9] =
-    [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::HYBRID_MIN, Mode::SUSPEND, Mode::COALESCE, Mode::DIM, Mode::VIC, Mode::POLL];
+/// What `adaptive` is compared with. The other modes differ in who polls and in delivery, not in
+/// when.
+const FIXED: [Mode; 9] = [
+    Mode::INTERRUPT,
+    Mode::IRQ_POLL,
+    Mode::HYBRID_MEAN,
+    Mode::HYBRID_MIN,
+    Mode::SUSPEND,
+    Mode::COALESCE,
+    Mode::DIM,
+    Mode::VIC,
+    Mode::POLL,
+];
 
 /// I/Os of a run, and the warm-up before it, which is shortened with them.
 const IOS: u64 = 200_000;
@@ -47,7 +59,8 @@ const SHOWN: usize = 25;
 /// `cargo xtask judge`
 #[derive(Args, Debug)]
 pub struct JudgeArgs {
-    /// The set that this seed draws, on which no constant was chosen: devices, price lists, loads, depths
+    /// The set that this seed draws, on which no constant was chosen: devices, price lists, loads,
+    /// depths
     #[arg(long, value_name = "SEED")]
     unseen: Option<u64>,
     /// How long `adaptive` takes after its start and after steps in load
@@ -56,7 +69,8 @@ pub struct JudgeArgs {
     /// Results of the fixed modes: read from this file if it exists, else written to it
     #[arg(long, value_name = "FILE")]
     fixed: Option<PathBuf>,
-    /// Only cells that have all of these words; with commas between, one of several: 'vm closed qd=1,32'
+    /// Only cells that have all of these words; with commas between, one of several: 'vm closed
+    /// qd=1,32'
     #[arg(long, value_name = "WORDS", default_value = "")]
     cells: String,
     /// I/Os of each mode in each cell
@@ -91,7 +105,8 @@ pub struct Figures {
 impl Figures {
     /// C · Lⁿ, as a logarithm.
     fn cost(&self) -> f64 {
-        DelayExponent::DEFAULT.cost(self.cpu as f32, self.latency as f32) as f64 * (1.0 + f64::from(DelayExponent::DEFAULT.get()))
+        DelayExponent::DEFAULT.cost(self.cpu as f32, self.latency as f32) as f64
+            * (1.0 + f64::from(DelayExponent::DEFAULT.get()))
     }
 }
 
@@ -125,46 +140,75 @@ pub fn run(args: &JudgeArgs) -> Result<()> {
         return Ok(());
     }
     let grid = args.unseen.map_or_else(|| Ok(Grid::known()), Grid::unseen)?;
-    let words: Vec<Vec<String>> = args.cells.split_whitespace().map(|group| group.split(',').map(str::to_owned).collect()).collect();
+    let words: Vec<Vec<String>> = args
+        .cells
+        .split_whitespace()
+        .map(|group| group.split(',').map(str::to_owned).collect())
+        .collect();
     let mut cells = grid.cells();
     cells.retain(|cell| cell.is_named(&words));
-    ensure!(!cells.is_empty(), "no cell has the words '{}'; one is called '{}'", args.cells, grid.cells()[0]);
+    ensure!(
+        !cells.is_empty(),
+        "no cell has the words '{}'; one is called '{}'",
+        args.cells,
+        grid.cells()[0]
+    );
 
     // A load is a part of what `poll` reaches there.
-    let capacities = output::each("capacities", &cells, Cell::capacity).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let capacities = output::each("capacities", &cells, Cell::capacity)
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()?;
     if let Some(dir) = &args.scenarios {
-        fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
+        fs::create_dir_all(dir)
+            .with_context(|| format!("cannot make the directory {}", dir.display()))?;
         for (cell, &capacity) in cells.iter().zip(&capacities) {
             let path = dir.join(cell.to_string().replace(' ', ",") + ".toml");
             let text = cell.text(capacity, args.ios, 1)?;
-            File::create_new(&path).and_then(|mut file| file.write_all(text.as_bytes())).with_context(|| path.display().to_string())?;
+            File::create_new(&path)
+                .and_then(|mut file| file.write_all(text.as_bytes()))
+                .with_context(|| path.display().to_string())?;
         }
         return Ok(());
     }
 
     let runs = |modes: &[Mode], what: &str| -> Result<Vec<Vec<Figures>>> {
-        let tasks: Vec<(usize, Mode)> = (0..cells.len()).flat_map(|cell| modes.iter().map(move |&mode| (cell, mode))).collect();
-        let ran = output::each(what, &tasks, |&(at, mode)| figures(&cells[at], mode, capacities[at], args.ios));
+        let tasks: Vec<(usize, Mode)> =
+            (0..cells.len()).flat_map(|cell| modes.iter().map(move |&mode| (cell, mode))).collect();
+        let ran = output::each(what, &tasks, |&(at, mode)| {
+            figures(&cells[at], mode, capacities[at], args.ios)
+        });
         let ran = ran.into_iter().collect::<Result<Vec<_>, _>>()?;
         Ok(ran.chunks(modes.len()).map(<[Figures]>::to_vec).collect())
     };
     let known = args.fixed.as_ref().filter(|path| path.exists());
     let fixed = match known {
         Some(path) => {
-            let cache: Cache = serde_json::from_slice(&fs::read(path)?).with_context(|| path.display().to_string())?;
-            ensure!(cache.ios == args.ios, "{} is of {} I/Os: delete it, or give --ios {0}", path.display(), cache.ios);
-            let of = |cell: &Cell| cache.fixed.get(&cell.to_string()).filter(|list| list.len() == FIXED.len()).cloned();
-            let all = cells.iter().map(|cell| of(cell).with_context(|| format!("{} lacks the cell '{cell}'", path.display())));
+            let cache: Cache = serde_json::from_slice(&fs::read(path)?)
+                .with_context(|| path.display().to_string())?;
+            ensure!(
+                cache.ios == args.ios,
+                "{} is of {} I/Os: delete it, or give --ios {0}",
+                path.display(),
+                cache.ios
+            );
+            let of = |cell: &Cell| {
+                cache.fixed.get(&cell.to_string()).filter(|list| list.len() == FIXED.len()).cloned()
+            };
+            let all = cells.iter().map(|cell| {
+                of(cell).with_context(|| format!("{} lacks the cell '{cell}'", path.display()))
+            });
             all.collect::<Result<Vec<_>>>()?
         }
         None => runs(&FIXED, "fixed modes")?,
     };
     if let (Some(path), None) = (&args.fixed, known) {
         let fixed = cells.iter().map(Cell::to_string).zip(fixed.iter().cloned()).collect();
-        fs::write(path, serde_json::to_string(&Cache { ios: args.ios, fixed })?).with_context(|| path.display().to_string())?;
+        fs::write(path, serde_json::to_string(&Cache { ios: args.ios, fixed })?)
+            .with_context(|| path.display().to_string())?;
     }
     let own: Vec<Figures> = runs(&[Mode::ADAPTIVE], "adaptive")?.into_iter().flatten().collect();
-    let verdicts = cells.iter().zip(&own).zip(&fixed).map(|((cell, own), fixed)| verdict(cell, own, fixed));
+    let verdicts =
+        cells.iter().zip(&own).zip(&fixed).map(|((cell, own), fixed)| verdict(cell, own, fixed));
     print!("{}", show(&verdicts.collect::<Vec<_>>()));
     if let Some(path) = &args.json {
         let all = cells.iter().zip(&own).zip(&fixed).flat_map(|((cell, own), fixed)| {
@@ -176,22 +220,34 @@ pub fn run(args: &JudgeArgs) -> Result<()> {
                 })
             })
         });
-        fs::write(path, serde_json::to_string_pretty(&all.collect::<Vec<_>>())? + "\n").with_context(|| path.display().to_string())?;
+        fs::write(path, serde_json::to_string_pretty(&all.collect::<Vec<_>>())? + "\n")
+            .with_context(|| path.display().to_string())?;
     }
     Ok(())
 }
 
-/// What a mode comes to in a cell, in the time that `ios` I/Os take at the rate of `poll` or of the load.
+/// What a mode comes to in a cell, in the time that `ios` I/Os take at the rate of `poll` or of the
+/// load.
 fn figures(cell: &Cell, mode: Mode, capacity: f64, ios: u64) -> Result<Figures, SimError> {
     let mut scenario = cell.scenario(mode, capacity, ENDLESS, 1)?;
     let rate = capacity * f64::from(cell.kind.load()) / 100.0;
     for spec in &mut scenario.jobs {
         spec.job.ramp_time = Nanos(WARM_UP.0.saturating_mul(ios) / IOS);
-        (spec.job.runtime, spec.job.time_based) = (Some(Nanos((ios as f64 / rate.max(1.0) * 1e9) as u64)), true);
+        (spec.job.runtime, spec.job.time_based) =
+            (Some(Nanos((ios as f64 / rate.max(1.0) * 1e9) as u64)), true);
     }
     let outcome = scenario.run()?;
-    let at = outcome.latency.histogram.as_ref().map(|histogram| histogram.percentiles(&[50.0, 99.0])).unwrap_or_default();
-    let [p50, p99] = at[..] else { return Err(SimError::Unfit(format!("{cell} {mode}: no I/O has completed after the warm-up"))) };
+    let at = outcome
+        .latency
+        .histogram
+        .as_ref()
+        .map(|histogram| histogram.percentiles(&[50.0, 99.0]))
+        .unwrap_or_default();
+    let [p50, p99] = at[..] else {
+        return Err(SimError::Unfit(format!(
+            "{cell} {mode}: no I/O has completed after the warm-up"
+        )));
+    };
     let latency = match cell.kind {
         Kind::Open { .. } => outcome.latency.moments.mean(),
         _ => f64::from(cell.depth * cell.kind.threads()) / outcome.iops().max(1e-3) * 1e9,
@@ -208,10 +264,15 @@ fn figures(cell: &Cell, mode: Mode, capacity: f64, ios: u64) -> Result<Figures, 
 
 fn verdict<'a>(cell: &'a Cell, own: &'a Figures, fixed: &[Figures]) -> Verdict<'a> {
     let all = || FIXED.iter().zip(fixed);
-    let (&best, least) = all().min_by(|a, b| a.1.cost().total_cmp(&b.1.cost())).expect("there are fixed modes");
+    let (&best, least) =
+        all().min_by(|a, b| a.1.cost().total_cmp(&b.1.cost())).expect("there are fixed modes");
     let fastest = all().map(|(_, figures)| figures.iops).fold(0.0, f64::max);
-    let as_quick = all().filter(|(_, rival)| rival.iops >= own.iops * REACHED && rival.latency <= own.latency * LATER);
-    let tail = all().filter(|(mode, _)| [Mode::POLL, Mode::INTERRUPT].contains(mode)).map(|(_, figures)| figures.p99);
+    let as_quick = all().filter(|(_, rival)| {
+        rival.iops >= own.iops * REACHED && rival.latency <= own.latency * LATER
+    });
+    let tail = all()
+        .filter(|(mode, _)| [Mode::POLL, Mode::INTERRUPT].contains(mode))
+        .map(|(_, figures)| figures.p99);
     Verdict {
         cell,
         own,
@@ -226,12 +287,15 @@ fn verdict<'a>(cell: &'a Cell, own: &'a Figures, fixed: &[Figures]) -> Verdict<'
 /// One row for all cells and one for each family; then the worst cells.
 fn show(verdicts: &[Verdict<'_>]) -> String {
     let mut families: BTreeMap<&str, Vec<&Verdict<'_>>> = BTreeMap::new();
-    verdicts.iter().for_each(|verdict| families.entry(verdict.cell.kind.family()).or_default().push(verdict));
+    verdicts
+        .iter()
+        .for_each(|verdict| families.entry(verdict.cell.kind.family()).or_default().push(verdict));
     let row = |(family, of): (&str, &[&Verdict<'_>])| {
         let at = |percent: usize, figure: &dyn Fn(&Verdict<'_>) -> Option<f64>| {
             let mut all: Vec<f64> = of.iter().filter_map(|verdict| figure(verdict)).collect();
             all.sort_by(f64::total_cmp);
-            all.get((all.len().saturating_sub(1) * percent).div_ceil(100)).map_or_else(String::new, |figure| format!("{figure:.2}"))
+            all.get((all.len().saturating_sub(1) * percent).div_ceil(100))
+                .map_or_else(String::new, |figure| format!("{figure:.2}"))
         };
         let regret = |verdict: &Verdict<'_>| Some(verdict.regret);
         let above = of.iter().filter(|verdict| verdict.regret > 1.5).count() * 100;
@@ -239,11 +303,17 @@ fn show(verdicts: &[Verdict<'_>]) -> String {
         cells.extend([50, 75, 90, 100].map(|percent| at(percent, &regret)));
         cells.push(format!("{} %", above / of.len().max(1)));
         cells.extend([at(50, &|v| Some(v.rate)), at(10, &|v| Some(v.rate))]);
-        cells.extend([at(50, &|v| v.cpu), at(90, &|v| v.cpu), at(50, &|v| Some(v.p99)), at(90, &|v| Some(v.p99))]);
+        cells.extend([
+            at(50, &|v| v.cpu),
+            at(90, &|v| v.cpu),
+            at(50, &|v| Some(v.p99)),
+            at(90, &|v| Some(v.p99)),
+        ]);
         cells
     };
     let all: Vec<&Verdict<'_>> = verdicts.iter().collect();
-    let rows = std::iter::once(("all", &all[..])).chain(families.iter().map(|(family, of)| (*family, &of[..])));
+    let rows = std::iter::once(("all", &all[..]))
+        .chain(families.iter().map(|(family, of)| (*family, &of[..])));
     let headers = [
         "family",
         "cells",
@@ -262,13 +332,23 @@ fn show(verdicts: &[Verdict<'_>]) -> String {
     let mut worst = all.clone();
     worst.sort_by(|a, b| b.regret.total_cmp(&a.regret));
     let worst = worst.iter().take(SHOWN).map(|verdict| {
-        let figures = [verdict.regret, verdict.rate, verdict.own.cpu / 1e3, verdict.own.latency / 1e3, verdict.p99];
+        let figures = [
+            verdict.regret,
+            verdict.rate,
+            verdict.own.cpu / 1e3,
+            verdict.own.latency / 1e3,
+            verdict.p99,
+        ];
         let texts = figures.map(|figure| format!("{figure:.2}"));
         [verdict.cell.to_string(), verdict.best.to_string()].into_iter().chain(texts).collect()
     });
     output::table(&headers, 1, rows.map(row))
         + "\nThe worst:\n"
-        + &output::table(&["cell", "best mode", "R", "rate ÷ best", "CPU, µs", "L, µs", "p99 ÷ best"], 2, worst)
+        + &output::table(
+            &["cell", "best mode", "R", "rate ÷ best", "CPU, µs", "L, µs", "p99 ÷ best"],
+            2,
+            worst,
+        )
 }
 
 #[cfg(test)]

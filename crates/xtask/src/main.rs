@@ -11,7 +11,8 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", arg_required_else_help = true)]
 enum Task {
-    /// The posts' tables: what was published, what the simulator says, and how good its predictions are
+    /// The posts' tables: what was published, what the simulator says, and how good its predictions
+    /// are
     Published(published::PublishedArgs),
     /// What adaptive gives up against the best fixed mode, in 200 cells of the simulator
     Judge(judge::JudgeArgs),

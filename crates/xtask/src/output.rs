@@ -15,7 +15,9 @@ pub fn each<T: Sync, R: Send>(what: &str, items: &[T], work: impl Fn(&T) -> R + 
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, NonZero::get).min(items.len()) {
             scope.spawn(|| {
-                while let Some((at, item)) = Some(next.fetch_add(1, Relaxed)).and_then(|at| Some((at, items.get(at)?))) {
+                while let Some((at, item)) =
+                    Some(next.fetch_add(1, Relaxed)).and_then(|at| Some((at, items.get(at)?)))
+                {
                     let result = work(item);
                     let mut done = done.lock().expect("no holder panics");
                     done.push((at, result));
@@ -33,7 +35,11 @@ pub fn each<T: Sync, R: Send>(what: &str, items: &[T], work: impl Fn(&T) -> R + 
 }
 
 /// A table whose first `words` columns are left-aligned text, and the others right-aligned numbers.
-pub fn table(headers: &[&str], words: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub fn table(
+    headers: &[&str],
+    words: usize,
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(headers);
     table.add_rows(rows);

@@ -77,13 +77,25 @@ pub fn run(args: &PublishedArgs) -> Result<()> {
     if args.calibrate {
         let mut files: Vec<&str> = KNOBS.iter().map(|knob| knob.file).collect();
         files.dedup();
-        let found = output::each("files", &files, |file| calibrate(file)).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let found = output::each("files", &files, |file| calibrate(file))
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()?;
         let rows = found.iter().flatten().map(|found| {
             let [shipped, fits] = [found.shipped, found.found].map(|value| value.to_string());
             let [file, key] = [found.knob.0, found.knob.1].map(str::to_owned);
-            vec![file, key, found.row.to_owned(), shipped, fits, format!("{:+.1} %", (found.ratio - 1.0) * 100.0)]
+            vec![
+                file,
+                key,
+                found.row.to_owned(),
+                shipped,
+                fits,
+                format!("{:+.1} %", (found.ratio - 1.0) * 100.0),
+            ]
         });
-        print!("{}", output::table(&["file", "constant", "by row", "shipped", "found", "row then"], 3, rows));
+        print!(
+            "{}",
+            output::table(&["file", "constant", "by row", "shipped", "found", "row then"], 3, rows)
+        );
         return Ok(());
     }
     let outcomes = output::each("cases", CASES, |case| {
@@ -92,7 +104,13 @@ pub fn run(args: &PublishedArgs) -> Result<()> {
         anyhow::Ok((case.name, scenario.run().with_context(|| format!("case {}", case.name))?))
     });
     let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
-    print!("{}\n{LEGEND}", show(&rows(&|name| outcomes.iter().find(|(known, _)| *known == name).map(|(_, outcome)| outcome))));
+    print!(
+        "{}\n{LEGEND}",
+        show(&rows(&|name| outcomes
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, outcome)| outcome)))
+    );
     Ok(())
 }
 
@@ -104,24 +122,52 @@ fn show(rows: &[Row]) -> String {
         _ => format!("{value:.1}"),
     };
     let cells = rows.iter().map(|row| {
-        let [published, simulated] = [row.published, row.simulated].map(|value| format!("{} {}", digits(value, row.unit), row.unit));
+        let [published, simulated] = [row.published, row.simulated]
+            .map(|value| format!("{} {}", digits(value, row.unit), row.unit));
         // Rounded as it is printed, so that there is no -0.0.
         let error = format!("{:+.1}", (row.error() * 1e3).round() / 10.0 + 0.0);
         let scores = row.score.map_or_else(Default::default, |score| {
-            [format!("{:.3}", score.score), format!("{:.3}", score.without), format!("{:.2}", score.effect), score.baseline.to_owned()]
+            [
+                format!("{:.3}", score.score),
+                format!("{:.3}", score.without),
+                format!("{:.2}", score.effect),
+                score.baseline.to_owned(),
+            ]
         });
-        [row.id.to_owned(), row.used.name().to_owned(), published, simulated, error].into_iter().chain(scores).collect()
+        [row.id.to_owned(), row.used.name().to_owned(), published, simulated, error]
+            .into_iter()
+            .chain(scores)
+            .collect()
     });
-    let mut text = output::table(&["row", "use", "published", "simulated", "error %", "score", "without", "effect", "against"], 2, cells);
-    let mut scores: Vec<(f64, &str)> = rows.iter().filter_map(|row| Some((row.score?.score, row.id))).collect();
+    let mut text = output::table(
+        &[
+            "row",
+            "use",
+            "published",
+            "simulated",
+            "error %",
+            "score",
+            "without",
+            "effect",
+            "against",
+        ],
+        2,
+        cells,
+    );
+    let mut scores: Vec<(f64, &str)> =
+        rows.iter().filter_map(|row| Some((row.score?.score, row.id))).collect();
     scores.sort_by(|a, b| a.0.total_cmp(&b.0));
     if let Some((worst, id)) = scores.last() {
         // The mean of the two middle ones, which are the same one if the number is odd.
         let median = (scores[(scores.len() - 1) / 2].0 + scores[scores.len() / 2].0) / 2.0;
-        text += &format!("\nPredictions: {}, median score {median:.3}, worst {worst:.3} ({id}).\n", scores.len());
+        text += &format!(
+            "\nPredictions: {}, median score {median:.3}, worst {worst:.3} ({id}).\n",
+            scores.len()
+        );
     }
     for histogram in HISTOGRAMS {
-        let distance = total_variation(rows, histogram).map_or_else(String::new, |distance| format!("{distance:.3}"));
+        let distance = total_variation(rows, histogram)
+            .map_or_else(String::new, |distance| format!("{distance:.3}"));
         text += &format!("{histogram}: total variation {distance}\n");
     }
     text
@@ -173,7 +219,8 @@ pub fn rows<'a>(outcome: &dyn Fn(&str) -> Option<&'a Outcome>) -> Vec<Row> {
 /// all buckets that were not published count as one. 0: equal; 1: disjoint. `None`: there is no
 /// such histogram.
 pub fn total_variation(rows: &[Row], histogram: &str) -> Option<f64> {
-    let is_bucket = |row: &&Row| row.id.strip_prefix(histogram).is_some_and(|rest| rest.starts_with('.'));
+    let is_bucket =
+        |row: &&Row| row.id.strip_prefix(histogram).is_some_and(|rest| rest.starts_with('.'));
     let buckets: Vec<&Row> = rows.iter().filter(is_bucket).collect();
     let sum = |figure: fn(&Row) -> f64| buckets.iter().map(|row| figure(row)).sum::<f64>();
     let rest = (sum(|row| row.published) - sum(|row| row.simulated)).abs();
@@ -190,9 +237,21 @@ fn row<'a>(spec: &Spec, outcome: &dyn Fn(&str) -> Option<&'a Outcome>) -> Option
         let effect = spec.published / base.published;
         // The effect of the simulated row, relative to the published effect.
         let distance = |simulated: f64| (simulated / simulated_base / effect).ln().abs();
-        Some(Score { baseline: base.id, effect, score: distance(simulated), without: distance(without) })
+        Some(Score {
+            baseline: base.id,
+            effect,
+            score: distance(simulated),
+            without: distance(without),
+        })
     });
-    Some(Row { id: spec.id, published: spec.published, simulated, unit: spec.unit, used: spec.used, score })
+    Some(Row {
+        id: spec.id,
+        published: spec.published,
+        simulated,
+        unit: spec.unit,
+        used: spec.used,
+        score,
+    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use driver::{Access, Answer, AccessPoll, Properties, Property, Ticket};
+use driver::{Access, AccessPoll, Answer, Properties, Property, Ticket};
 use emu::{BusError, Message, Port};
 use nvme::{CqSlots, Cqe, Doorbells, Registers, Status, Vector};
 
@@ -67,7 +67,10 @@ impl CqSlots for TwistedCq {
             0xc8..0xd0 => cqe.cid ^= self.twist.number(2) as u16,
             0xd0..0xd8 => cqe.status_and_phase ^= self.twist.number(2) as u16,
             0xd8..0xe0 => cqe.result = self.twist.number(4) as u32,
-            0xe0..0xe8 => (cqe.sq_id, cqe.sq_head) = (self.twist.number(1) as u16, self.twist.number(2) as u16),
+            0xe0..0xe8 => {
+                (cqe.sq_id, cqe.sq_head) =
+                    (self.twist.number(1) as u16, self.twist.number(2) as u16)
+            }
             0xe8..0xf0 => cqe = Cqe::from_words([self.twist.number(8), self.twist.number(8)]),
             _ => {}
         }
@@ -168,7 +171,9 @@ impl Properties for Wire {
         let mut answer = Ok(access.carry_out(&self.bus));
         match how {
             0xd0..0xd8 => answer = Err(Status(self.twist.number(2) as u16 | 2)),
-            0xd8..0xe8 if matches!(access, Access::Get(_)) => answer = Ok(self.changed(access, answer.unwrap_or_default())),
+            0xd8..0xe8 if matches!(access, Access::Get(_)) => {
+                answer = Ok(self.changed(access, answer.unwrap_or_default()))
+            }
             _ => {}
         }
         if (0xfb..=0xff).contains(&how) {

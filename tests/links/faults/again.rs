@@ -1,4 +1,5 @@
-//! Servers that are killed and started again: a path of several comes back if it leads where it led, and is left alone if not.
+//! Servers that are killed and started again: a path of several comes back if it leads where it
+//! led, and is left alone if not.
 
 use std::os::unix::net::UnixListener;
 
@@ -14,7 +15,10 @@ use crate::work::{Job, begin, drain};
 
 /// One server's share of a subsystem over this file.
 fn share(file: &Scratch, controller: u16, more: &str) -> String {
-    format!("multipath:?path=file:{}?profile=optane%26share=yes%26cntlid={controller}{more}", file.path().display())
+    format!(
+        "multipath:?path=file:{}?profile=optane%26share=yes%26cntlid={controller}{more}",
+        file.path().display()
+    )
 }
 
 fn open(servers: &[Process], more: &str, queues: usize) -> Device {
@@ -22,7 +26,8 @@ fn open(servers: &[Process], more: &str, queues: usize) -> Device {
     Device::open_with(&uri, &options(queues)).unwrap_or_else(|error| panic!("{uri}: {error}"))
 }
 
-/// Two servers of one file take turns in dying under verified load. Each is used again once it is started again.
+/// Two servers of one file take turns in dying under verified load. Each is used again once it is
+/// started again.
 #[test]
 fn restarted_server_is_used_again() {
     for more in ["", "%26doorbells=mapped%26sgl=yes"] {
@@ -40,10 +45,20 @@ fn restarted_server_is_used_again() {
             }
         });
         let (paths, health) = (device.paths(), device.health());
-        assert!(paths.iter().all(|path| path.status.link == PathLink::Live && path.in_flight == 0), "{more}: {paths:?}");
-        assert!(paths.iter().any(|path| path.failed > 0), "no request was inside when its server died: {paths:?}");
         assert!(
-            health.dead.is_none() && is_told(&device, "the server has closed the connection; a server that serves the same"),
+            paths.iter().all(|path| path.status.link == PathLink::Live && path.in_flight == 0),
+            "{more}: {paths:?}"
+        );
+        assert!(
+            paths.iter().any(|path| path.failed > 0),
+            "no request was inside when its server died: {paths:?}"
+        );
+        assert!(
+            health.dead.is_none()
+                && is_told(
+                    &device,
+                    "the server has closed the connection; a server that serves the same"
+                ),
             "{health:?}"
         );
         assert!(is_told(&device, "there is a connection again"), "{health:?}");
@@ -64,13 +79,16 @@ fn requests_wait_for_the_only_server() {
         server.kill();
         wait_for(&device, 0, PathLink::Lost);
         server.start(&serves);
-        watched("a server that is started again", || drain(&queue)).into_iter().for_each(|done| done.result.unwrap());
+        watched("a server that is started again", || drain(&queue))
+            .into_iter()
+            .for_each(|done| done.result.unwrap());
         Job { generation: generation + 10, ..Job::of(0) }.run(&queue);
     }
     assert_eq!(device.paths()[0].status.link, PathLink::Live);
 }
 
-/// What is served at the socket then is not what was served before: the other path does it all, until the right one is there.
+/// What is served at the socket then is not what was served before: the other path does it all,
+/// until the right one is there.
 #[test]
 fn another_medium_is_refused_and_said() {
     let (file, other) = (Scratch::new("medium", BYTES), Scratch::new("other", BYTES));
@@ -87,9 +105,15 @@ fn another_medium_is_refused_and_said() {
     goes_on(|device| device.paths()[0].ios > 0);
     let refused = [
         (share(&other, 1, ""), "its subsystem is nqn.2026-11.reap:file:"),
-        ("multipath:?path=mem:16M?profile=optane".into(), "its subsystem is nqn.2026-11.reap:embedded:"),
+        (
+            "multipath:?path=mem:16M?profile=optane".into(),
+            "its subsystem is nqn.2026-11.reap:embedded:",
+        ),
         (share(&file, 3, ""), "it is controller 0x0003 of its subsystem, and was 0x0001"),
-        (share(&file, 1, "%26lba=4096"), "namespace 1 has other identifiers, or another block size"),
+        (
+            share(&file, 1, "%26lba=4096"),
+            "namespace 1 has other identifiers, or another block size",
+        ),
         (share(&file, 1, "%26vectors=1"), "it has 1 MSI-X vectors, and 2 are in use"),
     ];
     for (serves_now, why) in refused {
@@ -108,7 +132,8 @@ fn another_medium_is_refused_and_said() {
     assert!(device.paths()[0].ios > before, "{:?}", device.paths());
 }
 
-/// The file has grown while its server was away: that the others do not know, so that the path is left until they do.
+/// The file has grown while its server was away: that the others do not know, so that the path is
+/// left until they do.
 #[test]
 fn another_size_is_not_believed() {
     let file = Scratch::new("size", BYTES);
@@ -119,7 +144,11 @@ fn another_size_is_not_believed() {
     wait_for(&device, 0, PathLink::Lost);
     servers[0].start(&share(&file, 1, "%26size=32M"));
     wait_for(&device, 0, PathLink::Live);
-    assert!(is_told(&device, "namespace 1 has 65536 logical blocks now, and had 32768"), "{:?}", device.health());
+    assert!(
+        is_told(&device, "namespace 1 has 65536 logical blocks now, and had 32768"),
+        "{:?}",
+        device.health()
+    );
     let (before, path) = (device.paths()[0].ios, device.paths()[0].status);
     Job::of(0).run(&queue);
     assert_eq!((device.paths()[0].ios, path.to_string().as_str()), (before, "other size"));
@@ -134,12 +163,15 @@ fn fewer_queues_end_the_path() {
     let device = open(&servers, "", 1);
     servers[0].kill();
     servers[0].start(&share(&file, 1, "%26queues=1"));
-    eventually("it is not said", || is_told(&device, "the controller is given up: the controller does not come up again"));
+    eventually("it is not said", || {
+        is_told(&device, "the controller is given up: the controller does not come up again")
+    });
     wait_for(&device, 0, PathLink::Lost);
     Job::of(0).run(&device.local_queue().unwrap());
 }
 
-/// Nobody answers, and nobody is waited for: a device that is closed meanwhile lets go of the connection.
+/// Nobody answers, and nobody is waited for: a device that is closed meanwhile lets go of the
+/// connection.
 #[test]
 fn closing_while_connecting() {
     let file = Scratch::new("closed", BYTES);

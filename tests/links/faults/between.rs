@@ -1,4 +1,5 @@
-//! A server that refuses to move a vector, as VFIO may: what stands between it and its client refuses in its place, and passes everything else on.
+//! A server that refuses to move a vector, as VFIO may: what stands between it and its client
+//! refuses in its place, and passes everything else on.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -33,10 +34,17 @@ fn pass(from: &mut Socket, to: &mut Socket, refuses: bool) -> bool {
             _ => return false,
         };
         let passed = if refuses && moves_a_vector(&message) {
-            let refusal = Header { flags: Flags::ERROR, error: Errno::NOSPC.raw_os_error() as u32, ..message.header };
+            let refusal = Header {
+                flags: Flags::ERROR,
+                error: Errno::NOSPC.raw_os_error() as u32,
+                ..message.header
+            };
             from.send(&refusal.with_body(&[]), &[])
         } else {
-            let (bytes, fds) = (message.header.with_body(&message.body), message.fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
+            let (bytes, fds) = (
+                message.header.with_body(&message.body),
+                message.fds.iter().map(AsFd::as_fd).collect::<Vec<_>>(),
+            );
             to.send(&bytes, &fds)
         };
         if passed.is_err() {
@@ -48,31 +56,50 @@ fn pass(from: &mut Socket, to: &mut Socket, refuses: bool) -> bool {
 /// One client's connection, until it ends.
 fn stand_between(listener: &UnixListener, server: &str) {
     let streams = [listener.accept().unwrap().0, UnixStream::connect(server).unwrap()];
-    let [mut client, mut server] = streams.each_ref().map(|stream| Socket::new(stream.try_clone().unwrap(), MOST_BYTES).unwrap());
+    let [mut client, mut server] = streams
+        .each_ref()
+        .map(|stream| Socket::new(stream.try_clone().unwrap(), MOST_BYTES).unwrap());
     while pass(&mut client, &mut server, true) && pass(&mut server, &mut client, false) {
-        poll(&mut streams.each_ref().map(|stream| PollFd::new(stream, PollFlags::IN)), None).unwrap();
+        poll(&mut streams.each_ref().map(|stream| PollFd::new(stream, PollFlags::IN)), None)
+            .unwrap();
     }
 }
 
-/// In `posted` each queue of a group is told by its own eventfd then, as in `interrupt`, and no wake-up is lost.
+/// In `posted` each queue of a group is told by its own eventfd then, as in `interrupt`, and no
+/// wake-up is lost.
 #[test]
 fn kept_vectors_notify_their_queues() {
     let (served, socket) = (Served::new("mem:16M?profile=optane"), Scratch::short("between"));
-    let (listener, server) = (UnixListener::bind(socket.path()).unwrap(), served.socket().display().to_string());
+    let (listener, server) =
+        (UnixListener::bind(socket.path()).unwrap(), served.socket().display().to_string());
     let between = thread::spawn(move || stand_between(&listener, &server));
-    let device = Device::open_with(&format!("vfio-user:{}", socket.path().display()), &options(3).mode(Mode::POSTED)).unwrap();
+    let device = Device::open_with(
+        &format!("vfio-user:{}", socket.path().display()),
+        &options(3).mode(Mode::POSTED),
+    )
+    .unwrap();
     let group = Group::new((0..3).map(|_| device.local_queue().unwrap()).collect()).unwrap();
     watched("a group whose vectors stay", || {
         for _ in 0..60 {
             let queues = group.queues();
-            queues.iter().for_each(|queue| submit(queue, [Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap())]));
+            queues.iter().for_each(|queue| {
+                submit(
+                    queue,
+                    [Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap())],
+                )
+            });
             assert_eq!(group.wait(queues.len(), None).unwrap(), queues.len());
             let mut done = Vec::with_capacity(8);
             queues.iter().for_each(|queue| _ = queue.reap(&mut done));
-            assert!(done.len() == queues.len() && done.iter().all(|done| done.result.is_ok()), "{done:?}");
+            assert!(
+                done.len() == queues.len() && done.iter().all(|done| done.result.is_ok()),
+                "{done:?}"
+            );
         }
     });
-    eventually("a queue's messages go elsewhere", || group.queues().iter().all(|queue| queue.hardware_counters().messages > 0));
+    eventually("a queue's messages go elsewhere", || {
+        group.queues().iter().all(|queue| queue.hardware_counters().messages > 0)
+    });
     drop(group);
     watched("the queues alone", || Job::of(1).run(&device.local_queue().unwrap()));
     assert_eq!(device.health().resets, 0);

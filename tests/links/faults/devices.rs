@@ -15,7 +15,9 @@ fn once_let_go(open: impl Fn() -> Result<Device, OpenError>) -> Device {
     let since = Instant::now();
     loop {
         match open() {
-            Err(OpenError::Kernel { fault: TargetFault::InUse(_), .. }) if since.elapsed() < Duration::from_secs(60) => {
+            Err(OpenError::Kernel { fault: TargetFault::InUse(_), .. })
+                if since.elapsed() < Duration::from_secs(60) =>
+            {
                 thread::sleep(Duration::from_millis(5));
             }
             opened => return opened.unwrap(),
@@ -23,7 +25,8 @@ fn once_let_go(open: impl Fn() -> Result<Device, OpenError>) -> Device {
     }
 }
 
-/// The kernel keeps a loop device that is open, and lets it go with its last user: requests go on, and then nothing is there.
+/// The kernel keeps a loop device that is open, and lets it go with its last user: requests go on,
+/// and then nothing is there.
 #[test]
 fn detached_loop_device_stays_open() {
     for mode in [Mode::INTERRUPT, Mode::THREADED, Mode::ADAPTIVE] {
@@ -48,17 +51,22 @@ fn detached_loop_device_stays_open() {
             written.is_there(&queue);
         });
         drop((queue, device));
-        // What was acknowledged is in the file behind it, which the kernel lets go of some time after the last close.
-        let device = once_let_go(|| Device::open_with(&format!("{}?lba=512", file.uri()), &options(1)));
+        // What was acknowledged is in the file behind it, which the kernel lets go of some time
+        // after the last close.
+        let device =
+            once_let_go(|| Device::open_with(&format!("{}?lba=512", file.uri()), &options(1)));
         written.is_there(&device.local_queue().unwrap());
-        // From here on the node may be that of another test: it is neither detached again nor opened for writing.
+        // From here on the node may be that of another test: it is neither detached again nor
+        // opened for writing.
         let node = looped.node.clone();
         std::mem::forget(looped);
         let is_others = || run("losetup", &[&node.display().to_string()]).is_ok();
         let before = is_others();
         match Device::open_with(&format!("{uri}?readonly=yes"), &options(1)).err() {
             Some(OpenError::Kernel { fault: TargetFault::NotFound(_), .. }) => {}
-            other => assert!(before || is_others(), "{uri}, to which nothing is attached: {other:?}"),
+            other => {
+                assert!(before || is_others(), "{uri}, to which nothing is attached: {other:?}")
+            }
         }
     }
 }
@@ -79,10 +87,17 @@ fn missing_medium_fails_requests() {
         file.resize(0);
         drain(&queue);
         watched("an emptied loop device", || {
-            submit(&queue, (0..30).map(|n| Request::read(&ns, 4096 + 8 * n, device.buffer(4096).unwrap())));
+            submit(
+                &queue,
+                (0..30).map(|n| Request::read(&ns, 4096 + 8 * n, device.buffer(4096).unwrap())),
+            );
             // Beyond its file's end a loop device reads zeros, or says so.
             for done in drain(&queue) {
-                assert!(matches!(done.result, Ok(()) | Err(IoError::System(_))), "{:?}", done.result);
+                assert!(
+                    matches!(done.result, Ok(()) | Err(IoError::System(_))),
+                    "{:?}",
+                    done.result
+                );
             }
         });
         assert_eq!((device.in_flight(), device.counters().leaked_bytes), (0, 0));

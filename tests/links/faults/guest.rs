@@ -1,5 +1,5 @@
-//! What a machine that is shared does not allow: NVMe controllers that are removed, device-mapper, io_uring switched off. In a guest,
-//! by `tests/links.sh`; all of it needs root.
+//! What a machine that is shared does not allow: NVMe controllers that are removed, device-mapper,
+//! io_uring switched off. In a guest, by `tests/links.sh`; all of it needs root.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -37,26 +37,38 @@ fn write(path: impl AsRef<Path>, what: &str) {
 fn removed_controller_fails_requests() {
     let modes = [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE];
     let by_block = modes.map(|mode| (disk(), mode));
-    for (node, mode) in by_block.into_iter().chain([Mode::INTERRUPT, Mode::POLL].map(|mode| (character(), mode))) {
-        let (uri, sys) = (format!("kernel:/dev/{node}"), PathBuf::from(format!("/sys/block/{}", disk())));
+    for (node, mode) in
+        by_block.into_iter().chain([Mode::INTERRUPT, Mode::POLL].map(|mode| (character(), mode)))
+    {
+        let (uri, sys) =
+            (format!("kernel:/dev/{node}"), PathBuf::from(format!("/sys/block/{}", disk())));
         let function = fs::canonicalize(sys.join("device")).unwrap();
-        let function = function.ancestors().find(|dir| dir.join("remove").exists()).unwrap().to_owned();
+        let function =
+            function.ancestors().find(|dir| dir.join("remove").exists()).unwrap().to_owned();
         let device = Device::open_with(&uri, &options(1).mode(mode)).unwrap();
         let (queue, mut written) = (device.queue().unwrap(), Written::default());
         let remove = move || write(function.join("remove"), "1");
         written.write_until(&queue, "a removed controller", remove.clone());
         println!("{node}, {mode}: {:?}", written.errors);
         // EIO, ENXIO and ENODEV (errno(3)), never that a device which has gone were full.
-        let of_one_that_goes = |why: &IoError| matches!(why, IoError::System(5 | 6 | 19) | IoError::Status(_));
+        let of_one_that_goes =
+            |why: &IoError| matches!(why, IoError::System(5 | 6 | 19) | IoError::Status(_));
         assert!(written.errors.iter().all(of_one_that_goes), "{:?}", written.errors);
         // Nothing hangs afterwards either, and the device is let go of.
         written.errors.clear();
         written.write(&queue, [0].into_iter(), 0);
-        assert!(!written.errors.is_empty() && written.errors.iter().all(|why| *why == IoError::System(19)), "{:?}", written.errors);
+        assert!(
+            !written.errors.is_empty()
+                && written.errors.iter().all(|why| *why == IoError::System(19)),
+            "{:?}",
+            written.errors
+        );
         assert_eq!((device.in_flight(), device.counters().leaked_bytes), (0, 0));
         drop((queue, device));
         eventually("the node stays", || !Path::new("/dev").join(&node).exists());
-        assert!(matches!(fault(&uri), TargetFault::NotFound(why) if why.contains("no such device")));
+        assert!(
+            matches!(fault(&uri), TargetFault::NotFound(why) if why.contains("no such device"))
+        );
         write("/sys/bus/pci/rescan", "1");
         let is_back = || {
             (0..100).any(|_| {
@@ -64,7 +76,8 @@ fn removed_controller_fails_requests() {
                 Device::open_with(&uri, &options(1)).is_ok()
             })
         };
-        // A worker of the kernel's that has carried out a Flush lets go of the file some time after its completion: until then the name is taken.
+        // A worker of the kernel's that has carried out a Flush lets go of the file some time after
+        // its completion: until then the name is taken.
         eventually("it does not come back", || {
             is_back() || {
                 remove();
@@ -85,7 +98,8 @@ fn dmsetup(arguments: &[&str]) {
 #[test]
 #[ignore = "makes devices of device-mapper: tests/links.sh runs it in a guest"]
 fn suspended_mapped_device_then_fails() {
-    let sectors = fs::read_to_string(format!("/sys/block/{}/size", disk())).unwrap().trim().to_owned();
+    let sectors =
+        fs::read_to_string(format!("/sys/block/{}/size", disk())).unwrap().trim().to_owned();
     dmsetup(&["create", "reap", "--table", &format!("0 {sectors} linear /dev/{} 0", disk())]);
     let uri = "kernel:/dev/dm-0";
     // What it stands on is held by it, and says so.
@@ -109,11 +123,17 @@ fn suspended_mapped_device_then_fails() {
             dmsetup(&["resume", "reap"]);
             let before = written.durable.clone();
             written.write(&queue, (0..40).map(|n| 8 * n), 3);
-            // EIO of the target. A polled request does not come so far: the kernel answers EOPNOTSUPP where the table in force cannot be
-            // polled (`submit_bio_noacct`), which the disk below can since the test of its removal probed it again.
+            // EIO of the target. A polled request does not come so far: the kernel answers
+            // EOPNOTSUPP where the table in force cannot be polled (`submit_bio_noacct`), which the
+            // disk below can since the test of its removal probed it again.
             let errno = if mode == Mode::POLL { [5, 95] } else { [5, 5] };
-            let refused = |why: &IoError| matches!(why, IoError::System(why) if errno.contains(why));
-            assert!(!written.errors.is_empty() && written.errors.iter().all(refused), "{mode}: {:?}", written.errors);
+            let refused =
+                |why: &IoError| matches!(why, IoError::System(why) if errno.contains(why));
+            assert!(
+                !written.errors.is_empty() && written.errors.iter().all(refused),
+                "{mode}: {:?}",
+                written.errors
+            );
             dmsetup(&["suspend", "reap"]);
             dmsetup(&["load", "reap", "--table", &format!("0 {sectors} linear /dev/{} 0", disk())]);
             dmsetup(&["resume", "reap"]);
@@ -141,7 +161,10 @@ fn disabled_io_uring_is_reported() {
     let fault = fault(&uri);
     write(SWITCH, "0");
     assert!(why.contains("cannot make a queue"), "{why}");
-    assert!(matches!(&fault, TargetFault::Kernel(why) if why.contains("io_uring_disabled")), "{fault}");
+    assert!(
+        matches!(&fault, TargetFault::Kernel(why) if why.contains("io_uring_disabled")),
+        "{fault}"
+    );
     Job::of(1).run(&Device::open_with(&uri, &options(1)).unwrap().local_queue().unwrap());
 }
 
@@ -149,7 +172,8 @@ fn disabled_io_uring_is_reported() {
 #[test]
 #[ignore = "changes modes of device nodes: tests/links.sh runs it in a guest"]
 fn block_device_holds_its_namespace() {
-    let (block, character) = (format!("kernel:/dev/{}", disk()), format!("kernel:/dev/{}", character()));
+    let (block, character) =
+        (format!("kernel:/dev/{}", disk()), format!("kernel:/dev/{}", character()));
     let held = |uri: &str| {
         let why = fault(uri);
         assert!(matches!(&why, TargetFault::InUse(why) if why.contains("in use")), "{why}");
@@ -169,24 +193,38 @@ fn block_device_holds_its_namespace() {
     assert_eq!(device.namespaces()[0].block_bytes(), 4096);
     Job::of(2).run(&device.local_queue().unwrap());
     drop(device);
-    assert!(matches!(fault(&format!("{character}?buffered=yes")), TargetFault::Parameter(why) if why.contains("page cache")));
-    assert!(matches!(fault(&format!("{character}?size=1M")), TargetFault::Parameter(why) if why.contains("`size=`")));
+    assert!(
+        matches!(fault(&format!("{character}?buffered=yes")), TargetFault::Parameter(why) if why.contains("page cache"))
+    );
+    assert!(
+        matches!(fault(&format!("{character}?size=1M")), TargetFault::Parameter(why) if why.contains("`size=`"))
+    );
 }
 
 fn allow(name: &str, mode: u32) {
     fs::set_permissions(Path::new("/dev").join(name), Permissions::from_mode(mode)).unwrap();
 }
 
-/// By the modes of two files: Linux 6.2 and newer trust a user that may open the device, where the controller says what its commands do.
+/// By the modes of two files: Linux 6.2 and newer trust a user that may open the device, where the
+/// controller says what its commands do.
 #[test]
 #[ignore = "changes modes of device nodes: tests/links.sh runs it in a guest"]
 fn unprivileged_passthrough_follows_file_modes() {
-    let (uri, name) = (format!("kernel:/dev/{}", character()), "faults::guest::unprivileged_passthrough_follows_file_modes");
+    let (uri, name) = (
+        format!("kernel:/dev/{}", character()),
+        "faults::guest::unprivileged_passthrough_follows_file_modes",
+    );
     if !is_child() {
-        for (word, of_character, of_block) in [("nothing", 0o600, 0o600), ("character", 0o666, 0o600), ("both", 0o666, 0o666)] {
+        for (word, of_character, of_block) in
+            [("nothing", 0o600, 0o600), ("character", 0o666, 0o600), ("both", 0o666, 0o666)]
+        {
             allow(&character(), of_character);
             allow(&disk(), of_block);
-            passes(start(name, &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"], word));
+            passes(start(
+                name,
+                &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"],
+                word,
+            ));
         }
         allow(&character(), 0o600);
         return allow(&disk(), 0o600);
@@ -195,7 +233,10 @@ fn unprivileged_passthrough_follows_file_modes() {
     match &*told() {
         "nothing" => {
             let why = fault(&uri);
-            assert!(matches!(&why, TargetFault::Permission { what, .. } if what.contains("the device's group")), "{why}");
+            assert!(
+                matches!(&why, TargetFault::Permission { what, .. } if what.contains("the device's group")),
+                "{why}"
+            );
         }
         "character" => {
             let why = fault(&uri);
@@ -218,11 +259,16 @@ const BAD: &str = "REAP_TEST_BAD";
 fn failed_command_shows_its_status() {
     let bad = std::env::var(BAD).unwrap_or_else(|_| panic!("{BAD} names no device"));
     for mode in [Mode::INTERRUPT, Mode::ADAPTIVE] {
-        let device = Device::open_with(&format!("kernel:/dev/{bad}"), &options(1).mode(mode)).unwrap();
+        let device =
+            Device::open_with(&format!("kernel:/dev/{bad}"), &options(1).mode(mode)).unwrap();
         let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
-        let read = |lba| queue.block_on(queue.read(&ns, lba, device.buffer(4096).unwrap())).unwrap().0;
+        let read =
+            |lba| queue.block_on(queue.read(&ns, lba, device.buffer(4096).unwrap())).unwrap().0;
         let failed = read(2048).unwrap_err();
-        assert!(matches!(failed, IoError::Status(status) if status.kind() == Status::UNRECOVERED_READ_ERROR), "{failed}");
+        assert!(
+            matches!(failed, IoError::Status(status) if status.kind() == Status::UNRECOVERED_READ_ERROR),
+            "{failed}"
+        );
         assert_eq!((read(1024), failed.errno()), (Ok(()), 5));
     }
 }

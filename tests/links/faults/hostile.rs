@@ -1,5 +1,6 @@
-//! Peers over vfio-user that take memory away which this side maps, or hand over memory that need not be there: touching it would be a signal
-//! (SIGBUS) that ends the process. The server is in a process of its own; that it lives is seen by its other client.
+//! Peers over vfio-user that take memory away which this side maps, or hand over memory that need
+//! not be there: touching it would be a signal (SIGBUS) that ends the process. The server is in a
+//! process of its own; that it lives is seen by its other client.
 
 use std::fs::File;
 use std::io;
@@ -34,7 +35,10 @@ const PAGE: u64 = 0x2000;
 /// A memory file, if this kernel has such.
 fn memory(huge: bool, seals: SealFlags) -> io::Result<File> {
     let huge = if huge { MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB } else { MemfdFlags::empty() };
-    let file = File::from(memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | huge)?);
+    let file = File::from(memfd_create(
+        "hostile",
+        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | huge,
+    )?);
     file.set_len(BYTES)?;
     fcntl_add_seals(&file, seals)?;
     Ok(file)
@@ -86,7 +90,11 @@ fn begin(client: &Client, file: &File) {
     set(client, regs::AQA, Aqa::new().with_asqs(7).with_acqs(7).into_bits());
     set(client, regs::ASQ, SQ as u32);
     set(client, regs::ACQ, CQ as u32);
-    set(client, regs::CC, Cc::new().with_en(true).with_iosqes(Sqe::SIZE_LOG2).with_iocqes(Cqe::SIZE_LOG2).into_bits());
+    set(
+        client,
+        regs::CC,
+        Cc::new().with_en(true).with_iosqes(Sqe::SIZE_LOG2).with_iocqes(Cqe::SIZE_LOG2).into_bits(),
+    );
     eventually("it is not ready", || csts(client).rdy());
     let identify = Sqe { opcode: opcode::admin::IDENTIFY, prp1: PAGE, cdw10: 1, ..Sqe::default() };
     let bytes: Vec<u8> = identify.to_words().iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -109,7 +117,8 @@ enum Left {
     Works,
 }
 
-/// A client of one socket hands memory over, and takes it away while the controller works in it. The server's other client goes on.
+/// A client of one socket hands memory over, and takes it away while the controller works in it.
+/// The server's other client goes on.
 #[test]
 fn memory_is_taken_away() {
     let process = Process::several(2);
@@ -119,14 +128,29 @@ fn memory_is_taken_away() {
     let queue = device.local_queue().unwrap();
     type Take = fn(&File) -> io::Result<()>;
     let cases: [(&str, io::Result<File>, Take, Left); 9] = [
-        ("huge pages, sealed, none of them set aside", memory(true, SealFlags::SHRINK | SealFlags::GROW), punch, Left::Nothing),
+        (
+            "huge pages, sealed, none of them set aside",
+            memory(true, SealFlags::SHRINK | SealFlags::GROW),
+            punch,
+            Left::Nothing,
+        ),
         ("huge pages", memory(true, SealFlags::empty()), shorten, Left::Nothing),
         ("memory, shortened", memory(false, SealFlags::empty()), shorten, Left::Failed),
         ("memory, with a hole", memory(false, SealFlags::empty()), punch, Left::Works),
-        ("sealed memory, with a hole", memory(false, SealFlags::SHRINK | SealFlags::GROW), punch, Left::Works),
+        (
+            "sealed memory, with a hole",
+            memory(false, SealFlags::SHRINK | SealFlags::GROW),
+            punch,
+            Left::Works,
+        ),
         ("a file on tmpfs, shortened", file_in("/dev/shm"), shorten, Left::Failed),
         ("a file on tmpfs, with a hole", file_in("/dev/shm"), punch, Left::Works),
-        ("a file on a disk, shortened", file_in(env!("CARGO_TARGET_TMPDIR")), shorten, Left::Failed),
+        (
+            "a file on a disk, shortened",
+            file_in(env!("CARGO_TARGET_TMPDIR")),
+            shorten,
+            Left::Failed,
+        ),
         ("a file on a disk, with a hole", file_in(env!("CARGO_TARGET_TMPDIR")), punch, Left::Works),
     ];
     for (generation, (what, file, take, left)) in (1..).zip(cases) {
@@ -141,7 +165,10 @@ fn memory_is_taken_away() {
             let client = client(socket);
             let mapped = client.map(0, BYTES, file.as_fd(), 0);
             if left == Left::Nothing {
-                assert!(matches!(mapped, Err(CallError::Refused(Command::DmaMap, Errno::INVAL))), "{what}: {mapped:?}");
+                assert!(
+                    matches!(mapped, Err(CallError::Refused(Command::DmaMap, Errno::INVAL))),
+                    "{what}: {mapped:?}"
+                );
             } else {
                 mapped.unwrap();
                 begin(&client, &file);
@@ -158,11 +185,12 @@ fn memory_is_taken_away() {
     assert_eq!((device.health().dead, device.health().resets), (None, 0));
 }
 
-/// A server that hands its doorbells over in this file, and is otherwise the one at `server`, for one client. What it gets of the client's memory it
-/// tries to take away.
+/// A server that hands its doorbells over in this file, and is otherwise the one at `server`, for
+/// one client. What it gets of the client's memory it tries to take away.
 fn hostile(listener: UnixListener, server: &Path, doorbells: &File) {
     let (stream, _) = listener.accept().unwrap();
-    let mut ends = [stream, UnixStream::connect(server).unwrap()].map(|stream| Socket::new(stream, 2 << 20).unwrap());
+    let mut ends = [stream, UnixStream::connect(server).unwrap()]
+        .map(|stream| Socket::new(stream, 2 << 20).unwrap());
     loop {
         for (from, to) in [(0, 1), (1, 0)] {
             let message = match ends[from].receive() {
@@ -172,10 +200,18 @@ fn hostile(listener: UnixListener, server: &Path, doorbells: &File) {
             };
             if Command::from_number(message.header.command) == Some(Command::DmaMap) {
                 for memory in message.fds.iter().map(|fd| File::from(fd.try_clone().unwrap())) {
-                    assert_eq!(shorten(&memory).unwrap_err().raw_os_error(), Some(Errno::PERM.raw_os_error()));
+                    assert_eq!(
+                        shorten(&memory).unwrap_err().raw_os_error(),
+                        Some(Errno::PERM.raw_os_error())
+                    );
                     // Nothing is in it yet.
-                    fallocate(&memory, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, memory.metadata().unwrap().len())
-                        .unwrap();
+                    fallocate(
+                        &memory,
+                        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+                        0,
+                        memory.metadata().unwrap().len(),
+                    )
+                    .unwrap();
                 }
             }
             // Doorbells are all that a server has a descriptor of.
@@ -211,13 +247,25 @@ fn doorbells_are_taken_away() {
                 continue;
             }
         };
-        let (served, socket) = (Served::new("mem:16M?profile=optane&doorbells=mapped"), Scratch::short("hostile"));
+        let (served, socket) =
+            (Served::new("mem:16M?profile=optane&doorbells=mapped"), Scratch::short("hostile"));
         let listener = UnixListener::bind(socket.path()).unwrap();
         thread::scope(|scope| {
             scope.spawn(|| hostile(listener, served.socket(), &file));
             watched(why, || {
-                let device = Device::open_with(&format!("vfio-user:{}", socket.path().display()), &options(1)).unwrap();
-                assert!(device.notes().iter().any(|note| note.contains("by messages") && note.contains(why)), "{:?}", device.notes());
+                let device = Device::open_with(
+                    &format!("vfio-user:{}", socket.path().display()),
+                    &options(1),
+                )
+                .unwrap();
+                assert!(
+                    device
+                        .notes()
+                        .iter()
+                        .any(|note| note.contains("by messages") && note.contains(why)),
+                    "{:?}",
+                    device.notes()
+                );
                 let queue = device.local_queue().unwrap();
                 Job::of(1).run(&queue);
                 // Of huge pages some are sealed.

@@ -20,7 +20,8 @@ use crate::place::{BYTES, Scratch, options};
 use crate::table::skipped;
 use crate::work::Job;
 
-/// Runs the test in a process of nobody's, with a directory of its own. Skipped where this is not root's.
+/// Runs the test in a process of nobody's, with a directory of its own. Skipped where this is not
+/// root's.
 fn as_nobody(test: &str, wrapper: &[&str]) {
     if !getuid().is_root() {
         return skipped("only root can run a program as nobody");
@@ -37,7 +38,12 @@ fn as_nobody(test: &str, wrapper: &[&str]) {
     fs::set_permissions(dir.path().join("roots"), Permissions::from_mode(0o600)).unwrap();
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     let wrapper: Vec<&str> = nobody.iter().chain(wrapper).copied().collect();
-    passes(start_as(&program.display().to_string(), test, &wrapper, &dir.path().display().to_string()));
+    passes(start_as(
+        &program.display().to_string(),
+        test,
+        &wrapper,
+        &dir.path().display().to_string(),
+    ));
 }
 
 #[test]
@@ -61,7 +67,10 @@ fn forbidden_open_says_what_helps() {
         matches!(fault("kernel:/nobody-may-write-here?size=1M"), TargetFault::Permission { what, .. } if what.contains("no file can be made"))
     );
     if fs::metadata("/dev/loop0").is_ok() {
-        assert!(matches!(fault("kernel:/dev/loop0"), TargetFault::Permission { .. } | TargetFault::NotFound(_)));
+        assert!(matches!(
+            fault("kernel:/dev/loop0"),
+            TargetFault::Permission { .. } | TargetFault::NotFound(_)
+        ));
     }
     // What is readable can be read.
     fs::write(format!("{dir}/own"), vec![0; 1 << 20]).unwrap();
@@ -103,7 +112,8 @@ impl tracing::Subscriber for Warnings {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Buffers are then used unregistered, which is said once for the device. Where the kernel counts rings too there is none without.
+/// Buffers are then used unregistered, which is said once for the device. Where the kernel counts
+/// rings too there is none without.
 #[test]
 fn memlock_zero_is_reported_once() {
     if !is_child() {
@@ -122,7 +132,12 @@ fn memlock_zero_is_reported_once() {
         Ok(device) => device,
         Err(why) => {
             let why = why.to_string();
-            assert!(limit == 0 && why.contains("RLIMIT_MEMLOCK is 0 bytes") && why.contains("ulimit -l"), "{limit}: {why}");
+            assert!(
+                limit == 0
+                    && why.contains("RLIMIT_MEMLOCK is 0 bytes")
+                    && why.contains("ulimit -l"),
+                "{limit}: {why}"
+            );
             return;
         }
     };
@@ -131,24 +146,29 @@ fn memlock_zero_is_reported_once() {
         Job::of(1).run(&once_freed(|| device.queue()));
         Job { fused: true, ..Job::of(2) }.run(&once_freed(|| device.local_queue()));
     }
-    let region = device.register(reap::Pages::new(1 << 20).unwrap()).map_err(|(why, _)| why).unwrap();
+    let region =
+        device.register(reap::Pages::new(1 << 20).unwrap()).map_err(|(why, _)| why).unwrap();
     let (queue, ns) = (once_freed(|| device.queue()), device.namespaces()[0]);
     queue.block_on(queue.write(&ns, 0, region.buffer(0..65536).unwrap())).unwrap().0.unwrap();
     assert_eq!(SAID.load(Ordering::Relaxed), 1, "once for the device");
 }
 
-/// The kernel frees a ring some time after it is closed, and until then counts its memory against the user's limit.
+/// The kernel frees a ring some time after it is closed, and until then counts its memory against
+/// the user's limit.
 fn once_freed<Q>(take: impl Fn() -> Result<Q, QueueError>) -> Q {
     let since = Instant::now();
     loop {
         match take() {
-            Err(QueueError::Ring(_)) if since.elapsed() < Duration::from_secs(60) => thread::sleep(Duration::from_millis(5)),
+            Err(QueueError::Ring(_)) if since.elapsed() < Duration::from_secs(60) => {
+                thread::sleep(Duration::from_millis(5))
+            }
             taken => return taken.unwrap(),
         }
     }
 }
 
-/// With a descriptor more each time, until it works: an error that says what was wanted, never a panic, and nothing that stays.
+/// With a descriptor more each time, until it works: an error that says what was wanted, never a
+/// panic, and nothing that stays.
 #[test]
 fn missing_descriptors_refuse_then_recover() {
     if !is_child() {
@@ -157,7 +177,10 @@ fn missing_descriptors_refuse_then_recover() {
     }
     let file = Scratch::new("descriptors", BYTES);
     let limit = getrlimit(Resource::Nofile);
-    let allow = |current| setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum: limit.maximum }).unwrap();
+    let allow = |current| {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum: limit.maximum })
+            .unwrap()
+    };
     let open = || Device::open_with(&file.uri(), &options(3).mode(Mode::THREADED));
     // The housekeeping thread has its own, which stay.
     drop(open().unwrap());
@@ -168,7 +191,10 @@ fn missing_descriptors_refuse_then_recover() {
             Ok(device) => break device,
             Err(why) => {
                 println!("{descriptors}: {why}");
-                assert!(matches!(why, OpenError::Kernel { .. } | OpenError::System { .. }), "{why:?}");
+                assert!(
+                    matches!(why, OpenError::Kernel { .. } | OpenError::System { .. }),
+                    "{why:?}"
+                );
                 refusals += 1;
             }
         }
@@ -229,6 +255,12 @@ fn forbid_rings(errno: Errno) {
     const IO_URING_SETUP: i64 = 425;
     let answer = SeccompAction::Errno(errno.raw_os_error().unsigned_abs());
     let arch = std::env::consts::ARCH.try_into().unwrap();
-    let filter = SeccompFilter::new([(IO_URING_SETUP, Vec::new())].into(), SeccompAction::Allow, answer, arch).unwrap();
+    let filter = SeccompFilter::new(
+        [(IO_URING_SETUP, Vec::new())].into(),
+        SeccompAction::Allow,
+        answer,
+        arch,
+    )
+    .unwrap();
     seccompiler::apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
 }

@@ -1,4 +1,5 @@
-//! Sockets of one served subsystem as paths of one device: one goes, and the requests go another way.
+//! Sockets of one served subsystem as paths of one device: one goes, and the requests go another
+//! way.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,10 @@ use crate::table::{skipped, watched};
 use crate::work::{Job, begin, drain};
 
 pub(super) fn paths_of(uris: impl Iterator<Item = String>, more: &str) -> String {
-    format!("multipath:?{}{more}", uris.map(|uri| format!("path={}", uri.replace('&', "%26"))).collect::<Vec<_>>().join("&"))
+    format!(
+        "multipath:?{}{more}",
+        uris.map(|uri| format!("path={}", uri.replace('&', "%26"))).collect::<Vec<_>>().join("&")
+    )
 }
 
 fn open(served: &Served, more: &str, options: OpenOptions) -> Device {
@@ -30,7 +34,9 @@ fn fault(served: &Served, path: usize, what: &str) {
 }
 
 pub(super) fn wait_for(device: &Device, path: usize, link: PathLink) {
-    eventually(&format!("path {path} is not {link:?}"), || device.paths()[path].status.link == link);
+    eventually(&format!("path {path} is not {link:?}"), || {
+        device.paths()[path].status.link == link
+    });
 }
 
 /// One of two paths is lost, and requests go on by the other.
@@ -79,19 +85,36 @@ fn two_sockets_are_two_paths() {
                         let queue = device.queue().unwrap();
                         scope.spawn(move || {
                             Job::of(owner).run(&queue);
-                            Job { requests: 20, bytes: 64 << 10, depth: 8, generation: 2, ..Job::of(owner) }.run(&queue);
+                            Job {
+                                requests: 20,
+                                bytes: 64 << 10,
+                                depth: 8,
+                                generation: 2,
+                                ..Job::of(owner)
+                            }
+                            .run(&queue);
                         });
                     }
                 });
             });
             let (paths, health) = (device.paths(), device.health());
-            assert!(paths.iter().all(|path| path.ios > 0 && path.failed == 0 && path.status.link == PathLink::Live), "{mode}: {paths:?}");
-            assert_eq!((health.resets, device.counters().leaked_bytes), (0, 0), "{mode}: {health:?}");
+            assert!(
+                paths.iter().all(|path| path.ios > 0
+                    && path.failed == 0
+                    && path.status.link == PathLink::Live),
+                "{mode}: {paths:?}"
+            );
+            assert_eq!(
+                (health.resets, device.counters().leaked_bytes),
+                (0, 0),
+                "{mode}: {health:?}"
+            );
         }
     }
 }
 
-/// What was inside is carried out on the other path, by its own buffer where the lost one may still write to the first.
+/// What was inside is carried out on the other path, by its own buffer where the lost one may still
+/// write to the first.
 #[test]
 fn closed_socket_loses_nothing() {
     let served = Served::several("mem:16M?profile=optane", 2);
@@ -105,15 +128,22 @@ fn closed_socket_loses_nothing() {
         }
     });
     let paths = device.paths();
-    assert!(paths.iter().all(|path| path.status.link == PathLink::Live && path.in_flight == 0), "{paths:?}");
-    assert!(paths.iter().any(|path| path.failed > 0), "no request was inside when its path went: {paths:?}");
+    assert!(
+        paths.iter().all(|path| path.status.link == PathLink::Live && path.in_flight == 0),
+        "{paths:?}"
+    );
+    assert!(
+        paths.iter().any(|path| path.failed > 0),
+        "no request was inside when its path went: {paths:?}"
+    );
 }
 
 /// A controller that takes commands and answers none: they are given back once they are overdue.
 #[test]
 fn silent_socket_is_left() {
     let served = Served::several("mem:16M?profile=optane", 2);
-    let device = open(&served, "&policy=round-robin", options(1).timeout(Duration::from_millis(300)));
+    let device =
+        open(&served, "&policy=round-robin", options(1).timeout(Duration::from_millis(300)));
     let queue = device.queue().unwrap();
     fault(&served, 0, "hold");
     watched("a socket that is silent", || Job::of(0).run(&queue));
@@ -122,11 +152,16 @@ fn silent_socket_is_left() {
     watched("both again", || Job { generation: 2, ..Job::of(0) }.run(&queue));
 }
 
-/// With the process all paths are gone: requests fail when nobody waits for a path any longer, and none hangs.
+/// With the process all paths are gone: requests fail when nobody waits for a path any longer, and
+/// none hangs.
 #[test]
 fn killed_server_fails_all_paths() {
     let process = Process::several(2);
-    let device = Device::open_with(&paths_of(process.uris(), "&no_path_timeout=300ms&held_timeout=1s"), &options(1)).unwrap();
+    let device = Device::open_with(
+        &paths_of(process.uris(), "&no_path_timeout=300ms&held_timeout=1s"),
+        &options(1),
+    )
+    .unwrap();
     let queue = device.queue().unwrap();
     Job::of(0).run(&queue);
     begin(&queue, 12);
@@ -145,21 +180,42 @@ fn killed_server_fails_all_paths() {
 #[test]
 fn different_namespaces_are_refused() {
     let [one, other] = [2, 2].map(|sockets| Served::several("mem:16M?profile=null", sockets));
-    let error = Device::open_with(&paths_of(one.uris().take(1).chain(other.uris().take(1)), ""), &options(1)).err().unwrap().to_string();
+    let error = Device::open_with(
+        &paths_of(one.uris().take(1).chain(other.uris().take(1)), ""),
+        &options(1),
+    )
+    .err()
+    .unwrap()
+    .to_string();
     assert!(error.contains("NQN"), "{error}");
     let single = Served::new("mem:16M?profile=null");
-    let error = Device::open_with(&paths_of(single.uris().chain(one.uris().take(1)), ""), &options(1)).err().unwrap().to_string();
+    let error =
+        Device::open_with(&paths_of(single.uris().chain(one.uris().take(1)), ""), &options(1))
+            .err()
+            .unwrap()
+            .to_string();
     assert!(error.contains("private to its controller"), "{error}");
     // A socket twice is a client too many.
-    let error = Device::open_with(&paths_of(one.uris().take(1).chain(one.uris().take(1)), ""), &options(1)).err().unwrap().to_string();
+    let error =
+        Device::open_with(&paths_of(one.uris().take(1).chain(one.uris().take(1)), ""), &options(1))
+            .err()
+            .unwrap()
+            .to_string();
     assert!(error.contains("another client"), "{error}");
 }
 
-/// Servers in containers of their own have one process identifier, and their subsystems two names: a path to each would be two media.
+/// Servers in containers of their own have one process identifier, and their subsystems two names:
+/// a path to each would be two media.
 #[test]
 fn containers_do_not_share_namespaces() {
     const ALONE: [&str; 5] = ["unshare", "--user", "--map-root-user", "--kill-child", "-pf"];
-    if !Command::new(ALONE[0]).args(&ALONE[1..]).arg("true").stderr(Stdio::null()).status().is_ok_and(|ended| ended.success()) {
+    if !Command::new(ALONE[0])
+        .args(&ALONE[1..])
+        .arg("true")
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|ended| ended.success())
+    {
         return skipped("unshare gives no process identifiers of their own");
     }
     let [one, other] = [2, 2].map(|sockets| Process::several_within(&ALONE, sockets));

@@ -1,4 +1,5 @@
-//! Drives on the bus that go wrong, or have less than was asked for; and what QEMU counts of one. In a guest, by `tests/pcie.sh`.
+//! Drives on the bus that go wrong, or have less than was asked for; and what QEMU counts of one.
+//! In a guest, by `tests/pcie.sh`.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -23,10 +24,14 @@ fn drive() -> String {
     told("REAP_TEST_DRIVE")
 }
 
-/// Switches a function's memory and bus master off behind everybody's back, as if it were pulled out: it neither answers nor reaches memory.
-/// Its registers read as zeroes then, which is QEMU's way, where hardware has all ones.
+/// Switches a function's memory and bus master off behind everybody's back, as if it were pulled
+/// out: it neither answers nor reaches memory. Its registers read as zeroes then, which is QEMU's
+/// way, where hardware has all ones.
 fn pull(bdf: &str) {
-    let config = fs::OpenOptions::new().write(true).open(format!("/sys/bus/pci/devices/{bdf}/config")).unwrap();
+    let config = fs::OpenOptions::new()
+        .write(true)
+        .open(format!("/sys/bus/pci/devices/{bdf}/config"))
+        .unwrap();
     config.write_all_at(&[0, 0], 4).unwrap();
 }
 
@@ -38,12 +43,25 @@ fn removed_drive_fails_requests() {
         let device = Device::open_with(&format!("pcie:{bdf}"), &options(1).mode(mode)).unwrap();
         let queue = device.queue().unwrap();
         written.write_until(&queue, "a drive that was pulled out", move || pull(&bdf));
-        assert!(written.errors.iter().all(|why| *why == IoError::DeviceLost), "{mode}: {:?}", written.errors);
+        assert!(
+            written.errors.iter().all(|why| *why == IoError::DeviceLost),
+            "{mode}: {:?}",
+            written.errors
+        );
         // Nothing hangs afterwards either, and the device is let go of.
         written.errors.clear();
         written.write(&queue, [0].into_iter(), 0);
-        assert!(!written.errors.is_empty() && written.errors.iter().all(|why| *why == IoError::DeviceLost), "{:?}", written.errors);
-        assert!(device.health().dead.is_some() && device.in_flight() == 0, "{mode}: {:?}", device.health());
+        assert!(
+            !written.errors.is_empty()
+                && written.errors.iter().all(|why| *why == IoError::DeviceLost),
+            "{:?}",
+            written.errors
+        );
+        assert!(
+            device.health().dead.is_some() && device.in_flight() == 0,
+            "{mode}: {:?}",
+            device.health()
+        );
         drop((queue, device));
         // VFIO resets it when it is let go of: it is as if it had been put in again.
         let device = Device::open_with(&format!("pcie:{}", drive()), &options(1)).unwrap();
@@ -76,7 +94,9 @@ fn resets_under_load_lose_nothing() {
                 eventually("there is no reset", || device.health().resets >= resets);
                 // One that is asked for while another is under way is that one.
                 let before = rounds.load(Ordering::Relaxed);
-                eventually("nothing goes on after it", || rounds.load(Ordering::Relaxed) >= before + 4);
+                eventually("nothing goes on after it", || {
+                    rounds.load(Ordering::Relaxed) >= before + 4
+                });
             }
             stop.store(true, Ordering::Relaxed);
         });
@@ -85,20 +105,30 @@ fn resets_under_load_lose_nothing() {
     assert_eq!((health.dead, health.aborts, device.counters().leaked_bytes), (None, 0, 0));
 }
 
-/// A drive that takes longer for each request than the host waits: aborted, or reset, and never a hang.
+/// A drive that takes longer for each request than the host waits: aborted, or reset, and never a
+/// hang.
 #[test]
 #[ignore = "needs a slow drive on the bus: tests/pcie.sh runs it in a guest"]
 fn slow_drive_is_aborted_or_reset() {
     let timeout = Nanos::from_millis(500);
-    let device = Device::open_with(&format!("pcie:{}", told("REAP_TEST_SLOW")), &options(1).timeout(timeout.into())).unwrap();
+    let device = Device::open_with(
+        &format!("pcie:{}", told("REAP_TEST_SLOW")),
+        &options(1).timeout(timeout.into()),
+    )
+    .unwrap();
     let queue = device.local_queue().unwrap();
     let ended = watched("a slow drive", || {
-        submit(&queue, (0..4).map(|n| Request::read(&queue.namespaces()[0], 8 * n, queue.buffer(4096).unwrap())));
+        submit(
+            &queue,
+            (0..4)
+                .map(|n| Request::read(&queue.namespaces()[0], 8 * n, queue.buffer(4096).unwrap())),
+        );
         drain(&queue)
     });
     let health = device.health();
     println!("{:?}, {health:?}", ended.iter().map(|done| done.result).collect::<Vec<_>>());
-    // What QEMU makes of a request that it is to cancel is its affair; each ends once, and nothing of them is left.
+    // What QEMU makes of a request that it is to cancel is its affair; each ends once, and nothing
+    // of them is left.
     assert_eq!((ended.len(), device.in_flight(), device.counters().leaked_bytes), (4, 0, 0));
     assert!(health.aborts > 0 && health.dead.is_none(), "{health:?}");
 }
@@ -113,9 +143,18 @@ fn scarce_vectors_are_shared() {
         (
             few.clone(),
             3,
-            vec!["have no poll queue", "4 interrupt vectors are wanted for 3 queues and the admin queue, and 3 are available"],
+            vec![
+                "have no poll queue",
+                "4 interrupt vectors are wanted for 3 queues and the admin queue, and 3 are available",
+            ],
         ),
-        (format!("{few}?vectors=1"), 1, vec!["2 interrupt vectors are wanted for 1 queues and the admin queue, and 1 are available"]),
+        (
+            format!("{few}?vectors=1"),
+            1,
+            vec![
+                "2 interrupt vectors are wanted for 1 queues and the admin queue, and 1 are available",
+            ],
+        ),
     ] {
         let device = Device::open_with(&uri, &options(queues).mode(Mode::POLL)).unwrap();
         let said = happened(&device);
@@ -126,13 +165,16 @@ fn scarce_vectors_are_shared() {
         thread::scope(|scope| {
             for owner in 0..queues as u64 {
                 let device = &device;
-                scope.spawn(move || watched("shared queues", || Job::of(owner).run(&device.local_queue().unwrap())));
+                scope.spawn(move || {
+                    watched("shared queues", || Job::of(owner).run(&device.local_queue().unwrap()))
+                });
             }
         });
     }
 }
 
-/// What is counted here, for `tests/pcie.sh` to hold against QEMU's trace: it shows the marks, which another controller is asked for.
+/// What is counted here, for `tests/pcie.sh` to hold against QEMU's trace: it shows the marks,
+/// which another controller is asked for.
 #[test]
 #[ignore = "counts on a drive that nobody else uses: tests/pcie.sh runs it in a guest"]
 fn qemu_counts_the_same_doorbells() {
@@ -145,7 +187,9 @@ fn qemu_counts_the_same_doorbells() {
         (Mode::POLL, 5000, "yes"),
         (Mode::INTERRUPT, 6000, "yes"),
     ] {
-        let device = Device::open_with(&format!("pcie:{}?shadow={shadow}", drive()), &options(1).mode(mode)).unwrap();
+        let device =
+            Device::open_with(&format!("pcie:{}?shadow={shadow}", drive()), &options(1).mode(mode))
+                .unwrap();
         let queue = device.local_queue().unwrap();
         let (before, registers) = (queue.hardware_counters(), device.counters().doorbell_registers);
         mark(&disk, number);
@@ -156,27 +200,48 @@ fn qemu_counts_the_same_doorbells() {
         let after = queue.hardware_counters();
         assert_eq!(after.finished - before.finished, 1000, "{mode}");
         let of = |count: fn(&reap::HardwareCounters) -> u64| count(&after) - count(&before);
-        let registers = device.counters().doorbell_registers.map(|now| now - registers.unwrap_or(0));
-        assert_eq!(registers.is_some(), shadow == "yes", "QEMU's drive offers to read doorbells in memory");
+        let registers =
+            device.counters().doorbell_registers.map(|now| now - registers.unwrap_or(0));
+        assert_eq!(
+            registers.is_some(),
+            shadow == "yes",
+            "QEMU's drive offers to read doorbells in memory"
+        );
         if let Some(registers) = registers {
-            println!("kept: {number} {registers} {} by {mode}", of(|it| it.sq_doorbells + it.cq_doorbells));
+            println!(
+                "kept: {number} {registers} {} by {mode}",
+                of(|it| it.sq_doorbells + it.cq_doorbells)
+            );
             continue;
         }
-        println!("counted: {number} {} {} {} by {mode}", of(|it| it.sq_doorbells), of(|it| it.cq_doorbells), of(|it| it.messages));
+        println!(
+            "counted: {number} {} {} {} by {mode}",
+            of(|it| it.sq_doorbells),
+            of(|it| it.cq_doorbells),
+            of(|it| it.messages)
+        );
     }
 }
 
-/// QEMU's drive has SGLs: data of more than two pages are named by one, and by none where nobody wants them. Each block is verified.
+/// QEMU's drive has SGLs: data of more than two pages are named by one, and by none where nobody
+/// wants them. Each block is verified.
 #[test]
 #[ignore = "counts on a drive that nobody else uses: tests/pcie.sh runs it in a guest"]
 fn long_data_are_named_by_sgls() {
     let disk = told("REAP_TEST_MARK");
     for (sgl, number) in [("yes", 7000), ("no", 8000)] {
-        let device = Device::open_with(&format!("pcie:{}?sgl={sgl}", drive()), &options(1)).unwrap();
+        let device =
+            Device::open_with(&format!("pcie:{}?sgl={sgl}", drive()), &options(1)).unwrap();
         let queue = device.local_queue().unwrap();
         let before = queue.hardware_counters().finished;
         mark(&disk, number);
-        let job = Job { requests: 20, bytes: 64 << 10, depth: 8, generation: number.into(), ..Job::of(1) };
+        let job = Job {
+            requests: 20,
+            bytes: 64 << 10,
+            depth: 8,
+            generation: number.into(),
+            ..Job::of(1)
+        };
         watched("long requests", || job.run(&queue));
         mark(&disk, number + 1);
         let commands = queue.hardware_counters().finished - before;
@@ -199,14 +264,17 @@ fn reap_all(queues: &[LocalQueue]) -> usize {
     out.len()
 }
 
-/// The eventfd is that of the group's first queue. Whoever waits, for the group or for one queue alone, is told, whatever mode the first
-/// queue alone is in; and each has its own eventfd again in another mode. (The limit is for the failure.)
+/// The eventfd is that of the group's first queue. Whoever waits, for the group or for one queue
+/// alone, is told, whatever mode the first queue alone is in; and each has its own eventfd again in
+/// another mode. (The limit is for the failure.)
 #[test]
 #[ignore = "needs a drive on the bus: tests/pcie.sh runs it in a guest"]
 fn posted_group_has_one_eventfd() {
-    let device =
-        Device::open_with(&format!("pcie:{}", drive()), &options(3).mode(Mode::POSTED).timeout(std::time::Duration::from_secs(600)))
-            .unwrap();
+    let device = Device::open_with(
+        &format!("pcie:{}", drive()),
+        &options(3).mode(Mode::POSTED).timeout(std::time::Duration::from_secs(600)),
+    )
+    .unwrap();
     let group = Group::new((0..3).map(|_| device.local_queue().unwrap()).collect()).unwrap();
     let [first, second, third] = group.queues() else { unreachable!("three were joined") };
     let limit = || Some(Instant::now() + std::time::Duration::from_secs(60));
@@ -241,7 +309,9 @@ fn posted_group_has_one_eventfd() {
     let before = messages();
     round(&[second]);
     round(&[third]);
-    eventually("a message is not counted for its own queue", || messages()[1] > before[1] && messages()[2] > before[2]);
+    eventually("a message is not counted for its own queue", || {
+        messages()[1] > before[1] && messages()[2] > before[2]
+    });
     drop(group);
     Job::of(1).run(&device.local_queue().unwrap());
 }

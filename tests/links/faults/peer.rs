@@ -1,4 +1,5 @@
-//! Servers of a controller that go: killed, stopped and continued, gone before a device is opened; and memory that they do not reach.
+//! Servers of a controller that go: killed, stopped and continued, gone before a device is opened;
+//! and memory that they do not reach.
 
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
@@ -86,8 +87,14 @@ impl Drop for Process {
 /// Serves in a process of its own, and listens.
 fn started(device: &str, sockets: &[Scratch], wrapper: &[&str]) -> Child {
     let paths: Vec<_> = sockets.iter().map(|socket| socket.path().display().to_string()).collect();
-    let child = start("faults::peer::serves_until_it_is_killed", wrapper, &format!("{device}\n{}", paths.join(":")));
-    eventually("the server does not listen", || sockets.iter().all(|socket| UnixStream::connect(socket.path()).is_ok()));
+    let child = start(
+        "faults::peer::serves_until_it_is_killed",
+        wrapper,
+        &format!("{device}\n{}", paths.join(":")),
+    );
+    eventually("the server does not listen", || {
+        sockets.iter().all(|socket| UnixStream::connect(socket.path()).is_ok())
+    });
     child
 }
 
@@ -99,9 +106,16 @@ fn serves_until_it_is_killed() {
         let (device, sockets) = told.split_once('\n').unwrap();
         let sockets: Vec<PathBuf> = sockets.split(':').map(PathBuf::from).collect();
         let mut server = match &sockets[..] {
-            _ if device.starts_with("multipath:") => serve::open_paths(&device.parse().unwrap(), &sockets, None).unwrap(),
+            _ if device.starts_with("multipath:") => {
+                serve::open_paths(&device.parse().unwrap(), &sockets, None).unwrap()
+            }
             [socket] => serve::open(&device.parse().unwrap(), socket, None).unwrap(),
-            several => serve::open_paths(&MultipathUri::repeated(device, several.len()).unwrap(), several, None).unwrap(),
+            several => serve::open_paths(
+                &MultipathUri::repeated(device, several.len()).unwrap(),
+                several,
+                None,
+            )
+            .unwrap(),
         };
         let (never, _other) = UnixStream::pair().unwrap();
         server.run(&never, &mut |_| {}).unwrap();
@@ -110,19 +124,35 @@ fn serves_until_it_is_killed() {
 
 #[test]
 fn killed_server_fails_requests() {
-    for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE, Mode::POSTED, Mode::SUSPEND] {
+    for mode in
+        [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE, Mode::POSTED, Mode::SUSPEND]
+    {
         let (process, mut written) = (Process::new(), Written::default());
         let device = Device::open_with(&process.uri(), &options(1).mode(mode)).unwrap();
         let queue = device.queue().unwrap();
         let pid = Pid::from_child(&process.child);
-        written.write_until(&queue, "a server that was killed", move || kill_process(pid, Signal::KILL).unwrap());
-        assert!(written.errors.iter().all(|why| *why == IoError::DeviceLost), "{mode}: {:?}", written.errors);
+        written.write_until(&queue, "a server that was killed", move || {
+            kill_process(pid, Signal::KILL).unwrap()
+        });
+        assert!(
+            written.errors.iter().all(|why| *why == IoError::DeviceLost),
+            "{mode}: {:?}",
+            written.errors
+        );
         written.errors.clear();
         written.write(&queue, [0].into_iter(), 0);
-        assert!(!written.errors.is_empty() && written.errors.iter().all(|why| *why == IoError::DeviceLost), "{:?}", written.errors);
+        assert!(
+            !written.errors.is_empty()
+                && written.errors.iter().all(|why| *why == IoError::DeviceLost),
+            "{:?}",
+            written.errors
+        );
         let health = device.health();
         assert!(health.dead.is_some() && device.in_flight() == 0, "{mode}: {health:?}");
-        assert!(is_told(&device, "the server has closed the connection; open the device again"), "{health:?}");
+        assert!(
+            is_told(&device, "the server has closed the connection; open the device again"),
+            "{health:?}"
+        );
         drop((queue, device));
         // The next one is opened as if nothing had been.
         drop(process);
@@ -137,18 +167,22 @@ fn killed_server_fails_requests() {
 fn mapped_doorbells_send_no_message() {
     for (more, mapped) in [("&doorbells=mapped", true), ("", false)] {
         let served = Served::new(&format!("mem:16M?profile=optane{more}"));
-        let device = Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(1)).unwrap();
+        let device =
+            Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(1))
+                .unwrap();
         Job::of(1).run(&device.local_queue().unwrap());
         let status = serve::ask(served.socket(), "status").unwrap();
         assert_eq!(status.contains("\ndoorbells mapped, 0 messages\n"), mapped, "{status}");
     }
 }
 
-/// Two devices, each with a controller of one subsystem: what one writes the other reads, and neither needs the other.
+/// Two devices, each with a controller of one subsystem: what one writes the other reads, and
+/// neither needs the other.
 #[test]
 fn sockets_share_namespaces() {
     let served = Served::several("mem:16M?profile=optane", 2);
-    let devices: Vec<_> = served.uris().map(|uri| Device::open_with(&uri, &options(1)).unwrap()).collect();
+    let devices: Vec<_> =
+        served.uris().map(|uri| Device::open_with(&uri, &options(1)).unwrap()).collect();
     let queues: Vec<_> = devices.iter().map(|device| device.local_queue().unwrap()).collect();
     for (generation, writer, reader) in [(1, 0, 1), (2, 1, 0)] {
         let job = Job { generation, ..Job::of(1) };
@@ -178,7 +212,9 @@ fn stopped_server_goes_on() {
         std::thread::sleep(Duration::from_millis(200));
         assert!(device.health().dead.is_none());
         process.signal(Signal::CONT);
-        watched("a server that was stopped", || drain(&queue)).into_iter().for_each(|done| done.result.unwrap());
+        watched("a server that was stopped", || drain(&queue))
+            .into_iter()
+            .for_each(|done| done.result.unwrap());
         Job::of(2).run(&queue);
     }
 }
@@ -186,7 +222,9 @@ fn stopped_server_goes_on() {
 #[test]
 fn resets_under_load_lose_nothing() {
     let served = Served::new("mem:16M?profile=optane");
-    let device = Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(1)).unwrap();
+    let device =
+        Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(1))
+            .unwrap();
     let queue = device.local_queue().unwrap();
     for generation in 1..=5 {
         begin(&queue, 30);
@@ -236,20 +274,34 @@ fn non_servers_are_refused() {
 #[test]
 fn anonymous_memory_is_refused() {
     let served = Served::new("mem:16M?profile=optane");
-    let device = Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(1)).unwrap();
+    let device =
+        Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(1))
+            .unwrap();
     let (why, pages) = device.register(Pages::new(1 << 20).unwrap()).err().unwrap();
-    assert!(matches!(why, RegisterError::NoFile) && why.to_string().contains("`Pages::shared`"), "{why}");
+    assert!(
+        matches!(why, RegisterError::NoFile) && why.to_string().contains("`Pages::shared`"),
+        "{why}"
+    );
     assert_eq!(pages.len(), 1 << 20);
     assert!(device.register(Pages::shared(1 << 20).unwrap()).is_ok());
     // One client at a time: the second is told so.
     let second = Device::open(&format!("vfio-user:{}", served.socket().display()));
-    assert!(matches!(second, Err(OpenError::VfioUser { fault: VfioUserError::Busy, .. })), "{second:?}");
+    assert!(
+        matches!(second, Err(OpenError::VfioUser { fault: VfioUserError::Busy, .. })),
+        "{second:?}"
+    );
 }
 
 #[test]
 fn scarce_vectors_are_reported() {
     let served = Served::new("mem:16M?profile=optane&vectors=1");
-    let device = Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(2)).unwrap();
+    let device =
+        Device::open_with(&format!("vfio-user:{}", served.socket().display()), &options(2))
+            .unwrap();
     Job::of(1).run(&device.local_queue().unwrap());
-    assert!(device.notes().iter().any(|note| note.contains("1 are available: queues share them")), "{:?}", device.notes());
+    assert!(
+        device.notes().iter().any(|note| note.contains("1 are available: queues share them")),
+        "{:?}",
+        device.notes()
+    );
 }

@@ -1,4 +1,5 @@
-//! Other processes: one that uses the same file, one that is forked, one that is stopped and continued.
+//! Other processes: one that uses the same file, one that is forked, one that is stopped and
+//! continued.
 
 use std::cell::RefCell;
 use std::fs;
@@ -22,11 +23,18 @@ fn two_processes_exclude_each_other() {
         let (path, expected) = (told(), std::env::var("REAP_TEST_EXPECTED").unwrap());
         let read_only = Device::open_with(&format!("kernel:{path}?readonly=yes"), &options(1));
         let locked = fault(&format!("kernel:{path}"));
-        assert!(matches!(&locked, TargetFault::InUse(why) if why.contains("locked") && !why.contains("readers")), "{locked}");
+        assert!(
+            matches!(&locked, TargetFault::InUse(why) if why.contains("locked") && !why.contains("readers")),
+            "{locked}"
+        );
         match (&*expected, read_only) {
             ("writer", Err(why)) => assert!(why.to_string().contains("locked"), "{why}"),
-            ("reader", Ok(device)) => Job { requests: 20, ..Job::of(1) }.pass(&device.local_queue().unwrap(), false),
-            (_, other) => panic!("beside a {expected}: {:?}", other.err().map(|why| why.to_string())),
+            ("reader", Ok(device)) => {
+                Job { requests: 20, ..Job::of(1) }.pass(&device.local_queue().unwrap(), false)
+            }
+            (_, other) => {
+                panic!("beside a {expected}: {:?}", other.err().map(|why| why.to_string()))
+            }
         }
         return;
     }
@@ -44,7 +52,8 @@ fn two_processes_exclude_each_other() {
     Job::of(1).pass(&device.local_queue().unwrap(), false);
 }
 
-/// A child has its parent's memory and descriptors, and is told that the device is not its own; the parent goes on.
+/// A child has its parent's memory and descriptors, and is told that the device is not its own; the
+/// parent goes on.
 #[test]
 fn forked_child_is_refused() {
     if !is_child() {
@@ -56,7 +65,11 @@ fn forked_child_is_refused() {
     for mode in Mode::ALL {
         let device = Device::open_with(&file.uri(), &options(2).mode(mode)).unwrap();
         // The child lets them go as well: it has copies of all that the parent has.
-        let held = RefCell::new(Some((device.queue().unwrap(), device.local_queue().unwrap(), device.clone())));
+        let held = RefCell::new(Some((
+            device.queue().unwrap(),
+            device.local_queue().unwrap(),
+            device.clone(),
+        )));
         let (forked, ns) = (Err(IoError::Refused(Refused::Forked)), device.namespaces()[0]);
         for local in [false, true] {
             let held_now = held.borrow();
@@ -73,7 +86,9 @@ fn forked_child_is_refused() {
                 queue.set_mode(Mode::POLL);
                 _ = queue.poll_events(8);
                 queue.wait(30, None).is_ok()
-                    && queue.block_on(queue.read(&ns, 0, buf)).is_ok_and(|(result, _)| result == forked)
+                    && queue
+                        .block_on(queue.read(&ns, 0, buf))
+                        .is_ok_and(|(result, _)| result == forked)
                     && device.current(&ns).blocks() == ns.blocks()
             };
             assert!(in_fork(child), "{mode}: what the child was told");
@@ -86,7 +101,11 @@ fn forked_child_is_refused() {
             let held_now = held.borrow();
             let (sent, kept, _) = held_now.as_ref().unwrap();
             let queue = if local { &**kept } else { sent };
-            assert_eq!(queue.wait(30, None).unwrap(), 30, "{mode}: what was in flight comes to the parent");
+            assert_eq!(
+                queue.wait(30, None).unwrap(),
+                30,
+                "{mode}: what was in flight comes to the parent"
+            );
             queue.reap(&mut Vec::with_capacity(64));
             Job { requests: 20, generation: 2, ..Job::of(1) }.run(queue);
         }
@@ -107,10 +126,16 @@ fn stopped_process_goes_on() {
             let device = Device::open_with(&file.uri(), &options(2).mode(mode)).unwrap();
             thread::scope(|scope| {
                 let (queue, device) = (device.queue().unwrap(), &device);
-                scope.spawn(move || (0..5).for_each(|generation| Job { requests: 150, generation, ..Job::of(1) }.run(&queue)));
+                scope.spawn(move || {
+                    (0..5).for_each(|generation| {
+                        Job { requests: 150, generation, ..Job::of(1) }.run(&queue)
+                    })
+                });
                 scope.spawn(move || {
                     let queue = device.local_queue().unwrap();
-                    (0..5).for_each(|generation| Job { requests: 150, generation, fused: true, ..Job::of(2) }.run(&queue));
+                    (0..5).for_each(|generation| {
+                        Job { requests: 150, generation, fused: true, ..Job::of(2) }.run(&queue)
+                    });
                 });
             });
             assert_eq!((device.health().aborts, device.counters().leaked_bytes), (0, 0), "{mode}");
@@ -126,7 +151,8 @@ fn stopped_process_goes_on() {
         let mut stops = 0;
         while !ended.is_finished() {
             thread::sleep(Duration::from_millis(17));
-            // It may have ended by now, and nobody has waited for it yet, or somebody has: then there is nobody to tell.
+            // It may have ended by now, and nobody has waited for it yet, or somebody has: then
+            // there is nobody to tell.
             _ = kill_process(pid, Signal::STOP);
             thread::sleep(Duration::from_millis(3));
             _ = kill_process(pid, Signal::CONT);

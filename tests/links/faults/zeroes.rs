@@ -1,4 +1,5 @@
-//! Write Zeroes and Deallocate of files and block devices: what becomes of their room, and where there is none, or no such thing.
+//! Write Zeroes and Deallocate of files and block devices: what becomes of their room, and where
+//! there is none, or no such thing.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -26,12 +27,15 @@ fn write(queue: &Queue, ns: &Namespace, lba: u64) -> Result<(), IoError> {
 }
 
 fn read(queue: &Queue, ns: &Namespace, lba: u64) -> Vec<u8> {
-    let (result, buf) = queue.block_on(queue.read(ns, lba, queue.buffer(8 * ns.block_bytes() as usize).unwrap())).unwrap();
+    let (result, buf) = queue
+        .block_on(queue.read(ns, lba, queue.buffer(8 * ns.block_bytes() as usize).unwrap()))
+        .unwrap();
     result.unwrap();
     buf.to_vec()
 }
 
-/// More blocks than one part names, and all of them; a file keeps its size, and the room that it is to keep.
+/// More blocks than one part names, and all of them; a file keeps its size, and the room that it is
+/// to keep.
 #[test]
 fn whole_file_is_zeroed() {
     const LARGE: u64 = 40 << 20;
@@ -53,7 +57,15 @@ fn whole_file_is_zeroed() {
     assert_eq!(queue.hardware_counters().finished - before, 3, "32,768 blocks at a time");
     assert!(holds(0));
     // Where it lies there may be none: tmpfs.
-    match run("fallocate", &["--zero-range", "--length", "512", &Scratch::new("tried", 4096).path().display().to_string()]) {
+    match run(
+        "fallocate",
+        &[
+            "--zero-range",
+            "--length",
+            "512",
+            &Scratch::new("tried", 4096).path().display().to_string(),
+        ],
+    ) {
         Ok(_) => assert!(room() >= LARGE / 512, "it has all its room"),
         Err(why) => skipped(why),
     }
@@ -92,13 +104,15 @@ fn block_device_gets_discards() {
         Ok(looped) => looped,
         Err(why) => return skipped(why),
     };
-    let device = Device::open_with(&format!("kernel:{}", looped.node.display()), &options(1)).unwrap();
+    let device =
+        Device::open_with(&format!("kernel:{}", looped.node.display()), &options(1)).unwrap();
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     let node = looped.node.file_name().unwrap().to_str().unwrap();
     let (full, before) = (file.path().metadata().unwrap().blocks(), discards_of(node));
     one(&queue, Request::deallocate(&ns, 0, ns.blocks() / 2)).unwrap();
     assert!(file.path().metadata().unwrap().blocks() < full, "the file behind it has a hole");
-    // Before 6.12 there are no discards by entries: Write Zeroes, which may unmap, is in their place.
+    // Before 6.12 there are no discards by entries: Write Zeroes, which may unmap, is in their
+    // place.
     assert_eq!(discards_of(node) > before, kernel() >= (6, 12));
     let (half, before) = (file.path().metadata().unwrap().blocks(), discards_of(node));
     one(&queue, Request::write_zeroes(&ns, ns.blocks() / 2, 4096)).unwrap();
@@ -130,7 +144,10 @@ fn deallocate_frees_file_system_space() {
         // ENOSPC (errno(3)).
         assert_eq!(full, Err(IoError::System(28)), "{mode}");
         let written = (0..ns.blocks() / 8).map_while(|n| write(&queue, &ns, 8 * n).ok()).count();
-        assert!((200..512).contains(&written), "{mode}: {written} of 32 KiB were written to 16 MiB");
+        assert!(
+            (200..512).contains(&written),
+            "{mode}: {written} of 32 KiB were written to 16 MiB"
+        );
         assert_eq!(write(&queue, &ns, ns.blocks() - 8), Err(IoError::System(28)), "{mode}");
         // Zeroes need no room either, where they need keep none.
         one(&queue, Request::write_zeroes(&ns, 0, 512).fua()).unwrap();
@@ -186,23 +203,28 @@ fn no_holes_no_punching() {
         assert!(unsupported(Err(why.into())), "{why}");
     }
     write(&queue, &ns, 0).unwrap();
-    // On a loop device over such a file the kernel writes the zeroes, and nothing can be given back.
+    // On a loop device over such a file the kernel writes the zeroes, and nothing can be given
+    // back.
     let looped = match Loop::over(memory.file("looped").as_ref()) {
         Ok(looped) => looped,
         Err(why) => return skipped(why),
     };
-    let device = Device::open_with(&format!("kernel:{}", looped.node.display()), &options(1)).unwrap();
+    let device =
+        Device::open_with(&format!("kernel:{}", looped.node.display()), &options(1)).unwrap();
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     assert_eq!((ns.supports_write_zeroes().is_some(), ns.supports_deallocate()), (true, None));
     write(&queue, &ns, 8).unwrap();
-    for request in [Request::write_zeroes(&ns, 8, 8), Request::write_zeroes(&ns, 64, 8).keep_allocated().fua()] {
+    for request in
+        [Request::write_zeroes(&ns, 8, 8), Request::write_zeroes(&ns, 64, 8).keep_allocated().fua()]
+    {
         one(&queue, request).unwrap();
     }
     assert!([8, 64].into_iter().all(|lba| read(&queue, &ns, lba).iter().all(|&byte| byte == 0)));
     assert!(read(&queue, &ns, 80).iter().all(|&byte| byte == 0x5a));
 }
 
-/// tmpfs has holes and no ranges of zeroes: the first request finds out, and gives the room back instead.
+/// tmpfs has holes and no ranges of zeroes: the first request finds out, and gives the room back
+/// instead.
 #[test]
 fn refused_fallocate_falls_back() {
     let memory = match InMemory::new("tmpfs") {
@@ -222,11 +244,15 @@ fn refused_fallocate_falls_back() {
             assert!(read(&queue, &ns, lba).iter().all(|&byte| byte == 0), "{mode}");
         }
         assert!(read(&queue, &ns, 16).iter().all(|&byte| byte == 0x5a), "{mode}");
-        assert!(device.current(&ns).supports_write_zeroes().is_some() && device.current(&ns).supports_deallocate().is_some());
+        assert!(
+            device.current(&ns).supports_write_zeroes().is_some()
+                && device.current(&ns).supports_deallocate().is_some()
+        );
     }
 }
 
-/// Somebody cuts the file off: what it held is gone, so it takes no change at all, and does not grow.
+/// Somebody cuts the file off: what it held is gone, so it takes no change at all, and does not
+/// grow.
 #[test]
 fn truncated_file_takes_no_zeroes() {
     let file = Scratch::new("cut", 4 << 20);
@@ -239,7 +265,10 @@ fn truncated_file_takes_no_zeroes() {
             assert_eq!(one(&queue, make(&ns, lba, 8)), Err(IoError::Truncated), "{lba}");
         }
     }
-    assert_eq!(one(&queue, Request::write_zeroes(&ns, 4096, 64).keep_allocated()), Err(IoError::Truncated));
+    assert_eq!(
+        one(&queue, Request::write_zeroes(&ns, 4096, 64).keep_allocated()),
+        Err(IoError::Truncated)
+    );
     assert_eq!(file.path().metadata().unwrap().len(), 1 << 20);
     assert_eq!(differs(&read(&queue, &ns, 64), 64, 512, 1), None, "what is there can be read");
 }

@@ -1,5 +1,6 @@
-//! Who is left waiting: requests that have no tag, whose lane nobody is told of, whose thread is inside its own iterator, or whose
-//! memory ends in a panic. Nothing here may depend on a time-out, so that they are an hour long where they are not the subject.
+//! Who is left waiting: requests that have no tag, whose lane nobody is told of, whose thread is
+//! inside its own iterator, or whose memory ends in a panic. Nothing here may depend on a time-out,
+//! so that they are an hour long where they are not the subject.
 
 use std::sync::mpsc;
 use std::thread;
@@ -27,7 +28,8 @@ fn wait(queue: &Queue) -> usize {
     out.iter().filter(|done| done.result.is_ok()).count()
 }
 
-/// The controller is given up while the queue's thread computes: nothing of the queue's is in flight, so that nothing comes.
+/// The controller is given up while the queue's thread computes: nothing of the queue's is in
+/// flight, so that nothing comes.
 #[test]
 fn queued_requests_fail_with_their_controller() {
     let lose = |name: &str| {
@@ -48,7 +50,10 @@ fn queued_requests_fail_with_their_controller() {
         }
         let mut out = Vec::with_capacity(4);
         queue.reap(&mut out);
-        assert!(out.len() == 4 && out.iter().all(|done| done.result == Err(IoError::DeviceLost)), "{name}: {out:?}");
+        assert!(
+            out.len() == 4 && out.iter().all(|done| done.result == Err(IoError::DeviceLost)),
+            "{name}: {out:?}"
+        );
     };
     thread::scope(|scope| {
         for name in ["interrupt", "irq-poll", "threaded", "suspend", "poll", "adaptive"] {
@@ -57,19 +62,26 @@ fn queued_requests_fail_with_their_controller() {
     });
 }
 
-/// More threads than tags: those in line are served, no matter which thread returns a tag or has their books meanwhile.
+/// More threads than tags: those in line are served, no matter which thread returns a tag or has
+/// their books meanwhile.
 #[test]
 fn nobody_is_left_in_the_line() {
     let _watchdog = Watchdog::new("the line");
     for masks in ["yes", "no"] {
-        let options = OpenOptions::new().software_queues(6).hardware_queues(1).depth(2).timeout(NEVER.into());
-        let device = Device::open_with(&format!("mem:16M?profile=null&masks={masks}"), &options).unwrap();
+        let options =
+            OpenOptions::new().software_queues(6).hardware_queues(1).depth(2).timeout(NEVER.into());
+        let device =
+            Device::open_with(&format!("mem:16M?profile=null&masks={masks}"), &options).unwrap();
         thread::scope(|scope| {
             for n in 0..6 {
                 let queue = device.queue().unwrap();
                 scope.spawn(move || {
                     for round in 0..200 {
-                        queue.set_mode(if masks == "no" && (round + n) % 3 == 0 { Mode::POLL } else { Mode::INTERRUPT });
+                        queue.set_mode(if masks == "no" && (round + n) % 3 == 0 {
+                            Mode::POLL
+                        } else {
+                            Mode::INTERRUPT
+                        });
                         read(&queue, 4);
                         assert_eq!(wait(&queue), 4);
                     }
@@ -127,7 +139,10 @@ fn panicking_drop_spares_other_devices() {
     let queue = device.queue().unwrap();
     let ns = queue.namespaces()[0];
     let (tell, told) = mpsc::channel();
-    let region = device.register((reap::Pages::new(1 << 16).unwrap(), Bomb(tell))).map_err(|(why, _)| why).unwrap();
+    let region = device
+        .register((reap::Pages::new(1 << 16).unwrap(), Bomb(tell)))
+        .map_err(|(why, _)| why)
+        .unwrap();
     let buffer = region.buffer(0..4096).unwrap();
     drop(region);
     faults.hang();

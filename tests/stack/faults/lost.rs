@@ -4,7 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use driver::{BringupCause, BringupError};
-use reap::{Device, EmbeddedOptions, Fault, FaultPlan, Faults, IoError, Mode, OpenError, OpenOptions, Request};
+use reap::{
+    Device, EmbeddedOptions, Fault, FaultPlan, Faults, IoError, Mode, OpenError, OpenOptions,
+    Request,
+};
 
 use crate::load::{BLOCK, LONG, Load, PATIENT, SOON, Watchdog, modes, open, open_to_lose};
 
@@ -13,7 +16,8 @@ fn always(fault: Fault) -> FaultPlan {
     FaultPlan::new().admin_too().with_chance(1_000_000, fault)
 }
 
-/// In all of them at once: what a lost controller is waited for takes long, and nothing of this machine's.
+/// In all of them at once: what a lost controller is waited for takes long, and nothing of this
+/// machine's.
 fn in_every_mode(test: impl Fn(Mode) + Sync) {
     thread::scope(|scope| {
         modes().into_iter().for_each(|mode| {
@@ -25,8 +29,8 @@ fn in_every_mode(test: impl Fn(Mode) + Sync) {
     });
 }
 
-/// Breaks the controller while two threads use it. Every request ends, whatever is asked later fails at once, and
-/// closing the device does not hang.
+/// Breaks the controller while two threads use it. Every request ends, whatever is asked later
+/// fails at once, and closing the device does not hang.
 fn break_in_use(mode: Mode, leaks: bool, break_it: impl Fn(&Device, &Faults)) {
     let _watchdog = Watchdog::new(&format!("a controller that is lost, {mode}"));
     let (device, faults) = open_to_lose(FaultPlan::new(), mode, 2, SOON);
@@ -39,14 +43,20 @@ fn break_in_use(mode: Mode, leaks: bool, break_it: impl Fn(&Device, &Faults)) {
                 let before = load.ended.good;
                 load.run(50, 16);
                 assert_eq!(load.ended.good, before, "nothing succeeds on a lost controller");
-                assert!(load.ended.bad.iter().all(|&error| error == IoError::DeviceLost), "{:?}", load.ended.bad);
+                assert!(
+                    load.ended.bad.iter().all(|&error| error == IoError::DeviceLost),
+                    "{:?}",
+                    load.ended.bad
+                );
                 let ns = queue.namespaces()[0];
-                let (result, _) = queue.block_on(queue.read(&ns, 0, queue.buffer(BLOCK).unwrap())).unwrap();
+                let (result, _) =
+                    queue.block_on(queue.read(&ns, 0, queue.buffer(BLOCK).unwrap())).unwrap();
                 assert_eq!(result, Err(IoError::DeviceLost));
                 load.ended.kept_buffers
             })
         });
-        // Well under way: what the housekeeping thread was told of the queues' beginnings it has looked at.
+        // Well under way: what the housekeeping thread was told of the queues' beginnings it has
+        // looked at.
         while device.counters().sq_doorbells < 500 {
             thread::sleep(Duration::from_millis(1));
         }
@@ -57,7 +67,10 @@ fn break_in_use(mode: Mode, leaks: bool, break_it: impl Fn(&Device, &Faults)) {
     println!("{mode}: {leaked} bytes leaked, {:?}", health.dead);
     assert!(health.dead.is_some(), "{health:?}");
     assert_eq!(leaked > 0, leaks, "{mode}");
-    assert!(leaked >= kept * BLOCK as u64 && (kept > 0) == leaks, "{kept} requests came back without their buffers");
+    assert!(
+        leaked >= kept * BLOCK as u64 && (kept > 0) == leaks,
+        "{kept} requests came back without their buffers"
+    );
 }
 
 #[test]
@@ -69,7 +82,8 @@ fn hung_controller_leaks_its_buffers() {
 fn removed_controller_is_lost() {
     in_every_mode(|mode| {
         break_in_use(mode, true, |device, faults| {
-            // Between two batches nothing is in flight: a controller that is pulled out then has nothing to leak.
+            // Between two batches nothing is in flight: a controller that is pulled out then has
+            // nothing to leak.
             faults.hang();
             while device.in_flight() == 0 {
                 thread::yield_now();
@@ -87,12 +101,18 @@ fn failed_restart_leaks_nothing() {
 #[test]
 fn unanswered_request_ends_after_retries() {
     let _watchdog = Watchdog::new("a command that is always swallowed");
-    let (device, faults) = open(FaultPlan::new().with_chance(1_000_000, Fault::SwallowCommand), Mode::INTERRUPT, 1, SOON);
+    let (device, faults) = open(
+        FaultPlan::new().with_chance(1_000_000, Fault::SwallowCommand),
+        Mode::INTERRUPT,
+        1,
+        SOON,
+    );
     let queue = device.queue().unwrap();
     let ns = queue.namespaces()[0];
     let (result, buf) = queue.block_on(queue.read(&ns, 0, queue.buffer(BLOCK).unwrap())).unwrap();
     assert_eq!((result, buf.len(), device.health().resets), (Err(IoError::TimedOut), BLOCK, 4));
-    // How many Aborts went before is not asked: a command that is looked at once the time for both is over is not aborted any more.
+    // How many Aborts went before is not asked: a command that is looked at once the time for both
+    // is over is not aborted any more.
     faults.set(FaultPlan::new());
     let (result, _) = queue.block_on(queue.read(&ns, 0, buf)).unwrap();
     result.unwrap();
@@ -102,14 +122,22 @@ fn unanswered_request_ends_after_retries() {
 fn without_retries_nothing_is_resent() {
     let _watchdog = Watchdog::new("a command that is swallowed while nobody has patience");
     // The request is not to be late before the device has lost its patience.
-    let (device, _faults) = open(FaultPlan::new().with_chance(1_000_000, Fault::SwallowCommand), Mode::INTERRUPT, 1, PATIENT);
+    let (device, _faults) = open(
+        FaultPlan::new().with_chance(1_000_000, Fault::SwallowCommand),
+        Mode::INTERRUPT,
+        1,
+        PATIENT,
+    );
     let queue = device.queue().unwrap();
     let read = queue.read(&queue.namespaces()[0], 0, queue.buffer(BLOCK).unwrap());
     queue.commit();
     assert_eq!(device.in_flight(), 1);
     device.fail_pending();
     let (result, _) = queue.block_on(read).unwrap();
-    assert_eq!((result, device.health().resets, device.in_flight()), (Err(IoError::TimedOut), 1, 0));
+    assert_eq!(
+        (result, device.health().resets, device.in_flight()),
+        (Err(IoError::TimedOut), 1, 0)
+    );
 }
 
 #[test]
@@ -149,11 +177,13 @@ fn refused(plan: FaultPlan, prepare: impl Fn(&Faults)) -> BringupError {
     let _watchdog = Watchdog::new(&format!("opening with {plan:?}"));
     let faults = Faults::new(plan);
     prepare(&faults);
-    let options = OpenOptions::new().timeout(std::time::Duration::from_millis(60)).embedded(EmbeddedOptions {
-        faults: Some(faults),
-        ready_timeout: Some(PATIENT.into()),
-        ..EmbeddedOptions::default()
-    });
+    let options = OpenOptions::new().timeout(std::time::Duration::from_millis(60)).embedded(
+        EmbeddedOptions {
+            faults: Some(faults),
+            ready_timeout: Some(PATIENT.into()),
+            ..EmbeddedOptions::default()
+        },
+    );
     match Device::open_with("mem:1M?profile=null", &options) {
         Err(OpenError::Bringup(error)) => {
             println!("{error}");
@@ -174,12 +204,24 @@ fn failed_open_says_why() {
                 assert!(matches!(cause, BringupCause::NoReply { .. }), "{cause}");
             });
         }
-        scope.spawn(|| assert!(matches!(refused(FaultPlan::new(), Faults::hang).cause, BringupCause::NotReady { .. })));
-        scope.spawn(|| assert!(matches!(refused(FaultPlan::new(), Faults::remove).cause, BringupCause::Gone)));
-        scope.spawn(|| assert!(matches!(refused(always(Fault::Fatal), |_| ()).cause, BringupCause::Fatal)));
+        scope.spawn(|| {
+            assert!(matches!(
+                refused(FaultPlan::new(), Faults::hang).cause,
+                BringupCause::NotReady { .. }
+            ))
+        });
+        scope.spawn(|| {
+            assert!(matches!(refused(FaultPlan::new(), Faults::remove).cause, BringupCause::Gone))
+        });
+        scope.spawn(|| {
+            assert!(matches!(refused(always(Fault::Fatal), |_| ()).cause, BringupCause::Fatal))
+        });
     });
     let said_no = refused(always(Fault::Status(nvme::Status::INTERNAL_ERROR)), |_| ()).cause;
-    assert!(matches!(said_no, BringupCause::Rejected { status: nvme::Status::INTERNAL_ERROR }), "{said_no}");
+    assert!(
+        matches!(said_no, BringupCause::Rejected { status: nvme::Status::INTERNAL_ERROR }),
+        "{said_no}"
+    );
     // The process has not suffered.
     let device = Device::open("mem:1M?profile=null").unwrap();
     let queue = device.queue().unwrap();

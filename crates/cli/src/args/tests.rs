@@ -22,7 +22,10 @@ fn the_command_line_is_well_formed() {
 fn bad_numbers_name_the_range() {
     for (line, words) in [
         ("run j --queues -1", "'-1' for '--queues <N>': give a whole number from 1 to 64"),
-        ("id mem:1G -n x", "'x' for '--namespace-id <NSID>': give a whole number from 1 to 4294967294"),
+        (
+            "id mem:1G -n x",
+            "'x' for '--namespace-id <NSID>': give a whole number from 1 to 4294967294",
+        ),
         ("run j --queues x", "give a whole number from 1 to 64"),
         ("run j --completion adaptive?delay-exponent=-1", "column 25: '-1' is no delay exponent"),
         ("compare --repeat 0", "give a whole number from 1 to 10000"),
@@ -31,7 +34,10 @@ fn bad_numbers_name_the_range() {
         ("compare --loads 50%%", "a load is a percentage above 0 and at most 100"),
         ("sim --seed -1", "give a whole number, 0 or more"),
         ("calibrate --sleep-us -3", "give a whole number from 1 to 10000"),
-        ("trace --duration -1", "'-1' for '--duration <SECONDS>': give a number of seconds between 0.001"),
+        (
+            "trace --duration -1",
+            "'-1' for '--duration <SECONDS>': give a number of seconds between 0.001",
+        ),
         ("trace --freq -1", "give a whole number, 1 or more"),
     ] {
         let said = refusal(line);
@@ -41,7 +47,11 @@ fn bad_numbers_name_the_range() {
 
 #[test]
 fn percentages_are_read_alike_everywhere() {
-    let Ok(Cli { command: Command::Compare(compare) }) = parsed("compare --loads 50%,75 --background 20%") else { panic!() };
+    let Ok(Cli { command: Command::Compare(compare) }) =
+        parsed("compare --loads 50%,75 --background 20%")
+    else {
+        panic!()
+    };
     assert_eq!((compare.loads, compare.background), (vec![50.0, 75.0], Some(20)));
 }
 
@@ -50,7 +60,15 @@ fn help_has_default_parameters() {
     let (n, limits) = (DelayExponent::DEFAULT, PollLimits::DEFAULT);
     let help = refusal("run --help").split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(help.contains(&format!("a number or inf ({n})")), "{help}");
-    assert!(help.contains(&format!("({}, {}, {}ms)", limits.weight, limits.budget, limits.time.0 / 1_000_000)), "{help}");
+    assert!(
+        help.contains(&format!(
+            "({}, {}, {}ms)",
+            limits.weight,
+            limits.budget,
+            limits.time.0 / 1_000_000
+        )),
+        "{help}"
+    );
 }
 
 /// The command breaks the lines of a help when it prints it. Only examples have lines of their own,
@@ -68,7 +86,10 @@ fn paragraphs_of_helps_are_not_broken() {
 #[test]
 fn foreign_options_name_their_command() {
     for (line, words) in [
-        ("sim --latency-price 0.3", "a parameter of the mode: --completion or --modes 'adaptive?delay-exponent=3'"),
+        (
+            "sim --latency-price 0.3",
+            "a parameter of the mode: --completion or --modes 'adaptive?delay-exponent=3'",
+        ),
         ("run j --latency-price=0.3", "'adaptive?delay-exponent=3'"),
         ("sim --completion poll", "--completion is an option of `reap run`"),
         ("run j --modes poll", "--modes is an option of `reap compare`, `reap sim`"),

@@ -87,10 +87,12 @@ impl Counted {
 pub fn charge<'a>(threads: impl Iterator<Item = &'a mut Counted>, others: Nanos) {
     let threads: Vec<&mut Counted> = threads.collect();
     let process = threads.iter().map(|thread| thread.process).max().unwrap_or_default();
-    let (jobs, ios) = threads.iter().fold((0, 0), |(cpu, ios), thread| (cpu + thread.cpu.0, ios + thread.ios));
+    let (jobs, ios) =
+        threads.iter().fold((0, 0), |(cpu, ios), thread| (cpu + thread.cpu.0, ios + thread.ios));
     let workers = process.0.saturating_sub(jobs + others.0);
     for thread in threads {
-        thread.cpu += Nanos((u128::from(workers) * u128::from(thread.ios) / u128::from(ios.max(1))) as u64);
+        thread.cpu +=
+            Nanos((u128::from(workers) * u128::from(thread.ios) / u128::from(ios.max(1))) as u64);
     }
 }
 
@@ -126,18 +128,32 @@ impl Mark {
     }
 
     /// The counts since then; to be called on the same thread.
-    pub fn until_now<'a>(self, host: Counters, targets: impl Iterator<Item = (&'a Device, &'a Queue, Completed)>) -> Counted {
+    pub fn until_now<'a>(
+        self,
+        host: Counters,
+        targets: impl Iterator<Item = (&'a Device, &'a Queue, Completed)>,
+    ) -> Counted {
         let cpu = hw::thread_cpu() - self.cpu;
         let process = hw::process_cpu() - self.process;
-        let mut counted = Counted { wall: hw::now() - self.at, cpu, process, host, ..Counted::default() };
-        for ((device, queue, completed), (before, decisions_before, hardware, counters)) in targets.zip(self.targets) {
+        let mut counted =
+            Counted { wall: hw::now() - self.at, cpu, process, host, ..Counted::default() };
+        for ((device, queue, completed), (before, decisions_before, hardware, counters)) in
+            targets.zip(self.targets)
+        {
             if let Some(decisions) = queue.decisions() {
                 let since = decisions.since(&decisions_before.unwrap_or_default());
                 counted.decisions.get_or_insert_default().add(&since);
             }
             counted.untold |= !device.counts_messages();
-            let completed = Completed { ios: completed.ios - before.ios, flushes: completed.flushes - before.flushes };
-            counted.add_target(completed, (hardware, counters), (queue.hardware_counters(), device.counters()));
+            let completed = Completed {
+                ios: completed.ios - before.ios,
+                flushes: completed.flushes - before.flushes,
+            };
+            counted.add_target(
+                completed,
+                (hardware, counters),
+                (queue.hardware_counters(), device.counters()),
+            );
         }
         counted
     }
@@ -145,10 +161,17 @@ impl Mark {
 
 impl Counted {
     /// Adds this thread's share of the counters of a hardware queue, its vector and its device.
-    fn add_target(&mut self, completed: Completed, from: (HardwareCounters, DeviceCounters), to: (HardwareCounters, DeviceCounters)) {
+    fn add_target(
+        &mut self,
+        completed: Completed,
+        from: (HardwareCounters, DeviceCounters),
+        to: (HardwareCounters, DeviceCounters),
+    ) {
         self.ios += completed.ios;
         let mine = (completed.ios + completed.flushes) as f64;
-        let share = |count: u64, of: u64| if of == 0 { 0.0 } else { count as f64 * (mine / of as f64).min(1.0) };
+        let share = |count: u64, of: u64| {
+            if of == 0 { 0.0 } else { count as f64 * (mine / of as f64).min(1.0) }
+        };
         let ((queue0, device0), (queue, device)) = (from, to);
         let finished = queue.finished - queue0.finished;
         let doorbells = share(queue.sq_doorbells - queue0.sq_doorbells, finished);
@@ -157,15 +180,21 @@ impl Counted {
         self.cpu += Nanos(share((queue.drain_cpu - queue0.drain_cpu).0, finished).round() as u64);
         self.cq_doorbells += share(queue.cq_doorbells - queue0.cq_doorbells, finished);
         // System calls are counted per device, doorbells per queue: divide by doorbells.
-        let calls = device.system_calls.map(|calls| calls.saturating_sub(device0.system_calls.unwrap_or(0)));
+        let calls = device
+            .system_calls
+            .map(|calls| calls.saturating_sub(device0.system_calls.unwrap_or(0)));
         let all = device.sq_doorbells.saturating_sub(device0.sq_doorbells).max(1);
         self.add_system_calls(calls.map(|calls| calls as f64 * (doorbells / all as f64).min(1.0)));
-        let messages = share(queue.messages.saturating_sub(queue0.messages), queue.vector_finished - queue0.vector_finished);
+        let messages = share(
+            queue.messages.saturating_sub(queue0.messages),
+            queue.vector_finished - queue0.vector_finished,
+        );
         self.messages += messages;
         let all_messages = device.messages.saturating_sub(device0.messages);
         // The device's time is known in total only: divide it in proportion to messages.
         if all_messages > 0 {
-            self.notify_ns += (device.notify - device0.notify).0 as f64 * messages / all_messages as f64;
+            self.notify_ns +=
+                (device.notify - device0.notify).0 as f64 * messages / all_messages as f64;
         }
     }
 }
@@ -190,7 +219,8 @@ impl PathMark {
         let mut all = Vec::new();
         for ((device, before), name) in devices.iter().zip(&self.before).zip(names) {
             for (after, before) in device.paths().into_iter().zip(before) {
-                let (ios, time) = (after.ios.saturating_sub(before.ios), (after.time - before.time).0);
+                let (ios, time) =
+                    (after.ios.saturating_sub(before.ios), (after.time - before.time).0);
                 all.push(PathFigures {
                     device: name.clone().unwrap_or_default(),
                     state: after.status.to_string(),
@@ -212,7 +242,8 @@ pub fn over_all(stretches: &[&[PathFigures]]) -> Vec<PathFigures> {
     let Some(last) = stretches.last() else { return Vec::new() };
     let of_path = |(at, last): (usize, &PathFigures)| {
         let each = || stretches.iter().filter_map(move |paths| paths.get(at));
-        let (ios, time) = each().fold((0, 0), |(ios, time), path| (ios + path.ios, time + path.ios * path.lat_ns));
+        let (ios, time) = each()
+            .fold((0, 0), |(ios, time), path| (ios + path.ios, time + path.ios * path.lat_ns));
         PathFigures {
             ios,
             failed: each().map(|path| path.failed).sum(),

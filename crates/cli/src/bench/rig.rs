@@ -73,7 +73,8 @@ impl<'a> Rig<'a> {
     /// # Errors
     /// A device cannot be opened, or the jobs need more of it than it has.
     pub fn open(jobs: &[Job], plan: &Plan, setup: Setup<'a>, machine: &Machine) -> Result<Rig<'a>> {
-        let needs: Vec<Need> = (0..setup.devices.len()).map(|target| need(jobs, plan, target)).collect();
+        let needs: Vec<Need> =
+            (0..setup.devices.len()).map(|target| need(jobs, plan, target)).collect();
         let buffers: u64 = needs.iter().map(|need| need.buffer_bytes).fold(0, u64::saturating_add);
         if buffers > hw::memory_bytes() / 2 {
             bail!(
@@ -84,9 +85,13 @@ impl<'a> Rig<'a> {
         // All requirements are known before the first device is opened.
         let open = |(TargetDevice { uri, .. }, need): (&TargetDevice, Need)| {
             if need.threads > MOST_QUEUES {
-                bail!("{} job threads use the device {uri} at once; the maximum is {MOST_QUEUES}: lower numjobs", need.threads);
+                bail!(
+                    "{} job threads use the device {uri} at once; the maximum is {MOST_QUEUES}: lower numjobs",
+                    need.threads
+                );
             }
-            let hardware_queues = setup.queues.map_or(need.threads, usize::from).clamp(1, need.threads);
+            let hardware_queues =
+                setup.queues.map_or(need.threads, usize::from).clamp(1, need.threads);
             // Each mode of the kernel needs rings of its own, which are created when taken.
             let kinds = if uri.parse::<KernelUri>().is_ok() { 1 + Mode::KERNELS.len() } else { 1 };
             let options = OpenOptions::new()
@@ -95,21 +100,29 @@ impl<'a> Rig<'a> {
                 .depth(need.tags.div_ceil(hardware_queues as u64).clamp(16, MAX_TAGS) as u32)
                 .mode(setup.mode)
                 .pool_bytes(need.buffer_bytes.saturating_mul(2).saturating_add(256 << 20))
-                .embedded(EmbeddedOptions { device_cpu: machine.device, ..EmbeddedOptions::default() });
+                .embedded(EmbeddedOptions {
+                    device_cpu: machine.device,
+                    ..EmbeddedOptions::default()
+                });
             Device::open_with(uri, &options).map_err(|error| {
                 let said = error.to_string();
                 // Most errors have the path, the address or the parameter already.
-                let mut parts = uri.split(['?', '&']).filter_map(|part| Some(part.split_once([':', '='])?.1));
+                let mut parts =
+                    uri.split(['?', '&']).filter_map(|part| Some(part.split_once([':', '='])?.1));
                 match parts.any(|part| !part.is_empty() && said.contains(part)) {
                     true => error.into(),
                     false => anyhow::Error::from(error).context(format!("device {uri}")),
                 }
             })
         };
-        for (target, device) in setup.devices.iter().enumerate().filter(|(_, device)| device.laid_out) {
+        for (target, device) in
+            setup.devices.iter().enumerate().filter(|(_, device)| device.laid_out)
+        {
             // As in fio directories of a file's name are created, but not that of `directory=`.
             let uses = |thread: &&Thread| thread.targets.contains(&target);
-            let there = |thread: &Thread| jobs[thread.job].directory.as_ref().is_none_or(|place| Path::new(place).is_dir());
+            let there = |thread: &Thread| {
+                jobs[thread.job].directory.as_ref().is_none_or(|place| Path::new(place).is_dir())
+            };
             if let Ok(KernelUri { path, bytes: Some(_), .. }) = device.uri.parse()
                 && let Some(place) = path.parent().filter(|place| !place.starts_with("/dev"))
                 && plan.threads.iter().filter(uses).all(there)
@@ -118,11 +131,15 @@ impl<'a> Rig<'a> {
                 _ = DirBuilder::new().recursive(true).mode(0o700).create(place);
             }
         }
-        let devices: Vec<Device> = setup.devices.iter().zip(needs).map(open).collect::<Result<_>>()?;
+        let devices: Vec<Device> =
+            setup.devices.iter().zip(needs).map(open).collect::<Result<_>>()?;
         // Verification would fail on a device that does not store data.
         for thread in plan.threads.iter().filter(|thread| jobs[thread.job].verify.is_some()) {
             let embedded = thread.targets.iter().filter_map(|&target| devices[target].embedded());
-            if let Some(profile) = embedded.map(|embedded| embedded.profile().clone()).find(|profile| !profile.moves_data) {
+            if let Some(profile) = embedded
+                .map(|embedded| embedded.profile().clone())
+                .find(|profile| !profile.moves_data)
+            {
                 bail!(
                     "job '{}': verify: profile `{}` does not store data, so nothing can be verified",
                     jobs[thread.job].name,
@@ -148,11 +165,18 @@ impl<'a> Rig<'a> {
 
     /// A function that creates the worker of `thread`. It has to run on that thread, which will own
     /// the queues.
-    pub fn worker(&self, jobs: &[Job], thread: &Thread, host_work: Nanos) -> impl FnOnce() -> Result<Worker> + Send + use<> {
-        let devices: Vec<Device> = thread.targets.iter().map(|&target| self.devices[target].clone()).collect();
+    pub fn worker(
+        &self,
+        jobs: &[Job],
+        thread: &Thread,
+        host_work: Nanos,
+    ) -> impl FnOnce() -> Result<Worker> + Send + use<> {
+        let devices: Vec<Device> =
+            thread.targets.iter().map(|&target| self.devices[target].clone()).collect();
         let (job, Setup { mode, spin, histograms, .. }) = (jobs[thread.job].clone(), self.setup);
         move || {
-            let mut worker = Worker::new(&job, devices, mode, host_work).with_context(|| format!("job '{}'", job.name))?;
+            let mut worker = Worker::new(&job, devices, mode, host_work)
+                .with_context(|| format!("job '{}'", job.name))?;
             worker.set_spin(spin);
             if histograms {
                 worker.count_wakeups();
@@ -174,13 +198,16 @@ impl<'a> Rig<'a> {
                 continue;
             }
             let uri = DeviceUri::behind(&device.description().uri)?;
-            let regions = readers.iter().flat_map(|(thread, generator)| thread.targets.iter().zip(generator.regions()));
+            let regions = readers
+                .iter()
+                .flat_map(|(thread, generator)| thread.targets.iter().zip(generator.regions()));
             let read = regions.filter(|(used, _)| **used == target).map(|(_, region)| region);
             // One region that covers all of them.
             let read = read.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
             // Small regions are filled whole; of large ones a part, so that starting stays fast.
             if let Some(region) = read.filter(|_| matters(&uri)) {
-                let most = if region.end - region.start <= most { most } else { most / PART_FILLED };
+                let most =
+                    if region.end - region.start <= most { most } else { most / PART_FILLED };
                 let filled = fill(device, region, most, stop)?;
                 all.wanted += filled.wanted;
                 all.written += filled.written;
@@ -229,7 +256,9 @@ fn fill(device: &Device, region: Range<u64>, most: u64, stop: &AtomicBool) -> Re
     let mut filled = Filled { wanted, written: 0 };
     let mut idle = Vec::with_capacity(FILL_DEPTH);
     for seed in 0..FILL_DEPTH as u64 {
-        let mut buf = device.buffer(FILL_BLOCK as usize).context("no memory for buffers to fill the medium")?;
+        let mut buf = device
+            .buffer(FILL_BLOCK as usize)
+            .context("no memory for buffers to fill the medium")?;
         scribble(&mut buf, seed + 1);
         idle.push(buf);
     }
@@ -268,14 +297,18 @@ fn need(jobs: &[Job], plan: &Plan, target: usize) -> Need {
     let mut most = Need::default();
     for stage in 0..plan.stages {
         let mut need = Need::default();
-        for thread in plan.threads.iter().filter(|t| t.stage == stage && t.targets.contains(&target)) {
+        for thread in
+            plan.threads.iter().filter(|t| t.stage == stage && t.targets.contains(&target))
+        {
             let job = &jobs[thread.job];
             let depth = u64::from(job.iodepth.max(1));
             let bytes = job.block.read.max.max(job.block.write.max);
             need.threads += 1;
             // Long I/Os are split into commands of at most 1 MiB, plus a remainder.
             need.tags += depth.saturating_mul(1 + (bytes >> 20));
-            need.buffer_bytes = need.buffer_bytes.saturating_add(depth.saturating_mul(bytes.clamp(512, 1 << 40).next_power_of_two()));
+            need.buffer_bytes = need.buffer_bytes.saturating_add(
+                depth.saturating_mul(bytes.clamp(512, 1 << 40).next_power_of_two()),
+            );
         }
         most = Need {
             threads: most.threads.max(need.threads),

@@ -62,7 +62,9 @@ fn is_drive(uri: &str) -> bool {
 /// The first error, with its column.
 pub fn check(text: &str) -> Result<(), UriError> {
     if text.contains('/') && !text.contains(':') {
-        let what = format!("use `{KERNEL}{text}` for a file or block device, or `file:{text}` for a file behind the embedded controller");
+        let what = format!(
+            "use `{KERNEL}{text}` for a file or block device, or `file:{text}` for a file behind the embedded controller"
+        );
         return Err(UriError { uri: text.to_owned(), column: 1, what });
     }
     match bare(text)? {
@@ -73,10 +75,18 @@ pub fn check(text: &str) -> Result<(), UriError> {
 
 /// The parameters of `kernel:` without a path; `None` for other URIs.
 fn bare(text: &str) -> Result<Option<KernelUri>, UriError> {
-    let Some(rest) = text.strip_prefix(KERNEL).filter(|rest| rest.is_empty() || rest.starts_with('?')) else { return Ok(None) };
+    let Some(rest) =
+        text.strip_prefix(KERNEL).filter(|rest| rest.is_empty() || rest.starts_with('?'))
+    else {
+        return Ok(None);
+    };
     // The parser requires a path.
     let parsed = format!("{KERNEL}_{rest}").parse::<KernelUri>();
-    parsed.map(Some).map_err(|e| UriError { uri: text.to_owned(), column: e.column.saturating_sub(1).max(1), what: e.what })
+    parsed.map(Some).map_err(|e| UriError {
+        uri: text.to_owned(),
+        column: e.column.saturating_sub(1).max(1),
+        what: e.what,
+    })
 }
 
 impl TargetDevice {
@@ -85,7 +95,9 @@ impl TargetDevice {
         if let Ok(KernelUri { path, .. }) = self.uri.parse() {
             return vec![path];
         }
-        let Ok(DeviceUri { backing, profile, .. }) = DeviceUri::behind(&self.uri) else { return Vec::new() };
+        let Ok(DeviceUri { backing, profile, .. }) = DeviceUri::behind(&self.uri) else {
+            return Vec::new();
+        };
         let medium = if let Backing::File { path, .. } = backing { Some(path) } else { None };
         medium.into_iter().chain(profile.ends_with(".toml").then(|| profile.into())).collect()
     }
@@ -98,8 +110,11 @@ impl Filenames {
     /// Only some jobs have a path, or the URI is invalid.
     pub fn of(given: Option<&str>, jobs: &[Job]) -> Result<Filenames> {
         // fio opens no files for its engine `null`, so such a job must not overwrite them here.
-        let opens_nothing = |job: &Job| given.is_none() && job.engine.name.as_deref() == Some("null");
-        let names_file = |job: &&Job| (!job.filenames.is_empty() || job.file_format.is_some()) && !opens_nothing(job);
+        let opens_nothing =
+            |job: &Job| given.is_none() && job.engine.name.as_deref() == Some("null");
+        let names_file = |job: &&Job| {
+            (!job.filenames.is_empty() || job.file_format.is_some()) && !opens_nothing(job)
+        };
         let some = jobs.iter().any(|job| names_file(&job));
         let nameless = jobs.iter().find(|job| !names_file(job));
         // fio uses a job's name as the file name if it has no filename=. Creating an embedded
@@ -129,7 +144,9 @@ impl Filenames {
     /// where each submission is a system call.
     pub fn gather(&self, jobs: &mut [Job]) {
         if self.is_kernel() {
-            jobs.iter_mut().filter(|job| job.batch_submit == 1).for_each(|job| (job.batch_submit, job.batch_grows) = (0, true));
+            jobs.iter_mut()
+                .filter(|job| job.batch_submit == 1)
+                .for_each(|job| (job.batch_submit, job.batch_grows) = (0, true));
         }
     }
 
@@ -153,7 +170,9 @@ impl Filenames {
     pub fn profile(&self) -> Result<String> {
         match self {
             Filenames::Name(uri) if self.is_embedded() => Ok(DeviceUri::behind(uri)?.profile),
-            Filenames::Name(uri) if is_drive(uri) => Ok(uri.split(':').next().unwrap_or_default().to_owned()),
+            Filenames::Name(uri) if is_drive(uri) => {
+                Ok(uri.split(':').next().unwrap_or_default().to_owned())
+            }
             _ => Ok(KERNEL.trim_end_matches(':').to_owned()),
         }
     }
@@ -162,17 +181,27 @@ impl Filenames {
     ///
     /// # Errors
     /// Two targets would be one file, or a job would write to what is not `allowed`.
-    pub fn devices(&self, jobs: &[Job], plan: &Plan, allowed: Allowed) -> Result<Vec<TargetDevice>> {
+    pub fn devices(
+        &self,
+        jobs: &[Job],
+        plan: &Plan,
+        allowed: Allowed,
+    ) -> Result<Vec<TargetDevice>> {
         let uris: Vec<String> = match self {
             Filenames::Name(uri) => uris(&plan.targets, uri)?,
             Filenames::Path(shared) => {
-                let path = |name: &Option<String>| KernelUri { path: name.clone().unwrap_or_default().into(), ..shared.clone() };
+                let path = |name: &Option<String>| KernelUri {
+                    path: name.clone().unwrap_or_default().into(),
+                    ..shared.clone()
+                };
                 plan.targets.iter().map(|name| path(name).to_string()).collect()
             }
         };
         let named = |(target, uri): (usize, String)| {
             let users = plan.threads.iter().filter(|thread| thread.targets.contains(&target));
-            let writes = |job: &&Job| job.pattern.modifies() && job.verify.as_ref().is_none_or(|verify| !verify.only);
+            let writes = |job: &&Job| {
+                job.pattern.modifies() && job.verify.as_ref().is_none_or(|verify| !verify.only)
+            };
             let writer = users.map(|thread| &jobs[thread.job]).find(writes);
             if uri.starts_with(KERNEL) {
                 return kernel(uri.parse()?, writer, allowed, plan.lengths[target]);
@@ -186,11 +215,15 @@ impl Filenames {
                         job.name
                     );
                 }
-                let words = format!("{uri} (drive, {})", if writer.is_some() { "read-write" } else { "read-only" });
+                let words = format!(
+                    "{uri} (drive, {})",
+                    if writer.is_some() { "read-write" } else { "read-only" }
+                );
                 return Ok(TargetDevice { uri, words, laid_out: false });
             }
             // The medium of an embedded device may be a file, to which the same rule applies.
-            if let (Some(job), Ok(DeviceUri { backing: Backing::File { path, .. }, .. })) = (writer, DeviceUri::behind(&uri))
+            if let (Some(job), Ok(DeviceUri { backing: Backing::File { path, .. }, .. })) =
+                (writer, DeviceUri::behind(&uri))
                 && let Ok(meta) = fs::metadata(&path)
             {
                 may_write(&path, &meta, job, allowed)?;
@@ -207,7 +240,12 @@ impl Filenames {
 
 /// A file or block device: read-only unless a job writes, and created with `length` bytes if it
 /// does not exist.
-fn kernel(mut uri: KernelUri, writer: Option<&Job>, allowed: Allowed, length: Option<u64>) -> Result<TargetDevice> {
+fn kernel(
+    mut uri: KernelUri,
+    writer: Option<&Job>,
+    allowed: Allowed,
+    length: Option<u64>,
+) -> Result<TargetDevice> {
     let meta = fs::metadata(&uri.path);
     let mut laid_out = false;
     match (&meta, writer) {
@@ -218,7 +256,11 @@ fn kernel(mut uri: KernelUri, writer: Option<&Job>, allowed: Allowed, length: Op
         }
         (Ok(meta), Some(job)) => {
             let path = uri.path.display();
-            ensure!(!uri.read_only, "job '{}' writes to {path}, which `readonly=yes` forbids; remove one of them", job.name);
+            ensure!(
+                !uri.read_only,
+                "job '{}' writes to {path}, which `readonly=yes` forbids; remove one of them",
+                job.name
+            );
             may_write(&uri.path, meta, job, allowed)?;
         }
         (Err(_), _) if uri.bytes.is_none() && !uri.read_only => {
@@ -238,10 +280,16 @@ fn kernel(mut uri: KernelUri, writer: Option<&Job>, allowed: Allowed, length: Op
 
 /// The URI of each target, if `filename=` is a name.
 fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
-    let is_file = uri.starts_with(KERNEL) || is_drive(uri) || matches!(DeviceUri::behind(uri)?.backing, Backing::File { .. });
+    let is_file = uri.starts_with(KERNEL)
+        || is_drive(uri)
+        || matches!(DeviceUri::behind(uri)?.backing, Backing::File { .. });
     if targets.len() > 1 && is_file && !uri.contains(PLACEHOLDER) {
         let names: Vec<&str> = targets.iter().flatten().map(String::as_str).collect();
-        let paths = if uri.starts_with(KERNEL) { ", or give --device kernel: if the names are paths" } else { "" };
+        let paths = if uri.starts_with(KERNEL) {
+            ", or give --device kernel: if the names are paths"
+        } else {
+            ""
+        };
         bail!(
             "--device {uri} is one {}, but the jobs use {} devices ({}); put {PLACEHOLDER} into the path, to be replaced by each name{paths}",
             if is_drive(uri) { "drive" } else { "file" },
@@ -250,9 +298,13 @@ fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
         );
     }
     let given = |target: &'_ Option<String>| target.clone().unwrap_or_else(|| "default".to_owned());
-    let name = |target: &Option<String>| given(target).trim_start_matches('/').replace(['/', '?', '&', '%'], "_");
-    let uris: Vec<String> = targets.iter().map(|target| uri.replace(PLACEHOLDER, &name(target))).collect();
-    let twice = (0..uris.len()).find_map(|at| Some((uris[..at].iter().position(|uri| *uri == uris[at])?, at)));
+    let name = |target: &Option<String>| {
+        given(target).trim_start_matches('/').replace(['/', '?', '&', '%'], "_")
+    };
+    let uris: Vec<String> =
+        targets.iter().map(|target| uri.replace(PLACEHOLDER, &name(target))).collect();
+    let twice = (0..uris.len())
+        .find_map(|at| Some((uris[..at].iter().position(|uri| *uri == uris[at])?, at)));
     // Two jobs on one file would overwrite each other's data.
     if let Some((first, second)) = twice.filter(|_| is_file) {
         bail!(

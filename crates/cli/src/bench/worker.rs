@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use anyhow::{Context, Result, bail};
 use completion::{Mode, Spin};
 use reap::{
-    Completion, Counters, Device, DmaBuf, Group, Instant, IoError, LocalQueue, Namespace, Nanos, Queue, Refused, Request, Wakeups,
-    WouldDeadlock,
+    Completion, Counters, Device, DmaBuf, Group, Instant, IoError, LocalQueue, Namespace, Nanos,
+    Queue, Refused, Request, Wakeups, WouldDeadlock,
 };
 use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
@@ -150,15 +150,26 @@ impl Worker {
         for device in devices {
             let namespace = first_namespace(&device)?;
             // The generator reports a block larger than the device; here it must not fail.
-            let len = len.min(namespace.bytes() as usize).next_multiple_of(namespace.block_bytes() as usize);
+            let len = len
+                .min(namespace.bytes() as usize)
+                .next_multiple_of(namespace.block_bytes() as usize);
             for _ in 0..depth {
                 let mut buf = device.buffer(len)?;
                 scribble(&mut buf, buffers.len() as u64);
                 buffers.push(Some(buf));
             }
             let block_shift = namespace.block_bytes().ilog2();
-            let (tag, urgent, durable, completed) = ((targets.len() as u64) << 32, job.urgent, job.sync_writes, Completed::default());
-            targets.push(TargetState { device, namespace, block_shift, tag, urgent, durable, completed });
+            let (tag, urgent, durable, completed) =
+                ((targets.len() as u64) << 32, job.urgent, job.sync_writes, Completed::default());
+            targets.push(TargetState {
+                device,
+                namespace,
+                block_shift,
+                tag,
+                urgent,
+                durable,
+                completed,
+            });
         }
         // `iodepth_batch_complete_max`, at least `_min`. Without either, as many as there are.
         let at_once = match job.complete_min.max(job.complete_max) {
@@ -171,7 +182,8 @@ impl Worker {
             unused: Vec::new(),
             counts_wakeups: false,
             spin: Spin::default(),
-            fuses: targets.len() == 1 && targets.iter().all(|target| target.device.embedded().is_none()),
+            fuses: targets.len() == 1
+                && targets.iter().all(|target| target.device.embedded().is_none()),
             targets,
             depth,
             buffers,
@@ -180,7 +192,10 @@ impl Worker {
             timed: job.measure.slat || job.measure.clat,
             before: false,
             verifies: job.verify.is_some(),
-            flushes: job.sync_every > 0 || job.data_sync_every > 0 || job.sync_at_end || job.iolog.is_some(),
+            flushes: job.sync_every > 0
+                || job.data_sync_every > 0
+                || job.sync_at_end
+                || job.iolog.is_some(),
             host_work,
             first_error: None,
         })
@@ -253,7 +268,12 @@ impl Worker {
     ///
     /// # Errors
     /// As [`Worker::run`].
-    pub fn turn(&mut self, run: &mut Run, generator: &mut Generator, control: &Control<'_>) -> Result<bool> {
+    pub fn turn(
+        &mut self,
+        run: &mut Run,
+        generator: &mut Generator,
+        control: &Control<'_>,
+    ) -> Result<bool> {
         let mut now = run.now;
         let mut next = loop {
             match generator.next(now) {
@@ -326,8 +346,12 @@ impl Worker {
     /// Ends a run, and returns its results.
     pub fn end(&mut self, run: Run, generator: &Generator, control: &Control<'_>) -> Ran {
         control.progress.update(generator, run.now);
-        let host = self.queues.all().map(Queue::take_counters).reduce(Counters::and).unwrap_or_default();
-        let counted = run.mark.map(|mark| mark.until_now(host, counted_targets(&self.queues, &self.targets))).unwrap_or_default();
+        let host =
+            self.queues.all().map(Queue::take_counters).reduce(Counters::and).unwrap_or_default();
+        let counted = run
+            .mark
+            .map(|mark| mark.until_now(host, counted_targets(&self.queues, &self.targets)))
+            .unwrap_or_default();
         let mut wakeups = Box::<Wakeups>::default();
         self.queues.all().for_each(|queue| wakeups.merge(&queue.wakeups()));
         let (from, to) = (run.usage, hw::thread_usage());
@@ -369,7 +393,13 @@ impl Worker {
             }
             let only = if one { None } else { Some(number as u16) };
             let buffers = self.buffers.get_mut(number * self.depth..).unwrap_or_default();
-            let mut requests = Requests { ios: generator.queued(), only, target, buffers, failed: &mut self.failed };
+            let mut requests = Requests {
+                ios: generator.queued(),
+                only,
+                target,
+                buffers,
+                failed: &mut self.failed,
+            };
             // A refused request must not keep the ones after it from being submitted.
             while let Err((why, request)) = self.queues.submit(number, now, &mut requests) {
                 self.first_error.get_or_insert(why.into());
@@ -385,26 +415,41 @@ impl Worker {
         }
         generator.committed(now);
         if !self.failed.is_empty() {
-            self.failed.drain(..).for_each(|(slot, code)| generator.completed(slot, now, Err(code), &[]));
+            self.failed
+                .drain(..)
+                .for_each(|(slot, code)| generator.completed(slot, now, Err(code), &[]));
         }
         now
     }
 
     /// Waits for `min` completions or until `until`, and passes all completions to the generator.
     #[inline]
-    fn reap(&mut self, generator: &mut Generator, min: u32, until: Nanos, mut now: Nanos) -> Result<Nanos> {
+    fn reap(
+        &mut self,
+        generator: &mut Generator,
+        min: u32,
+        until: Nanos,
+        mut now: Nanos,
+    ) -> Result<Nanos> {
         self.queues.wait_and_reap(min as usize, until, &mut self.found, &mut self.targets)?;
         if self.found.is_empty() {
             // A wait without a limit ends only if nothing is in flight.
             if until == Nanos::MAX {
-                bail!("lost completions: the job waits for {}, and none is in flight", generator.in_flight());
+                bail!(
+                    "lost completions: the job waits for {}, and none is in flight",
+                    generator.in_flight()
+                );
             }
             return Ok(hw::now());
         }
         let found = self.found.len() as u64;
         for Completion { tag, result, buf, completed_at: at, .. } in self.found.drain(..) {
             let (target, slot) = ((tag >> 32) as usize, tag as u32);
-            let Some(place) = self.buffers.get_mut(target * self.depth + slot as usize).filter(|buf| buf.is_none()) else {
+            let Some(place) = self
+                .buffers
+                .get_mut(target * self.depth + slot as usize)
+                .filter(|buf| buf.is_none())
+            else {
                 bail!("a completion names I/O {tag:#x}, which is not in flight");
             };
             let at = Nanos(at.as_nanos());
@@ -430,7 +475,10 @@ impl Worker {
     }
 }
 
-fn counted_targets<'a>(queues: &'a JobQueues, targets: &'a [TargetState]) -> impl Iterator<Item = (&'a Device, &'a Queue, Completed)> {
+fn counted_targets<'a>(
+    queues: &'a JobQueues,
+    targets: &'a [TargetState],
+) -> impl Iterator<Item = (&'a Device, &'a Queue, Completed)> {
     queues.all().zip(targets).map(|(queue, target)| (&target.device, queue, target.completed))
 }
 
@@ -439,7 +487,11 @@ pub fn first_namespace(device: &Device) -> Result<Namespace> {
     let description = device.description();
     match device.namespaces().first() {
         Some(namespace) => Ok(*namespace),
-        None => bail!("{} has no namespace that can be used: {}", description.uri, description.refused.join("; ")),
+        None => bail!(
+            "{} has no namespace that can be used: {}",
+            description.uri,
+            description.refused.join("; ")
+        ),
     }
 }
 
@@ -533,14 +585,24 @@ enum JobQueues {
 impl JobQueues {
     /// Opens queues of the calling thread for `targets`, and registers `buffers` with them before
     /// anything is measured, as fio does.
-    fn open(targets: &[TargetState], buffers: &mut [Option<DmaBuf>], mode: Mode) -> Result<JobQueues> {
+    fn open(
+        targets: &[TargetState],
+        buffers: &mut [Option<DmaBuf>],
+        mode: Mode,
+    ) -> Result<JobQueues> {
         let depth = buffers.len() / targets.len().max(1);
         let mut queues = Vec::with_capacity(targets.len());
-        for (TargetState { device, .. }, buffers) in targets.iter().zip(buffers.chunks_mut(depth.max(1))) {
+        for (TargetState { device, .. }, buffers) in
+            targets.iter().zip(buffers.chunks_mut(depth.max(1)))
+        {
             // A ring of the kernel belongs to one thread unless it is opened as shared. Queues of
             // embedded devices can always be drained by another thread.
             let drained = mode.facts().drain_thread && device.embedded().is_none();
-            let queue = if drained { JobQueue::Any(device.queue()?) } else { JobQueue::Own(device.local_queue_in(mode)?) };
+            let queue = if drained {
+                JobQueue::Any(device.queue()?)
+            } else {
+                JobQueue::Own(device.local_queue_in(mode)?)
+            };
             for buf in buffers {
                 *buf = buf.take().map(|buf| queue.as_ref().prepare(buf));
             }
@@ -577,7 +639,12 @@ impl JobQueues {
     /// # Errors
     /// The first refused request. Those after it stay in the iterator.
     #[inline(never)]
-    fn submit(&self, target: usize, now: Nanos, requests: impl Iterator<Item = Request>) -> Result<(), (Refused, Request)> {
+    fn submit(
+        &self,
+        target: usize,
+        now: Nanos,
+        requests: impl Iterator<Item = Request>,
+    ) -> Result<(), (Refused, Request)> {
         match self.slice().get(target) {
             Some(queue) => queue.as_ref().post_at(instant(now), requests),
             None => Ok(()),

@@ -12,8 +12,12 @@ fn found(root: &tempfile::TempDir) -> Vec<String> {
 
 #[test]
 fn namespaces_without_multipath() {
-    let root =
-        made(&["function/nvme/nvme1/nvme1n1", "function/nvme/nvme1/nvme1n2", "function/nvme/nvme1/ng1n1", "function/nvme/nvme1/power"]);
+    let root = made(&[
+        "function/nvme/nvme1/nvme1n1",
+        "function/nvme/nvme1/nvme1n2",
+        "function/nvme/nvme1/ng1n1",
+        "function/nvme/nvme1/power",
+    ]);
     assert_eq!(found(&root), ["nvme1n1", "nvme1n2"]);
 }
 

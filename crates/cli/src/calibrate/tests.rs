@@ -13,7 +13,11 @@ fn medians_have_intervals() {
         })
         .unwrap();
     assert_eq!((a.value, a.interval), (7.0, Some([7.0, 7.0])));
-    assert!(b.interval.is_some_and(|[low, high]| low < b.value && b.value < high) && (10.0..24.0).contains(&b.value), "{b:?}");
+    assert!(
+        b.interval.is_some_and(|[low, high]| low < b.value && b.value < high)
+            && (10.0..24.0).contains(&b.value),
+        "{b:?}"
+    );
 }
 
 #[test]
@@ -84,13 +88,17 @@ fn prices_sum_to_measurements() {
     let thread = &costs.thread;
     let back = thread.switch + thread.from_idle;
     assert_eq!(thread.syscall + thread.block + back, Nanos(9_150));
-    assert_eq!(thread.signal + thread.wake + thread.syscall + thread.block + thread.switch, Nanos(3_600));
+    assert_eq!(
+        thread.signal + thread.wake + thread.syscall + thread.block + thread.switch,
+        Nanos(3_600)
+    );
     // The signal takes effect when it is over, lines included.
     let effect = thread.signal + costs.memory.line_node + costs.memory.line_node;
     assert_eq!(effect + thread.idle_exit + back, Nanos(20_000));
     assert_eq!(thread.rouse, Nanos(900));
     // A timer brings no signal, and half of its jitter's distribution is below ln 2 of the mean.
-    let timer = costs.interrupt.entry + costs.interrupt.timer + costs.interrupt.end + costs.interrupt.exit;
+    let timer =
+        costs.interrupt.entry + costs.interrupt.timer + costs.interrupt.end + costs.interrupt.exit;
     let jitter = Nanos((thread.timer_jitter.0 as f64 * std::f64::consts::LN_2).round() as u64);
     let late = timer + jitter + thread.timer_exit + thread.timer_slack + thread.wake + back;
     assert!(late.0.abs_diff(30_000) <= 1, "{late}");
@@ -102,7 +110,10 @@ fn prices_sum_to_measurements() {
 #[test]
 fn unmeasured_prices_are_shipped_ones() {
     let prices = prices(&Measurements::default()).unwrap();
-    assert_eq!(read_costs("here.toml", &toml(&prices, "two\nlines"[..3].into())).unwrap(), Costs::VIRTUAL);
+    assert_eq!(
+        read_costs("here.toml", &toml(&prices, "two\nlines"[..3].into())).unwrap(),
+        Costs::VIRTUAL
+    );
     assert!(prices.iter().all(|price| price.how.is_none()));
     assert!(table(&prices, "machine", 120).contains("Not measured here"));
 }
@@ -111,9 +122,15 @@ fn unmeasured_prices_are_shipped_ones() {
 fn the_tables_fit_their_line() {
     let prices = prices(&found()).unwrap();
     for width in [60, 80, 120] {
-        let text = table(&prices, "a machine whose name is of some length, with CPUs and a kernel", width);
+        let text =
+            table(&prices, "a machine whose name is of some length, with CPUs and a kernel", width);
         assert!(text.lines().all(|line| line.chars().count() <= width.into()), "{width}: {text}");
-        assert!(text.contains("thread.from_idle") && text.contains("idle_exit") && text.matches('─').count() <= 2 * 120, "{text}");
+        assert!(
+            text.contains("thread.from_idle")
+                && text.contains("idle_exit")
+                && text.matches('─').count() <= 2 * 120,
+            "{text}"
+        );
     }
 }
 
@@ -125,8 +142,16 @@ fn zero_prices_are_refused() {
     let busy = Measurements { nap: pair(9_000.0, 30_000.0), ..good.clone() };
     assert!(wrong(&busy).unwrap().starts_with("thread.timer came out as 0"));
     let sleep = good.sleep.map(|[cpu, _, signal]| [cpu, e(9_000.0).unwrap(), signal]);
-    assert!(wrong(&Measurements { sleep, ..busy }).unwrap().starts_with("thread.idle_exit and thread.timer came out as 0"));
+    assert!(
+        wrong(&Measurements { sleep, ..busy })
+            .unwrap()
+            .starts_with("thread.idle_exit and thread.timer came out as 0")
+    );
     let wake_up = [e(0.0), e(9.0), e(9.0)];
-    assert!(wrong(&Measurements { wake_up, ..good }).unwrap().starts_with("wake_up.eventfd came out as 0"));
+    assert!(
+        wrong(&Measurements { wake_up, ..good })
+            .unwrap()
+            .starts_with("wake_up.eventfd came out as 0")
+    );
     assert!([Costs::VIRTUAL, Costs::BARE_METAL].iter().all(|shipped| free(shipped).is_none()));
 }

@@ -1,5 +1,5 @@
-//! Runs blocks: short stretches of the job, each in one completion mode, on devices that stay open; rounds of them in every scene, and
-//! some more next to idle-priority loops, for stolen time.
+//! Runs blocks: short stretches of the job, each in one completion mode, on devices that stay open;
+//! rounds of them in every scene, and some more next to idle-priority loops, for stolen time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,13 +37,15 @@ pub struct Sample {
     pub iops: f64,
     /// What it cost.
     pub counted: Counted,
-    /// From the decision to issue until the completion was found; with a rate, from the intended start.
+    /// From the decision to issue until the completion was found; with a rate, from the intended
+    /// start.
     pub latency: Latency,
     /// How long it took, the ramp included.
     pub took: Nanos,
     /// CPU time that background threads had meanwhile.
     pub background: Option<Nanos>,
-    /// Of a device outside this process: how long job threads waited for a CPU, and the hypervisor had theirs.
+    /// Of a device outside this process: how long job threads waited for a CPU, and the hypervisor
+    /// had theirs.
     pub away: Option<Nanos>,
     /// What each path of devices that have several did.
     pub paths: Vec<PathFigures>,
@@ -57,7 +59,10 @@ impl Sample {
         for block in later {
             sum.iops += block.iops;
             // The same threads, later.
-            let (wall, process) = (sum.counted.wall + block.counted.wall, sum.counted.process + block.counted.process);
+            let (wall, process) = (
+                sum.counted.wall + block.counted.wall,
+                sum.counted.process + block.counted.process,
+            );
             sum.counted.merge(&block.counted);
             (sum.counted.wall, sum.counted.process) = (wall, process);
             sum.latency.merge(&block.latency);
@@ -66,7 +71,8 @@ impl Sample {
             sum.away = sum.away.zip(block.away).map(|(a, b)| a + b);
         }
         sum.iops /= blocks.len() as f64;
-        sum.paths = over_all(&blocks.iter().map(|block| block.paths.as_slice()).collect::<Vec<_>>());
+        sum.paths =
+            over_all(&blocks.iter().map(|block| block.paths.as_slice()).collect::<Vec<_>>());
         Some(sum)
     }
 }
@@ -76,7 +82,8 @@ impl Sample {
 pub struct Record {
     /// By round, then by label: each mode, and at the end the first once more.
     pub rounds: Vec<Vec<Option<Sample>>>,
-    /// Blocks of polling at this depth without a rate, where they were needed: for the capacity, and for the CPU that polling gets.
+    /// Blocks of polling at this depth without a rate, where they were needed: for the capacity,
+    /// and for the CPU that polling gets.
     pub polled: Vec<Sample>,
     /// By mode, in nanoseconds per I/O; empty if it was not measured.
     pub stolen: Vec<Option<f64>>,
@@ -85,7 +92,8 @@ pub struct Record {
 impl Record {
     /// The median of what polling reached; 0 if it was not measured.
     fn capacity(&self) -> f64 {
-        statistics::median(&self.polled.iter().map(|sample| sample.iops).collect::<Vec<_>>()).unwrap_or(0.0)
+        statistics::median(&self.polled.iter().map(|sample| sample.iops).collect::<Vec<_>>())
+            .unwrap_or(0.0)
     }
 }
 
@@ -106,7 +114,8 @@ pub struct Experiment<'a> {
 }
 
 impl Experiment<'_> {
-    /// Runs everything: a record for each scene, and, if an I/O failed, the error. The records are of the rounds before it.
+    /// Runs everything: a record for each scene, and, if an I/O failed, the error. The records are
+    /// of the rounds before it.
     pub fn run(&mut self, rng: &mut Xoshiro256PlusPlus) -> (Vec<Record>, Result<()>) {
         let mut records = vec![Record::default(); self.scenes.len()];
         let mut polled = BTreeMap::new();
@@ -123,7 +132,12 @@ impl Experiment<'_> {
     }
 
     /// Round after round of every scene, the scenes in random order, and the blocks of each round.
-    fn rounds(&mut self, records: &mut [Record], polled: &mut BTreeMap<u64, Vec<Sample>>, rng: &mut Xoshiro256PlusPlus) -> Result<()> {
+    fn rounds(
+        &mut self,
+        records: &mut [Record],
+        polled: &mut BTreeMap<u64, Vec<Sample>>,
+        rng: &mut Xoshiro256PlusPlus,
+    ) -> Result<()> {
         let labels: Vec<Mode> = self.modes.iter().chain(self.modes.first()).copied().collect();
         let compares_poll = labels.contains(&Mode::POLL);
         if let (Some(scene), Some(&first)) = (self.scenes.first(), labels.first()) {
@@ -140,18 +154,24 @@ impl Experiment<'_> {
                 let mut capacity = 0.0;
                 // Where `poll` is not compared, what it gets of its CPU has to be known as well.
                 if !scene.is_closed() || !compares_poll {
-                    let (rounds, polled) = (rounds_at.entry(scene.scene.qd).or_default(), polled.entry(scene.scene.qd).or_default());
+                    let (rounds, polled) = (
+                        rounds_at.entry(scene.scene.qd).or_default(),
+                        polled.entry(scene.scene.qd).or_default(),
+                    );
                     if rounds.is_multiple_of(CAPACITY_EVERY) {
-                        let without_rate = |job: &Job| Job { rate: Default::default(), ..job.clone() };
+                        let without_rate =
+                            |job: &Job| Job { rate: Default::default(), ..job.clone() };
                         let jobs: Vec<Job> = scene.jobs.iter().map(without_rate).collect();
-                        let sample = self.threads.run(Mode::POLL, &prepared(&jobs, RAMP), rng.next_u64())?;
+                        let sample =
+                            self.threads.run(Mode::POLL, &prepared(&jobs, RAMP), rng.next_u64())?;
                         // One that a signal cut short is no measurement.
                         if !self.stop.load(Relaxed) {
                             polled.push(sample);
                         }
                     }
                     *rounds += 1;
-                    let recent: Vec<f64> = polled.iter().rev().take(RECENT).map(|sample| sample.iops).collect();
+                    let recent: Vec<f64> =
+                        polled.iter().rev().take(RECENT).map(|sample| sample.iops).collect();
                     capacity = statistics::median(&recent).unwrap_or(0.0);
                 }
                 let jobs = prepared(&scene.paced(capacity, self.plan.threads.len()), RAMP);
@@ -161,7 +181,11 @@ impl Experiment<'_> {
                 // Blocks of one seed issue the same I/Os.
                 let seed = rng.next_u64();
                 for label in order {
-                    let background = scene.scene.background_pct.map(|pct| Background::start(&self.cpus.used, pct as u8)).transpose()?;
+                    let background = scene
+                        .scene
+                        .background_pct
+                        .map(|pct| Background::start(&self.cpus.used, pct as u8))
+                        .transpose()?;
                     let mut sample = self.threads.run(labels[label], &jobs, seed)?;
                     sample.background = background.map(Background::stop);
                     if self.stop.load(Relaxed) {
@@ -169,8 +193,10 @@ impl Experiment<'_> {
                     }
                     if self.cpus.outside {
                         // Of the background as much as of the block was measured.
-                        let part = (sample.counted.wall.0 as f64 / sample.took.0.max(1) as f64).min(1.0);
-                        let others = Nanos((sample.background.unwrap_or_default().0 as f64 * part) as u64);
+                        let part =
+                            (sample.counted.wall.0 as f64 / sample.took.0.max(1) as f64).min(1.0);
+                        let others =
+                            Nanos((sample.background.unwrap_or_default().0 as f64 * part) as u64);
                         bench::charge(std::iter::once(&mut sample.counted), others);
                     }
                     round[label] = Some(sample);
@@ -182,8 +208,8 @@ impl Experiment<'_> {
         Ok(())
     }
 
-    /// What each mode takes from a loop at idle priority, in nanoseconds per I/O. Not next to a background thread, which leaves such a
-    /// loop nothing.
+    /// What each mode takes from a loop at idle priority, in nanoseconds per I/O. Not next to a
+    /// background thread, which leaves such a loop nothing.
     fn stolen(&mut self, records: &mut [Record], rng: &mut Xoshiro256PlusPlus) -> Result<()> {
         let loops = IdleLoops::start(&self.cpus.disturbed)?;
         let (mut idle, mut readings) = (Vec::new(), Vec::new());
@@ -193,7 +219,8 @@ impl Experiment<'_> {
                 if scene.scene.background_pct.is_some() {
                     continue;
                 }
-                let jobs = prepared(&scene.paced(record.capacity(), self.plan.threads.len()), Nanos::ZERO);
+                let jobs =
+                    prepared(&scene.paced(record.capacity(), self.plan.threads.len()), Nanos::ZERO);
                 let from = loops.read();
                 hw::sleep_until(hw::now() + BLOCK);
                 idle.push(from.rate(&loops.read()));
@@ -222,13 +249,15 @@ impl Experiment<'_> {
     }
 }
 
-/// The jobs as a block runs them: without a pause from its start to its end, measured as blocks are compared.
+/// The jobs as a block runs them: without a pause from its start to its end, measured as blocks are
+/// compared.
 fn prepared(jobs: &[Job], ramp: Nanos) -> Vec<Job> {
     let prepare = |job: &Job| {
         let timed = job.measure.slat || job.measure.clat || job.measure.lat;
         let mut job = job.clone();
         (job.ramp_time, job.runtime, job.time_based) = (ramp, Some(BLOCK), true);
-        (job.start_delay, job.number_ios, job.io_size, job.loops) = ((Nanos::ZERO, Nanos::ZERO), None, None, 1);
+        (job.start_delay, job.number_ios, job.io_size, job.loops) =
+            ((Nanos::ZERO, Nanos::ZERO), None, None, 1);
         job.verify = None;
         (job.measure.slat, job.measure.clat) = (false, false);
         (job.measure.lat, job.measure.lat_percentiles) = (timed, timed);
@@ -261,13 +290,22 @@ struct Block {
 }
 
 impl JobThreads {
-    /// Starts a thread for each of the plan's, with its queues and buffers. They run until `stop` is set.
-    pub fn new(jobs: &[Job], plan: &Plan, rig: &Rig<'_>, cpus: &JobCpus, host_work: Nanos, stop: &Arc<AtomicBool>) -> Result<JobThreads> {
+    /// Starts a thread for each of the plan's, with its queues and buffers. They run until `stop`
+    /// is set.
+    pub fn new(
+        jobs: &[Job],
+        plan: &Plan,
+        rig: &Rig<'_>,
+        cpus: &JobCpus,
+        host_work: Nanos,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<JobThreads> {
         let Some(device) = rig.devices.first() else { bail!("the job uses no device") };
         let mut threads = Vec::new();
         for (thread, cpus) in plan.threads.iter().zip(&cpus.threads) {
             let worker = rig.worker(jobs, thread, host_work);
-            let ((blocks, take), (give, results), (ready, started)) = (channel(), channel(), channel());
+            let ((blocks, take), (give, results), (ready, started)) =
+                (channel(), channel(), channel());
             let (stop, cpus) = (stop.clone(), cpus.clone());
             let body = move || {
                 machine::settle(&cpus);
@@ -279,7 +317,8 @@ impl JobThreads {
                     Err(error) => _ = ready.send(Err(error)),
                 }
             };
-            let spawned = thread::Builder::new().name(format!("reap-job-{}", thread.number)).spawn(body);
+            let spawned =
+                thread::Builder::new().name(format!("reap-job-{}", thread.number)).spawn(body);
             spawned.context("cannot start a job thread")?;
             started.recv().map_err(|_| ended())??;
             threads.push(JobThread { targets: rig.targets(thread)?, blocks, results });
@@ -311,8 +350,13 @@ impl JobThreads {
             let (generator, ran, delay) = thread.results.recv().map_err(|_| ended())?;
             let mut ran = ran?;
             if let Some(failure) = generator.failure() {
-                let error = ran.first_error.take().map_or(String::new(), |error| format!(" ({error})"));
-                bail!("job '{}', thread {}: {failure}{error}", jobs[planned.job].name, planned.number);
+                let error =
+                    ran.first_error.take().map_or(String::new(), |error| format!(" ({error})"));
+                bail!(
+                    "job '{}', thread {}: {failure}{error}",
+                    jobs[planned.job].name,
+                    planned.number
+                );
             }
             let stats = generator.stats();
             let span = stats.read.runtime.max(stats.write.runtime);
@@ -324,7 +368,11 @@ impl JobThreads {
             sample.latency.merge(stats.write.latency());
             delayed += delay;
         }
-        let since = |before| self.outside.as_ref().map(|cpus| Nanos(hw::stolen_by_hypervisor(cpus).0.saturating_sub(before)));
+        let since = |before| {
+            self.outside
+                .as_ref()
+                .map(|cpus| Nanos(hw::stolen_by_hypervisor(cpus).0.saturating_sub(before)))
+        };
         sample.away = hypervisor.and_then(|before| Some(since(before.0)? + delayed));
         sample.took = hw::now() - began;
         sample.paths = paths.since(&self.devices, &self.plan.targets);
@@ -337,14 +385,21 @@ fn ended() -> anyhow::Error {
 }
 
 /// A job thread: block after block, each answered with how long the thread waited for a CPU in it.
-fn run_blocks(mut worker: Worker, stop: &AtomicBool, blocks: &Receiver<Block>, results: &Sender<(Generator, Result<Ran>, Nanos)>) {
+fn run_blocks(
+    mut worker: Worker,
+    stop: &AtomicBool,
+    blocks: &Receiver<Block>,
+    results: &Sender<(Generator, Result<Ran>, Nanos)>,
+) {
     // Not every kernel keeps scheduler statistics.
     let run_delay = RunDelay::of_current().ok();
     let delay = || run_delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
     let progress = Progress::default();
     while let Ok(Block { mode, mut generator }) = blocks.recv() {
         let before = delay();
-        let ran = worker.set_mode(mode).and_then(|()| worker.run(&mut generator, &Control { stop: [stop, stop], progress: &progress }));
+        let ran = worker.set_mode(mode).and_then(|()| {
+            worker.run(&mut generator, &Control { stop: [stop, stop], progress: &progress })
+        });
         let delayed = Nanos(delay().0.saturating_sub(before.0));
         if results.send((generator, ran, delayed)).is_err() {
             return;

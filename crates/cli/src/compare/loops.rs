@@ -1,6 +1,7 @@
-//! Threads that compute next to those of the job: with `--background`, at ordinary priority, as an application's; and counting loops at idle
-//! priority. A thread's CPU clock does not run while its CPU handles an interrupt or leaves its idle state. Such a loop loses that time as
-//! well, so its count shows what is left for the application: the rest was stolen.
+//! Threads that compute next to those of the job: with `--background`, at ordinary priority, as an
+//! application's; and counting loops at idle priority. A thread's CPU clock does not run while its
+//! CPU handles an interrupt or leaves its idle state. Such a loop loses that time as well, so its
+//! count shows what is left for the application: the rest was stolen.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -98,7 +99,8 @@ impl IdleLoops {
     pub fn start(cpus: &[usize]) -> Result<IdleLoops> {
         let mut loops = IdleLoops { counts: Vec::new(), end: Arc::default() };
         for &cpu in cpus {
-            let (count, end, (ready, started)) = (Arc::new(Count::default()), loops.end.clone(), channel());
+            let (count, end, (ready, started)) =
+                (Arc::new(Count::default()), loops.end.clone(), channel());
             loops.counts.push(count.clone());
             let body = move || {
                 let idle = hw::pin(cpu).and_then(|()| hw::sched_idle());
@@ -115,7 +117,10 @@ impl IdleLoops {
                     }
                 }
             };
-            thread::Builder::new().name("reap-idle".into()).spawn(body).context("cannot start a counting loop")?;
+            thread::Builder::new()
+                .name("reap-idle".into())
+                .spawn(body)
+                .context("cannot start a counting loop")?;
             let idle = started.recv().map_err(|_| anyhow!("a counting loop has ended"))?;
             idle.context("the kernel refuses to pin a thread at idle priority")?;
         }
@@ -127,7 +132,11 @@ impl IdleLoops {
         Reading {
             at: hw::now(),
             counts: self.counts.iter().map(|count| count.now.load(Relaxed)).collect(),
-            clocks: self.counts.iter().map(|count| (count.cpu.load(Relaxed), count.at.load(Relaxed))).collect(),
+            clocks: self
+                .counts
+                .iter()
+                .map(|count| (count.cpu.load(Relaxed), count.at.load(Relaxed)))
+                .collect(),
         }
     }
 }
@@ -148,29 +157,36 @@ impl Reading {
 
     /// The CPU time of the loops from `self` to `later`, and their counts in it.
     fn clocked(&self, later: &Reading) -> (f64, f64) {
-        let spans = later.clocks.iter().zip(&self.clocks).map(|(to, from)| ((to.0 - from.0) as f64, (to.1 - from.1) as f64));
+        let spans = later
+            .clocks
+            .iter()
+            .zip(&self.clocks)
+            .map(|(to, from)| ((to.0 - from.0) as f64, (to.1 - from.1) as f64));
         spans.fold((0.0, 0.0), |(cpu, counts), (more_cpu, more)| (cpu + more_cpu, counts + more))
     }
 
-    /// CPU time from `self` to `later` that is charged to the loops and in which they did not count, in nanoseconds: interrupts and switches
-    /// of other threads. `rest`: when there were none. Other threads' own time is no part of it.
+    /// CPU time from `self` to `later` that is charged to the loops and in which they did not
+    /// count, in nanoseconds: interrupts and switches of other threads. `rest`: when there were
+    /// none. Other threads' own time is no part of it.
     pub fn charged(&self, later: &Reading, rest: &Reading) -> Option<f64> {
         let ((rest_cpu, rest_counts), (cpu, counts)) = (rest.clocked(self), self.clocked(later));
         (rest_counts > 0.0 && counts > 0.0).then(|| cpu - counts * rest_cpu / rest_counts)
     }
 
-    /// CPU time lost from `self` to `later`, in nanoseconds, where `idle` is the rate of undisturbed loops.
+    /// CPU time lost from `self` to `later`, in nanoseconds, where `idle` is the rate of
+    /// undisturbed loops.
     pub fn lost(&self, later: &Reading, idle: f64) -> f64 {
         let span = (later.at - self.at).0 as f64 * self.counts.len() as f64;
         if idle > 0.0 { (span * (1.0 - self.rate(later) / idle)).max(0.0) } else { 0.0 }
     }
 }
 
-/// What blocks lost per I/O, of each the CPU time that the loops lost in nanoseconds, that of the job's threads, and their I/Os: the median; of
-/// blocks with few I/Os what they lost in all, since those without I/Os lost as well.
+/// What blocks lost per I/O, of each the CPU time that the loops lost in nanoseconds, that of the
+/// job's threads, and their I/Os: the median; of blocks with few I/Os what they lost in all, since
+/// those without I/Os lost as well.
 ///
-/// `None` if that is less than half of the CPU time of the job's own threads, which the loops lost at the least: other work had the CPUs,
-/// and left the loops little even without the job.
+/// `None` if that is less than half of the CPU time of the job's own threads, which the loops lost
+/// at the least: other work had the CPUs, and left the loops little even without the job.
 pub fn per_io(blocks: &[(f64, Nanos, u64)]) -> Option<f64> {
     let lost: f64 = blocks.iter().map(|(lost, ..)| lost).sum();
     let cpu: u64 = blocks.iter().map(|(_, cpu, _)| cpu.0).sum();
@@ -190,7 +206,11 @@ mod tests {
 
     fn reading(at: u64, counts: &[u64]) -> Reading {
         // A count takes 2 ns.
-        Reading { at: Nanos(at), counts: counts.to_vec(), clocks: counts.iter().map(|&count| (2 * count, count)).collect() }
+        Reading {
+            at: Nanos(at),
+            counts: counts.to_vec(),
+            clocks: counts.iter().map(|&count| (2 * count, count)).collect(),
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! From blocks to rows and ratios, whether they are conclusive, and the words around the table; pure.
+//! From blocks to rows and ratios, whether they are conclusive, and the words around the table;
+//! pure.
 //!
-//! That rests on the first mode against itself (A/A), on the intervals, and on the CPU that polling had: other work on the host's CPUs
-//! moves ratios of modes that spin to those that sleep, and leaves A/A at 1.
+//! That rests on the first mode against itself (A/A), on the intervals, and on the CPU that polling
+//! had: other work on the host's CPUs moves ratios of modes that spin to those that sleep, and
+//! leaves A/A at 1.
 
 use completion::Mode;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -18,13 +20,15 @@ use crate::rows::{self, CPU, Estimate, IOPS, P50, Pair, Results, Row, SCORE, Sce
 
 /// A smaller share of its CPUs than this, and `poll` shared them with other work.
 const OWN: f64 = 0.9;
-/// As a ratio: where the first mode differs from itself by no more, modes that are equal within that are found to be equal.
+/// As a ratio: where the first mode differs from itself by no more, modes that are equal within
+/// that are found to be equal.
 const SMALL: f64 = 1.05;
 
 /// What came out of one scene.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Where; its load is what the modes were offered, in per cent of the capacity that was measured.
+    /// Where; its load is what the modes were offered, in per cent of the capacity that was
+    /// measured.
     pub scene: Scene,
     /// One for each mode.
     pub rows: Vec<Row>,
@@ -41,8 +45,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Makes rows and pairs of `record`, whose job threads need `cpus` CPUs. With `offered` I/Os per second, the scene's load is worked
-    /// out. `wake_up`: what a wake-up costs beyond the thread's own time. `None`: not one complete round.
+    /// Makes rows and pairs of `record`, whose job threads need `cpus` CPUs. With `offered` I/Os
+    /// per second, the scene's load is worked out. `wake_up`: what a wake-up costs beyond the
+    /// thread's own time. `None`: not one complete round.
     pub fn new(
         modes: &[Mode],
         record: &Record,
@@ -55,19 +60,24 @@ impl Outcome {
         let (closed, mut scene) = (scene.is_closed(), scene.scene.clone());
         let polled: Vec<f64> = record.polled.iter().map(|sample| sample.iops).collect();
         let capacity = statistics::median(&polled).filter(|_| !closed);
-        if let Some((offered, capacity)) = offered.zip(capacity).filter(|(_, capacity)| *capacity > 0.0) {
+        if let Some((offered, capacity)) =
+            offered.zip(capacity).filter(|(_, capacity)| *capacity > 0.0)
+        {
             scene.load_pct = offered * 100.0 / capacity;
         }
         // By label, then by round.
         let labels = modes.len() + 1;
-        let blocks: Vec<Vec<Option<&Sample>>> =
-            (0..labels).map(|label| record.rounds.iter().map(|round| round.get(label)?.as_ref()).collect()).collect();
+        let blocks: Vec<Vec<Option<&Sample>>> = (0..labels)
+            .map(|label| record.rounds.iter().map(|round| round.get(label)?.as_ref()).collect())
+            .collect();
         let together = together(&blocks);
         // As many rounds as go together as one, or one more where they do not come out even.
         let parts = (record.rounds.len() / together).max(1);
         let join = |rounds: &Vec<Option<&Sample>>| {
             let part = |n: usize| &rounds[n * rounds.len() / parts..(n + 1) * rounds.len() / parts];
-            (0..parts).map(|n| Sample::in_turn(&part(n).iter().copied().flatten().collect::<Vec<_>>())).collect()
+            (0..parts)
+                .map(|n| Sample::in_turn(&part(n).iter().copied().flatten().collect::<Vec<_>>()))
+                .collect()
         };
         let joined: Vec<Vec<Option<Sample>>> = blocks.iter().map(join).collect();
 
@@ -75,7 +85,12 @@ impl Outcome {
         for (at, mode) in modes.iter().enumerate() {
             let samples: Vec<&Sample> = joined[at].iter().flatten().collect();
             let stolen = record.stolen.get(at).copied().flatten();
-            rows.push(Row { mode: mode.to_string(), scene: scene.clone(), stolen, ..row(&samples, wake_up, rng)? });
+            rows.push(Row {
+                mode: mode.to_string(),
+                scene: scene.clone(),
+                stolen,
+                ..row(&samples, wake_up, rng)?
+            });
         }
         type Figure<'a> = &'a dyn Fn(&Sample) -> Option<f64>;
         let cpu = |s: &Sample| wake_up.cpu_ns_per_io(&s.counted);
@@ -83,25 +98,41 @@ impl Outcome {
         let figures: [(&'static str, Figure<'_>); 4] = [
             (IOPS, &|s| Some(s.iops)),
             (CPU, &cpu),
-            (P50, &|s| s.latency.histogram.as_ref()?.percentiles(&[50.0]).first().map(|&p| p as f64)),
+            (P50, &|s| {
+                s.latency.histogram.as_ref()?.percentiles(&[50.0]).first().map(|&p| p as f64)
+            }),
             (SCORE, &|s| score(cpu(s), mean(s), s.iops)),
         ];
         let again = rows.first().map(|row| again(&row.mode))?;
-        let names: Vec<&str> = rows.iter().map(|row| row.mode.as_str()).chain([again.as_str()]).collect();
+        let names: Vec<&str> =
+            rows.iter().map(|row| row.mode.as_str()).chain([again.as_str()]).collect();
         let mut pairs = Vec::new();
         for (figure, of) in figures {
-            let values: Vec<Vec<Option<f64>>> =
-                joined.iter().map(|rounds| rounds.iter().map(|sample| of(sample.as_ref()?)).collect()).collect();
+            let values: Vec<Vec<Option<f64>>> = joined
+                .iter()
+                .map(|rounds| rounds.iter().map(|sample| of(sample.as_ref()?)).collect())
+                .collect();
             pairs.append(&mut statistics::pairs(&scene, &names, figure, &values, rng));
         }
         // Blocks in which polling spins from start to end.
-        let is_poll = |label: usize| closed && modes.get(label).or(modes.first()) == Some(&Mode::POLL);
-        let own = (0..labels).filter(|&label| is_poll(label)).flat_map(|label| blocks[label].iter().copied().flatten());
+        let is_poll =
+            |label: usize| closed && modes.get(label).or(modes.first()) == Some(&Mode::POLL);
+        let own = (0..labels)
+            .filter(|&label| is_poll(label))
+            .flat_map(|label| blocks[label].iter().copied().flatten());
         let doubts = doubts(&pairs, names[0], &own.chain(&record.polled).collect::<Vec<_>>(), cpus);
         if !doubts.is_empty() {
             rows.iter_mut().for_each(|row| drop(row.extra.insert("valid".into(), false.into())));
         }
-        Some(Outcome { pairs, scene, rows, doubts, rounds: record.rounds.len(), together, capacity })
+        Some(Outcome {
+            pairs,
+            scene,
+            rows,
+            doubts,
+            rounds: record.rounds.len(),
+            together,
+            capacity,
+        })
     }
 }
 
@@ -114,7 +145,8 @@ pub fn again(first: &str) -> String {
 fn together(blocks: &[Vec<Option<&Sample>>]) -> usize {
     let enough = |rounds: &Vec<Option<&Sample>>| {
         let ios: u64 = rounds.iter().flatten().map(|s| s.counted.ios).sum();
-        (FEW as f64 * rounds.iter().flatten().count() as f64 / (ios as f64).max(f64::MIN_POSITIVE)).ceil() as usize
+        (FEW as f64 * rounds.iter().flatten().count() as f64 / (ios as f64).max(f64::MIN_POSITIVE))
+            .ceil() as usize
     };
     let all = blocks.iter().map(Vec::len).max().unwrap_or(0);
     blocks.iter().map(enough).max().unwrap_or(1).min(all).max(1)
@@ -122,12 +154,15 @@ fn together(blocks: &[Vec<Option<&Sample>>]) -> usize {
 
 /// Medians over blocks, and latencies over all of them.
 fn row(samples: &[&Sample], wake_up: &WakeUp, rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
-    let of = |figure: fn(&Sample) -> Option<f64>| samples.iter().filter_map(|s| figure(s)).collect::<Vec<f64>>();
+    let of = |figure: fn(&Sample) -> Option<f64>| {
+        samples.iter().filter_map(|s| figure(s)).collect::<Vec<f64>>()
+    };
     let cpu: Vec<f64> = samples.iter().filter_map(|s| wake_up.cpu_ns_per_io(&s.counted)).collect();
     let median = |figure: fn(&Sample) -> Option<f64>| statistics::median(&of(figure));
     let mut moments = Moments::default();
     samples.iter().for_each(|s| moments.merge(&s.latency.moments));
-    let histograms: Vec<&Histogram> = samples.iter().filter_map(|s| s.latency.histogram.as_ref()).collect();
+    let histograms: Vec<&Histogram> =
+        samples.iter().filter_map(|s| s.latency.histogram.as_ref()).collect();
     // Per cent of the host's CPUs that the background threads had meanwhile.
     let background = median(|s| Some(s.background?.0 as f64 * 100.0 / s.took.0.max(1) as f64));
     Some(Row {
@@ -138,25 +173,32 @@ fn row(samples: &[&Sample], wake_up: &WakeUp, rng: &mut Xoshiro256PlusPlus) -> O
         messages: median(|s| Some(s.counted.per_second(s.counted.messages))).unwrap_or(0.0),
         untold: samples.iter().any(|s| s.counted.untold),
         system_calls: median(|s| s.counted.per_io(s.counted.system_calls?)),
-        wakeups: median(|s| Some(s.counted.per_second(s.counted.host.wakeups as f64))).unwrap_or(0.0),
+        wakeups: median(|s| Some(s.counted.per_second(s.counted.host.wakeups as f64)))
+            .unwrap_or(0.0),
         per_wakeup: median(|s| s.counted.completions_per_wakeup()).unwrap_or(0.0),
         drain_max: samples.iter().map(|s| s.counted.host.drain_max).max().unwrap_or(0),
         latency: statistics::latencies(&moments, &histograms, rng),
         paths: over_all(&samples.iter().map(|s| s.paths.as_slice()).collect::<Vec<_>>()),
-        extra: background.map(|pct| ("background_had_pct".to_owned(), pct.into())).into_iter().collect(),
+        extra: background
+            .map(|pct| ("background_had_pct".to_owned(), pct.into()))
+            .into_iter()
+            .collect(),
         ..Row::default()
     })
 }
 
-/// The reasons for which the `pairs` of a scene, whose first mode is `first`, are inconclusive. `polled`: blocks in which polling spins from
-/// start to end, on this many `cpus`.
+/// The reasons for which the `pairs` of a scene, whose first mode is `first`, are inconclusive.
+/// `polled`: blocks in which polling spins from start to end, on this many `cpus`.
 fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<String> {
     let mut doubts = Vec::new();
-    // The share of their CPUs that polling threads had. A background thread's share counts as theirs: it is part of the scene. On a device
-    // outside this process a thread may wait in the kernel; there it is the time that it did not wait for a CPU.
+    // The share of their CPUs that polling threads had. A background thread's share counts as
+    // theirs: it is part of the scene. On a device outside this process a thread may wait in the
+    // kernel; there it is the time that it did not wait for a CPU.
     let share = |sample: &&Sample| {
-        let (wall, took) = (sample.counted.wall.0 as f64 * cpus as f64, sample.took.0.max(1) as f64);
-        let background = sample.background.unwrap_or_default().0 as f64 * (sample.counted.wall.0 as f64 / took).min(1.0);
+        let (wall, took) =
+            (sample.counted.wall.0 as f64 * cpus as f64, sample.took.0.max(1) as f64);
+        let background = sample.background.unwrap_or_default().0 as f64
+            * (sample.counted.wall.0 as f64 / took).min(1.0);
         let had = match sample.away {
             Some(away) => 1.0 - away.0 as f64 / (took * cpus as f64) + background / wall.max(1.0),
             None => (sample.counted.cpu.0 as f64 + background) / wall.max(1.0),
@@ -165,21 +207,30 @@ fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<S
     };
     let shares: Vec<f64> = polled.iter().filter_map(share).collect();
     if let Some(share) = statistics::median(&shares).filter(|share| *share < OWN) {
-        doubts.push(format!("other work left poll {:.0} % of its CPU", (share * 100.0).clamp(0.0, 89.0)));
+        doubts.push(format!(
+            "other work left poll {:.0} % of its CPU",
+            (share * 100.0).clamp(0.0, 89.0)
+        ));
     }
     // How far a ratio is from 1, the same for its reciprocal.
     let off = |ratio: f64| ratio.max(1e-9).ln().abs();
     let farther = |a: f64, b: f64| if off(a) > off(b) { a } else { b };
     let again = again(first);
     for (figure, name) in [(IOPS, "IOPS"), (CPU, "CPU")] {
-        let (itself, others): (Vec<&Pair>, Vec<&Pair>) =
-            pairs.iter().filter(|pair| pair.figure == figure && pair.a == first).partition(|pair| pair.b == again);
+        let (itself, others): (Vec<&Pair>, Vec<&Pair>) = pairs
+            .iter()
+            .filter(|pair| pair.figure == figure && pair.a == first)
+            .partition(|pair| pair.b == again);
         let Some([low, high]) = itself.first().and_then(|pair| pair.ratio.interval) else {
-            doubts.push(format!("an interval takes {FEWEST} rounds with I/Os in all modes (--repeat)"));
+            doubts.push(format!(
+                "an interval takes {FEWEST} rounds with I/Os in all modes (--repeat)"
+            ));
             continue;
         };
         let itself = farther(low, high);
-        let Some(others) = others.iter().map(|pair| pair.ratio.value).reduce(farther) else { continue };
+        let Some(others) = others.iter().map(|pair| pair.ratio.value).reduce(farther) else {
+            continue;
+        };
         if off(itself) > off(SMALL) && off(itself) >= off(others) {
             let most = format!("× {itself:.2}, and from other modes by × {others:.2} at most");
             doubts.push(format!("{name} of {first} differs from itself (A/A) by {most}"));
@@ -194,7 +245,11 @@ pub fn legend(wake_up: &WakeUp) -> Vec<(&'static str, String)> {
     [
         ("CPU", wake_up.words()),
         ("÷ first", "÷ first: ratio to the first mode, paired by round.".to_owned()),
-        ("thread", "thread: CPU time of this process's threads per I/O, load generator included.".to_owned()),
+        (
+            "thread",
+            "thread: CPU time of this process's threads per I/O, load generator included."
+                .to_owned(),
+        ),
         ("stolen", "stolen: what an idle-priority loop loses per I/O.".to_owned()),
         ("notify", "notify: the device's time for sending messages.".to_owned()),
         ("msgs", "msgs: messages (interrupts) that the device sent.".to_owned()),
@@ -215,7 +270,9 @@ pub fn title(args: &CompareArgs, threads: &[&Job], device: &str, outcomes: &[Out
             None => kinds.push((kind, 1)),
         }
     }
-    let jobs = kinds.iter().map(|(kind, threads)| if *threads > 1 { format!("{kind}, {threads} threads") } else { kind.clone() });
+    let jobs = kinds.iter().map(|(kind, threads)| {
+        if *threads > 1 { format!("{kind}, {threads} threads") } else { kind.clone() }
+    });
     let each = |of: fn(&Scene) -> String| {
         let mut all: Vec<String> = outcomes.iter().map(|outcome| of(&outcome.scene)).collect();
         // Depth after depth, and at each one the same loads.
@@ -223,7 +280,11 @@ pub fn title(args: &CompareArgs, threads: &[&Job], device: &str, outcomes: &[Out
         all.retain(|one| known.insert(one.clone()));
         all.join(", ")
     };
-    let mut title = format!("{}, queue depth {} on {device}", jobs.collect::<Vec<_>>().join("; "), each(|scene| scene.qd.to_string()));
+    let mut title = format!(
+        "{}, queue depth {} on {device}",
+        jobs.collect::<Vec<_>>().join("; "),
+        each(|scene| scene.qd.to_string())
+    );
     if args.host_work > 0 {
         title += &format!(", {} ns of application work per I/O", args.host_work);
     }
@@ -248,12 +309,16 @@ fn kind(job: &Job) -> String {
     format!("{} {size}", job.pattern.name())
 }
 
-/// That results are inconclusive, with the reasons of the first such scene, and what to try: the same modes simulated, where nothing else
-/// runs, or more rounds. `None`: they are conclusive.
+/// That results are inconclusive, with the reasons of the first such scene, and what to try: the
+/// same modes simulated, where nothing else runs, or more rounds. `None`: they are conclusive.
 pub fn inconclusive(args: &CompareArgs, outcomes: &[Outcome]) -> Option<String> {
     let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.doubts.is_empty()).collect();
     let reasons = bad.first()?.doubts.join("; ");
-    let scenes = if bad.len() == outcomes.len() { String::new() } else { format!(" in {} of {} scenes", bad.len(), outcomes.len()) };
+    let scenes = if bad.len() == outcomes.len() {
+        String::new()
+    } else {
+        format!(" in {} of {} scenes", bad.len(), outcomes.len())
+    };
     let simulated = args.modes.iter().filter(|mode| !mode.is_the_kernels());
     let modes: Vec<String> = simulated.map(ToString::to_string).collect();
     let modes = match modes.join(",") {
@@ -262,27 +327,46 @@ pub fn inconclusive(args: &CompareArgs, outcomes: &[Outcome]) -> Option<String> 
         quoted => format!(" --modes '{quoted}'"),
     };
     let simulate = match &args.file {
-        Some(file) => format!("`reap sim --replay run.log{modes}` (with write_iolog=run.log in {})", file.display()),
+        Some(file) => format!(
+            "`reap sim --replay run.log{modes}` (with write_iolog=run.log in {})",
+            file.display()
+        ),
         None => format!("`reap sim{modes}`"),
     };
-    Some(format!("Inconclusive{scenes}: {reasons}. Try {simulate}, or --repeat {} while less else runs.", (args.repeat * 2).max(32)))
+    Some(format!(
+        "Inconclusive{scenes}: {reasons}. Try {simulate}, or --repeat {} while less else runs.",
+        (args.repeat * 2).max(32)
+    ))
 }
 
-/// The lines below the table. `offered`: I/Os per second that the jobs mean to issue, where they have a rate.
-pub fn notes(outcomes: &[Outcome], results: &Results, machine: &str, oversubscribed: bool, offered: Option<f64>) -> Vec<String> {
+/// The lines below the table. `offered`: I/Os per second that the jobs mean to issue, where they
+/// have a rate.
+pub fn notes(
+    outcomes: &[Outcome],
+    results: &Results,
+    machine: &str,
+    oversubscribed: bool,
+    offered: Option<f64>,
+) -> Vec<String> {
     let mut lines = vec![format!("Machine: {machine}.")];
     if oversubscribed {
-        lines.push("Oversubscribed: there are more threads than CPUs, and they wait for each other.".to_owned());
+        lines.push(
+            "Oversubscribed: there are more threads than CPUs, and they wait for each other."
+                .to_owned(),
+        );
     }
     let rounds: usize = outcomes.iter().map(|outcome| outcome.rounds).sum();
     let together = outcomes.iter().map(|outcome| outcome.together).max().filter(|&most| most > 1);
-    let together = together.map_or_else(String::new, |most| format!(" (few I/Os: up to {most} rounds count as one)"));
-    let intervals = match results.rows.iter().any(|row| row.iops.is_some_and(|iops| iops.interval.is_some())) {
-        true => "with 95 % intervals".to_owned(),
-        false => format!("an interval takes {FEWEST} rounds"),
-    };
+    let together = together
+        .map_or_else(String::new, |most| format!(" (few I/Os: up to {most} rounds count as one)"));
+    let intervals =
+        match results.rows.iter().any(|row| row.iops.is_some_and(|iops| iops.interval.is_some())) {
+            true => "with 95 % intervals".to_owned(),
+            false => format!("an interval takes {FEWEST} rounds"),
+        };
     let open = offered.is_some() || outcomes.iter().any(|outcome| outcome.scene.load_pct < 100.0);
-    let from = if open { "intended start (closed loop: decision to issue)" } else { "decision to issue" };
+    let from =
+        if open { "intended start (closed loop: decision to issue)" } else { "decision to issue" };
     lines.push(format!(
         "{rounds} rounds{together} of {} ms blocks in random order; medians, {intervals}. Latencies count from the {from}.",
         BLOCK.0 / 1_000_000
@@ -291,24 +375,35 @@ pub fn notes(outcomes: &[Outcome], results: &Results, machine: &str, oversubscri
     let scenes = results.scenes();
     let farthest = |figure| {
         let off = |estimate: &Estimate| estimate.value.max(1e-9).ln().abs();
-        let all = scenes.iter().filter_map(|scene| results.against_first(scene, &again(results.first(scene)?), figure));
+        let all = scenes.iter().filter_map(|scene| {
+            results.against_first(scene, &again(results.first(scene)?), figure)
+        });
         let Estimate { value, interval } = all.max_by(|a, b| off(a).total_cmp(&off(b)))?;
-        let between = interval.map_or(String::new(), |[low, high]| format!(" ({low:.3}–{high:.3})"));
+        let between =
+            interval.map_or(String::new(), |[low, high]| format!(" ({low:.3}–{high:.3})"));
         Some(format!("{value:.3}{between}"))
     };
-    if let (Some(row), Some(iops), Some(cpu)) = (results.rows.first(), farthest(IOPS), farthest(CPU)) {
+    if let (Some(row), Some(iops), Some(cpu)) =
+        (results.rows.first(), farthest(IOPS), farthest(CPU))
+    {
         let at_most = if scenes.len() > 1 { ", where it differs most" } else { "" };
         lines.push(format!("A/A: {} against itself{at_most}: IOPS × {iops}, CPU × {cpu}; such differences are noise.", row.mode));
     }
     // What loads are shares of.
     let mut capacities: Vec<String> = Vec::new();
     for outcome in outcomes {
-        let one = outcome.capacity.map(|capacity| format!("{} kIOPS at depth {}", digits(capacity / 1e3), outcome.scene.qd));
+        let one = outcome.capacity.map(|capacity| {
+            format!("{} kIOPS at depth {}", digits(capacity / 1e3), outcome.scene.qd)
+        });
         capacities.extend(one.filter(|one| !capacities.contains(one)));
     }
     if !capacities.is_empty() {
-        let offered = offered.map_or_else(String::new, |iops| format!("{} kIOPS meant; ", digits(iops / 1e3)));
-        lines.push(format!("Loads: {offered}100 % is what polling reaches in a closed loop, {}.", capacities.join(", ")));
+        let offered = offered
+            .map_or_else(String::new, |iops| format!("{} kIOPS meant; ", digits(iops / 1e3)));
+        lines.push(format!(
+            "Loads: {offered}100 % is what polling reaches in a closed loop, {}.",
+            capacities.join(", ")
+        ));
     }
     lines
 }

@@ -1,8 +1,8 @@
 //! Estimates from blocks, pure: medians, paired ratios, bootstrap intervals.
 //!
-//! The load of a shared machine changes over time. Blocks of one round are near each other in time, so their ratio varies less than the
-//! ratio of two averages; the median of the ratios ignores a few disturbed rounds; the bootstrap estimates how much it would have differed
-//! with other rounds.
+//! The load of a shared machine changes over time. Blocks of one round are near each other in time,
+//! so their ratio varies less than the ratio of two averages; the median of the ratios ignores a
+//! few disturbed rounds; the bootstrap estimates how much it would have differed with other rounds.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -14,20 +14,23 @@ use crate::rows::{Estimate, Latencies, Pair, Scene};
 const RESAMPLES: usize = 2_000;
 /// Resamples of a bootstrap of percentiles: each adds up histograms.
 const TAIL_RESAMPLES: usize = 200;
-/// An interval takes this many values. From the least to the greatest of n, the widest that a bootstrap can say, covers the median with
-/// 1 − 2^(1−n): 75 % for three, 94 % for five.
+/// An interval takes this many values. From the least to the greatest of n, the widest that a
+/// bootstrap can say, covers the median with 1 − 2^(1−n): 75 % for three, 94 % for five.
 pub const FEWEST: usize = 6;
 /// A percentile is an estimate only with this many samples above it.
 const ABOVE: f64 = 20.0;
 /// The percentiles of [`Latencies::curve`].
-const CURVE: [f64; 20] =
-    [0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.75, 99.9, 99.95, 99.99, 99.995, 99.999];
+const CURVE: [f64; 20] = [
+    0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.75, 99.9,
+    99.95, 99.99, 99.995, 99.999,
+];
 
 /// The median of `values`; `None` of nothing.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
-    let (low, high) = (sorted.get(sorted.len().wrapping_sub(1) / 2)?, sorted.get(sorted.len() / 2)?);
+    let (low, high) =
+        (sorted.get(sorted.len().wrapping_sub(1) / 2)?, sorted.get(sorted.len() / 2)?);
     Some((low + high) / 2.0)
 }
 
@@ -46,22 +49,39 @@ pub fn estimate(values: &[f64], rng: &mut Xoshiro256PlusPlus) -> Option<Estimate
     Some(Estimate { value, interval: interval(&mut medians) })
 }
 
-/// Each label with each later one of its scene: the paired ratios of `figure`, whose values are by label, then by round.
-pub fn pairs(scene: &Scene, labels: &[&str], figure: &'static str, values: &[Vec<Option<f64>>], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
+/// Each label with each later one of its scene: the paired ratios of `figure`, whose values are by
+/// label, then by round.
+pub fn pairs(
+    scene: &Scene,
+    labels: &[&str],
+    figure: &'static str,
+    values: &[Vec<Option<f64>>],
+    rng: &mut Xoshiro256PlusPlus,
+) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for (n, (a, first)) in labels.iter().zip(values).enumerate() {
         for (b, second) in labels.iter().zip(values).skip(n + 1) {
             // Round by round; a round in which either is missing, or the first is 0, has none.
             let both = first.iter().zip(second).filter_map(|(a, b)| a.filter(|a| *a > 0.0).zip(*b));
             let ratio = estimate(&both.map(|(a, b)| b / a).collect::<Vec<f64>>(), rng);
-            pairs.extend(ratio.map(|ratio| Pair { scene: scene.clone(), a: a.to_string(), b: b.to_string(), figure, ratio }));
+            pairs.extend(ratio.map(|ratio| Pair {
+                scene: scene.clone(),
+                a: a.to_string(),
+                b: b.to_string(),
+                figure,
+                ratio,
+            }));
         }
     }
     pairs
 }
 
 /// The latencies of blocks, all together.
-pub fn latencies(moments: &Moments, blocks: &[&Histogram], rng: &mut Xoshiro256PlusPlus) -> Latencies {
+pub fn latencies(
+    moments: &Moments,
+    blocks: &[&Histogram],
+    rng: &mut Xoshiro256PlusPlus,
+) -> Latencies {
     let mut percentile = |percent: f64| percentile(blocks, percent, rng);
     let measured = moments.n > 0;
     Latencies {
@@ -75,9 +95,13 @@ pub fn latencies(moments: &Moments, blocks: &[&Histogram], rng: &mut Xoshiro256P
     }
 }
 
-/// The percentile `percent` of all blocks together, if enough samples lie above it. The interval resamples blocks, not
-/// samples: what disturbs one I/O disturbs its neighbours as well.
-fn percentile(blocks: &[&Histogram], percent: f64, rng: &mut Xoshiro256PlusPlus) -> Option<Estimate> {
+/// The percentile `percent` of all blocks together, if enough samples lie above it. The interval
+/// resamples blocks, not samples: what disturbs one I/O disturbs its neighbours as well.
+fn percentile(
+    blocks: &[&Histogram],
+    percent: f64,
+    rng: &mut Xoshiro256PlusPlus,
+) -> Option<Estimate> {
     let of = |pick: &mut dyn FnMut() -> usize| {
         let mut sum = Histogram::default();
         (0..blocks.len()).for_each(|_| sum.merge(blocks[pick()]));
@@ -93,12 +117,15 @@ fn percentile(blocks: &[&Histogram], percent: f64, rng: &mut Xoshiro256PlusPlus)
     if blocks.len() < FEWEST {
         return Some(Estimate { value, interval: None });
     }
-    let mut values: Vec<f64> =
-        (0..TAIL_RESAMPLES).filter_map(|_| of(&mut || rng.random_range(0..blocks.len())).1).map(|value| value as f64).collect();
+    let mut values: Vec<f64> = (0..TAIL_RESAMPLES)
+        .filter_map(|_| of(&mut || rng.random_range(0..blocks.len())).1)
+        .map(|value| value as f64)
+        .collect();
     Some(Estimate { value, interval: interval(&mut values) })
 }
 
-/// The distribution of all blocks together: per cent and nanoseconds, as far as enough samples lie on either side.
+/// The distribution of all blocks together: per cent and nanoseconds, as far as enough samples lie
+/// on either side.
 fn curve(blocks: &[&Histogram]) -> Vec<(f64, f64)> {
     let mut sum = Histogram::default();
     blocks.iter().for_each(|block| sum.merge(block));

@@ -8,7 +8,10 @@ use super::*;
 fn pages_and_completions_are_made() {
     let pages = pages().unwrap();
     let text = |place: &str| {
-        let (_, bytes) = pages.iter().find(|(path, _)| path.as_path() == Path::new(place)).unwrap_or_else(|| panic!("{place} is missing"));
+        let (_, bytes) = pages
+            .iter()
+            .find(|(path, _)| path.as_path() == Path::new(place))
+            .unwrap_or_else(|| panic!("{place} is missing"));
         String::from_utf8(bytes.clone()).unwrap()
     };
     for sub in Cli::command().get_subcommands().map(Command::get_name) {

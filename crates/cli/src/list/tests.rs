@@ -28,7 +28,9 @@ impl Tree {
 
     fn function(&self, bdf: &str, driver: Option<&str>, group: Option<u32>) -> String {
         let at = format!("sys/devices/pci0000:00/{bdf}");
-        for (name, text) in [("class", "0x010802\n"), ("vendor", "0x1b36\n"), ("device", "0x0010\n")] {
+        for (name, text) in
+            [("class", "0x010802\n"), ("vendor", "0x1b36\n"), ("device", "0x0010\n")]
+        {
             self.file(&format!("{at}/{name}"), text);
         }
         self.link(&at, &format!("sys/bus/pci/devices/{bdf}"));
@@ -66,7 +68,10 @@ impl Tree {
     }
 
     fn look(&self, open: &[(&str, &str)]) -> DeviceList {
-        let open: BTreeSet<_> = open.iter().map(|(file, process)| (PathBuf::from(file), (*process).to_owned())).collect();
+        let open: BTreeSet<_> = open
+            .iter()
+            .map(|(file, process)| (PathBuf::from(file), (*process).to_owned()))
+            .collect();
         DeviceList::read(self.0.path(), &|_| open.clone()).unwrap()
     }
 }
@@ -105,7 +110,15 @@ fn controllers_are_listed_under_any_driver() {
     let shown: Vec<_> = found
         .controllers
         .iter()
-        .map(|c| (c.controller.as_deref(), c.address.as_str(), c.driver.as_deref(), c.iommu_group, c.users.join("")))
+        .map(|c| {
+            (
+                c.controller.as_deref(),
+                c.address.as_str(),
+                c.driver.as_deref(),
+                c.iommu_group,
+                c.users.join(""),
+            )
+        })
         .collect();
     let wanted = [
         (Some("nvme0"), "0000:00:04.0", Some("nvme"), Some(3), String::new()),
@@ -113,8 +126,15 @@ fn controllers_are_listed_under_any_driver() {
         (None, "0000:00:06.0", None, None, String::new()),
     ];
     assert_eq!(shown, wanted);
-    assert_eq!((found.controllers[1].pci_id.as_deref(), found.controllers[0].state.as_deref()), (Some("1b36:0010"), Some("live")));
-    assert_eq!(found.controllers[0].serial_number.as_deref(), Some("LAB0?[2J"), "what a terminal obeys is not passed on");
+    assert_eq!(
+        (found.controllers[1].pci_id.as_deref(), found.controllers[0].state.as_deref()),
+        (Some("1b36:0010"), Some("live"))
+    );
+    assert_eq!(
+        found.controllers[0].serial_number.as_deref(),
+        Some("LAB0?[2J"),
+        "what a terminal obeys is not passed on"
+    );
 }
 
 #[test]
@@ -127,13 +147,17 @@ fn block_devices_list_users() {
     });
     assert_eq!(json(&found)["BlockDevices"][0], wanted);
     let [_, vda] = &found.block_devices[..] else { panic!("{found:?}") };
-    assert_eq!((vda.device_path.as_str(), vda.nsid, vda.physical_size, vda.read_only), ("/dev/vda", None, 1 << 20, true));
+    assert_eq!(
+        (vda.device_path.as_str(), vda.nsid, vda.physical_size, vda.read_only),
+        ("/dev/vda", None, 1 << 20, true)
+    );
     assert_eq!(vda.users, ["open in process 9 (dd)"]);
 }
 
 #[test]
 fn table_columns_fit_their_cells() {
-    let found = machine().look(&[("/dev/vda", "process 9 (dd)"), ("/dev/vfio/4", "process 7 (reap)")]);
+    let found =
+        machine().look(&[("/dev/vda", "process 9 (dd)"), ("/dev/vfio/4", "process 7 (reap)")]);
     let wanted = "\
 Device Address      Driver   Group Model          Serial   Namespaces
 ------ ------------ -------- ----- -------------- -------- ------------------------
@@ -180,7 +204,10 @@ fn network_controller_lists_its_address() {
     tree.file("sys/class/nvme/nvme9/transport", "tcp\n");
     tree.file("sys/class/nvme/nvme9/address", "traddr=127.0.0.1,trsvcid=4420\n");
     let found = tree.look(&[]);
-    assert_eq!((found.controllers[0].transport.as_str(), found.controllers[0].address.as_str()), ("tcp", "traddr=127.0.0.1,trsvcid=4420"));
+    assert_eq!(
+        (found.controllers[0].transport.as_str(), found.controllers[0].address.as_str()),
+        ("tcp", "traddr=127.0.0.1,trsvcid=4420")
+    );
     assert_eq!(found.controllers[0].driver, None);
 }
 

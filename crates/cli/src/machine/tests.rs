@@ -6,8 +6,14 @@ fn machine(cpus: &[usize]) -> Machine {
 
 #[test]
 fn the_last_cpu_is_the_devices() {
-    assert_eq!(machine(&[0, 1, 2]), Machine { device: Some(2), host: vec![0, 1], outside: false, seated: None });
-    assert_eq!(machine(&[3]), Machine { device: None, host: vec![3], outside: false, seated: None });
+    assert_eq!(
+        machine(&[0, 1, 2]),
+        Machine { device: Some(2), host: vec![0, 1], outside: false, seated: None }
+    );
+    assert_eq!(
+        machine(&[3]),
+        Machine { device: None, host: vec![3], outside: false, seated: None }
+    );
 }
 
 #[test]
@@ -47,8 +53,14 @@ fn lists_are_short() {
 #[test]
 fn the_host_is_given_its_cpus() {
     let only = |host: &[usize]| machine(&[0, 1, 2]).only(host).map_err(|error| error.to_string());
-    assert_eq!(only(&[1]), Ok(Machine { device: Some(2), host: vec![1], outside: false, seated: None }));
-    assert_eq!(only(&[2, 1]), Ok(Machine { device: Some(0), host: vec![2, 1], outside: false, seated: None }));
+    assert_eq!(
+        only(&[1]),
+        Ok(Machine { device: Some(2), host: vec![1], outside: false, seated: None })
+    );
+    assert_eq!(
+        only(&[2, 1]),
+        Ok(Machine { device: Some(0), host: vec![2, 1], outside: false, seated: None })
+    );
     assert!(only(&[0, 3]).unwrap_err().contains("CPU 3; it may use 0-2"));
     assert!(only(&[0, 1, 2]).unwrap_err().contains("a CPU of its own"));
     let outside = Machine { device: None, host: vec![0, 1], outside: true, seated: None };

@@ -29,9 +29,18 @@ fn one_failed_file_spares_others() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("last");
     let text = || Ok("last".to_owned());
-    let full = |name: &str| Err(anyhow::anyhow!("no space").context(format!("cannot write {name}")));
-    let failed = all([full("a"), Aside::open(None).unwrap().write(text), full("b"), Aside::open(Some(&path)).unwrap().write(text)]);
-    assert_eq!(failed.unwrap_err().to_string(), "cannot write a: no space\ncannot write b: no space");
+    let full =
+        |name: &str| Err(anyhow::anyhow!("no space").context(format!("cannot write {name}")));
+    let failed = all([
+        full("a"),
+        Aside::open(None).unwrap().write(text),
+        full("b"),
+        Aside::open(Some(&path)).unwrap().write(text),
+    ]);
+    assert_eq!(
+        failed.unwrap_err().to_string(),
+        "cannot write a: no space\ncannot write b: no space"
+    );
     assert_eq!(std::fs::read_to_string(path).unwrap(), "last");
     all([Ok(())]).unwrap();
 }
@@ -42,14 +51,25 @@ fn one_file_has_one_use() {
     let at = |name: &str| dir.path().join(name);
     std::fs::write(at("job"), "").unwrap();
     std::os::unix::fs::symlink(at("job"), at("link")).unwrap();
-    let check = |read: &str, a: &str, b: &str| apart([at(read).as_path()], &[("--a", Some(&at(a))), ("--b", Some(&at(b))), ("--c", None)]);
+    let check = |read: &str, a: &str, b: &str| {
+        apart([at(read).as_path()], &[("--a", Some(&at(a))), ("--b", Some(&at(b))), ("--c", None)])
+    };
     check("job", "new", "other").unwrap();
-    for (a, b, words) in [("job", "x", "--a"), ("x", "link", "--b"), ("x", "./x", "--a and --b name one file"), ("job", "job", "is read")] {
+    for (a, b, words) in [
+        ("job", "x", "--a"),
+        ("x", "link", "--b"),
+        ("x", "./x", "--a and --b name one file"),
+        ("job", "job", "is read"),
+    ] {
         let said = check("job", a, b).unwrap_err().to_string();
         assert!(said.contains(words), "{said}");
     }
     // Any number of writers.
-    apart([Path::new("/dev/null")], &[("--a", Some(Path::new("/dev/null"))), ("--b", Some(Path::new("/dev/null")))]).unwrap();
+    apart(
+        [Path::new("/dev/null")],
+        &[("--a", Some(Path::new("/dev/null"))), ("--b", Some(Path::new("/dev/null")))],
+    )
+    .unwrap();
 }
 
 #[test]

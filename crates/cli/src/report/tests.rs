@@ -18,7 +18,9 @@ fn page_is_self_contained() {
     assert_eq!(data["results"]["rows"].as_array().unwrap().len(), 24);
     assert_eq!((&data["machine"], &data["command"]), (&"2 CPUs".into(), &"reap compare".into()));
     for link in ["src=", "href=", "@import", "url(http", "fetch(", "XMLHttpRequest("] {
-        let own = STYLE.contains(link) || BODY.contains(link) || SCRIPTS[2..].iter().any(|script| script.contains(link));
+        let own = STYLE.contains(link)
+            || BODY.contains(link)
+            || SCRIPTS[2..].iter().any(|script| script.contains(link));
         assert!(!own, "{link}");
     }
 }
@@ -48,7 +50,8 @@ fn scripts_cannot_end_their_element() {
 
 #[test]
 fn the_command_line_can_be_pasted() {
-    let words = ["/usr/bin/reap", "compare", "--device", "mem:1G?profile=optane&lba=512", "it's", ""];
+    let words =
+        ["/usr/bin/reap", "compare", "--device", "mem:1G?profile=optane&lba=512", "it's", ""];
     let line = command(words.into_iter().map(OsString::from));
     assert_eq!(line, "reap compare --device 'mem:1G?profile=optane&lba=512' 'it'\\''s' ''");
     // A name that is not UTF-8.

@@ -27,25 +27,90 @@ struct Column {
 }
 
 const COLUMNS: [Column; 14] = [
-    Column { header: "kIOPS", key: "kIOPS", wide: false, cell: |_, row| with_interval(row.iops?, 1e3) },
-    Column { header: "÷\nfirst", key: "÷ first", wide: true, cell: |all, row| against_first(all, row, IOPS) },
-    Column { header: "CPU per I/O\nµs", key: "CPU", wide: false, cell: |_, row| with_interval(row.cpu?, 1e3) },
-    Column { header: "÷\nfirst", key: "÷ first", wide: true, cell: |all, row| against_first(all, row, CPU) },
-    Column { header: "thread\nµs", key: "thread", wide: true, cell: |_, row| with_interval(row.thread_cpu?, 1e3) },
-    Column { header: "stolen\nµs", key: "stolen", wide: true, cell: |_, row| Some(digits(row.stolen? / 1e3)) },
+    Column {
+        header: "kIOPS",
+        key: "kIOPS",
+        wide: false,
+        cell: |_, row| with_interval(row.iops?, 1e3),
+    },
+    Column {
+        header: "÷\nfirst",
+        key: "÷ first",
+        wide: true,
+        cell: |all, row| against_first(all, row, IOPS),
+    },
+    Column {
+        header: "CPU per I/O\nµs",
+        key: "CPU",
+        wide: false,
+        cell: |_, row| with_interval(row.cpu?, 1e3),
+    },
+    Column {
+        header: "÷\nfirst",
+        key: "÷ first",
+        wide: true,
+        cell: |all, row| against_first(all, row, CPU),
+    },
+    Column {
+        header: "thread\nµs",
+        key: "thread",
+        wide: true,
+        cell: |_, row| with_interval(row.thread_cpu?, 1e3),
+    },
+    Column {
+        header: "stolen\nµs",
+        key: "stolen",
+        wide: true,
+        cell: |_, row| Some(digits(row.stolen? / 1e3)),
+    },
     Column {
         header: "notify\nns/IO",
         key: "notify",
         wide: true,
         cell: |_, row| (row.notify > 0.0 && !row.untold).then(|| digits(row.notify)),
     },
-    Column { header: "msgs\nk/s", key: "msgs", wide: true, cell: |_, row| (!row.untold).then(|| digits(row.messages / 1e3)) },
-    Column { header: "sys\nper IO", key: "sys per IO", wide: true, cell: |_, row| row.system_calls.map(digits) },
-    Column { header: "IO per\nwake", key: "IO per wake", wide: true, cell: |_, row| (row.wakeups > 0.0).then(|| digits(row.per_wakeup)) },
-    Column { header: "p50\nµs", key: "p50", wide: false, cell: |_, row| with_interval(row.latency.p50?, 1e3) },
-    Column { header: "p99\nµs", key: "p99", wide: false, cell: |_, row| with_interval(row.latency.p99?, 1e3) },
-    Column { header: "p99.9\nµs", key: "p99.9", wide: true, cell: |_, row| with_interval(row.latency.p999?, 1e3) },
-    Column { header: "÷ first\nC·L³", key: "C·L³", wide: true, cell: |all, row| against_first(all, row, SCORE) },
+    Column {
+        header: "msgs\nk/s",
+        key: "msgs",
+        wide: true,
+        cell: |_, row| (!row.untold).then(|| digits(row.messages / 1e3)),
+    },
+    Column {
+        header: "sys\nper IO",
+        key: "sys per IO",
+        wide: true,
+        cell: |_, row| row.system_calls.map(digits),
+    },
+    Column {
+        header: "IO per\nwake",
+        key: "IO per wake",
+        wide: true,
+        cell: |_, row| (row.wakeups > 0.0).then(|| digits(row.per_wakeup)),
+    },
+    Column {
+        header: "p50\nµs",
+        key: "p50",
+        wide: false,
+        cell: |_, row| with_interval(row.latency.p50?, 1e3),
+    },
+    Column {
+        header: "p99\nµs",
+        key: "p99",
+        wide: false,
+        cell: |_, row| with_interval(row.latency.p99?, 1e3),
+    },
+    Column {
+        header: "p99.9\nµs",
+        key: "p99.9",
+        wide: true,
+        cell: |_, row| with_interval(row.latency.p999?, 1e3),
+    },
+    Column {
+        header: "÷ first\nC·L³",
+        key: "C·L³",
+        wide: true,
+        cell: |all, row| against_first(all, row, SCORE),
+    },
 ];
 
 /// The columns that some row has a cell of; all of them, or the first screen's.
@@ -54,14 +119,15 @@ fn columns(all: &Results, wide: bool) -> Vec<&'static Column> {
     COLUMNS.iter().filter(|column| wide || !column.wide).filter(used).collect()
 }
 
-/// The title, the tables, `more`, the notes in lines of `width` characters, and the verdict. With `wide` the tables have all columns, however
-/// long their lines are.
+/// The title, the tables, `more`, the notes in lines of `width` characters, and the verdict. With
+/// `wide` the tables have all columns, however long their lines are.
 pub fn show(all: &Results, width: u16, wide: bool, more: &str) -> String {
     let mut text = wrap(&all.title, width.into());
     // A table holds the scenes that differ in nothing but the load.
     let mut groups: Vec<Vec<&Scene>> = Vec::new();
     for scene in all.scenes() {
-        let same = |other: &&Scene| Scene { load_pct: scene.load_pct, ..(*other).clone() } == *scene;
+        let same =
+            |other: &&Scene| Scene { load_pct: scene.load_pct, ..(*other).clone() } == *scene;
         match groups.iter_mut().find(|scenes| scenes.iter().all(same)) {
             Some(scenes) => scenes.push(scene),
             None => groups.push(vec![scene]),
@@ -69,34 +135,47 @@ pub fn show(all: &Results, width: u16, wide: bool, more: &str) -> String {
     }
     for scenes in &groups {
         if let (true, Some(scene)) = (groups.len() > 1, scenes.first()) {
-            let background =
-                scene.background_pct.map_or(String::new(), |pct| format!(", a thread that wants {pct:.0} % of the host's CPU"));
-            let arrivals = scene.arrivals.as_ref().map_or(String::new(), |arrivals| format!(", {arrivals}"));
-            text += &format!("\n{}, queue depth {}{arrivals}{background}\n", scene.profile, scene.qd);
+            let background = scene.background_pct.map_or(String::new(), |pct| {
+                format!(", a thread that wants {pct:.0} % of the host's CPU")
+            });
+            let arrivals =
+                scene.arrivals.as_ref().map_or(String::new(), |arrivals| format!(", {arrivals}"));
+            text +=
+                &format!("\n{}, queue depth {}{arrivals}{background}\n", scene.profile, scene.qd);
         }
         // All tables have the same columns.
         let table = table(all, scenes, &columns(all, wide));
         text += &if wide { table.trim_fmt() + "\n" } else { fitted(table, width) };
         if let Some(paths) = paths(all, scenes) {
-            text += &format!("Paths, over all that was measured of a mode\n{}", fitted(paths, width));
+            text +=
+                &format!("Paths, over all that was measured of a mode\n{}", fitted(paths, width));
         }
     }
     let verdict = all.verdict();
-    let lines = notes(all, wide).into_iter().chain((!verdict.is_empty()).then(String::new)).chain(verdict);
+    let lines =
+        notes(all, wide).into_iter().chain((!verdict.is_empty()).then(String::new)).chain(verdict);
     text + more + &lines.map(|line| wrap(&line, width.into())).collect::<String>()
 }
 
 /// The notes, with what the columns mean that are shown.
 pub fn notes(all: &Results, wide: bool) -> Vec<String> {
     let columns = columns(all, wide);
-    let words: Vec<&str> =
-        all.legend.iter().filter(|(key, _)| columns.iter().any(|column| column.key == *key)).map(|(_, words)| words.as_str()).collect();
+    let words: Vec<&str> = all
+        .legend
+        .iter()
+        .filter(|(key, _)| columns.iter().any(|column| column.key == *key))
+        .map(|(_, words)| words.as_str())
+        .collect();
     all.notes.iter().cloned().chain((!words.is_empty()).then(|| words.join(" "))).collect()
 }
 
 fn table(all: &Results, scenes: &[&Scene], columns: &[&Column]) -> Table {
     let loads = scenes.len() > 1;
-    let headers = loads.then_some("load\n%").into_iter().chain(["mode"]).chain(columns.iter().map(|column| column.header));
+    let headers = loads
+        .then_some("load\n%")
+        .into_iter()
+        .chain(["mode"])
+        .chain(columns.iter().map(|column| column.header));
     let mut rows = Vec::new();
     for scene in scenes {
         let best = all.best(scene).map(|row| &row.mode);
@@ -104,8 +183,12 @@ fn table(all: &Results, scenes: &[&Scene], columns: &[&Column]) -> Table {
             // Once for all modes at that load.
             let load = loads.then(|| if n == 0 { percent(scene.load_pct) } else { String::new() });
             let mark = if best == Some(&row.mode) { " *" } else { "" };
-            let cells = columns.iter().map(|column| (column.cell)(all, row).unwrap_or_else(|| "–".to_owned()));
-            rows.push(load.into_iter().chain([format!("{}{mark}", row.mode)]).chain(cells).collect());
+            let cells = columns
+                .iter()
+                .map(|column| (column.cell)(all, row).unwrap_or_else(|| "–".to_owned()));
+            rows.push(
+                load.into_iter().chain([format!("{}{mark}", row.mode)]).chain(cells).collect(),
+            );
         }
     }
     unruled(headers, rows)
@@ -125,9 +208,19 @@ fn paths(all: &Results, scenes: &[&Scene]) -> Option<Table> {
                 digits(path.in_flight),
                 digits(path.lat_ns as f64 / 1e3),
                 path.state.clone(),
-                if path.device.is_empty() { path.path.clone() } else { format!("{} of {}", path.path, path.device) },
+                if path.device.is_empty() {
+                    path.path.clone()
+                } else {
+                    format!("{} of {}", path.path, path.device)
+                },
             ];
-            rows.push(loads.then(|| first(percent(row.scene.load_pct))).into_iter().chain(cells).collect());
+            rows.push(
+                loads
+                    .then(|| first(percent(row.scene.load_pct)))
+                    .into_iter()
+                    .chain(cells)
+                    .collect(),
+            );
         }
     }
     let headers = ["mode", "I/Os", "failed", "in\nflight", "latency\nµs", "state", "path"];
@@ -151,7 +244,9 @@ pub fn ruled<'a>(headers: impl IntoIterator<Item = &'a str>, rows: Vec<Vec<Strin
 /// The same without lines between its rows.
 pub fn unruled<'a>(headers: impl IntoIterator<Item = &'a str>, rows: Vec<Vec<String>>) -> Table {
     let mut table = ruled(headers, rows);
-    table.remove_style(TableComponent::HorizontalLines).remove_style(TableComponent::MiddleIntersections);
+    table
+        .remove_style(TableComponent::HorizontalLines)
+        .remove_style(TableComponent::MiddleIntersections);
     table
 }
 
@@ -180,20 +275,28 @@ pub fn wrap(line: &str, width: usize) -> String {
 }
 
 fn against_first(all: &Results, row: &Row, figure: &str) -> Option<String> {
-    let Some(Estimate { value, interval }) = all.against_first(&row.scene, &row.mode, figure) else {
+    let Some(Estimate { value, interval }) = all.against_first(&row.scene, &row.mode, figure)
+    else {
         let first = !all.pairs.is_empty() && all.first(&row.scene) == Some(&row.mode);
         return first.then(|| "1".to_owned());
     };
-    let half = interval.map_or_else(String::new, |[low, high]| format!(" ±{:.2}", (high - low) / 2.0));
+    let half =
+        interval.map_or_else(String::new, |[low, high]| format!(" ±{:.2}", (high - low) / 2.0));
     Some(format!("{value:.2}{half}"))
 }
 
 /// The value, and half of its interval in per cent.
 fn with_interval(estimate: Estimate, unit: f64) -> Option<String> {
     let value = digits(estimate.value / unit);
-    let Some([low, high]) = estimate.interval.filter(|[low, high]| low < high) else { return Some(value) };
+    let Some([low, high]) = estimate.interval.filter(|[low, high]| low < high) else {
+        return Some(value);
+    };
     let half = (high - low) * 50.0 / estimate.value.max(1e-9);
-    Some(if half < 9.95 { format!("{value} ±{half:.1}%") } else { format!("{value} ±{half:.0}%") })
+    Some(if half < 9.95 {
+        format!("{value} ±{half:.1}%")
+    } else {
+        format!("{value} ±{half:.0}%")
+    })
 }
 
 /// Three digits that matter, of large numbers in thousands.

@@ -90,7 +90,9 @@ pub fn sweep() -> Results {
     for qd in [1, 32] {
         for load in [5.0, 50.0, 100.0] {
             let scene = scene(load, qd);
-            for mode in ["interrupt", "poll", "adaptive?delay-exponent=0.1", "adaptive?delay-exponent=1"] {
+            for mode in
+                ["interrupt", "poll", "adaptive?delay-exponent=0.1", "adaptive?delay-exponent=1"]
+            {
                 all.rows.push(row(mode, &scene, load * 4.0));
             }
             all.pairs.push(pair(&scene, "interrupt", "poll", IOPS, 1.5));
@@ -104,7 +106,8 @@ pub fn sweep() -> Results {
     };
     let ticks: Vec<Value> = (0..200).map(tick).collect();
     let scene = Scene { arrivals: Some("steps".into()), ..scene(50.0, 32) };
-    let line = json!({ "mode": "adaptive?delay-exponent=0.1", "tick_ns": 1_000_000, "ticks": ticks });
+    let line =
+        json!({ "mode": "adaptive?delay-exponent=0.1", "tick_ns": 1_000_000, "ticks": ticks });
     all.timelines = vec![merged([line, json!(scene)])];
     all
 }

@@ -1,5 +1,6 @@
-//! Which mode a comparison recommends: that with the least [`SCORE`] in each scene, and what the others give and take for it. At most three
-//! lines, from the paired ratios and their intervals; inconclusive scenes have no say.
+//! Which mode a comparison recommends: that with the least [`SCORE`] in each scene, and what the
+//! others give and take for it. At most three lines, from the paired ratios and their intervals;
+//! inconclusive scenes have no say.
 
 use super::{CPU, Estimate, IOPS, P50, Results, Row, SCORE, Scene};
 use crate::rows::table::{digits, percent};
@@ -10,7 +11,11 @@ const LITTLE: f64 = 0.01;
 impl Results {
     /// The verdict, in at most three lines; nothing where nothing is compared.
     pub fn verdict(&self) -> Vec<String> {
-        let best: Vec<(&Scene, &Row)> = self.scenes().into_iter().filter_map(|scene| Some((scene, self.best(scene)?))).collect();
+        let best: Vec<(&Scene, &Row)> = self
+            .scenes()
+            .into_iter()
+            .filter_map(|scene| Some((scene, self.best(scene)?)))
+            .collect();
         let mut lines = match best[..] {
             [] => Vec::new(),
             [(scene, best)] if self.scenes().len() == 1 => self.of_one_scene(scene, best),
@@ -31,14 +36,16 @@ impl Results {
             true => Some(1.0),
             false => self.ratio(scene, &first.mode, &row.mode, SCORE).map(|ratio| ratio.value),
         };
-        let scores: Vec<(f64, &Row)> = rows.into_iter().filter_map(|row| Some((score(row)?, row))).collect();
+        let scores: Vec<(f64, &Row)> =
+            rows.into_iter().filter_map(|row| Some((score(row)?, row))).collect();
         let best = scores.iter().min_by(|(a, _), (b, _)| a.total_cmp(b))?.1;
         // One that nothing is compared with is no choice.
         (scores.len() > 1).then_some(best)
     }
 
     fn of_one_scene(&self, scene: &Scene, best: &Row) -> Vec<String> {
-        let others: Vec<&Row> = self.rows.iter().filter(|row| row.scene == *scene && row.mode != best.mode).collect();
+        let others: Vec<&Row> =
+            self.rows.iter().filter(|row| row.scene == *scene && row.mode != best.mode).collect();
         let against = |row: &Row, figure: &str| self.ratio(scene, &best.mode, &row.mode, figure);
         // In a closed loop the rate says how fast a mode is, at a given load the latency.
         let speed = |row: &Row| match scene.load_pct >= 100.0 {
@@ -49,21 +56,31 @@ impl Results {
             }),
         };
         let ends = |ratio: Estimate| ratio.interval.unwrap_or([ratio.value; 2]);
-        let equal: Vec<&str> =
-            others.iter().filter(|row| against(row, SCORE).is_some_and(|r| ends(r)[0] <= 1.0)).map(|row| row.mode.as_str()).collect();
+        let equal: Vec<&str> = others
+            .iter()
+            .filter(|row| against(row, SCORE).is_some_and(|r| ends(r)[0] <= 1.0))
+            .map(|row| row.mode.as_str())
+            .collect();
         let mut first = format!("{}: {}.", self.subject, best.mode);
         if !equal.is_empty() {
             first.pop();
             first += &format!(", or {}: the intervals do not tell them apart.", equal.join(", "));
         }
 
-        let by_value = |a: &(Estimate, &&Row), b: &(Estimate, &&Row)| a.0.value.total_cmp(&b.0.value);
-        let faster = others.iter().filter_map(|row| Some((speed(row)?, row))).filter(|(r, _)| ends(*r)[0] > 1.0 && r.value > 1.0 + LITTLE);
-        let cheaper =
-            others.iter().filter_map(|row| Some((against(row, CPU)?, row))).filter(|(r, _)| ends(*r)[1] < 1.0 && r.value < 1.0 - LITTLE);
+        let by_value =
+            |a: &(Estimate, &&Row), b: &(Estimate, &&Row)| a.0.value.total_cmp(&b.0.value);
+        let faster = others
+            .iter()
+            .filter_map(|row| Some((speed(row)?, row)))
+            .filter(|(r, _)| ends(*r)[0] > 1.0 && r.value > 1.0 + LITTLE);
+        let cheaper = others
+            .iter()
+            .filter_map(|row| Some((against(row, CPU)?, row)))
+            .filter(|(r, _)| ends(*r)[1] < 1.0 && r.value < 1.0 - LITTLE);
         let mut trades = Vec::new();
         if let Some((by, row)) = faster.max_by(by_value) {
-            let cpu = against(row, CPU).map_or(String::new(), |cpu| format!(" for {} × the CPU", digits(cpu.value)));
+            let cpu = against(row, CPU)
+                .map_or(String::new(), |cpu| format!(" for {} × the CPU", digits(cpu.value)));
             let by = if by.value < 2.0 {
                 format!("{:.0} % faster", (by.value - 1.0) * 100.0)
             } else {
@@ -73,12 +90,22 @@ impl Results {
         }
         if let Some((cpu, row)) = cheaper.min_by(by_value) {
             let slow = match speed(row).map(|speed| speed.value) {
-                Some(speed) if speed < 1.0 - LITTLE => format!(" and is {:.0} % slower", (1.0 - speed) * 100.0),
+                Some(speed) if speed < 1.0 - LITTLE => {
+                    format!(" and is {:.0} % slower", (1.0 - speed) * 100.0)
+                }
                 _ => String::new(),
             };
-            trades.push(format!("{} takes {:.0} % less CPU{slow}", row.mode, (1.0 - cpu.value) * 100.0));
+            trades.push(format!(
+                "{} takes {:.0} % less CPU{slow}",
+                row.mode,
+                (1.0 - cpu.value) * 100.0
+            ));
         }
-        let second = if trades.is_empty() { "No other mode is faster or takes less CPU".to_owned() } else { trades.join("; ") };
+        let second = if trades.is_empty() {
+            "No other mode is faster or takes less CPU".to_owned()
+        } else {
+            trades.join("; ")
+        };
         let mut lines = vec![first, second + "."];
 
         // A good mean can have a bad tail.
@@ -87,7 +114,12 @@ impl Results {
         if let (Some(own), Some((least, row))) = (p99(best), least)
             && ends(own)[0] > ends(least)[1] * 1.1
         {
-            lines.push(format!("Its p99 is {} µs, that of {} {} µs.", digits(own.value / 1e3), row.mode, digits(least.value / 1e3)));
+            lines.push(format!(
+                "Its p99 is {} µs, that of {} {} µs.",
+                digits(own.value / 1e3),
+                row.mode,
+                digits(least.value / 1e3)
+            ));
         }
         lines
     }
@@ -114,7 +146,10 @@ impl Results {
         won.sort_by_key(|(_, scenes)| std::cmp::Reverse(scenes.len()));
         let parts = won.iter().map(|(mode, scenes)| match place {
             Some((word, of, unit)) => {
-                format!("{mode} at {word} {}{unit}", scenes.iter().map(|scene| of(scene)).collect::<Vec<_>>().join(", "))
+                format!(
+                    "{mode} at {word} {}{unit}",
+                    scenes.iter().map(|scene| of(scene)).collect::<Vec<_>>().join(", ")
+                )
             }
             None => format!("{mode} in {} of {} scenes", scenes.len(), all.len()),
         });

@@ -3,7 +3,9 @@ use workload::fio::{self, Input};
 use super::*;
 
 fn decided(given: Option<Mode>, text: &str, kernel: bool) -> ([Mode; 2], String) {
-    let jobs = fio::parse(&[Input { name: "test.fio", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs;
+    let jobs = fio::parse(&[Input { name: "test.fio", text: text.as_bytes() }], &fio::Nothing)
+        .unwrap()
+        .jobs;
     let (mode, otherwise, notes) = choose_mode(given, &jobs, kernel);
     ([mode, otherwise], notes.join("\n"))
 }
@@ -28,9 +30,17 @@ fn io_uring_options_choose_the_mode() {
 #[test]
 fn what_is_not_done_is_told() {
     let (choice, told) = decided(Some(Mode::SUSPEND), ALL, true);
-    assert!(choice == [Mode::SUSPEND; 2] && told.contains("job 'a': hipri has no effect: --completion suspend decides"), "{told}");
+    assert!(
+        choice == [Mode::SUSPEND; 2]
+            && told.contains("job 'a': hipri has no effect: --completion suspend decides"),
+        "{told}"
+    );
     let (choice, told) = decided(None, ONE, true);
     assert!(choice == [Mode::ADAPTIVE; 2] && told.contains("not all jobs have it"), "{told}");
     let (choice, told) = decided(None, &format!("{THREAD}hipri\n"), true);
-    assert!(choice[0] == Mode::KERNEL_SQPOLL && told.contains("job 's': hipri has no effect: kernel-sqpoll is used"), "{told}");
+    assert!(
+        choice[0] == Mode::KERNEL_SQPOLL
+            && told.contains("job 's': hipri has no effect: kernel-sqpoll is used"),
+        "{told}"
+    );
 }

@@ -32,7 +32,9 @@ pub fn contenders(modes: &[Mode], spins: &[Spin]) -> Vec<Contender> {
     let of_mode = |&mode: &Mode| {
         let several = mode.facts().spins && spins.len() > 1;
         let ways = if several { spins.to_vec() } else { vec![first] };
-        let named = move |spin| if several && spin != first { format!("{mode} ({spin})") } else { mode.to_string() };
+        let named = move |spin| {
+            if several && spin != first { format!("{mode} ({spin})") } else { mode.to_string() }
+        };
         ways.into_iter().map(move |spin| Contender { mode, spin, label: named(spin) })
     };
     modes.iter().flat_map(of_mode).collect()
@@ -43,9 +45,16 @@ pub fn results(file: &ScenarioFile, modes: &[Contender], rounds: &[&[Option<Outc
     // Fixed seed, so that the same scenario gives the same table.
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let scene = scene(&file.scenario);
-    let of = |at: usize| rounds.iter().filter_map(move |round| round.get(at)?.as_ref()).collect::<Vec<&Outcome>>();
-    let rows = modes.iter().enumerate().filter_map(|(at, mode)| row(mode.label.clone(), &scene, &of(at), &mut rng)).collect();
-    let profiles: Vec<&str> = file.scenario.devices.iter().map(|device| device.config.profile.name.as_str()).collect();
+    let of = |at: usize| {
+        rounds.iter().filter_map(move |round| round.get(at)?.as_ref()).collect::<Vec<&Outcome>>()
+    };
+    let rows = modes
+        .iter()
+        .enumerate()
+        .filter_map(|(at, mode)| row(mode.label.clone(), &scene, &of(at), &mut rng))
+        .collect();
+    let profiles: Vec<&str> =
+        file.scenario.devices.iter().map(|device| device.config.profile.name.as_str()).collect();
     Results {
         subject: "In this scenario",
         title: file.title.clone(),
@@ -91,8 +100,15 @@ fn scene(scenario: &Scenario) -> Scene {
     Scene {
         // What part of the capacity a rate is takes a sweep to say.
         load_pct: if scenario.jobs.iter().any(is_paced) { 0.0 } else { 100.0 },
-        qd: scenario.jobs.iter().map(|spec| u64::from(spec.job.iodepth) * u64::from(spec.job.numjobs.max(1))).sum(),
-        profile: scenario.devices.first().map_or(String::new(), |device| device.config.profile.name.clone()),
+        qd: scenario
+            .jobs
+            .iter()
+            .map(|spec| u64::from(spec.job.iodepth) * u64::from(spec.job.numjobs.max(1)))
+            .sum(),
+        profile: scenario
+            .devices
+            .first()
+            .map_or(String::new(), |device| device.config.profile.name.clone()),
         arrivals: steps.then(|| "steps".to_owned()),
         background_pct: None,
     }
@@ -107,7 +123,9 @@ const TICKS: u64 = 200;
 
 /// Length of a tick for loads that change in steps.
 pub fn ticks(scenario: &Scenario) -> Option<Nanos> {
-    let ends = |spec: &JobSpec| (!spec.phases.is_empty()).then(|| spec.job.ramp_time + spec.job.runtime.unwrap_or_default());
+    let ends = |spec: &JobSpec| {
+        (!spec.phases.is_empty()).then(|| spec.job.ramp_time + spec.job.runtime.unwrap_or_default())
+    };
     let longest = scenario.jobs.iter().filter_map(ends).max()?;
     (longest > Nanos::ZERO).then(|| Nanos(longest.0.div_ceil(TICKS)))
 }
@@ -122,7 +140,8 @@ fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -
         let rate = |count: u64| count as f64 * unit;
         // I/Os per second that the steps mean then.
         let middle = Nanos(at as u64 * every.0 + every.0 / 2);
-        let offered = |spec: &JobSpec| spec.phase_at(middle) as f64 * f64::from(spec.job.numjobs.max(1));
+        let offered =
+            |spec: &JobSpec| spec.phase_at(middle) as f64 * f64::from(spec.job.numjobs.max(1));
         json!({
             "offered": scenario.jobs.iter().map(offered).sum::<f64>(),
             "iops": rate(tick.counts.completed),
@@ -139,24 +158,41 @@ fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -
         })
     };
     let ticks: Vec<Value> = outcome.ticks.iter().enumerate().map(tick).collect();
-    Some(merged([json!({ "mode": mode }), json!(scene), json!({ "tick_ns": every.0, "ticks": ticks })]))
+    Some(merged([
+        json!({ "mode": mode }),
+        json!(scene),
+        json!({ "tick_ns": every.0, "ticks": ticks }),
+    ]))
 }
 
 /// One mode's results: medians over seeds, with intervals if there are several.
-pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
-    let of = |figure: &dyn Fn(&Outcome) -> f64| runs.iter().map(|run| figure(run)).collect::<Vec<f64>>();
+pub fn row(
+    mode: String,
+    scene: &Scene,
+    runs: &[&Outcome],
+    rng: &mut Xoshiro256PlusPlus,
+) -> Option<Row> {
+    let of =
+        |figure: &dyn Fn(&Outcome) -> f64| runs.iter().map(|run| figure(run)).collect::<Vec<f64>>();
     let median = |figure: &dyn Fn(&Outcome) -> f64| statistics::median(&of(figure)).unwrap_or(0.0);
     let rate = |count: fn(&Outcome) -> u64| median(&|run| run.per_second(count(run)));
     // Per cent of all CPUs' time.
     let share = |part: fn(&CpuOutcome) -> Nanos| {
         median(&|run| {
-            let all: u64 = run.cpus.iter().map(|cpu| (cpu.hard + cpu.soft + cpu.thread + cpu.idle).0).sum();
+            let all: u64 =
+                run.cpus.iter().map(|cpu| (cpu.hard + cpu.soft + cpu.thread + cpu.idle).0).sum();
             let part: u64 = run.cpus.iter().map(|cpu| part(cpu).0).sum();
             if all == 0 { 0.0 } else { part as f64 * 100.0 / all as f64 }
         })
     };
-    let (hard, soft, thread, idle) = (share(|cpu| cpu.hard), share(|cpu| cpu.soft), share(|cpu| cpu.thread), share(|cpu| cpu.idle));
-    let away = runs.iter().flat_map(|run| &run.cpus).map(|cpu| cpu.longest_away).max().unwrap_or_default();
+    let (hard, soft, thread, idle) = (
+        share(|cpu| cpu.hard),
+        share(|cpu| cpu.soft),
+        share(|cpu| cpu.thread),
+        share(|cpu| cpu.idle),
+    );
+    let away =
+        runs.iter().flat_map(|run| &run.cpus).map(|cpu| cpu.longest_away).max().unwrap_or_default();
     let mut extra = json!({
         "seeds": runs.len(),
         "interrupts_per_s": rate(|run| run.all_cpus.interrupts),
@@ -177,19 +213,38 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
         extra["state"] = json!(state.to_string());
     }
     if let Some(decisions) = decisions {
-        extra["decisions"] = decisions.named().map(|(name, count)| (name, json!(count))).into_iter().collect();
+        extra["decisions"] =
+            decisions.named().map(|(name, count)| (name, json!(count))).into_iter().collect();
     }
     // Where interrupts share their way: of each message.
     let shared: Vec<_> = runs.iter().map(|run| run.way).filter(|way| way.messages > 0).collect();
     if !shared.is_empty() {
         let of = |figure: &dyn Fn(usize) -> u64| {
-            statistics::median(&(0..shared.len()).map(|at| figure(at) as f64 / shared[at].messages as f64).collect::<Vec<f64>>())
+            statistics::median(
+                &(0..shared.len())
+                    .map(|at| figure(at) as f64 / shared[at].messages as f64)
+                    .collect::<Vec<f64>>(),
+            )
         };
         extra["interrupt_path"] = json!({ "wait_ns": of(&|at| shared[at].waited.0), "held_ns": of(&|at| shared[at].held.0) });
     }
     // Path errors, summed over all runs.
-    let failover = runs.iter().filter(|run| !run.paths.is_empty()).map(|run| run.failover).reduce(FailoverCounters::and);
-    if let Some(FailoverCounters { retried, failed_over, held, longest_hold, waited, longest_stall, failed, .. }) = failover {
+    let failover = runs
+        .iter()
+        .filter(|run| !run.paths.is_empty())
+        .map(|run| run.failover)
+        .reduce(FailoverCounters::and);
+    if let Some(FailoverCounters {
+        retried,
+        failed_over,
+        held,
+        longest_hold,
+        waited,
+        longest_stall,
+        failed,
+        ..
+    }) = failover
+    {
         extra["failover"] = json!({
             "retried": retried, "failed_over": failed_over, "held": held, "longest_hold_ns": longest_hold.0, "waited": waited,
             "longest_stall_ns": longest_stall.0, "failed": failed,
@@ -211,10 +266,15 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
     let paths: Vec<Vec<PathFigures>> = runs.iter().map(figures).collect();
     let mut moments = Moments::default();
     runs.iter().for_each(|run| moments.merge(&run.latency.moments));
-    let histograms: Vec<&Histogram> = runs.iter().filter_map(|run| run.latency.histogram.as_ref()).collect();
+    let histograms: Vec<&Histogram> =
+        runs.iter().filter_map(|run| run.latency.histogram.as_ref()).collect();
     let wakeups = rate(|run| run.counts.wakeups);
     // Runs without wake-ups have no value; a row has none if most of its runs have none.
-    let per_wakeup: Vec<f64> = runs.iter().filter(|_| wakeups > 0.0).filter_map(|run| run.completions_per_wakeup()).collect();
+    let per_wakeup: Vec<f64> = runs
+        .iter()
+        .filter(|_| wakeups > 0.0)
+        .filter_map(|run| run.completions_per_wakeup())
+        .collect();
     Some(Row {
         mode,
         scene: scene.clone(),
@@ -232,7 +292,12 @@ pub fn row(mode: String, scene: &Scene, runs: &[&Outcome], rng: &mut Xoshiro256P
 }
 
 /// Ratios of each pair of modes, paired by seed.
-fn pairs(modes: &[Contender], scene: &Scene, rounds: &[&[Option<Outcome>]], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
+fn pairs(
+    modes: &[Contender],
+    scene: &Scene,
+    rounds: &[&[Option<Outcome>]],
+    rng: &mut Xoshiro256PlusPlus,
+) -> Vec<Pair> {
     type Figure = fn(&Outcome) -> Option<f64>;
     let figures: [(&'static str, Figure); 4] = [
         (IOPS, |o| Some(o.iops())),
@@ -246,8 +311,9 @@ fn pairs(modes: &[Contender], scene: &Scene, rounds: &[&[Option<Outcome>]], rng:
     let labels: Vec<&str> = modes.iter().map(|mode| mode.label.as_str()).collect();
     let mut pairs = Vec::new();
     for (figure, of) in figures {
-        let values: Vec<Vec<Option<f64>>> =
-            (0..modes.len()).map(|at| rounds.iter().map(|round| of(round.get(at)?.as_ref()?)).collect()).collect();
+        let values: Vec<Vec<Option<f64>>> = (0..modes.len())
+            .map(|at| rounds.iter().map(|round| of(round.get(at)?.as_ref()?)).collect())
+            .collect();
         pairs.append(&mut statistics::pairs(scene, &labels, figure, &values, rng));
     }
     pairs
@@ -256,18 +322,25 @@ fn pairs(modes: &[Contender], scene: &Scene, rounds: &[&[Option<Outcome>]], rng:
 /// One line about the machine.
 pub fn machine(scenario: &Scenario) -> String {
     let machine = &scenario.machine;
-    let nodes = if machine.nodes > 1 { format!(" on {} nodes", machine.nodes) } else { String::new() };
-    let cpus = if machine.cpus == 1 { "1 CPU".to_owned() } else { format!("{} CPUs", machine.cpus) };
+    let nodes =
+        if machine.nodes > 1 { format!(" on {} nodes", machine.nodes) } else { String::new() };
+    let cpus =
+        if machine.cpus == 1 { "1 CPU".to_owned() } else { format!("{} CPUs", machine.cpus) };
     let host = match scenario.host {
         Host::User => "Reap in user space",
         Host::Kernel => "the kernel's block layer",
     };
     let posted = if machine.posted { ", posted MSI" } else { "" };
-    format!("{cpus}{nodes}{posted}; {host} drives {} device{}", scenario.devices.len(), if scenario.devices.len() == 1 { "" } else { "s" })
+    format!(
+        "{cpus}{nodes}{posted}; {host} drives {} device{}",
+        scenario.devices.len(),
+        if scenario.devices.len() == 1 { "" } else { "s" }
+    )
 }
 
 fn notes(scenario: &Scenario, seeds: usize) -> Vec<String> {
-    let medians = format!("Medians over {seeds} seeds (latencies: percentiles of all seeds together)");
+    let medians =
+        format!("Medians over {seeds} seeds (latencies: percentiles of all seeds together)");
     let intervals = match seeds {
         ..=1 => format!("One seed, {}: --seeds {FEWEST} gives intervals.", scenario.seed),
         2..FEWEST => format!("{medians}; an interval takes {FEWEST}."),
@@ -285,9 +358,12 @@ fn notes(scenario: &Scenario, seeds: usize) -> Vec<String> {
     )]
 }
 
-/// All of it, in lines of `width` characters: the table of `compare`, and with `wide` what the CPUs did and what policies decided.
+/// All of it, in lines of `width` characters: the table of `compare`, and with `wide` what the CPUs
+/// did and what policies decided.
 pub fn show(results: &Results, machine: &str, width: u16, wide: bool) -> String {
-    let number = |row: &Row, pointer: &str| Value::Object(row.extra.clone()).pointer(pointer).and_then(Value::as_f64);
+    let number = |row: &Row, pointer: &str| {
+        Value::Object(row.extra.clone()).pointer(pointer).and_then(Value::as_f64)
+    };
     let mut notes = vec![format!("{machine}.")];
     let mut cpus = String::new();
     if wide {
@@ -305,7 +381,9 @@ pub fn show(results: &Results, machine: &str, width: u16, wide: bool) -> String 
             ("longest away\nµs", "/longest_away_ns", thousands),
         ];
         let cells = |row: &Row| {
-            let cells = columns.iter().map(|(_, pointer, shown)| number(row, pointer).map_or("–".into(), shown));
+            let cells = columns
+                .iter()
+                .map(|(_, pointer, shown)| number(row, pointer).map_or("–".into(), shown));
             std::iter::once(row.mode.clone()).chain(cells).collect()
         };
         let headers = std::iter::once("mode").chain(columns.iter().map(|(header, ..)| *header));
@@ -315,10 +393,20 @@ pub fn show(results: &Results, machine: &str, width: u16, wide: bool) -> String 
         );
         // What a mode decided that counts its decisions.
         for row in &results.rows {
-            let Some(decisions) = row.extra.get("decisions").and_then(Value::as_object) else { continue };
-            let counts: Vec<String> = decisions.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " "))).collect();
+            let Some(decisions) = row.extra.get("decisions").and_then(Value::as_object) else {
+                continue;
+            };
+            let counts: Vec<String> = decisions
+                .iter()
+                .map(|(name, count)| format!("{count} {}", name.replace('_', " ")))
+                .collect();
             notes.push(format!("{} decided: {}.", row.mode, counts.join(", ")));
-            notes.extend(row.extra.get("state").and_then(Value::as_str).map(|state| format!("{} in the end: {state}.", row.mode)));
+            notes.extend(
+                row.extra
+                    .get("state")
+                    .and_then(Value::as_str)
+                    .map(|state| format!("{} in the end: {state}.", row.mode)),
+            );
         }
     }
     // Path errors and retries.

@@ -16,7 +16,10 @@ fn args(line: &str) -> SimArgs {
 
 /// Runs of a scenario, in the order of the modes.
 fn outcomes(file: &ScenarioFile, modes: &[Mode]) -> Vec<Option<Outcome>> {
-    modes.iter().map(|&mode| Some(Scenario { mode, ..file.scenario.clone() }.run().unwrap())).collect()
+    modes
+        .iter()
+        .map(|&mode| Some(Scenario { mode, ..file.scenario.clone() }.run().unwrap()))
+        .collect()
 }
 
 /// Their rows.
@@ -33,7 +36,8 @@ fn spin_settings_are_separate_rows() {
     let labels: Vec<&str> = contenders.iter().map(|contender| contender.label.as_str()).collect();
     assert_eq!(labels, ["interrupt", "poll", "poll (yields)"]);
     let run = |contender: &rows::Contender| {
-        let scenario = Scenario { mode: contender.mode, spin: contender.spin, ..file.scenario.clone() };
+        let scenario =
+            Scenario { mode: contender.mode, spin: contender.spin, ..file.scenario.clone() };
         Some(scenario.run().unwrap())
     };
     let outcomes: Vec<Option<Outcome>> = contenders.iter().map(run).collect();
@@ -49,8 +53,13 @@ fn spin_settings_are_separate_rows() {
 fn default_scenario_compares_usual_modes() {
     let file = load(None).unwrap();
     assert_eq!(modes(&args("sim"), &file).unwrap(), USUAL);
-    assert_eq!(modes(&args("sim --modes poll,interrupt"), &file).unwrap(), [Mode::POLL, Mode::INTERRUPT]);
-    assert!(modes(&args("sim --modes poll,poll"), &file).unwrap_err().to_string().contains("twice"));
+    assert_eq!(
+        modes(&args("sim --modes poll,interrupt"), &file).unwrap(),
+        [Mode::POLL, Mode::INTERRUPT]
+    );
+    assert!(
+        modes(&args("sim --modes poll,poll"), &file).unwrap_err().to_string().contains("twice")
+    );
 }
 
 /// Law 1, and the work of the machine: the parts of a CPU's time add up, and the table has them.
@@ -59,7 +68,8 @@ fn rows_account_for_cpu_time() {
     let file = load(None).unwrap();
     let modes = [Mode::INTERRUPT, Mode::POLL];
     let rounds = [outcomes(&file, &modes), outcomes(&file, &modes)];
-    let results = rows::results(&file, &named(&file, &modes), &rounds.each_ref().map(Vec::as_slice));
+    let results =
+        rows::results(&file, &named(&file, &modes), &rounds.each_ref().map(Vec::as_slice));
     let [interrupt, poll] = &results.rows[..] else { panic!("{:?}", results.rows.len()) };
     for row in [interrupt, poll] {
         let split = row.extra["cpu_pct"].as_object().unwrap();
@@ -67,13 +77,21 @@ fn rows_account_for_cpu_time() {
         assert!((sum - 100.0).abs() < 1e-6, "{split:?}");
         assert_eq!(row.scene.qd, 32);
     }
-    assert!(interrupt.extra["interrupts_per_s"].as_f64().unwrap() > 1e5 && poll.extra["interrupts_per_s"].as_f64().unwrap() == 0.0);
+    assert!(
+        interrupt.extra["interrupts_per_s"].as_f64().unwrap() > 1e5
+            && poll.extra["interrupts_per_s"].as_f64().unwrap() == 0.0
+    );
     assert!(results.against_first(&poll.scene, "poll", crate::rows::CPU).is_some());
     let show = |wide| rows::show(&results, &rows::machine(&file.scenario), 80, wide);
     let (text, wide) = (show(false), show(true));
     assert!(text.contains("1 CPU;") && text.contains("In this scenario: "), "{text}");
     assert!(text.lines().all(|line| line.trim_end().chars().count() <= 80), "{text}");
-    assert!(["IRQ", "longest away", "msgs"].iter().all(|word| wide.contains(word) && !text.contains(word)), "{wide}");
+    assert!(
+        ["IRQ", "longest away", "msgs"]
+            .iter()
+            .all(|word| wide.contains(word) && !text.contains(word)),
+        "{wide}"
+    );
 }
 
 /// Some seeds of a mode that hardly ever sleeps have no wake-up at all, and what is no number
@@ -82,7 +100,9 @@ fn rows_account_for_cpu_time() {
 fn no_wakeups_no_completions_per_wakeup() {
     let file = load(None).unwrap();
     let [woken, awake] = [Mode::INTERRUPT, Mode::POLL].map(|mode| outcomes(&file, &[mode]));
-    let per_wakeup = |rounds: &[&[Option<Outcome>]]| rows::results(&file, &named(&file, &[Mode::ADAPTIVE]), rounds).rows[0].per_wakeup;
+    let per_wakeup = |rounds: &[&[Option<Outcome>]]| {
+        rows::results(&file, &named(&file, &[Mode::ADAPTIVE]), rounds).rows[0].per_wakeup
+    };
     let alone = per_wakeup(&[&woken]);
     assert!(alone > 0.0);
     assert_eq!([per_wakeup(&[&woken, &awake]), per_wakeup(&[&awake])], [alone, 0.0]);
@@ -101,7 +121,10 @@ fn starved_thread_is_noted() {
         let file = ::sim::file::read("four.toml", &text, &workload::fio::Nothing).unwrap();
         let modes = [Mode::INTERRUPT, Mode::THREADED];
         let results = rows::results(&file, &named(&file, &modes), &[&outcomes(&file, &modes)]);
-        let told = results.notes.into_iter().filter(|note| note.contains("a thread of job 'job' completed"));
+        let told = results
+            .notes
+            .into_iter()
+            .filter(|note| note.contains("a thread of job 'job' completed"));
         told.collect::<Vec<String>>()
     };
     let kernel = told("kernel");
@@ -126,11 +149,22 @@ fn steps_have_a_time_line() {
     let results = rows::results(&file, &named(&file, &modes), &[&outcomes(&file, &modes)]);
     let [adaptive, poll] = &results.timelines[..] else { panic!("{:?}", results.timelines) };
     let ticks = |line: &serde_json::Value| line["ticks"].as_array().unwrap().clone();
-    assert_eq!((&adaptive["mode"], &adaptive["tick_ns"], ticks(adaptive).len()), (&"adaptive".into(), &100_000.into(), 200));
-    assert_eq!((&adaptive["ticks"][50]["offered"], &adaptive["ticks"][150]["offered"]), (&20_000.0.into(), &300_000.0.into()));
-    let mean = |line, key: &str| ticks(line)[110..].iter().map(|tick| tick[key].as_f64().unwrap()).sum::<f64>() / 90.0;
+    assert_eq!(
+        (&adaptive["mode"], &adaptive["tick_ns"], ticks(adaptive).len()),
+        (&"adaptive".into(), &100_000.into(), 200)
+    );
+    assert_eq!(
+        (&adaptive["ticks"][50]["offered"], &adaptive["ticks"][150]["offered"]),
+        (&20_000.0.into(), &300_000.0.into())
+    );
+    let mean = |line, key: &str| {
+        ticks(line)[110..].iter().map(|tick| tick[key].as_f64().unwrap()).sum::<f64>() / 90.0
+    };
     assert!((250e3..350e3).contains(&mean(adaptive, "iops")));
-    assert!(ticks(adaptive).iter().any(|tick| tick["tried"].as_f64() > Some(0.0)), "a spin measures the device");
+    assert!(
+        ticks(adaptive).iter().any(|tick| tick["tried"].as_f64() > Some(0.0)),
+        "a spin measures the device"
+    );
     assert_eq!(mean(poll, "naps") + mean(poll, "sleeps"), 0.0);
     // A load without steps has none.
     assert_eq!(rows::ticks(&load(None).unwrap().scenario), None);

@@ -9,16 +9,28 @@ use crate::support::Place;
 #[test]
 fn id_shows_embedded_controller() {
     let place = Place::new();
-    let shown: Value = serde_json::from_str(&place.reap("id mem:64M?namespaces=2&lba=4096 --json").ok().stdout).unwrap();
-    assert_eq!((&shown["controller"]["nn"], &shown["controller"]["cntrltype"]), (&2.into(), &1.into()));
+    let shown: Value =
+        serde_json::from_str(&place.reap("id mem:64M?namespaces=2&lba=4096 --json").ok().stdout)
+            .unwrap();
+    assert_eq!(
+        (&shown["controller"]["nn"], &shown["controller"]["cntrltype"]),
+        (&2.into(), &1.into())
+    );
     let namespaces = shown["namespaces"].as_array().unwrap();
     assert_eq!(
         namespaces.iter().map(|ns| (ns["nsid"].as_u64(), ns["nsze"].as_u64())).collect::<Vec<_>>(),
         [(Some(1), Some(16384)), (Some(2), Some(16384))]
     );
     let one = place.reap("id mem:64M?namespaces=2 -n 2").ok().stdout;
-    assert!(one.contains("NVME Identify Controller:\nvid ") && one.contains("\nNVME Identify Namespace 2:\nnsze "), "{one}");
-    assert!(one.contains("\nCompletion modes: ") && one.lines().all(|line| line.chars().count() <= 120), "{one}");
+    assert!(
+        one.contains("NVME Identify Controller:\nvid ")
+            && one.contains("\nNVME Identify Namespace 2:\nnsze "),
+        "{one}"
+    );
+    assert!(
+        one.contains("\nCompletion modes: ") && one.lines().all(|line| line.chars().count() <= 120),
+        "{one}"
+    );
     assert!(!one.contains("Namespace 1:"), "{one}");
 }
 
@@ -27,7 +39,10 @@ fn id_reports_missing_namespace() {
     let ended = Place::new().reap("id mem:1M -n 9");
     // Of one that is not active the page is all zeroes (Base 5.1.13.2.1), or the controller
     // refuses.
-    assert!(ended.stdout.contains("nsze    : 0\n") || ended.stderr.contains("Identify Namespace 9"), "{ended:?}");
+    assert!(
+        ended.stdout.contains("nsze    : 0\n") || ended.stderr.contains("Identify Namespace 9"),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -36,7 +51,11 @@ fn id_shows_a_file() {
     fs::write(place.path("disk"), vec![0; 8192]).unwrap();
     let text = place.reap("id kernel:disk -o json").ok().stdout;
     let shown: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((&shown["namespaces"][0]["bytes"], shown["controller"].is_null()), (&8192.into(), true), "{text}");
+    assert_eq!(
+        (&shown["namespaces"][0]["bytes"], shown["controller"].is_null()),
+        (&8192.into(), true),
+        "{text}"
+    );
     assert!(shown["modes"].as_array().unwrap().contains(&"poll".into()), "{text}");
     assert!(place.reap("id kernel:disk -n 1").stderr.contains("takes no NVMe commands"));
 }
@@ -67,7 +86,11 @@ fn list_works_on_any_machine() {
         assert!(shown[key].is_array(), "{shown}");
     }
     let text = place.reap("list").ok().stdout;
-    assert_eq!(shown["Controllers"].as_array().unwrap().is_empty(), text.contains("No NVMe controllers found"), "{text}");
+    assert_eq!(
+        shown["Controllers"].as_array().unwrap().is_empty(),
+        text.contains("No NVMe controllers found"),
+        "{text}"
+    );
     for disk in shown["BlockDevices"].as_array().unwrap() {
         assert!(text.contains(disk["DevicePath"].as_str().unwrap()), "{text}");
     }
@@ -80,11 +103,18 @@ fn doctor_status_reports_missing() {
         let ended = place.reap(&format!("doctor --for {wanted} --json"));
         let shown: Value = serde_json::from_str(&ended.stdout).unwrap();
         let checks = shown["checks"].as_array().unwrap();
-        let counts = |check: &&Value| check["state"] == "missing" && wanted.split(',').any(|name| check["for"] == name);
+        let counts = |check: &&Value| {
+            check["state"] == "missing" && wanted.split(',').any(|name| check["for"] == name)
+        };
         let missing = checks.iter().filter(counts).count();
-        assert_eq!((shown["possible"] == true, ended.code), (missing == 0, Some(i32::from(missing > 0))), "{wanted}: {shown}");
+        assert_eq!(
+            (shown["possible"] == true, ended.code),
+            (missing == 0, Some(i32::from(missing > 0))),
+            "{wanted}: {shown}"
+        );
         assert!(
-            checks.iter().all(|check| check["command"].is_string() == (check["state"] == "missing" || check["state"] == "limited")),
+            checks.iter().all(|check| check["command"].is_string()
+                == (check["state"] == "missing" || check["state"] == "limited")),
             "{shown}"
         );
     }
@@ -94,12 +124,23 @@ fn doctor_status_reports_missing() {
 fn doctor_answers_only_what_asked() {
     let place = Place::new();
     let text = place.reap("doctor --for kernel").stdout;
-    assert!(text.starts_with("kernel: (") && !["pcie: (", "reap trace (", "figures ("].iter().any(|other| text.contains(other)), "{text}");
-    let shown: Value = serde_json::from_str(&place.reap("doctor --for trace,figures --json").stdout).unwrap();
-    let groups = shown["checks"].as_array().unwrap().iter().map(|check| check["for"].as_str().unwrap());
+    assert!(
+        text.starts_with("kernel: (")
+            && !["pcie: (", "reap trace (", "figures ("].iter().any(|other| text.contains(other)),
+        "{text}"
+    );
+    let shown: Value =
+        serde_json::from_str(&place.reap("doctor --for trace,figures --json").stdout).unwrap();
+    let groups =
+        shown["checks"].as_array().unwrap().iter().map(|check| check["for"].as_str().unwrap());
     assert_eq!(groups.collect::<std::collections::BTreeSet<_>>(), ["figures", "trace"].into());
     let all = place.reap("doctor").stdout;
-    assert!(["kernel: (", "pcie: (", "reap trace (", "figures ("].iter().all(|group| all.contains(group)), "{all}");
+    assert!(
+        ["kernel: (", "pcie: (", "reap trace (", "figures ("]
+            .iter()
+            .all(|group| all.contains(group)),
+        "{all}"
+    );
 }
 
 #[test]
@@ -108,8 +149,10 @@ fn shells_offer_modes_and_profiles() {
     place.reap("install p").ok();
     let bash = place.read("p/share/bash-completion/completions/reap");
     let offered = |command: &str, option: &str| {
-        let of = &bash
-            [bash.find(&format!("\n        reap__subcmd__{command})")).or(bash.find(&format!("\n        reap__{command})"))).unwrap()..];
+        let of = &bash[bash
+            .find(&format!("\n        reap__subcmd__{command})"))
+            .or(bash.find(&format!("\n        reap__{command})")))
+            .unwrap()..];
         let at = of.find(&format!("                {option})\n")).unwrap();
         of[at..].lines().nth(1).unwrap().to_owned()
     };
@@ -125,5 +168,7 @@ fn shells_offer_modes_and_profiles() {
     place.reap("run --completion pol").fails_with(&["did you mean 'poll'"]);
     place.reap("compare --modes pol").fails_with(&["did you mean 'poll'"]);
     place.reap("sim --modes pol").fails_with(&["did you mean 'poll'"]);
-    place.reap("compare --modes adaptive,adaptive@0.5").fails_with(&["column 9: parameters follow '?': write adaptive?delay-exponent=2"]);
+    place
+        .reap("compare --modes adaptive,adaptive@0.5")
+        .fails_with(&["column 9: parameters follow '?': write adaptive?delay-exponent=2"]);
 }

@@ -11,7 +11,10 @@ fn rows(place: &Place) -> Value {
 #[test]
 fn a_list_of_run_is_replayed() {
     let place = Place::new();
-    place.write("job.fio", "[a]\nrw=randrw\nbs=4k\nrate_iops=10000\nnumber_ios=300\nwrite_iolog=run.log\n");
+    place.write(
+        "job.fio",
+        "[a]\nrw=randrw\nbs=4k\nrate_iops=10000\nnumber_ios=300\nwrite_iolog=run.log\n",
+    );
     place.reap("run job.fio --device mem:128M?profile=null").ok();
     let ended = place.reap("sim --replay run.log --modes interrupt,poll").ok();
     assert!(ended.stdout.contains(" I/Os of run.log in 1 threads"), "{}", ended.stdout);
@@ -21,9 +24,13 @@ fn a_list_of_run_is_replayed() {
 fn iolog_files_are_separate_streams() {
     let place = Place::new();
     let ios = |start: u64, step: u64, name: &str| {
-        (0..50).map(|n| format!("{} {name} read {} 4096\n", start + n * step, n * 8192)).collect::<String>()
+        (0..50)
+            .map(|n| format!("{} {name} read {} 4096\n", start + n * step, n * 8192))
+            .collect::<String>()
     };
-    let list = |ios: String| format!("fio version 3 iolog\n0 a add\n0 b add\n0 a open\n0 b open\n{ios}5000 b sync 0 0\n");
+    let list = |ios: String| {
+        format!("fio version 3 iolog\n0 a add\n0 b add\n0 a open\n0 b open\n{ios}5000 b sync 0 0\n")
+    };
     place.write("two", &list(ios(0, 100, "a") + &ios(0, 100, "b")));
     place.write("one", &list(ios(0, 100, "b")));
     let iops = |lists: &str| {
@@ -51,7 +58,11 @@ fn flushes_are_not_ios() {
     assert!(ended.stdout.contains("400 I/Os of run.log"), "{}", ended.stdout);
     let row = &rows(&place)["rows"][0];
     // Each command has its message, but of the 400 only 300 are I/Os.
-    assert!((row["messages_per_s"].as_f64().unwrap() / row["iops"].as_f64().unwrap() - 4.0 / 3.0).abs() < 1e-6, "{row}");
+    assert!(
+        (row["messages_per_s"].as_f64().unwrap() / row["iops"].as_f64().unwrap() - 4.0 / 3.0).abs()
+            < 1e-6,
+        "{row}"
+    );
     // And a scenario's job flushes, on several paths, too.
     for paths in ["", "paths = { policy = \"queue-depth\" }\ndevices = [\"a\", \"b\"]\n"] {
         let devices = "[[device]]\nname = \"a\"\nprofile = \"tlc\"\n[[device]]\nname = \"b\"\nprofile = \"tlc\"\n";
@@ -63,9 +74,14 @@ fn flushes_are_not_ios() {
 #[test]
 fn price_list_from_a_file() {
     let place = Place::new();
-    place.write("job.toml", "ios = 300\n[[device]]\nprofile = \"optane\"\n[[job]]\noptions = { rw = \"randread\" }\n");
+    place.write(
+        "job.toml",
+        "ios = 300\n[[device]]\nprofile = \"optane\"\n[[job]]\noptions = { rw = \"randread\" }\n",
+    );
     let cost = |costs: &str| {
-        place.reap(&format!("sim job.toml --modes interrupt --json rows.json --costs {costs}")).ok();
+        place
+            .reap(&format!("sim job.toml --modes interrupt --json rows.json --costs {costs}"))
+            .ok();
         rows(&place)["rows"][0]["cpu_ns_per_io"].as_f64().unwrap()
     };
     place.write("here.toml", "base = \"vm\"\n[thread]\nswitch = 26000\n");
@@ -88,7 +104,10 @@ fn bad_lists_are_told_apart() {
     let place = Place::new();
     let v3 = |line: &str| format!("fio version 3 iolog\n0 a add\n{line}\n");
     place.write("not", "[a]\nrw=read\n").write("v2", "fio version 2 iolog\na add\na read 0 4096\n");
-    place.write("cut", &v3("5 a read 4096")).write("odd", &v3("5 a read 100 4096")).write("trim", &v3("5 a trim 0 4096"));
+    place
+        .write("cut", &v3("5 a read 4096"))
+        .write("odd", &v3("5 a read 100 4096"))
+        .write("trim", &v3("5 a trim 0 4096"));
     place.write("long", &v3("5 a read 0 2097152")).write("empty", &v3("5 a open"));
     for (list, words) in [
         ("none", "iolog none"),

@@ -18,7 +18,8 @@ pub struct Place(tempfile::TempDir);
 /// Tries with more and more time, until that was enough: how soon a command is at work is the
 /// machine's business.
 pub fn patiently<T>(attempt: impl Fn(Duration) -> Option<T>) -> T {
-    let times = std::iter::successors(Some(Duration::from_millis(200)), |time| Some(*time * 2)).take_while(|time| *time < LIMIT);
+    let times = std::iter::successors(Some(Duration::from_millis(200)), |time| Some(*time * 2))
+        .take_while(|time| *time < LIMIT);
     times.into_iter().find_map(attempt).expect("it is not at work yet")
 }
 
@@ -62,7 +63,11 @@ impl Place {
     /// `reap` with these arguments, words apart by blanks.
     pub fn reap(&self, arguments: &str) -> Ended {
         let mut command = assert_cmd::Command::cargo_bin("reap").unwrap();
-        command.current_dir(self.0.path()).timeout(LIMIT).env_remove("COLUMNS").args(arguments.split_whitespace());
+        command
+            .current_dir(self.0.path())
+            .timeout(LIMIT)
+            .env_remove("COLUMNS")
+            .args(arguments.split_whitespace());
         command.output().unwrap().into()
     }
 
@@ -75,7 +80,8 @@ impl Place {
     /// from then on until it has done a part of its work.
     pub fn interrupted(&self, command: impl Fn() -> Command, file: &str) -> Ended {
         patiently(|time| {
-            let mut child = command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut child =
+                command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
             while !self.path(file).exists() && child.try_wait().unwrap().is_none() {
                 thread::sleep(Duration::from_millis(1));
             }
@@ -99,7 +105,11 @@ impl Place {
 impl From<Output> for Ended {
     fn from(output: Output) -> Ended {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+        Ended {
+            code: output.status.code(),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
     }
 }
 

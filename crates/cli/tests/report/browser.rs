@@ -19,7 +19,8 @@ pub struct Shown {
 
 /// Opens `file` in a window this many pixels wide.
 pub fn show(file: &Path, width: u32) -> Shown {
-    let browser = env::var("REAP_CHROMIUM").expect("REAP_CHROMIUM names the browser; tests/report.sh sets it");
+    let browser = env::var("REAP_CHROMIUM")
+        .expect("REAP_CHROMIUM names the browser; tests/report.sh sets it");
     let profile = tempfile::tempdir().unwrap();
     let mut command = assert_cmd::Command::new(browser);
     command.timeout(LIMIT).args([
@@ -30,14 +31,20 @@ pub fn show(file: &Path, width: u32) -> Shown {
         "--virtual-time-budget=5000",
         "--dump-dom",
     ]);
-    command.arg(format!("--user-data-dir={}", profile.path().display())).arg(format!("--window-size={width},2000"));
+    command
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("--window-size={width},2000"));
     // No name resolves: a page that wants the network fails.
     command.arg("--host-resolver-rules=MAP * ~NOTFOUND").arg(format!("file://{}", file.display()));
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let mut shown = Shown { dom: text(&output.stdout), complaints: Vec::new() };
-    shown.complaints = text(&output.stderr).lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
+    shown.complaints = text(&output.stderr)
+        .lines()
+        .filter(|line| line.contains("CONSOLE"))
+        .map(str::to_owned)
+        .collect();
     shown.complaints.extend(shown.attribute("data-trouble"));
     // The scripts themselves are in the DOM as well: what is asked of it is asked of what they
     // made.
@@ -71,7 +78,11 @@ impl Shown {
             return Some(figure.matches("<tr").count().saturating_sub(1));
         }
         let of = |mark: &str| {
-            let groups = figure.split(&format!("<g aria-label=\"{mark}\"")).skip(1).map(shapes).collect::<Vec<usize>>();
+            let groups = figure
+                .split(&format!("<g aria-label=\"{mark}\""))
+                .skip(1)
+                .map(shapes)
+                .collect::<Vec<usize>>();
             groups.iter().sum::<usize>()
         };
         Some(MARKS.iter().map(|mark| of(mark)).sum())
@@ -81,5 +92,8 @@ impl Shown {
 /// Shapes that are somewhere, in the group whose inside this begins with.
 fn shapes(rest: &str) -> usize {
     let group = rest.split_once("</g>").map_or(rest, |(group, _)| group);
-    ["<path d=\"M", "<circle ", "<rect ", "<line "].iter().map(|shape| group.matches(shape).count()).sum()
+    ["<path d=\"M", "<circle ", "<rect ", "<line "]
+        .iter()
+        .map(|shape| group.matches(shape).count())
+        .sum()
 }

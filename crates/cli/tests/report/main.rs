@@ -24,7 +24,8 @@ type Damage = fn(&mut serde_json::Value);
 
 /// What is wrong with `shown`, which should have these charts.
 fn faults(shown: &Shown, charts: &[&str]) -> Vec<String> {
-    let mut faults: Vec<String> = shown.complaints.iter().map(|line| format!("a script complains: {line}")).collect();
+    let mut faults: Vec<String> =
+        shown.complaints.iter().map(|line| format!("a script complains: {line}")).collect();
     for chart in charts {
         match shown.marks(chart) {
             None => faults.push(format!("{chart}: there is no such chart")),
@@ -49,13 +50,22 @@ fn sweep_charts_are_drawn() {
     assert!(phone.dom.contains("data-too-wide=\"\""), "{:?}", phone.attribute("data-too-wide"));
     // The broken twins: what the check is worth.
     let twins: [(&str, Damage); 3] = [
-        ("distribution: there is no such chart", |data| each_row(data, |row| drop(row.remove("lat_curve")))),
-        ("pareto: there is no such chart", |data| each_row(data, |row| drop(row.remove("cpu_ns_per_io")))),
-        ("a script complains", |data| drop(data["results"].as_object_mut().unwrap().remove("rows"))),
+        ("distribution: there is no such chart", |data| {
+            each_row(data, |row| drop(row.remove("lat_curve")))
+        }),
+        ("pareto: there is no such chart", |data| {
+            each_row(data, |row| drop(row.remove("cpu_ns_per_io")))
+        }),
+        ("a script complains", |data| {
+            drop(data["results"].as_object_mut().unwrap().remove("rows"))
+        }),
     ];
     for (fault, damage) in twins {
         let found = faults(&page.damaged(damage).show(), &SWEEP_CHARTS);
-        assert!(found.iter().any(|found| found.starts_with(fault)), "{fault:?} is not among {found:?}");
+        assert!(
+            found.iter().any(|found| found.starts_with(fault)),
+            "{fault:?} is not among {found:?}"
+        );
     }
     // Charts without their marks: the library is there, and draws nothing.
     let empty = page.with(|text| text.replace(", ...marks,", ","));
@@ -66,8 +76,15 @@ fn sweep_charts_are_drawn() {
 #[ignore = "needs Chromium: tests/report.sh"]
 fn job_charts_are_drawn() {
     let place = tempfile::tempdir().unwrap();
-    fs::write(place.path().join("job.fio"), "[</script><b>&\"x\"]\nrw=randread\nbs=4k\niodepth=8\n").unwrap();
-    let page = Page::of(place.path(), "compare job.fio --device mem:16M --modes interrupt,interrupt+submit-check,poll --repeat 2");
+    fs::write(
+        place.path().join("job.fio"),
+        "[</script><b>&\"x\"]\nrw=randread\nbs=4k\niodepth=8\n",
+    )
+    .unwrap();
+    let page = Page::of(
+        place.path(),
+        "compare job.fio --device mem:16M --modes interrupt,interrupt+submit-check,poll --repeat 2",
+    );
     assert_eq!(faults(&page.show(), &PLAIN_CHARTS), Vec::<String>::new());
 }
 
@@ -76,10 +93,19 @@ fn job_charts_are_drawn() {
 #[ignore = "needs Chromium: tests/report.sh"]
 fn file_charts_are_drawn() {
     let place = tempfile::tempdir().unwrap();
-    let page = Page::of(place.path(), "compare --device kernel:disk?size=8M --modes interrupt,poll,adaptive --repeat 2").show();
+    let page = Page::of(
+        place.path(),
+        "compare --device kernel:disk?size=8M --modes interrupt,poll,adaptive --repeat 2",
+    )
+    .show();
     assert_eq!(faults(&page, &PLAIN_CHARTS), Vec::<String>::new());
-    let headings: Vec<&str> =
-        page.dom.split("<th ").skip(1).filter_map(|rest| rest.split_once("</th>")).map(|(heading, _)| heading).collect();
+    let headings: Vec<&str> = page
+        .dom
+        .split("<th ")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("</th>"))
+        .map(|(heading, _)| heading)
+        .collect();
     let has = |words: &str| headings.iter().any(|heading| heading.contains(words));
     assert!(has("system calls per I/O") && !has("messages/s") && !has("notify"), "{headings:?}");
 }
@@ -89,10 +115,16 @@ fn file_charts_are_drawn() {
 fn simulation_charts_are_drawn() {
     let place = tempfile::tempdir().unwrap();
     let page = Page::of(place.path(), "sim --modes interrupt,poll --seeds 3");
-    assert_eq!(faults(&page.show(), &["pareto", "split", "distribution", "table"]), Vec::<String>::new());
+    assert_eq!(
+        faults(&page.show(), &["pareto", "split", "distribution", "table"]),
+        Vec::<String>::new()
+    );
     let paths = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/path-loss.toml");
     let page = Page::of(place.path(), &format!("sim {}", paths.display())).show();
-    assert_eq!((faults(&page, &["split", "paths", "table"]), page.marks("paths")), (Vec::new(), Some(4)));
+    assert_eq!(
+        (faults(&page, &["split", "paths", "table"]), page.marks("paths")),
+        (Vec::new(), Some(4))
+    );
 }
 
 /// A reader with a keyboard stays at the same place: the focus, and how far the table is scrolled.
@@ -108,7 +140,8 @@ fn controls_keep_the_focus() {
     assert_eq!(held(&forgets).as_deref(), Some("BODY  BODY  false"));
 }
 
-/// The page begins with the verdict, the date and one chart, whose names do not cover one another, on a desk as on a phone.
+/// The page begins with the verdict, the date and one chart, whose names do not cover one another,
+/// on a desk as on a phone.
 #[test]
 #[ignore = "needs Chromium: tests/report.sh"]
 fn page_begins_with_the_verdict() {
@@ -118,22 +151,38 @@ fn page_begins_with_the_verdict() {
     let probed = page.with(|text| text.replace("</body>", NAMES_PROBE));
     for width in [1280, 390] {
         let shown = probed.show_wide(width);
-        assert_eq!(shown.attribute("data-names").as_deref(), Some("10 names, covered: , outside: "), "{width}");
+        assert_eq!(
+            shown.attribute("data-names").as_deref(),
+            Some("10 names, covered: , outside: "),
+            "{width}"
+        );
         assert!(shown.dom.contains("<h1 id=\"verdict\"><span>In this scenario: "), "{width}");
         let first = shown.dom.find("data-chart=\"").map(|at| &shown.dom[at..at + 19]);
         assert_eq!(first, Some("data-chart=\"pareto\""));
-        assert!(shown.dom.contains(" UTC</time>") && !shown.dom.contains("inconclusive)"), "{width}");
+        assert!(
+            shown.dom.contains(" UTC</time>") && !shown.dom.contains("inconclusive)"),
+            "{width}"
+        );
     }
     // The negative test: names at their points cover one another.
-    let piled = probed.with(|text| text.replace("const free = (box) =>", "const free = (box) => true ||"));
+    let piled =
+        probed.with(|text| text.replace("const free = (box) =>", "const free = (box) => true ||"));
     assert!(!piled.show().attribute("data-names").unwrap().contains("covered: ,"));
     // What is inconclusive says so.
-    let doubted = page.damaged(|data| each_row(data, |row| drop(row.insert("valid".into(), false.into())))).show();
-    assert!(doubted.dom.contains("class=\"inconclusive\"") && doubted.dom.contains("(inconclusive)"));
+    let doubted = page
+        .damaged(|data| each_row(data, |row| drop(row.insert("valid".into(), false.into()))))
+        .show();
+    assert!(
+        doubted.dom.contains("class=\"inconclusive\"") && doubted.dom.contains("(inconclusive)")
+    );
     // Nothing shown at all is said.
     let hide = "<script>modes.forEach((mode) => (mode.shown = false)); redraw()</script></body>";
     let hidden = page.with(|text| text.replace("</body>", hide)).show();
-    assert!(hidden.complaints.is_empty() && hidden.dom.contains("No mode is shown"), "{:?}", hidden.complaints);
+    assert!(
+        hidden.complaints.is_empty() && hidden.dom.contains("No mode is shown"),
+        "{:?}",
+        hidden.complaints
+    );
 }
 
 /// What a chart says of itself to who does not see it.
@@ -143,12 +192,21 @@ fn every_chart_says_what_it_shows() {
     let place = tempfile::tempdir().unwrap();
     for arguments in ["sim --modes interrupt,poll --seeds 1", SWEEP] {
         let shown = Page::of(place.path(), arguments).show();
-        let said: Vec<&str> =
-            shown.dom.split("role=\"img\" aria-label=\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0)).collect();
+        let said: Vec<&str> = shown
+            .dom
+            .split("role=\"img\" aria-label=\"")
+            .skip(1)
+            .filter_map(|rest| Some(rest.split_once('"')?.0))
+            .collect();
         assert!(said.len() > 1, "{said:?}");
         for said in said {
             let words = said.split_once(": ").map_or("", |(_, words)| words);
-            assert!(!words.trim().is_empty() && !words.starts_with(" against") && !words.ends_with("against "), "{said:?}");
+            assert!(
+                !words.trim().is_empty()
+                    && !words.starts_with(" against")
+                    && !words.ends_with("against "),
+                "{said:?}"
+            );
         }
     }
 }
@@ -175,7 +233,8 @@ const WIDTH_PROBE: &str = "<script>document.body.dataset.tooWide = document.docu
     ? [...document.querySelectorAll('main *')].filter((e) => e.getBoundingClientRect().right > innerWidth).map((e) => e.className || e.tagName).join() || 'something' \
     : '';</script></body>";
 
-/// Says in the page how many names the first chart has, which ones cover each other, and which are not in the window.
+/// Says in the page how many names the first chart has, which ones cover each other, and which are
+/// not in the window.
 const NAMES_PROBE: &str = "<script>{
     const names = [...document.querySelectorAll('#first .name')].map((one) => [one.textContent, one.getBoundingClientRect()]);
     const cover = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom - 3 && b.top < a.bottom - 3;
@@ -184,8 +243,8 @@ const NAMES_PROBE: &str = "<script>{
     document.body.dataset.names = `${names.length} names, covered: ${covered.join()}, outside: ${outside.join()}`;
 }</script></body>";
 
-/// Uses a select and a heading of the table as one does by keyboard, and says in the page where that leaves the focus, and whether the
-/// table is scrolled as far as before.
+/// Uses a select and a heading of the table as one does by keyboard, and says in the page where
+/// that leaves the focus, and whether the table is scrolled as far as before.
 const KEYBOARD_PROBE: &str = "<script>{
     const use = (control, act) => { control.focus(); act(control); return document.activeElement; };
     const select = document.querySelector('figure[data-chart=pareto] select');
@@ -198,7 +257,10 @@ const KEYBOARD_PROBE: &str = "<script>{
         after.scrollLeft === 40].join(' ');
 }</script></body>";
 
-fn each_row(data: &mut serde_json::Value, change: impl Fn(&mut serde_json::Map<String, serde_json::Value>)) {
+fn each_row(
+    data: &mut serde_json::Value,
+    change: impl Fn(&mut serde_json::Map<String, serde_json::Value>),
+) {
     for row in data["results"]["rows"].as_array_mut().unwrap() {
         change(row.as_object_mut().unwrap());
     }

@@ -20,9 +20,16 @@ impl Page {
     /// What `reap` writes with these arguments and `--html`.
     pub fn of(directory: &Path, arguments: &str) -> Page {
         let mut command = assert_cmd::Command::cargo_bin("reap").unwrap();
-        command.current_dir(directory).timeout(LIMIT).args(arguments.split_whitespace()).args(["--html", "report.html"]);
+        command
+            .current_dir(directory)
+            .timeout(LIMIT)
+            .args(arguments.split_whitespace())
+            .args(["--html", "report.html"]);
         command.assert().success();
-        Page { directory: directory.to_owned(), text: fs::read_to_string(directory.join("report.html")).unwrap() }
+        Page {
+            directory: directory.to_owned(),
+            text: fs::read_to_string(directory.join("report.html")).unwrap(),
+        }
     }
 
     /// The same page with another text.

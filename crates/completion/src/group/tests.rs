@@ -2,12 +2,18 @@ use super::*;
 
 #[test]
 fn most_urgent_plan_wins() {
-    let (spin, nap, sleep) = (Plan::Spin { until: Nanos(9) }, Plan::nap(Nanos(5)), Plan::sleep(Nanos(7)));
+    let (spin, nap, sleep) =
+        (Plan::Spin { until: Nanos(9) }, Plan::nap(Nanos(5)), Plan::sleep(Nanos(7)));
     assert_eq!(combine([]), Plan::Rest);
     assert_eq!(combine([Plan::Rest, sleep]), sleep);
     assert_eq!(combine([sleep, nap, Plan::Rest]), nap);
     assert_eq!(combine([sleep, spin]), Plan::Spin { until: Nanos(7) });
-    let [few, many] = [2, 5].map(|at_least| Plan::Sleep { until: Nanos::MAX, at_least, hold: 0, keep_armed: KeepArmed::Never });
+    let [few, many] = [2, 5].map(|at_least| Plan::Sleep {
+        until: Nanos::MAX,
+        at_least,
+        hold: 0,
+        keep_armed: KeepArmed::Never,
+    });
     assert_eq!(combine([many, Plan::Rest, few]), few);
     assert_eq!(combine([many, sleep]), sleep);
     assert_eq!(combine([many, nap]), nap);

@@ -8,7 +8,8 @@ fn mode_names_round_trip() {
         assert_eq!(mode.to_string().parse(), Ok(mode));
         assert_eq!(Mode::try_from(u64::from(mode)), Ok(mode));
     }
-    // A registered one that there is not, one without parameters that has some, and `irq-poll` without a budget.
+    // A registered one that there is not, one without parameters that has some, and `irq-poll`
+    // without a budget.
     for word in [0x1ffe, 1 << 5, 2 << 1 | 1 << 29] {
         assert_eq!(Mode::try_from(word), Err(word));
     }
@@ -22,7 +23,10 @@ fn kernel_modes_need_kernel_devices() {
         assert!(error.contains(&name) && error.contains("only `kernel:` devices"), "{error}");
         assert_eq!((Mode::parse_any(&name), Mode::try_from(u64::from(mode))), (Ok(mode), Ok(mode)));
         assert!(mode.is_the_kernels() && !mode.facts().masks && !Mode::ALL.contains(&mode));
-        assert!(mode.with_submit_check().is_err() && Mode::parse_any(&format!("{name}+submit-check")).is_err());
+        assert!(
+            mode.with_submit_check().is_err()
+                && Mode::parse_any(&format!("{name}+submit-check")).is_err()
+        );
     }
     assert_eq!(Mode::parse_any("poll"), Ok(Mode::POLL));
     assert!(!Mode::ALL.into_iter().any(Mode::is_the_kernels));
@@ -30,12 +34,25 @@ fn kernel_modes_need_kernel_devices() {
 
 #[test]
 fn mode_table_is_the_designs() {
-    let with = |fact: fn(Mode) -> bool| Mode::ALL.into_iter().filter(|&m| fact(m)).map(|m| m.to_string()).collect::<Vec<_>>().join(" ");
+    let with = |fact: fn(Mode) -> bool| {
+        Mode::ALL
+            .into_iter()
+            .filter(|&m| fact(m))
+            .map(|m| m.to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     assert_eq!(with(|m| m.facts().drain_thread), "threaded threaded+submit-check");
     assert_eq!(with(|m| m.facts().posted), "posted posted+submit-check");
     assert_eq!(with(|m| m.moderation().is_some()), "coalesce dim vic");
-    assert_eq!(with(|m| m.facts().masks && !m.submit_check()), "irq-poll hybrid-mean hybrid-min suspend poll adaptive");
-    assert_eq!(with(|m| m.takes_submit_check() && !m.submit_check()), "interrupt threaded irq-poll posted");
+    assert_eq!(
+        with(|m| m.facts().masks && !m.submit_check()),
+        "irq-poll hybrid-mean hybrid-min suspend poll adaptive"
+    );
+    assert_eq!(
+        with(|m| m.takes_submit_check() && !m.submit_check()),
+        "interrupt threaded irq-poll posted"
+    );
 }
 
 #[test]
@@ -43,14 +60,25 @@ fn misspelt_modes_get_a_hint() {
     let error = "intrrupt+submit-chek".parse::<Mode>().unwrap_err().to_string();
     assert!(error.contains("did you mean 'interrupt+submit-check'?"), "{error}");
     assert!(Mode::ALL.iter().all(|m| error.contains(&m.to_string())), "{error}");
-    assert!(matches!("POLL".parse::<Mode>(), Err(ModeError::Unknown { nearest: Some(Mode::POLL), .. })));
-    assert!(matches!("kernel-iopol".parse::<Mode>(), Err(ModeError::Unknown { nearest: Some(Mode::KERNEL_IOPOLL), .. })));
+    assert!(matches!(
+        "POLL".parse::<Mode>(),
+        Err(ModeError::Unknown { nearest: Some(Mode::POLL), .. })
+    ));
+    assert!(matches!(
+        "kernel-iopol".parse::<Mode>(),
+        Err(ModeError::Unknown { nearest: Some(Mode::KERNEL_IOPOLL), .. })
+    ));
     assert!("".parse::<Mode>().is_err());
 }
 
 #[test]
 fn useless_submit_check_is_refused() {
-    for name in ["poll+submit-check", "hybrid-mean+submit-check", "adaptive+submit-check", "dim+submit-check"] {
+    for name in [
+        "poll+submit-check",
+        "hybrid-mean+submit-check",
+        "adaptive+submit-check",
+        "dim+submit-check",
+    ] {
         let error = name.parse::<Mode>().unwrap_err();
         assert!(matches!(error, ModeError::NoSubmitCheck { .. }), "{error}");
     }
@@ -64,13 +92,24 @@ fn parameters_are_set_and_printed() {
     for (text, mode, printed) in [
         ("irq-poll?weight=16&time=1ms", Mode::irq_poll(limits), "irq-poll?weight=16&time=1000us"),
         ("irq-poll?time=2ms&budget=256&weight=64", Mode::IRQ_POLL, "irq-poll"),
-        ("adaptive?delay-exponent=0.50", Mode::adaptive(DelayExponent::per_mille(500)), "adaptive?delay-exponent=0.5"),
+        (
+            "adaptive?delay-exponent=0.50",
+            Mode::adaptive(DelayExponent::per_mille(500)),
+            "adaptive?delay-exponent=0.5",
+        ),
         ("adaptive?delay-exponent=3", Mode::ADAPTIVE, "adaptive"),
-        ("adaptive?delay-exponent=inf", Mode::adaptive(DelayExponent::LATENCY_ALONE), "adaptive?delay-exponent=inf"),
+        (
+            "adaptive?delay-exponent=inf",
+            Mode::adaptive(DelayExponent::LATENCY_ALONE),
+            "adaptive?delay-exponent=inf",
+        ),
     ] {
         assert_eq!((text.parse(), mode.to_string()), (Ok(mode), printed.to_owned()));
     }
-    assert_eq!("irq-poll+submit-check?weight=16&time=1000us".parse(), Mode::irq_poll(limits).with_submit_check());
+    assert_eq!(
+        "irq-poll+submit-check?weight=16&time=1000us".parse(),
+        Mode::irq_poll(limits).with_submit_check()
+    );
     let beyond = PollLimits { weight: 0, budget: u32::MAX, time: Nanos::MAX };
     assert_eq!(Mode::irq_poll(beyond).to_string(), "irq-poll?weight=1&budget=65535&time=1000000us");
 }
@@ -78,9 +117,17 @@ fn parameters_are_set_and_printed() {
 #[test]
 fn bad_parameters_name_the_good_ones() {
     for (text, column, what) in [
-        ("irq-poll?wieght=16", 10, "'irq-poll' has no parameter 'wieght': it has weight, budget, time"),
+        (
+            "irq-poll?wieght=16",
+            10,
+            "'irq-poll' has no parameter 'wieght': it has weight, budget, time",
+        ),
         ("irq-poll?weight=0", 17, "'0': weight is a whole number from 1 to 256"),
-        ("irq-poll?weight=16&budget=70000", 27, "'70000': budget is a whole number from 1 to 65535"),
+        (
+            "irq-poll?weight=16&budget=70000",
+            27,
+            "'70000': budget is a whole number from 1 to 65535",
+        ),
         ("irq-poll+submit-check?time=1ns", 28, "'1ns': time is whole microseconds from 1us to 1s"),
         ("irq-poll?weight=16&weight=16", 20, "'weight' is set twice"),
         ("irq-poll?weight", 10, "a parameter is KEY=VALUE: 'irq-poll' has weight, budget, time"),
@@ -94,7 +141,10 @@ fn bad_parameters_name_the_good_ones() {
         let error = Mode::parse_any(text).unwrap_err().to_string();
         assert!(error.starts_with(&format!("'{text}', column {column}: {what}")), "{error}");
     }
-    assert!(matches!("irq-pol?weight=16".parse::<Mode>(), Err(ModeError::Unknown { nearest: Some(Mode::IRQ_POLL), .. })));
+    assert!(matches!(
+        "irq-pol?weight=16".parse::<Mode>(),
+        Err(ModeError::Unknown { nearest: Some(Mode::IRQ_POLL), .. })
+    ));
 }
 
 proptest! {
@@ -115,7 +165,8 @@ proptest! {
     }
 }
 
-/// A policy that spins without yielding does not learn of CPU contention; `adaptive`, which weighs it, always does.
+/// A policy that spins without yielding does not learn of CPU contention; `adaptive`, which weighs
+/// it, always does.
 #[test]
 fn spin_decides_what_is_told() {
     for (mode, spin, told, yields) in [
@@ -126,6 +177,10 @@ fn spin_decides_what_is_told() {
         (Mode::ADAPTIVE, Spin::Spins, true, false),
         (Mode::ADAPTIVE, Spin::Yields, true, false),
     ] {
-        assert_eq!((spin.tells_wanted(mode), spin.gives_way(mode)), (told, yields), "{mode} {spin}");
+        assert_eq!(
+            (spin.tells_wanted(mode), spin.gives_way(mode)),
+            (told, yields),
+            "{mode} {spin}"
+        );
     }
 }

@@ -2,14 +2,16 @@ use proptest::prelude::*;
 
 use super::*;
 
-const ALL: [Moderation; 4] = [Moderation::Fixed, Moderation::Dim, Moderation::Vic, Moderation::Asked];
+const ALL: [Moderation; 4] =
+    [Moderation::Fixed, Moderation::Dim, Moderation::Vic, Moderation::Asked];
 
-/// A device at a queue depth: what a stretch of 10 ms brings under a setting. Each command takes 10 µs, and the host posts
-/// the next when it hears of it.
+/// A device at a queue depth: what a stretch of 10 ms brings under a setting. Each command takes 10
+/// µs, and the host posts the next when it hears of it.
 fn stretch(setting: Coalesce, depth: u32) -> Rates {
     let batch = u64::from(depth.min(u32::from(setting.entries())));
     // A batch that cannot fill waits its time out.
-    let held = if batch < u64::from(setting.entries()) { u64::from(setting.time()) * 100_000 } else { 0 };
+    let held =
+        if batch < u64::from(setting.entries()) { u64::from(setting.time()) * 100_000 } else { 0 };
     let completions = u64::from(depth) * PACE.0 / (10_000 + held);
     Rates { elapsed: PACE, completions, messages: completions / batch, in_flight: depth, asked: 0 }
 }
@@ -26,7 +28,10 @@ fn settle(moderator: &mut Moderator, from: u64, ticks: u64, depth: u32) -> Coale
 }
 
 /// Law: at most one change per [`PACE`], whatever the ticks say.
-fn paced(mut tick: impl FnMut(Nanos, &Rates) -> Option<Coalesce>, ticks: &[(u64, Rates)]) -> Result<(), String> {
+fn paced(
+    mut tick: impl FnMut(Nanos, &Rates) -> Option<Coalesce>,
+    ticks: &[(u64, Rates)],
+) -> Result<(), String> {
     let (mut now, mut last) = (Nanos::ZERO, None);
     for (pause, rates) in ticks {
         now += Nanos(*pause);
@@ -41,9 +46,15 @@ fn paced(mut tick: impl FnMut(Nanos, &Rates) -> Option<Coalesce>, ticks: &[(u64,
 }
 
 fn any_ticks() -> impl Strategy<Value = Vec<(u64, Rates)>> {
-    let rates = (0u64..20_000_000, 0u64..100_000, 0u64..100_000, 0u32..2_000).prop_map(|(elapsed, completions, messages, in_flight)| {
-        Rates { elapsed: Nanos(elapsed), completions, messages, in_flight, asked: in_flight as u16 }
-    });
+    let rates = (0u64..20_000_000, 0u64..100_000, 0u64..100_000, 0u32..2_000).prop_map(
+        |(elapsed, completions, messages, in_flight)| Rates {
+            elapsed: Nanos(elapsed),
+            completions,
+            messages,
+            in_flight,
+            asked: in_flight as u16,
+        },
+    );
     proptest::collection::vec((0u64..15_000_000, rates), 1..60)
 }
 
@@ -88,7 +99,10 @@ fn no_pace_mutant_is_caught() {
         };
         paced(twin, &ticks).map_err(TestCaseError::fail)
     };
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() });
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
     assert!(runner.run(&any_ticks(), law).is_err());
 }
 
@@ -105,7 +119,9 @@ fn fixed_setting_returns_after_reset() {
 
 #[test]
 fn vic_coalesces_at_depth() {
-    let setting = |in_flight, completions| vic(&Rates { elapsed: PACE, completions, messages: completions, in_flight, asked: 0 });
+    let setting = |in_flight, completions| {
+        vic(&Rates { elapsed: PACE, completions, messages: completions, in_flight, asked: 0 })
+    };
     assert_eq!(setting(3, 10_000), Coalesce::OFF);
     assert_eq!(setting(64, 10), Coalesce::OFF);
     assert_eq!(setting(32, 10_000), Coalesce::new(4, 1));
@@ -116,7 +132,8 @@ fn vic_coalesces_at_depth() {
 fn dim_climbs_at_depth() {
     let deep = settle(&mut Moderator::new(Moderation::Dim), 1, 40, 64);
     assert!(deep.entries() >= 8, "{deep:?}");
-    // At depth 1 a threshold of two makes each command wait for 100 µs: the moderator tries it, and comes back.
+    // At depth 1 a threshold of two makes each command wait for 100 µs: the moderator tries it, and
+    // comes back.
     let shallow = settle(&mut Moderator::new(Moderation::Dim), 1, 40, 1);
     assert_eq!(shallow, Coalesce::OFF);
 }
@@ -129,7 +146,9 @@ fn dim_follows_the_depth_down() {
     assert!(after.entries() <= 2, "{after:?}");
     // And idle means off.
     assert_eq!(
-        moderator.tick(Nanos(200 * PACE.0), &Rates { elapsed: PACE, ..Rates::default() }).unwrap_or(moderator.in_force()),
+        moderator
+            .tick(Nanos(200 * PACE.0), &Rates { elapsed: PACE, ..Rates::default() })
+            .unwrap_or(moderator.in_force()),
         Coalesce::OFF
     );
 }

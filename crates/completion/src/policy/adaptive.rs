@@ -1,28 +1,38 @@
 //! `adaptive`: the action of least C · Lⁿ.
 //!
-//! C is the CPU time of an I/O, with what a wake-up takes from other work, and L its mean latency. A closed form says from a few
-//! measured figures what each [`Action`] would come to; a residual corrects it by what the action has really shown. In a closed loop
-//! the likeliest other action is tried between two stretches of the one in force. `docs/adaptive.md` has the formula and its reasons.
+//! C is the CPU time of an I/O, with what a wake-up takes from other work, and L its mean latency.
+//! A closed form says from a few measured figures what each [`Action`] would come to; a residual
+//! corrects it by what the action has really shown. In a closed loop the likeliest other action is
+//! tried between two stretches of the one in force. `docs/adaptive.md` has the formula and its
+//! reasons.
 
 use units::Nanos;
 
 use super::work_is_known;
-use crate::{Action, Batch, Cycle, Decisions, DelayExponent, Done, KeepArmed, Plan, Route, Seen, State, WEIGHT, Why};
+use crate::{
+    Action, Batch, Cycle, Decisions, DelayExponent, Done, KeepArmed, Plan, Route, Seen, State,
+    WEIGHT, Why,
+};
 
-/// A stretch ends at this many completions: the mean of fewer says little. Or after so long, so that slow devices are judged too.
+/// A stretch ends at this many completions: the mean of fewer says little. Or after so long, so
+/// that slow devices are judged too.
 const STRETCH: u32 = 128;
 const LONGEST: Nanos = Nanos::from_millis(100);
-/// A change has to gain this much (1 % of what n weighs), or noise would bring one with each stretch.
+/// A change has to gain this much (1 % of what n weighs), or noise would bring one with each
+/// stretch.
 const GAIN: f32 = 0.02;
 /// An action within this of the best one is worth a trial: the closed form is off by as much.
 const WORTH_A_TRIAL: f32 = 0.30;
-/// A trial that is so much better or worse has no need of others; of two stretches that differ so much nothing is learnt.
+/// A trial that is so much better or worse has no need of others; of two stretches that differ so
+/// much nothing is learnt.
 const CLEAR: f32 = 0.10;
-/// Stretches from one trial to the next at first, and at most, when all have failed: 1/64 of the work and less.
+/// Stretches from one trial to the next at first, and at most, when all have failed: 1/64 of the
+/// work and less.
 const PAUSES: (u32, u32) = (4, 1_024);
 /// Waits for which the thread only sleeps after another has wanted its CPU.
 const CROWDED: u32 = 1_024;
-/// With so many in flight it naps then, as `poll` does: that gathers. So many naps for nothing are followed by a sleep.
+/// With so many in flight it naps then, as `poll` does: that gathers. So many naps for nothing are
+/// followed by a sleep.
 const SEVERAL: u32 = 4;
 /// Above this utilization of the room that the caller has, a queue has no mean length.
 const FULL: f32 = 0.98;
@@ -47,7 +57,8 @@ enum Doing {
 #[derive(Clone, Copy, Debug, Default)]
 struct Stretch {
     since: Nanos,
-    /// Completions, by the submissions that follow them: on a shared queue other threads take entries.
+    /// Completions, by the submissions that follow them: on a shared queue other threads take
+    /// entries.
     sent: u32,
     /// Time that the thread had the CPU, and the part of it in empty polls.
     awake: u64,
@@ -115,7 +126,8 @@ pub(super) struct Adaptive {
     waits: bool,
     sent: Nanos,
     crowded: u32,
-    /// Waits without an instant at which the caller goes on by itself; and what is in flight when there is no room.
+    /// Waits without an instant at which the caller goes on by itself; and what is in flight when
+    /// there is no room.
     closed: u32,
     room: u32,
     /// Commands that wait for room, and the time that a caller computes while away.
@@ -155,17 +167,24 @@ impl Adaptive {
         }
     }
 
-    /// Goes on with what was learnt before another mode or exponent. Of what is in flight it knows nothing.
+    /// Goes on with what was learnt before another mode or exponent. Of what is in flight it knows
+    /// nothing.
     pub(super) fn inherit(&mut self, earlier: Adaptive) {
         let fresh = Adaptive::new(self.n, &self.machine);
-        *self = Adaptive { known: earlier.known, residual: earlier.residual, state: earlier.state, ..fresh };
+        *self = Adaptive {
+            known: earlier.known,
+            residual: earlier.residual,
+            state: earlier.state,
+            ..fresh
+        };
         self.action = self.state.action;
     }
 
     /// A thread that stays awake finds what it sends without being told.
     #[inline]
     pub(super) fn route(&self) -> Route {
-        let awake = [self.action, self.state.action] == [Action::Spin; 2] && self.known.service > 0.0;
+        let awake =
+            [self.action, self.state.action] == [Action::Spin; 2] && self.known.service > 0.0;
         if awake && self.crowded == 0 && self.leaves == 0 { Route::Poll } else { Route::Notify }
     }
 
@@ -191,8 +210,14 @@ impl Adaptive {
         self.stretch.sent += batch.commands;
         // At the start, and of a spin that only measures, a few are enough.
         let measures = matches!(self.trial, Trial::Tries { other: Action::Spin, .. });
-        let length = if self.known.service == 0.0 || measures { STRETCH / 4 } else { STRETCH.max(4 * batch.in_flight) };
-        if self.stretch.sent >= length || now - self.stretch.since >= LONGEST && self.stretch.sent >= STRETCH / 8 {
+        let length = if self.known.service == 0.0 || measures {
+            STRETCH / 4
+        } else {
+            STRETCH.max(4 * batch.in_flight)
+        };
+        if self.stretch.sent >= length
+            || now - self.stretch.since >= LONGEST && self.stretch.sent >= STRETCH / 8
+        {
             self.judge(now);
         }
     }
@@ -249,7 +274,8 @@ impl Adaptive {
         *count += 1;
         self.decisions.gave_way += u64::from(seen.leaving || self.crowded > 0);
         self.decisions.gathered += u64::from(matches!(plan, Plan::Nap { extends: true, .. }));
-        (self.doing, self.leaves) = if seen.leaving { (Doing::Away, STRETCH) } else { (doing, self.leaves) };
+        (self.doing, self.leaves) =
+            if seen.leaving { (Doing::Away, STRETCH) } else { (doing, self.leaves) };
         match self.doing {
             Doing::Napping => {
                 self.stretch.naps += 1;
@@ -299,7 +325,8 @@ impl Adaptive {
 
     fn plan(&self, now: Nanos, seen: &Seen) -> Plan {
         if seen.leaving {
-            // A thread that computes until it looks again is notified in vain of what completes meanwhile.
+            // A thread that computes until it looks again is notified in vain of what completes
+            // meanwhile.
             return match self.computes {
                 Some(span) if seen.found > 0 => Plan::nap(now + span.clamp(Nanos(1), LONGEST)),
                 _ => self.sleep(),
@@ -307,13 +334,20 @@ impl Adaptive {
         }
         // Others have the CPU: a spin would take it from them, and a trial would measure them.
         if self.crowded > 0 {
-            return if seen.in_flight < SEVERAL || seen.urgent_waiting > 0 { self.sleep() } else { Plan::nap(now + super::YIELD) };
+            return if seen.in_flight < SEVERAL || seen.urgent_waiting > 0 {
+                self.sleep()
+            } else {
+                Plan::nap(now + super::YIELD)
+            };
         }
         let (cost, known) = (Nanos((self.machine.cpu + self.machine.wake).0.max(1)), &self.known);
         // With a backlog, or an urgent command, only latency counts.
-        let slow = self.action != Action::Sleep || self.machine.delay.0 as f32 > known.latency / 20.0;
-        let hurried = slow && self.backlog > 4.0 * self.room as f32 || seen.urgent_waiting > 0 && self.action.gathers();
-        // The more latency counts, the longer it may cost more than a sleep; what takes longer still may take for ever.
+        let slow =
+            self.action != Action::Sleep || self.machine.delay.0 as f32 > known.latency / 20.0;
+        let hurried = slow && self.backlog > 4.0 * self.room as f32
+            || seen.urgent_waiting > 0 && self.action.gathers();
+        // The more latency counts, the longer it may cost more than a sleep; what takes longer
+        // still may take for ever.
         let spin = Nanos(((1.0 + self.n.get()) * known.high.max(cost.0 as f32)) as u64);
         let limit = match self.action {
             Action::Spin if known.high == 0.0 => Nanos::from_millis(1),
@@ -322,11 +356,16 @@ impl Adaptive {
             Action::Brief => cost,
             _ => Nanos::ZERO,
         };
-        let nap = |ns: f32| Plan::Nap { until: now + Nanos((ns as u64).clamp(1, LONGEST.0)), extends: self.action.gathers() };
+        let nap = |ns: f32| Plan::Nap {
+            until: now + Nanos((ns as u64).clamp(1, LONGEST.0)),
+            extends: self.action.gathers(),
+        };
         match self.action {
             _ if hurried => {}
             // A device in a slow phase is not asked again and again.
-            Action::Quarter | Action::Half | Action::Whole if self.naps < SEVERAL => return nap(self.nap_of(self.action)),
+            Action::Quarter | Action::Half | Action::Whole if self.naps < SEVERAL => {
+                return nap(self.nap_of(self.action));
+            }
             Action::Due if self.spun == Nanos::ZERO => {
                 let left = self.nap_of(Action::Due) - (now - self.sent).0 as f32;
                 if left > self.machine.nap.0 as f32 {
@@ -335,10 +374,15 @@ impl Adaptive {
             }
             _ => {}
         }
-        if self.spun < limit { Plan::Spin { until: now + (limit - self.spun).min(SLICE) } } else { self.sleep() }
+        if self.spun < limit {
+            Plan::Spin { until: now + (limit - self.spun).min(SLICE) }
+        } else {
+            self.sleep()
+        }
     }
 
-    /// With one command in flight its message is the one that ends the sleep for it, and no other can come before that.
+    /// With one command in flight its message is the one that ends the sleep for it, and no other
+    /// can come before that.
     fn sleep(&self) -> Plan {
         Plan::Sleep { until: Nanos::MAX, at_least: 1, hold: 0, keep_armed: KeepArmed::Alone }
     }
@@ -362,10 +406,13 @@ impl Adaptive {
         let (late, delay) = (m.late.0 as f32, m.delay.0 as f32);
         let (sleep, nap) = (self.sleep_cost(), (m.nap + m.timer_wake).0 as f32);
         let length = self.nap_of(action);
-        // Completions per ns while any is in flight; found at a time by a thread that comes so much later than the first.
+        // Completions per ns while any is in flight; found at a time by a thread that comes so much
+        // later than the first.
         let rate = q / latency.max(1.0);
         let more = (q - 1.0).max(0.0) / latency.max(1.0);
-        let batch = |after: f32| ((1.0 + more * after) / (1.0 - (more * c).min(0.9))).clamp(1.0, q.max(1.0));
+        let batch = |after: f32| {
+            ((1.0 + more * after) / (1.0 - (more * c).min(0.9))).clamp(1.0, q.max(1.0))
+        };
         let none = (f32::INFINITY, f32::INFINITY);
         let (cpu, mean) = match action {
             Action::Spin => (rests + (c - rests).max(busy * s / latency.max(1.0)), s),
@@ -375,15 +422,25 @@ impl Adaptive {
             }
             Action::Brief => {
                 // One in flight comes at its time, several at random.
-                let found = if q < 1.5 { 0.95 * f32::from(high <= sleep) } else { 1.0 - (-sleep * rate).exp() };
+                let found = if q < 1.5 {
+                    0.95 * f32::from(high <= sleep)
+                } else {
+                    1.0 - (-sleep * rate).exp()
+                };
                 let spun = if q < 1.5 { s.min(sleep) } else { found / rate };
                 let (k, missed) = (batch(delay), 1.0 - found);
                 let each = found + missed * k;
-                (c + (spun + missed * sleep) / each, s + missed * k / each * delay * (1.0 + k) / (2.0 * k))
+                (
+                    c + (spun + missed * sleep) / each,
+                    s + missed * k / each * delay * (1.0 + k) / (2.0 * k),
+                )
             }
             Action::Quarter | Action::Half | Action::Whole => {
                 let whole = length + late;
-                if length < m.nap.0 as f32 || low == 0.0 || action == Action::Whole && high > 2.0 * low {
+                if length < m.nap.0 as f32
+                    || low == 0.0
+                    || action == Action::Whole && high > 2.0 * low
+                {
                     return none;
                 }
                 let all = action == Action::Whole && self.is_closed();
@@ -405,7 +462,8 @@ impl Adaptive {
     /// With what the messages cost that follow the first until the thread is back and masks.
     fn sleep_cost(&self) -> f32 {
         let Known { latency, depth, .. } = self.known;
-        let further = (depth - 1.0).max(0.0) * (self.machine.delay.0 as f32 / latency.max(1.0)).min(1.0);
+        let further =
+            (depth - 1.0).max(0.0) * (self.machine.delay.0 as f32 / latency.max(1.0)).min(1.0);
         (self.machine.cpu + self.machine.wake).0 as f32 + self.machine.message.0 as f32 * further
     }
 
@@ -422,19 +480,21 @@ impl Adaptive {
         if self.is_closed() || self.room == 0 {
             return self.n.cost(cpu, latency) + self.residual[action as usize];
         }
-        // In an open loop a command waits for room as well: as in a queue of `room` servers (Sakasegawa), of which Poisson arrivals ask for
-        // even times.
+        // In an open loop a command waits for room as well: as in a queue of `room` servers
+        // (Sakasegawa), of which Poisson arrivals ask for even times.
         let room = self.room as f32;
         let used = self.known.rate * latency / room;
         let part = used.min(FULL);
-        let wait = latency / 2.0 * part.powf((2.0 * (room + 1.0)).sqrt() - 1.0) / (room * (1.0 - part));
+        let wait =
+            latency / 2.0 * part.powf((2.0 * (room + 1.0)).sqrt() - 1.0) / (room * (1.0 - part));
         self.n.cost(cpu, latency + wait) + self.residual[action as usize] + 40.0 * (used - part)
     }
 
     /// A stretch is over.
     #[cold]
     fn judge(&mut self, now: Nanos) {
-        let over = std::mem::replace(&mut self.stretch, Stretch { since: now, ..Stretch::default() });
+        let over =
+            std::mem::replace(&mut self.stretch, Stretch { since: now, ..Stretch::default() });
         if self.crowded > 0 {
             (self.state.action, self.state.why) = (Action::Sleep, Why::Crowded);
             self.trial = Trial::None { pause: PAUSES.0 };
@@ -444,13 +504,17 @@ impl Adaptive {
         let n = over.sent as f32;
         let m = self.machine;
         let nap = (m.nap + m.timer_wake).0 as f32;
-        let (woken, rests) = (over.sleeps as f32 * self.sleep_cost() + over.naps as f32 * nap, over.rests as f32 * nap);
+        let (woken, rests) = (
+            over.sleeps as f32 * self.sleep_cost() + over.naps as f32 * nap,
+            over.rests as f32 * nap,
+        );
         let cpu = (over.awake as f32 + woken + rests) / n;
         let latency = (over.in_flight / n).max(1.0);
         let cost = self.n.cost(cpu, latency);
         self.state.shown[self.action as usize] = Some((Nanos(cpu as u64), Nanos(latency as u64)));
         let first = self.known.service == 0.0;
-        let follow = |old: &mut f32, new: f32| *old = if first { new } else { *old + (new - *old) / 4.0 };
+        let follow =
+            |old: &mut f32, new: f32| *old = if first { new } else { *old + (new - *old) / 4.0 };
         if let Trial::Tries { other, before, votes } = self.trial {
             if other == Action::Spin {
                 follow(&mut self.known.service, latency);
@@ -477,7 +541,11 @@ impl Adaptive {
         let shown = cost - self.n.cost(form.0, form.1);
         for (action, residual) in Action::ALL.into_iter().zip(&mut self.residual) {
             // What was shown long ago is forgotten.
-            let target = if action == self.action && shown.is_finite() { shown } else { *residual * 15.0 / 16.0 };
+            let target = if action == self.action && shown.is_finite() {
+                shown
+            } else {
+                *residual * 15.0 / 16.0
+            };
             *residual += (target - *residual) / 4.0;
         }
         if !first {
@@ -497,8 +565,15 @@ impl Adaptive {
         let own = self.state.action;
         let expected = Action::ALL.map(|action| self.expected(action));
         let best = |tries: bool| {
-            let of = |action: Action| expected[action as usize] + if tries { 0.02 * self.state.lost[action as usize] as f32 } else { 0.0 };
-            Action::ALL.into_iter().filter(|&action| action != own).min_by(|&a, &b| of(a).total_cmp(&of(b))).unwrap_or(own)
+            let of = |action: Action| {
+                expected[action as usize]
+                    + if tries { 0.02 * self.state.lost[action as usize] as f32 } else { 0.0 }
+            };
+            Action::ALL
+                .into_iter()
+                .filter(|&action| action != own)
+                .min_by(|&a, &b| of(a).total_cmp(&of(b)))
+                .unwrap_or(own)
         };
         if let Trial::Returns { other, before, tried, votes } = self.trial {
             self.trial = Trial::None { pause: PAUSES.0 };
@@ -531,7 +606,8 @@ impl Adaptive {
                     let lost = &mut self.state.lost[other as usize];
                     *lost += 1;
                     // Trials are to lose no more than 1/64 of what is spent.
-                    let excess = (-gained * (1.0 + self.n.get())).exp() * if other == Action::Spin { 16.0 } else { 64.0 };
+                    let excess = (-gained * (1.0 + self.n.get())).exp()
+                        * if other == Action::Spin { 16.0 } else { 64.0 };
                     let pause = (PAUSES.0 << (*lost).min(6)).max(excess as u32).min(PAUSES.1);
                     self.trial = Trial::None { pause };
                     self.probe.0 = self.probe.0.max(pause);
@@ -546,7 +622,8 @@ impl Adaptive {
         let Trial::None { pause } = &mut self.trial else { return };
         *pause = pause.saturating_sub(1);
         if !closed {
-            // A late wake-up serves the caller's next arrivals as well, which the form does not know; where only CPU time counts, that decides.
+            // A late wake-up serves the caller's next arrivals as well, which the form does not
+            // know; where only CPU time counts, that decides.
             if self.n == DelayExponent::CPU_ALONE {
                 if own != Action::Sleep {
                     self.change(Action::Sleep, Why::Form);

@@ -1,13 +1,15 @@
 //! `hybrid-mean` and `hybrid-min`: sleep for half of the observed service time, then spin.
 //!
-//! Linux had the first from 4.10 until 2023 (`blk_mq_poll_hybrid`, `io_poll_delay` 0): a mean per direction and power-of-two
-//! size, half of it slept on a high-resolution timer, once per request. Three differences: the half is measured from
-//! the submission rather than from the first poll; the mean is a moving one over [`MEMORY`] completions rather than
-//! that of the last 100 ms; and only completions found while looking enter it, because the age of one found after a
-//! sleep says no more than that the device took at most this long.
+//! Linux had the first from 4.10 until 2023 (`blk_mq_poll_hybrid`, `io_poll_delay` 0): a mean per
+//! direction and power-of-two size, half of it slept on a high-resolution timer, once per request.
+//! Three differences: the half is measured from the submission rather than from the first poll; the
+//! mean is a moving one over [`MEMORY`] completions rather than that of the last 100 ms; and only
+//! completions found while looking enter it, because the age of one found after a sleep says no
+//! more than that the device took at most this long.
 //!
-//! The second takes half of the shortest time among the last completions instead (the minimum that Linux kept beside its
-//! mean, and what later work on hybrid polling chose): it oversleeps less where times vary, and spins longer.
+//! The second takes half of the shortest time among the last completions instead (the minimum that
+//! Linux kept beside its mean, and what later work on hybrid polling chose): it oversleeps less
+//! where times vary, and spins longer.
 
 use std::collections::VecDeque;
 
@@ -66,7 +68,12 @@ struct Waiting {
 
 impl Hybrid {
     pub(super) fn new(estimate: Estimate) -> Hybrid {
-        Hybrid { estimate, times: [Times::default(); Class::COUNT], batches: VecDeque::with_capacity(BATCHES), commands: 0 }
+        Hybrid {
+            estimate,
+            times: [Times::default(); Class::COUNT],
+            batches: VecDeque::with_capacity(BATCHES),
+            commands: 0,
+        }
     }
 
     #[inline(never)] // As `adaptive`.
@@ -101,7 +108,11 @@ impl Hybrid {
         }
         match self.batches.iter().map(|batch| batch.due).min() {
             // Commands of which this policy never heard may be due at any time.
-            Some(due) if due > now && self.commands == u64::from(seen.in_flight) && !seen.leaving => Plan::nap(due),
+            Some(due)
+                if due > now && self.commands == u64::from(seen.in_flight) && !seen.leaving =>
+            {
+                Plan::nap(due)
+            }
             _ => spin(now, seen),
         }
     }
@@ -120,7 +131,8 @@ impl Hybrid {
         self.take(of_class.unwrap_or(0), 1);
     }
 
-    /// Forgets the oldest of what left without a completion: taken by another thread, given up by a reset.
+    /// Forgets the oldest of what left without a completion: taken by another thread, given up by a
+    /// reset.
     fn forget_beyond(&mut self, in_flight: u64) {
         while self.commands > in_flight {
             self.take(0, self.commands - in_flight);
@@ -144,7 +156,11 @@ impl Times {
         match estimate {
             Estimate::Mean => self.mean,
             // Until a window is full, what there is of it.
-            Estimate::Min if self.shortest == 0 || 0 < self.filling && self.filling < self.shortest => self.filling,
+            Estimate::Min
+                if self.shortest == 0 || 0 < self.filling && self.filling < self.shortest =>
+            {
+                self.filling
+            }
             Estimate::Min => self.shortest,
         }
     }

@@ -67,7 +67,9 @@ fn poll_sleeps_only_on_leaving() {
         ask(&mut of(Mode::POLL), &script, |_, seen, plan| {
             match (plan, seen) {
                 (Plan::Sleep { .. }, seen) if !seen.leaving => Some("it sleeps"),
-                (Plan::Nap { .. }, seen) if !seen.cpu_wanted => Some("it naps though nobody wants the CPU"),
+                (Plan::Nap { .. }, seen) if !seen.cpu_wanted => {
+                    Some("it naps though nobody wants the CPU")
+                }
                 _ => None,
             }
             .map(str::to_owned)
@@ -80,9 +82,15 @@ fn poll_sleeps_only_on_leaving() {
 fn interrupt_drains_then_sleeps() {
     let mut policy = of(Mode::INTERRUPT);
     let woke = Some(Woke { cause: Cause::Notification, late: Nanos::ZERO });
-    assert_eq!(policy.next(Nanos(1), &Seen { in_flight: 90, woke, ..Seen::default() }), Plan::Poll { budget: WEIGHT });
+    assert_eq!(
+        policy.next(Nanos(1), &Seen { in_flight: 90, woke, ..Seen::default() }),
+        Plan::Poll { budget: WEIGHT }
+    );
     let full = Seen { in_flight: 26, found: WEIGHT, budget_used_up: true, ..Seen::default() };
-    assert_eq!(policy.next(Nanos(2), &Seen { pending: true, ..full }), Plan::Poll { budget: WEIGHT });
+    assert_eq!(
+        policy.next(Nanos(2), &Seen { pending: true, ..full }),
+        Plan::Poll { budget: WEIGHT }
+    );
     assert_eq!(policy.next(Nanos(3), &full), Plan::sleep(Nanos::MAX));
     assert!(!policy.facts().masks);
 }

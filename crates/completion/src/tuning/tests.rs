@@ -4,7 +4,9 @@ use super::*;
 
 #[test]
 fn exponents_are_parsed() {
-    for (text, thousandths) in [("3", 3_000), ("0.025", 25), ("0", 0), ("50", 50_000), ("inf", u32::MAX)] {
+    for (text, thousandths) in
+        [("3", 3_000), ("0.025", 25), ("0", 0), ("50", 50_000), ("inf", u32::MAX)]
+    {
         assert_eq!(text.parse(), Ok(DelayExponent(thousandths)), "{text}");
     }
     for text in ["", "%", "30%", "ten", "-1", "1e3", "10 ", "NaN", "99999999999", "1.2.3", "+1"] {
@@ -20,7 +22,10 @@ fn cost_weighs_by_exponent() {
     let cheaper = |n: DelayExponent| n.cost(slow.0, slow.1) < n.cost(fast.0, fast.1);
     assert!(cheaper(DelayExponent::CPU_ALONE) && cheaper(DelayExponent::per_mille(1_500)));
     assert!(!cheaper(DelayExponent::per_mille(1_700)) && !cheaper(DelayExponent::LATENCY_ALONE));
-    assert!(DelayExponent::LATENCY_ALONE.cost(1_000.0, 10_000.0) < DelayExponent::LATENCY_ALONE.cost(2_000.0, 10_000.0));
+    assert!(
+        DelayExponent::LATENCY_ALONE.cost(1_000.0, 10_000.0)
+            < DelayExponent::LATENCY_ALONE.cost(2_000.0, 10_000.0)
+    );
 }
 
 proptest! {

@@ -26,18 +26,29 @@ impl Habits for Mutant {
     }
 }
 
-/// Runs a law over random cases. The lawful meet new ones in each run; the twins the same ones, so that they are caught or not.
-fn holds<S: Strategy>(habits: Mutant, cases: S, law: impl Fn(S::Value) -> Result<(), String>) -> Result<(), String> {
-    let config = Config { failure_persistence: None, max_shrink_iters: 200, ..Config::with_cases(3_000) };
+/// Runs a law over random cases. The lawful meet new ones in each run; the twins the same ones, so
+/// that they are caught or not.
+fn holds<S: Strategy>(
+    habits: Mutant,
+    cases: S,
+    law: impl Fn(S::Value) -> Result<(), String>,
+) -> Result<(), String> {
+    let config =
+        Config { failure_persistence: None, max_shrink_iters: 200, ..Config::with_cases(3_000) };
     let mut runner = match habits {
         LAWFUL => TestRunner::new(config),
         _ => TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)),
     };
-    runner.run(&cases, |case| law(case).map_err(TestCaseError::fail)).map_err(|error| error.to_string())
+    runner
+        .run(&cases, |case| law(case).map_err(TestCaseError::fail))
+        .map_err(|error| error.to_string())
 }
 
 /// With commands out on a lane that cannot notify no plan is to sleep, and each nap ends.
-fn never_sleeps_in_silence(habits: Mutant, (mode, script): (Mode, Vec<(u64, u32, Seen)>)) -> Result<(), String> {
+fn never_sleeps_in_silence(
+    habits: Mutant,
+    (mode, script): (Mode, Vec<(u64, u32, Seen)>),
+) -> Result<(), String> {
     let mut waiter = Waiter::new(mode, &Cycle::default(), habits);
     let mut now = Nanos(1);
     for (pause, silent, seen) in script {
@@ -45,8 +56,12 @@ fn never_sleeps_in_silence(habits: Mutant, (mode, script): (Mode, Vec<(u64, u32,
         waiter.set_silent(silent);
         waiter.seen = Seen { in_flight: seen.in_flight.max(silent), ..seen };
         match waiter.next(now, &mut Bound(&mut Shared::default(), 0)) {
-            plan @ Plan::Sleep { .. } if silent > 0 => return Err(format!("{plan:?} with {silent} out in silence")),
-            plan @ Plan::Nap { until, .. } if silent > 0 && !(now < until && until <= now + Nanos::from_secs(10)) => {
+            plan @ Plan::Sleep { .. } if silent > 0 => {
+                return Err(format!("{plan:?} with {silent} out in silence"));
+            }
+            plan @ Plan::Nap { until, .. }
+                if silent > 0 && !(now < until && until <= now + Nanos::from_secs(10)) =>
+            {
                 return Err(format!("{plan:?} at {now}"));
             }
             _ => {}
@@ -56,11 +71,23 @@ fn never_sleeps_in_silence(habits: Mutant, (mode, script): (Mode, Vec<(u64, u32,
 }
 
 fn any_script() -> impl Strategy<Value = (Mode, Vec<(u64, u32, Seen)>)> {
-    let seen =
-        (any::<[bool; 5]>(), 0u32..40, 0u32..3, 0u32..30).prop_map(|([used, pending, busy, wanted, leaving], found, urgent, fly)| {
-            let (budget_used_up, lock_busy, cpu_wanted, urgent_waiting, in_flight) = (used, busy, wanted, urgent, fly);
-            Seen { found, budget_used_up, pending, lock_busy, cpu_wanted, leaving, urgent_waiting, in_flight, ..Seen::default() }
-        });
+    let seen = (any::<[bool; 5]>(), 0u32..40, 0u32..3, 0u32..30).prop_map(
+        |([used, pending, busy, wanted, leaving], found, urgent, fly)| {
+            let (budget_used_up, lock_busy, cpu_wanted, urgent_waiting, in_flight) =
+                (used, busy, wanted, urgent, fly);
+            Seen {
+                found,
+                budget_used_up,
+                pending,
+                lock_busy,
+                cpu_wanted,
+                leaving,
+                urgent_waiting,
+                in_flight,
+                ..Seen::default()
+            }
+        },
+    );
     let step = (0u64..3_000_000, prop_oneof![Just(0u32), 1u32..9], seen);
     (prop::sample::select(Mode::ALL.to_vec()), prop::collection::vec(step, 1..40))
 }
@@ -69,7 +96,8 @@ fn any_script() -> impl Strategy<Value = (Mode, Vec<(u64, u32, Seen)>)> {
 fn silent_commands_prevent_sleep() {
     holds(LAWFUL, any_script(), |script| never_sleeps_in_silence(LAWFUL, script)).unwrap();
     let deaf = Mutant { breaks: Some(Rule::NapInSilence), ..LAWFUL };
-    let message = holds(deaf, any_script(), |script| never_sleeps_in_silence(deaf, script)).expect_err("not caught");
+    let message = holds(deaf, any_script(), |script| never_sleeps_in_silence(deaf, script))
+        .expect_err("not caught");
     assert!(message.contains("out in silence"), "{message}");
 }
 
@@ -84,11 +112,21 @@ fn silent_naps_double() {
             plan => panic!("{plan:?}"),
         }
     };
-    let naps = [ask(1_000, 0), ask(21_000, 0), ask(41_000, 0), ask(100_000, 0), ask(9_000_000, 0), ask(9_000_000, 1)];
+    let naps = [
+        ask(1_000, 0),
+        ask(21_000, 0),
+        ask(41_000, 0),
+        ask(100_000, 0),
+        ask(9_000_000, 0),
+        ask(9_000_000, 1),
+    ];
     assert_eq!(naps, [20_000, 20_000, 40_000, 99_000, 1_000_000, 20_000]);
     waiter.set_silent(0);
     waiter.seen = Seen { in_flight: 2, ..Seen::default() };
-    assert_eq!(waiter.next(Nanos(10_000_000), &mut Bound(&mut Shared::default(), 0)), Plan::sleep(Nanos::MAX));
+    assert_eq!(
+        waiter.next(Nanos(10_000_000), &mut Bound(&mut Shared::default(), 0)),
+        Plan::sleep(Nanos::MAX)
+    );
 }
 
 #[test]
@@ -108,18 +146,26 @@ fn sleeps_wait_for_wanted_completions() {
 
 #[test]
 fn kept_arms_are_masked_in_time() {
-    let (mut waiter, mut shared) = (Waiter::new(Mode::ADAPTIVE, &Cycle::default(), Lawful), Shared::default());
+    let (mut waiter, mut shared) =
+        (Waiter::new(Mode::ADAPTIVE, &Cycle::default(), Lawful), Shared::default());
     let mut vector = Bound(&mut shared, 0);
     waiter.owner = true;
     waiter.settle(&mut vector);
     assert!(!vector.0.armed, "awake");
     (waiter.plan, waiter.keep_armed) = (Plan::sleep(Nanos::MAX), KeepArmed::Alone);
-    assert!(waiter.arm(&mut vector) && waiter.look_once_more(&mut vector) == Some(false) && vector.0.armed);
+    assert!(
+        waiter.arm(&mut vector)
+            && waiter.look_once_more(&mut vector) == Some(false)
+            && vector.0.armed
+    );
     // Alone: the message that has come is the only one there was.
     waiter.mask_or_keep(1, &mut vector);
     assert!(vector.0.armed);
     waiter.plan = Plan::sleep(Nanos::MAX);
-    assert!(!waiter.arm(&mut vector) && waiter.look_once_more(&mut vector).is_none(), "armed since before the last sleep");
+    assert!(
+        !waiter.arm(&mut vector) && waiter.look_once_more(&mut vector).is_none(),
+        "armed since before the last sleep"
+    );
     waiter.mask_or_keep(2, &mut vector);
     assert!(!vector.0.armed, "others may come meanwhile");
     assert!(waiter.arm(&mut vector) && vector.0.armed);
@@ -133,7 +179,8 @@ fn cached_plans_are_the_policys() {
         for (n, (pause, silent, seen)) in (0..).zip(script) {
             now += Nanos(pause);
             waiter.set_silent(silent);
-            waiter.seen = Seen { woke: [None, Some(Woke::NOTIFIED), Some(Woke::OTHER)][n % 3], ..seen };
+            waiter.seen =
+                Seen { woke: [None, Some(Woke::NOTIFIED), Some(Woke::OTHER)][n % 3], ..seen };
             let cached = waiter.cached();
             let planned = waiter.next(now, &mut Bound(&mut Shared::default(), 0));
             if cached.is_some_and(|cached| cached != planned) {

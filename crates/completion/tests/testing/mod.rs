@@ -1,4 +1,5 @@
-//! The laws that every policy keeps, to be called on any: the built-in ones are tried by the same functions.
+//! The laws that every policy keeps, to be called on any: the built-in ones are tried by the same
+//! functions.
 //!
 //! ```
 //! use completion::testing::keeps_all;
@@ -22,7 +23,8 @@
 //! keeps_all(|| Box::new(Sleeps)).unwrap();
 //! ```
 //!
-//! Cases are random, the same in every run, and a law's breach is told with the smallest case that shows it.
+//! Cases are random, the same in every run, and a law's breach is told with the smallest case that
+//! shows it.
 
 mod script;
 mod world;
@@ -60,9 +62,11 @@ pub enum Law {
     GoesOn,
     /// Each wait ends after now, and one without notification within a second.
     WaitsEnd,
-    /// A thread that leaves with commands in flight leaves an armed queue, or is back at the end of a nap.
+    /// A thread that leaves with commands in flight leaves an armed queue, or is back at the end of
+    /// a nap.
     LeavesArmed,
-    /// On a queue, a device and a thread: everything is found, in a bounded number of steps. No wake-up is lost.
+    /// On a queue, a device and a thread: everything is found, in a bounded number of steps. No
+    /// wake-up is lost.
     FindsEverything,
     /// The same, where policies are replaced with commands in flight.
     SurvivesSwitches,
@@ -139,9 +143,13 @@ type Wrong = Option<String>;
 /// Tries what `make` makes by one law.
 pub(crate) fn tried<S: Policy>(law: Law, make: &impl Fn() -> S) -> Result<(), Broken> {
     match law {
-        Law::FindsEverything => in_the_world(law, |case| world::run(case, make, |_, policy| *policy = make(), false)),
+        Law::FindsEverything => {
+            in_the_world(law, |case| world::run(case, make, |_, policy| *policy = make(), false))
+        }
         Law::BoundedLateness => in_the_world(law, |case| world::run(case, make, |_, _| (), true)),
-        Law::SurvivesSwitches => in_the_world(law, |case| world::run(case, make, |_, policy| *policy = make(), false)),
+        Law::SurvivesSwitches => {
+            in_the_world(law, |case| world::run(case, make, |_, policy| *policy = make(), false))
+        }
         _ => in_scripts(law, |case| breach(law, make, case)),
     }
 }
@@ -156,7 +164,11 @@ fn in_scripts(law: Law, fault: impl Fn(&[Event]) -> Wrong) -> Result<(), Broken>
     (0..CASES).try_for_each(|seed| judged(law, events(seed), &fault))
 }
 
-fn judged<T: Clone + fmt::Debug>(law: Law, case: Vec<T>, fault: impl Fn(&[T]) -> Wrong) -> Result<(), Broken> {
+fn judged<T: Clone + fmt::Debug>(
+    law: Law,
+    case: Vec<T>,
+    fault: impl Fn(&[T]) -> Wrong,
+) -> Result<(), Broken> {
     let fault = |case: &[T]| caught(|| fault(case));
     match fault(&case) {
         None => Ok(()),
@@ -170,7 +182,10 @@ fn judged<T: Clone + fmt::Debug>(law: Law, case: Vec<T>, fault: impl Fn(&[T]) ->
 /// A panic is a breach of whatever law was tried.
 fn caught(call: impl FnOnce() -> Wrong) -> Wrong {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
-        let said = payload.downcast_ref::<&str>().map(ToString::to_string).or_else(|| payload.downcast_ref::<String>().cloned());
+        let said = payload
+            .downcast_ref::<&str>()
+            .map(ToString::to_string)
+            .or_else(|| payload.downcast_ref::<String>().cloned());
         Some(format!("it panics: {}", said.unwrap_or_default()))
     })
 }
@@ -195,7 +210,11 @@ fn breach<S: Policy>(law: Law, make: &impl Fn() -> S, script: &[Event]) -> Wrong
 }
 
 /// Tells a policy of the events and hands each answer, with the question, to `law`.
-pub(crate) fn ask(policy: &mut impl Policy, script: &[Event], mut law: impl FnMut(Nanos, &Seen, Plan) -> Wrong) -> Wrong {
+pub(crate) fn ask(
+    policy: &mut impl Policy,
+    script: &[Event],
+    mut law: impl FnMut(Nanos, &Seen, Plan) -> Wrong,
+) -> Wrong {
     let mut now = Nanos(1);
     script.iter().find_map(|event| {
         now += Nanos(event.pause);
@@ -226,25 +245,36 @@ fn answer(law: Law, now: Nanos, seen: &Seen, plan: Plan) -> Wrong {
     let out = seen.in_flight > 0;
     match (law, plan) {
         (Law::Looks, Plan::Poll { .. }) => None,
-        (Law::Looks, _) if known => Some(format!("something is known to be there, and it answers {plan:?}")),
+        (Law::Looks, _) if known => {
+            Some(format!("something is known to be there, and it answers {plan:?}"))
+        }
         (Law::LooksForAReason, Plan::Poll { .. }) => {
             let reason = seen.pending || seen.woke.is_some() || seen.budget_used_up;
             (!reason).then(|| "it looks though nothing is known to be there".to_owned())
         }
         (Law::GoesOn, Plan::Rest) if out => Some("it rests with commands in flight".to_owned()),
-        (Law::GoesOn, Plan::Spin { .. } | Plan::Nap { .. } | Plan::Sleep { .. }) if !out && seen.goes_on_at.is_none() => {
+        (Law::GoesOn, Plan::Spin { .. } | Plan::Nap { .. } | Plan::Sleep { .. })
+            if !out && seen.goes_on_at.is_none() =>
+        {
             Some(format!("nothing is in flight, and it answers {plan:?}"))
         }
-        (Law::GoesOn, Plan::Sleep { at_least, .. }) if out && !(1..=seen.in_flight).contains(&at_least) => {
+        (Law::GoesOn, Plan::Sleep { at_least, .. })
+            if out && !(1..=seen.in_flight).contains(&at_least) =>
+        {
             Some(format!("it sleeps for {at_least} completions of {}", seen.in_flight))
         }
-        (Law::WaitsEnd, Plan::Spin { until } | Plan::Nap { until, .. } | Plan::Sleep { until, .. }) if until <= now => {
-            Some(format!("it waits until {until}, and {now} has come"))
-        }
-        (Law::WaitsEnd, Plan::Spin { until } | Plan::Nap { until, .. }) if until > now + LONGEST => {
+        (
+            Law::WaitsEnd,
+            Plan::Spin { until } | Plan::Nap { until, .. } | Plan::Sleep { until, .. },
+        ) if until <= now => Some(format!("it waits until {until}, and {now} has come")),
+        (Law::WaitsEnd, Plan::Spin { until } | Plan::Nap { until, .. })
+            if until > now + LONGEST =>
+        {
             Some(format!("it waits unarmed from {now} until {until}"))
         }
-        (Law::LeavesArmed, Plan::Spin { .. } | Plan::Rest) if seen.leaving && out => Some(format!("it leaves with {plan:?}")),
+        (Law::LeavesArmed, Plan::Spin { .. } | Plan::Rest) if seen.leaving && out => {
+            Some(format!("it leaves with {plan:?}"))
+        }
         _ => None,
     }
 }

@@ -23,7 +23,8 @@ pub(super) enum Told {
 pub(super) struct Dice(u64);
 
 impl Dice {
-    /// The state is a throw of its own: states a step apart have nearly the same throws, and so nearly the same cases.
+    /// The state is a throw of its own: states a step apart have nearly the same throws, and so
+    /// nearly the same cases.
     pub(super) fn new(seed: u64) -> Dice {
         Dice(Dice(seed).next())
     }
@@ -105,7 +106,11 @@ fn seen(dice: &mut Dice) -> Seen {
 }
 
 /// Leaves out of a case what is not needed for the fault that it shows.
-pub(super) fn smallest<T: Clone>(mut case: Vec<T>, mut what: String, fault: impl Fn(&[T]) -> Option<String>) -> (Vec<T>, String) {
+pub(super) fn smallest<T: Clone>(
+    mut case: Vec<T>,
+    mut what: String,
+    fault: impl Fn(&[T]) -> Option<String>,
+) -> (Vec<T>, String) {
     let mut size = case.len() / 2;
     while size > 0 {
         let mut at = 0;

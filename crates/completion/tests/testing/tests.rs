@@ -6,12 +6,14 @@ use super::*;
 use crate::policy::of;
 use crate::{Cycle, KeepArmed, Mode, ModePolicy};
 
-/// A policy that keeps the laws: looks, spins for a while, sleeps. A twin has one of its answers changed.
+/// A policy that keeps the laws: looks, spins for a while, sleeps. A twin has one of its answers
+/// changed.
 #[derive(Clone, Debug)]
 struct Twin {
     tamper: fn(Nanos, &Seen, Plan) -> Plan,
     budget: u32,
-    /// How many commands it has heard of; `None`: it does not count them. It rests with more in flight.
+    /// How many commands it has heard of; `None`: it does not count them. It rests with more in
+    /// flight.
     heard: Option<u32>,
 }
 
@@ -21,8 +23,15 @@ impl Policy for Twin {
     fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
         let plan = match (seen.pending || seen.woke.is_some()) && !seen.lock_busy {
             true => Plan::Poll { budget: self.budget },
-            false if seen.in_flight == 0 || self.heard.is_some_and(|heard| seen.in_flight > heard && !seen.leaving) => Plan::Rest,
-            false if seen.in_flight < 4 && !seen.leaving => Plan::Spin { until: now + Nanos::from_micros(20) },
+            false
+                if seen.in_flight == 0
+                    || self.heard.is_some_and(|heard| seen.in_flight > heard && !seen.leaving) =>
+            {
+                Plan::Rest
+            }
+            false if seen.in_flight < 4 && !seen.leaving => {
+                Plan::Spin { until: now + Nanos::from_micros(20) }
+            }
             false => Plan::sleep(Nanos::MAX),
         };
         (self.tamper)(now, seen, plan)
@@ -42,34 +51,72 @@ static ASKED: AtomicU64 = AtomicU64::new(0);
 /// A law, what its twin does wrong, and what is said of it.
 fn twins() -> Vec<(Law, Twin, &'static str)> {
     vec![
-        (Law::DoesNotPanic, tampered(|_, seen, plan| if seen.urgent_waiting > 1 { panic!("on purpose") } else { plan }), "on purpose"),
+        (
+            Law::DoesNotPanic,
+            tampered(
+                |_, seen, plan| if seen.urgent_waiting > 1 { panic!("on purpose") } else { plan },
+            ),
+            "on purpose",
+        ),
         (
             Law::RepeatsItself,
             tampered(|now, seen, plan| match plan {
-                Plan::Sleep { .. } if !seen.leaving => Plan::nap(now + Nanos(20_000 + ASKED.fetch_add(1, Relaxed) % 1_000)),
+                Plan::Sleep { .. } if !seen.leaving => {
+                    Plan::nap(now + Nanos(20_000 + ASKED.fetch_add(1, Relaxed) % 1_000))
+                }
                 plan => plan,
             }),
             "the second",
         ),
-        (Law::Looks, tampered(|_, seen, plan| if seen.pending && seen.in_flight > 0 { Plan::sleep(Nanos::MAX) } else { plan }), "known"),
+        (
+            Law::Looks,
+            tampered(|_, seen, plan| {
+                if seen.pending && seen.in_flight > 0 { Plan::sleep(Nanos::MAX) } else { plan }
+            }),
+            "known",
+        ),
         (
             Law::LooksForAReason,
-            tampered(|_, seen, plan| if seen.in_flight > 0 { Plan::Poll { budget: 1 } } else { plan }),
+            tampered(
+                |_, seen, plan| if seen.in_flight > 0 { Plan::Poll { budget: 1 } } else { plan },
+            ),
             "nothing is known",
         ),
         (Law::BoundedLooks, Twin { budget: 0, ..GOOD }, "budget 0"),
         (Law::BoundedLooks, Twin { budget: u32::MAX, ..GOOD }, "budget 4294967295"),
-        (Law::GoesOn, tampered(|_, seen, plan| if seen.found < 100 { Plan::Rest } else { plan }), "rests"),
+        (
+            Law::GoesOn,
+            tampered(|_, seen, plan| if seen.found < 100 { Plan::Rest } else { plan }),
+            "rests",
+        ),
         (
             Law::GoesOn,
             tampered(|_, _, plan| match plan {
-                Plan::Sleep { until, .. } => Plan::Sleep { until, at_least: u32::MAX, hold: 0, keep_armed: KeepArmed::Never },
+                Plan::Sleep { until, .. } => {
+                    Plan::Sleep { until, at_least: u32::MAX, hold: 0, keep_armed: KeepArmed::Never }
+                }
                 plan => plan,
             }),
             "sleeps for 4294967295",
         ),
-        (Law::WaitsEnd, tampered(|now, _, plan| if let Plan::Spin { .. } = plan { Plan::Spin { until: now } } else { plan }), "has come"),
-        (Law::WaitsEnd, tampered(|_, _, plan| if let Plan::Spin { .. } = plan { Plan::nap(Nanos::MAX) } else { plan }), "unarmed"),
+        (
+            Law::WaitsEnd,
+            tampered(
+                |now, _, plan| {
+                    if let Plan::Spin { .. } = plan { Plan::Spin { until: now } } else { plan }
+                },
+            ),
+            "has come",
+        ),
+        (
+            Law::WaitsEnd,
+            tampered(
+                |_, _, plan| {
+                    if let Plan::Spin { .. } = plan { Plan::nap(Nanos::MAX) } else { plan }
+                },
+            ),
+            "unarmed",
+        ),
         (
             Law::LeavesArmed,
             tampered(|now, seen, plan| match plan {
@@ -78,7 +125,11 @@ fn twins() -> Vec<(Law, Twin, &'static str)> {
             }),
             "leaves with",
         ),
-        (Law::FindsEverything, tampered(|_, seen, plan| if seen.pending { Plan::sleep(Nanos::MAX) } else { plan }), "round and round"),
+        (
+            Law::FindsEverything,
+            tampered(|_, seen, plan| if seen.pending { Plan::sleep(Nanos::MAX) } else { plan }),
+            "round and round",
+        ),
         (Law::SurvivesSwitches, Twin { heard: Some(0), ..GOOD }, "rests"),
         (
             Law::BoundedLateness,
@@ -103,7 +154,14 @@ fn built_in_policies_keep_every_law() {
 /// What was learnt under an earlier policy breaks no law.
 #[test]
 fn heirs_keep_the_laws() {
-    let laws = [Law::Looks, Law::LooksForAReason, Law::BoundedLooks, Law::GoesOn, Law::WaitsEnd, Law::LeavesArmed];
+    let laws = [
+        Law::Looks,
+        Law::LooksForAReason,
+        Law::BoundedLooks,
+        Law::GoesOn,
+        Law::WaitsEnd,
+        Law::LeavesArmed,
+    ];
     for mode in Mode::ALL {
         for law in laws {
             let heir = |case: &[Event]| {
@@ -177,10 +235,22 @@ fn tampered_built_in_policies_are_caught() {
         caught(
             mode,
             &[
-                (Law::BoundedLooks, |_, _, plan| if let Plan::Poll { .. } = plan { Plan::Poll { budget: 0 } } else { plan }, "budget 0"),
+                (
+                    Law::BoundedLooks,
+                    |_, _, plan| {
+                        if let Plan::Poll { .. } = plan { Plan::Poll { budget: 0 } } else { plan }
+                    },
+                    "budget 0",
+                ),
                 (Law::GoesOn, rests, "rests"),
                 (Law::WaitsEnd, naps_for_ever, "waits unarmed"),
-                (Law::WaitsEnd, |now, seen, plan| if seen.in_flight > 0 { Plan::Spin { until: now } } else { plan }, "has come"),
+                (
+                    Law::WaitsEnd,
+                    |now, seen, plan| {
+                        if seen.in_flight > 0 { Plan::Spin { until: now } } else { plan }
+                    },
+                    "has come",
+                ),
                 (Law::Looks, is_deaf, "known to be there"),
                 (Law::LooksForAReason, looks_always, "nothing is known"),
                 (Law::LeavesArmed, spins_on_leaving, "leaves with"),
@@ -204,7 +274,8 @@ fn switches_in_flight_lose_nothing() {
         let earlier = std::mem::replace(policy, of(Mode::INTERRUPT));
         *policy = ModePolicy::new(Mode::ALL[n % Mode::ALL.len()], &Cycle::default(), Some(earlier));
     };
-    in_the_world(Law::SurvivesSwitches, |case| world::run(case, || of(Mode::ALL[0]), switch, true)).unwrap();
+    in_the_world(Law::SurvivesSwitches, |case| world::run(case, || of(Mode::ALL[0]), switch, true))
+        .unwrap();
 }
 
 #[test]
@@ -213,7 +284,8 @@ fn each_law_catches_its_twin() {
     let twins = twins();
     assert!(Law::ALL.into_iter().all(|law| twins.iter().any(|(of, ..)| *of == law)));
     for (law, twin, says) in twins {
-        let broken = keeps(law, || Box::new(twin.clone())).expect_err(&format!("{law:?}: not caught"));
+        let broken =
+            keeps(law, || Box::new(twin.clone())).expect_err(&format!("{law:?}: not caught"));
         assert!(broken.law == law && broken.what.contains(says), "{law:?}: {broken}");
     }
 }
@@ -221,11 +293,17 @@ fn each_law_catches_its_twin() {
 #[test]
 fn seeds_share_no_cases() {
     let pauses = |seed| script::events(seed).iter().map(|event| event.pause).collect::<Vec<_>>();
-    let (all, mut once): (Vec<u64>, Vec<u64>) = ((0..CASES).flat_map(pauses).collect(), (0..CASES).flat_map(pauses).collect());
+    let (all, mut once): (Vec<u64>, Vec<u64>) =
+        ((0..CASES).flat_map(pauses).collect(), (0..CASES).flat_map(pauses).collect());
     once.sort_unstable();
     once.dedup();
     // Of 24,000 draws from 200,000 about one in seventeen is there already.
-    assert!(all.len() > 10_000 && once.len() > all.len() * 3 / 4, "{} of {} are different", once.len(), all.len());
+    assert!(
+        all.len() > 10_000 && once.len() > all.len() * 3 / 4,
+        "{} of {} are different",
+        once.len(),
+        all.len()
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A queue, a device and a thread that does what the policy plans: whether everything is found, in a bounded number of
-//! steps.
+//! A queue, a device and a thread that does what the policy plans: whether everything is found, in
+//! a bounded number of steps.
 
 use units::Nanos;
 
@@ -7,7 +7,8 @@ use super::LONGEST;
 use super::script::{Dice, read};
 use crate::{Batch, Cause, Done, Plan, Policy, Seen, WEIGHT, Woke};
 
-/// A batch is submitted when this one's predecessors have all been found, or as soon as the thread is awake.
+/// A batch is submitted when this one's predecessors have all been found, or as soon as the thread
+/// is awake.
 #[derive(Clone, Debug)]
 pub(super) struct Submission {
     /// Device time of each command, in nanoseconds.
@@ -30,7 +31,10 @@ pub(super) fn submissions(seed: u64, switches: bool) -> Vec<Submission> {
     let dice = &mut Dice::new(seed);
     let one = |dice: &mut Dice| {
         let commands = dice.within(1, 100);
-        let service = |dice: &mut Dice| [0, dice.within(500, 20_000), dice.within(50_000, 2_000_000)][dice.within(0, 3) as usize];
+        let service = |dice: &mut Dice| {
+            [0, dice.within(500, 20_000), dice.within(50_000, 2_000_000)]
+                [dice.within(0, 3) as usize]
+        };
         Submission {
             service: (0..commands).map(|_| service(dice)).collect(),
             after_all: dice.chance(50),
@@ -62,7 +66,8 @@ struct World<S> {
     judges_lateness: bool,
 }
 
-/// What goes wrong in these submissions, if something does; `switch` replaces the policy that `make` has made, with the number of the submission.
+/// What goes wrong in these submissions, if something does; `switch` replaces the policy that
+/// `make` has made, with the number of the submission.
 pub(super) fn run<S: Policy>(
     submissions: &[Submission],
     make: impl Fn() -> S,
@@ -81,7 +86,12 @@ pub(super) fn run<S: Policy>(
         back: None,
         judges_lateness,
     };
-    submissions.iter().enumerate().try_for_each(|(i, one)| world.go(one, |policy| switch(i, policy))).and_then(|()| world.wait(0)).err()
+    submissions
+        .iter()
+        .enumerate()
+        .try_for_each(|(i, one)| world.go(one, |policy| switch(i, policy)))
+        .and_then(|()| world.wait(0))
+        .err()
 }
 
 impl<S: Policy> World<S> {
@@ -112,14 +122,24 @@ impl<S: Policy> World<S> {
     fn submit(&mut self, service: &[u64]) {
         self.device.extend(service.iter().map(|&s| self.now + Nanos(s)));
         self.in_flight += service.len() as u32;
-        let batch = Batch { commands: service.len() as u32, in_flight: self.in_flight, class: Some(read(4096)), urgent: 0 };
+        let batch = Batch {
+            commands: service.len() as u32,
+            in_flight: self.in_flight,
+            class: Some(read(4096)),
+            urgent: 0,
+        };
         self.policy.submitted(self.now, &batch);
     }
 
     /// Waits until no more than `left` are in flight.
     fn wait(&mut self, left: u32) -> Result<(), String> {
         let cycle = self.back.take();
-        let mut seen = Seen { in_flight: self.in_flight, woke: cycle.map(|_| Woke::OTHER), cycle, ..Seen::default() };
+        let mut seen = Seen {
+            in_flight: self.in_flight,
+            woke: cycle.map(|_| Woke::OTHER),
+            cycle,
+            ..Seen::default()
+        };
         while self.in_flight > left {
             seen = self.step(&seen)?.ok_or("it rests with commands in flight")?;
         }
@@ -135,7 +155,12 @@ impl<S: Policy> World<S> {
             match plan {
                 Plan::Poll { budget } => seen = Seen { leaving: true, ..self.look(budget)? },
                 Plan::Sleep { .. } if !self.pending.is_empty() => {
-                    seen = Seen { pending: true, leaving: true, in_flight: self.in_flight, ..Seen::default() }
+                    seen = Seen {
+                        pending: true,
+                        leaving: true,
+                        in_flight: self.in_flight,
+                        ..Seen::default()
+                    }
                 }
                 Plan::Sleep { .. } | Plan::Nap { .. } => return Ok(()),
                 Plan::Rest if self.in_flight == 0 => return Ok(()),
@@ -169,7 +194,9 @@ impl<S: Policy> World<S> {
                 next.woke = woke(Cause::Timer);
             }
             Plan::Sleep { .. } if !self.pending.is_empty() => next.pending = true,
-            Plan::Sleep { .. } if std::mem::take(&mut self.disturbed) => next.woke = woke(Cause::Other),
+            Plan::Sleep { .. } if std::mem::take(&mut self.disturbed) => {
+                next.woke = woke(Cause::Other)
+            }
             Plan::Sleep { until, .. } => {
                 self.until(until.min(soonest))?;
                 next.woke = woke(if soonest <= until { Cause::Notification } else { Cause::Timer });
@@ -188,14 +215,21 @@ impl<S: Policy> World<S> {
         }
         let found = (budget as usize).min(self.pending.len());
         let late = self.pending.drain(..found).map(|since| self.now - since).max();
-        if let Some(late) = late.filter(|&late| self.judges_lateness && late > LONGEST + Nanos::from_millis(1)) {
+        if let Some(late) =
+            late.filter(|&late| self.judges_lateness && late > LONGEST + Nanos::from_millis(1))
+        {
             return Err(format!("it finds a completion {late} late"));
         }
         self.in_flight -= found as u32;
         let done = Done { class: read(4096), age: Nanos(10_000), slept: false };
         self.policy.completed(&vec![done; found]);
         let found = found as u32;
-        Ok(Seen { found, budget_used_up: found == budget, in_flight: self.in_flight, ..Seen::default() })
+        Ok(Seen {
+            found,
+            budget_used_up: found == budget,
+            in_flight: self.in_flight,
+            ..Seen::default()
+        })
     }
 
     fn post(&mut self) {
@@ -212,8 +246,8 @@ impl<S: Policy> World<S> {
         Ok(())
     }
 
-    /// Every wait in these cases is below 3 ms and every batch below 100 commands; a policy that needs more steps than
-    /// this makes none.
+    /// Every wait in these cases is below 3 ms and every batch below 100 commands; a policy that
+    /// needs more steps than this makes none.
     fn count(&mut self) -> Result<(), String> {
         self.steps += 1;
         if self.steps > 5_000 { Err("it goes round and round".into()) } else { Ok(()) }

@@ -2,12 +2,17 @@
 //! inventory, and chooses the next command.
 
 use nvme::features::NumberOfQueues;
-use nvme::identify::{self, DescriptorList, ExtendedFormat, NamespaceList, NvmController, NvmNamespace};
+use nvme::identify::{
+    self, DescriptorList, ExtendedFormat, NamespaceList, NvmController, NvmNamespace,
+};
 use nvme::regs::Version;
 use nvme::{Nsid, Page, QueueId, Status};
 use units::Nanos;
 
-use super::{Bringup, BringupCause, BringupCommand, BringupState, Model, QueueLayout, Subsystem, WantedQueues, post};
+use super::{
+    Bringup, BringupCause, BringupCommand, BringupState, Model, QueueLayout, Subsystem,
+    WantedQueues, post,
+};
 use crate::{AdminReply, Limits, Namespace};
 
 /// Most namespaces accepted. A malicious list could otherwise go on for ever.
@@ -15,7 +20,11 @@ const MAX_NAMESPACES: usize = 16_384;
 
 impl Bringup {
     /// Handles a successful reply. Returns the next state.
-    pub(super) fn handle_reply(&mut self, command: BringupCommand, reply: &AdminReply) -> Result<BringupState, BringupCause> {
+    pub(super) fn handle_reply(
+        &mut self,
+        command: BringupCommand,
+        reply: &AdminReply,
+    ) -> Result<BringupState, BringupCause> {
         Ok(match command {
             BringupCommand::Controller => {
                 self.handle_controller(&page(reply)?)?;
@@ -27,12 +36,15 @@ impl Bringup {
             BringupCommand::NvmController => {
                 let page = page::<NvmController>(reply)?;
                 let cap = self.inventory.cap;
-                self.inventory.limits = self.inventory.limits.map(|limits| limits.with_command_set(cap, &page));
+                self.inventory.limits =
+                    self.inventory.limits.map(|limits| limits.with_command_set(cap, &page));
                 self.list_namespaces()?
             }
             BringupCommand::ActiveNamespaces { after } => self.handle_list(after, &page(reply)?)?,
             BringupCommand::Namespace(n) => self.handle_namespace(n, &page(reply)?),
-            BringupCommand::NvmNamespace { n, format } => self.handle_extended(n, format, page::<NvmNamespace>(reply)?.format(format)),
+            BringupCommand::NvmNamespace { n, format } => {
+                self.handle_extended(n, format, page::<NvmNamespace>(reply)?.format(format))
+            }
             BringupCommand::Descriptors(n) => self.handle_descriptors(n, &page(reply)?),
             BringupCommand::NumberOfQueues => {
                 let granted = NumberOfQueues::from_bits(reply.result);
@@ -55,19 +67,29 @@ impl Bringup {
     }
 
     /// Handles an error status: some commands are optional.
-    pub(super) fn handle_error(&mut self, command: BringupCommand, status: Status) -> Result<BringupState, BringupCause> {
+    pub(super) fn handle_error(
+        &mut self,
+        command: BringupCommand,
+        status: Status,
+    ) -> Result<BringupState, BringupCause> {
         match command {
             // A transient error is not "unsupported": without its identifiers a namespace would
             // look like another one after a reset.
-            BringupCommand::NvmController | BringupCommand::NvmNamespace { .. } | BringupCommand::Descriptors(_)
+            BringupCommand::NvmController
+            | BringupCommand::NvmNamespace { .. }
+            | BringupCommand::Descriptors(_)
                 if !is_unsupported(status) =>
             {
                 Err(BringupCause::Rejected { status })
             }
             BringupCommand::NvmController => self.list_namespaces(),
-            BringupCommand::ActiveNamespaces { after: Nsid(0) } if is_unsupported(status) => self.scan_sequentially(),
+            BringupCommand::ActiveNamespaces { after: Nsid(0) } if is_unsupported(status) => {
+                self.scan_sequentially()
+            }
             // No CNS 05h: the controller has no extended LBA formats.
-            BringupCommand::NvmNamespace { n, format } => Ok(self.handle_extended(n, format, ExtendedFormat::new())),
+            BringupCommand::NvmNamespace { n, format } => {
+                Ok(self.handle_extended(n, format, ExtendedFormat::new()))
+            }
             BringupCommand::Descriptors(n) => Ok(self.next_namespace(n + 1)),
             BringupCommand::AsyncEvents => Ok(self.before_queues()),
             // Shadow doorbells are an optimisation: the registers still work.
@@ -80,10 +102,16 @@ impl Bringup {
             // Keep-alive is optional: CSTS and command time-outs still find a lost controller.
             BringupCommand::KeepAlive => Ok(BringupState::Ready),
             // Detached since it was listed.
-            BringupCommand::Namespace(n) if status.kind() == Status::INVALID_NAMESPACE_OR_FORMAT => Ok(self.next_namespace(n + 1)),
+            BringupCommand::Namespace(n)
+                if status.kind() == Status::INVALID_NAMESPACE_OR_FORMAT =>
+            {
+                Ok(self.next_namespace(n + 1))
+            }
             // An inactive identifier of the sequential scan. Controllers from before 1.2 report it
             // by various statuses.
-            BringupCommand::Namespace(n) if self.sequential_scan && is_unsupported(status) => Ok(self.next_namespace(n + 1)),
+            BringupCommand::Namespace(n) if self.sequential_scan && is_unsupported(status) => {
+                Ok(self.next_namespace(n + 1))
+            }
             _ => Err(BringupCause::Rejected { status }),
         }
     }
@@ -91,7 +119,11 @@ impl Bringup {
     fn handle_controller(&mut self, controller: &identify::Controller) -> Result<(), BringupCause> {
         let limits = Limits::new(self.inventory.cap, controller).map_err(BringupCause::Unusable)?;
         let text = |field: &dyn std::fmt::Display| field.to_string();
-        self.inventory.model = Model { model: text(&controller.mn), serial: text(&controller.sn), firmware: text(&controller.fr) };
+        self.inventory.model = Model {
+            model: text(&controller.mn),
+            serial: text(&controller.sn),
+            firmware: text(&controller.fr),
+        };
         self.inventory.subsystem = Subsystem::new(controller);
         if controller.cqt == 0 {
             self.inventory.subsystem.quiesce_time = self.config.quiesce_time;
@@ -100,14 +132,17 @@ impl Bringup {
         self.max_nsid = controller.nn;
         self.inventory.async_events_offered = controller.oaes;
         self.inventory.log_offsets = controller.lpa & identify::Controller::LPA_EXTENDED_DATA != 0;
-        self.inventory.shadow_doorbells_supported = controller.oacs & identify::Controller::OACS_DOORBELL_BUFFERS != 0;
+        self.inventory.shadow_doorbells_supported =
+            controller.oacs & identify::Controller::OACS_DOORBELL_BUFFERS != 0;
         self.inventory.shutdown_micros = controller.rtd3e;
         Ok(())
     }
 
     /// CNS 02h exists since version 1.1. Some controllers report version 0.
     fn list_namespaces(&mut self) -> Result<BringupState, BringupCause> {
-        match self.inventory.version >= Version::new().with_major(1).with_minor(1) && !self.skip_nsid_list {
+        match self.inventory.version >= Version::new().with_major(1).with_minor(1)
+            && !self.skip_nsid_list
+        {
             true => Ok(post(BringupCommand::ActiveNamespaces { after: Nsid(0) })),
             false => self.scan_sequentially(),
         }
@@ -116,8 +151,16 @@ impl Bringup {
     /// Whether the command in flight is a first CNS 02h that the controller may have dropped: some
     /// from before 1.3 never complete it.
     pub(super) fn may_skip_nsid_list(&self) -> bool {
-        let asked = matches!(self.state, BringupState::Admin { command: BringupCommand::ActiveNamespaces { after: Nsid(0) }, .. });
-        asked && !self.skip_nsid_list && self.inventory.version < Version::new().with_major(1).with_minor(3)
+        let asked = matches!(
+            self.state,
+            BringupState::Admin {
+                command: BringupCommand::ActiveNamespaces { after: Nsid(0) },
+                ..
+            }
+        );
+        asked
+            && !self.skip_nsid_list
+            && self.inventory.version < Version::new().with_major(1).with_minor(3)
     }
 
     /// Identifies each namespace from 1 to NN, as Linux (`nvme_scan_ns_sequential`) and SPDK do.
@@ -132,7 +175,11 @@ impl Bringup {
     }
 
     /// A list ascends from `after`. A full list may have a continuation.
-    fn handle_list(&mut self, after: Nsid, list: &NamespaceList) -> Result<BringupState, BringupCause> {
+    fn handle_list(
+        &mut self,
+        after: Nsid,
+        list: &NamespaceList,
+    ) -> Result<BringupState, BringupCause> {
         let mut last = after;
         let before = self.nsids.len();
         for nsid in list.iter() {
@@ -149,7 +196,11 @@ impl Bringup {
         // FFFFFFFEh is the highest identifier, so no list begins after it: a controller aborts a
         // request for one (Base 5.1.13.2.2).
         let full = self.nsids.len() - before == NamespaceList::CAPACITY && last.0 < u32::MAX - 1;
-        Ok(if full { post(BringupCommand::ActiveNamespaces { after: last }) } else { self.next_namespace(0) })
+        Ok(if full {
+            post(BringupCommand::ActiveNamespaces { after: last })
+        } else {
+            self.next_namespace(0)
+        })
     }
 
     fn handle_namespace(&mut self, n: usize, identify: &identify::Namespace) -> BringupState {
@@ -170,16 +221,27 @@ impl Bringup {
     }
 
     /// Adds the extended LBA format to the namespace identified last, usable or refused.
-    fn handle_extended(&mut self, n: usize, format: usize, extended: ExtendedFormat) -> BringupState {
+    fn handle_extended(
+        &mut self,
+        n: usize,
+        format: usize,
+        extended: ExtendedFormat,
+    ) -> BringupState {
         // The last entry is this namespace only if its format was accepted.
-        match self.inventory.namespaces.pop_if(|last| last.nsid == self.nsids.get(n).copied().unwrap_or_default()) {
+        match self
+            .inventory
+            .namespaces
+            .pop_if(|last| last.nsid == self.nsids.get(n).copied().unwrap_or_default())
+        {
             Some(namespace) => match namespace.with_extended(format, extended) {
                 Ok(namespace) => self.inventory.namespaces.push(namespace),
                 Err(refused) => self.inventory.refused.push(refused),
             },
             None => {
                 let refused = self.inventory.refused.pop();
-                self.inventory.refused.extend(refused.map(|refused| refused.with_extended(extended)));
+                self.inventory
+                    .refused
+                    .extend(refused.map(|refused| refused.with_extended(extended)));
             }
         }
         self.after_format(n)
@@ -210,14 +272,19 @@ impl Bringup {
     }
 
     fn next_namespace(&self, n: usize) -> BringupState {
-        post(if n < self.nsids.len() { BringupCommand::Namespace(n) } else { BringupCommand::NumberOfQueues })
+        post(if n < self.nsids.len() {
+            BringupCommand::Namespace(n)
+        } else {
+            BringupCommand::NumberOfQueues
+        })
     }
 
     /// The Keep Alive Timer is started last: no Keep Alive is sent before bring-up ends, however
     /// long queue creation takes. A controller without the timer (KAS = 0) is not asked.
     fn after_queues(&self) -> BringupState {
         // KAS = 0: the controller has no Keep Alive Timer.
-        let wanted = self.config.keep_alive > Nanos::ZERO && self.inventory.subsystem.keep_alive_granularity > Nanos::ZERO;
+        let wanted = self.config.keep_alive > Nanos::ZERO
+            && self.inventory.subsystem.keep_alive_granularity > Nanos::ZERO;
         if wanted { post(BringupCommand::KeepAlive) } else { BringupState::Ready }
     }
 
@@ -252,7 +319,9 @@ impl Bringup {
             }
             WantedQueues::Existing(layouts) => {
                 // A depth that the new limits would reduce is no longer possible.
-                let allowed = |layout: &QueueLayout| limits.queue_sizes(layout.sizes.tags).tags == layout.sizes.tags;
+                let allowed = |layout: &QueueLayout| {
+                    limits.queue_sizes(layout.sizes.tags).tags == layout.sizes.tags
+                };
                 // The executor's queues and their requests exist: fewer or smaller ones cannot
                 // replace them.
                 if layouts.len() > granted || !layouts.iter().all(allowed) {
@@ -272,6 +341,7 @@ fn page<T: Page>(reply: &AdminReply) -> Result<T, BringupCause> {
 /// Whether this status of an Identify command means that the controller does not support it.
 /// Without Do Not Retry other errors may be transient (Base 4.2.3).
 fn is_unsupported(status: Status) -> bool {
-    let unknown = [Status::INVALID_FIELD, Status::INVALID_OPCODE, Status::INVALID_NAMESPACE_OR_FORMAT];
+    let unknown =
+        [Status::INVALID_FIELD, Status::INVALID_OPCODE, Status::INVALID_NAMESPACE_OR_FORMAT];
     status.do_not_retry() || unknown.contains(&status.kind())
 }

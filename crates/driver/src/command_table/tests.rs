@@ -39,13 +39,18 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 
 /// Runs the events against a table and a plain map of the commands in flight. Returns the first
 /// difference as an error.
-fn run((commands, mut right): (CommandTable, Finisher), tags: u32, events: &[Event]) -> Result<(), String> {
+fn run(
+    (commands, mut right): (CommandTable, Finisher),
+    tags: u32,
+    events: &[Event],
+) -> Result<(), String> {
     let (free, mut taker, mut returner) = Tags::new(tags);
     let mut in_flight: Vec<(Cid, u64)> = Vec::new();
     let mut aborts: Vec<Cid> = Vec::new();
     let mut ended: Vec<Cid> = Vec::new();
     let mut tokens = HashMap::new();
-    let pick = |list: &[Cid], n: &prop::sample::Index| (!list.is_empty()).then(|| n.index(list.len()));
+    let pick =
+        |list: &[Cid], n: &prop::sample::Index| (!list.is_empty()).then(|| n.index(list.len()));
     for event in events {
         let posted: Vec<Cid> = in_flight.iter().map(|&(cid, _)| cid).collect();
         let completion = match event {
@@ -64,7 +69,9 @@ fn run((commands, mut right): (CommandTable, Finisher), tags: u32, events: &[Eve
             Event::Abort(n) => {
                 if let Some(n) = pick(&posted, n) {
                     let (cid, token) = in_flight[n];
-                    if commands.begin_abort(&mut right, &Command { cid, token, posted_at: Nanos(token) }) {
+                    if commands
+                        .begin_abort(&mut right, &Command { cid, token, posted_at: Nanos(token) })
+                    {
                         aborts.push(cid);
                     }
                 }
@@ -155,7 +162,8 @@ fn a_table_without_generations_is_caught() {
 #[test]
 fn expired_commands_have_their_state() {
     let (commands, mut right) = CommandTable::new(4);
-    let cids: Vec<_> = (0..3).map(|n| commands.begin(Tag(n), u64::from(n), Nanos(u64::from(n) * 10))).collect();
+    let cids: Vec<_> =
+        (0..3).map(|n| commands.begin(Tag(n), u64::from(n), Nanos(u64::from(n) * 10))).collect();
     let first = Command { cid: cids[0], token: 0, posted_at: Nanos(0) };
     assert!(commands.begin_abort(&mut right, &first));
     assert!(!commands.begin_abort(&mut right, &first));

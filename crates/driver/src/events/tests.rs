@@ -3,7 +3,8 @@ use super::*;
 fn inventory() -> Inventory {
     let mut identify = crate::testing::controller::Script::default().identify;
     identify.aerl = 7;
-    let limits = crate::Limits::new(crate::testing::controller::Script::default().cap, &identify).unwrap();
+    let limits =
+        crate::Limits::new(crate::testing::controller::Script::default().cap, &identify).unwrap();
     Inventory { limits: Some(limits), ..Inventory::default() }
 }
 
@@ -11,7 +12,8 @@ fn inventory() -> Inventory {
 /// requests continue.
 #[test]
 fn event_floods_are_rate_limited() {
-    let (mut events, mut now, mut heard) = (Events::new(&inventory()), Nanos::from_secs(5), Vec::new());
+    let (mut events, mut now, mut heard) =
+        (Events::new(&inventory()), Nanos::from_secs(5), Vec::new());
     while now < Nanos::from_secs(6) {
         while let Some((_, purpose)) = events.next_command(now) {
             match purpose {
@@ -27,7 +29,10 @@ fn event_floods_are_rate_limited() {
         assert!(now < until && until <= now + RATE_PERIOD, "{until} at {now}");
         now = until;
     }
-    let most = heard.iter().map(|&from| heard.iter().filter(|&&at| at >= from && at < from + RATE_PERIOD).count()).max();
+    let most = heard
+        .iter()
+        .map(|&from| heard.iter().filter(|&&at| at >= from && at < from + RATE_PERIOD).count())
+        .max();
     assert_eq!((most, heard.len()), (Some(RATE_BURST), 10 * RATE_BURST));
 }
 
@@ -35,7 +40,11 @@ fn event_floods_are_rate_limited() {
 #[test]
 fn few_events_are_not_delayed() {
     let (mut events, now) = (Events::new(&inventory()), Nanos::ZERO);
-    let asked = |events: &mut Events| std::iter::from_fn(|| events.next_command(now)).filter(|(_, p)| *p == Purpose::AsyncEvent).count();
+    let asked = |events: &mut Events| {
+        std::iter::from_fn(|| events.next_command(now))
+            .filter(|(_, p)| *p == Purpose::AsyncEvent)
+            .count()
+    };
     assert_eq!(asked(&mut events), MAX_OUTSTANDING as usize);
     for _ in 0..MAX_OUTSTANDING {
         events.event_completed(Status::SUCCESS, 2);
@@ -45,10 +54,12 @@ fn few_events_are_not_delayed() {
 
 /// The commands to, and replies of, a controller with this number of ANA groups.
 fn read_ana(log: &AnaLog, offsets: bool) -> (AnaLog, usize) {
-    let (mut events, mut pieces, mut commands) = (Events::new(&inventory()), AnaLogReader::default(), 0);
+    let (mut events, mut pieces, mut commands) =
+        (Events::new(&inventory()), AnaLogReader::default(), 0);
     events.read(Reading::Log(nvme::log::lid::ANA));
     loop {
-        let (command, purpose) = events.next_command(Nanos::ZERO).expect("the log has been asked for");
+        let (command, purpose) =
+            events.next_command(Nanos::ZERO).expect("the log has been asked for");
         let Purpose::Own(number) = purpose else { continue };
         let (what, asked) = (Reading::from_number(number), GetLogPage::from_sqe(&command.sqe));
         let bytes = log.to_bytes(asked.lsp & ana::GROUPS_ONLY != 0);
@@ -68,8 +79,19 @@ fn read_ana(log: &AnaLog, offsets: bool) -> (AnaLog, usize) {
 }
 
 fn log_of(groups: u32) -> AnaLog {
-    let group = |group| ana::AnaGroup { group, namespaces: 0, change_count: 0, state: (group % 3 + 1) as u8, reserved17: [0; 15] };
-    AnaLog { change_count: 9, groups: (1..=groups).map(|n| (group(n), (0..50).map(|k| Nsid(50 * n + k)).collect())).collect() }
+    let group = |group| ana::AnaGroup {
+        group,
+        namespaces: 0,
+        change_count: 0,
+        state: (group % 3 + 1) as u8,
+        reserved17: [0; 15],
+    };
+    AnaLog {
+        change_count: 9,
+        groups: (1..=groups)
+            .map(|n| (group(n), (0..50).map(|k| Nsid(50 * n + k)).collect()))
+            .collect(),
+    }
 }
 
 /// A namespace's group may be the last of the log, after the first page.
@@ -124,5 +146,8 @@ fn missing_log_page_times_out() {
         (what, asked) = (next, asked + 1);
         assert!(asked < 1000);
     }
-    assert!(pieces.add(Reading::Rest(nvme::log::lid::ANA, 4096), &[], true).is_ok(), "one that is refused is the last");
+    assert!(
+        pieces.add(Reading::Rest(nvme::log::lid::ANA, 4096), &[], true).is_ok(),
+        "one that is refused is the last"
+    );
 }

@@ -5,8 +5,9 @@ use super::*;
 use crate::testing::controller::{Script, namespace};
 
 fn caps() -> impl Strategy<Value = Cap> {
-    (any::<u16>(), 0u8..16, 0u8..16, any::<u8>())
-        .prop_map(|(mqes, min, max, css)| Cap::new().with_mqes(mqes).with_mpsmin(min).with_mpsmax(max).with_css(css))
+    (any::<u16>(), 0u8..16, 0u8..16, any::<u8>()).prop_map(|(mqes, min, max, css)| {
+        Cap::new().with_mqes(mqes).with_mpsmin(min).with_mpsmax(max).with_css(css)
+    })
 }
 
 proptest! {
@@ -58,7 +59,11 @@ fn dlfeat_bit_decides_zeroing_deallocate() {
     for (dlfeat, frees) in [(0, false), (1, false), (8, true), (9, true), (0xf7, false)] {
         let mut identify = namespace(100, 9);
         identify.dlfeat = dlfeat;
-        assert_eq!(Namespace::new(Nsid(1), &identify).unwrap().deallocates_zeroes, frees, "{dlfeat:#x}");
+        assert_eq!(
+            Namespace::new(Nsid(1), &identify).unwrap().deallocates_zeroes,
+            frees,
+            "{dlfeat:#x}"
+        );
     }
 }
 
@@ -77,7 +82,10 @@ fn refusals_name_what_was_found() {
     let namespace = Namespace::new(Nsid(1), &namespace(100, 12)).unwrap();
     assert_eq!(namespace.with_descriptors(&list).unwrap().uuid, [7; 16]);
     list.push(descriptor::CSI, &[2]);
-    assert_eq!(namespace.with_descriptors(&list), Err(UnsupportedNamespace::CommandSet { nsid: Nsid(1), csi: 2 }));
+    assert_eq!(
+        namespace.with_descriptors(&list),
+        Err(UnsupportedNamespace::CommandSet { nsid: Nsid(1), csi: 2 })
+    );
 }
 
 #[test]
@@ -89,12 +97,19 @@ fn dataless_commands_have_controller_limits() {
     (page.wzsl, page.dmrl, page.dmrsl, page.dmsl) = (8, 4, 1000, 3000);
     let none = all(&identify).with_command_set(script.cap, &page);
     assert_eq!((none.write_zeroes, none.deallocate), (None, None));
-    identify.oncs = identify::Controller::ONCS_WRITE_ZEROES | identify::Controller::ONCS_DATASET_MANAGEMENT;
+    identify.oncs =
+        identify::Controller::ONCS_WRITE_ZEROES | identify::Controller::ONCS_DATASET_MANAGEMENT;
     let unsaid = all(&identify).with_command_set(script.cap, &identify::NvmController::default());
-    assert_eq!((unsaid.write_zeroes, unsaid.deallocate), (Some(4096 << 5), Some(DeallocateLimits::UNLIMITED)));
+    assert_eq!(
+        (unsaid.write_zeroes, unsaid.deallocate),
+        (Some(4096 << 5), Some(DeallocateLimits::UNLIMITED))
+    );
     let said = all(&identify).with_command_set(script.cap, &page);
     assert_eq!(said.write_zeroes, Some(1 << 20));
-    assert_eq!(said.deallocate, Some(DeallocateLimits { ranges: 4, range_blocks: 1000, blocks: 3000 }));
+    assert_eq!(
+        said.deallocate,
+        Some(DeallocateLimits { ranges: 4, range_blocks: 1000, blocks: 3000 })
+    );
     page.wzsl = 255;
     assert_eq!(all(&identify).with_command_set(script.cap, &page).write_zeroes, Some(u64::MAX));
 
@@ -103,7 +118,10 @@ fn dataless_commands_have_controller_limits() {
         let splitter = namespace.splitter(limits, 1 << 20).unwrap();
         [units::Op::WriteZeroes, units::Op::Deallocate].map(|op| splitter.most_blocks(op))
     };
-    assert_eq!([&none, &unsaid, &said].map(splitter), [[None, None], [Some(32), Some(1 << 30)], [Some(256), Some(256)]]);
+    assert_eq!(
+        [&none, &unsaid, &said].map(splitter),
+        [[None, None], [Some(32), Some(1 << 30)], [Some(256), Some(256)]]
+    );
 }
 
 /// Each is there by itself, and a Verify has a limit of its own.
@@ -113,15 +131,22 @@ fn compare_and_verify_have_limits() {
     let of = |oncs, vsl| {
         let identify = identify::Controller { oncs, ..script.identify.clone() };
         let page = identify::NvmController { vsl, ..Default::default() };
-        let limits = Limits::new(script.cap, &identify).unwrap().with_command_set(script.cap, &page);
+        let limits =
+            Limits::new(script.cap, &identify).unwrap().with_command_set(script.cap, &page);
         let namespace = Namespace::new(Nsid(1), &namespace(100, 12)).unwrap();
         let splitter = namespace.splitter(&limits, 1 << 20).unwrap();
         [units::Op::Compare, units::Op::Verify].map(|op| splitter.most_blocks(op))
     };
     let (compare, verify) = (identify::Controller::ONCS_COMPARE, identify::Controller::ONCS_VERIFY);
     // Without VSL as many as MDTS allows.
-    assert_eq!([of(0, 8), of(compare, 8), of(verify, 0)], [[None, None], [Some(32), None], [None, Some(32)]]);
-    assert_eq!([1, 8, 16, 255].map(|vsl| of(verify, vsl)[1]), [Some(2), Some(256), Some(65_536), Some(65_536)]);
+    assert_eq!(
+        [of(0, 8), of(compare, 8), of(verify, 0)],
+        [[None, None], [Some(32), None], [None, Some(32)]]
+    );
+    assert_eq!(
+        [1, 8, 16, 255].map(|vsl| of(verify, vsl)[1]),
+        [Some(2), Some(256), Some(65_536), Some(65_536)]
+    );
 }
 
 /// Where the controller does not say how much, as much as a Write.
@@ -131,12 +156,16 @@ fn wusl_or_mdts_limits_write_uncorrectable() {
     let of = |oncs, wusl| {
         let identify = identify::Controller { oncs, ..script.identify.clone() };
         let page = identify::NvmController { wusl, ..Default::default() };
-        let limits = Limits::new(script.cap, &identify).unwrap().with_command_set(script.cap, &page);
+        let limits =
+            Limits::new(script.cap, &identify).unwrap().with_command_set(script.cap, &page);
         let namespace = Namespace::new(Nsid(1), &namespace(100, 12)).unwrap();
         namespace.splitter(&limits, 1 << 20).unwrap().most_blocks(units::Op::WriteUncorrectable)
     };
     let there = identify::Controller::ONCS_WRITE_UNCORRECTABLE;
-    assert_eq!([of(!there, 8), of(there, 0), of(there, 8), of(there, 255)], [None, Some(32), Some(256), Some(65_536)]);
+    assert_eq!(
+        [of(!there, 8), of(there, 0), of(there, 8), of(there, 255)],
+        [None, Some(32), Some(256), Some(65_536)]
+    );
 }
 
 #[test]
@@ -144,8 +173,14 @@ fn unusable_controllers_are_refused() {
     let script = Script::default();
     let new = |cap, identify: &identify::Controller| Limits::new(cap, identify).unwrap_err();
     assert_eq!(new(script.cap.with_mqes(0), &script.identify), Unusable::NoEntries);
-    assert_eq!(new(script.cap.with_css(Cap::CSS_ADMIN_ONLY), &script.identify), Unusable::CommandSet(0x80));
-    assert!(matches!(new(script.cap.with_mpsmin(1).with_mpsmax(4), &script.identify), Unusable::PageSize { min: 8192, .. }));
+    assert_eq!(
+        new(script.cap.with_css(Cap::CSS_ADMIN_ONLY), &script.identify),
+        Unusable::CommandSet(0x80)
+    );
+    assert!(matches!(
+        new(script.cap.with_mpsmin(1).with_mpsmax(4), &script.identify),
+        Unusable::PageSize { min: 8192, .. }
+    ));
     let mut discovery = script.identify.clone();
     discovery.cntrltype = 2;
     assert_eq!(new(script.cap, &discovery), Unusable::ControllerType(2));

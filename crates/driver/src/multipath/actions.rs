@@ -64,7 +64,9 @@ pub enum Failure {
         waited: Nanos,
     },
     /// A Flush could not be sent on a path that needs it.
-    #[error("writes that completed on path {path} cannot be flushed: the path has not been usable for {waited}")]
+    #[error(
+        "writes that completed on path {path} cannot be flushed: the path has not been usable for {waited}"
+    )]
     FlushBlocked {
         /// The path.
         path: PathId,
@@ -72,7 +74,9 @@ pub enum Failure {
         waited: Nanos,
     },
     /// Writes that were to be flushed are lost.
-    #[error("path {path} lost its volatile cache before writes that completed on it were flushed: they may be lost")]
+    #[error(
+        "path {path} lost its volatile cache before writes that completed on it were flushed: they may be lost"
+    )]
     CacheLost {
         /// The path.
         path: PathId,

@@ -28,8 +28,9 @@ use super::flush::{Flush, FlushError, Flushes};
 use super::path::{Path, Paths};
 use super::requests::{RequestState, Slots};
 use super::{
-    Action, CompletionOutcome, Counters, Disposition, FailoverConfig, Failure, Link, PathId, PathSet, PathSnapshot, PathStatus, PathTraits,
-    PathUpdate, RequestId, Submitted, TooManyPaths, WriteMarks, disposition,
+    Action, CompletionOutcome, Counters, Disposition, FailoverConfig, Failure, Link, PathId,
+    PathSet, PathSnapshot, PathStatus, PathTraits, PathUpdate, RequestId, Submitted, TooManyPaths,
+    WriteMarks, disposition,
 };
 
 /// The state machine. After each event, and when [`Failover::next_deadline`] has passed
@@ -69,7 +70,10 @@ impl Failover {
             return Err(TooManyPaths(traits.len()));
         }
         let paths = Paths::new(traits);
-        let volatile = paths.iter().filter(|(_, p)| p.traits.volatile_cache).fold(PathSet::NONE, |set, (id, _)| set.with(id));
+        let volatile = paths
+            .iter()
+            .filter(|(_, p)| p.traits.volatile_cache)
+            .fold(PathSet::NONE, |set, (id, _)| set.with(id));
         Ok(Failover {
             config,
             slots: Slots::with_capacity(requests),
@@ -110,7 +114,13 @@ impl Failover {
 
     /// Submits a request. `choose` selects one of the given paths.
     #[inline]
-    pub fn submit(&mut self, now: Nanos, token: u64, op: Op, choose: impl FnOnce(PathSet) -> PathId) -> Submitted {
+    pub fn submit(
+        &mut self,
+        now: Nanos,
+        token: u64,
+        op: Op,
+        choose: impl FnOnce(PathSet) -> PathId,
+    ) -> Submitted {
         let best = self.paths.best;
         // The usual request takes one branch.
         if best.is_empty() || op == Op::Flush {
@@ -138,7 +148,13 @@ impl Failover {
 
     /// A request that was sent on `path` has completed.
     #[inline]
-    pub fn ended(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> CompletionOutcome {
+    pub fn ended(
+        &mut self,
+        now: Nanos,
+        request: RequestId,
+        path: PathId,
+        status: Status,
+    ) -> CompletionOutcome {
         if status.is_success()
             // One lookup for the usual completion: sent on this path, and never retried.
             && let Some((token, op)) = self.slots.take_sent(request, path)
@@ -152,7 +168,13 @@ impl Failover {
     }
 
     #[cold]
-    fn handle_error(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> CompletionOutcome {
+    fn handle_error(
+        &mut self,
+        now: Nanos,
+        request: RequestId,
+        path: PathId,
+        status: Status,
+    ) -> CompletionOutcome {
         let state = self.slots.get(request).map(|slot| slot.state);
         match state {
             Some(RequestState::Flush(_)) => return self.flush_ended(now, request, path, status),
@@ -190,7 +212,13 @@ impl Failover {
     /// Whether to send a request again that failed on `path`. ANA statuses are limited by time: the
     /// path is not used until its state has changed, so there is no retry loop. Other statuses are
     /// limited by number.
-    pub(super) fn may_retry(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> bool {
+    pub(super) fn may_retry(
+        &mut self,
+        now: Nanos,
+        request: RequestId,
+        path: PathId,
+        status: Status,
+    ) -> bool {
         let FailoverConfig { retries, no_path_timeout, .. } = self.config;
         let Some((_, retry)) = self.slots.ensure_retry(request, now) else { return false };
         retry.avoid = retry.avoid.with(path);
@@ -206,7 +234,11 @@ impl Failover {
     /// confirmed that it will not be executed. Returns whether it is held.
     fn hold_write(&mut self, now: Nanos, request: RequestId, path: PathId) -> bool {
         let held = !self.config.unsafe_fast_failover;
-        let Some((slot, retry)) = self.slots.ensure_retry(request, now).filter(|(slot, _)| slot.op.changes_blocks() && held) else {
+        let Some((slot, retry)) = self
+            .slots
+            .ensure_retry(request, now)
+            .filter(|(slot, _)| slot.op.changes_blocks() && held)
+        else {
             return false;
         };
         (slot.state, retry.waiting_since) = (RequestState::Held(path), now);
@@ -226,7 +258,13 @@ impl Failover {
     }
 
     /// Ends a request with a controller's status.
-    fn finish(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> CompletionOutcome {
+    fn finish(
+        &mut self,
+        now: Nanos,
+        request: RequestId,
+        path: PathId,
+        status: Status,
+    ) -> CompletionOutcome {
         let Some(slot) = self.slots.get(request) else { return CompletionOutcome::Stale };
         let (token, op) = (slot.token, slot.op);
         if op.changes_blocks() && status.is_success() && self.volatile.contains(path) {
@@ -269,7 +307,11 @@ impl Failover {
         self.paths.change(path, |p: &mut Path| {
             let was = std::mem::replace(&mut p.ana, state);
             // A repeated Change must not extend the deadline for ever.
-            let since = if was == AnaState::CHANGE { p.ana_deadline } else { now + p.traits.ana_transition };
+            let since = if was == AnaState::CHANGE {
+                p.ana_deadline
+            } else {
+                now + p.traits.ana_transition
+            };
             p.ana_deadline = if state == AnaState::CHANGE { since } else { Nanos::MAX };
         });
     }
@@ -296,7 +338,8 @@ impl Failover {
         self.marks.lost_writes();
         let losses = self.marks.losses(path);
         self.paths.change(path, |p| {
-            (p.link, p.ana, p.ana_deadline, p.losses) = (Link::Live, AnaState::OPTIMIZED, Nanos::MAX, losses);
+            (p.link, p.ana, p.ana_deadline, p.losses) =
+                (Link::Live, AnaState::OPTIMIZED, Nanos::MAX, losses);
         });
         self.set_ana(now, path, state);
         self.resume_waiting(now);
@@ -337,7 +380,12 @@ impl Failover {
             return;
         }
         // Collected first: the loop changes the slots.
-        let out: Vec<_> = self.slots.iter().filter(|(_, slot)| slot.state == RequestState::Sent(path)).map(|(id, _)| id).collect();
+        let out: Vec<_> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.state == RequestState::Sent(path))
+            .map(|(id, _)| id)
+            .collect();
         for request in out {
             let Some((slot, retry)) = self.slots.ensure_retry(request, now) else { continue };
             if slot.op.changes_blocks() && !self.config.unsafe_fast_failover {
@@ -371,12 +419,18 @@ impl Failover {
             if p.link == Link::Live { now } else { p.down_since }
         });
         let down = now - down_since.unwrap_or(now);
-        let inside = |state| matches!(state, RequestState::Sent(p) | RequestState::Held(p) if p == path);
-        let out: Vec<_> = self.slots.iter().filter(|(_, slot)| inside(slot.state)).map(|(id, _)| id).collect();
+        let inside =
+            |state| matches!(state, RequestState::Sent(p) | RequestState::Held(p) if p == path);
+        let out: Vec<_> =
+            self.slots.iter().filter(|(_, slot)| inside(slot.state)).map(|(id, _)| id).collect();
         for request in out {
             let Some((slot, retry)) = self.slots.ensure_retry(request, now) else { continue };
             if slot.op.changes_blocks() {
-                let held = if slot.state == RequestState::Held(path) { now - retry.waiting_since } else { down };
+                let held = if slot.state == RequestState::Held(path) {
+                    now - retry.waiting_since
+                } else {
+                    down
+                };
                 self.counters.held += u64::from(slot.state != RequestState::Held(path));
                 self.counters.longest_hold = self.counters.longest_hold.max(held);
             }
@@ -384,7 +438,9 @@ impl Failover {
             self.counters.failed_over += 1;
             self.ready.push_back(request);
         }
-        self.held.retain(|&request| self.slots.get(request).is_some_and(|slot| matches!(slot.state, RequestState::Held(_))));
+        self.held.retain(|&request| {
+            self.slots.get(request).is_some_and(|slot| matches!(slot.state, RequestState::Held(_)))
+        });
         self.flush_lost(now, path);
     }
 
@@ -392,7 +448,9 @@ impl Failover {
     fn resume_waiting(&mut self, now: Nanos) {
         if !self.paths.best.is_empty() {
             while let Some(request) = self.waiting.pop_front() {
-                if let Some(slot) = self.slots.get_mut(request).filter(|slot| slot.state == RequestState::Waiting) {
+                if let Some(slot) =
+                    self.slots.get_mut(request).filter(|slot| slot.state == RequestState::Waiting)
+                {
                     slot.state = RequestState::Ready;
                     self.ready.push_back(request);
                 }
@@ -426,7 +484,8 @@ impl Failover {
         let timeout = self.config.no_path_timeout;
         while let Some(&request) = self.waiting.front() {
             // In order of time, so the first that is not due ends the loop.
-            let waiting_since = self.slots.retry_of(request).map_or(Nanos::ZERO, |retry| retry.waiting_since);
+            let waiting_since =
+                self.slots.retry_of(request).map_or(Nanos::ZERO, |retry| retry.waiting_since);
             if waiting_since + timeout > now {
                 break;
             }
@@ -440,7 +499,8 @@ impl Failover {
     /// From now on no request waits or is retried. Requests without a path fail, and so do held
     /// writes whose controller has no known quiesce time.
     pub fn fail_pending(&mut self, now: Nanos) {
-        (self.config.no_path_timeout, self.config.held_timeout, self.config.retries) = (Nanos::ZERO, Nanos::ZERO, 0);
+        (self.config.no_path_timeout, self.config.held_timeout, self.config.retries) =
+            (Nanos::ZERO, Nanos::ZERO, 0);
         self.tick(now);
     }
 
@@ -453,7 +513,11 @@ impl Failover {
                 over => {
                     self.held.swap_remove(n);
                     if let Some((path, waiting_since, _)) = over {
-                        self.fail(now, request, Failure::OutcomeUnknown { path, waited: now - waiting_since });
+                        self.fail(
+                            now,
+                            request,
+                            Failure::OutcomeUnknown { path, waited: now - waiting_since },
+                        );
                     }
                 }
             }
@@ -466,23 +530,38 @@ impl Failover {
         let waiting_since = self.slots.retry_of(request)?.waiting_since;
         // With a known quiesce time the write is never given up: it will be sent again.
         let known = self.paths.get(path).is_some_and(|p| p.quiesced_at < Nanos::MAX);
-        Some((path, waiting_since, if known { Nanos::MAX } else { waiting_since + self.config.held_timeout }))
+        Some((
+            path,
+            waiting_since,
+            if known { Nanos::MAX } else { waiting_since + self.config.held_timeout },
+        ))
     }
 
     /// When [`Failover::tick`] is due.
     pub fn next_deadline(&self) -> Nanos {
         // The queue is in order of time, so its head is due first.
-        let waiting_since =
-            |request: &RequestId| self.slots.retry_of(*request).map(|retry| retry.waiting_since + self.config.no_path_timeout);
+        let waiting_since = |request: &RequestId| {
+            self.slots
+                .retry_of(*request)
+                .map(|retry| retry.waiting_since + self.config.no_path_timeout)
+        };
         let waiting = self.waiting.front().and_then(waiting_since).unwrap_or(Nanos::MAX);
-        let held = self.held.iter().filter_map(|&request| self.held_until(request)).map(|(.., until)| until);
+        let held = self
+            .held
+            .iter()
+            .filter_map(|&request| self.held_until(request))
+            .map(|(.., until)| until);
         held.fold(self.paths.deadline.min(waiting).min(self.next_flush_deadline()), Nanos::min)
     }
 
     /// Returns the next action, until there is none. `choose` selects one of the given paths for
     /// the request with this token.
     #[inline]
-    pub fn poll(&mut self, now: Nanos, choose: impl FnMut(u64, PathSet) -> PathId) -> Option<Action> {
+    pub fn poll(
+        &mut self,
+        now: Nanos,
+        choose: impl FnMut(u64, PathSet) -> PathId,
+    ) -> Option<Action> {
         // The usual call returns nothing, and must cost nothing.
         if self.ready.is_empty() && self.actions.is_empty() {
             return None;
@@ -490,17 +569,23 @@ impl Failover {
         self.poll_slow(now, choose)
     }
 
-    fn poll_slow(&mut self, now: Nanos, mut choose: impl FnMut(u64, PathSet) -> PathId) -> Option<Action> {
+    fn poll_slow(
+        &mut self,
+        now: Nanos,
+        mut choose: impl FnMut(u64, PathSet) -> PathId,
+    ) -> Option<Action> {
         while self.actions.is_empty() {
             let request = self.ready.pop_front()?;
             // The request may have ended since it was queued.
             let Some(slot) = self.slots.get(request) else { continue };
             let token = slot.token;
             let path = match slot.state {
-                RequestState::Flush(part) => match self.next_part(request, part, |among| choose(token, among)) {
-                    Some(path) => path,
-                    None => continue,
-                },
+                RequestState::Flush(part) => {
+                    match self.next_part(request, part, |among| choose(token, among)) {
+                        Some(path) => path,
+                        None => continue,
+                    }
+                }
                 RequestState::Ready => {
                     let Some(among) = self.alternatives(request) else {
                         self.wait_or_fail(now, request);
@@ -529,7 +614,11 @@ impl Failover {
 
     fn wait_or_fail(&mut self, now: Nanos, request: RequestId) {
         if self.waiting.len() >= self.config.no_path_limit {
-            return self.fail(now, request, Failure::TooManyWaiting { waiting: self.waiting.len() });
+            return self.fail(
+                now,
+                request,
+                Failure::TooManyWaiting { waiting: self.waiting.len() },
+            );
         }
         self.wait_for_path(now, request);
     }
@@ -596,12 +685,15 @@ impl Failover {
             self.flushes.list.push(Flush::default());
             self.flushes.list.len() as u32 - 1
         });
-        let Some(flush) = self.flushes.list.get_mut(part as usize) else { return Submitted::Queued };
+        let Some(flush) = self.flushes.list.get_mut(part as usize) else {
+            return Submitted::Queued;
+        };
         let mut snapshot = std::mem::take(&mut flush.snapshot);
         // A controller without a volatile cache has nothing to flush.
         let dirty = self.marks.uncovered(&mut snapshot).and(self.volatile);
         let need = PathSet(dirty.0 | self.marks.never_flushed().and(self.volatile).0);
-        *flush = Flush { need, dirty, queued: true, waiting_since: now, snapshot, ..Flush::default() };
+        *flush =
+            Flush { need, dirty, queued: true, waiting_since: now, snapshot, ..Flush::default() };
         let request = self.slots.insert(token, Op::Flush, RequestState::Flush(part));
         self.flushes.open.push(request);
         self.ready.push_back(request);
@@ -609,7 +701,12 @@ impl Failover {
     }
 
     /// The next path for a Flush. It stays in the ready queue if there are more.
-    pub(super) fn next_part(&mut self, request: RequestId, part: u32, choose: impl FnOnce(PathSet) -> PathId) -> Option<PathId> {
+    pub(super) fn next_part(
+        &mut self,
+        request: RequestId,
+        part: u32,
+        choose: impl FnOnce(PathSet) -> PathId,
+    ) -> Option<PathId> {
         let (best, usable) = (self.paths.best, self.paths.reachable);
         let avoid = self.slots.retry_of(request).map_or(PathSet::NONE, |retry| retry.avoid);
         let flush = self.flushes.list.get_mut(part as usize)?;
@@ -638,9 +735,17 @@ impl Failover {
         Some(path)
     }
 
-    pub(super) fn flush_ended(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> CompletionOutcome {
+    pub(super) fn flush_ended(
+        &mut self,
+        now: Nanos,
+        request: RequestId,
+        path: PathId,
+        status: Status,
+    ) -> CompletionOutcome {
         let Some(part) = self.part_of(request) else { return CompletionOutcome::Stale };
-        let Some(flush) = self.flushes.list.get_mut(part as usize).filter(|flush| flush.out.contains(path)) else {
+        let Some(flush) =
+            self.flushes.list.get_mut(part as usize).filter(|flush| flush.out.contains(path))
+        else {
             self.counters.stale += 1;
             return CompletionOutcome::Stale;
         };
@@ -652,7 +757,9 @@ impl Failover {
             // One success is enough for the paths that were a precaution.
             flush.done = true;
         // No other path can flush this controller's cache.
-        } else if disposition == Disposition::Complete || !self.may_retry(now, request, path, status) {
+        } else if disposition == Disposition::Complete
+            || !self.may_retry(now, request, path, status)
+        {
             self.set_failed(part, FlushError::Status(status));
         } else {
             self.counters.retried += 1;
@@ -697,11 +804,16 @@ impl Failover {
 
     /// Ends a Flush if no command is in flight, and none that matters is left to send.
     fn finish_flush(&mut self, now: Nanos, request: RequestId, part: u32) -> CompletionOutcome {
-        let Some(flush) = self.flushes.list.get(part as usize) else { return CompletionOutcome::Stale };
-        if !flush.out.is_empty() || flush.failed.is_none() && !(flush.need.is_empty() && flush.done) {
+        let Some(flush) = self.flushes.list.get(part as usize) else {
+            return CompletionOutcome::Stale;
+        };
+        if !flush.out.is_empty() || flush.failed.is_none() && !(flush.need.is_empty() && flush.done)
+        {
             return CompletionOutcome::Continues;
         }
-        let Some(token) = self.slots.get(request).map(|slot| slot.token) else { return CompletionOutcome::Stale };
+        let Some(token) = self.slots.get(request).map(|slot| slot.token) else {
+            return CompletionOutcome::Stale;
+        };
         let failed = flush.failed;
         self.flushes.open.retain(|&open| open != request);
         // The entry is reused, with the allocation of its snapshot.
@@ -726,7 +838,11 @@ impl Failover {
     pub(super) fn flush_lost(&mut self, now: Nanos, path: PathId) {
         for request in self.flushes.open.clone() {
             let Some(part) = self.part_of(request) else { continue };
-            let Some(flush) = self.flushes.list.get_mut(part as usize).filter(|flush| flush.out.contains(path)) else { continue };
+            let Some(flush) =
+                self.flushes.list.get_mut(part as usize).filter(|flush| flush.out.contains(path))
+            else {
+                continue;
+            };
             flush.out = flush.out.without(PathSet::of(path));
             self.counters.failed_over += 1;
             self.resend_part(now, request, part, path);
@@ -778,7 +894,8 @@ impl Failover {
             }
             self.slots.ensure_retry(request, waiting_since);
             // Tells the user which path's writes are at risk.
-            let failure = path.map_or(Failure::NoPath { waited }, |path| Failure::FlushBlocked { path, waited });
+            let failure = path
+                .map_or(Failure::NoPath { waited }, |path| Failure::FlushBlocked { path, waited });
             self.set_failed(part, FlushError::Failure(failure));
             self.finish_flush_by_action(now, request, part);
         }
@@ -786,7 +903,9 @@ impl Failover {
 
     pub(super) fn next_flush_deadline(&self) -> Nanos {
         let stuck = self.flushes.open.iter().filter_map(|&request| self.blocked_on(request));
-        stuck.map(|(.., waiting_since)| waiting_since + self.config.no_path_timeout).fold(Nanos::MAX, Nanos::min)
+        stuck
+            .map(|(.., waiting_since)| waiting_since + self.config.no_path_timeout)
+            .fold(Nanos::MAX, Nanos::min)
     }
 }
 

@@ -135,8 +135,15 @@ impl WriteMarks {
         }))
     }
 
-    fn count<'a>(&self, of: &'a [PathCounters], queue: usize, path: PathId) -> Option<&'a AtomicU64> {
-        of.get(queue * self.0.paths.div_ceil(COUNTERS) + path.index() / COUNTERS)?.0.get(path.index() % COUNTERS)
+    fn count<'a>(
+        &self,
+        of: &'a [PathCounters],
+        queue: usize,
+        path: PathId,
+    ) -> Option<&'a AtomicU64> {
+        of.get(queue * self.0.paths.div_ceil(COUNTERS) + path.index() / COUNTERS)?
+            .0
+            .get(path.index() % COUNTERS)
     }
 
     /// A write of `queue` has completed on `path`. Only one thread calls this for a queue.
@@ -156,7 +163,8 @@ impl WriteMarks {
     }
 
     fn all(&self) -> impl Iterator<Item = (usize, PathId)> {
-        let (queues, paths) = (self.0.written.len() / self.0.paths.div_ceil(COUNTERS).max(1), self.0.paths);
+        let (queues, paths) =
+            (self.0.written.len() / self.0.paths.div_ceil(COUNTERS).max(1), self.0.paths);
         (0..queues).flat_map(move |queue| (0..paths).map(move |path| (queue, PathId(path as u8))))
     }
 
@@ -187,13 +195,16 @@ impl WriteMarks {
 
     /// Whether a queue has unflushed writes on a path.
     fn has_unflushed(&self, queue: usize, path: PathId) -> bool {
-        self.written(queue, path) > self.count(&self.0.flushed, queue, path).map_or(0, |count| count.load(Acquire))
+        self.written(queue, path)
+            > self.count(&self.0.flushed, queue, path).map_or(0, |count| count.load(Acquire))
     }
 
     /// Records paths whose cache was lost with unflushed writes in it.
     fn record_lost_writes(&self) {
-        let lost =
-            |&(queue, path): &(usize, PathId)| self.has_unflushed(queue, path) && self.written(queue, path) >> LOSSES < self.losses(path);
+        let lost = |&(queue, path): &(usize, PathId)| {
+            self.has_unflushed(queue, path)
+                && self.written(queue, path) >> LOSSES < self.losses(path)
+        };
         let gone = self.all().filter(lost).map(|(_, path)| path).collect::<PathSet>();
         if !gone.is_empty() {
             self.0.lost.fetch_or(gone.0, AcqRel);

@@ -21,7 +21,11 @@ impl PathIdentity {
     /// Namespace `namespace` of a controller.
     pub fn new(inventory: &Inventory, namespace: &Namespace) -> PathIdentity {
         let subsystem = &inventory.subsystem;
-        PathIdentity { nqn: subsystem.nqn.clone(), controller: subsystem.controller, namespace: *namespace }
+        PathIdentity {
+            nqn: subsystem.nqn.clone(),
+            controller: subsystem.controller,
+            namespace: *namespace,
+        }
     }
 
     /// The value of a field, formatted for messages.
@@ -68,7 +72,16 @@ pub enum Field {
 }
 
 impl Field {
-    const ALL: [Field; 8] = [Field::Nqn, Field::Nsid, Field::Size, Field::Format, Field::Nguid, Field::Eui64, Field::Uuid, Field::Group];
+    const ALL: [Field; 8] = [
+        Field::Nqn,
+        Field::Nsid,
+        Field::Size,
+        Field::Format,
+        Field::Nguid,
+        Field::Eui64,
+        Field::Uuid,
+        Field::Group,
+    ];
 }
 
 impl fmt::Display for Field {
@@ -109,7 +122,9 @@ pub enum JoinError {
         nsid: nvme::Nsid,
     },
     /// NMIC bit 0 is clear: the namespace can be attached to one controller only.
-    #[error("path {path}: namespace {nsid} is private to its controller (NMIC bit 0 is 0): another path cannot lead to the same namespace")]
+    #[error(
+        "path {path}: namespace {nsid} is private to its controller (NMIC bit 0 is 0): another path cannot lead to the same namespace"
+    )]
     Private {
         /// The path.
         path: PathId,
@@ -117,7 +132,9 @@ pub enum JoinError {
         nsid: nvme::Nsid,
     },
     /// Two paths to one controller.
-    #[error("path {path} and path {first} are the same controller (CNTLID {controller:#06x}): each path needs one of its own")]
+    #[error(
+        "path {path} and path {first} are the same controller (CNTLID {controller:#06x}): each path needs one of its own"
+    )]
     SameController {
         /// The later path.
         path: PathId,
@@ -127,7 +144,9 @@ pub enum JoinError {
         controller: u16,
     },
     /// A field differs.
-    #[error("path {path} leads to another namespace than path {first}: {field} is {found}, and {expected} on path {first}")]
+    #[error(
+        "path {path} leads to another namespace than path {first}: {field} is {found}, and {expected} on path {first}"
+    )]
     Differs {
         /// The path.
         path: PathId,
@@ -170,7 +189,11 @@ pub fn join(paths: &[PathIdentity]) -> Result<Namespace, JoinError> {
         }
         // Two connections to one controller fail together, and share its CNTLID.
         if let Some(at) = earlier.iter().position(|other| other.controller == path.controller) {
-            return Err(JoinError::SameController { path: id, first: PathId(at as u8), controller: path.controller });
+            return Err(JoinError::SameController {
+                path: id,
+                first: PathId(at as u8),
+                controller: path.controller,
+            });
         }
     }
     Ok(namespace)
@@ -178,7 +201,8 @@ pub fn join(paths: &[PathIdentity]) -> Result<Namespace, JoinError> {
 
 /// The first field in which two paths differ, and both values.
 fn difference(found: &PathIdentity, expected: &PathIdentity) -> Option<(Field, String, String)> {
-    let field = Field::ALL.into_iter().find(|&field| found.value(field) != expected.value(field))?;
+    let field =
+        Field::ALL.into_iter().find(|&field| found.value(field) != expected.value(field))?;
     Some((field, found.value(field), expected.value(field)))
 }
 
@@ -189,5 +213,7 @@ fn hex(bytes: &[u8]) -> String {
 /// Formats a UUID as RFC 9562 does.
 fn uuid(bytes: &[u8; 16]) -> String {
     let all = hex(bytes);
-    [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| all.get(range).unwrap_or_default().to_owned()).join("-")
+    [0..8, 8..12, 12..16, 16..20, 20..32]
+        .map(|range| all.get(range).unwrap_or_default().to_owned())
+        .join("-")
 }

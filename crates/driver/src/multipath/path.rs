@@ -25,7 +25,11 @@ impl PathTraits {
     pub fn of(inventory: &Inventory) -> PathTraits {
         let subsystem = &inventory.subsystem;
         PathTraits {
-            quiesce_after: PathTraits::quiesce_after(inventory.keep_alive, subsystem.traffic_keep_alive, subsystem.quiesce_time),
+            quiesce_after: PathTraits::quiesce_after(
+                inventory.keep_alive,
+                subsystem.traffic_keep_alive,
+                subsystem.quiesce_time,
+            ),
             ana_transition: subsystem.ana_transition.unwrap_or(Nanos::ZERO),
             volatile_cache: inventory.limits.is_some_and(|limits| limits.volatile_cache),
         }
@@ -35,10 +39,15 @@ impl PathTraits {
     /// have expired with certainty since the last Keep Alive, which takes two time-outs, or three
     /// if any traffic restarts it (CTRATT.TBKAS). Then the Command Quiesce Time (CQT) must pass.
     /// `None`: without keep-alive there is no bound.
-    pub fn quiesce_after(keep_alive: Nanos, traffic_based: bool, quiesce_time: Nanos) -> Option<Nanos> {
+    pub fn quiesce_after(
+        keep_alive: Nanos,
+        traffic_based: bool,
+        quiesce_time: Nanos,
+    ) -> Option<Nanos> {
         let timeouts = if traffic_based { 3 } else { 2 };
         // Saturating, as all arithmetic of `Nanos`.
-        (keep_alive > Nanos::ZERO).then(|| Nanos(keep_alive.0.saturating_mul(timeouts)) + quiesce_time)
+        (keep_alive > Nanos::ZERO)
+            .then(|| Nanos(keep_alive.0.saturating_mul(timeouts)) + quiesce_time)
     }
 }
 
@@ -162,7 +171,11 @@ impl Paths {
     }
 
     /// Changes a path and recomputes the sets. `None`: no such path.
-    pub(super) fn change<T>(&mut self, path: PathId, change: impl FnOnce(&mut Path) -> T) -> Option<T> {
+    pub(super) fn change<T>(
+        &mut self,
+        path: PathId,
+        change: impl FnOnce(&mut Path) -> T,
+    ) -> Option<T> {
         let changed = change(self.list.get_mut(path.index())?);
         let those = |wanted: &dyn Fn(&Path) -> bool| {
             let live = self.iter().filter(|(_, p)| p.link == Link::Live && wanted(p));
@@ -176,7 +189,11 @@ impl Paths {
         self.best = if optimized.is_empty() { other } else { optimized };
         (self.usable, self.reachable) = (PathSet(optimized.0 | other.0), reachable);
         // Folded here, so that `next_deadline` need not visit the paths.
-        self.deadline = self.list.iter().map(|p| p.ana_deadline.min(p.quiesced_at)).fold(Nanos::MAX, Nanos::min);
+        self.deadline = self
+            .list
+            .iter()
+            .map(|p| p.ana_deadline.min(p.quiesced_at))
+            .fold(Nanos::MAX, Nanos::min);
         Some(changed)
     }
 }
@@ -207,7 +224,8 @@ pub enum PathUpdate {
 
 impl PathSnapshot {
     /// A path that was never up.
-    pub const NEVER_UP: PathSnapshot = PathSnapshot { life: 0, link: Link::Connecting, ana: AnaState::OPTIMIZED, fits: true };
+    pub const NEVER_UP: PathSnapshot =
+        PathSnapshot { life: 0, link: Link::Connecting, ana: AnaState::OPTIMIZED, fits: true };
 
     /// The state after a change of `link`.
     #[must_use]

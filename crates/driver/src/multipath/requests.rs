@@ -75,7 +75,11 @@ const END: u32 = u32::MAX;
 
 impl Slots {
     pub(super) fn with_capacity(requests: usize) -> Slots {
-        let mut slots = Slots { list: Vec::with_capacity(requests), retries: Vec::with_capacity(requests), free: END };
+        let mut slots = Slots {
+            list: Vec::with_capacity(requests),
+            retries: Vec::with_capacity(requests),
+            free: END,
+        };
         for _ in 0..requests {
             slots.grow();
         }
@@ -85,7 +89,13 @@ impl Slots {
     #[cold]
     fn grow(&mut self) {
         let slot = self.list.len() as u32;
-        self.list.push(Slot { token: 0, state: RequestState::Free(self.free), uses: 0, op: Op::Read, retrying: false });
+        self.list.push(Slot {
+            token: 0,
+            state: RequestState::Free(self.free),
+            uses: 0,
+            op: Op::Read,
+            retrying: false,
+        });
         self.retries.push(RetryState::default());
         self.free = slot;
     }
@@ -103,7 +113,9 @@ impl Slots {
         }
         let id = self.free;
         // Cannot fail: only `grow` and `remove` change the free list. Not worth a panic.
-        let Some(slot) = self.list.get_mut(id as usize) else { return RequestId { slot: END, uses: 0 } };
+        let Some(slot) = self.list.get_mut(id as usize) else {
+            return RequestId { slot: END, uses: 0 };
+        };
         if let RequestState::Free(next) = slot.state {
             self.free = next;
         }
@@ -113,18 +125,28 @@ impl Slots {
 
     #[inline]
     pub(super) fn get(&self, id: RequestId) -> Option<&Slot> {
-        self.list.get(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))
+        self.list
+            .get(id.slot as usize)
+            .filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, id: RequestId) -> Option<&mut Slot> {
-        self.list.get_mut(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))
+        self.list
+            .get_mut(id.slot as usize)
+            .filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))
     }
 
     /// The slot and retry state of a request; a new retry state begins at `now`.
-    pub(super) fn ensure_retry(&mut self, id: RequestId, now: Nanos) -> Option<(&mut Slot, &mut RetryState)> {
-        let slot =
-            self.list.get_mut(id.slot as usize).filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))?;
+    pub(super) fn ensure_retry(
+        &mut self,
+        id: RequestId,
+        now: Nanos,
+    ) -> Option<(&mut Slot, &mut RetryState)> {
+        let slot = self
+            .list
+            .get_mut(id.slot as usize)
+            .filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))?;
         let retry = self.retries.get_mut(id.slot as usize)?;
         // Kept in a second list, so that a slot of the usual request stays small.
         if !std::mem::replace(&mut slot.retrying, true) {
@@ -165,7 +187,12 @@ impl Slots {
 
     /// All requests.
     pub(super) fn iter(&self) -> impl Iterator<Item = (RequestId, &Slot)> {
-        let open = |(n, slot): (usize, &Slot)| (RequestId { slot: n as u32, uses: slot.uses }, slot.state);
-        self.list.iter().enumerate().filter(move |&at| !matches!(open(at).1, RequestState::Free(_))).map(move |at| (open(at).0, at.1))
+        let open =
+            |(n, slot): (usize, &Slot)| (RequestId { slot: n as u32, uses: slot.uses }, slot.state);
+        self.list
+            .iter()
+            .enumerate()
+            .filter(move |&at| !matches!(open(at).1, RequestState::Free(_)))
+            .map(move |at| (open(at).0, at.1))
     }
 }

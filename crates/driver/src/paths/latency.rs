@@ -87,8 +87,11 @@ pub(super) struct LatencyEstimates {
 
 impl LatencyEstimates {
     pub(super) fn new(paths: usize) -> LatencyEstimates {
-        let unknown =
-            PathEstimate { busy_since: Nanos::ZERO, last_completion: Nanos::ZERO, latencies: [MeanLatency::default(); Class::COUNT] };
+        let unknown = PathEstimate {
+            busy_since: Nanos::ZERO,
+            last_completion: Nanos::ZERO,
+            latencies: [MeanLatency::default(); Class::COUNT],
+        };
         LatencyEstimates { paths: vec![unknown; paths], choices: 0, trial: RuleTrial::new() }
     }
 
@@ -119,7 +122,13 @@ impl LatencyEstimates {
 
     /// The factor within which latencies count as equal now.
     #[inline]
-    pub(super) fn near_factor(&mut self, usable: PathSet, class: Class, now: Nanos, shared: &SharedTrial) -> f32 {
+    pub(super) fn near_factor(
+        &mut self,
+        usable: PathSet,
+        class: Class,
+        now: Nanos,
+        shared: &SharedTrial,
+    ) -> f32 {
         // Rarely: a slot lasts several latencies.
         if now >= self.trial.next_check {
             let slowest = self.slowest_in_range(usable, class);
@@ -135,7 +144,11 @@ impl LatencyEstimates {
         let mean = || usable.iter().filter_map(|path| self.mean(path, class));
         let most = mean().reduce(f32::min)? * WIDE_FACTOR;
         let in_range = || mean().filter(|&mean| mean <= most);
-        if in_range().count() > 1 { in_range().reduce(f32::max).map(|ns| Nanos(ns as u64)) } else { None }
+        if in_range().count() > 1 {
+            in_range().reduce(f32::max).map(|ns| Nanos(ns as u64))
+        } else {
+            None
+        }
     }
 
     /// Counts choices.
@@ -147,7 +160,13 @@ impl LatencyEstimates {
     /// Returns a path to explore, once in [`EXPLORE_ONE_IN`] choices: the idle path whose last
     /// completion is oldest.
     #[inline]
-    pub(super) fn pick_unexplored(&mut self, counts: &[u32], usable: PathSet, class: Class, now: Nanos) -> Option<PathId> {
+    pub(super) fn pick_unexplored(
+        &mut self,
+        counts: &[u32],
+        usable: PathSet,
+        class: Class,
+        now: Nanos,
+    ) -> Option<PathId> {
         if self.choices < EXPLORE_ONE_IN {
             return None;
         }
@@ -155,10 +174,13 @@ impl LatencyEstimates {
         self.choices = 0;
         // A busy path will report by itself.
         let idle = usable.iter().filter(|path| counts.get(path.index()) == Some(&0));
-        let last_completion = |path: PathId| Some((path, self.paths.get(path.index())?.last_completion));
-        let (path, last_completion) = idle.filter_map(last_completion).min_by_key(|(_, last_completion)| *last_completion)?;
+        let last_completion =
+            |path: PathId| Some((path, self.paths.get(path.index())?.last_completion));
+        let (path, last_completion) =
+            idle.filter_map(last_completion).min_by_key(|(_, last_completion)| *last_completion)?;
         let mean = self.mean(path, class).unwrap_or(0.0) as u64;
-        (now - last_completion > EXPLORE_AFTER.max(Nanos(mean.saturating_mul(EXPLORE_SHARE)))).then_some(path)
+        (now - last_completion > EXPLORE_AFTER.max(Nanos(mean.saturating_mul(EXPLORE_SHARE))))
+            .then_some(path)
     }
 
     /// The path has become busy.
@@ -174,8 +196,11 @@ impl LatencyEstimates {
     pub(super) fn end(&mut self, path: PathId, class: Class, latency: Nanos, now: Nanos) {
         let Some(estimate) = self.paths.get_mut(path.index()) else { return };
         self.trial.completed(now - latency, latency);
-        let (last_completion, mean, latency) =
-            (std::mem::replace(&mut estimate.last_completion, now), &mut estimate.latencies[class.index()], latency.0 as f32);
+        let (last_completion, mean, latency) = (
+            std::mem::replace(&mut estimate.last_completion, now),
+            &mut estimate.latencies[class.index()],
+            latency.0 as f32,
+        );
         if mean.mean > 0.0 && now - last_completion > STALE_AFTER {
             if latency < mean.mean / 2.0 {
                 // Much better than before: explore it again at once.
@@ -339,7 +364,8 @@ impl RuleTrial {
     /// there is nothing to try.
     #[cold]
     pub(super) fn begin_slot(&mut self, now: Nanos, all: &SharedTrial, slowest: Option<Nanos>) {
-        let Some(slowest) = slowest.filter(|slowest| slowest.0 < u64::MAX / 4 / SLOT_LATENCIES) else {
+        let Some(slowest) = slowest.filter(|slowest| slowest.0 < u64::MAX / 4 / SLOT_LATENCIES)
+        else {
             // Cheap to ask again, but not for each batch.
             self.next_check = Nanos(now.0.saturating_add(1_000));
             return;
@@ -386,17 +412,25 @@ impl RuleTrial {
             return;
         }
         // The standard error of the trial's mean, relative to the mean.
-        let (ratio, error) = (all.trial.mean() / all.regular.mean(), LATENCY_CV / (count as f32).sqrt());
+        let (ratio, error) =
+            (all.trial.mean() / all.regular.mean(), LATENCY_CV / (count as f32).sqrt());
         let wide_is_tried = switches.is_multiple_of(2);
         // Two standard errors to widen, one to return: the narrow rule is the safe default.
-        let better = if wide_is_tried { ratio < (1.0 - 2.0 * error).min(ADOPT_BELOW) } else { ratio < 1.0 - error };
+        let better = if wide_is_tried {
+            ratio < (1.0 - 2.0 * error).min(ADOPT_BELOW)
+        } else {
+            ratio < 1.0 - error
+        };
         if better {
             // If another thread decides the same now, one change is enough.
             _ = all.switches.compare_exchange(switches, switches.wrapping_add(1), Relaxed, Relaxed);
             self.switches = switches.wrapping_add(1);
             all.backoff.store(0, Relaxed);
         } else if ratio > REJECT_ABOVE + 2.0 * error {
-            all.backoff.store((all.backoff.load(Relaxed) + 2).min(MAX_CYCLE_LOG2 - MIN_CYCLE_LOG2), Relaxed);
+            all.backoff.store(
+                (all.backoff.load(Relaxed) + 2).min(MAX_CYCLE_LOG2 - MIN_CYCLE_LOG2),
+                Relaxed,
+            );
         } else if count < MAX_SAMPLES {
             // Undecided: collect more.
             return;

@@ -38,7 +38,9 @@ fn counted(selector: &Selector) -> u32 {
 }
 
 fn spread(tokens: &[Token], paths: u8) -> Vec<usize> {
-    (0..paths).map(|path| tokens.iter().filter(|token| token.path() == PathId(path)).count()).collect()
+    (0..paths)
+        .map(|path| tokens.iter().filter(|token| token.path() == PathId(path)).count())
+        .collect()
 }
 
 #[test]
@@ -47,8 +49,12 @@ fn policies_parse_their_names() {
         assert_eq!(policy.to_string().parse(), Ok(policy));
         assert_eq!(Policy::from_bits(policy as u8), policy);
     }
-    assert!("latensy".parse::<Policy>().unwrap_err().to_string().contains("did you mean `latency`?"));
-    assert!("best".parse::<Policy>().unwrap_err().to_string().contains("known are numa, round-robin"));
+    assert!(
+        "latensy".parse::<Policy>().unwrap_err().to_string().contains("did you mean `latency`?")
+    );
+    assert!(
+        "best".parse::<Policy>().unwrap_err().to_string().contains("known are numa, round-robin")
+    );
 }
 
 #[test]
@@ -80,7 +86,11 @@ fn round_robin_skips_unusable_paths() {
     let usable = PathSet::below(4).without(PathSet::of(PathId(2)));
     let order = (0..6).map(|_| choose(&mut first, usable).unwrap().0).collect::<Vec<_>>();
     assert_eq!(order, [0, 1, 3, 0, 1, 3]);
-    assert_eq!(send(&mut selector(4, Policy::RoundRobin, 1), 1, Nanos::ZERO)[0].path(), PathId(1), "each thread begins elsewhere");
+    assert_eq!(
+        send(&mut selector(4, Policy::RoundRobin, 1), 1, Nanos::ZERO)[0].path(),
+        PathId(1),
+        "each thread begins elsewhere"
+    );
 }
 
 #[test]
@@ -89,7 +99,10 @@ fn queue_depth_fills_the_emptiest() {
     let tokens = send(&mut selector, 9, Nanos::ZERO);
     assert_eq!(spread(&tokens, 3), [3, 3, 3]);
     // Path 1 gets room; the next three go there.
-    tokens.iter().filter(|token| token.path() == PathId(1)).for_each(|&token| selector.abandon(token));
+    tokens
+        .iter()
+        .filter(|token| token.path() == PathId(1))
+        .for_each(|&token| selector.abandon(token));
     assert_eq!(spread(&send(&mut selector, 3, Nanos::ZERO), 3), [0, 3, 0]);
 }
 
@@ -116,16 +129,23 @@ fn batches_spread_like_single_requests() {
         // For `latency`, one path is three times slower.
         for selector in [&mut one, &mut all] {
             for token in send(selector, 3, Nanos::ZERO) {
-                let latency = if token.path() == PathId(2) { Nanos(240_000) } else { Nanos(80_000) };
+                let latency =
+                    if token.path() == PathId(2) { Nanos(240_000) } else { Nanos(80_000) };
                 selector.end(token, latency, Nanos(1_000_000));
             }
         }
         let singles: Vec<_> = (0..12).flat_map(|_| send(&mut one, 1, Nanos::ZERO)).collect();
         all.begin(Nanos::ZERO);
-        let tokens: Vec<_> = (0..12).map(|_| all.send_next(PathSet::below(3), read(4096), Nanos::ZERO).unwrap()).collect();
+        let tokens: Vec<_> = (0..12)
+            .map(|_| all.send_next(PathSet::below(3), read(4096), Nanos::ZERO).unwrap())
+            .collect();
         assert_eq!(counted(&all), 0, "counted before it is committed");
         all.commit(Nanos::ZERO);
-        assert_eq!((spread(&tokens, 3), counted(&all)), (spread(&singles, 3), counted(&one)), "{policy}");
+        assert_eq!(
+            (spread(&tokens, 3), counted(&all)),
+            (spread(&singles, 3), counted(&one)),
+            "{policy}"
+        );
     }
 }
 
@@ -143,7 +163,9 @@ fn round_robin_continues_across_batches() {
 fn policies_switch_between_batches() {
     let mut selector = selector(2, Policy::QueueDepth, 0);
     selector.begin(Nanos::ZERO);
-    let tokens: Vec<_> = (0..3).map(|_| selector.send_next(PathSet::below(2), read(512), Nanos::ZERO).unwrap()).collect();
+    let tokens: Vec<_> = (0..3)
+        .map(|_| selector.send_next(PathSet::below(2), read(512), Nanos::ZERO).unwrap())
+        .collect();
     selector.shared.set_policy(Policy::Numa);
     let by_numa = send(&mut selector, 3, Nanos::ZERO);
     assert_eq!((counted(&selector), spread(&by_numa, 2)), (3, vec![3, 0]));
@@ -168,7 +190,11 @@ fn batch_probes_unknown_path_once() {
     let mut selector = with_latencies([80_000, 90_000], 3);
     let first = send(&mut selector, 11, Nanos(100_000));
     assert_eq!((first[0].path(), spread(&first, 3)), (PathId(2), vec![5, 5, 1]));
-    assert_eq!(spread(&send(&mut selector, 10, Nanos(100_000)), 3), [5, 5, 0], "until it has answered");
+    assert_eq!(
+        spread(&send(&mut selector, 10, Nanos(100_000)), 3),
+        [5, 5, 0],
+        "until it has answered"
+    );
 }
 
 #[test]
@@ -179,7 +205,10 @@ fn batches_explore_now_and_then() {
     for _ in 0..16 {
         let tokens = send(&mut selector, 32, now);
         there += spread(&tokens, 2)[1];
-        tokens.into_iter().filter(|token| token.path() == PathId(0)).for_each(|token| selector.end(token, Nanos(80_000), now));
+        tokens
+            .into_iter()
+            .filter(|token| token.path() == PathId(0))
+            .for_each(|token| selector.end(token, Nanos(80_000), now));
         now += Nanos(80_000);
     }
     assert_eq!(there, 1, "of 512 requests; the next explorer waits for the first");
@@ -188,7 +217,9 @@ fn batches_explore_now_and_then() {
 #[test]
 fn threads_start_on_different_paths() {
     for policy in [Policy::QueueDepth, Policy::Latency, Policy::RoundRobin] {
-        let firsts: BTreeSet<_> = (0..8).map(|number| choose(&mut selector(4, policy, number), PathSet::below(4)).unwrap()).collect();
+        let firsts: BTreeSet<_> = (0..8)
+            .map(|number| choose(&mut selector(4, policy, number), PathSet::below(4)).unwrap())
+            .collect();
         assert_eq!(firsts.len(), 4, "{policy}");
     }
 }
@@ -239,56 +270,74 @@ fn by_token(selector: &mut Selector, token: Token, latency: Nanos) {
 
 /// Mutant: by the policy at completion, as a known kernel patch did.
 fn by_policy(selector: &mut Selector, token: Token, latency: Nanos) {
-    selector.end(Token::new(selector.shared.policy(), token.class(), token.path()), latency, Nanos(1_000));
+    selector.end(
+        Token::new(selector.shared.policy(), token.class(), token.path()),
+        latency,
+        Nanos(1_000),
+    );
 }
 
 /// For any sequence each count matches the requests in flight, and returns to zero.
 fn counts_are_exact(take_back: TakeBack) -> Result<(), TestError<(Vec<Step>, u8)>> {
     let config = Config { failure_persistence: None, ..Config::with_cases(256) };
-    TestRunner::new(config).run(&(prop::collection::vec(step(), 0..200), 1..5u8), |(steps, count)| {
-        let mut selector = selector(count.into(), Policy::QueueDepth, 0);
-        let mut out: Vec<Token> = Vec::new();
-        let mut clock = 0;
-        for step in steps {
-            clock += 10_000;
-            let now = Nanos(clock);
-            match step {
-                Step::Start { path, bytes } => out.push(selector.start(PathId(path % count), read(bytes), now)),
-                Step::Batch { bytes } => {
-                    selector.begin(now);
-                    for (n, class) in bytes.into_iter().map(read).enumerate() {
-                        // A path may be lost in the middle, and the policy switched.
-                        let among = PathSet::below(count.into()).without(if n == 3 { PathSet::of(PathId(0)) } else { PathSet::NONE });
-                        let Some(token) = selector.send_next(among, class, now) else { continue };
-                        prop_assert!(among.contains(token.path()));
-                        out.push(token);
-                        if n == 5 {
-                            selector.shared.set_policy(Policy::ALL[clock as usize / 10_000 % Policy::ALL.len()]);
+    TestRunner::new(config).run(
+        &(prop::collection::vec(step(), 0..200), 1..5u8),
+        |(steps, count)| {
+            let mut selector = selector(count.into(), Policy::QueueDepth, 0);
+            let mut out: Vec<Token> = Vec::new();
+            let mut clock = 0;
+            for step in steps {
+                clock += 10_000;
+                let now = Nanos(clock);
+                match step {
+                    Step::Start { path, bytes } => {
+                        out.push(selector.start(PathId(path % count), read(bytes), now))
+                    }
+                    Step::Batch { bytes } => {
+                        selector.begin(now);
+                        for (n, class) in bytes.into_iter().map(read).enumerate() {
+                            // A path may be lost in the middle, and the policy switched.
+                            let among = PathSet::below(count.into()).without(if n == 3 {
+                                PathSet::of(PathId(0))
+                            } else {
+                                PathSet::NONE
+                            });
+                            let Some(token) = selector.send_next(among, class, now) else {
+                                continue;
+                            };
+                            prop_assert!(among.contains(token.path()));
+                            out.push(token);
+                            if n == 5 {
+                                selector.shared.set_policy(
+                                    Policy::ALL[clock as usize / 10_000 % Policy::ALL.len()],
+                                );
+                            }
+                        }
+                        selector.commit(now);
+                    }
+                    Step::End { which, latency, answered } if !out.is_empty() => {
+                        let token = out.swap_remove(which % out.len());
+                        match answered {
+                            true => take_back(&mut selector, token, Nanos(latency)),
+                            false => selector.abandon(token),
                         }
                     }
-                    selector.commit(now);
+                    Step::End { .. } => {}
+                    Step::Switch(to) => selector.shared.set_policy(Policy::ALL[to]),
+                    Step::Forget(path) => selector.forget(PathId(path)),
+                    Step::Move(node) => selector.set_node(node),
                 }
-                Step::End { which, latency, answered } if !out.is_empty() => {
-                    let token = out.swap_remove(which % out.len());
-                    match answered {
-                        true => take_back(&mut selector, token, Nanos(latency)),
-                        false => selector.abandon(token),
-                    }
+                for path in (0..count).map(PathId) {
+                    let counted: u32 =
+                        out.iter().filter(|token| token.path() == path).map(Token::weight).sum();
+                    prop_assert_eq!(selector.in_flight(path), counted);
                 }
-                Step::End { .. } => {}
-                Step::Switch(to) => selector.shared.set_policy(Policy::ALL[to]),
-                Step::Forget(path) => selector.forget(PathId(path)),
-                Step::Move(node) => selector.set_node(node),
             }
-            for path in (0..count).map(PathId) {
-                let counted: u32 = out.iter().filter(|token| token.path() == path).map(Token::weight).sum();
-                prop_assert_eq!(selector.in_flight(path), counted);
-            }
-        }
-        out.into_iter().for_each(|token| take_back(&mut selector, token, Nanos(1_000)));
-        prop_assert_eq!(counted(&selector), 0, "something is still counted");
-        Ok(())
-    })
+            out.into_iter().for_each(|token| take_back(&mut selector, token, Nanos(1_000)));
+            prop_assert_eq!(counted(&selector), 0, "something is still counted");
+            Ok(())
+        },
+    )
 }
 
 #[test]

@@ -24,7 +24,11 @@ impl Properties for Silent {
 const CAP: Access = Access::Get(Property::Cap);
 
 /// A round of three accesses.
-fn stretch(accesses: &mut Accesses, now: u64, properties: &Silent) -> Result<(u64, u32), AccessError> {
+fn stretch(
+    accesses: &mut Accesses,
+    now: u64,
+    properties: &Silent,
+) -> Result<(u64, u32), AccessError> {
     let mut round = accesses.round(Nanos(now), Nanos(100), properties);
     let cap = round.get64(Property::Cap)?;
     round.set(Property::Cc, cap + 1)?;
@@ -35,7 +39,11 @@ fn stretch(accesses: &mut Accesses, now: u64, properties: &Silent) -> Result<(u6
 fn round_asks_each_property_once() {
     let (mut accesses, silent) = (Accesses::default(), Silent::default());
     assert_eq!(stretch(&mut accesses, 0, &silent), Err(AccessError::WouldBlock(Nanos(100))));
-    assert_eq!(stretch(&mut accesses, 50, &silent), Err(AccessError::WouldBlock(Nanos(100))), "stepped for another reason");
+    assert_eq!(
+        stretch(&mut accesses, 50, &silent),
+        Err(AccessError::WouldBlock(Nanos(100))),
+        "stepped for another reason"
+    );
     accesses.answered(Ticket(1), Ok(7));
     assert_eq!(stretch(&mut accesses, 60, &silent), Err(AccessError::WouldBlock(Nanos(160))));
     // A repeated earlier answer does not count.
@@ -45,17 +53,26 @@ fn round_asks_each_property_once() {
     assert_eq!(stretch(&mut accesses, 70, &silent), Err(AccessError::WouldBlock(Nanos(170))));
     accesses.answered(Ticket(3), Ok(5));
     assert_eq!(stretch(&mut accesses, 80, &silent), Ok((7, 5)));
-    assert_eq!(*silent.0.borrow(), [CAP, Access::Set(Property::Cc, 8), Access::Get(Property::Csts)]);
+    assert_eq!(
+        *silent.0.borrow(),
+        [CAP, Access::Set(Property::Cc, 8), Access::Get(Property::Csts)]
+    );
     assert_eq!(accesses.registers(), RegisterValues { cap: 7, cc: 8, csts: 5 });
     accesses.end_round();
-    assert_eq!(stretch(&mut accesses, 90, &silent), Err(AccessError::WouldBlock(Nanos(190))), "the next round begins anew");
+    assert_eq!(
+        stretch(&mut accesses, 90, &silent),
+        Err(AccessError::WouldBlock(Nanos(190))),
+        "the next round begins anew"
+    );
 }
 
 #[test]
 fn silence_and_refusals_name_the_access() {
     let (mut accesses, silent) = (Accesses::default(), Silent::default());
     assert!(stretch(&mut accesses, 10, &silent).is_err());
-    let Err(AccessError::Failed(error)) = stretch(&mut accesses, 110, &silent) else { panic!("the deadline has passed") };
+    let Err(AccessError::Failed(error)) = stretch(&mut accesses, 110, &silent) else {
+        panic!("the deadline has passed")
+    };
     assert_eq!(error.to_string(), "reading CAP: no answer after 100 ns");
     // A new round makes a new access; the old answer belongs to none.
     assert_eq!(stretch(&mut accesses, 120, &silent), Err(AccessError::WouldBlock(Nanos(220))));
@@ -63,8 +80,13 @@ fn silence_and_refusals_name_the_access() {
     accesses.answered(Ticket(2), Ok(2));
     assert!(stretch(&mut accesses, 130, &silent).is_err());
     accesses.answered(Ticket(3), Err(nvme::Status::INVALID_FIELD));
-    let Err(AccessError::Failed(error)) = stretch(&mut accesses, 140, &silent) else { panic!("it was refused") };
-    assert_eq!(error.to_string(), "writing CC: the controller answered Invalid Field in Command (00h/02h)");
+    let Err(AccessError::Failed(error)) = stretch(&mut accesses, 140, &silent) else {
+        panic!("it was refused")
+    };
+    assert_eq!(
+        error.to_string(),
+        "writing CC: the controller answered Invalid Field in Command (00h/02h)"
+    );
 }
 
 /// A free status read is made at every step, an asynchronous one at intervals.
@@ -73,16 +95,23 @@ fn csts_poll_rate_follows_its_cost() {
     let pace = PollTiming { timeout: Nanos(100), interval: Nanos(1000) };
     let host = Host::new(Controller::new(Script::default())).0;
     let mut status_poll = StatusPoll::default();
-    assert!((0..3).all(|now| status_poll.poll(Nanos(now), pace, &host.registers()) == Ok((Some(Csts::new()), Nanos::MAX))));
+    assert!((0..3).all(|now| status_poll.poll(Nanos(now), pace, &host.registers())
+        == Ok((Some(Csts::new()), Nanos::MAX))));
 
     let (mut status_poll, silent) = (StatusPoll::default(), Silent::default());
     assert_eq!(status_poll.poll(Nanos(0), pace, &silent), Ok((None, Nanos(100))));
     status_poll.answered(Ticket(1), Ok(1));
-    assert_eq!(status_poll.poll(Nanos(40), pace, &silent), Ok((Some(Csts::new().with_rdy(true)), Nanos(1040))));
+    assert_eq!(
+        status_poll.poll(Nanos(40), pace, &silent),
+        Ok((Some(Csts::new().with_rdy(true)), Nanos(1040)))
+    );
     assert_eq!(status_poll.poll(Nanos(50), pace, &silent), Ok((None, Nanos(1040))));
     assert_eq!(silent.0.borrow().len(), 1);
     assert_eq!(status_poll.poll(Nanos(1040), pace, &silent), Ok((None, Nanos(1140))));
-    assert!(matches!(status_poll.poll(Nanos(1140), pace, &silent), Err(PropertyError::NoAnswer { .. })));
+    assert!(matches!(
+        status_poll.poll(Nanos(1140), pace, &silent),
+        Err(PropertyError::NoAnswer { .. })
+    ));
 }
 
 /// A host whose property accesses follow this plan.
@@ -96,8 +125,17 @@ fn attempt(plan: Plan) -> (Host, Result<Inventory, BringupError>) {
 const LATE: Nanos = Nanos::from_millis(5);
 
 fn plans() -> impl Strategy<Value = Plan> {
-    let late = prop_oneof![Just(Nanos::ZERO), (1..1000u64).prop_map(Nanos::from_micros), Just(Nanos::from_millis(200))];
-    (any::<u64>(), late, 0..300u64).prop_map(|(seed, late, echoed)| Plan { seed, late, echoed, ..Plan::default() })
+    let late = prop_oneof![
+        Just(Nanos::ZERO),
+        (1..1000u64).prop_map(Nanos::from_micros),
+        Just(Nanos::from_millis(200))
+    ];
+    (any::<u64>(), late, 0..300u64).prop_map(|(seed, late, echoed)| Plan {
+        seed,
+        late,
+        echoed,
+        ..Plan::default()
+    })
 }
 
 /// Pauses in milliseconds, each followed by a fault.
@@ -129,7 +167,8 @@ fn troubles() -> impl Strategy<Value = Vec<(u8, u16, Trouble)>> {
 fn play(host: &mut Host, script: &[(u8, u16, Trouble)]) -> u64 {
     let mut posted = 0;
     for &(requests, millis, trouble) in script {
-        posted = (0..requests).fold(posted, |token, _| token + u64::from(host.dead.is_none() && host.submit(token)));
+        posted = (0..requests)
+            .fold(posted, |token, _| token + u64::from(host.dead.is_none() && host.submit(token)));
         host.controller.step(host.now);
         match trouble {
             Trouble::Fatal if host.controller.csts().rdy() => host.controller.break_down(),
@@ -153,9 +192,24 @@ fn play(host: &mut Host, script: &[(u8, u16, Trouble)]) -> u64 {
 fn ended_once(host: &Host, posted: u64) -> Result<(), TestCaseError> {
     for token in 0..posted {
         let ends = host.ended.get(&token).map_or(&[][..], |ends| ends);
-        prop_assert_eq!(ends.len(), 1, "request {} of {}: {:?}, dead: {:?}", token, posted, ends, host.dead);
+        prop_assert_eq!(
+            ends.len(),
+            1,
+            "request {} of {}: {:?}, dead: {:?}",
+            token,
+            posted,
+            ends,
+            host.dead
+        );
         let leaked = matches!(ends[0], End::Lost { leaked: true });
-        prop_assert!(!leaked || matches!(host.dead, Some(Dead::Gone | Dead::NotStopped { .. } | Dead::Property { .. })), "leaked");
+        prop_assert!(
+            !leaked
+                || matches!(
+                    host.dead,
+                    Some(Dead::Gone | Dead::NotStopped { .. } | Dead::Property { .. })
+                ),
+            "leaked"
+        );
     }
     Ok(())
 }
@@ -208,16 +262,27 @@ fn every_bringup_access_may_fail() {
         let (host, _) = attempt(Plan { late, ..Plan::default() });
         let accesses = host.wire.asked();
         let begun = accesses.iter().rposition(|access| matches!(access, Access::Set(..))).unwrap();
-        for (nth, fate) in (0..accesses.len()).flat_map(|nth| [(nth, AccessFate::Lost), (nth, AccessFate::Refused)]) {
+        for (nth, fate) in (0..accesses.len())
+            .flat_map(|nth| [(nth, AccessFate::Lost), (nth, AccessFate::Refused)])
+        {
             let (host, result) = attempt(Plan { late, nth: Some((nth, fate)), ..Plan::default() });
             assert!(host.now <= Nanos::from_secs(103), "access {nth} is waited for too long");
             let asked = host.wire.asked()[nth];
             match (result.map_err(|error| error.cause), fate) {
-                (Ok(_), _) => assert!(nth > begun, "access {nth} ({asked}) was not answered, and nobody minds"),
-                (Err(BringupCause::Property(PropertyError::NoAnswer { access, waited })), AccessFate::Lost) => {
+                (Ok(_), _) => assert!(
+                    nth > begun,
+                    "access {nth} ({asked}) was not answered, and nobody minds"
+                ),
+                (
+                    Err(BringupCause::Property(PropertyError::NoAnswer { access, waited })),
+                    AccessFate::Lost,
+                ) => {
                     assert_eq!((access, waited >= SECOND), (asked, true));
                 }
-                (Err(BringupCause::Property(PropertyError::Refused { access, .. })), AccessFate::Refused) => assert_eq!(access, asked),
+                (
+                    Err(BringupCause::Property(PropertyError::Refused { access, .. })),
+                    AccessFate::Refused,
+                ) => assert_eq!(access, asked),
                 (Err(cause), _) => panic!("access {nth} ({asked}), {fate:?}: {cause}"),
             }
         }
@@ -231,21 +296,31 @@ fn every_shutdown_access_may_fail() {
     let reach = |nth| {
         let (mut host, inventory) = attempt(plan);
         let (inventory, before) = (inventory.unwrap(), host.wire.asked().len());
-        host.wire.set_plan(Plan { nth: Option::map(nth, |(nth, fate)| (before + nth, fate)), ..plan });
+        host.wire
+            .set_plan(Plan { nth: Option::map(nth, |(nth, fate)| (before + nth, fate)), ..plan });
         let begun = host.now;
         let result = host.shut_down(&inventory);
-        (result, host.now - begun, host.wire.asked().split_off(before), host.controller.csts().rdy())
+        (
+            result,
+            host.now - begun,
+            host.wire.asked().split_off(before),
+            host.controller.csts().rdy(),
+        )
     };
     let (result, _, accesses, _) = reach(None);
     assert_eq!(result, Ok(()));
     let mut failed = 0;
-    for (nth, fate) in (0..accesses.len()).flat_map(|nth| [(nth, AccessFate::Lost), (nth, AccessFate::Refused)]) {
+    for (nth, fate) in
+        (0..accesses.len()).flat_map(|nth| [(nth, AccessFate::Lost), (nth, AccessFate::Refused)])
+    {
         let (result, took, asked, runs) = reach(Some((nth, fate)));
         assert!(took < Nanos::from_secs(20), "access {nth}");
         match result {
             Ok(()) => assert!(!runs),
             Err(ShutdownError::Property {
-                error: PropertyError::NoAnswer { access, .. } | PropertyError::Refused { access, .. }, ..
+                error:
+                    PropertyError::NoAnswer { access, .. } | PropertyError::Refused { access, .. },
+                ..
             }) => {
                 failed += 1;
                 assert_eq!(access, asked[nth]);
@@ -265,16 +340,29 @@ fn unanswered_csts_poll_resets() {
     let next = host.wire.asked().len();
     host.wire.set_plan(Plan { late: LATE, nth: Some((next, AccessFate::Lost)), ..Plan::default() });
     host.run_until(host.now + Nanos::from_secs(3));
-    let [cause @ ResetCause::Property(PropertyError::NoAnswer { access: Access::Get(Property::Csts), .. })] = &host.causes[..] else {
+    let [
+        cause @ ResetCause::Property(PropertyError::NoAnswer {
+            access: Access::Get(Property::Csts),
+            ..
+        }),
+    ] = &host.causes[..]
+    else {
         panic!("{:?}", host.causes)
     };
     assert!(cause.is_unanswered());
     let said = cause.to_string();
-    assert!(said.starts_with("the controller's status cannot be read: reading CSTS: no answer after"), "{said}");
+    assert!(
+        said.starts_with("the controller's status cannot be read: reading CSTS: no answer after"),
+        "{said}"
+    );
     assert_eq!((&host.dead, host.ended[&1].len()), (&None, 1));
     host.wire.set_plan(Plan { late: LATE, lost: 1000, ..Plan::default() });
     host.run_until(host.now + Nanos::from_secs(10));
-    assert!(matches!(host.dead, Some(Dead::Property { cause: ResetCause::Property(_), .. })), "{:?}", host.dead);
+    assert!(
+        matches!(host.dead, Some(Dead::Property { cause: ResetCause::Property(_), .. })),
+        "{:?}",
+        host.dead
+    );
 }
 
 /// A host that waits for a silent controller recovers it when it answers again.
@@ -334,15 +422,31 @@ fn lost_answers_reach_every_outcome() {
         let name = |debug: String| debug.split([' ', '(']).next().unwrap_or_default().to_owned();
         reached.extend(host.causes.iter().map(|cause| name(format!("{cause:?}"))));
         reached.extend(host.dead.iter().map(|dead| format!("dead:{}", name(format!("{dead:?}")))));
-        reached.extend((host.dead.is_none() && !host.causes.is_empty()).then(|| "restored".to_owned()));
+        reached.extend(
+            (host.dead.is_none() && !host.causes.is_empty()).then(|| "restored".to_owned()),
+        );
     }
-    let expected = ["Requested", "Fatal", "Gone", "Property", "dead:Gone", "dead:NotBroughtUp", "dead:Property", "restored"];
+    let expected = [
+        "Requested",
+        "Fatal",
+        "Gone",
+        "Property",
+        "dead:Gone",
+        "dead:NotBroughtUp",
+        "dead:Property",
+        "restored",
+    ];
     assert_eq!(reached, BTreeSet::from(expected.map(str::to_owned)));
 }
 
 /// Number of runs with late answers that violate an invariant.
 fn caught(mutant: Option<Mutant>) -> usize {
-    let script = [(3, 40, Trouble::Fatal), (3, 700, Trouble::Reset), (3, 900, Trouble::Fatal), (3, 100, Trouble::Nothing)];
+    let script = [
+        (3, 40, Trouble::Fatal),
+        (3, 700, Trouble::Reset),
+        (3, 900, Trouble::Fatal),
+        (3, 100, Trouble::Nothing),
+    ];
     let breaks = |seed: &u64| {
         let plan = Plan { seed: *seed, late: LATE, echoed: 500, mutant, ..Plan::default() };
         let run = || {

@@ -19,14 +19,21 @@ fn post(pair: &crate::testing::Pair, tokens: std::ops::Range<u64>) -> Vec<Result
 fn repeated_completion_ends_no_other_command() {
     for tags in [1, 255, 4094, 4095, 4096, 16_384, 32_767, 32_768, 65_535] {
         let sizes = QueueSizes { sq_entries: 65_536, cq_entries: 65_536, tags };
-        let made = QueuePair::new(QueueId(1), sizes, crate::testing::MemSq::new(65_536), crate::testing::MemCq::new(65_536));
+        let made = QueuePair::new(
+            QueueId(1),
+            sizes,
+            crate::testing::MemSq::new(65_536),
+            crate::testing::MemCq::new(65_536),
+        );
         let Ok(pair) = made else {
             let most = QueueSizes::MAX_TAGS;
             assert_eq!(made.unwrap_err(), QueueSizeError::Tags { id: QueueId(1), tags, most });
             assert!(tags > most);
             continue;
         };
-        let cids: HashSet<_> = (0..16).map(|n| pair.commands.begin(crate::tags::Tag(tags as u16 - 1), n, Nanos(n))).collect();
+        let cids: HashSet<_> = (0..16)
+            .map(|n| pair.commands.begin(crate::tags::Tag(tags as u16 - 1), n, Nanos(n)))
+            .collect();
         assert_eq!(cids.len(), 16, "{tags} tags");
     }
 }
@@ -122,14 +129,20 @@ fn one_doorbell_per_batch() {
     assert!(pair.lock_sq().exhausted());
     assert!(device.fetch().is_none(), "nothing is announced before the commit");
     assert_eq!(pair.lock_sq().commit(&doorbells), 5);
-    std::iter::from_fn(|| device.fetch()).collect::<Vec<_>>().iter().for_each(|sqe| device.complete(sqe.cid));
+    std::iter::from_fn(|| device.fetch())
+        .collect::<Vec<_>>()
+        .iter()
+        .for_each(|sqe| device.complete(sqe.cid));
     assert!(pair.pending());
     let mut out = Vec::with_capacity(5);
     let reaped = pair.try_reap(&doorbells, 3, &mut out).unwrap();
     assert_eq!(reaped, Reaped { found: 3, budget_used_up: true, more: true, violation: None });
     // The capacity of `out` is a budget too: it never grows.
     assert_eq!(pair.reap(&doorbells, 100, &mut out).found, 2);
-    assert_eq!((out.len(), out.capacity(), pair.reap(&doorbells, 9, &mut out).budget_used_up), (5, 5, true));
+    assert_eq!(
+        (out.len(), out.capacity(), pair.reap(&doorbells, 9, &mut out).budget_used_up),
+        (5, 5, true)
+    );
     let counted = pair.counters();
     assert_eq!((counted.sq_doorbells, counted.cq_doorbells, counted.empty_polls), (1, 2, 1));
 }
@@ -147,7 +160,10 @@ fn an_impossible_head_is_counted() {
     }
     let mut out = Vec::with_capacity(4);
     let reaped = pair.reap(&doorbells, 4, &mut out);
-    assert_eq!((reaped.found, reaped.violation, pair.in_flight(), pair.counters().bad_heads), (2, None, 0, 2));
+    assert_eq!(
+        (reaped.found, reaped.violation, pair.in_flight(), pair.counters().bad_heads),
+        (2, None, 0, 2)
+    );
 }
 
 /// A violation is reported once, with its details; then the queue takes no entries until a reset.
@@ -155,8 +171,22 @@ fn an_impossible_head_is_counted() {
 fn violations_stop_the_queue() {
     type Wrong = (fn(&mut Cqe), fn(u16) -> ProtocolViolation);
     let wrong: [Wrong; 3] = [
-        (|e| e.cid ^= 0x100, |cid| ProtocolViolation::UnknownCommand { queue: QueueId(1), cid: cid ^ 0x100, last: cid }),
-        (|e| e.cid |= 7, |cid| ProtocolViolation::UnknownCommand { queue: QueueId(1), cid: cid | 7, last: u16::MAX }),
+        (
+            |e| e.cid ^= 0x100,
+            |cid| ProtocolViolation::UnknownCommand {
+                queue: QueueId(1),
+                cid: cid ^ 0x100,
+                last: cid,
+            },
+        ),
+        (
+            |e| e.cid |= 7,
+            |cid| ProtocolViolation::UnknownCommand {
+                queue: QueueId(1),
+                cid: cid | 7,
+                last: u16::MAX,
+            },
+        ),
         (|e| e.sq_id = 3, |cid| ProtocolViolation::WrongQueue { queue: QueueId(1), cid, named: 3 }),
     ];
     for (spoil, expected) in wrong {
@@ -169,7 +199,10 @@ fn violations_stop_the_queue() {
         device.post(entry, Status::SUCCESS);
         let mut out = Vec::with_capacity(4);
         let reaped = pair.reap(&doorbells, 4, &mut out);
-        assert_eq!((reaped.found, reaped.more, reaped.violation), (0, false, Some(expected(cid).into())));
+        assert_eq!(
+            (reaped.found, reaped.more, reaped.violation),
+            (0, false, Some(expected(cid).into()))
+        );
         assert!(!pair.pending());
         assert_eq!(pair.reap(&doorbells, 4, &mut out), Reaped::default());
         assert_eq!(pair.in_flight(), 1);
@@ -188,7 +221,10 @@ fn a_doubled_completion_is_a_violation() {
     let mut out = Vec::with_capacity(4);
     let reaped = pair.reap(&doorbells, 4, &mut out);
     assert_eq!(reaped.found, 1);
-    assert!(matches!(reaped.violation.as_deref(), Some(ProtocolViolation::UnknownCommand { .. })), "{reaped:?}");
+    assert!(
+        matches!(reaped.violation.as_deref(), Some(ProtocolViolation::UnknownCommand { .. })),
+        "{reaped:?}"
+    );
 }
 
 /// A controller cannot complete a command before its doorbell, even if it guesses the CID.
@@ -198,7 +234,10 @@ fn completion_before_doorbell_is_violation() {
     let cid = post(&pair, 0..1)[0].unwrap();
     device.complete(cid.0);
     let mut out = Vec::with_capacity(4);
-    assert_eq!(pair.reap(&doorbells, 4, &mut out).violation, Some(ProtocolViolation::Unannounced { queue: QueueId(1), cid: cid.0 }.into()));
+    assert_eq!(
+        pair.reap(&doorbells, 4, &mut out).violation,
+        Some(ProtocolViolation::Unannounced { queue: QueueId(1), cid: cid.0 }.into())
+    );
 }
 
 /// A controller that fills the ring endlessly is stopped by the first excess entry.
@@ -213,7 +252,10 @@ fn a_flood_of_entries_ends() {
     let first = pair.reap(&doorbells, 64, &mut out);
     assert_eq!((first.found, first.violation, first.more), (1, None, true));
     let second = pair.reap(&doorbells, 64, &mut out);
-    assert!(matches!(second.violation.as_deref(), Some(ProtocolViolation::Unannounced { .. })) && !second.more);
+    assert!(
+        matches!(second.violation.as_deref(), Some(ProtocolViolation::Unannounced { .. }))
+            && !second.more
+    );
     assert_eq!(out.len(), 1);
 }
 
@@ -225,7 +267,10 @@ fn impossible_sizes_are_refused() {
     };
     assert!(new(2, 2, 1).is_ok());
     assert!(new(65_536, 65_536, QueueSizes::MAX_TAGS).is_ok());
-    assert_eq!(new(1, 8, 1).unwrap_err(), "submission queue of queue 7 with 1 entries: a ring has 2 to 65536");
+    assert_eq!(
+        new(1, 8, 1).unwrap_err(),
+        "submission queue of queue 7 with 1 entries: a ring has 2 to 65536"
+    );
     assert_eq!(
         new(8, 8, 8).unwrap_err(),
         "queue 7 with 8 tags: it must have 1 to 7 (a ring of N entries holds N-1 commands, and there are 4095 identifiers)"
@@ -259,7 +304,8 @@ fn an_abort_holds_the_tag() {
 #[test]
 fn threads_share_a_pair() {
     const EACH: u64 = 1_000;
-    let (pair, mut device, doorbells) = pair(QueueSizes { sq_entries: 32, cq_entries: 24, tags: 23 });
+    let (pair, mut device, doorbells) =
+        pair(QueueSizes { sq_entries: 32, cq_entries: 24, tags: 23 });
     let found = AtomicU64::new(0);
     let mut tokens: Vec<u64> = std::thread::scope(|threads| {
         let host = |thread: u64| {
@@ -268,7 +314,9 @@ fn threads_share_a_pair() {
                 let (mut next, mut taken, mut out) = (0, Vec::new(), Vec::with_capacity(16));
                 while found.load(Relaxed) < 3 * EACH {
                     let mut sq = pair.lock_sq();
-                    while next < EACH && sq.post(Sqe::default(), thread * EACH + next, Nanos(0)).is_ok() {
+                    while next < EACH
+                        && sq.post(Sqe::default(), thread * EACH + next, Nanos(0)).is_ok()
+                    {
                         next += 1;
                     }
                     sq.commit(doorbells);

@@ -66,7 +66,8 @@ fn aborts_are_limited_then_reset() {
 fn async_events_have_no_timeout() {
     let mut host = up(Script::default());
     let mut sq = host.admin.lock_sq();
-    sq.post(nvme::admin::async_event_request(), crate::Purpose::AsyncEvent.to_token(), host.now).unwrap();
+    sq.post(nvme::admin::async_event_request(), crate::Purpose::AsyncEvent.to_token(), host.now)
+        .unwrap();
     sq.commit(&host.controller.doorbells);
     drop(sq);
     host.run_until(after(&host, 100_000));
@@ -91,7 +92,10 @@ fn fatal_controller_is_reset() {
     host.controller.io_silent = false;
     host.run_until(after(&host, 2_000));
     assert!(matches!(host.causes[..], [ResetCause::Fatal { .. }]));
-    assert_eq!((host.ended[&1][..].len(), &host.ended[&2][..]), (1, &[End::Done(Status::SUCCESS)][..]));
+    assert_eq!(
+        (host.ended[&1][..].len(), &host.ended[&2][..]),
+        (1, &[End::Done(Status::SUCCESS)][..])
+    );
 }
 
 /// A controller that fails while it is being stopped, and does not stop any more.
@@ -223,8 +227,13 @@ fn returning_controller_is_stopped_first() {
     host.controller.step(host.now);
     host.controller.remove();
     host.run_until(after(&host, 60_000));
-    assert_eq!((host.losses, &host.dead, host.ended.len()), (1, &None, 0), "nothing is taken back meanwhile");
-    let lost_since = |host: &Host| host.recovery.as_ref().and_then(|recovery| recovery.lost_since());
+    assert_eq!(
+        (host.losses, &host.dead, host.ended.len()),
+        (1, &None, 0),
+        "nothing is taken back meanwhile"
+    );
+    let lost_since =
+        |host: &Host| host.recovery.as_ref().and_then(|recovery| recovery.lost_since());
     assert!(lost_since(&host).is_some_and(|since| since < host.now));
     host.controller.io_silent = false;
     host.controller.come_back();
@@ -280,7 +289,8 @@ fn closing_ends_the_wait() {
 
 #[test]
 fn loss_during_bringup_waits_again() {
-    let mut host = patient(Script { ready_after: Nanos::from_millis(50), ..Script::default() }, Nanos::MAX);
+    let mut host =
+        patient(Script { ready_after: Nanos::from_millis(50), ..Script::default() }, Nanos::MAX);
     host.controller.io_silent = true;
     assert!(host.submit(1));
     for losses in 1..=9 {
@@ -331,7 +341,9 @@ fn inflict(host: &mut Host, fault: Fault) {
     let controller = &mut host.controller;
     match fault {
         Fault::Silence(silent) => controller.io_silent = silent,
-        Fault::SilentAborts(silent) => controller.script.silent = if silent { vec![(admin::ABORT, 0)] } else { vec![] },
+        Fault::SilentAborts(silent) => {
+            controller.script.silent = if silent { vec![(admin::ABORT, 0)] } else { vec![] }
+        }
         Fault::Fatal if controller.csts().rdy() => controller.break_down(),
         Fault::Remove => controller.remove(),
         Fault::ComeBack if controller.csts().is_gone() => controller.come_back(),
@@ -342,10 +354,16 @@ fn inflict(host: &mut Host, fault: Fault) {
                 controller.post(queue, sqe.cid, Status::SUCCESS);
             }
         }
-        Fault::Status(status) if !controller.held.is_empty() => controller.complete(0, Status(status & 0x7fff)),
-        Fault::Late if !controller.held.is_empty() => controller.complete(controller.held.len() - 1, Status::SUCCESS),
+        Fault::Status(status) if !controller.held.is_empty() => {
+            controller.complete(0, Status(status & 0x7fff))
+        }
+        Fault::Late if !controller.held.is_empty() => {
+            controller.complete(controller.held.len() - 1, Status::SUCCESS)
+        }
         Fault::NeverStops => controller.script.stop_after = Nanos::MAX,
-        Fault::NeverReady(never) => controller.script.ready_after = if never { Nanos::MAX } else { Nanos::from_millis(1) },
+        Fault::NeverReady(never) => {
+            controller.script.ready_after = if never { Nanos::MAX } else { Nanos::from_millis(1) }
+        }
         _ => {}
     }
 }
@@ -355,7 +373,8 @@ fn inflict(host: &mut Host, fault: Fault) {
 fn play(host: &mut Host, script: Vec<(u8, u16, Option<Fault>)>) -> u64 {
     let mut posted = 0;
     for (requests, millis, fault) in script {
-        posted = (0..requests).fold(posted, |token, _| token + u64::from(host.dead.is_none() && host.submit(token)));
+        posted = (0..requests)
+            .fold(posted, |token, _| token + u64::from(host.dead.is_none() && host.submit(token)));
         host.controller.step(host.now);
         fault.into_iter().for_each(|fault| inflict(host, fault));
         host.run_until(after(host, millis.into()));
@@ -412,11 +431,25 @@ fn the_faults_reach_every_outcome() {
         play(&mut host, faults().new_tree(&mut runner).unwrap().current());
         let name = |debug: String| debug.split([' ', '(']).next().unwrap_or_default().to_owned();
         reached.extend(host.causes.iter().map(|cause| name(format!("{cause:?}"))));
-        reached.extend(host.dead.iter().map(|dead| name(format!("dead: {dead:?}").replace(": ", ":"))));
+        reached.extend(
+            host.dead.iter().map(|dead| name(format!("dead: {dead:?}").replace(": ", ":"))),
+        );
         reached.extend((host.aborts > 0).then(|| "aborts".to_owned()));
-        reached.extend((host.dead.is_none() && !host.causes.is_empty()).then(|| "restored".to_owned()));
+        reached.extend(
+            (host.dead.is_none() && !host.causes.is_empty()).then(|| "restored".to_owned()),
+        );
     }
-    let expected = ["Fatal", "Gone", "Unanswered", "Violation", "aborts", "dead:Gone", "dead:NotBroughtUp", "dead:NotStopped", "restored"];
+    let expected = [
+        "Fatal",
+        "Gone",
+        "Unanswered",
+        "Violation",
+        "aborts",
+        "dead:Gone",
+        "dead:NotBroughtUp",
+        "dead:NotStopped",
+        "restored",
+    ];
     assert_eq!(reached.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }
 

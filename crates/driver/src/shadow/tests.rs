@@ -25,7 +25,10 @@ fn moved(shadow: &Shadow<Pages>, doorbells: &MemDoorbells, tail: u32) -> bool {
 #[test]
 fn eventidx_decides_register_writes() {
     let (shadow, doorbells) = (Shadow::new(Pages::new(2)), MemDoorbells::new(1));
-    assert!(moved(&shadow, &doorbells, 1) && moved(&shadow, &doorbells, 2), "nobody reads memory yet");
+    assert!(
+        moved(&shadow, &doorbells, 1) && moved(&shadow, &doorbells, 2),
+        "nobody reads memory yet"
+    );
     assert_eq!((shadow.words().value(2), shadow.rung()), (0, 0));
     shadow.keep(true);
     assert!(moved(&shadow, &doorbells, 1), "EventIdx 0 was passed");
@@ -55,7 +58,10 @@ fn admin_doorbells_are_written_twice() {
         shadow.keep(kept);
         shadow.ring_sq(&doorbells, QueueId::ADMIN, value);
         shadow.ring_cq(&doorbells, QueueId::ADMIN, value + 10);
-        assert_eq!((doorbells.sq_tail(QueueId::ADMIN), doorbells.cq_head(QueueId::ADMIN)), (value, value + 10));
+        assert_eq!(
+            (doorbells.sq_tail(QueueId::ADMIN), doorbells.cq_head(QueueId::ADMIN)),
+            (value, value + 10)
+        );
         assert_eq!((shadow.words().value(0), shadow.words().value(1)), (value, value + 10));
     }
     assert_eq!(shadow.rung(), 0, "they are no I/O queue's");

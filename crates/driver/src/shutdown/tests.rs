@@ -16,7 +16,10 @@ fn failures_before_stop_are_ignored() {
     let scripts = [
         Script { silent: vec![(admin::DELETE_SQ, 0)], ..Script::default() },
         Script { shutdown_after: Nanos::MAX, ..Script::default() },
-        Script { refuse: [((admin::DELETE_CQ, 0), nvme::Status::INVALID_QUEUE_ID)].into(), ..Script::default() },
+        Script {
+            refuse: [((admin::DELETE_CQ, 0), nvme::Status::INVALID_QUEUE_ID)].into(),
+            ..Script::default()
+        },
     ];
     for script in scripts {
         let (mut host, inventory) = up(script);
@@ -45,6 +48,10 @@ fn violation_ends_queue_deletion() {
         let start = host.now;
         assert_eq!(host.shut_down(&inventory), Ok(()));
         assert!(!host.controller.csts().rdy());
-        assert!(host.now < start + Nanos::from_millis(500), "{astray:#x}: it waited for an answer until {}", host.now - start);
+        assert!(
+            host.now < start + Nanos::from_millis(500),
+            "{astray:#x}: it waited for an answer until {}",
+            host.now - start
+        );
     }
 }

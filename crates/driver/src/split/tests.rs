@@ -3,7 +3,13 @@ use proptest::prelude::*;
 use super::*;
 
 /// The definition of a correct split.
-fn check(splitter: &Splitter, boundary: u32, lba: u64, blocks: u32, parts: &[Part]) -> Result<(), String> {
+fn check(
+    splitter: &Splitter,
+    boundary: u32,
+    lba: u64,
+    blocks: u32,
+    parts: &[Part],
+) -> Result<(), String> {
     let mut next = lba;
     for part in parts {
         if part.lba != next {
@@ -15,7 +21,10 @@ fn check(splitter: &Splitter, boundary: u32, lba: u64, blocks: u32, parts: &[Par
         if part.blocks == 0 || part.blocks > splitter.max_blocks() {
             return Err(format!("{part:?} is empty or too large"));
         }
-        if boundary != 0 && part.lba / u64::from(boundary) != (part.lba + u64::from(part.blocks) - 1) / u64::from(boundary) {
+        if boundary != 0
+            && part.lba / u64::from(boundary)
+                != (part.lba + u64::from(part.blocks) - 1) / u64::from(boundary)
+        {
             return Err(format!("{part:?} crosses a boundary"));
         }
         next += u64::from(part.blocks);
@@ -28,7 +37,13 @@ fn check(splitter: &Splitter, boundary: u32, lba: u64, blocks: u32, parts: &[Par
 
 fn cases() -> impl Strategy<Value = (u8, u64, u32, u64, u32)> {
     let boundary = prop_oneof![Just(0u32), 1u32..40, (0u32..16).prop_map(|n| 1 << n)];
-    (9u8..=16, 1u64..300, boundary, prop_oneof![0u64..1000, any::<u64>().prop_map(|n| n >> 1)], 1u32..2000)
+    (
+        9u8..=16,
+        1u64..300,
+        boundary,
+        prop_oneof![0u64..1000, any::<u64>().prop_map(|n| n >> 1)],
+        1u32..2000,
+    )
         .prop_map(|(log2, max, boundary, lba, blocks)| (log2, max << log2, boundary, lba, blocks))
 }
 
@@ -68,10 +83,19 @@ fn a_splitter_without_boundary_is_caught() {
 fn requests_are_refused_with_the_reason() {
     let splitter = Splitter::new(12, 1 << 17, 0).unwrap();
     assert!(splitter.split_bytes(4096, 8192, 3).is_ok());
-    assert!(matches!(splitter.split_bytes(512, 4096, 3), Err(SplitError::Unaligned { block: 4096, .. })));
+    assert!(matches!(
+        splitter.split_bytes(512, 4096, 3),
+        Err(SplitError::Unaligned { block: 4096, .. })
+    ));
     assert!(matches!(splitter.split_bytes(4096, 0, 3), Err(SplitError::Empty { .. })));
-    assert!(matches!(splitter.split_bytes(8192, 8192, 3), Err(SplitError::OutOfRange { capacity: 12288, .. })));
-    assert!(matches!(splitter.split_bytes(!4095, 8192, 1 << 52), Err(SplitError::OutOfRange { .. })));
+    assert!(matches!(
+        splitter.split_bytes(8192, 8192, 3),
+        Err(SplitError::OutOfRange { capacity: 12288, .. })
+    ));
+    assert!(matches!(
+        splitter.split_bytes(!4095, 8192, 1 << 52),
+        Err(SplitError::OutOfRange { .. })
+    ));
     assert!(matches!(Splitter::new(12, 2048, 0), Err(SplitError::NoBlockFits { .. })));
     assert!(matches!(Splitter::new(200, 1 << 20, 0), Err(SplitError::NoBlockFits { .. })));
 }
@@ -79,11 +103,17 @@ fn requests_are_refused_with_the_reason() {
 #[test]
 fn dataless_commands_have_own_limits() {
     let plain = Splitter::new(9, 1 << 20, 100).unwrap();
-    assert_eq!([Op::WriteZeroes, Op::Deallocate, Op::Flush, Op::Read].map(|op| plain.most_blocks(op)), [None; 4]);
+    assert_eq!(
+        [Op::WriteZeroes, Op::Deallocate, Op::Flush, Op::Read].map(|op| plain.most_blocks(op)),
+        [None; 4]
+    );
     let most = |zeroes, deallocate| {
         let splitter = plain.with_dataless(zeroes, deallocate);
         // Reads and writes are split as before.
-        assert_eq!((splitter.max_blocks(), splitter.block_log2(), splitter.boundary()), (2048, 9, 100));
+        assert_eq!(
+            (splitter.max_blocks(), splitter.block_log2(), splitter.boundary()),
+            (2048, 9, 100)
+        );
         [Op::WriteZeroes, Op::Deallocate].map(|op| splitter.most_blocks(op))
     };
     assert_eq!(most(Some(8192), Some(u64::from(u32::MAX))), [Some(8192), Some(1 << 30)]);
@@ -91,20 +121,37 @@ fn dataless_commands_have_own_limits() {
     assert_eq!(most(Some(100), Some(100)), [Some(64), Some(64)]);
     assert_eq!(most(Some(1), Some(3)), [None, None]);
     assert_eq!(most(Some(0), None), [None, None]);
-    assert!(plain.fits_one(0, 0) && plain.of(Op::Read).fits_one(0, 8) && !plain.of(Op::Flush).fits_one(0, 0));
+    assert!(
+        plain.fits_one(0, 0)
+            && plain.of(Op::Read).fits_one(0, 8)
+            && !plain.of(Op::Flush).fits_one(0, 0)
+    );
 }
 
 #[test]
 fn compare_and_verify_have_own_limits() {
-    let plain = Splitter::new(9, 1 << 20, u16::MAX.into()).unwrap().with_dataless(Some(64), Some(256));
+    let plain =
+        Splitter::new(9, 1 << 20, u16::MAX.into()).unwrap().with_dataless(Some(64), Some(256));
     let most = |splitter: Splitter| [Op::Compare, Op::Verify].map(|op| splitter.most_blocks(op));
     assert_eq!(most(plain), [None; 2]);
-    for (verify, expected) in [(None, None), (Some(0), None), (Some(1), Some(1)), (Some(100), Some(64)), (Some(u64::MAX), Some(65_536))] {
+    for (verify, expected) in [
+        (None, None),
+        (Some(0), None),
+        (Some(1), Some(1)),
+        (Some(100), Some(64)),
+        (Some(u64::MAX), Some(65_536)),
+    ] {
         for compare in [false, true] {
             let splitter = plain.with_checks(compare, verify);
             assert_eq!(most(splitter), [compare.then_some(2048), expected]);
-            assert_eq!((splitter.max_blocks(), splitter.block_log2(), splitter.boundary()), (2048, 9, 65_535));
-            assert_eq!([Op::WriteZeroes, Op::Deallocate].map(|op| splitter.most_blocks(op)), [Some(64), Some(256)]);
+            assert_eq!(
+                (splitter.max_blocks(), splitter.block_log2(), splitter.boundary()),
+                (2048, 9, 65_535)
+            );
+            assert_eq!(
+                [Op::WriteZeroes, Op::Deallocate].map(|op| splitter.most_blocks(op)),
+                [Some(64), Some(256)]
+            );
             assert_eq!(most(splitter.and_optional(splitter)), most(splitter));
             assert_eq!(most(splitter.and_optional(plain)), [None; 2]);
         }
@@ -113,22 +160,46 @@ fn compare_and_verify_have_own_limits() {
     // Neither is posted as a Read or a Write is; parts are as large as allowed.
     assert!(!both.of(Op::Compare).fits_one(0, 1) && !both.of(Op::Verify).fits_one(0, 1));
     let apart = both.one_by_one();
-    assert!(both.fits_one(0, 1) && !apart.fits_one(0, 1) && apart.split(0, both.max_blocks()).parts() == 1);
+    assert!(
+        both.fits_one(0, 1)
+            && !apart.fits_one(0, 1)
+            && apart.split(0, both.max_blocks()).parts() == 1
+    );
     let parts = |op| both.of(op).split(60_000, 10_000).map(|part| part.blocks).max();
     assert_eq!([Op::Compare, Op::Verify].map(parts), [Some(2048), Some(16)]);
-    assert_eq!([Op::Compare, Op::Verify].map(|op| most(both.of(op))), [[Some(2048), Some(16)], [Some(16); 2]]);
+    assert_eq!(
+        [Op::Compare, Op::Verify].map(|op| most(both.of(op))),
+        [[Some(2048), Some(16)], [Some(16); 2]]
+    );
 }
 
 /// It leaves the neighbouring bit fields alone.
 #[test]
 fn write_uncorrectable_has_own_limit() {
-    let plain = Splitter::new(9, 1 << 20, u16::MAX.into()).unwrap().with_dataless(Some(64), Some(256)).with_checks(true, Some(16));
-    let of = |splitter: Splitter| Op::ALL.map(|op| (op != Op::WriteUncorrectable).then(|| splitter.most_blocks(op)));
-    for (most, expected) in [(None, None), (Some(0), None), (Some(1), Some(1)), (Some(100), Some(64)), (Some(u64::MAX), Some(65_536))] {
+    let plain = Splitter::new(9, 1 << 20, u16::MAX.into())
+        .unwrap()
+        .with_dataless(Some(64), Some(256))
+        .with_checks(true, Some(16));
+    let of = |splitter: Splitter| {
+        Op::ALL.map(|op| (op != Op::WriteUncorrectable).then(|| splitter.most_blocks(op)))
+    };
+    for (most, expected) in [
+        (None, None),
+        (Some(0), None),
+        (Some(1), Some(1)),
+        (Some(100), Some(64)),
+        (Some(u64::MAX), Some(65_536)),
+    ] {
         let splitter = plain.with_uncorrectable(most);
         assert_eq!(splitter.most_blocks(Op::WriteUncorrectable), expected);
-        assert_eq!((of(splitter), splitter.boundary(), splitter.with_uncorrectable(None)), (of(plain), 65_535, plain));
-        assert_eq!((splitter.and_optional(splitter), splitter.and_optional(plain)), (splitter, plain));
+        assert_eq!(
+            (of(splitter), splitter.boundary(), splitter.with_uncorrectable(None)),
+            (of(plain), 65_535, plain)
+        );
+        assert_eq!(
+            (splitter.and_optional(splitter), splitter.and_optional(plain)),
+            (splitter, plain)
+        );
     }
     let parts = plain.with_uncorrectable(Some(16)).of(Op::WriteUncorrectable);
     assert_eq!((parts.fits_one(0, 1), parts.split(60_000, 40).parts()), (false, 3));
@@ -136,7 +207,10 @@ fn write_uncorrectable_has_own_limit() {
 
 #[test]
 fn range_lists_fit_every_path() {
-    let plain = Splitter::new(9, 1 << 20, u16::MAX.into()).unwrap().with_dataless(Some(64), Some(256)).with_checks(true, Some(16));
+    let plain = Splitter::new(9, 1 << 20, u16::MAX.into())
+        .unwrap()
+        .with_dataless(Some(64), Some(256))
+        .with_checks(true, Some(16));
     assert_eq!(plain.most_ranges(), 1);
     let most = [0, 1, 5, 255, 256, u32::MAX].map(|most| plain.with_ranges(most));
     assert_eq!(most.map(|splitter| splitter.most_ranges()), [1, 1, 4, 128, 256, 256]);
@@ -147,7 +221,11 @@ fn range_lists_fit_every_path() {
 /// A boundary of more than 16 bits counts as none: a Namespace page cannot express it.
 #[test]
 fn a_boundary_has_16_bits() {
-    assert_eq!([0, 65_535, 65_536, u32::MAX].map(|wide| Splitter::new(9, 1 << 20, wide).unwrap().boundary()), [0, 65_535, 0, 0]);
+    assert_eq!(
+        [0, 65_535, 65_536, u32::MAX]
+            .map(|wide| Splitter::new(9, 1 << 20, wide).unwrap().boundary()),
+        [0, 65_535, 0, 0]
+    );
 }
 
 proptest! {

@@ -11,7 +11,8 @@ fn fatal_status_is_cleared_before_stopped() {
     registers.write32(regs::CC, Cc::new().with_en(true).into_bits());
     registers.write32(regs::CSTS, Csts::new().with_cfs(true).into_bits());
     let mut accesses = Accesses::default();
-    let (start, mut stop) = (Nanos::from_secs(1), StopSequence::started(Nanos::from_secs(1), Nanos::from_secs(2)));
+    let (start, mut stop) =
+        (Nanos::from_secs(1), StopSequence::started(Nanos::from_secs(1), Nanos::from_secs(2)));
     let mut step = |now| stop.step(&mut accesses.round(now, Nanos::from_secs(1), &registers));
     assert_eq!(step(start), StopStatus::Wait(start));
     assert!(matches!(step(start), StopStatus::Wait(_)));

@@ -6,7 +6,9 @@ use std::rc::Rc;
 
 use nvme::admin::{Abort, CreateCq, CreateSq, Identify, SetFeatures, cns};
 use nvme::features::{NumberOfQueues, fid};
-use nvme::identify::{self, DescriptorList, ExtendedFormat, LbaFormat, NamespaceList, NvmNamespace};
+use nvme::identify::{
+    self, DescriptorList, ExtendedFormat, LbaFormat, NamespaceList, NvmNamespace,
+};
 use nvme::opcode::admin;
 use nvme::regs::{self, Aqa, Cap, Cc, Csts, Version};
 use nvme::{Cqe, Nsid, Page, QueueId, Registers, Sqe, Status, Text};
@@ -48,7 +50,12 @@ impl Memory {
     }
 
     pub fn rings(&self, sizes: QueueSizes) -> (u64, u64, MemSq, MemCq) {
-        let (sq_at, cq_at, sq, cq) = (self.address(), self.address(), Slots::new(sizes.sq_entries), Slots::new(sizes.cq_entries));
+        let (sq_at, cq_at, sq, cq) = (
+            self.address(),
+            self.address(),
+            Slots::new(sizes.sq_entries),
+            Slots::new(sizes.cq_entries),
+        );
         self.0.borrow_mut().sqs.insert(sq_at, sq.clone());
         self.0.borrow_mut().cqs.insert(cq_at, cq.clone());
         (sq_at, cq_at, sq, cq)
@@ -116,7 +123,8 @@ impl Default for Script {
         (identify.sqes, identify.cqes, identify.mdts) = (0x66, 0x44, 5);
         (identify.acl, identify.aerl, identify.nn) = (1, 3, 8);
         identify.cntrltype = identify::Controller::TYPE_IO;
-        let namespaces = [(1, 9), (3, 12)].map(|(id, log2)| (Nsid(id), namespace(1 << 20, log2), DescriptorList::default()));
+        let namespaces = [(1, 9), (3, 12)]
+            .map(|(id, log2)| (Nsid(id), namespace(1 << 20, log2), DescriptorList::default()));
         Script {
             cap: Cap::new().with_mqes(63).with_to(2).with_css(Cap::CSS_NVM).with_cqr(true),
             version: Version::V2_1,
@@ -243,7 +251,8 @@ impl Controller {
         }
         let cc = Cc::from_bits(self.registers.read32(regs::CC));
         if cc.en() != self.was.en() {
-            self.until = now + if cc.en() { self.script.ready_after } else { self.script.stop_after };
+            self.until =
+                now + if cc.en() { self.script.ready_after } else { self.script.stop_after };
             self.changing = true;
             if cc.en() && self.csts().cfs() && !self.csts().rdy() {
                 self.set(Csts::new());
@@ -277,9 +286,16 @@ impl Controller {
     fn enable(&mut self) {
         let aqa = Aqa::from_bits(self.registers.read32(regs::AQA));
         let (asq, acq) = (self.registers.read64(regs::ASQ), self.registers.read64(regs::ACQ));
-        let sizes = QueueSizes { sq_entries: aqa.sq_entries(), cq_entries: aqa.cq_entries(), tags: 1 };
+        let sizes =
+            QueueSizes { sq_entries: aqa.sq_entries(), cq_entries: aqa.cq_entries(), tags: 1 };
         let contents = self.memory.0.borrow();
-        let mut device = Far::new(QueueId::ADMIN, sizes, contents.sqs[&asq].clone(), contents.cqs[&acq].clone(), self.doorbells.clone());
+        let mut device = Far::new(
+            QueueId::ADMIN,
+            sizes,
+            contents.sqs[&asq].clone(),
+            contents.cqs[&acq].clone(),
+            self.doorbells.clone(),
+        );
         device.reset();
         drop(contents);
         self.queues.insert(QueueId::ADMIN, device);
@@ -352,7 +368,10 @@ impl Controller {
             admin::CREATE_SQ => self.create_sq(&CreateSq::from_sqe(sqe)),
             admin::ABORT => {
                 let abort = Abort::from_sqe(sqe);
-                let held = self.held.iter().position(|(queue, sqe)| *queue == abort.sq && sqe.cid() == abort.cid);
+                let held = self
+                    .held
+                    .iter()
+                    .position(|(queue, sqe)| *queue == abort.sq && sqe.cid() == abort.cid);
                 result = held.map_or(Abort::NOT_ABORTED, |n| {
                     self.complete(n, Status::ABORT_REQUESTED);
                     Abort::ABORTED
@@ -370,10 +389,22 @@ impl Controller {
             cns::CONTROLLER => self.script.identify.as_page().into(),
             cns::COMMAND_SET_CONTROLLER => self.script.command_set.as_page().into(),
             cns::ACTIVE_NAMESPACES => {
-                let above = self.script.namespaces.iter().map(|(nsid, ..)| *nsid).filter(|nsid| *nsid > identify.nsid);
-                self.script.list.clone().unwrap_or_else(|| NamespaceList::of(above)).as_page().into()
+                let above = self
+                    .script
+                    .namespaces
+                    .iter()
+                    .map(|(nsid, ..)| *nsid)
+                    .filter(|nsid| *nsid > identify.nsid);
+                self.script
+                    .list
+                    .clone()
+                    .unwrap_or_else(|| NamespaceList::of(above))
+                    .as_page()
+                    .into()
             }
-            cns::NAMESPACE if self.script.inactive_is_zeroes && find().is_none() => identify::Namespace::default().as_page().into(),
+            cns::NAMESPACE if self.script.inactive_is_zeroes && find().is_none() => {
+                identify::Namespace::default().as_page().into()
+            }
             cns::NAMESPACE => find()?.1.as_page().into(),
             cns::COMMAND_SET_NAMESPACE => {
                 let mut page = NvmNamespace::default();
@@ -387,7 +418,10 @@ impl Controller {
 
     fn create_sq(&mut self, create: &CreateSq) -> Status {
         let sq = self.memory.0.borrow().sqs.get(&create.addr).cloned();
-        let (Some(sq), Some((cq_entries, cq))) = (sq, self.cq_memory.get(&create.cq).cloned()) else { return Status::INVALID_FIELD };
+        let (Some(sq), Some((cq_entries, cq))) = (sq, self.cq_memory.get(&create.cq).cloned())
+        else {
+            return Status::INVALID_FIELD;
+        };
         let sizes = QueueSizes { sq_entries: create.entries, cq_entries, tags: 1 };
         let mut device = Far::new(create.queue, sizes, sq, cq, self.doorbells.clone());
         device.reset();
@@ -411,7 +445,9 @@ impl Controller {
         let at = (sqe.nsid, sqe.cdw10);
         match sqe.opcode {
             nvme::opcode::io::WRITE => _ = self.disk.insert(at, self.memory.read(sqe.prp1)),
-            nvme::opcode::io::READ => self.memory.write(sqe.prp1, self.disk.get(&at).map_or(&[], |data| data)),
+            nvme::opcode::io::READ => {
+                self.memory.write(sqe.prp1, self.disk.get(&at).map_or(&[], |data| data))
+            }
             _ => {}
         }
     }

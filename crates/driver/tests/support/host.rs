@@ -122,8 +122,15 @@ impl Host {
             let answers = self.wire.come(self.now);
             let reaped = self.admin.reap(&self.controller.doorbells, 32, &mut out);
             self.violation = reaped.violation.map(|violation| *violation);
-            assert!(self.violation.is_none() || !self.controller.script.astray.is_empty(), "the scripted admin queue is correct");
-            if !out.is_empty() || self.violation.is_some() || !answers.is_empty() || self.now >= until {
+            assert!(
+                self.violation.is_none() || !self.controller.script.astray.is_empty(),
+                "the scripted admin queue is correct"
+            );
+            if !out.is_empty()
+                || self.violation.is_some()
+                || !answers.is_empty()
+                || self.now >= until
+            {
                 self.now += self.stands_still;
                 return (out, answers);
             }
@@ -143,9 +150,14 @@ impl Host {
             match bringup.step(self.now, &wire) {
                 BringupAction::Wait { until } => {
                     let (completed, answers) = self.sleep(until);
-                    answers.into_iter().for_each(|(ticket, answer)| bringup.answered(ticket, answer));
+                    answers
+                        .into_iter()
+                        .for_each(|(ticket, answer)| bringup.answered(ticket, answer));
                     for completed in completed {
-                        bringup.completed(&Host::reply(&completed, &self.controller.memory.read(self.page)));
+                        bringup.completed(&Host::reply(
+                            &completed,
+                            &self.controller.memory.read(self.page),
+                        ));
                     }
                     if let Some(violation) = self.violation.take() {
                         bringup.violated(violation);
@@ -153,7 +165,10 @@ impl Host {
                 }
                 BringupAction::Admin(command) => self.post_admin(command),
                 BringupAction::ReopenAdmin => {
-                    assert!(!self.controller.runs(), "the admin queue is reopened although the controller runs");
+                    assert!(
+                        !self.controller.runs(),
+                        "the admin queue is reopened although the controller runs"
+                    );
                     self.admin.exclusive().abandon();
                     self.admin.exclusive().reopen();
                 }
@@ -163,7 +178,10 @@ impl Host {
                     bringup.rings(sq_at, cq_at);
                 }
                 BringupAction::Ready(inventory) => {
-                    let again = BringupConfig { queues: WantedQueues::Existing(inventory.queues.clone()), ..config };
+                    let again = BringupConfig {
+                        queues: WantedQueues::Existing(inventory.queues.clone()),
+                        ..config
+                    };
                     self.recovery = Some(Recovery::new(self.config, again, &inventory));
                     return Ok(*inventory);
                 }
@@ -183,8 +201,12 @@ impl Host {
                     if self.violation.take().is_some() {
                         shutdown.violated();
                     }
-                    answers.into_iter().for_each(|(ticket, answer)| shutdown.answered(ticket, answer));
-                    completed.iter().for_each(|completed| shutdown.completed(&Host::reply(completed, &[])));
+                    answers
+                        .into_iter()
+                        .for_each(|(ticket, answer)| shutdown.answered(ticket, answer));
+                    completed
+                        .iter()
+                        .for_each(|completed| shutdown.completed(&Host::reply(completed, &[])));
                 }
                 ShutdownAction::Admin(command) => self.post_admin(command),
                 ShutdownAction::Stopped => return Ok(()),
@@ -198,7 +220,9 @@ impl Host {
     pub fn submit(&mut self, token: u64) -> bool {
         let queue = QueueId(1 + token as u16 % self.io.len() as u16);
         let mut sq = self.io[&queue].lock_sq();
-        let posted = sq.post(Sqe { opcode: nvme::opcode::io::READ, ..Sqe::default() }, token, self.now).is_ok();
+        let posted = sq
+            .post(Sqe { opcode: nvme::opcode::io::READ, ..Sqe::default() }, token, self.now)
+            .is_ok();
         sq.commit(&self.controller.doorbells);
         posted
     }
@@ -214,7 +238,9 @@ impl Host {
         }
         for completed in out {
             let retries = self.waiting.get(&completed.token).copied().unwrap_or(0);
-            let again = !completed.status.is_success() && self.policy.after_status(completed.status, retries, true) == RetryDecision::Retry;
+            let again = !completed.status.is_success()
+                && self.policy.after_status(completed.status, retries, true)
+                    == RetryDecision::Retry;
             if !(again && self.try_again(completed.token, retries)) {
                 self.end(completed.token, End::Done(completed.status));
             }
@@ -244,10 +270,14 @@ impl Host {
             RecoveryAction::Wait { until } => {
                 let (completed, answers) = self.sleep(until.min(limit));
                 if let Some(recovery) = &mut self.recovery {
-                    answers.into_iter().for_each(|(ticket, answer)| recovery.answered(ticket, answer));
+                    answers
+                        .into_iter()
+                        .for_each(|(ticket, answer)| recovery.answered(ticket, answer));
                 }
                 completed.iter().for_each(|completed| self.answered(completed));
-                if let (Some(recovery), Some(violation)) = (&mut self.recovery, self.violation.take()) {
+                if let (Some(recovery), Some(violation)) =
+                    (&mut self.recovery, self.violation.take())
+                {
                     recovery.violated(violation);
                 }
             }
@@ -272,12 +302,17 @@ impl Host {
             RecoveryAction::Lost(_) => self.losses += 1,
             RecoveryAction::Abandon(buffers) => {
                 for pair in self.io.values() {
-                    self.taken_back.extend(pair.exclusive().abandon().iter().map(|command| (command.token, buffers)));
+                    self.taken_back.extend(
+                        pair.exclusive().abandon().iter().map(|command| (command.token, buffers)),
+                    );
                 }
                 self.admin.exclusive().abandon();
                 self.admin.exclusive().reopen();
                 if buffers == Buffers::Returned {
-                    assert!(!self.controller.runs(), "buffers returned although the controller runs");
+                    assert!(
+                        !self.controller.runs(),
+                        "buffers returned although the controller runs"
+                    );
                 }
             }
             RecoveryAction::Admin(command) => self.post_admin(command),
@@ -286,7 +321,8 @@ impl Host {
                 self.io.values().for_each(|pair| pair.exclusive().reopen());
                 for (token, buffers) in std::mem::take(&mut self.taken_back) {
                     let retries = self.waiting.get(&token).copied().unwrap_or(0);
-                    let again = self.policy.after_reset(buffers, retries, true) == RetryDecision::Retry;
+                    let again =
+                        self.policy.after_reset(buffers, retries, true) == RetryDecision::Retry;
                     if !(again && self.try_again(token, retries)) {
                         self.end(token, End::Lost { leaked: false });
                     }
@@ -308,7 +344,9 @@ impl Host {
                 self.io[&queue].exclusive().end_abort(cid);
                 recovery.abort_ended();
             }
-            Purpose::Sequence => recovery.completed(&Host::reply(completed, &self.controller.memory.read(self.page))),
+            Purpose::Sequence => {
+                recovery.completed(&Host::reply(completed, &self.controller.memory.read(self.page)))
+            }
             _ => {}
         }
     }

@@ -50,7 +50,8 @@ impl CqSlots for MemCq {
 
     fn load(&self, slot: u32, phase: bool) -> Option<Cqe> {
         let high = self.0[slot as usize][1].load(Acquire);
-        (Cqe::phase_of(high) == phase).then(|| Cqe::from_words([self.0[slot as usize][0].load(Relaxed), high]))
+        (Cqe::phase_of(high) == phase)
+            .then(|| Cqe::from_words([self.0[slot as usize][0].load(Relaxed), high]))
     }
 
     fn is_new(&self, slot: u32, phase: bool) -> bool {
@@ -98,13 +99,29 @@ pub struct Far {
 }
 
 impl Far {
-    pub fn new(id: QueueId, sizes: QueueSizes, sq: MemSq, cq: MemCq, doorbells: MemDoorbells) -> Far {
-        Far { id, sq, cq, doorbells, fetch: RingIndex::new(sizes.sq_entries), post: RingIndex::new(sizes.cq_entries) }
+    pub fn new(
+        id: QueueId,
+        sizes: QueueSizes,
+        sq: MemSq,
+        cq: MemCq,
+        doorbells: MemDoorbells,
+    ) -> Far {
+        Far {
+            id,
+            sq,
+            cq,
+            doorbells,
+            fetch: RingIndex::new(sizes.sq_entries),
+            post: RingIndex::new(sizes.cq_entries),
+        }
     }
 
     /// The next command that the doorbell has announced.
     pub fn fetch(&mut self) -> Option<Sqe> {
-        let waiting = self.fetch.available(self.doorbells.sq_tail(self.id)).expect("the host's tail lies in the ring");
+        let waiting = self
+            .fetch
+            .available(self.doorbells.sq_tail(self.id))
+            .expect("the host's tail lies in the ring");
         (waiting > 0).then(|| {
             let sqe = SqSlots::load(&self.sq, self.fetch.slot());
             self.fetch.advance();
@@ -146,7 +163,12 @@ impl Far {
 
 /// A queue pair with id 1, host and device side, and its doorbells.
 pub fn pair(sizes: QueueSizes) -> (Pair, Far, MemDoorbells) {
-    let (sq, cq, doorbells, id) = (Slots::new(sizes.sq_entries), Slots::new(sizes.cq_entries), MemDoorbells::new(1), QueueId(1));
+    let (sq, cq, doorbells, id) = (
+        Slots::new(sizes.sq_entries),
+        Slots::new(sizes.cq_entries),
+        MemDoorbells::new(1),
+        QueueId(1),
+    );
     let device = Far::new(id, sizes, sq.clone(), cq.clone(), doorbells.clone());
     (QueuePair::new(id, sizes, sq, cq).expect("legal sizes"), device, doorbells)
 }

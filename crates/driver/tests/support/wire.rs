@@ -80,7 +80,8 @@ impl Wire {
     pub fn new(registers: MemRegisters, plan: Plan) -> Wire {
         let (under_way, echoes, asked) = Default::default();
         let (now, dice, status) = (Nanos::ZERO, plan.seed, Csts::new());
-        let state = State { registers, plan, now, dice, under_way, echoes, asked, status, status_asked: 0 };
+        let state =
+            State { registers, plan, now, dice, under_way, echoes, asked, status, status_asked: 0 };
         Wire(Rc::new(RefCell::new(state)))
     }
 
@@ -88,9 +89,13 @@ impl Wire {
     pub fn come(&self, now: Nanos) -> Vec<(Ticket, Answer)> {
         let state = &mut *self.0.borrow_mut();
         state.now = now;
-        let due: Vec<_> = state.under_way.extract_if(.., |under_way| under_way.due <= now).collect();
-        let mut come: Vec<_> = state.echoes.extract_if(.., |(under_way, _)| under_way.due <= now).collect();
-        come.extend(due.into_iter().filter_map(|under_way| Some((under_way, state.arrive(under_way)?))));
+        let due: Vec<_> =
+            state.under_way.extract_if(.., |under_way| under_way.due <= now).collect();
+        let mut come: Vec<_> =
+            state.echoes.extract_if(.., |(under_way, _)| under_way.due <= now).collect();
+        come.extend(
+            due.into_iter().filter_map(|under_way| Some((under_way, state.arrive(under_way)?))),
+        );
         come.iter().for_each(|(under_way, answer)| state.told(under_way, *answer));
         come.into_iter().map(|(under_way, answer)| (under_way.ticket, answer)).collect()
     }
@@ -115,9 +120,13 @@ impl Wire {
     /// and its settings are complete.
     pub fn assert_settled(&self) {
         let state = self.0.borrow();
-        let unsettled = state.under_way.iter().find(|under_way| matches!(under_way.access, Access::Set(..)));
+        let unsettled =
+            state.under_way.iter().find(|under_way| matches!(under_way.access, Access::Set(..)));
         assert!(unsettled.is_none(), "a command is posted before the answer: {unsettled:?}");
-        assert!(state.status.rdy(), "a command is posted to a controller that was not said to be ready");
+        assert!(
+            state.status.rdy(),
+            "a command is posted to a controller that was not said to be ready"
+        );
     }
 }
 
@@ -144,7 +153,9 @@ impl State {
     fn arrive(&mut self, under_way: UnderWay) -> Option<Answer> {
         let answer = match under_way.fate {
             AccessFate::Refused => Err(Status::INTERNAL_ERROR),
-            AccessFate::Answered | AccessFate::Lost => Ok(under_way.value.unwrap_or_else(|| under_way.access.carry_out(&self.registers))),
+            AccessFate::Answered | AccessFate::Lost => {
+                Ok(under_way.value.unwrap_or_else(|| under_way.access.carry_out(&self.registers)))
+            }
         };
         if self.roll() % 1000 < self.plan.echoed {
             let due = self.now + Nanos(self.roll() % ECHO.0);
@@ -179,14 +190,17 @@ impl Properties for Wire {
         if matches!(access, Access::Set(Property::Cc, _)) {
             state.status = Csts::new();
         }
-        let (fate, at_once, early) = (state.fate(), state.roll().is_multiple_of(8), state.roll().is_multiple_of(2));
+        let (fate, at_once, early) =
+            (state.fate(), state.roll().is_multiple_of(8), state.roll().is_multiple_of(2));
         let number = state.asked.len() as u64;
         let ticket = Ticket(if state.plan.mutant == Some(Mutant::OneTicket) { 0 } else { number });
         if access == STATUS {
             state.status_asked = number;
         }
         let mut under_way = UnderWay { number, ticket, access, due: state.now, fate, value: None };
-        if state.plan.late == Nanos::ZERO && fate != AccessFate::Lost || at_once && fate == AccessFate::Answered {
+        if state.plan.late == Nanos::ZERO && fate != AccessFate::Lost
+            || at_once && fate == AccessFate::Answered
+        {
             let answer = state.arrive(under_way);
             answer.into_iter().for_each(|answer| state.told(&under_way, answer));
             return answer.map_or(AccessPoll::Pending(ticket), AccessPoll::Ready);
@@ -197,7 +211,8 @@ impl Properties for Wire {
             return AccessPoll::Ready(Ok(0));
         }
         // Some accesses take effect when made, some only when the answer is sent.
-        under_way.value = (early && fate != AccessFate::Refused).then(|| access.carry_out(&state.registers));
+        under_way.value =
+            (early && fate != AccessFate::Refused).then(|| access.carry_out(&state.registers));
         state.under_way.push(under_way);
         AccessPoll::Pending(ticket)
     }

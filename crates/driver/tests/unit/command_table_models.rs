@@ -54,7 +54,10 @@ fn housekeeping_looks(how: How) {
         let seen = look(&commands, how);
         let second = queue.join().unwrap();
         let whole = |cid, token| Command { cid, token, posted_at: Nanos(token) };
-        assert!(seen.is_none_or(|seen| seen == whole(first, 1) || seen == whole(second, 2)), "a mix of two commands was seen");
+        assert!(
+            seen.is_none_or(|seen| seen == whole(first, 1) || seen == whole(second, 2)),
+            "a mix of two commands was seen"
+        );
     });
 }
 

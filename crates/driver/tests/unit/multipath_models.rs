@@ -51,7 +51,10 @@ fn a_write_and_a_flush(how: How) {
         writer.join().unwrap();
         let covered = sent_with.get(1) == Some(&1);
         let open = marks.uncovered(&mut snapshot) == PathSet::of(PathId(0));
-        assert_eq!(open, !covered, "a write that completed after the Flush was sent counts as flushed");
+        assert_eq!(
+            open, !covered,
+            "a write that completed after the Flush was sent counts as flushed"
+        );
     });
 }
 

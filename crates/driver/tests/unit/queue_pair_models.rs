@@ -49,7 +49,8 @@ fn one_tag_two_commands(how: Commit) {
                         None => thread::yield_now(),
                     }
                     if pair.pending() {
-                        let reaped = pair.try_reap(&doorbells, 2, &mut out).expect("nobody else reaps");
+                        let reaped =
+                            pair.try_reap(&doorbells, 2, &mut out).expect("nobody else reaps");
                         assert_eq!(reaped.violation, None, "a correct controller was accused");
                     }
                 }
@@ -59,7 +60,8 @@ fn one_tag_two_commands(how: Commit) {
         submit(&pair, &doorbells, how, 1);
         submit(&pair, &doorbells, how, 2);
         assert!(pair.in_flight() <= 2);
-        let tokens: Vec<_> = reaper.join().unwrap().iter().map(|completed| completed.token).collect();
+        let tokens: Vec<_> =
+            reaper.join().unwrap().iter().map(|completed| completed.token).collect();
         assert_eq!(tokens, [1, 2]);
         assert_eq!(pair.in_flight(), 0);
     });

@@ -55,7 +55,11 @@ fn two_reapers(how: Return) {
         let mut take = || {
             while let Some(tag) = taker.take(&tags) {
                 assert!(!taken.contains(&tag), "a tag was taken twice");
-                assert_eq!(slots[usize::from(tag.0)].load(Relaxed), 1, "a slot was reused before its reaper was done");
+                assert_eq!(
+                    slots[usize::from(tag.0)].load(Relaxed),
+                    1,
+                    "a slot was reused before its reaper was done"
+                );
                 taken.push(tag);
             }
         };

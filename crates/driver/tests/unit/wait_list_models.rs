@@ -137,11 +137,14 @@ fn all_get_the_tag(queue: &Arc<HwQueue>, mut returner: Returner, queues: u8) -> 
             done
         })
     };
-    let mut others = vec![spawn(Box::new(move |queue| queue.give_back(&mut returner, u32::from(queues)).is_ok()))];
+    let mut others = vec![spawn(Box::new(move |queue| {
+        queue.give_back(&mut returner, u32::from(queues)).is_ok()
+    }))];
     others.extend((1..queues).map(|other| spawn(Box::new(move |queue| queue.wait(other).is_ok()))));
     let done = queue.wait(0).is_ok();
     queue.fds.end();
-    let others_done = others.into_iter().map(|other| other.join().unwrap()).fold(true, |all, done| all & done);
+    let others_done =
+        others.into_iter().map(|other| other.join().unwrap()).fold(true, |all, done| all & done);
     done && others_done && !queue.take()
 }
 

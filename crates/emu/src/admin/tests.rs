@@ -3,7 +3,8 @@ mod mandatory;
 use nvme::admin::{AsyncEvent, cns, delete_cq, delete_sq, event_type, notice};
 use nvme::features::{AsyncEventConfig, Capabilities};
 use nvme::identify::{
-    Controller as ControllerPage, DescriptorList, Namespace as NamespacePage, NamespaceList, NvmController, NvmNamespace, descriptor,
+    Controller as ControllerPage, DescriptorList, Namespace as NamespacePage, NamespaceList,
+    NvmController, NvmNamespace, descriptor,
 };
 use nvme::log::{ChangedNamespaces, ErrorEntry, Smart};
 use nvme::{Lba, Nsid, Vector};
@@ -42,7 +43,9 @@ fn identify<T: Page>(host: &mut Host<TestPort>, what: u8, nsid: u32) -> T {
 }
 
 fn log<T: Page>(host: &mut Host<TestPort>, page: u8, retain_event: bool) -> T {
-    fetch(host, |data| GetLogPage { retain_event, ..GetLogPage::new(page, T::LEN as u64, data) }.to_sqe())
+    fetch(host, |data| {
+        GetLogPage { retain_event, ..GetLogPage::new(page, T::LEN as u64, data) }.to_sqe()
+    })
 }
 
 #[test]
@@ -56,7 +59,10 @@ fn identify_controller_describes_it() {
     assert_eq!((page.abort_limit(), page.async_event_limit()), (4, 4));
     assert!(page.subnqn.to_string().starts_with("nqn.2014-08.org.nvmexpress:uuid:"));
     let limits: NvmController = identify(&mut host, cns::COMMAND_SET_CONTROLLER, 0);
-    assert_eq!((limits.wzsl, limits.wusl, limits.dmrl, limits.dmrsl, limits.dmsl), (10, 10, 255, 1 << 21, 1 << 23));
+    assert_eq!(
+        (limits.wzsl, limits.wusl, limits.dmrl, limits.dmrsl, limits.dmsl),
+        (10, 10, 255, 1 << 21, 1 << 23)
+    );
 }
 
 #[test]
@@ -71,7 +77,12 @@ fn identify_namespace_describes_each() {
         assert_eq!(list.find(descriptor::CSI), Some(&[0][..]));
         assert_eq!(list.find(descriptor::UUID).map(<[u8]>::len), Some(16));
     }
-    let after = |host: &mut _, nsid| identify::<NamespaceList>(host, cns::ACTIVE_NAMESPACES, nsid).iter().map(|n| n.0).collect::<Vec<_>>();
+    let after = |host: &mut _, nsid| {
+        identify::<NamespaceList>(host, cns::ACTIVE_NAMESPACES, nsid)
+            .iter()
+            .map(|n| n.0)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(after(&mut host, 0), [1, 2]);
     assert_eq!(after(&mut host, 1), [2]);
     assert!(after(&mut host, 2).is_empty());
@@ -81,7 +92,8 @@ fn identify_namespace_describes_each() {
 fn identify_refuses_what_is_not_there() {
     let mut host = host();
     let page = host.page(1);
-    let mut ask = |what, nsid, data| kind(&mut host, Identify::new(what, Nsid(nsid), data).to_sqe());
+    let mut ask =
+        |what, nsid, data| kind(&mut host, Identify::new(what, Nsid(nsid), data).to_sqe());
     let data = short(page, 4096);
     for nsid in [0, 3, u32::MAX] {
         assert_eq!(ask(cns::NAMESPACE, nsid, data), Status::INVALID_NAMESPACE_OR_FORMAT);
@@ -90,20 +102,33 @@ fn identify_refuses_what_is_not_there() {
     assert_eq!(ask(0x7f, 1, data), Status::INVALID_FIELD);
     assert_eq!(ask(cns::CONTROLLER, 0, short(0x1000, 4096)), Status::DATA_TRANSFER_ERROR);
     let entry: ErrorEntry = log(&mut host, lid::ERROR, false);
-    assert_eq!((entry.status().kind(), entry.opcode), (Status::DATA_TRANSFER_ERROR, opcode::admin::IDENTIFY));
+    assert_eq!(
+        (entry.status().kind(), entry.opcode),
+        (Status::DATA_TRANSFER_ERROR, opcode::admin::IDENTIFY)
+    );
     assert!(entry.status().do_not_retry());
 }
 
 #[test]
 fn inactive_namespace_is_not_invalid() {
-    let mut host = Host::new(Config::new(slow()), vec![mem(1 << 20, 512).with_nsid(Nsid(3))]).ready();
+    let mut host =
+        Host::new(Config::new(slow()), vec![mem(1 << 20, 512).with_nsid(Nsid(3))]).ready();
     assert_eq!(identify::<ControllerPage>(&mut host, cns::CONTROLLER, 0).nn, 3);
-    assert_eq!(identify::<NamespacePage>(&mut host, cns::NAMESPACE, 2).as_page(), [0; NamespacePage::LEN]);
-    assert_eq!(identify::<NvmNamespace>(&mut host, cns::COMMAND_SET_NAMESPACE, 2).as_page(), [0; NvmNamespace::LEN]);
+    assert_eq!(
+        identify::<NamespacePage>(&mut host, cns::NAMESPACE, 2).as_page(),
+        [0; NamespacePage::LEN]
+    );
+    assert_eq!(
+        identify::<NvmNamespace>(&mut host, cns::COMMAND_SET_NAMESPACE, 2).as_page(),
+        [0; NvmNamespace::LEN]
+    );
     let mut pair = host.pair(1, 16);
     let page = host.page(1);
-    for (nsid, expected) in [(1, Status::INVALID_FIELD), (3, Status::SUCCESS), (4, Status::INVALID_NAMESPACE_OR_FORMAT)] {
-        let described = Identify::new(cns::NAMESPACE_DESCRIPTORS, Nsid(nsid), short(page, 4096)).to_sqe();
+    for (nsid, expected) in
+        [(1, Status::INVALID_FIELD), (3, Status::SUCCESS), (4, Status::INVALID_NAMESPACE_OR_FORMAT)]
+    {
+        let described =
+            Identify::new(cns::NAMESPACE_DESCRIPTORS, Nsid(nsid), short(page, 4096)).to_sqe();
         assert_eq!(kind(&mut host, described), expected, "descriptors of {nsid}");
         for sqe in [Sqe { nsid, ..read(0, 1, page, 512) }, nvme::io::flush(Nsid(nsid))] {
             let cid = host.cid();
@@ -111,7 +136,11 @@ fn inactive_namespace_is_not_invalid() {
         }
         host.ring(&pair);
         host.run_until(host.now + Nanos::from_millis(1));
-        assert_eq!(host.reap(&mut pair, 9).iter().map(|cqe| cqe.status().kind()).collect::<Vec<_>>(), [expected; 2], "I/O to {nsid}");
+        assert_eq!(
+            host.reap(&mut pair, 9).iter().map(|cqe| cqe.status().kind()).collect::<Vec<_>>(),
+            [expected; 2],
+            "I/O to {nsid}"
+        );
     }
 }
 
@@ -119,8 +148,21 @@ fn inactive_namespace_is_not_invalid() {
 fn bad_queues_get_their_status() {
     let mut host = host();
     let ring = host.page(1);
-    let cq = CreateCq { queue: QueueId(1), entries: 16, addr: ring, contiguous: true, vector: Some(Vector(1)) };
-    let sq = CreateSq { queue: QueueId(1), entries: 16, addr: ring, contiguous: true, priority: 0, cq: QueueId(1) };
+    let cq = CreateCq {
+        queue: QueueId(1),
+        entries: 16,
+        addr: ring,
+        contiguous: true,
+        vector: Some(Vector(1)),
+    };
+    let sq = CreateSq {
+        queue: QueueId(1),
+        entries: 16,
+        addr: ring,
+        contiguous: true,
+        priority: 0,
+        cq: QueueId(1),
+    };
     for (command, expected) in [
         (CreateCq { queue: QueueId(0), ..cq }, Status::INVALID_QUEUE_ID),
         (CreateCq { queue: QueueId(65), ..cq }, Status::INVALID_QUEUE_ID),
@@ -174,7 +216,10 @@ fn a_deleted_queue_ends_its_commands() {
     busy(&mut host, &mut pair, 5);
     assert_eq!(kind(&mut host, delete_sq(QueueId(1))), Status::SUCCESS);
     let found = host.reap(&mut pair, 99);
-    assert_eq!(found.iter().map(|c| c.status()).collect::<Vec<_>>(), [Status::ABORTED_SQ_DELETION; 5]);
+    assert_eq!(
+        found.iter().map(|c| c.status()).collect::<Vec<_>>(),
+        [Status::ABORTED_SQ_DELETION; 5]
+    );
     host.run_until(host.now + Nanos::from_millis(1));
     assert!(host.reap(&mut pair, 99).is_empty());
 }
@@ -184,19 +229,26 @@ fn abort_ends_only_its_command() {
     let mut host = host();
     let mut pair = host.pair(1, 16);
     let cids = busy(&mut host, &mut pair, 3);
-    let mut abort = |cid, sq| host.admin(Abort { sq: QueueId(sq), cid }.to_sqe()).result == Abort::ABORTED;
+    let mut abort =
+        |cid, sq| host.admin(Abort { sq: QueueId(sq), cid }.to_sqe()).result == Abort::ABORTED;
     assert!(abort(cids[1], 1));
     assert!(!abort(cids[1], 1), "it is complete");
     assert!(!abort(Cid(0x7777), 1) && !abort(cids[0], 2));
     let found = host.reap(&mut pair, 99);
-    assert_eq!(found.iter().map(|c| (c.cid(), c.status())).collect::<Vec<_>>(), [(cids[1], Status::ABORT_REQUESTED)]);
+    assert_eq!(
+        found.iter().map(|c| (c.cid(), c.status())).collect::<Vec<_>>(),
+        [(cids[1], Status::ABORT_REQUESTED)]
+    );
     host.run_until(host.now + Nanos::from_millis(1));
     let rest = host.reap(&mut pair, 99);
-    assert_eq!(rest.iter().map(|c| (c.cid(), c.status())).collect::<Vec<_>>(), [(cids[0], Status::SUCCESS), (cids[2], Status::SUCCESS)]);
+    assert_eq!(
+        rest.iter().map(|c| (c.cid(), c.status())).collect::<Vec<_>>(),
+        [(cids[0], Status::SUCCESS), (cids[2], Status::SUCCESS)]
+    );
 }
 
-/// What a host finds of a command that it aborts: what the Abort's entry says; the command's entry when the Abort's has come; and its
-/// entry later.
+/// What a host finds of a command that it aborts: what the Abort's entry says; the command's entry
+/// when the Abort's has come; and its entry later.
 fn abort_as(aborts: AbortOrder) -> (bool, Vec<Status>, Vec<Status>) {
     let config = Config { aborts, ..Config::new(Profile::tlc()) };
     let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
@@ -209,7 +261,10 @@ fn abort_as(aborts: AbortOrder) -> (bool, Vec<Status>, Vec<Status>) {
         found.map(|cqe| cqe.status()).collect::<Vec<_>>()
     };
     let at_once = entries(&mut host);
-    assert!(aborts == AbortOrder::Before || host.admin(abort).result != Abort::ABORTED, "a second one has nothing to abort");
+    assert!(
+        aborts == AbortOrder::Before || host.admin(abort).result != Abort::ABORTED,
+        "a second one has nothing to abort"
+    );
     host.run_until(host.now + Nanos::from_millis(20));
     (done, at_once, entries(&mut host))
 }
@@ -223,7 +278,8 @@ fn aborted_command_completes_in_any_order() {
     assert_eq!(abort_as(AbortOrder::Never), (false, vec![], vec![Status::SUCCESS]));
 }
 
-/// A broken host: once the Abort's entry says that the command was aborted, it uses the command's identifier for another one.
+/// A broken host: once the Abort's entry says that the command was aborted, it uses the command's
+/// identifier for another one.
 fn reuses_the_identifier(aborts: AbortOrder) -> bool {
     let config = Config { aborts, ..Config::new(Profile::tlc()) };
     let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
@@ -256,7 +312,8 @@ fn held_command_can_be_aborted() {
         let cid = busy(&mut host, &mut pair, 1)[0];
         host.admin(Abort { sq: QueueId(1), cid }.to_sqe());
         host.run_until(host.now + Nanos::from_millis(1));
-        let found: Vec<_> = host.reap(&mut pair, 99).iter().map(|cqe| (cqe.cid(), cqe.status())).collect();
+        let found: Vec<_> =
+            host.reap(&mut pair, 99).iter().map(|cqe| (cqe.cid(), cqe.status())).collect();
         assert_eq!(found, [(cid, Status::ABORT_REQUESTED)], "{aborts:?}");
         host.device.change(host.now, Change::Release);
         host.run_until(host.now + Nanos::from_millis(20));
@@ -267,13 +324,20 @@ fn held_command_can_be_aborted() {
 #[test]
 fn event_requests_are_limited_and_abortable() {
     let mut host = host();
-    let waiting: Vec<_> = (0..5).map(|_| host.post_admin(nvme::admin::async_event_request())).collect();
+    let waiting: Vec<_> =
+        (0..5).map(|_| host.post_admin(nvme::admin::async_event_request())).collect();
     host.settle();
     let found = host.reap_admin();
-    assert_eq!(found.iter().map(|c| (c.cid(), c.status().kind())).collect::<Vec<_>>(), [(waiting[4], Status::ASYNC_EVENT_LIMIT_EXCEEDED)]);
+    assert_eq!(
+        found.iter().map(|c| (c.cid(), c.status().kind())).collect::<Vec<_>>(),
+        [(waiting[4], Status::ASYNC_EVENT_LIMIT_EXCEEDED)]
+    );
     let answer = host.admin(Abort { sq: QueueId::ADMIN, cid: waiting[2] }.to_sqe());
     assert!(answer.result == Abort::ABORTED);
-    assert_eq!(host.events.iter().map(|c| (c.cid(), c.status())).collect::<Vec<_>>(), [(waiting[2], Status::ABORT_REQUESTED)]);
+    assert_eq!(
+        host.events.iter().map(|c| (c.cid(), c.status())).collect::<Vec<_>>(),
+        [(waiting[2], Status::ABORT_REQUESTED)]
+    );
 }
 
 #[test]
@@ -302,15 +366,29 @@ fn resized_namespace_raises_an_event() {
     host.settle();
     assert!(host.reap_admin().is_empty(), "nobody asked yet");
     let config = AsyncEventConfig::new().with_namespace_attribute(true);
-    assert_eq!(kind(&mut host, SetFeatures::new(fid::ASYNC_EVENT_CONFIG, config.into_bits()).to_sqe()), Status::SUCCESS);
-    assert_eq!(host.device.resize(Nsid(2), u64::MAX), Some(256), "no more than the medium holds, which it had");
+    assert_eq!(
+        kind(&mut host, SetFeatures::new(fid::ASYNC_EVENT_CONFIG, config.into_bits()).to_sqe()),
+        Status::SUCCESS
+    );
+    assert_eq!(
+        host.device.resize(Nsid(2), u64::MAX),
+        Some(256),
+        "no more than the medium holds, which it had"
+    );
     assert_eq!(host.device.resize(Nsid(2), 50), Some(50));
     assert_eq!(host.device.resize(Nsid(3), 50), None);
     host.settle();
     let event = AsyncEvent::from_bits(host.reap_admin()[0].result);
-    assert_eq!((event.event_type(), event.info()), (event_type::NOTICE, notice::NAMESPACE_ATTRIBUTE_CHANGED));
-    let changed =
-        |host: &mut _, retain| log::<ChangedNamespaces>(host, lid::CHANGED_NAMESPACES, retain).iter().map(|n| n.0).collect::<Vec<_>>();
+    assert_eq!(
+        (event.event_type(), event.info()),
+        (event_type::NOTICE, notice::NAMESPACE_ATTRIBUTE_CHANGED)
+    );
+    let changed = |host: &mut _, retain| {
+        log::<ChangedNamespaces>(host, lid::CHANGED_NAMESPACES, retain)
+            .iter()
+            .map(|n| n.0)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(changed(&mut host, true), [1, 2]);
     assert_eq!(changed(&mut host, false), [1, 2]);
     assert!(changed(&mut host, false).is_empty());
@@ -324,7 +402,11 @@ fn undelivered_change_list_is_kept() {
     let page = host.page(1);
     let asked = |len, data| GetLogPage::new(lid::CHANGED_NAMESPACES, len, data).to_sqe();
     assert_eq!(kind(&mut host, asked(4096, short(0x10, 4))), Status::DATA_TRANSFER_ERROR);
-    assert_eq!(kind(&mut host, asked(2 << 20, short(page, 4096))), Status::INVALID_FIELD, "more than MDTS allows");
+    assert_eq!(
+        kind(&mut host, asked(2 << 20, short(page, 4096))),
+        Status::INVALID_FIELD,
+        "more than MDTS allows"
+    );
     let list: ChangedNamespaces = log(&mut host, lid::CHANGED_NAMESPACES, false);
     assert_eq!(list.iter().map(|n| n.0).collect::<Vec<_>>(), [1]);
 }
@@ -332,7 +414,9 @@ fn undelivered_change_list_is_kept() {
 #[test]
 fn features_have_current_default_saved() {
     let mut host = host();
-    let get = |host: &mut Host<TestPort>, id, select| host.admin(GetFeatures { select, ..GetFeatures::current(id) }.to_sqe()).result;
+    let get = |host: &mut Host<TestPort>, id, select| {
+        host.admin(GetFeatures { select, ..GetFeatures::current(id) }.to_sqe()).result
+    };
     for (id, value, saveable) in [
         (fid::ARBITRATION, 0x0102_0305, true),
         (fid::VOLATILE_WRITE_CACHE, 0, true),
@@ -344,17 +428,27 @@ fn features_have_current_default_saved() {
         assert_ne!(default, value);
         let set = SetFeatures::new(id, value);
         assert_eq!(kind(&mut host, set.to_sqe()), Status::SUCCESS);
-        assert_eq!((get(&mut host, id, select::CURRENT), get(&mut host, id, select::SAVED)), (value, default));
+        assert_eq!(
+            (get(&mut host, id, select::CURRENT), get(&mut host, id, select::SAVED)),
+            (value, default)
+        );
         let capabilities = Capabilities::from_bits(get(&mut host, id, select::CAPABILITIES));
         assert_eq!((capabilities.saveable(), capabilities.changeable()), (saveable, true));
         let save = SetFeatures { save: true, ..set };
-        assert_eq!(kind(&mut host, save.to_sqe()), if saveable { Status::SUCCESS } else { Status::FEATURE_NOT_SAVEABLE });
+        assert_eq!(
+            kind(&mut host, save.to_sqe()),
+            if saveable { Status::SUCCESS } else { Status::FEATURE_NOT_SAVEABLE }
+        );
         assert_eq!(get(&mut host, id, select::SAVED), if saveable { value } else { default });
     }
     host.set_cc(nvme::regs::Cc::new());
     host.settle();
     host.enable();
-    assert_eq!(get(&mut host, fid::INTERRUPT_COALESCING, select::CURRENT), 0x0307, "saved over a reset");
+    assert_eq!(
+        get(&mut host, fid::INTERRUPT_COALESCING, select::CURRENT),
+        0x0307,
+        "saved over a reset"
+    );
     assert_eq!(get(&mut host, fid::KEEP_ALIVE_TIMER, select::CURRENT), 0);
 }
 
@@ -363,8 +457,14 @@ fn bad_features_get_their_status() {
     let mut host = host();
     for (command, expected) in [
         (SetFeatures::new(0x03, 0_u32), Status::INVALID_FIELD),
-        (SetFeatures { save: true, ..SetFeatures::new(fid::NUMBER_OF_QUEUES, 0_u32) }, Status::FEATURE_NOT_SAVEABLE),
-        (SetFeatures { nsid: Nsid(1), ..SetFeatures::new(fid::ARBITRATION, 0_u32) }, Status::FEATURE_NOT_NAMESPACE_SPECIFIC),
+        (
+            SetFeatures { save: true, ..SetFeatures::new(fid::NUMBER_OF_QUEUES, 0_u32) },
+            Status::FEATURE_NOT_SAVEABLE,
+        ),
+        (
+            SetFeatures { nsid: Nsid(1), ..SetFeatures::new(fid::ARBITRATION, 0_u32) },
+            Status::FEATURE_NOT_NAMESPACE_SPECIFIC,
+        ),
         (SetFeatures::new(fid::NUMBER_OF_QUEUES, u32::MAX), Status::INVALID_FIELD),
     ] {
         assert_eq!(kind(&mut host, command.to_sqe()), expected, "{command:?}");
@@ -373,21 +473,27 @@ fn bad_features_get_their_status() {
     assert_eq!(kind(&mut host, reserved.to_sqe()), Status::INVALID_FIELD);
     // Without a volatile cache there is nothing to switch.
     let mut plain = Host::new(Config::new(slow()), vec![mem(1 << 20, 512)]).ready();
-    assert_eq!(kind(&mut plain, GetFeatures::current(fid::VOLATILE_WRITE_CACHE).to_sqe()), Status::INVALID_FIELD);
+    assert_eq!(
+        kind(&mut plain, GetFeatures::current(fid::VOLATILE_WRITE_CACHE).to_sqe()),
+        Status::INVALID_FIELD
+    );
 }
 
 #[test]
 fn number_of_queues_is_limited() {
     let mut host = host();
     let mut ask = |n| {
-        let answer = host.admin(SetFeatures::new(fid::NUMBER_OF_QUEUES, NumberOfQueues::of(n, n).into_bits()).to_sqe());
+        let answer = host.admin(
+            SetFeatures::new(fid::NUMBER_OF_QUEUES, NumberOfQueues::of(n, n).into_bits()).to_sqe(),
+        );
         (answer.status().kind(), NumberOfQueues::from_bits(answer.result).submission())
     };
     assert_eq!(ask(500), (Status::SUCCESS, 64));
     assert_eq!(ask(3), (Status::SUCCESS, 3));
     host.pair(3, 16);
     let ring = host.page(1);
-    let beyond = CreateCq { queue: QueueId(4), entries: 16, addr: ring, contiguous: true, vector: None };
+    let beyond =
+        CreateCq { queue: QueueId(4), entries: 16, addr: ring, contiguous: true, vector: None };
     assert_eq!(kind(&mut host, beyond.to_sqe()), Status::INVALID_QUEUE_ID);
     let again = SetFeatures::new(fid::NUMBER_OF_QUEUES, 0_u32);
     assert_eq!(kind(&mut host, again.to_sqe()), Status::COMMAND_SEQUENCE_ERROR);
@@ -417,39 +523,64 @@ fn logs_hold_health_firmware_errors() {
     host.ring(&pair);
     host.run_until(host.now + Nanos::from_millis(1));
     let found = host.reap(&mut pair, 9);
-    assert_eq!(found.iter().map(|c| c.status().kind()).collect::<Vec<_>>(), [Status::LBA_OUT_OF_RANGE, Status::SUCCESS, Status::SUCCESS]);
+    assert_eq!(
+        found.iter().map(|c| c.status().kind()).collect::<Vec<_>>(),
+        [Status::LBA_OUT_OF_RANGE, Status::SUCCESS, Status::SUCCESS]
+    );
     assert!(found[0].status().more(), "there is more in the log");
     let health: Smart = log(&mut host, lid::SMART, false);
     let count = |n: zerocopy::little_endian::U128| n.get();
-    assert_eq!((count(health.host_reads), count(health.host_writes), count(health.error_log_entries)), (1, 1, 1));
+    assert_eq!(
+        (count(health.host_reads), count(health.host_writes), count(health.error_log_entries)),
+        (1, 1, 1)
+    );
     let entry: ErrorEntry = log(&mut host, lid::ERROR, false);
     assert_eq!((entry.sq_id, entry.cid, entry.lba, entry.nsid), (1, found[0].cid, 2047, 1));
     let slots: FirmwareSlots = log(&mut host, lid::FIRMWARE_SLOT, false);
     assert_eq!((slots.active, slots.revisions[0].to_string()), (1, "1".into()));
     let page = host.page(1);
-    assert_eq!(kind(&mut host, GetLogPage::new(0x55, 64, short(page, 64)).to_sqe()), Status::INVALID_LOG_PAGE);
+    assert_eq!(
+        kind(&mut host, GetLogPage::new(0x55, 64, short(page, 64)).to_sqe()),
+        Status::INVALID_LOG_PAGE
+    );
     let beyond = GetLogPage { offset: 4097, ..GetLogPage::new(lid::SMART, 64, short(page, 64)) };
     assert_eq!(kind(&mut host, beyond.to_sqe()), Status::INVALID_FIELD);
     let of_one = GetLogPage { nsid: Nsid(1), ..GetLogPage::new(lid::SMART, 64, short(page, 64)) };
-    assert_eq!(kind(&mut host, of_one.to_sqe()), Status::INVALID_FIELD, "LPA says that there is none");
+    assert_eq!(
+        kind(&mut host, of_one.to_sqe()),
+        Status::INVALID_FIELD,
+        "LPA says that there is none"
+    );
     assert_eq!(kind(&mut host, GetLogPage { nsid: Nsid(0), ..of_one }.to_sqe()), Status::SUCCESS);
 }
 
 #[test]
 fn disabled_cache_makes_writes_durable() {
-    let cache = std::sync::Arc::new(std::sync::Mutex::new(WriteCache::new(Mem::new(1 << 20, crate::Budget::new(1 << 20)), 512, 99)));
-    let mut host = Host::new(Config::new(slow()), vec![Namespace::new(cache.clone(), 512).unwrap()]).ready();
+    let cache = std::sync::Arc::new(std::sync::Mutex::new(WriteCache::new(
+        Mem::new(1 << 20, crate::Budget::new(1 << 20)),
+        512,
+        99,
+    )));
+    let mut host =
+        Host::new(Config::new(slow()), vec![Namespace::new(cache.clone(), 512).unwrap()]).ready();
     let mut pair = host.pair(1, 16);
     let from = host.page(1);
     let mut put = |host: &mut Host<TestPort>, lba| {
         let cid = host.cid();
-        host.post(&mut pair, nvme::io::write(Nsid(1), Lba(lba), 1, short(from, 512), nvme::io::Flags::NONE), cid);
+        host.post(
+            &mut pair,
+            nvme::io::write(Nsid(1), Lba(lba), 1, short(from, 512), nvme::io::Flags::NONE),
+            cid,
+        );
         host.ring(&pair);
         host.run_until(host.now + Nanos::from_millis(1));
         cache.lock().unwrap().dirty_blocks()
     };
     assert_eq!(put(&mut host, 1), 1);
-    assert_eq!(kind(&mut host, SetFeatures::new(fid::VOLATILE_WRITE_CACHE, 0_u32).to_sqe()), Status::SUCCESS);
+    assert_eq!(
+        kind(&mut host, SetFeatures::new(fid::VOLATILE_WRITE_CACHE, 0_u32).to_sqe()),
+        Status::SUCCESS
+    );
     assert_eq!(put(&mut host, 2), 0, "flushed, and not filled again");
 }
 
@@ -482,17 +613,27 @@ proptest! {
 }
 
 fn with_shadows() -> Host<TestPort> {
-    Host::new(Config { shadow_doorbells: true, ..Config::new(Profile::null()) }, vec![mem(1 << 20, 512)]).ready()
+    Host::new(
+        Config { shadow_doorbells: true, ..Config::new(Profile::null()) },
+        vec![mem(1 << 20, 512)],
+    )
+    .ready()
 }
 
-fn buffers(bells: u64, events: u64) -> Sqe {
-    Sqe { opcode: opcode::admin::DOORBELL_BUFFER_CONFIG, prp1: bells, prp2: events, ..Sqe::default() }
+fn buffers(doorbells: u64, events: u64) -> Sqe {
+    Sqe {
+        opcode: opcode::admin::DOORBELL_BUFFER_CONFIG,
+        prp1: doorbells,
+        prp2: events,
+        ..Sqe::default()
+    }
 }
 
 #[test]
 fn shadow_doorbells_need_their_option() {
     let (mut without, mut with) = (host(), with_shadows());
-    let oacs = |host: &mut Host<TestPort>| identify::<ControllerPage>(host, cns::CONTROLLER, 0).oacs;
+    let oacs =
+        |host: &mut Host<TestPort>| identify::<ControllerPage>(host, cns::CONTROLLER, 0).oacs;
     assert_eq!((oacs(&mut without), oacs(&mut with)), (0, ControllerPage::OACS_DOORBELL_BUFFERS));
     assert_eq!(kind(&mut without, buffers(BASE, BASE + 4096)), Status::INVALID_OPCODE);
 }
@@ -501,20 +642,39 @@ fn shadow_doorbells_need_their_option() {
 fn bad_doorbell_buffers_are_refused() {
     let mut host = with_shadows();
     let page = host.page(2);
-    for (bells, events) in [(page + 8, page + 4096), (page, page + 4100), (page, page), (0, page), (page, u64::MAX - 4095)] {
-        assert_eq!(kind(&mut host, buffers(bells, events)), Status::INVALID_FIELD, "{bells:#x}, {events:#x}");
+    for (doorbells, events) in [
+        (page + 8, page + 4096),
+        (page, page + 4100),
+        (page, page),
+        (0, page),
+        (page, u64::MAX - 4095),
+    ] {
+        assert_eq!(
+            kind(&mut host, buffers(doorbells, events)),
+            Status::INVALID_FIELD,
+            "{doorbells:#x}, {events:#x}"
+        );
         assert_eq!(host.port.shadow.get(), None);
     }
     // No list, and no SGL: a field of its own.
-    assert_eq!(kind(&mut host, Sqe { flags: 1 << 6, ..buffers(page, page + 4096) }), Status::INVALID_FIELD);
+    assert_eq!(
+        kind(&mut host, Sqe { flags: 1 << 6, ..buffers(page, page + 4096) }),
+        Status::INVALID_FIELD
+    );
     assert_eq!(host.admin(buffers(page, page + 4096)).status(), Status::SUCCESS);
-    assert_eq!(host.port.shadow.get(), Some(ShadowBuffers { bells: page, events: page + 4096, bytes: 4096, stride: 64 }));
+    assert_eq!(
+        host.port.shadow.get(),
+        Some(ShadowBuffers { doorbells: page, events: page + 4096, bytes: 4096, stride: 64 })
+    );
 }
 
 #[test]
 fn every_reset_ends_doorbells_in_memory() {
-    let resets: [fn(&mut Host<TestPort>); 3] =
-        [|host| host.set_cc(nvme::regs::Cc::new()), |host| host.device.reset_function(), |host| host.device.fail()];
+    let resets: [fn(&mut Host<TestPort>); 3] = [
+        |host| host.set_cc(nvme::regs::Cc::new()),
+        |host| host.device.reset_function(),
+        |host| host.device.fail(),
+    ];
     for reset in resets {
         let mut host = with_shadows();
         let page = host.page(2);
@@ -522,7 +682,10 @@ fn every_reset_ends_doorbells_in_memory() {
         reset(&mut host);
         host.settle();
         assert_eq!(host.port.shadow.get(), None);
-        assert!(!host.device.arm_doorbells() && host.port.awaited.take().is_empty(), "it waits for nothing");
+        assert!(
+            !host.device.arm_doorbells() && host.port.awaited.take().is_empty(),
+            "it waits for nothing"
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! Steps in which something happens to the controller from outside, or in which host and controller do not reach each other.
+//! Steps in which something happens to the controller from outside, or in which host and controller
+//! do not reach each other.
 
 use std::sync::Arc;
 
@@ -55,7 +56,9 @@ impl<P: Port> Controller<P> {
     /// A step in which something changes, with faults, or out of the host's reach.
     #[cold]
     pub(super) fn step_specially(&mut self, now: Nanos) -> Step {
-        for (at, change) in self.external.mailbox.as_ref().map(|mailbox| mailbox.take()).unwrap_or_default() {
+        for (at, change) in
+            self.external.mailbox.as_ref().map(|mailbox| mailbox.take()).unwrap_or_default()
+        {
             self.external.expect(at, change);
         }
         let mut worked = false;
@@ -82,8 +85,16 @@ impl<P: Port> Controller<P> {
     fn happen(&mut self, now: Nanos, change: Change) {
         match change {
             Change::Ana { group, state } => {
-                if self.ana.as_ref().is_none_or(|ana| group.is_some_and(|group| ana.state(group).is_none())) {
-                    tracing::warn!(controller = self.config.controller_id, ?group, "there is no such ANA group to change");
+                if self
+                    .ana
+                    .as_ref()
+                    .is_none_or(|ana| group.is_some_and(|group| ana.state(group).is_none()))
+                {
+                    tracing::warn!(
+                        controller = self.config.controller_id,
+                        ?group,
+                        "there is no such ANA group to change"
+                    );
                 }
                 let changed = self.ana.as_mut().is_some_and(|ana| ana.set(group, state));
                 if changed {
@@ -111,7 +122,10 @@ impl<P: Port> Controller<P> {
             Change::Fail => self.die("asked to"),
             Change::ResetTakes(time) => self.set_reset_time(now, time),
             Change::Fault { fault, times } => {
-                let faults = self.external.faults.get_or_insert_with(|| FaultInjector::new(FaultPlan::new()));
+                let faults = self
+                    .external
+                    .faults
+                    .get_or_insert_with(|| FaultInjector::new(FaultPlan::new()));
                 faults.expect(fault, times);
                 self.interrupts.inject(faults.clone());
             }
@@ -168,7 +182,8 @@ impl<P: Port> Controller<P> {
         self.external.faults.as_ref().map(FaultInjector::injected).unwrap_or_default()
     }
 
-    /// The path is lost: what was fetched and changes blocks is taken, with its data, the rest is forgotten.
+    /// The path is lost: what was fetched and changes blocks is taken, with its data, the rest is
+    /// forgotten.
     fn lose_touch(&mut self, loss: Loss) {
         if self.external.link == Link::Up {
             let Controller { commands, store, port, early, .. } = &mut *self;
@@ -178,7 +193,8 @@ impl<P: Port> Controller<P> {
                 Some(_) => None,
                 None => store.take_data(&command.request, port).ok(),
             };
-            let taken = inside.scan(data, |data, (_, command)| Some((command.order, data(command))));
+            let taken =
+                inside.scan(data, |data, (_, command)| Some((command.order, data(command))));
             self.external.taken = taken.filter_map(|(order, data)| Some((order, data?))).collect();
         }
         self.external.link = Link::Lost(loss);
@@ -199,7 +215,8 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// A step in which the host does not answer and is not answered. `None`: it can reset the controller.
+    /// A step in which the host does not answer and is not answered. `None`: it can reset the
+    /// controller.
     fn step_alone(&mut self, now: Nanos, loss: Option<Loss>) -> Step {
         let mut worked = false;
         match loss {
@@ -212,7 +229,8 @@ impl<P: Port> Controller<P> {
                 }
             }
         }
-        // The specification gives the controller until then; `exceed-cqt` has it go on while it has writes to carry out.
+        // The specification gives the controller until then; `exceed-cqt` has it go on while it has
+        // writes to carry out.
         let exceeds = self.external.exceeds_cqt && !self.external.taken.is_empty();
         let silent_at = if exceeds { Nanos::MAX } else { self.external.silent_at };
         while let Some(due) = self.schedule.pop(now.min(silent_at)) {
@@ -221,7 +239,8 @@ impl<P: Port> Controller<P> {
             }
             worked = true;
         }
-        let silent_at = if self.external.taken.is_empty() { self.external.silent_at } else { silent_at };
+        let silent_at =
+            if self.external.taken.is_empty() { self.external.silent_at } else { silent_at };
         if now >= silent_at {
             self.logs.controller_failed(Status::KEEP_ALIVE_TIMER_EXPIRED);
             self.die("the host did not send Keep Alive in time");
@@ -241,7 +260,8 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// What the host sees of a controller that it cannot reach. It may have written to the registers, which are memory.
+    /// What the host sees of a controller that it cannot reach. It may have written to the
+    /// registers, which are memory.
     fn hide(&self, loss: Loss) {
         let registers = self.port.registers();
         if loss == Loss::Gone && !Csts::from_bits(registers.read32(regs::CSTS)).is_gone() {

@@ -1,7 +1,9 @@
-//! What a controller fetches of the host's memory before a command's time is over: data to write, lists of pointers and of ranges.
+//! What a controller fetches of the host's memory before a command's time is over: data to write,
+//! lists of pointers and of ranges.
 //!
-//! Both ends are the host's duty: what a command needs is there before the doorbell, and stays until the completion (Base 3.3.3.1). A controller
-//! that fetches at the end finds out who takes it away too early, one that fetches at the beginning who brings it too late.
+//! Both ends are the host's duty: what a command needs is there before the doorbell, and stays
+//! until the completion (Base 3.3.3.1). A controller that fetches at the end finds out who takes it
+//! away too early, one that fetches at the beginning who brings it too late.
 
 use std::collections::HashMap;
 

@@ -82,7 +82,8 @@ impl External {
     /// Whether a command is to be held; if so it is.
     #[inline]
     pub(super) fn holds(&mut self, op: Op, due: Due) -> bool {
-        let held = self.hold != Hold::None && (self.hold == Hold::All || self.hold == Hold::Only(op));
+        let held =
+            self.hold != Hold::None && (self.hold == Hold::All || self.hold == Hold::Only(op));
         if held {
             self.held.push(due);
         }
@@ -107,7 +108,8 @@ impl External {
 
     /// The next change that is due.
     pub(super) fn take_due(&mut self, now: Nanos) -> Option<(Nanos, Change)> {
-        let due = self.coming.first().is_some_and(|(at, _)| *at <= now).then(|| self.coming.remove(0));
+        let due =
+            self.coming.first().is_some_and(|(at, _)| *at <= now).then(|| self.coming.remove(0));
         self.next = self.coming.first().map_or(Nanos::MAX, |(at, _)| *at);
         due
     }

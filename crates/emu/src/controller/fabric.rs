@@ -1,4 +1,5 @@
-//! What a controller on a fabric does that one on a bus does not: queues by Connect, and keep alive by any traffic.
+//! What a controller on a fabric does that one on a bus does not: queues by Connect, and keep alive
+//! by any traffic.
 
 use nvme::fabrics::CrossResetEntry;
 use nvme::features::fid;
@@ -26,18 +27,27 @@ impl<P: Port> Controller<P> {
     ///
     /// # Errors
     /// [`Status::INVALID_QUEUE_ID`], [`Status::INVALID_QUEUE_SIZE`], or what else is wrong.
-    pub(crate) fn connect(&mut self, queue: QueueId, entries: u32, addr: u64) -> Result<(), Status> {
+    pub(crate) fn connect(
+        &mut self,
+        queue: QueueId,
+        entries: u32,
+        addr: u64,
+    ) -> Result<(), Status> {
         if !self.is_ready() {
             return Err(Status::COMMAND_SEQUENCE_ERROR);
         }
-        if u32::from(queue.0) > self.features.granted().submission() || !self.queues.is_free_id(queue, true) {
+        if u32::from(queue.0) > self.features.granted().submission()
+            || !self.queues.is_free_id(queue, true)
+        {
             return Err(Status::INVALID_QUEUE_ID);
         }
         if entries < 2 || entries > self.config.queue_entries {
             return Err(Status::INVALID_QUEUE_SIZE);
         }
         // A host without flow control fills a queue to its last entry, which a ring cannot.
-        let made = self.new_cq(queue, None, addr, entries + 1).and_then(|()| self.new_sq(queue, queue, addr, entries + 1));
+        let made = self
+            .new_cq(queue, None, addr, entries + 1)
+            .and_then(|()| self.new_sq(queue, queue, addr, entries + 1));
         made.map_err(|_| Status::INTERNAL_ERROR)
     }
 
@@ -54,20 +64,31 @@ impl<P: Port> Controller<P> {
     /// [`Status::CROSS_RESET_LIMIT_EXCEEDED`], [`Status::CROSS_RESET_LOG_FULL`].
     pub(crate) fn begin_cross_reset(&mut self, icid: u16, ciu: u8) -> Result<(), Status> {
         let entries = &mut self.logs.cross_resets;
-        if entries.iter().filter(|entry| entry.status == CrossResetEntry::IN_PROGRESS).count() >= CROSS_RESETS.into() {
+        if entries.iter().filter(|entry| entry.status == CrossResetEntry::IN_PROGRESS).count()
+            >= CROSS_RESETS.into()
+        {
             return Err(Status::CROSS_RESET_LIMIT_EXCEEDED);
         }
         if entries.len() == CrossResetEntry::MOST {
             return Err(Status::CROSS_RESET_LOG_FULL);
         }
         let acid = CrossResetEntry::NO_OTHER.into();
-        entries.push(CrossResetEntry { icid: icid.into(), ciu, acid, flags: 0b11, ..CrossResetEntry::default() });
+        entries.push(CrossResetEntry {
+            icid: icid.into(),
+            ciu,
+            acid,
+            flags: 0b11,
+            ..CrossResetEntry::default()
+        });
         Ok(())
     }
 
-    /// The other controller has been reset. Whether this one had been asked for it, and has an event for its host.
+    /// The other controller has been reset. Whether this one had been asked for it, and has an
+    /// event for its host.
     pub(crate) fn end_cross_reset(&mut self, icid: u16) -> bool {
-        let waits = |entry: &&mut CrossResetEntry| entry.icid.get() == icid && entry.status == CrossResetEntry::IN_PROGRESS;
+        let waits = |entry: &&mut CrossResetEntry| {
+            entry.icid.get() == icid && entry.status == CrossResetEntry::IN_PROGRESS
+        };
         let Some(entry) = self.logs.cross_resets.iter_mut().find(waits) else { return false };
         entry.status = CrossResetEntry::SUCCESSFUL;
         if self.features.events().cross_reset() {
@@ -78,7 +99,11 @@ impl<P: Port> Controller<P> {
 
     /// Connect has said how long the host may be silent; 0: for ever.
     pub(crate) fn set_keep_alive(&mut self, now: Nanos, kato: u32) {
-        self.features.set(fid::KEEP_ALIVE_TIMER, kato.checked_next_multiple_of(100).unwrap_or(kato), false);
+        self.features.set(
+            fid::KEEP_ALIVE_TIMER,
+            kato.checked_next_multiple_of(100).unwrap_or(kato),
+            false,
+        );
         self.restart_keep_alive(now);
     }
 

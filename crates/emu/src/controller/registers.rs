@@ -16,7 +16,8 @@ use crate::{BusError, Config, Port};
 const MPSMAX: u8 = 4;
 
 impl<P: Port> Controller<P> {
-    /// Writes the registers that never change, and CSTS. CAP.CRMS and CRTO are mandatory since revision 2.0 (Base 3.1.4).
+    /// Writes the registers that never change, and CSTS. CAP.CRMS and CRTO are mandatory since
+    /// revision 2.0 (Base 3.1.4).
     pub(super) fn power_on(&mut self) {
         let registers = self.port.registers();
         let to = self.config.ready_timeout.0.div_ceil(Config::READY_STEP.0) as u8;
@@ -53,7 +54,8 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// Follows what the host wrote to CC and NSSR, and lets delays end. Returns whether anything changed.
+    /// Follows what the host wrote to CC and NSSR, and lets delays end. Returns whether anything
+    /// changed.
     #[inline]
     pub(super) fn look_at_registers(&mut self, now: Nanos) -> bool {
         let registers = self.port.registers();
@@ -130,7 +132,10 @@ impl<P: Port> Controller<P> {
         let aqa = Aqa::from_bits(registers.read32(regs::AQA));
         let (asq, acq) = (registers.read64(regs::ASQ), registers.read64(regs::ACQ));
         if aqa.sq_entries() < 2 || aqa.cq_entries() < 2 {
-            return Err(format!("AQA {:#010x} asks for an admin queue of fewer than 2 entries", aqa.into_bits()));
+            return Err(format!(
+                "AQA {:#010x} asks for an admin queue of fewer than 2 entries",
+                aqa.into_bits()
+            ));
         }
         let page = PageSize::from_mps(cc.mps()).bytes();
         if !asq.is_multiple_of(page) || !acq.is_multiple_of(page) {
@@ -145,15 +150,16 @@ impl<P: Port> Controller<P> {
         Ok(())
     }
 
-    /// A new queue starts with its doorbells at 0. They live where the host writes them, so a queue of an earlier life
-    /// may have left others. The host may not ring them before it knows that the queue exists.
+    /// A new queue starts with its doorbells at 0. They live where the host writes them, so a queue
+    /// of an earlier life may have left others. The host may not ring them before it knows that the
+    /// queue exists.
     fn clear_doorbells(&self, queue: QueueId) {
         self.doorbells().ring_sq(queue, 0);
         self.doorbells().ring_cq(queue, 0);
     }
 
-    /// Drops queues, commands and everything else that belongs to the host's session. From here on the controller
-    /// touches no memory of the host, well before CSTS.RDY says so.
+    /// Drops queues, commands and everything else that belongs to the host's session. From here on
+    /// the controller touches no memory of the host, well before CSTS.RDY says so.
     fn forget_host(&mut self) {
         // What is given back can always be: there is nothing to reach.
         _ = self.port.shadow_doorbells(None);
@@ -207,8 +213,9 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// Sets CSTS.CFS: the controller does nothing more until it is reset (Base 9.5). A reset that is under way (EN = 0, RDY = 1) is that
-    /// reset: it ends, and clears CFS with RDY. The host could begin no other, as EN must not be set while RDY is 1 (Base 3.1.4.5).
+    /// Sets CSTS.CFS: the controller does nothing more until it is reset (Base 9.5). A reset that
+    /// is under way (EN = 0, RDY = 1) is that reset: it ends, and clears CFS with RDY. The host
+    /// could begin no other, as EN must not be set while RDY is 1 (Base 3.1.4.5).
     pub(super) fn die(&mut self, why: &str) {
         tracing::warn!(why, "controller fatal status");
         self.forget_host();
@@ -218,7 +225,8 @@ impl<P: Port> Controller<P> {
         self.set_status(self.csts.with_cfs(true));
     }
 
-    /// Makes the controller fail: Controller Fatal Status, until the host resets it. For tests of hosts.
+    /// Makes the controller fail: Controller Fatal Status, until the host resets it. For tests of
+    /// hosts.
     pub fn fail(&mut self) {
         self.die("asked to");
     }
@@ -235,8 +243,8 @@ impl<P: Port> Controller<P> {
         self.start_over(Csts::new().with_nssro(true));
     }
 
-    /// A reset of the PCI function, by whatever is around the controller (Base 3.7.2): at once as after power-on. A controller that is out of
-    /// the host's sight stays so.
+    /// A reset of the PCI function, by whatever is around the controller (Base 3.7.2): at once as
+    /// after power-on. A controller that is out of the host's sight stays so.
     pub fn reset_function(&mut self) {
         self.start_over(Csts::new());
     }
@@ -254,8 +262,9 @@ impl<P: Port> Controller<P> {
         self.set_status(csts);
     }
 
-    /// CSTS.NSSRO is cleared by writing 1 to it. Where registers are memory the host's write replaces the others' bits,
-    /// which is how it is noticed; a write of exactly the value there is cannot be, so enabling clears it too.
+    /// CSTS.NSSRO is cleared by writing 1 to it. Where registers are memory the host's write
+    /// replaces the others' bits, which is how it is noticed; a write of exactly the value there is
+    /// cannot be, so enabling clears it too.
     fn look_at_nssro(&mut self) {
         let written = Csts::from_bits(self.port.registers().read32(regs::CSTS));
         let cleared = written != self.csts && written.nssro() || self.life == Life::Ready;
@@ -273,7 +282,13 @@ impl<P: Port> Controller<P> {
     }
 
     /// Maps a new I/O submission queue.
-    pub(crate) fn new_sq(&mut self, id: QueueId, cq: QueueId, addr: u64, entries: u32) -> Result<(), BusError> {
+    pub(crate) fn new_sq(
+        &mut self,
+        id: QueueId,
+        cq: QueueId,
+        addr: u64,
+        entries: u32,
+    ) -> Result<(), BusError> {
         let slots = self.port.map_sq(addr, entries)?;
         self.doorbells().ring_sq(id, 0);
         self.queues.add_sq(Sq::new(id, cq, slots, entries));
@@ -281,7 +296,13 @@ impl<P: Port> Controller<P> {
     }
 
     /// Maps a new I/O completion queue and makes room for its commands.
-    pub(crate) fn new_cq(&mut self, id: QueueId, vector: Option<Vector>, addr: u64, entries: u32) -> Result<(), BusError> {
+    pub(crate) fn new_cq(
+        &mut self,
+        id: QueueId,
+        vector: Option<Vector>,
+        addr: u64,
+        entries: u32,
+    ) -> Result<(), BusError> {
         let slots = self.port.map_cq(addr, entries)?;
         self.doorbells().ring_cq(id, 0);
         self.queues.add_cq(Cq::new(id, vector, slots, entries));

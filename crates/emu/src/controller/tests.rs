@@ -18,10 +18,17 @@ fn slow() -> Profile {
 
 #[test]
 fn registers_say_what_the_controller_is() {
-    let config = Config { queue_entries: 4096, ready_delay: Nanos::from_millis(1_700), ..Config::new(Profile::optane()) };
+    let config = Config {
+        queue_entries: 4096,
+        ready_delay: Nanos::from_millis(1_700),
+        ..Config::new(Profile::optane())
+    };
     let host = Host::new(config, vec![mem(1 << 20, 512)]);
     let cap = Cap::from_bits(host.port.bar.read64(regs::CAP));
-    assert_eq!((cap.max_entries(), cap.dstrd(), cap.css(), cap.cqr()), (4096, 4, Cap::CSS_NVM, true));
+    assert_eq!(
+        (cap.max_entries(), cap.dstrd(), cap.css(), cap.cqr()),
+        (4096, 4, Cap::CSS_NVM, true)
+    );
     assert_eq!(cap.timeout_ms(), 10_000);
     let crto = Crto::from_bits(host.port.bar.read32(regs::CRTO));
     assert_eq!((cap.crms(), crto.crwmt()), (Cap::CRMS_WITH_MEDIA, cap.to().into()));
@@ -35,10 +42,18 @@ fn cap_timeout_exceeds_ready_delay() {
     let told = |delay: u64, timeout: u64| {
         let (ready_delay, ready_timeout) = (Nanos::from_millis(delay), Nanos::from_millis(timeout));
         let config = Config { ready_delay, ready_timeout, ..Config::new(Profile::optane()) };
-        Cap::from_bits(Host::new(config, vec![mem(1 << 20, 512)]).port.bar.read64(regs::CAP)).timeout_ms()
+        Cap::from_bits(Host::new(config, vec![mem(1 << 20, 512)]).port.bar.read64(regs::CAP))
+            .timeout_ms()
     };
-    // Delay, time-out asked for, CAP.TO: in whole steps, longer than the delay, and as much as eight bits say.
-    for (delay, timeout, cap) in [(0, 0, 500), (0, 1_000, 1_000), (0, 1_001, 1_500), (1_700, 1_000, 2_500), (300_000, 0, 127_500)] {
+    // Delay, time-out asked for, CAP.TO: in whole steps, longer than the delay, and as much as
+    // eight bits say.
+    for (delay, timeout, cap) in [
+        (0, 0, 500),
+        (0, 1_000, 1_000),
+        (0, 1_001, 1_500),
+        (1_700, 1_000, 2_500),
+        (300_000, 0, 127_500),
+    ] {
         assert_eq!(told(delay, timeout), cap, "{delay} ms, {timeout} ms");
     }
 }
@@ -105,7 +120,10 @@ fn reset_drops_commands_in_flight() {
     let touched = host.port.dma_written.get();
     host.run_until(host.now + Nanos::from_millis(5));
     assert!(!pair.cq.is_new(0, true), "an entry after the reset");
-    assert_eq!((host.port.dma_written.get(), host.port.memory.bytes(to, 512)), (touched, vec![9; 512]));
+    assert_eq!(
+        (host.port.dma_written.get(), host.port.memory.bytes(to, 512)),
+        (touched, vec![9; 512])
+    );
     // The doorbells still say 40: the next life starts with its own.
     host.enable();
     let mut pair = host.pair(1, 64);
@@ -158,7 +176,9 @@ fn failed_controller_is_silent() {
     host.device.fail();
     host.post_admin(nvme::admin::keep_alive());
     host.run_until(host.now + Nanos::from_millis(1));
-    assert!(host.csts().cfs() && host.reap_admin().is_empty() && host.reap(&mut pair, 9).is_empty());
+    assert!(
+        host.csts().cfs() && host.reap_admin().is_empty() && host.reap(&mut pair, 9).is_empty()
+    );
     host.set_cc(Cc::new());
     host.settle();
     host.enable();
@@ -178,7 +198,11 @@ fn completions_wait_for_cq_room() {
     let mut found = 0;
     for _ in 0..40 {
         host.settle();
-        assert_eq!(host.device.counters().completed - 2, (found + 7).min(40), "a queue of 8 entries holds 7");
+        assert_eq!(
+            host.device.counters().completed - 2,
+            (found + 7).min(40),
+            "a queue of 8 entries holds 7"
+        );
         found += host.reap(&mut pair, 3).len() as u64;
     }
     assert_eq!(found, 40);
@@ -189,7 +213,10 @@ fn round_robin_takes_bursts() {
     for (ab, expected) in [(0, [0, 1, 2, 0, 1, 2, 0, 1, 2]), (1, [0, 0, 1, 1, 2, 2, 0, 1, 2])] {
         let mut host = host(Profile::null());
         let arbitration = nvme::features::Arbitration::new().with_ab(ab);
-        let set = nvme::admin::SetFeatures::new(nvme::features::fid::ARBITRATION, arbitration.into_bits());
+        let set = nvme::admin::SetFeatures::new(
+            nvme::features::fid::ARBITRATION,
+            arbitration.into_bits(),
+        );
         assert!(host.admin(set.to_sqe()).status().is_success());
         let mut first = host.pair_with(1, 1, 16, 64, None);
         let mut others = [host.sharing(2, &first, 16), host.sharing(3, &first, 16)];
@@ -225,7 +252,11 @@ fn one_step_is_bounded() {
     host.ring(&pair);
     let before = host.device.counters().completed;
     let step = host.device.step(host.now);
-    assert_eq!((step.worked, step.next), (true, Some(host.now)), "it asks to be called again at once");
+    assert_eq!(
+        (step.worked, step.next),
+        (true, Some(host.now)),
+        "it asks to be called again at once"
+    );
     assert_eq!(host.device.counters().completed - before, 20);
 }
 
@@ -252,7 +283,10 @@ fn invalid_doorbells_are_reported_once() {
     let events = host.reap_admin();
     let event = AsyncEvent::from_bits(events[0].result);
     assert_eq!(events.len(), 1, "further ones are masked until the log is read");
-    assert_eq!((event.event_type(), event.info(), event.lid()), (event_type::ERROR, error_event::INVALID_DOORBELL_VALUE, lid::ERROR));
+    assert_eq!(
+        (event.event_type(), event.info(), event.lid()),
+        (event_type::ERROR, error_event::INVALID_DOORBELL_VALUE, lid::ERROR)
+    );
     let page = host.page(1);
     let log = GetLogPage::new(lid::ERROR, 64 * 4, crate::testing::short(page, 256));
     assert!(host.admin(log.to_sqe()).status().is_success());
@@ -285,9 +319,11 @@ fn backward_tail_is_invalid() {
     host.reap(&mut pair, 99);
     host.settle();
     assert_eq!(host.reap(&mut pair, 99).len(), 0);
-    let log = nvme::admin::GetLogPage::new(nvme::log::lid::ERROR, 64, crate::testing::short(to, 64));
+    let log =
+        nvme::admin::GetLogPage::new(nvme::log::lid::ERROR, 64, crate::testing::short(to, 64));
     assert!(host.admin(log.to_sqe()).status().is_success());
-    let entry = <nvme::log::ErrorEntry as nvme::Page>::from_page(&host.port.memory.bytes(to, 64)).unwrap();
+    let entry =
+        <nvme::log::ErrorEntry as nvme::Page>::from_page(&host.port.memory.bytes(to, 64)).unwrap();
     assert_eq!((entry.sq_id, entry.command_info), (1, 7));
     host.ring(&pair);
     host.settle();
@@ -320,15 +356,23 @@ fn what_was_written_is_read_back() {
         host.ring(&pair);
         host.run_until(host.now + Nanos::from_millis(1));
         let done = host.reap(&mut pair, 9);
-        assert_eq!(done.iter().map(|c| (c.cid(), c.status())).collect::<Vec<_>>(), [(cid, Status::SUCCESS)]);
+        assert_eq!(
+            done.iter().map(|c| (c.cid(), c.status())).collect::<Vec<_>>(),
+            [(cid, Status::SUCCESS)]
+        );
     }
-    assert_eq!(host.port.memory.bytes(to, 2048), [vec![0; 512], vec![7; 1024], vec![0; 512]].concat());
+    assert_eq!(
+        host.port.memory.bytes(to, 2048),
+        [vec![0; 512], vec![7; 1024], vec![0; 512]].concat()
+    );
 }
 
 #[test]
 fn same_seed_same_run() {
     let run = |seed| {
-        let mut host = Host::new(Config { seed, ..Config::new(Profile::tlc()) }, vec![mem(1 << 20, 512)]).ready();
+        let mut host =
+            Host::new(Config { seed, ..Config::new(Profile::tlc()) }, vec![mem(1 << 20, 512)])
+                .ready();
         let mut pair = host.pair(1, 128);
         let to = host.page(1);
         for lba in 0..100 {
@@ -358,8 +402,19 @@ proptest! {
 
 #[test]
 fn doubled_lost_foreign_entries_are_caught() {
-    let with = |plan: Option<FaultPlan>| Config { seed: 1, faults: plan.map(FaultInjector::new), ..Config::new(Profile::optane()) };
-    for fault in [Fault::DoubleEntry, Fault::SwallowEntry, Fault::SwallowCommand, Fault::StaleCid, Fault::UnknownCid, Fault::WrongPhase] {
+    let with = |plan: Option<FaultPlan>| Config {
+        seed: 1,
+        faults: plan.map(FaultInjector::new),
+        ..Config::new(Profile::optane())
+    };
+    for fault in [
+        Fault::DoubleEntry,
+        Fault::SwallowEntry,
+        Fault::SwallowCommand,
+        Fault::StaleCid,
+        Fault::UnknownCid,
+        Fault::WrongPhase,
+    ] {
         let noticed = exercise(with(Some(FaultPlan::new().at(30, fault))), 16, 16, |port| port);
         assert!(noticed.is_err(), "{fault:?}");
     }
@@ -370,7 +425,12 @@ fn doubled_lost_foreign_entries_are_caught() {
 
 #[test]
 fn cq_overrun_is_caught() {
-    let noticed = exercise(Config { seed: 1, ..Config::new(Profile::null()) }, 16, 4, crate::testing::never_full);
+    let noticed = exercise(
+        Config { seed: 1, ..Config::new(Profile::null()) },
+        16,
+        4,
+        crate::testing::never_full,
+    );
     assert_eq!(noticed, Err("the completion queue was overrun".into()));
 }
 
@@ -379,7 +439,8 @@ fn queue_identifiers_reach_128() {
     let config = Config { queue_pairs: 128, vectors: 3, ..Config::new(Profile::null()) };
     let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
     let to = host.page(1);
-    let mut pairs: Vec<_> = (1..=128).map(|n| host.pair_with(n, n, 4, 4, Some(nvme::Vector(n % 3)))).collect();
+    let mut pairs: Vec<_> =
+        (1..=128).map(|n| host.pair_with(n, n, 4, 4, Some(nvme::Vector(n % 3)))).collect();
     for pair in &mut pairs {
         let cid = host.cid();
         host.post(pair, read(0, 1, to, 512), cid);
@@ -402,18 +463,27 @@ fn one_read(host: &mut Host<TestPort>, pair: &mut crate::testing::Pair) -> (bool
 
 #[test]
 fn fault_counts_are_exact() {
-    // With a profile whose commands are done at once they are not, as long as something is to go wrong.
+    // With a profile whose commands are done at once they are not, as long as something is to go
+    // wrong.
     for profile in [slow(), Profile::null()] {
         let mut host = host(profile);
         let mut pair = host.pair(1, 8);
         let now = host.now;
         let error = Status(0x281);
         let change = |fault, times| Change::Fault { fault, times };
-        for change in [change(Fault::Status(error), 2), change(Fault::UnknownCid, 1), change(Fault::LoseMessage, 3)] {
+        for change in [
+            change(Fault::Status(error), 2),
+            change(Fault::UnknownCid, 1),
+            change(Fault::LoseMessage, 3),
+        ] {
             host.device.change(now, change);
         }
         assert_eq!(one_read(&mut host, &mut pair), (true, error, 0));
-        let left = [change(Fault::Status(error), 1), change(Fault::UnknownCid, 1), change(Fault::LoseMessage, 2)];
+        let left = [
+            change(Fault::Status(error), 1),
+            change(Fault::UnknownCid, 1),
+            change(Fault::LoseMessage, 2),
+        ];
         assert_eq!(host.device.circumstances(), left);
         assert_eq!(one_read(&mut host, &mut pair), (true, error, 0));
         assert_eq!(one_read(&mut host, &mut pair), (false, Status::SUCCESS, 0));
@@ -470,8 +540,9 @@ fn controller_can_be_failed() {
     assert!(host.csts().cfs());
 }
 
-/// The host takes an entry right after the fetch has found the queue full. A controller that takes itself for idle then asks for the next head;
-/// one that has found the room while it looked around goes on by itself, for of this head nobody tells it.
+/// The host takes an entry right after the fetch has found the queue full. A controller that takes
+/// itself for idle then asks for the next head; one that has found the room while it looked around
+/// goes on by itself, for of this head nobody tells it.
 #[test]
 fn room_during_a_step_is_used() {
     let mut host = host(Profile::null());
@@ -490,12 +561,17 @@ fn room_during_a_step_is_used() {
         let before = host.device.counters().fetched;
         host.port.bar.late_head.set(Some((QueueId(1), head)));
         let step = host.device.step(host.now);
-        assert!(host.port.bar.late_head.get().is_none() && host.device.counters().fetched == before);
+        assert!(
+            host.port.bar.late_head.get().is_none() && host.device.counters().fetched == before
+        );
         if step.worked {
             found += 1;
         } else {
             host.device.arm_doorbells();
-            assert!(host.port.awaited.take().contains(&(QueueId(1), true)), "round {round}: it sleeps, and asks for no head");
+            assert!(
+                host.port.awaited.take().contains(&(QueueId(1), true)),
+                "round {round}: it sleeps, and asks for no head"
+            );
         }
         host.settle();
         assert_eq!(host.device.counters().fetched - before, 1);

@@ -9,7 +9,9 @@ type Faulty = Host<TestPort>;
 
 fn host(plan: FaultPlan) -> (Faulty, Pair) {
     let faults = Some(FaultInjector::new(plan));
-    let mut host = Host::new(Config { faults, ..Config::new(Profile::optane()) }, vec![mem(1 << 20, 512)]).ready();
+    let mut host =
+        Host::new(Config { faults, ..Config::new(Profile::optane()) }, vec![mem(1 << 20, 512)])
+            .ready();
     let pair = host.pair(1, 16);
     (host, pair)
 }
@@ -59,7 +61,11 @@ fn entries_are_falsified_as_planned() {
         run(&mut host, &mut pair, 1);
         injector(&host).set_plan(FaultPlan::new().at(1, fault));
         let (sent, found) = run(&mut host, &mut pair, 4);
-        assert_eq!(cids(&found), expected.iter().map(|&n| sent[n]).collect::<Vec<_>>(), "{fault:?}");
+        assert_eq!(
+            cids(&found),
+            expected.iter().map(|&n| sent[n]).collect::<Vec<_>>(),
+            "{fault:?}"
+        );
         let injected = Injected { fault, command: Some((QueueId(1), sent[1])) };
         assert_eq!(host.device.injected(), [injected]);
     }
@@ -70,7 +76,8 @@ fn entries_are_falsified_as_planned() {
 
 #[test]
 fn injected_status_is_returned() {
-    let (mut host, mut pair) = host(FaultPlan::new().at(2, Fault::Status(Status::NAMESPACE_NOT_READY)));
+    let (mut host, mut pair) =
+        host(FaultPlan::new().at(2, Fault::Status(Status::NAMESPACE_NOT_READY)));
     let (sent, found) = run(&mut host, &mut pair, 4);
     assert_eq!(cids(&found), sent);
     let expected = [Status::SUCCESS, Status::SUCCESS, Status::NAMESPACE_NOT_READY, Status::SUCCESS];
@@ -87,14 +94,21 @@ fn lost_command_and_lost_entry_differ() {
         host.post(&mut pair, read(0, 1, to, 512), cid);
         host.ring(&pair);
         host.run_until(host.now + Nanos::from_millis(1));
-        assert_eq!((host.port.memory.bytes(to, 1)[0], host.reap(&mut pair, 9).len()), (expected, 0));
+        assert_eq!(
+            (host.port.memory.bytes(to, 1)[0], host.reap(&mut pair, 9).len()),
+            (expected, 0)
+        );
     }
 }
 
 #[test]
 fn messages_are_lost_late_and_doubled() {
-    let (mut host, mut pair) =
-        host(FaultPlan::new().at(0, Fault::LoseMessage).at(1, Fault::DoubleMessage).at(2, Fault::DelayMessage(Nanos::from_millis(7))));
+    let (mut host, mut pair) = host(
+        FaultPlan::new()
+            .at(0, Fault::LoseMessage)
+            .at(1, Fault::DoubleMessage)
+            .at(2, Fault::DelayMessage(Nanos::from_millis(7))),
+    );
     let sent = |host: &Faulty| host.port.messages.borrow()[1];
     for expected in [0, 2, 2, 3] {
         run(&mut host, &mut pair, 1);
@@ -136,14 +150,20 @@ fn admin_queue_is_spared_by_default() {
 #[test]
 fn chances_are_met_and_reproducible() {
     let run = |seed| {
-        let plan = FaultPlan::new().with_chance(200_000, Fault::DoubleEntry).with_chance(100_000, Fault::SwallowEntry).with_seed(seed);
+        let plan = FaultPlan::new()
+            .with_chance(200_000, Fault::DoubleEntry)
+            .with_chance(100_000, Fault::SwallowEntry)
+            .with_seed(seed);
         let (mut host, mut pair) = host(plan);
         let found: usize = (0..200).map(|_| run(&mut host, &mut pair, 5).1.len()).sum();
         let injected = host.device.injected();
         let count = |fault| injected.iter().filter(|i| i.fault == fault).count();
         let (doubled, swallowed) = (count(Fault::DoubleEntry), count(Fault::SwallowEntry));
         assert_eq!(found, 1_000 + doubled - swallowed);
-        assert!((150..250).contains(&doubled) && (50..120).contains(&swallowed), "{doubled} {swallowed}");
+        assert!(
+            (150..250).contains(&doubled) && (50..120).contains(&swallowed),
+            "{doubled} {swallowed}"
+        );
         injected
     };
     assert_eq!(run(1), run(1));
@@ -164,14 +184,14 @@ mod late_doorbells {
         /// A doorbell's writes arrive in order, each at most so late, and the last one in the end.
         #[test]
         fn doorbell_writes_arrive_in_order(seed: u64, writes in prop::collection::vec((0u64..30_000, 0u16..3, any::<bool>()), 1..60)) {
-            let mut bells = LateDoorbells::new(MOST, seed);
+            let mut doorbells = LateDoorbells::new(MOST, seed);
             let mut written: Vec<(Nanos, Doorbell, u32)> = Vec::new();
             let mut now = Nanos(1);
-            let seen = |bells: &mut LateDoorbells, written: &[(Nanos, Doorbell, u32)], now: Nanos| -> Result<(), TestCaseError> {
+            let seen = |doorbells: &mut LateDoorbells, written: &[(Nanos, Doorbell, u32)], now: Nanos| -> Result<(), TestCaseError> {
                 for doorbell in (0..3).flat_map(|queue| [(QueueId(queue), false), (QueueId(queue), true)]) {
                     let own = || written.iter().filter(|(_, of, _)| *of == doorbell);
                     let last = own().next_back().map_or(0, |&(.., value)| value);
-                    let sees = bells.see(doorbell, last, now);
+                    let sees = doorbells.see(doorbell, last, now);
                     let due = own().rfind(|(at, ..)| *at + MOST <= now).map_or(0, |&(.., value)| value);
                     prop_assert!((due..=last).contains(&sees), "{sees} of {due} to {last}");
                 }
@@ -179,27 +199,29 @@ mod late_doorbells {
             };
             for (n, (gap, queue, completion)) in writes.into_iter().enumerate() {
                 now += Nanos(gap);
-                seen(&mut bells, &written, now)?;
+                seen(&mut doorbells, &written, now)?;
                 written.push((now, (QueueId(queue), completion), n as u32 + 1));
-                seen(&mut bells, &written, now)?;
+                seen(&mut doorbells, &written, now)?;
             }
-            while let Some(next) = bells.next(now) {
+            while let Some(next) = doorbells.next(now) {
                 prop_assert!(next > now);
                 now = next;
-                seen(&mut bells, &written, now)?;
+                seen(&mut doorbells, &written, now)?;
             }
-            seen(&mut bells, &written, now + MOST)?;
+            seen(&mut doorbells, &written, now + MOST)?;
         }
     }
 
     #[test]
     fn different_doorbells_may_be_reordered() {
         let overtakes = |seed| {
-            let mut bells = LateDoorbells::new(MOST, seed);
+            let mut doorbells = LateDoorbells::new(MOST, seed);
             let (first, second) = ((QueueId(1), false), (QueueId(2), false));
-            [first, second].into_iter().for_each(|doorbell| bells.set(doorbell, 0));
-            bells.see(first, 1, Nanos(0));
-            (0..=40_000).map(Nanos).any(|now| bells.see(second, 1, now) > bells.see(first, 1, now))
+            [first, second].into_iter().for_each(|doorbell| doorbells.set(doorbell, 0));
+            doorbells.see(first, 1, Nanos(0));
+            (0..=40_000)
+                .map(Nanos)
+                .any(|now| doorbells.see(second, 1, now) > doorbells.see(first, 1, now))
         };
         let found = (0..20).map(overtakes).collect::<Vec<_>>();
         assert!(found.contains(&true) && found.contains(&false), "{found:?}");
@@ -207,11 +229,14 @@ mod late_doorbells {
 
     #[test]
     fn late_writes_end_with_their_queue() {
-        let (mut bells, doorbell) = (LateDoorbells::new(MOST, 1), (QueueId(1), true));
-        bells.set(doorbell, 0);
-        (1..9).for_each(|value| assert!(bells.see(doorbell, value, Nanos(0)) <= value));
-        bells.set(doorbell, 0);
-        assert_eq!((bells.next(Nanos(0)), bells.see(doorbell, 0, Nanos(99_999))), (None, 0));
+        let (mut doorbells, doorbell) = (LateDoorbells::new(MOST, 1), (QueueId(1), true));
+        doorbells.set(doorbell, 0);
+        (1..9).for_each(|value| assert!(doorbells.see(doorbell, value, Nanos(0)) <= value));
+        doorbells.set(doorbell, 0);
+        assert_eq!(
+            (doorbells.next(Nanos(0)), doorbells.see(doorbell, 0, Nanos(99_999))),
+            (None, 0)
+        );
     }
 
     /// A controller that is ready, whose host's doorbell writes are late from now on.
@@ -222,20 +247,21 @@ mod late_doorbells {
         (host, pair)
     }
 
-    /// A write to a doorbell that nobody looks at, because its queue is gone, has arrived all the same.
+    /// A write to a doorbell that nobody looks at, because its queue is gone, has arrived all the
+    /// same.
     #[test]
     fn unread_write_is_no_endless_event() {
-        let (mut bells, doorbell) = (LateDoorbells::new(MOST, 1), (QueueId(1), true));
-        bells.set(doorbell, 0);
-        bells.see(doorbell, 1, Nanos(0));
-        bells.see(doorbell, 2, Nanos(0));
+        let (mut doorbells, doorbell) = (LateDoorbells::new(MOST, 1), (QueueId(1), true));
+        doorbells.set(doorbell, 0);
+        doorbells.see(doorbell, 1, Nanos(0));
+        doorbells.see(doorbell, 2, Nanos(0));
         let mut now = Nanos(0);
         let mut events = 0;
-        while let Some(next) = bells.next(now) {
+        while let Some(next) = doorbells.next(now) {
             (now, events) = (next, events + 1);
         }
         assert!(now <= MOST && events <= 2, "{events} events until {now}");
-        assert_eq!(bells.see(doorbell, 2, MOST), 2);
+        assert_eq!(doorbells.see(doorbell, 2, MOST), 2);
     }
 
     fn go_on(host: &mut Faulty, span: Nanos) {
@@ -270,8 +296,9 @@ mod late_doorbells {
         }
     }
 
-    /// A broken host: it believes that a command is fetched by the time the next one is to be posted, and stores that in the same slot
-    /// without having seen the head move. What the last of its writes stored.
+    /// A broken host: it believes that a command is fetched by the time the next one is to be
+    /// posted, and stores that in the same slot without having seen the head move. What the last of
+    /// its writes stored.
     fn trusts_the_doorbell(most: Nanos) -> Vec<u8> {
         let (mut host, mut pair) = late(most, 1);
         let from = host.page(2);

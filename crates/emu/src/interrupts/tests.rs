@@ -33,9 +33,15 @@ fn set(host: &mut Host<TestPort>, sqe: Sqe) {
     assert_eq!(host.admin(sqe).status(), Status::SUCCESS);
 }
 
-/// The rule that keeps the device from flattering: with coalescing off, a message attempted per entry, masked or not.
-fn one_message_per_entry(profile: Profile, batches: &[usize], faults: Option<FaultInjector>) -> Result<(), String> {
-    let mut host = Host::new(Config { faults, ..Config::new(profile) }, vec![mem(1 << 20, 512)]).ready();
+/// The rule that keeps the device from flattering: with coalescing off, a message attempted per
+/// entry, masked or not.
+fn one_message_per_entry(
+    profile: Profile,
+    batches: &[usize],
+    faults: Option<FaultInjector>,
+) -> Result<(), String> {
+    let mut host =
+        Host::new(Config { faults, ..Config::new(profile) }, vec![mem(1 << 20, 512)]).ready();
     let mut pair = host.pair(1, 64);
     let mut entries = 0;
     for &n in batches {
@@ -45,7 +51,11 @@ fn one_message_per_entry(profile: Profile, batches: &[usize], faults: Option<Fau
         entries += host.reap(&mut pair, usize::MAX).len() as u64;
     }
     let messages = messages(&host.port, 1);
-    if messages == entries { Ok(()) } else { Err(format!("{messages} messages for {entries} entries")) }
+    if messages == entries {
+        Ok(())
+    } else {
+        Err(format!("{messages} messages for {entries} entries"))
+    }
 }
 
 proptest! {
@@ -64,7 +74,10 @@ proptest! {
 fn extra_or_missing_message_is_caught() {
     for fault in [Fault::LoseMessage, Fault::DoubleMessage] {
         let faults = FaultInjector::new(FaultPlan::new().at(9, fault));
-        assert!(one_message_per_entry(Profile::optane(), &[4, 30], Some(faults)).is_err(), "{fault:?}");
+        assert!(
+            one_message_per_entry(Profile::optane(), &[4, 30], Some(faults)).is_err(),
+            "{fault:?}"
+        );
     }
     // The profile that coalesces in secret breaks it too.
     assert!(one_message_per_entry(Profile::cloud(), &[4, 30], None).is_err());
@@ -88,10 +101,14 @@ fn attempted_and_sent_messages_differ() {
     host.port.masked.set(true);
     issue(&mut host, &mut pair, 4);
     let after = host.device.counters();
-    assert_eq!((after.messages - before.messages, after.messages_sent - before.messages_sent), (7, 3));
+    assert_eq!(
+        (after.messages - before.messages, after.messages_sent - before.messages_sent),
+        (7, 3)
+    );
 }
 
-/// A host with entries posted while its vector was masked, of which it has taken some; then it unmasks.
+/// A host with entries posted while its vector was masked, of which it has taken some; then it
+/// unmasks.
 fn unmask_after(pending: PendingBit, posted: usize, taken: usize) -> (Host<TestPort>, Pair) {
     let config = Config { pending, ..Config::new(Profile::null()) };
     let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
@@ -108,12 +125,20 @@ fn unmask_after(pending: PendingBit, posted: usize, taken: usize) -> (Host<TestP
 
 #[test]
 fn unmasking_sends_a_pending_message() {
-    let sent = |pending, posted, taken| unmask_after(pending, posted, taken).0.port.pended.borrow().len();
+    let sent =
+        |pending, posted, taken| unmask_after(pending, posted, taken).0.port.pended.borrow().len();
     for (posted, taken) in [(1, 0), (5, 0), (5, 4)] {
-        assert_eq!([PendingBit::Cleared, PendingBit::Kept, PendingBit::Absent].map(|p| sent(p, posted, taken)), [1, 1, 0]);
+        assert_eq!(
+            [PendingBit::Cleared, PendingBit::Kept, PendingBit::Absent]
+                .map(|p| sent(p, posted, taken)),
+            [1, 1, 0]
+        );
     }
     for n in [1, 5] {
-        assert_eq!([PendingBit::Cleared, PendingBit::Kept, PendingBit::Absent].map(|p| sent(p, n, n)), [0, 1, 0]);
+        assert_eq!(
+            [PendingBit::Cleared, PendingBit::Kept, PendingBit::Absent].map(|p| sent(p, n, n)),
+            [0, 1, 0]
+        );
     }
 }
 
@@ -126,13 +151,20 @@ fn satisfied_event_can_pend_again() {
     host.settle();
     assert_eq!(*host.port.pended.borrow(), [Vector(1)]);
     let counters = host.device.counters();
-    assert_eq!(counters.messages_sent, counters.messages - 3, "of four held back one went out after all");
+    assert_eq!(
+        counters.messages_sent,
+        counters.messages - 3,
+        "of four held back one went out after all"
+    );
 }
 
 #[test]
 fn shared_vector_pends_until_acknowledged() {
     let mut host = host();
-    let (mut a, mut b) = (host.pair_with(1, 1, 16, 16, Some(Vector(1))), host.pair_with(2, 2, 16, 16, Some(Vector(1))));
+    let (mut a, mut b) = (
+        host.pair_with(1, 1, 16, 16, Some(Vector(1))),
+        host.pair_with(2, 2, 16, 16, Some(Vector(1))),
+    );
     for taken in [false, true] {
         host.port.masked.set(true);
         issue(&mut host, &mut a, 2);
@@ -170,7 +202,10 @@ fn a_message_brings_an_entry(pending: PendingBit) -> bool {
 
 #[test]
 fn trusting_each_message_is_caught() {
-    assert!(a_message_brings_an_entry(PendingBit::Absent) && a_message_brings_an_entry(PendingBit::Cleared));
+    assert!(
+        a_message_brings_an_entry(PendingBit::Absent)
+            && a_message_brings_an_entry(PendingBit::Cleared)
+    );
     assert!(!a_message_brings_an_entry(PendingBit::Kept));
 }
 
@@ -245,7 +280,14 @@ fn a_vector_can_be_exempt() {
     let mut host = host();
     let (mut exempt, mut held) = (host.pair(1, 64), host.pair(2, 64));
     coalesce(&mut host, 50, 255);
-    set(&mut host, SetFeatures::new(fid::VECTOR_CONFIG, VectorConfig::new().with_iv(1).with_cd(true).into_bits()).to_sqe());
+    set(
+        &mut host,
+        SetFeatures::new(
+            fid::VECTOR_CONFIG,
+            VectorConfig::new().with_iv(1).with_cd(true).into_bits(),
+        )
+        .to_sqe(),
+    );
     issue(&mut host, &mut exempt, 6);
     issue(&mut host, &mut held, 6);
     assert_eq!((messages(&host.port, 1), messages(&host.port, 2)), (6, 0));
@@ -258,7 +300,10 @@ fn a_vector_can_be_exempt() {
 #[test]
 fn shared_vector_counts_all_queues() {
     let mut host = host();
-    let mut pairs = [host.pair_with(1, 1, 16, 16, Some(Vector(3))), host.pair_with(2, 2, 16, 16, Some(Vector(3)))];
+    let mut pairs = [
+        host.pair_with(1, 1, 16, 16, Some(Vector(3))),
+        host.pair_with(2, 2, 16, 16, Some(Vector(3))),
+    ];
     coalesce(&mut host, 4, 255);
     issue(&mut host, &mut pairs[0], 3);
     assert_eq!(messages(&host.port, 3), 0);
@@ -278,12 +323,15 @@ fn admin_queue_is_never_coalesced() {
     assert_eq!(messages(&host.port, 0), before + 1);
 }
 
-/// However the hidden rules hold a message back, a host that only ever sleeps until the next one is never forgotten.
+/// However the hidden rules hold a message back, a host that only ever sleeps until the next one is
+/// never forgotten.
 #[test]
 fn last_message_is_never_lost() {
     for seed in 0..50 {
         let mut roll = crate::testing::dice(seed);
-        let mut host = Host::new(Config { seed, ..Config::new(Profile::cloud()) }, vec![mem(1 << 20, 512)]).ready();
+        let mut host =
+            Host::new(Config { seed, ..Config::new(Profile::cloud()) }, vec![mem(1 << 20, 512)])
+                .ready();
         let mut pair = host.pair(1, 64);
         let (mut waiting, mut seen) = (0, messages(&host.port, 1));
         for _ in 0..200 {

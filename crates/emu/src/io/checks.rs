@@ -7,7 +7,8 @@ use super::{Request, Store, status_of};
 impl Store {
     /// Carries a Compare out: Compare Failure if the blocks do not hold `data` (NVM 3.3.1).
     pub(super) fn compare(&mut self, request: &Request, data: &[u8]) -> Result<(), Status> {
-        // The same to another controller would fail as well; whether to ask again is the host's to say.
+        // The same to another controller would fail as well; whether to ask again is the host's to
+        // say.
         if self.blocks_of(request)? == data { Ok(()) } else { Err(Status::COMPARE_FAILURE) }
     }
 

@@ -43,8 +43,17 @@ impl Data {
 
     /// As a command says.
     #[inline]
-    pub(super) fn of(Pointer { dptr, sgl }: Pointer, bytes: u32, page: PageSize, port: &impl Port) -> Result<Data, Status> {
-        if sgl { Data::listed(dptr, bytes.into(), port) } else { Data::prps(dptr, bytes.into(), page) }
+    pub(super) fn of(
+        Pointer { dptr, sgl }: Pointer,
+        bytes: u32,
+        page: PageSize,
+        port: &impl Port,
+    ) -> Result<Data, Status> {
+        if sgl {
+            Data::listed(dptr, bytes.into(), port)
+        } else {
+            Data::prps(dptr, bytes.into(), page)
+        }
     }
 
     #[cold]
@@ -73,7 +82,9 @@ impl Data {
     #[inline]
     pub(super) fn next(&mut self, port: &impl Port) -> Result<Option<Segment>, Status> {
         match self {
-            Data::Prps(walker) => walker.next(|from, into| port.dma_read(from, into)).map_err(Status::with_dnr),
+            Data::Prps(walker) => {
+                walker.next(|from, into| port.dma_read(from, into)).map_err(Status::with_dnr)
+            }
             Data::Block(block) => Ok(block.take()),
             Data::Listed(runs) => Ok(runs.next()),
         }
@@ -81,7 +92,12 @@ impl Data {
 }
 
 #[inline]
-pub(super) fn read_mem(mem: &Mem, mut at: u64, data: &mut Data, port: &impl Port) -> Result<(), Status> {
+pub(super) fn read_mem(
+    mem: &Mem,
+    mut at: u64,
+    data: &mut Data,
+    port: &impl Port,
+) -> Result<(), Status> {
     while let Some(Segment { mut addr, mut len }) = data.next(port)? {
         while len > 0 {
             let piece = mem.piece(at, len);
@@ -97,7 +113,12 @@ pub(super) fn read_mem(mem: &Mem, mut at: u64, data: &mut Data, port: &impl Port
 }
 
 #[inline]
-pub(super) fn write_mem(mem: &mut Mem, mut at: u64, data: &mut Data, port: &impl Port) -> Result<(), Status> {
+pub(super) fn write_mem(
+    mem: &mut Mem,
+    mut at: u64,
+    data: &mut Data,
+    port: &impl Port,
+) -> Result<(), Status> {
     while let Some(Segment { mut addr, mut len }) = data.next(port)? {
         port.check(addr, len).map_err(refused)?;
         while len > 0 {
@@ -114,7 +135,8 @@ pub(super) fn write_mem(mem: &mut Mem, mut at: u64, data: &mut Data, port: &impl
 pub(crate) fn scatter(from: &[u8], data: &mut Data, port: &impl Port) -> Result<(), Status> {
     let mut rest = from;
     while let Some(segment) = data.next(port)? {
-        let (now, later) = rest.split_at_checked(segment.len as usize).ok_or(Status::INTERNAL_ERROR)?;
+        let (now, later) =
+            rest.split_at_checked(segment.len as usize).ok_or(Status::INTERNAL_ERROR)?;
         port.dma_write(segment.addr, now).map_err(refused)?;
         rest = later;
     }
@@ -125,7 +147,8 @@ pub(crate) fn scatter(from: &[u8], data: &mut Data, port: &impl Port) -> Result<
 pub(crate) fn gather(into: &mut [u8], data: &mut Data, port: &impl Port) -> Result<(), Status> {
     let mut rest = into;
     while let Some(segment) = data.next(port)? {
-        let (now, later) = rest.split_at_mut_checked(segment.len as usize).ok_or(Status::INTERNAL_ERROR)?;
+        let (now, later) =
+            rest.split_at_mut_checked(segment.len as usize).ok_or(Status::INTERNAL_ERROR)?;
         port.dma_read(segment.addr, now).map_err(refused)?;
         rest = later;
     }
@@ -142,8 +165,8 @@ pub(super) fn refused(error: BusError) -> Status {
 pub(super) fn status_of(error: MediaError) -> Status {
     tracing::warn!(%error, "a medium refused");
     match error {
-        // What NVM 3.1 names for a thin provisioned namespace that has run out; later, with blocks to spare, the same
-        // write may succeed.
+        // What NVM 3.1 names for a thin provisioned namespace that has run out; later, with blocks
+        // to spare, the same write may succeed.
         MediaError::Full { .. } => Status::CAPACITY_EXCEEDED,
         MediaError::Io { what: Access::Write | Access::Zero | Access::Flush, source, .. }
             if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>

@@ -1,5 +1,5 @@
-//! Every command that is no Read and no Write; here Write Zeroes, Dataset Management and Write Uncorrectable, which
-//! change blocks and move none of their data.
+//! Every command that is no Read and no Write; here Write Zeroes, Dataset Management and Write
+//! Uncorrectable, which change blocks and move none of their data.
 
 use nvme::io::{DatasetManagement, Range, Transfer};
 use nvme::{Nsid, Sqe, Status, opcode};
@@ -10,7 +10,8 @@ use crate::config::Config;
 use crate::{Namespace, Port};
 
 impl Store {
-    /// Checks a command that is no Read and no Write, as far as that goes without what it has in the host's memory.
+    /// Checks a command that is no Read and no Write, as far as that goes without what it has in
+    /// the host's memory.
     #[cold]
     pub(super) fn decode_other(&self, sqe: &Sqe) -> Result<Request, Status> {
         match self.operation(sqe.opcode).ok_or(Status::INVALID_OPCODE.with_dnr())? {
@@ -20,11 +21,14 @@ impl Store {
             // WUSL (NVM 3.3.7).
             op @ Op::WriteUncorrectable => self.decode_transfer(sqe, op, Config::MOST_ZEROES),
             // VSL (NVM 3.3.5) is as MDTS.
-            op @ (Op::Read | Op::Write | Op::Compare | Op::Verify) => self.decode_transfer(sqe, op, self.max_transfer.into()),
+            op @ (Op::Read | Op::Write | Op::Compare | Op::Verify) => {
+                self.decode_transfer(sqe, op, self.max_transfer.into())
+            }
         }
     }
 
-    /// The I/O command of an opcode, if it is supported. ONCS and the Commands Supported and Effects log ask here as well.
+    /// The I/O command of an opcode, if it is supported. ONCS and the Commands Supported and
+    /// Effects log ask here as well.
     pub(crate) fn operation(&self, opcode: u8) -> Option<Op> {
         Some(match opcode {
             opcode::io::FLUSH => Op::Flush,
@@ -66,10 +70,15 @@ impl Store {
         })
     }
 
-    /// Carries such a command out. `null` does not look at lists either, and takes all data for alike.
+    /// Carries such a command out. `null` does not look at lists either, and takes all data for
+    /// alike.
     #[cold]
     #[inline(never)]
-    pub(super) fn execute_other(&mut self, request: &Request, port: &impl Port) -> Result<(), Status> {
+    pub(super) fn execute_other(
+        &mut self,
+        request: &Request,
+        port: &impl Port,
+    ) -> Result<(), Status> {
         match request.op {
             Op::Flush => match self.refusal(request.nsid) {
                 None => self.flush(request.nsid),
@@ -100,11 +109,15 @@ impl Store {
     pub(super) fn zero(&mut self, request: &Request) -> Result<(), Status> {
         let namespace = self.accessible(request.nsid)?;
         let at = request.lba << namespace.block_shift;
-        namespace.media_mut().zero_at(at, request.bytes.into(), request.deallocate, request.durable).map_err(status_of)
+        namespace
+            .media_mut()
+            .zero_at(at, request.bytes.into(), request.deallocate, request.durable)
+            .map_err(status_of)
     }
 
-    /// Carries a Write Uncorrectable out. The marks outlast a power cut from the moment they are made; what a later write takes away
-    /// of them does so too, whether that write is durable or not.
+    /// Carries a Write Uncorrectable out. The marks outlast a power cut from the moment they are
+    /// made; what a later write takes away of them does so too, whether that write is durable or
+    /// not.
     pub(super) fn spoil(&mut self, request: &Request) -> Result<(), Status> {
         let namespace = self.accessible(request.nsid)?;
         let at = request.lba << namespace.block_shift;
@@ -120,12 +133,16 @@ impl Store {
         Ok(list)
     }
 
-    /// Carries a Dataset Management out: all its ranges, or, if any is wrong, none. Of its attributes only Deallocate has an effect.
+    /// Carries a Dataset Management out: all its ranges, or, if any is wrong, none. Of its
+    /// attributes only Deallocate has an effect.
     pub(super) fn deallocate(&mut self, request: &Request, list: &[u8]) -> Result<(), Status> {
         let namespace = self.accessible(request.nsid)?;
         let ranges = || list.as_chunks().0.iter().map(|&bytes| Range::from_bytes(bytes));
         let long = ranges().any(|range| range.blocks > Config::MOST_RANGE_BLOCKS);
-        if long || ranges().map(|range| u64::from(range.blocks)).sum::<u64>() > Config::MOST_DEALLOCATED_BLOCKS {
+        if long
+            || ranges().map(|range| u64::from(range.blocks)).sum::<u64>()
+                > Config::MOST_DEALLOCATED_BLOCKS
+        {
             return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED.with_dnr());
         }
         if ranges().any(|range| !range.fits(namespace.blocks)) {
@@ -137,7 +154,10 @@ impl Store {
         let shift = namespace.block_shift;
         for range in ranges().filter(|range| range.blocks > 0) {
             let len = u64::from(range.blocks) << shift;
-            namespace.media_mut().zero_at(range.lba << shift, len, true, false).map_err(status_of)?;
+            namespace
+                .media_mut()
+                .zero_at(range.lba << shift, len, true, false)
+                .map_err(status_of)?;
         }
         // Once for all of them.
         if request.durable { namespace.media_mut().flush().map_err(status_of) } else { Ok(()) }

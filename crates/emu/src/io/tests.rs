@@ -70,7 +70,10 @@ fn bad_commands_get_their_status() {
     ] {
         let status = run(&mut host, &mut pair, sqe);
         assert_eq!(status.kind(), expected, "{sqe:?}");
-        assert_eq!((status.more(), status.do_not_retry()), (expected != Status::SUCCESS, expected != Status::SUCCESS));
+        assert_eq!(
+            (status.more(), status.do_not_retry()),
+            (expected != Status::SUCCESS, expected != Status::SUCCESS)
+        );
     }
 }
 
@@ -78,7 +81,10 @@ fn bad_commands_get_their_status() {
 fn list_outside_memory_is_refused() {
     let (mut host, mut pair) = host(vec![mem(1 << 20, 512)]);
     let to = host.page(8);
-    let sqe = Sqe { prp2: 0xdead_0000, ..nvme::io::read(Nsid(1), Lba(0), 64, Dptr { prp1: to, prp2: 0 }, Flags::NONE) };
+    let sqe = Sqe {
+        prp2: 0xdead_0000,
+        ..nvme::io::read(Nsid(1), Lba(0), 64, Dptr { prp1: to, prp2: 0 }, Flags::NONE)
+    };
     assert_eq!(run(&mut host, &mut pair, sqe).kind(), Status::DATA_TRANSFER_ERROR);
 }
 
@@ -91,7 +97,10 @@ fn read_overwrites_the_buffer() {
         host.port.memory.write(to, &[3; 4096]).unwrap();
         let before = host.port.dma_written.get();
         assert_eq!(run(&mut host, &mut pair, read(0, 8, to, 4096)), Status::SUCCESS);
-        assert_eq!((host.port.memory.bytes(to, 4096), host.port.dma_written.get() - before), (vec![0; 4096], 4096));
+        assert_eq!(
+            (host.port.memory.bytes(to, 4096), host.port.dma_written.get() - before),
+            (vec![0; 4096], 4096)
+        );
     }
 }
 
@@ -103,7 +112,10 @@ fn null_moves_nothing() {
     host.port.memory.write(to, &[3; 4096]).unwrap();
     let before = host.port.dma_written.get();
     assert_eq!(run(&mut host, &mut pair, read(0, 8, to, 4096)), Status::SUCCESS);
-    assert_eq!((host.port.memory.bytes(to, 4096), host.port.dma_written.get()), (vec![3; 4096], before));
+    assert_eq!(
+        (host.port.memory.bytes(to, 4096), host.port.dma_written.get()),
+        (vec![3; 4096], before)
+    );
 }
 
 /// A medium that refuses what it is told to.
@@ -112,7 +124,11 @@ struct Refusing(Arc<Mutex<Option<Access>>>);
 impl Refusing {
     fn answer(&self, what: Access) -> Result<(), MediaError> {
         let refused = *self.0.lock().unwrap() == Some(what);
-        if refused { Err(MediaError::Io { what, at: 0, source: std::io::Error::other("no") }) } else { Ok(()) }
+        if refused {
+            Err(MediaError::Io { what, at: 0, source: std::io::Error::other("no") })
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -158,7 +174,8 @@ fn full_budget_fails_only_writes() {
     let mem = Mem::new(1 << 40, Budget::new(1 << 20));
     let (mut host, mut pair) = host(vec![Namespace::mem(mem, 4096).unwrap()]);
     let page = host.page(1);
-    let mut statuses = (0..300).map(|n| run(&mut host, &mut pair, write(n * 1000, 1, page, 4096)).kind());
+    let mut statuses =
+        (0..300).map(|n| run(&mut host, &mut pair, write(n * 1000, 1, page, 4096)).kind());
     assert_eq!(statuses.by_ref().take_while(|s| s.is_success()).count(), 256);
     assert!(statuses.all(|s| s == Status::CAPACITY_EXCEEDED));
     assert_eq!(run(&mut host, &mut pair, write(0, 1, page, 4096)), Status::SUCCESS);
@@ -168,7 +185,8 @@ fn full_budget_fails_only_writes() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
 
-    /// Reads return what was written, through PRPs of every shape, on memory and on any other medium.
+    /// Reads return what was written, through PRPs of every shape, on memory and on any other
+    /// medium.
     #[test]
     fn data_are_what_a_model_says(seed in any::<u64>(), block in prop::sample::select(vec![512u32, 4096]), plain in any::<bool>()) {
         const BYTES: u64 = 1 << 20;
@@ -221,11 +239,19 @@ impl Media for NoFlush {
     }
 }
 
-/// Writes with commands in flight, cuts the power between two steps, and reads back through a new controller.
-fn survives_power_cuts<M: Media + 'static>(seed: u64, medium: impl Fn(Arc<Mutex<WriteCache<Mem>>>) -> M) -> Result<(), String> {
+/// Writes with commands in flight, cuts the power between two steps, and reads back through a new
+/// controller.
+fn survives_power_cuts<M: Media + 'static>(
+    seed: u64,
+    medium: impl Fn(Arc<Mutex<WriteCache<Mem>>>) -> M,
+) -> Result<(), String> {
     const BLOCKS: u64 = 32;
     let mut roll = dice(seed);
-    let cache = Arc::new(Mutex::new(WriteCache::new(Mem::new(BLOCKS * 512, Budget::new(1 << 20)), 512, 99)));
+    let cache = Arc::new(Mutex::new(WriteCache::new(
+        Mem::new(BLOCKS * 512, Budget::new(1 << 20)),
+        512,
+        99,
+    )));
     let (mut host, mut pair) = host(vec![Namespace::new(medium(cache.clone()), 512).unwrap()]);
     let from = host.page(64);
     // By block: the newest write that is acknowledged as durable. Write n fills its blocks with n.
@@ -252,7 +278,8 @@ fn survives_power_cuts<M: Media + 'static>(seed: u64, medium: impl Fn(Arc<Mutex<
         host.ring(&pair);
         host.run_until(host.now + Nanos(roll(8_000)));
         for cqe in host.reap(&mut pair, 99) {
-            let (kind, n, block, covered) = pending.remove(&cqe.cid()).ok_or("a foreign completion")?;
+            let (kind, n, block, covered) =
+                pending.remove(&cqe.cid()).ok_or("a foreign completion")?;
             if kind == 0 {
                 durable.iter_mut().zip(covered).for_each(|(d, c)| *d = (*d).max(c));
             } else {
@@ -271,7 +298,10 @@ fn survives_power_cuts<M: Media + 'static>(seed: u64, medium: impl Fn(Arc<Mutex<
             return Err(format!("block {n} is a mix"));
         }
         if block[0] < durable[n] {
-            return Err(format!("block {n} holds write {}, but {} was acknowledged as durable", block[0], durable[n]));
+            return Err(format!(
+                "block {n} holds write {}, but {} was acknowledged as durable",
+                block[0], durable[n]
+            ));
         }
     }
     Ok(())
@@ -294,11 +324,17 @@ fn missing_flush_is_caught() {
 
 #[test]
 fn flush_of_all_namespaces_reaches_each() {
-    let caches = [(); 2].map(|()| Arc::new(Mutex::new(WriteCache::new(Mem::new(1 << 16, Budget::new(1 << 20)), 512, 99))));
-    let (mut host, mut pair) = host(caches.iter().map(|c| Namespace::new(c.clone(), 512).unwrap()).collect());
+    let caches = [(); 2].map(|()| {
+        Arc::new(Mutex::new(WriteCache::new(Mem::new(1 << 16, Budget::new(1 << 20)), 512, 99)))
+    });
+    let (mut host, mut pair) =
+        host(caches.iter().map(|c| Namespace::new(c.clone(), 512).unwrap()).collect());
     let page = host.page(1);
     for nsid in [1, 2] {
-        assert_eq!(run(&mut host, &mut pair, Sqe { nsid, ..write(3, 1, page, 512) }), Status::SUCCESS);
+        assert_eq!(
+            run(&mut host, &mut pair, Sqe { nsid, ..write(3, 1, page, 512) }),
+            Status::SUCCESS
+        );
     }
     let dirty = || caches.each_ref().map(|c| c.lock().unwrap().dirty_blocks());
     assert_eq!(dirty(), [1, 1]);

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::MediaError;
 
-/// A limit on what media really allocate, shared by clones: a sparse device may be larger than the machine.
+/// A limit on what media really allocate, shared by clones: a sparse device may be larger than the
+/// machine.
 #[derive(Clone, Debug)]
 pub struct Budget {
     left: Arc<AtomicU64>,
@@ -13,7 +14,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of `bytes`. The caller decides; a quarter of the machine's memory is a good default.
+    /// A budget of `bytes`. The caller decides; a quarter of the machine's memory is a good
+    /// default.
     pub fn new(bytes: u64) -> Budget {
         Budget { left: Arc::new(AtomicU64::new(bytes)), limit: bytes }
     }
@@ -24,7 +26,9 @@ impl Budget {
     }
 
     pub(super) fn take(&self, bytes: u64) -> Result<(), MediaError> {
-        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+        let taken = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
         taken.map(drop).map_err(|_| self.full())
     }
 

@@ -117,7 +117,9 @@ impl<M: Media> Media for Faulty<M> {
             for (piece, bytes) in before.range_mut(at / PIECE * PIECE..at + len) {
                 let (from_byte, to) = (at.max(*piece), (at + len).min(piece + bytes.len() as u64));
                 let kept = bytes.get_mut((from_byte - piece) as usize..(to - piece) as usize);
-                if let (Some(kept), Some(new)) = (kept, from.get((from_byte - at) as usize..(to - at) as usize)) {
+                if let (Some(kept), Some(new)) =
+                    (kept, from.get((from_byte - at) as usize..(to - at) as usize))
+                {
                     kept.copy_from_slice(new);
                 }
             }
@@ -125,7 +127,13 @@ impl<M: Media> Media for Faulty<M> {
         Ok(())
     }
 
-    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+    fn zero_at(
+        &mut self,
+        at: u64,
+        len: u64,
+        deallocate: bool,
+        fua: bool,
+    ) -> Result<(), MediaError> {
         if self.before.is_some() {
             // Zeroes in a cache are data as any others.
             return super::write_zeroes(len, |done, zeroes| self.write_at(at + done, zeroes, fua));

@@ -15,9 +15,10 @@ static ZEROES: [u8; PAGE as usize] = [0; PAGE as usize];
 
 type Leaf = Box<[u32; LEAF_PAGES as usize]>;
 
-/// A sparse medium in memory. Pages of 4 KiB are taken from slabs in the order in which they are first written, so
-/// random writes to a huge device cost what they write and a sequential fill is contiguous. Pages that are deallocated are used
-/// again, and slabs none of whose pages is in use go back to the budget.
+/// A sparse medium in memory. Pages of 4 KiB are taken from slabs in the order in which they are
+/// first written, so random writes to a huge device cost what they write and a sequential fill is
+/// contiguous. Pages that are deallocated are used again, and slabs none of whose pages is in use
+/// go back to the budget.
 #[derive(Debug)]
 pub struct Mem {
     bytes: u64,
@@ -34,8 +35,8 @@ impl Mem {
         Mem { bytes, table, slabs: Slabs::new(pages, budget) }
     }
 
-    /// The bytes from `at` to the end of the page or of `len`, whichever is first, without copying them. Empty beyond
-    /// the end of the medium.
+    /// The bytes from `at` to the end of the page or of `len`, whichever is first, without copying
+    /// them. Empty beyond the end of the medium.
     #[inline]
     pub(crate) fn piece(&self, at: u64, len: u64) -> &[u8] {
         let offset = at % PAGE;
@@ -56,7 +57,9 @@ impl Mem {
             None => return Err(out),
         };
         let page = self.slabs.page_mut(number, offset);
-        page.and_then(|page| page.get_mut(..(end - offset) as usize)).filter(|piece| !piece.is_empty()).ok_or(out)
+        page.and_then(|page| page.get_mut(..(end - offset) as usize))
+            .filter(|piece| !piece.is_empty())
+            .ok_or(out)
     }
 
     #[inline]
@@ -75,7 +78,8 @@ impl Mem {
     fn allocate(&mut self, page: u64) -> Result<u32, MediaError> {
         let number = self.slabs.take()?;
         if let Some(leaf) = self.table.get_mut((page / LEAF_PAGES) as usize) {
-            leaf.get_or_insert_with(|| Box::new([HOLE; LEAF_PAGES as usize]))[(page % LEAF_PAGES) as usize] = number;
+            leaf.get_or_insert_with(|| Box::new([HOLE; LEAF_PAGES as usize]))
+                [(page % LEAF_PAGES) as usize] = number;
         }
         Ok(number)
     }
@@ -92,13 +96,18 @@ impl Mem {
     /// Makes all pages of a leaf holes.
     fn punch_leaf(&mut self, leaf: u64) {
         let Some(leaf) = self.table.get_mut(leaf as usize).and_then(Option::take) else { return };
-        leaf.iter().filter(|&&number| number != HOLE).for_each(|&number| self.slabs.give_back(number));
+        leaf.iter()
+            .filter(|&&number| number != HOLE)
+            .for_each(|&number| self.slabs.give_back(number));
     }
 
     /// Zeroes what of a page lies from `at` to `end`; a hole is left one.
     fn zero_piece(&mut self, at: u64, end: u64) {
         let Some(number) = self.entry(at / PAGE).filter(|&number| number != HOLE) else { return };
-        let piece = self.slabs.page_mut(number, at % PAGE).and_then(|page| page.get_mut(..(end - at) as usize));
+        let piece = self
+            .slabs
+            .page_mut(number, at % PAGE)
+            .and_then(|page| page.get_mut(..(end - at) as usize));
         piece.into_iter().for_each(|piece| piece.fill(0));
     }
 
@@ -145,7 +154,13 @@ impl Media for Mem {
         Ok(())
     }
 
-    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, _fua: bool) -> Result<(), MediaError> {
+    fn zero_at(
+        &mut self,
+        at: u64,
+        len: u64,
+        deallocate: bool,
+        _fua: bool,
+    ) -> Result<(), MediaError> {
         self.in_range(at, len)?;
         let (mut at, end) = (at, at + len);
         while at < end {
@@ -160,7 +175,10 @@ impl Media for Mem {
             }
             let of_page = ((at / PAGE + 1) * PAGE).min(end);
             // The last page may end with the medium.
-            if deallocate && at.is_multiple_of(PAGE) && (of_page - at == PAGE || of_page == self.bytes) {
+            if deallocate
+                && at.is_multiple_of(PAGE)
+                && (of_page - at == PAGE || of_page == self.bytes)
+            {
                 self.punch(at / PAGE);
             } else {
                 self.zero_piece(at, of_page);

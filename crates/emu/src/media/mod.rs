@@ -35,17 +35,26 @@ pub trait Media: Send {
     /// Fills `into` from offset `at`. What was never written reads as zeroes.
     fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError>;
 
-    /// Stores `from` at offset `at`; with `fua` (Force Unit Access, NVM 3.3.6) it is durable on return.
+    /// Stores `from` at offset `at`; with `fua` (Force Unit Access, NVM 3.3.6) it is durable on
+    /// return.
     fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError>;
 
-    /// Makes `len` bytes from `at` on read as zeroes; volatile, as a write is, but for `fua`. Where the caller wants to `deallocate`,
-    /// the room that they took is not needed, and a medium gives back what it can. This writes zeroes, and gives nothing back.
-    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+    /// Makes `len` bytes from `at` on read as zeroes; volatile, as a write is, but for `fua`. Where
+    /// the caller wants to `deallocate`, the room that they took is not needed, and a medium gives
+    /// back what it can. This writes zeroes, and gives nothing back.
+    fn zero_at(
+        &mut self,
+        at: u64,
+        len: u64,
+        deallocate: bool,
+        fua: bool,
+    ) -> Result<(), MediaError> {
         let _ = deallocate;
         write_zeroes(len, |done, zeroes| self.write_at(at + done, zeroes, fua))
     }
 
-    /// Makes every write that has returned durable. Once it failed, it and all later ones fail: the kernel reports a failed write-back once.
+    /// Makes every write that has returned durable. Once it failed, it and all later ones fail: the
+    /// kernel reports a failed write-back once.
     fn flush(&mut self) -> Result<(), MediaError>;
 
     /// Whether data may be lost at a power cut until they are flushed: Identify Controller VWC.
@@ -55,7 +64,10 @@ pub trait Media: Send {
 }
 
 /// Calls `write` with zeroes and how many were written before, until it is `len`.
-pub fn write_zeroes(len: u64, mut write: impl FnMut(u64, &[u8]) -> Result<(), MediaError>) -> Result<(), MediaError> {
+pub fn write_zeroes(
+    len: u64,
+    mut write: impl FnMut(u64, &[u8]) -> Result<(), MediaError>,
+) -> Result<(), MediaError> {
     static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
     let mut done = 0;
     while done < len {
@@ -84,7 +96,13 @@ impl<M: Media> Media for Arc<Mutex<M>> {
         self.lock().unwrap_or_else(PoisonError::into_inner).write_at(at, from, fua)
     }
 
-    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+    fn zero_at(
+        &mut self,
+        at: u64,
+        len: u64,
+        deallocate: bool,
+        fua: bool,
+    ) -> Result<(), MediaError> {
         self.lock().unwrap_or_else(PoisonError::into_inner).zero_at(at, len, deallocate, fua)
     }
 
@@ -101,7 +119,9 @@ impl<M: Media> Media for Arc<Mutex<M>> {
 #[derive(Debug, thiserror::Error)]
 pub enum MediaError {
     /// A sparse medium has no memory left for another block.
-    #[error("the memory budget of {limit} bytes for written blocks is used up; raise it or write to fewer blocks")]
+    #[error(
+        "the memory budget of {limit} bytes for written blocks is used up; raise it or write to fewer blocks"
+    )]
     Full {
         /// The budget in bytes.
         limit: u64,
@@ -127,7 +147,9 @@ pub enum MediaError {
         source: std::io::Error,
     },
     /// The host marked blocks of it as unreadable.
-    #[error("offset {at:#x}..+{len:#x} has blocks that a Write Uncorrectable made unreadable; they can be read once they are written")]
+    #[error(
+        "offset {at:#x}..+{len:#x} has blocks that a Write Uncorrectable made unreadable; they can be read once they are written"
+    )]
     Spoilt {
         /// First byte.
         at: u64,
@@ -135,13 +157,18 @@ pub enum MediaError {
         len: u64,
     },
     /// The file behind it was truncated: a write would make it grow again.
-    #[error("the file was truncated below its {bytes} bytes while it was open; check what it holds, and open it again")]
+    #[error(
+        "the file was truncated below its {bytes} bytes while it was open; check what it holds, and open it again"
+    )]
     Truncated {
         /// Bytes of the medium.
         bytes: u64,
     },
-    /// An earlier flush failed: what it should have made durable may be gone, and no later flush can bring it back.
-    #[error("an earlier flush of this medium failed, so nothing written to it since the last good flush can be trusted to be durable")]
+    /// An earlier flush failed: what it should have made durable may be gone, and no later flush
+    /// can bring it back.
+    #[error(
+        "an earlier flush of this medium failed, so nothing written to it since the last good flush can be trusted to be durable"
+    )]
     FlushLost,
 }
 

@@ -47,7 +47,8 @@ pub(super) struct Slabs {
     /// Empty where a slab has been given back.
     memory: Vec<Box<[u8]>>,
     usage: Vec<Usage>,
-    /// With memory and a page to spare. The first is used first, so that a sequential fill is contiguous.
+    /// With memory and a page to spare. The first is used first, so that a sequential fill is
+    /// contiguous.
     partial: BTreeSet<u32>,
     /// Without memory.
     gone: Vec<u32>,
@@ -61,7 +62,15 @@ impl Slabs {
     /// For a medium of `pages` pages: a small one has small slabs.
     pub(super) fn new(pages: u64, budget: Budget) -> Slabs {
         let pages = SLAB_PAGES.min(pages) as u16;
-        Slabs { budget, memory: Vec::new(), usage: Vec::new(), partial: BTreeSet::new(), gone: Vec::new(), pages, in_use: 0 }
+        Slabs {
+            budget,
+            memory: Vec::new(),
+            usage: Vec::new(),
+            partial: BTreeSet::new(),
+            gone: Vec::new(),
+            pages,
+            in_use: 0,
+        }
     }
 
     fn slab_bytes(&self) -> u64 {
@@ -103,7 +112,10 @@ impl Slabs {
         self.in_use += 1;
         // 2^32 − 1 pages of 4 KiB are 16 TiB of memory: a budget ends earlier.
         let number = (u64::from(slab) * SLAB_PAGES) as u32 + u32::from(page);
-        if used_before && let Some(bytes) = self.page_mut(number, 0).and_then(|bytes| bytes.get_mut(..PAGE as usize)) {
+        if used_before
+            && let Some(bytes) =
+                self.page_mut(number, 0).and_then(|bytes| bytes.get_mut(..PAGE as usize))
+        {
             bytes.fill(0);
         }
         Ok(number)
@@ -128,7 +140,8 @@ impl Slabs {
 
     /// Nothing is kept in a page any more.
     pub(super) fn give_back(&mut self, number: u32) {
-        let (slab, page) = ((u64::from(number) / SLAB_PAGES) as u32, (u64::from(number) % SLAB_PAGES) as u16);
+        let (slab, page) =
+            ((u64::from(number) / SLAB_PAGES) as u32, (u64::from(number) % SLAB_PAGES) as u16);
         let Some(usage) = self.usage.get_mut(slab as usize) else { return };
         usage.set(page, false);
         self.in_use -= 1;

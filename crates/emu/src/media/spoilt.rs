@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{Media, MediaError};
 
-/// A medium whose host made some blocks unreadable (Write Uncorrectable, NVM 3.3.7). They can be read once they are written.
+/// A medium whose host made some blocks unreadable (Write Uncorrectable, NVM 3.3.7). They can be
+/// read once they are written.
 pub(crate) struct Spoilt<M> {
     inner: M,
     /// First byte and end of each range that cannot be read. No two overlap.
@@ -40,7 +41,11 @@ impl<M: Media> Spoilt<M> {
     /// The marked ranges that have bytes of `at..end`.
     fn touching(&self, at: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
         // Ranges are apart from one another, so their ends are in the order of their starts.
-        self.marks.range(..end).rev().take_while(move |(_, to)| **to > at).map(|(from, to)| (*from, *to))
+        self.marks
+            .range(..end)
+            .rev()
+            .take_while(move |(_, to)| **to > at)
+            .map(|(from, to)| (*from, *to))
     }
 }
 
@@ -67,7 +72,13 @@ impl<M: Media> Media for Spoilt<M> {
         Ok(())
     }
 
-    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+    fn zero_at(
+        &mut self,
+        at: u64,
+        len: u64,
+        deallocate: bool,
+        fua: bool,
+    ) -> Result<(), MediaError> {
         self.inner.zero_at(at, len, deallocate, fua)?;
         self.clear(at, len);
         Ok(())

@@ -11,7 +11,11 @@ fn sparse_terabyte_is_cheap() {
     let mut mem = Mem::new(4 << 40, budget.clone());
     let mut page = [1; 4096];
     mem.read_at((4 << 40) - 4096, &mut page).unwrap();
-    assert_eq!((page, mem.allocated()), ([0; 4096], 0), "unwritten blocks read as zeroes and take nothing");
+    assert_eq!(
+        (page, mem.allocated()),
+        ([0; 4096], 0),
+        "unwritten blocks read as zeroes and take nothing"
+    );
     for n in 0..1_000 {
         mem.write_at(n * 4_000_000_000 / 4096 * 4096, &[n as u8; 512], false).unwrap();
     }
@@ -25,7 +29,9 @@ fn sparse_terabyte_is_cheap() {
 fn beyond_budget_only_writes_fail() {
     let budget = Budget::new(2 << 20);
     let (mut first, mut second) = (Mem::new(1 << 30, budget.clone()), Mem::new(1 << 30, budget));
-    let fill = |mem: &mut Mem| (0..).map(|n| mem.write_at(n * 4096, &[5; 4096], false)).take_while(Result::is_ok).count();
+    let fill = |mem: &mut Mem| {
+        (0..).map(|n| mem.write_at(n * 4096, &[5; 4096], false)).take_while(Result::is_ok).count()
+    };
     assert_eq!((fill(&mut first), fill(&mut second)), (512, 0), "the budget is shared");
     let error = first.write_at(1 << 29, &[1], false).unwrap_err();
     assert!(matches!(error, MediaError::Full { limit: 2_097_152 }), "{error}");
@@ -146,7 +152,9 @@ impl<M: Media> Media for Torn<M> {
     }
 
     fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
-        from.chunks(BLOCK / 2).enumerate().try_for_each(|(n, half)| self.0.write_at(at + (n * BLOCK / 2) as u64, half, fua))
+        from.chunks(BLOCK / 2)
+            .enumerate()
+            .try_for_each(|(n, half)| self.0.write_at(at + (n * BLOCK / 2) as u64, half, fua))
     }
 
     fn flush(&mut self) -> Result<(), MediaError> {
@@ -160,8 +168,8 @@ impl<M: Media> Cut for Torn<M> {
     }
 }
 
-/// Writes, flushes and cuts at random. Each write has a number, which fills its blocks. After a cut a block must be
-/// whole, and at least as new as what Flush or FUA acknowledged.
+/// Writes, flushes and cuts at random. Each write has a number, which fills its blocks. After a cut
+/// a block must be whole, and at least as new as what Flush or FUA acknowledged.
 fn survives_power_cuts<C: Cut>(mut cache: C, seed: u64) -> Result<(), String> {
     let mut roll = dice(seed);
     // Per block: the write acknowledged as durable, and the last one.
@@ -205,8 +213,13 @@ fn survives_power_cuts<C: Cut>(mut cache: C, seed: u64) -> Result<(), String> {
 fn content<C: Media>(cache: &mut C, block: u64) -> Result<u64, String> {
     let mut bytes = [0; BLOCK];
     cache.read_at(block * BLOCK as u64, &mut bytes).map_err(|e| e.to_string())?;
-    let words: Vec<_> = bytes.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().unwrap())).collect();
-    if words.iter().all(|&w| w == words[0]) { Ok(words[0]) } else { Err(format!("block {block} is a mix of writes")) }
+    let words: Vec<_> =
+        bytes.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().unwrap())).collect();
+    if words.iter().all(|&w| w == words[0]) {
+        Ok(words[0])
+    } else {
+        Err(format!("block {block} is a mix of writes"))
+    }
 }
 
 fn cache(capacity: usize) -> WriteCache<Mem> {
@@ -222,7 +235,9 @@ proptest! {
 
 #[test]
 fn missing_flush_and_torn_blocks_caught() {
-    let caught = |twin: &dyn Fn(u64) -> Result<(), String>| (0..20).filter_map(|seed| twin(seed).err()).next();
+    let caught = |twin: &dyn Fn(u64) -> Result<(), String>| {
+        (0..20).filter_map(|seed| twin(seed).err()).next()
+    };
     let lazy = caught(&|seed| survives_power_cuts(LazyFlush(cache(99)), seed));
     assert!(lazy.is_some_and(|what| what.contains("acknowledged")));
     let lazy = caught(&|seed| survives_power_cuts(LazyFua(cache(99)), seed));

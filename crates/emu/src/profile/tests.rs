@@ -4,7 +4,8 @@ use super::*;
 use crate::testing::{Host, Pair, TestPort, read};
 use crate::{Budget, Config, Mem, Namespace};
 
-/// A host that does what fio does with `iodepth=64 iodepth_batch_submit=16 iodepth_batch_complete_min=16`.
+/// A host that does what fio does with `iodepth=64 iodepth_batch_submit=16
+/// iodepth_batch_complete_min=16`.
 struct Job {
     host: Host<TestPort>,
     pair: Pair,
@@ -24,7 +25,8 @@ struct Job {
 impl Job {
     fn new(profile: Profile, check: bool, wake: Nanos, cost: Nanos) -> Job {
         let mem = Mem::new(1 << 36, Budget::new(1 << 20));
-        let mut host = Host::new(Config::new(profile), vec![Namespace::mem(mem, 512).unwrap()]).ready();
+        let mut host =
+            Host::new(Config::new(profile), vec![Namespace::mem(mem, 512).unwrap()]).ready();
         let pair = host.pair(1, 256);
         let buffer = host.page(1);
         Job { host, pair, check, wake, cost, buffer, in_flight: 0, completed: 0, seen: 0, dice: 1 }
@@ -65,7 +67,11 @@ impl Job {
             if next > until {
                 return self.host.run_until(until);
             }
-            assert!(next != Nanos::MAX, "{} commands are in flight, and no message will ever come", self.in_flight);
+            assert!(
+                next != Nanos::MAX,
+                "{} commands are in flight, and no message will ever come",
+                self.in_flight
+            );
             self.host.now = next;
         }
         self.seen = self.messages();
@@ -110,7 +116,8 @@ impl Job {
 }
 
 /// Wake-up times and host costs from a fast machine's to a slow virtual one's, in µs and ns.
-const HOSTS: [(u64, u64); 7] = [(2, 300), (20, 150), (15, 300), (40, 300), (80, 300), (40, 700), (10, 2_300)];
+const HOSTS: [(u64, u64); 7] =
+    [(2, 300), (20, 150), (15, 300), (40, 300), (80, 300), (40, 700), (10, 2_300)];
 
 fn cloud(check: bool, (wake, cost): (u64, u64)) -> Job {
     Job::new(Profile::cloud(), check, Nanos::from_micros(wake), Nanos(cost))
@@ -134,13 +141,17 @@ fn cloud_with_submit_check_doubles() {
     }
 }
 
-/// Post 000, calibrated: 13–14K messages a second at 110K IOPS, whether commands come one by one or in lots.
+/// Post 000, calibrated: 13–14K messages a second at 110K IOPS, whether commands come one by one or
+/// in lots.
 #[test]
 fn cloud_message_rate_at_110k() {
     for host in HOSTS {
         for lot in [1, 16] {
             let messages = cloud(false, host).limited(110_000, lot, Nanos::from_millis(100));
-            assert!((13e3..14e3).contains(&messages), "{host:?}, lots of {lot}: {messages:.0} messages/s");
+            assert!(
+                (13e3..14e3).contains(&messages),
+                "{host:?}, lots of {lot}: {messages:.0} messages/s"
+            );
         }
     }
 }
@@ -149,7 +160,8 @@ fn cloud_message_rate_at_110k() {
 #[test]
 fn cloud_message_rate_under_load() {
     let mem = Mem::new(1 << 36, Budget::new(1 << 20));
-    let mut host = Host::new(Config::new(Profile::cloud()), vec![Namespace::mem(mem, 512).unwrap()]).ready();
+    let mut host =
+        Host::new(Config::new(Profile::cloud()), vec![Namespace::mem(mem, 512).unwrap()]).ready();
     let mut pairs: Vec<_> = (1..=8).map(|n| host.pair(n, 256)).collect();
     let (buffer, start) = (host.page(1), host.now);
     for n in 0..40_000_u64 {
@@ -195,7 +207,11 @@ fn names_and_profiles_correspond() {
 fn profiles_move_data_and_take_time() {
     for name in Profile::NAMES {
         let profile: Profile = name.parse().unwrap();
-        assert_eq!((profile.moves_data, profile.is_instant()), (name != "null", name == "null"), "{name}");
+        assert_eq!(
+            (profile.moves_data, profile.is_instant()),
+            (name != "null", name == "null"),
+            "{name}"
+        );
         assert_eq!(profile.hidden.is_on(), name == "cloud", "{name}");
     }
 }

@@ -8,7 +8,9 @@ use crate::{Config, Profile, Service};
 #[test]
 fn deleted_queues_leave_no_memory() {
     let fixed = Service { base: Nanos::from_micros(100), ..Service::default() };
-    let mut host = Host::new(Config::new(Profile { read: fixed, ..Profile::null() }), vec![mem(1 << 20, 512)]).ready();
+    let mut host =
+        Host::new(Config::new(Profile { read: fixed, ..Profile::null() }), vec![mem(1 << 20, 512)])
+            .ready();
     let mut stays = host.pair(1, 16);
     let mut goes = host.pair(2, 64);
     let to = host.page(1);
@@ -21,7 +23,9 @@ fn deleted_queues_leave_no_memory() {
     }
     let ring = host.page(1);
     let (no_sq, no_cq) = (delete_sq(QueueId(2)), delete_cq(QueueId(2)));
-    let create = CreateCq { queue: QueueId(2), entries: 64, addr: ring, contiguous: true, vector: None }.to_sqe();
+    let create =
+        CreateCq { queue: QueueId(2), entries: 64, addr: ring, contiguous: true, vector: None }
+            .to_sqe();
     assert_eq!(host.admin(no_sq).status(), Status::SUCCESS);
     for _ in 0..50 {
         for sqe in [no_cq, create] {
@@ -29,7 +33,11 @@ fn deleted_queues_leave_no_memory() {
         }
     }
     let commands = &host.device.commands;
-    assert_eq!((commands.slots.len(), commands.free.len()), (15 + 63, 15 + 63 - 1), "and one in service");
+    assert_eq!(
+        (commands.slots.len(), commands.free.len()),
+        (15 + 63, 15 + 63 - 1),
+        "and one in service"
+    );
     assert!(commands.free.capacity() < 200, "{}", commands.free.capacity());
     host.run_until(Nanos::from_millis(1));
     assert_eq!(host.reap(&mut stays, 9).len(), 1);

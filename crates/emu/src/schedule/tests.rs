@@ -36,7 +36,11 @@ fn means_are_those_of_the_profile() {
         for op in [Op::Read, Op::Write, Op::Flush] {
             let times = alone(profile.clone(), op, 0, 200_000);
             let expected = profile.service(op).mean().0 as f64;
-            assert!((mean(&times) - expected).abs() <= expected * 0.02, "{name} {op:?}: {} for {expected}", mean(&times));
+            assert!(
+                (mean(&times) - expected).abs() <= expected * 0.02,
+                "{name} {op:?}: {} for {expected}",
+                mean(&times)
+            );
         }
     }
 }
@@ -102,7 +106,9 @@ fn bandwidth_limits_what_is_transferred() {
 fn rate_limit_lets_bursts_pass() {
     let profile = Profile { iops: 400_000, iops_burst: 4, ..Profile::null() };
     let mut schedule = Schedule::new(&profile, 0);
-    let begun: Vec<_> = (0..7).map(|_| schedule.start(Nanos(1_000_000), Op::Read, 512, None).0 - 1_000_000).collect();
+    let begun: Vec<_> = (0..7)
+        .map(|_| schedule.start(Nanos(1_000_000), Op::Read, 512, None).0 - 1_000_000)
+        .collect();
     assert_eq!(begun, [0, 0, 0, 0, 2_500, 5_000, 7_500]);
     let mut schedule = Schedule::new(&profile, 0);
     let last = (0..400_000).map(|_| schedule.start(Nanos(0), Op::Read, 512, None)).max().unwrap();
@@ -113,10 +119,15 @@ fn rate_limit_lets_bursts_pass() {
 #[test]
 fn known_time_replaces_the_random_one() {
     let service = Service { base: Nanos(9_999), ..Service::default() };
-    let profile = Profile { read: service, channels: 1, bandwidth: 1_000_000_000, ..Profile::null() };
+    let profile =
+        Profile { read: service, channels: 1, bandwidth: 1_000_000_000, ..Profile::null() };
     let mut schedule = Schedule::new(&profile, 0);
     assert_eq!(schedule.start(Nanos(0), Op::Read, 512, Some(Nanos(1_488))), Nanos(2_000));
-    assert_eq!(schedule.start(Nanos(0), Op::Read, 512, Some(Nanos(0))), Nanos(2_000), "never less than the transfer");
+    assert_eq!(
+        schedule.start(Nanos(0), Op::Read, 512, Some(Nanos(0))),
+        Nanos(2_000),
+        "never less than the transfer"
+    );
     assert_eq!(schedule.start(Nanos(0), Op::Flush, 0, Some(Nanos(1_000))), Nanos(2_488));
 }
 
@@ -128,7 +139,8 @@ fn completions_sort_by_time_then_order() {
     }
     assert_eq!(schedule.pop(Nanos(9)), None);
     assert_eq!(schedule.next(), Some(Nanos(10)));
-    let order: Vec<_> = std::iter::from_fn(|| schedule.pop(Nanos(99))).map(|due| due.order).collect();
+    let order: Vec<_> =
+        std::iter::from_fn(|| schedule.pop(Nanos(99))).map(|due| due.order).collect();
     assert_eq!(order, [2, 3, 4, 1]);
 }
 

@@ -82,7 +82,11 @@ impl Association {
 
     /// Connect for an I/O queue.
     pub(super) fn connect(&mut self, connect: &Connect) -> Result<(), (u32, Status)> {
-        let made = self.controller.connect(connect.queue, connect.entries, FabricHost::ring_at(connect.queue));
+        let made = self.controller.connect(
+            connect.queue,
+            connect.entries,
+            FabricHost::ring_at(connect.queue),
+        );
         made.map_err(|status| match status {
             Status::INVALID_QUEUE_ID => invalid(QID_AT, false),
             Status::INVALID_QUEUE_SIZE => invalid(SQSIZE_AT, false),
@@ -101,20 +105,30 @@ impl Association {
     pub(super) fn property(&mut self, sqe: &Sqe, set: bool) -> Cqe {
         let property = Property::from_sqe(sqe);
         let end = |status: Status| Cqe::new(sqe.cid(), QueueId::ADMIN, 0, status, 0, false);
-        let Some((wide, settable)) = Property::size(property.offset).filter(|(wide, _)| property.wide == Some(*wide)) else {
+        let Some((wide, settable)) =
+            Property::size(property.offset).filter(|(wide, _)| property.wide == Some(*wide))
+        else {
             return end(Status::INVALID_FIELD.with_dnr());
         };
         let registers = &self.link.bar;
         if !set {
-            let value = if wide { registers.read64(property.offset) } else { registers.read32(property.offset).into() };
+            let value = if wide {
+                registers.read64(property.offset)
+            } else {
+                registers.read32(property.offset).into()
+            };
             return Cqe { result: value as u32, dw1: (value >> 32) as u32, ..end(Status::SUCCESS) };
         }
         if !settable {
             return end(Status::INVALID_FIELD.with_dnr());
         }
         if property.offset == regs::CC && Cc::from_bits(property.value as u32).en() {
-            // What a host on a bus would have written: a ring for as many commands as the queue has, and one entry that stays free.
-            registers.write32(regs::AQA, Aqa::of(self.admin_entries + 1, self.admin_entries + 1).into_bits());
+            // What a host on a bus would have written: a ring for as many commands as the queue
+            // has, and one entry that stays free.
+            registers.write32(
+                regs::AQA,
+                Aqa::of(self.admin_entries + 1, self.admin_entries + 1).into_bits(),
+            );
             registers.write64(regs::ASQ, FabricHost::ring_at(QueueId::ADMIN));
             registers.write64(regs::ACQ, FabricHost::ring_at(QueueId::ADMIN));
         }
@@ -130,6 +144,9 @@ impl Association {
 
     /// Whether it is the same host and subsystem that a Connect for an I/O queue names.
     pub(super) fn is_of(&self, host: &Host, data: &ConnectData, port: usize) -> bool {
-        self.host == *host && fabrics::nqn(&data.subnqn) == Some(&self.subnqn) && self.port == port && !self.alone
+        self.host == *host
+            && fabrics::nqn(&data.subnqn) == Some(&self.subnqn)
+            && self.port == port
+            && !self.alone
     }
 }

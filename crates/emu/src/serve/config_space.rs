@@ -1,6 +1,8 @@
-//! The configuration space of an NVMe controller: a type 0 header, and the capabilities PM, MSI-X and PCI Express.
+//! The configuration space of an NVMe controller: a type 0 header, and the capabilities PM, MSI-X
+//! and PCI Express.
 //!
-//! Offsets and bits are those of the PCI Express Base Specification, 7.5 and 7.7; the class code is that of PCIe Transport 2.1.
+//! Offsets and bits are those of the PCI Express Base Specification, 7.5 and 7.7; the class code is
+//! that of PCIe Transport 2.1.
 
 /// Bytes of the configuration space, the extended one included.
 pub(super) const CONFIG_BYTES: usize = 4096;
@@ -31,7 +33,8 @@ pub(super) struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// Of a controller with this many vectors (1 to 2048), whose BAR 0 has this many bytes (a power of two, 4096 at least).
+    /// Of a controller with this many vectors (1 to 2048), whose BAR 0 has this many bytes (a power
+    /// of two, 4096 at least).
     pub(super) fn new(vectors: u16, bar0_bytes: u32) -> ConfigSpace {
         let empty = || Box::new([0; CONFIG_BYTES]);
         let mut space = ConfigSpace { bytes: empty(), writable: empty() };
@@ -45,7 +48,8 @@ impl ConfigSpace {
         space.put16(MSIX + 2, vectors - 1, 0xc000);
         space.put32(MSIX + 4, 4, 0);
         space.put32(MSIX + 8, PENDING_BITS | 4, 0);
-        // PCI Express: version 2, an endpoint; function level reset, role-based errors; four lanes of 8 GT/s.
+        // PCI Express: version 2, an endpoint; function level reset, role-based errors; four lanes
+        // of 8 GT/s.
         space.put16(EXPRESS, 0x10, 0);
         space.put16(EXPRESS + 2, 2, 0);
         space.put32(EXPRESS + 4, 1 << 28 | 1 << 15, 0);
@@ -95,11 +99,14 @@ impl ConfigSpace {
         self.bytes.get(offset..offset.checked_add(len)?)
     }
 
-    /// Writes what of a range can be written; all of it lies in the space. Whether a function level reset is asked for.
+    /// Writes what of a range can be written; all of it lies in the space. Whether a function level
+    /// reset is asked for.
     pub(super) fn write(&mut self, offset: usize, data: &[u8]) -> bool {
         let mut reset = false;
         for (at, new) in (offset..).zip(data) {
-            let (Some(byte), Some(mask)) = (self.bytes.get_mut(at), self.writable.get(at)) else { break };
+            let (Some(byte), Some(mask)) = (self.bytes.get_mut(at), self.writable.get(at)) else {
+                break;
+            };
             *byte = *byte & !mask | new & mask;
             reset |= at == DEVICE_CONTROL + 1 && new & RESET != 0;
         }

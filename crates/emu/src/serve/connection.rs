@@ -1,4 +1,5 @@
-//! The connection to a client, which carries requests both ways: the client's, and the controller's for memory that came without a descriptor.
+//! The connection to a client, which carries requests both ways: the client's, and the controller's
+//! for memory that came without a descriptor.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -63,7 +64,8 @@ enum Client {
 impl Connection {
     pub(super) fn new(stream: UnixStream) -> io::Result<Connection> {
         let stream = Arc::new(stream);
-        // Header and access header, and data behind them; a SET_IRQS with a byte for each vector is shorter.
+        // Header and access header, and data behind them; a SET_IRQS with a byte for each vector is
+        // shorter.
         let socket = Socket::new(stream.clone(), MOST_DATA + 64)?;
         let inner = Inner {
             socket,
@@ -161,8 +163,9 @@ impl Connection {
 }
 
 impl Inner {
-    /// Asks, once it is known that the client answers as the specification has it. QEMU 11 does not: it leaves the range out of an answer to
-    /// DMA_WRITE, and has data four bytes before their place. So the first message writes no bytes.
+    /// Asks, once it is known that the client answers as the specification has it. QEMU 11 does
+    /// not: it leaves the range out of an answer to DMA_WRITE, and has data four bytes before their
+    /// place. So the first message writes no bytes.
     fn transfer(&mut self, ask: &DmaRequest<'_>, into: &mut [u8]) -> bool {
         if self.client == Client::New {
             if !self.ask(&DmaRequest::Write { address: ask.range().0, data: &[] }, &mut []) {
@@ -173,7 +176,8 @@ impl Inner {
         self.ask(ask, into)
     }
 
-    /// Asks, and waits for the answer, with which `into` is filled. False: the client refuses, answers something else, or nothing in time.
+    /// Asks, and waits for the answer, with which `into` is filled. False: the client refuses,
+    /// answers something else, or nothing in time.
     fn ask(&mut self, ask: &DmaRequest<'_>, into: &mut [u8]) -> bool {
         if matches!(self.client, Client::GivenUp { .. }) || self.ended.is_some() {
             return false;
@@ -202,12 +206,14 @@ impl Inner {
         false
     }
 
-    /// Waits for an answer; requests that arrive before it are queued. `None`: none comes in time, or too much does before it, or the
-    /// client has gone.
+    /// Waits for an answer; requests that arrive before it are queued. `None`: none comes in time,
+    /// or too much does before it, or the client has gone.
     fn answer(&mut self, until: Nanos) -> Result<Option<Message<OwnedFd>>, SocketError> {
         loop {
             match self.socket.receive()? {
-                Received::Message(message) if message.header.flags.is_reply() => return Ok(Some(message)),
+                Received::Message(message) if message.header.flags.is_reply() => {
+                    return Ok(Some(message));
+                }
                 Received::Message(message) => {
                     self.waiting_bytes += weight(&message);
                     self.waiting.push_back(message);
@@ -227,7 +233,8 @@ impl Inner {
         }
     }
 
-    /// An answer has come. One to what was not asked ends the connection, as it does at any other time.
+    /// An answer has come. One to what was not asked ends the connection, as it does at any other
+    /// time.
     fn take(&mut self, ask: &DmaRequest<'_>, message: Message<OwnedFd>, into: &mut [u8]) -> bool {
         if message.header.id != self.asked || !ask.is_answered_by(&message.header) {
             self.waiting_bytes += weight(&message);

@@ -1,6 +1,7 @@
 //! The control socket: a line that asks, and the answer.
 //!
-//! A caller sends one line, an [`Order`], and reads the answer to its end. Its first word is `ok`, or `refused:` and the reason.
+//! A caller sends one line, an [`Order`], and reads the answer to its end. Its first word is `ok`,
+//! or `refused:` and the reason.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -67,7 +68,8 @@ impl Control {
         }
     }
 
-    /// Something came from this caller. Once its line is there `obey` makes the answer, and the caller is done with.
+    /// Something came from this caller. Once its line is there `obey` makes the answer, and the
+    /// caller is done with.
     pub(super) fn hear(&mut self, key: u64, obey: impl FnOnce(Order) -> Result<String, String>) {
         let Some(at) = self.callers.iter().position(|caller| caller.key == key) else { return };
         let Some(caller) = self.callers.get_mut(at) else { return };
@@ -109,9 +111,13 @@ impl Caller {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Heard::More,
                 Err(_) => return Heard::End,
             }
-            if let Some(end) = self.line.iter().position(|byte| *byte == b'\n').filter(|end| *end <= MOST_LINE) {
+            if let Some(end) =
+                self.line.iter().position(|byte| *byte == b'\n').filter(|end| *end <= MOST_LINE)
+            {
                 let line = self.line.get(..end).unwrap_or_default().to_vec();
-                return Heard::Line(String::from_utf8(line).map_err(|_| "the line is not UTF-8".into()));
+                return Heard::Line(
+                    String::from_utf8(line).map_err(|_| "the line is not UTF-8".into()),
+                );
             }
             if self.line.len() > MOST_LINE {
                 return Heard::Line(Err(format!("a line has at most {MOST_LINE} bytes")));
@@ -145,7 +151,8 @@ pub enum ControlError {
     Refused(String),
 }
 
-/// Asks the server of this socket (the one that clients come to) something: an [`Order`] in words. The answer, which may be empty.
+/// Asks the server of this socket (the one that clients come to) something: an [`Order`] in words.
+/// The answer, which may be empty.
 ///
 /// # Errors
 /// See [`ControlError`].
@@ -153,7 +160,8 @@ pub fn ask(socket: &Path, order: &str) -> Result<String, ControlError> {
     let path = path_of(socket);
     let no_answer = |what: String| ControlError::NoAnswer { path: path.clone(), what };
     let line: String = order.chars().map(|c| if c == '\n' { ' ' } else { c }).collect();
-    let mut stream = UnixStream::connect(&path).map_err(|source| ControlError::NoServer { path: path.clone(), source })?;
+    let mut stream = UnixStream::connect(&path)
+        .map_err(|source| ControlError::NoServer { path: path.clone(), source })?;
     let mut said = Vec::new();
     let asked = stream
         .set_read_timeout(Some(PATIENCE))
@@ -163,7 +171,11 @@ pub fn ask(socket: &Path, order: &str) -> Result<String, ControlError> {
     asked.map_err(|error| no_answer(error.to_string()))?;
     // The answer may be another program's: no control character reaches the terminal.
     let shown = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
-    let said: String = String::from_utf8(said).map_err(|_| no_answer("an answer that is not UTF-8".into()))?.chars().map(shown).collect();
+    let said: String = String::from_utf8(said)
+        .map_err(|_| no_answer("an answer that is not UTF-8".into()))?
+        .chars()
+        .map(shown)
+        .collect();
     match (said.strip_prefix(OK), said.strip_prefix(REFUSED)) {
         (Some(answer), _) => Ok(answer.to_owned()),
         (None, Some(why)) => Err(ControlError::Refused(why.trim_end().to_owned())),

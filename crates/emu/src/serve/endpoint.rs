@@ -1,4 +1,5 @@
-//! One controller that is served: its socket, its client if it has one, and the callers of its control socket.
+//! One controller that is served: its socket, its client if it has one, and the callers of its
+//! control socket.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +31,8 @@ pub(super) struct Endpoint {
     keys: Keys,
     /// What the poller has been told to look for at the client's socket.
     watches_writes: bool,
-    /// Commands that clients before this one have had completed, and doorbells that they rang by messages.
+    /// Commands that clients before this one have had completed, and doorbells that they rang by
+    /// messages.
     before: (u64, u64),
     /// Where it is.
     socket: PathBuf,
@@ -55,13 +57,21 @@ impl Keys {
 }
 
 impl Endpoint {
-    /// A controller at `socket`, endpoint `n` of a server. Whether the file of a server that is gone was replaced.
+    /// A controller at `socket`, endpoint `n` of a server. Whether the file of a server that is
+    /// gone was replaced.
     ///
     /// # Errors
     /// The socket, or the control socket, at this path cannot be had.
-    pub(super) fn new(function: Function, device: String, socket: &Path, n: usize) -> Result<(Endpoint, bool), (PathBuf, SocketFault)> {
-        let (listener, stale) = Listener::bind(socket).map_err(|fault| (socket.to_owned(), fault))?;
-        let control = Control::for_socket(socket, n).map_err(|fault| (control::path_of(socket), fault))?;
+    pub(super) fn new(
+        function: Function,
+        device: String,
+        socket: &Path,
+        n: usize,
+    ) -> Result<(Endpoint, bool), (PathBuf, SocketFault)> {
+        let (listener, stale) =
+            Listener::bind(socket).map_err(|fault| (socket.to_owned(), fault))?;
+        let control =
+            Control::for_socket(socket, n).map_err(|fault| (control::path_of(socket), fault))?;
         let keys = Keys::of(n);
         Ok((
             Endpoint {
@@ -108,7 +118,11 @@ impl Endpoint {
     }
 
     fn named(&self, event: ServeEvent) -> ServeEvent {
-        if self.is_named { ServeEvent::At { socket: self.socket.clone(), event: Box::new(event) } } else { event }
+        if self.is_named {
+            ServeEvent::At { socket: self.socket.clone(), event: Box::new(event) }
+        } else {
+            event
+        }
     }
 
     /// Clients and callers that the poller has seen come, and what callers say.
@@ -134,7 +148,9 @@ impl Endpoint {
                 String::new()
             }),
             Order::Status => {
-                let client = session.as_ref().map_or("none", |session| if session.is_agreed() { "attached" } else { "connected" });
+                let client = session.as_ref().map_or("none", |session| {
+                    if session.is_agreed() { "attached" } else { "connected" }
+                });
                 Ok(format!("device {device}\nclient {client}\n{}", function.status()))
             }
         });
@@ -163,18 +179,24 @@ impl Endpoint {
                 self.report(ServeEvent::Busy, report);
                 continue;
             }
-            let session = Session::new(stream).and_then(|session| poller.add(&session, self.keys.client).map(|()| session));
-            match session.and_then(|session| self.function.attach(session.connection()).map(|()| session)) {
+            let session = Session::new(stream)
+                .and_then(|session| poller.add(&session, self.keys.client).map(|()| session));
+            match session
+                .and_then(|session| self.function.attach(session.connection()).map(|()| session))
+            {
                 Ok(session) => {
                     self.watches_writes = false;
                     self.session = Some(session);
                 }
-                Err(error) => self.report(ServeEvent::Refused(format!("a connection: {error}")), report),
+                Err(error) => {
+                    self.report(ServeEvent::Refused(format!("a connection: {error}")), report)
+                }
             }
         }
     }
 
-    /// Whether someone has connected and could not be accepted yet, so that it has to be tried again.
+    /// Whether someone has connected and could not be accepted yet, so that it has to be tried
+    /// again.
     pub(super) fn keeps_waiting(&self) -> bool {
         self.listener.keeps_waiting || self.control.listener.keeps_waiting
     }
@@ -211,28 +233,42 @@ impl Endpoint {
         true
     }
 
-    /// Whether the client has sent something, while the controller asked it for memory, that the poller does not report.
+    /// Whether the client has sent something, while the controller asked it for memory, that the
+    /// poller does not report.
     pub(super) fn has_waiting(&self) -> bool {
         let connection = self.session.as_ref().map(Session::connection);
-        connection.is_some_and(|connection| !self.watches_writes && (connection.has_waiting() || connection.has_unsent()))
+        connection.is_some_and(|connection| {
+            !self.watches_writes && (connection.has_waiting() || connection.has_unsent())
+        })
     }
 
     /// Has the poller report when the client takes answers again, as long as some wait.
     fn look_for_room(&mut self, poller: &Poller) {
         let Some(session) = &self.session else { return };
         let watch = session.connection().has_unsent();
-        if watch != self.watches_writes && poller.watch_writes(session, self.keys.client, watch).is_ok() {
+        if watch != self.watches_writes
+            && poller.watch_writes(session, self.keys.client, watch).is_ok()
+        {
             self.watches_writes = watch;
         }
     }
 
     fn detach(&mut self, why: Option<String>, report: Report<'_>) {
         let Some(session) = self.session.take() else { return };
-        // The connection leaves the poller with its last descriptor. The controller lets go of it too.
+        // The connection leaves the poller with its last descriptor. The controller lets go of it
+        // too.
         drop(session);
         self.function.detach();
-        let (completed, doorbells) = (self.function.controller.counters().completed, self.function.doorbells);
-        self.report(ServeEvent::Detached { why, commands: completed - self.before.0, doorbells: doorbells - self.before.1 }, report);
+        let (completed, doorbells) =
+            (self.function.controller.counters().completed, self.function.doorbells);
+        self.report(
+            ServeEvent::Detached {
+                why,
+                commands: completed - self.before.0,
+                doorbells: doorbells - self.before.1,
+            },
+            report,
+        );
         self.before = (completed, doorbells);
     }
 }

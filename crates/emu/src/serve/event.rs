@@ -59,7 +59,8 @@ pub enum ServeEvent {
     Polls,
     /// A client came, and speaks the protocol.
     Attached,
-    /// One has connected, and waits: there is no file descriptor for it yet, or no memory. Why, and what to do.
+    /// One has connected, and waits: there is no file descriptor for it yet, or no memory. Why, and
+    /// what to do.
     Waits(String),
     /// Another one came, and was sent away.
     Busy,
@@ -69,7 +70,8 @@ pub enum ServeEvent {
     MoreRefused,
     /// A fault was injected by a script or `reap ctl`.
     Fault(String),
-    /// The client does not answer, or not as it should, when it is asked for memory that it mapped without a descriptor. It is not asked again.
+    /// The client does not answer, or not as it should, when it is asked for memory that it mapped
+    /// without a descriptor. It is not asked again.
     GivesNoMemory,
     /// A queue lies in memory that the client has taken away: the controller failed (CSTS.CFS).
     QueueLost,
@@ -87,16 +89,32 @@ pub enum ServeEvent {
 impl fmt::Display for ServeEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ServeEvent::TookOver(socket) => write!(f, "{}: nobody listened there any more; the socket file is replaced", socket.display()),
+            ServeEvent::TookOver(socket) => write!(
+                f,
+                "{}: nobody listened there any more; the socket file is replaced",
+                socket.display()
+            ),
             ServeEvent::At { socket, event } => write!(f, "{}: {event}", socket.display()),
-            ServeEvent::Listening { socket, device } => write!(f, "{}: serving {device}", socket.display()),
-            ServeEvent::ListeningTcp { address, device, nqn } => write!(f, "{address}: serving {device} as {nqn}"),
-            ServeEvent::OnlyFilters => {
-                write!(f, "other machines can connect: --allow compares the names that hosts give themselves, and authenticates no host")
+            ServeEvent::Listening { socket, device } => {
+                write!(f, "{}: serving {device}", socket.display())
             }
-            ServeEvent::Associated { controller, host, address } => write!(f, "{address}: controller {controller} for {host}"),
+            ServeEvent::ListeningTcp { address, device, nqn } => {
+                write!(f, "{address}: serving {device} as {nqn}")
+            }
+            ServeEvent::OnlyFilters => {
+                write!(
+                    f,
+                    "other machines can connect: --allow compares the names that hosts give themselves, and authenticates no host"
+                )
+            }
+            ServeEvent::Associated { controller, host, address } => {
+                write!(f, "{address}: controller {controller} for {host}")
+            }
             ServeEvent::Dissociated { controller, host, why, commands } => {
-                write!(f, "controller {controller} of {host} is gone after {commands} commands: {why}")
+                write!(
+                    f,
+                    "controller {controller} of {host} is gone after {commands} commands: {why}"
+                )
             }
             ServeEvent::Polls => write!(
                 f,
@@ -104,19 +122,30 @@ impl fmt::Display for ServeEvent {
             ),
             ServeEvent::Attached => write!(f, "a client has come"),
             ServeEvent::Waits(why) => write!(f, "a client that has connected waits: {why}"),
-            ServeEvent::Busy => write!(f, "another client was sent away: a device has one at a time"),
+            ServeEvent::Busy => {
+                write!(f, "another client was sent away: a device has one at a time")
+            }
             ServeEvent::Refused(what) => write!(f, "refused: {what}"),
-            ServeEvent::MoreRefused => write!(f, "refused: more of this client's requests, which are not told of one by one"),
+            ServeEvent::MoreRefused => write!(
+                f,
+                "refused: more of this client's requests, which are not told of one by one"
+            ),
             ServeEvent::Fault(change) => write!(f, "asked for: {change}"),
             ServeEvent::GivesNoMemory => write!(
                 f,
                 "the client mapped memory without a descriptor, and does not answer DMA messages about it; commands that point there fail"
             ),
             ServeEvent::QueueLost => {
-                write!(f, "the client has unmapped a queue that is in use; the controller has failed, and waits for a reset")
+                write!(
+                    f,
+                    "the client has unmapped a queue that is in use; the controller has failed, and waits for a reset"
+                )
             }
             ServeEvent::Detached { why: None, commands, doorbells } => {
-                write!(f, "the client has gone after {commands} commands and {doorbells} doorbell messages; the controller is reset")
+                write!(
+                    f,
+                    "the client has gone after {commands} commands and {doorbells} doorbell messages; the controller is reset"
+                )
             }
             ServeEvent::Detached { why: Some(why), commands, doorbells } => {
                 write!(

@@ -1,7 +1,9 @@
-//! The host of a controller on a fabric, as the controller sees it: rings, registers and data that the server keeps for it.
+//! The host of a controller on a fabric, as the controller sees it: rings, registers and data that
+//! the server keeps for it.
 //!
-//! A controller reads commands from rings, and data at addresses. A connection has neither: a command that has come is put into a ring of
-//! the server's, its data into a buffer, and the address in the command leads there.
+//! A controller reads commands from rings, and data at addresses. A connection has neither: a
+//! command that has come is put into a ring of the server's, its data into a buffer, and the
+//! address in the command leads there.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -32,7 +34,8 @@ pub(super) struct FabricHost {
     posted: RefCell<VecDeque<Cqe>>,
 }
 
-/// A submission queue: commands that have come and were not fetched. A ring of 1,024 entries would take 64 KiB of an idle connection.
+/// A submission queue: commands that have come and were not fetched. A ring of 1,024 entries would
+/// take 64 KiB of an idle connection.
 struct Ring {
     commands: RefCell<VecDeque<Sqe>>,
     tail: Cell<u32>,
@@ -84,7 +87,8 @@ impl FabricHost {
         } else {
             // Linux gives a list of ranges room for as many as there may be.
             let ranges = nvme::io::DatasetManagement::from_sqe(&sqe).bytes() as u64;
-            let most = if sqe.opcode == nvme::opcode::io::DATASET_MANAGEMENT { ranges } else { len };
+            let most =
+                if sqe.opcode == nvme::opcode::io::DATASET_MANAGEMENT { ranges } else { len };
             Descriptor::data_block(addr, len.min(most) as u32).dptr()
         };
         (sqe.prp1, sqe.prp2) = (dptr.prp1, dptr.prp2);
@@ -98,7 +102,8 @@ impl FabricHost {
         true
     }
 
-    /// The next entry that has been posted, with the data that the controller has written for its command.
+    /// The next entry that has been posted, with the data that the controller has written for its
+    /// command.
     pub(super) fn take_posted(&self) -> Option<(QueueId, Cqe, Vec<u8>)> {
         let cqe = self.posted.borrow_mut().pop_front()?;
         let mut buffers = self.buffers.borrow_mut();
@@ -128,7 +133,12 @@ impl FabricHost {
     }
 
     /// Finds the bytes at an address in the buffer that is there.
-    fn reach<T>(&self, addr: u64, len: usize, with: impl FnOnce(&mut Buffer, usize) -> Option<T>) -> Result<T, BusError> {
+    fn reach<T>(
+        &self,
+        addr: u64,
+        len: usize,
+        with: impl FnOnce(&mut Buffer, usize) -> Option<T>,
+    ) -> Result<T, BusError> {
         let error = BusError { addr, len: len as u64 };
         let key = u32::try_from((addr >> BUFFER_LOG2).wrapping_sub(1)).map_err(|_| error)?;
         let offset = (addr & ((1 << BUFFER_LOG2) - 1)) as usize;
@@ -189,13 +199,19 @@ impl Port for FabricPort {
     fn map_sq(&self, addr: u64, entries: u32) -> Result<FabricSq, BusError> {
         let ring = Rc::new(Ring { commands: RefCell::default(), tail: Cell::new(0), entries });
         let mut rings = self.0.rings.borrow_mut();
-        let place = rings.get_mut(((addr & !RINGS) >> 16) as usize).ok_or(BusError { addr, len: entries.into() })?;
+        let place = rings
+            .get_mut(((addr & !RINGS) >> 16) as usize)
+            .ok_or(BusError { addr, len: entries.into() })?;
         *place = Some(ring.clone());
         Ok(FabricSq(ring))
     }
 
     fn map_cq(&self, addr: u64, entries: u32) -> Result<FabricCq, BusError> {
-        Ok(FabricCq { host: self.0.clone(), queue: QueueId(((addr & !RINGS) >> 16) as u16), entries })
+        Ok(FabricCq {
+            host: self.0.clone(),
+            queue: QueueId(((addr & !RINGS) >> 16) as u16),
+            entries,
+        })
     }
 
     fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {

@@ -7,7 +7,10 @@ use std::rc::Rc;
 use hw::{EventFd, GuestRange, Rights};
 use nvme::regs::{self, Csts};
 use rustix::io::Errno;
-use vfio_user::{Access, Area, Device, DmaMap, DmaUnmap, Interrupts, IrqAction, IrqData, RegionInfo, Reply, Request, SetIrqs, irq, region};
+use vfio_user::{
+    Access, Area, Device, DmaMap, DmaUnmap, Interrupts, IrqAction, IrqData, RegionInfo, Reply,
+    Request, SetIrqs, irq, region,
+};
 
 use super::config_space::{CONFIG_BYTES, ConfigSpace, MSIX_BYTES, PENDING_BITS};
 use super::connection::{Connection, MOST_DATA};
@@ -39,7 +42,8 @@ pub(super) struct Function {
     pub(super) maps: bool,
     /// It reports ANA states.
     ana: bool,
-    /// The MSI-X table, as a client has written it. Messages go where SET_IRQS says, as under VFIO, so that nothing here reads it.
+    /// The MSI-X table, as a client has written it. Messages go where SET_IRQS says, as under VFIO,
+    /// so that nothing here reads it.
     table: Box<[u8]>,
     /// Messages that rang a doorbell.
     pub(super) doorbells: u64,
@@ -63,7 +67,8 @@ impl Function {
             Namespaces::Shared(subsystem) => subsystem.controller(config, Vec::new(), port)?,
         };
         // Registers, then a doorbell pair for each queue pair and the admin one.
-        let bar0_bytes = (regs::DOORBELLS + (u32::from(queues) + 1) * (8 << STRIDE)).next_power_of_two();
+        let bar0_bytes =
+            (regs::DOORBELLS + (u32::from(queues) + 1) * (8 << STRIDE)).next_power_of_two();
         Ok(Function {
             controller,
             config: ConfigSpace::new(vectors, bar0_bytes),
@@ -110,11 +115,18 @@ impl Function {
     /// Something is asked to happen to the controller now.
     pub(super) fn try_change(&mut self, change: Change) -> Result<(), String> {
         match change {
-            Change::Ana { .. } if !self.ana => Err("this controller has no ANA groups: it is the only one of its subsystem".into()),
-            Change::Resize { nsid, .. } if self.controller.store.get(nsid).is_none() => {
-                Err(format!("there is no namespace {nsid}: they are 1 to {}", self.controller.store.highest()))
+            Change::Ana { .. } if !self.ana => {
+                Err("this controller has no ANA groups: it is the only one of its subsystem".into())
             }
-            Change::Wire(_) => Err(format!("`{change}` happens to connections, and a device on a bus has none")),
+            Change::Resize { nsid, .. } if self.controller.store.get(nsid).is_none() => {
+                Err(format!(
+                    "there is no namespace {nsid}: they are 1 to {}",
+                    self.controller.store.highest()
+                ))
+            }
+            Change::Wire(_) => {
+                Err(format!("`{change}` happens to connections, and a device on a bus has none"))
+            }
             _ => {
                 self.controller.change(hw::now(), change);
                 Ok(())
@@ -125,7 +137,8 @@ impl Function {
     /// How the controller stands, a line for each matter.
     pub(super) fn status(&self) -> String {
         let csts = Csts::from_bits(self.host.read32(regs::CSTS));
-        let changes: Vec<String> = self.controller.circumstances().iter().map(ToString::to_string).collect();
+        let changes: Vec<String> =
+            self.controller.circumstances().iter().map(ToString::to_string).collect();
         let faults = if changes.is_empty() { "none".to_owned() } else { changes.join("; ") };
         let doorbells = match (self.host.has_shadow(), self.maps) {
             (true, _) => "in memory",
@@ -157,24 +170,42 @@ impl Function {
     }
 
     /// Does what a request asks for. VERSION is the session's.
-    pub(super) fn answer(&mut self, request: &Request<'_>, fds: Vec<OwnedFd>) -> Result<Reply<'_>, Refusal> {
+    pub(super) fn answer(
+        &mut self,
+        request: &Request<'_>,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Reply<'_>, Refusal> {
         match request {
-            Request::Version(_) => Err(Refusal::new(Errno::INVAL, "VERSION comes once, as the first message")),
+            Request::Version(_) => {
+                Err(Refusal::new(Errno::INVAL, "VERSION comes once, as the first message"))
+            }
             Request::DmaMap(map) => self.map(map, fds),
             Request::DmaUnmap(unmap) => self.unmap(unmap),
-            Request::DeviceInfo => {
-                Ok(Reply::DeviceInfo(Device { can_reset: true, is_pci: true, regions: region::COUNT, irqs: irq::COUNT }))
-            }
+            Request::DeviceInfo => Ok(Reply::DeviceInfo(Device {
+                can_reset: true,
+                is_pci: true,
+                regions: region::COUNT,
+                irqs: irq::COUNT,
+            })),
             Request::RegionInfo { index, room } => match index {
                 0..region::COUNT => Ok(Reply::RegionInfo(self.region(*index, *room))),
-                _ => Err(Refusal::new(Errno::INVAL, format!("there is no region {index}: they are 0 to {}", region::COUNT - 1))),
+                _ => Err(Refusal::new(
+                    Errno::INVAL,
+                    format!("there is no region {index}: they are 0 to {}", region::COUNT - 1),
+                )),
             },
             Request::IrqInfo { index } => match index {
                 0..irq::COUNT => {
                     let count = self.irqs(*index);
                     Ok(Reply::IrqInfo(*index, Interrupts { by_eventfd: count > 0, count }))
                 }
-                _ => Err(Refusal::new(Errno::INVAL, format!("there is no kind {index} of interrupts: they are 0 to {}", irq::COUNT - 1))),
+                _ => Err(Refusal::new(
+                    Errno::INVAL,
+                    format!(
+                        "there is no kind {index} of interrupts: they are 0 to {}",
+                        irq::COUNT - 1
+                    ),
+                )),
             },
             Request::SetIrqs(set) => self.set_irqs(set, fds),
             Request::RegionRead(access) => self.read(access),
@@ -195,12 +226,16 @@ impl Function {
         let rights = Rights { read: map.readable, write: map.writable };
         let range = GuestRange { addr: map.address, bytes: map.size, rights };
         let done = self.host.memory.borrow_mut().map(range, file);
-        done.map(|()| Reply::Done).map_err(|error| Refusal::new(errno_of(&error), format!("DMA_MAP: {error}")))
+        done.map(|()| Reply::Done)
+            .map_err(|error| Refusal::new(errno_of(&error), format!("DMA_MAP: {error}")))
     }
 
     fn unmap(&mut self, unmap: &DmaUnmap) -> Result<Reply<'static>, Refusal> {
         if unmap.bitmap {
-            return Err(Refusal::new(Errno::OPNOTSUPP, "DMA_UNMAP asks for a bitmap of what was written: there is no migration"));
+            return Err(Refusal::new(
+                Errno::OPNOTSUPP,
+                "DMA_UNMAP asks for a bitmap of what was written: there is no migration",
+            ));
         }
         let mut memory = self.host.memory.borrow_mut();
         if unmap.all {
@@ -208,7 +243,8 @@ impl Function {
             return Ok(Reply::DmaUnmap(*unmap));
         }
         let done = memory.unmap(unmap.address, unmap.size);
-        done.map(|_| Reply::DmaUnmap(*unmap)).map_err(|error| Refusal::new(errno_of(&error), format!("DMA_UNMAP: {error}")))
+        done.map(|_| Reply::DmaUnmap(*unmap))
+            .map_err(|error| Refusal::new(errno_of(&error), format!("DMA_UNMAP: {error}")))
     }
 
     fn irqs(&self, index: u32) -> u32 {
@@ -220,24 +256,39 @@ impl Function {
         }
     }
 
-    fn set_irqs(&mut self, set: &SetIrqs<'_>, fds: Vec<OwnedFd>) -> Result<Reply<'static>, Refusal> {
+    fn set_irqs(
+        &mut self,
+        set: &SetIrqs<'_>,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Reply<'static>, Refusal> {
         let count = self.irqs(set.index);
         let last = set.start.checked_add(set.count).filter(|last| *last <= count || set.count == 0);
         let Some(last) = last.filter(|_| set.index < irq::COUNT) else {
-            let why = format!("SET_IRQS names {} from {} on of kind {}, which has {count}", set.count, set.start, set.index);
+            let why = format!(
+                "SET_IRQS names {} from {} on of kind {}, which has {count}",
+                set.count, set.start, set.index
+            );
             return Err(Refusal::new(Errno::INVAL, why));
         };
         if set.action != IrqAction::Trigger {
-            return Err(Refusal::new(Errno::INVAL, "SET_IRQS masks interrupts that cannot be masked"));
+            return Err(Refusal::new(
+                Errno::INVAL,
+                "SET_IRQS masks interrupts that cannot be masked",
+            ));
         }
         match set.data {
             // All off, but of the kinds that do not happen.
             IrqData::None if set.count == 0 && set.index == irq::MSIX => {
                 (0..count).for_each(|vector| _ = self.host.set_vector(vector, None));
             }
-            IrqData::None if set.index == irq::MSIX => (set.start..last).for_each(|vector| self.host.try_vector(vector)),
+            IrqData::None if set.index == irq::MSIX => {
+                (set.start..last).for_each(|vector| self.host.try_vector(vector))
+            }
             IrqData::Bools(bools) if set.index == irq::MSIX => {
-                (set.start..last).zip(bools).filter(|(_, on)| **on != 0).for_each(|(vector, _)| self.host.try_vector(vector));
+                (set.start..last)
+                    .zip(bools)
+                    .filter(|(_, on)| **on != 0)
+                    .for_each(|(vector, _)| self.host.try_vector(vector));
             }
             IrqData::None | IrqData::Bools(_) => {}
             IrqData::Eventfds => self.route(set, fds)?,
@@ -248,14 +299,20 @@ impl Function {
     /// Vectors go to descriptors, or nowhere where there is none.
     fn route(&mut self, set: &SetIrqs<'_>, fds: Vec<OwnedFd>) -> Result<(), Refusal> {
         if !fds.is_empty() && fds.len() != set.count as usize {
-            let why = format!("SET_IRQS is for {} interrupts, and comes with {} descriptors", set.count, fds.len());
+            let why = format!(
+                "SET_IRQS is for {} interrupts, and comes with {} descriptors",
+                set.count,
+                fds.len()
+            );
             return Err(Refusal::new(Errno::INVAL, why));
         }
         let eventfds: Result<Vec<EventFd>, _> = fds.into_iter().map(EventFd::adopt).collect();
-        let eventfds = eventfds.map_err(|error| Refusal::new(Errno::INVAL, format!("SET_IRQS: {error}")))?;
+        let eventfds =
+            eventfds.map_err(|error| Refusal::new(Errno::INVAL, format!("SET_IRQS: {error}")))?;
         if set.index == irq::MSIX {
             let mut eventfds = eventfds.into_iter();
-            (set.start..set.start + set.count).for_each(|vector| _ = self.host.set_vector(vector, eventfds.next()));
+            (set.start..set.start + set.count)
+                .for_each(|vector| _ = self.host.set_vector(vector, eventfds.next()));
         }
         Ok(())
     }
@@ -263,7 +320,8 @@ impl Function {
     fn region(&self, index: u32, room: u32) -> RegionInfo {
         let size = self.region_bytes(index);
         let first = u64::from(regs::DOORBELLS);
-        let mappable = (self.maps && index == region::BAR0).then(|| Area { offset: first, bytes: size - first });
+        let mappable = (self.maps && index == region::BAR0)
+            .then(|| Area { offset: first, bytes: size - first });
         RegionInfo { index, size, mappable, room }
     }
 
@@ -284,7 +342,9 @@ impl Function {
             let Access { offset, region, count } = access;
             return Err(Refusal::new(
                 Errno::INVAL,
-                format!("{count} bytes at {offset:#x} are not in region {region}, which has {bytes:#x}"),
+                format!(
+                    "{count} bytes at {offset:#x} are not in region {region}, which has {bytes:#x}"
+                ),
             ));
         }
         Ok(())
@@ -350,7 +410,8 @@ fn read_registers(host: &Host, offset: u32, into: &mut [u8]) {
     }
 }
 
-/// Registers are written by words, and doorbells as well; any other write has no effect (PCIe Transport 3.1).
+/// Registers are written by words, and doorbells as well; any other write has no effect (PCIe
+/// Transport 3.1).
 fn write_registers(host: &Host, offset: u32, data: &[u8]) {
     let (words, rest) = data.as_chunks::<4>();
     if !offset.is_multiple_of(4) || !rest.is_empty() || words.len() > 2 {
@@ -369,7 +430,9 @@ fn write_register(host: &Host, offset: u32, value: u32) {
         regs::CC | regs::AQA | regs::ASQ | ASQ_HIGH | regs::ACQ | ACQ_HIGH => true,
         regs::NSSR => value == regs::NSSR_RESET,
         // Its only bit that a write changes, and only while it is set.
-        regs::CSTS => Csts::from_bits(value).nssro() && Csts::from_bits(host.read32(regs::CSTS)).nssro(),
+        regs::CSTS => {
+            Csts::from_bits(value).nssro() && Csts::from_bits(host.read32(regs::CSTS)).nssro()
+        }
         _ => offset >= regs::DOORBELLS,
     };
     if takes {

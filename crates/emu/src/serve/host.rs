@@ -1,4 +1,5 @@
-//! The host as a served controller sees it: memory that the client has mapped, registers that it writes by messages, eventfds.
+//! The host as a served controller sees it: memory that the client has mapped, registers that it
+//! writes by messages, eventfds.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -13,13 +14,15 @@ use super::connection::Connection;
 use super::shadow::Shadow;
 use crate::{BusError, Message, Port, ShadowBuffers};
 
-/// CAP.DSTRD: doorbells are side by side, so that all of them fit in the page that a host keeps them in.
+/// CAP.DSTRD: doorbells are side by side, so that all of them fit in the page that a host keeps
+/// them in.
 pub(super) const STRIDE: u8 = 0;
 
 const READ: Rights = Rights { read: true, write: false };
 const WRITE: Rights = Rights { read: false, write: true };
 
-/// What is loaded from a queue that is gone: an opcode that no command set has. The controller fails before the host sees its completion.
+/// What is loaded from a queue that is gone: an opcode that no command set has. The controller
+/// fails before the host sees its completion.
 const NO_COMMAND: u64 = 0x7f;
 
 /// What controller and function share of one host.
@@ -67,16 +70,21 @@ impl Host {
         line.map(|line| line.eventfd = eventfd).is_some()
     }
 
-    /// Lets a message of a vector happen without its controller: a client that tries its interrupts.
+    /// Lets a message of a vector happen without its controller: a client that tries its
+    /// interrupts.
     pub(super) fn try_vector(&self, vector: u32) {
-        if let Some(eventfd) = self.vectors.borrow().get(vector as usize).and_then(|line| line.eventfd.as_ref()) {
+        if let Some(eventfd) =
+            self.vectors.borrow().get(vector as usize).and_then(|line| line.eventfd.as_ref())
+        {
             eventfd.signal();
         }
     }
 
     /// The Pending bits, from vector 0 on, eight to a byte.
     pub(super) fn pending_bits(&self) -> Vec<u8> {
-        let byte = |lines: &[Line]| lines.iter().enumerate().fold(0, |byte, (n, line)| byte | u8::from(line.pending) << n);
+        let byte = |lines: &[Line]| {
+            lines.iter().enumerate().fold(0, |byte, (n, line)| byte | u8::from(line.pending) << n)
+        };
         self.vectors.borrow().chunks(8).map(byte).collect()
     }
 
@@ -111,7 +119,9 @@ impl Host {
     /// A doorbell, where the client writes it.
     fn doorbell(&self, queue: QueueId, completion: bool) -> u32 {
         let shadow = self.shadow.borrow();
-        let in_memory = shadow.as_ref().and_then(|shadow| shadow.value(&self.memory.borrow(), queue, completion));
+        let in_memory = shadow
+            .as_ref()
+            .and_then(|shadow| shadow.value(&self.memory.borrow(), queue, completion));
         let value = in_memory.and_then(|value| self.note(value)).flatten();
         value.unwrap_or_else(|| self.register(queue, completion))
     }
@@ -142,7 +152,8 @@ impl Host {
         }
     }
 
-    /// From now on the client may map doorbells: those of the last one, which may still write to them, count no more. This many bytes are BAR 0.
+    /// From now on the client may map doorbells: those of the last one, which may still write to
+    /// them, count no more. This many bytes are BAR 0.
     ///
     /// # Errors
     /// There is no memory for them.
@@ -181,8 +192,8 @@ impl Host {
 #[derive(Clone)]
 pub(super) struct GuestPort(pub(super) Rc<Host>);
 
-/// A submission queue in guest memory. Each entry is looked up by its address: the client may have mapped its pages one by one, and changes
-/// its mind.
+/// A submission queue in guest memory. Each entry is looked up by its address: the client may have
+/// mapped its pages one by one, and changes its mind.
 pub(super) struct GuestSq {
     host: Rc<Host>,
     addr: u64,
@@ -197,7 +208,11 @@ pub(super) struct GuestCq {
 impl SqSlots for GuestSq {
     fn store(&self, slot: u32, sqe: &Sqe) {
         let bytes: Vec<u8> = sqe.to_words().iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.host.note(self.host.memory.borrow().write(self.addr + (u64::from(slot) << Sqe::SIZE_LOG2), &bytes, |_, _| false));
+        self.host.note(self.host.memory.borrow().write(
+            self.addr + (u64::from(slot) << Sqe::SIZE_LOG2),
+            &bytes,
+            |_, _| false,
+        ));
     }
 
     fn load(&self, slot: u32) -> Sqe {
@@ -208,11 +223,17 @@ impl SqSlots for GuestSq {
 
 impl CqSlots for GuestCq {
     fn store(&self, slot: u32, cqe: &Cqe) {
-        self.host.note(self.host.memory.borrow().store(self.addr + (u64::from(slot) << Cqe::SIZE_LOG2), cqe.to_words()));
+        self.host.note(
+            self.host
+                .memory
+                .borrow()
+                .store(self.addr + (u64::from(slot) << Cqe::SIZE_LOG2), cqe.to_words()),
+        );
     }
 
     fn load(&self, slot: u32, phase: bool) -> Option<Cqe> {
-        let words = self.host.memory.borrow().load(self.addr + (u64::from(slot) << Cqe::SIZE_LOG2)).ok()?;
+        let words =
+            self.host.memory.borrow().load(self.addr + (u64::from(slot) << Cqe::SIZE_LOG2)).ok()?;
         let cqe = Cqe::from_words(words);
         (cqe.phase() == phase).then_some(cqe)
     }
@@ -238,12 +259,18 @@ impl Port for GuestPort {
 
     #[inline]
     fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
-        self.0.memory.borrow().read(addr, into, |at, piece| self.0.ask(|client| client.read(at, piece)))
+        self.0
+            .memory
+            .borrow()
+            .read(addr, into, |at, piece| self.0.ask(|client| client.read(at, piece)))
     }
 
     #[inline]
     fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
-        self.0.memory.borrow().write(addr, from, |at, piece| self.0.ask(|client| client.write(at, piece)))
+        self.0
+            .memory
+            .borrow()
+            .write(addr, from, |at, piece| self.0.ask(|client| client.write(at, piece)))
     }
 
     fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
@@ -287,15 +314,23 @@ impl Port for GuestPort {
     fn shadow_doorbells(&self, buffers: Option<ShadowBuffers>) -> Result<(), BusError> {
         let Host { memory, bar, shadow, .. } = &*self.0;
         let register = |queue, completion| self.0.register(queue, completion);
-        let made = buffers.map(|buffers| Shadow::new(buffers, &memory.borrow(), bar.doorbells(), register)).transpose()?;
+        let made = buffers
+            .map(|buffers| Shadow::new(buffers, &memory.borrow(), bar.doorbells(), register))
+            .transpose()?;
         shadow.replace(made);
         Ok(())
     }
 
     fn arm_doorbell(&self, queue: QueueId, completion: bool) -> bool {
         let shadow = self.0.shadow.borrow();
-        let armed =
-            shadow.as_ref().map(|shadow| shadow.arm(&self.0.memory.borrow(), queue, completion, self.0.register(queue, completion)));
+        let armed = shadow.as_ref().map(|shadow| {
+            shadow.arm(
+                &self.0.memory.borrow(),
+                queue,
+                completion,
+                self.0.register(queue, completion),
+            )
+        });
         // A doorbell that is gone is a failure that the server has to look at.
         armed.is_some_and(|armed| self.0.note(armed).unwrap_or(true))
     }

@@ -36,14 +36,17 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`. The file of a server that is gone is replaced, which the second value says.
+    /// Listens at `path`. The file of a server that is gone is replaced, which the second value
+    /// says.
     pub(super) fn bind(path: &Path) -> Result<(Listener, bool), SocketFault> {
         let stale = match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => return Err(SocketFault::NoSocket),
             Ok(_) => {
                 match UnixStream::connect(path) {
                     Ok(_) => return Err(SocketFault::InUse),
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                        fs::remove_file(path)?
+                    }
                     Err(error) => return Err(error.into()),
                 }
                 true
@@ -59,7 +62,8 @@ impl Listener {
     /// The next connection, if there is one.
     ///
     /// # Errors
-    /// One waits, and the system has no room for it: no file descriptor (EMFILE, ENFILE), no memory. The poller does not report it again.
+    /// One waits, and the system has no room for it: no file descriptor (EMFILE, ENFILE), no
+    /// memory. The poller does not report it again.
     pub(super) fn accept(&mut self) -> io::Result<Option<UnixStream>> {
         let accepted = loop {
             match self.listener.accept() {
@@ -79,10 +83,16 @@ impl Listener {
 pub(super) fn no_room(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => {
-            let limit = getrlimit(Resource::Nofile).current.map_or_else(|| "its limit".to_owned(), |limit| limit.to_string());
-            format!("this server has {limit} files open, as many as it may (RLIMIT_NOFILE): start it with a higher `ulimit -n`")
+            let limit = getrlimit(Resource::Nofile)
+                .current
+                .map_or_else(|| "its limit".to_owned(), |limit| limit.to_string());
+            format!(
+                "this server has {limit} files open, as many as it may (RLIMIT_NOFILE): start it with a higher `ulimit -n`"
+            )
         }
-        Some(Errno::NFILE) => "the system has as many files open as it may (sysctl fs.file-max)".to_owned(),
+        Some(Errno::NFILE) => {
+            "the system has as many files open as it may (sysctl fs.file-max)".to_owned()
+        }
         _ => error.to_string(),
     }
 }

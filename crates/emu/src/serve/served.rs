@@ -21,7 +21,9 @@ pub enum ServeError {
         fault: SocketFault,
     },
     /// The script names a controller that there is not.
-    #[error("the script names path {path}, and there are {paths}, counted from 0: one for each socket")]
+    #[error(
+        "the script names path {path}, and there are {paths}, counted from 0: one for each socket"
+    )]
     Path {
         /// The path that it names.
         path: usize,
@@ -37,7 +39,9 @@ pub enum ServeError {
         source: io::Error,
     },
     /// Other machines could connect.
-    #[error("{0} can be reached from other machines: name each host that may connect (--allow HOSTNQN), or serve at a loopback address")]
+    #[error(
+        "{0} can be reached from other machines: name each host that may connect (--allow HOSTNQN), or serve at a loopback address"
+    )]
     Open(SocketAddr),
     /// What a script says cannot happen over TCP.
     #[error("{0}")]
@@ -55,7 +59,8 @@ pub enum ServeError {
 pub struct Served<'a> {
     /// What it is called where people read of it.
     pub device: String,
-    /// What it is made of. Doorbells are side by side, whatever this says, so that all of them fit in the page that a host keeps them in.
+    /// What it is made of. Doorbells are side by side, whatever this says, so that all of them fit
+    /// in the page that a host keeps them in.
     pub config: Config,
     /// Whose namespaces it has.
     pub namespaces: Namespaces<'a>,

@@ -17,14 +17,17 @@ const STOP: u64 = 0;
 
 /// Steps of the controllers before the sockets get their turn.
 const STEPS: usize = 16;
-/// Looks at mapped doorbells for one reading of the clock, as long as nothing happens: a command begins so much too early at most.
+/// Looks at mapped doorbells for one reading of the clock, as long as nothing happens: a command
+/// begins so much too early at most.
 const LOOKS: u32 = 8;
 /// Unless something is due by then.
 const SOON: Nanos = Nanos::from_micros(10);
-/// For how long mapped doorbells are polled before the sockets get their turn, which is a system call.
+/// For how long mapped doorbells are polled before the sockets get their turn, which is a system
+/// call.
 const POLL: Nanos = Nanos::from_micros(100);
 
-/// How soon a connection is accepted that could not be, for want of a descriptor: the poller reports it once.
+/// How soon a connection is accepted that could not be, for want of a descriptor: the poller
+/// reports it once.
 const AGAIN: Nanos = Nanos::from_millis(100);
 
 /// Controllers that wait for clients, or have some: one at each socket.
@@ -55,12 +58,14 @@ impl Server {
     /// One more controller, at a socket.
     ///
     /// # Errors
-    /// The socket, or the control socket next to it, cannot be had, or the subsystem has no room for the controller.
+    /// The socket, or the control socket next to it, cannot be had, or the subsystem has no room
+    /// for the controller.
     pub fn add(&mut self, socket: &Path, served: Served<'_>) -> Result<(), ServeError> {
         let device = served.device.clone();
         let function = Function::new(served)?;
         let fault = |(path, fault)| ServeError::Socket { path, fault };
-        let (endpoint, stale) = Endpoint::new(function, device.clone(), socket, self.endpoints.len()).map_err(fault)?;
+        let (endpoint, stale) =
+            Endpoint::new(function, device.clone(), socket, self.endpoints.len()).map_err(fault)?;
         endpoint.listen_by(&self.poller)?;
         if stale {
             self.news.push(ServeEvent::TookOver(socket.to_owned()));
@@ -70,7 +75,8 @@ impl Server {
         Ok(())
     }
 
-    /// What the script says happens to the controllers, counted from when the first client has come to any.
+    /// What the script says happens to the controllers, counted from when the first client has come
+    /// to any.
     ///
     /// # Errors
     /// It names a controller that there is not.
@@ -83,7 +89,8 @@ impl Server {
         Ok(())
     }
 
-    /// Serves one client after another at each socket until `stop` can be read from. It sleeps where there is nothing to do.
+    /// Serves one client after another at each socket until `stop` can be read from. It sleeps
+    /// where there is nothing to do.
     ///
     /// # Errors
     /// The thread cannot sleep.
@@ -122,7 +129,11 @@ impl Server {
     /// Messages, then the controllers: at most how long nothing will happen by itself.
     fn turn(&mut self, report: Report<'_>) -> Option<Nanos> {
         let more = self.listen(report);
-        if self.endpoints.iter().any(|endpoint| endpoint.session.is_some() && endpoint.function.maps) {
+        if self
+            .endpoints
+            .iter()
+            .any(|endpoint| endpoint.session.is_some() && endpoint.function.maps)
+        {
             self.poll();
             self.lose_queues(report);
             return Some(Nanos::ZERO);
@@ -134,17 +145,21 @@ impl Server {
                 break;
             }
         }
-        // The last thing before a sleep: from here on a client that goes on sends a message, or has been seen.
+        // The last thing before a sleep: from here on a client that goes on sends a message, or has
+        // been seen.
         worked |= !more
             && !worked
-            && self.endpoints.iter_mut().fold(false, |moved, endpoint| moved | endpoint.function.controller.arm_doorbells());
+            && self.endpoints.iter_mut().fold(false, |moved, endpoint| {
+                moved | endpoint.function.controller.arm_doorbells()
+            });
         worked |= self.lose_queues(report);
         // What came while a controller asked for memory, the poller does not report.
         worked |= self.endpoints.iter().any(Endpoint::has_waiting);
         if more || worked { Some(Nanos::ZERO) } else { next.map(|next| next - hw::now()) }
     }
 
-    /// One step of each controller: whether one has worked, and when the next thing happens by itself.
+    /// One step of each controller: whether one has worked, and when the next thing happens by
+    /// itself.
     #[inline]
     fn step(&mut self, now: Nanos) -> (bool, Option<Nanos>) {
         let (mut worked, mut next) = (false, None);
@@ -170,7 +185,8 @@ impl Server {
         }
     }
 
-    /// Whether memory of a queue turned out to be gone. Reports that, and clients that do not give memory.
+    /// Whether memory of a queue turned out to be gone. Reports that, and clients that do not give
+    /// memory.
     fn lose_queues(&mut self, report: Report<'_>) -> bool {
         self.endpoints.iter_mut().fold(false, |lost, endpoint| {
             endpoint.tell_of_silence(report);
@@ -180,7 +196,10 @@ impl Server {
 
     /// Deals with what clients have sent. Whether there may be more.
     fn listen(&mut self, report: Report<'_>) -> bool {
-        let more = self.endpoints.iter_mut().fold(false, |more, endpoint| more | endpoint.listen(&self.poller, report));
+        let more = self
+            .endpoints
+            .iter_mut()
+            .fold(false, |more, endpoint| more | endpoint.listen(&self.poller, report));
         if self.script.is_some() && self.endpoints.iter().any(|endpoint| endpoint.had_client) {
             self.begin_script();
         }

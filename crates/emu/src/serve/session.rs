@@ -6,7 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use rustix::io::Errno;
-use vfio_user::{Capabilities, Command, Malformed, Message, Received, Reply, Request, Socket, SocketError, Version};
+use vfio_user::{
+    Capabilities, Command, Malformed, Message, Received, Reply, Request, Socket, SocketError,
+    Version,
+};
 
 use super::connection::{Connection, MOST_DATA};
 use super::event::ServeEvent;
@@ -58,26 +61,45 @@ impl Session {
     }
 
     /// Deals with the next message, if there is one.
-    pub(super) fn turn(&mut self, function: &mut Function, tell: &mut dyn FnMut(ServeEvent)) -> Result<Heard, SocketError> {
+    pub(super) fn turn(
+        &mut self,
+        function: &mut Function,
+        tell: &mut dyn FnMut(ServeEvent),
+    ) -> Result<Heard, SocketError> {
         match self.try_turn(function, tell) {
             // It has gone before it had all answers, which is not known to be a fault.
-            Err(SocketError::System(error)) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => Ok(Heard::End),
+            Err(SocketError::System(error))
+                if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) =>
+            {
+                Ok(Heard::End)
+            }
             turn => turn,
         }
     }
 
-    fn try_turn(&mut self, function: &mut Function, tell: &mut dyn FnMut(ServeEvent)) -> Result<Heard, SocketError> {
+    fn try_turn(
+        &mut self,
+        function: &mut Function,
+        tell: &mut dyn FnMut(ServeEvent),
+    ) -> Result<Heard, SocketError> {
         if !self.connection.flush()? {
             return Ok(Heard::Nothing);
         }
         match self.connection.receive()? {
             Received::End => Ok(Heard::End),
             Received::Nothing => Ok(Heard::Nothing),
-            Received::Message(message) => self.answer(message, function, tell).map(|()| Heard::Message),
+            Received::Message(message) => {
+                self.answer(message, function, tell).map(|()| Heard::Message)
+            }
         }
     }
 
-    fn answer(&mut self, message: Message<OwnedFd>, function: &mut Function, tell: &mut dyn FnMut(ServeEvent)) -> Result<(), SocketError> {
+    fn answer(
+        &mut self,
+        message: Message<OwnedFd>,
+        function: &mut Function,
+        tell: &mut dyn FnMut(ServeEvent),
+    ) -> Result<(), SocketError> {
         let Message { header, body, fds, lost_fds } = message;
         if header.flags.is_reply() {
             if self.connection.is_late(header.id) {
@@ -86,16 +108,20 @@ impl Session {
             return Err(Malformed::UnexpectedReply { id: header.id }.into());
         }
         let command = Command::from_number(header.command);
-        let unknown = || Refusal::new(Errno::NOTSUP, format!("command {} is not known here", header.command));
-        let request = command
-            .ok_or_else(unknown)
-            .and_then(|command| Request::from_bytes(command, &body).map_err(|error| Refusal::new(Errno::INVAL, error)));
+        let unknown =
+            || Refusal::new(Errno::NOTSUP, format!("command {} is not known here", header.command));
+        let request = command.ok_or_else(unknown).and_then(|command| {
+            Request::from_bytes(command, &body).map_err(|error| Refusal::new(Errno::INVAL, error))
+        });
         let agreed = self.agreed;
         let reply = match &request {
             Err(_) => None,
             Ok(Request::Version(theirs)) if !agreed => Some(self.agree(theirs)),
-            Ok(_) if !agreed => Some(Err(Refusal::new(Errno::INVAL, "the first message is not VERSION"))),
-            // It may have been for what has another meaning without: memory without a descriptor is asked for by messages.
+            Ok(_) if !agreed => {
+                Some(Err(Refusal::new(Errno::INVAL, "the first message is not VERSION")))
+            }
+            // It may have been for what has another meaning without: memory without a descriptor is
+            // asked for by messages.
             Ok(_) if lost_fds => {
                 let why = format!("descriptors of a message: {}", no_room(&Errno::MFILE.into()));
                 Some(Err(Refusal::new(Errno::MFILE, why)))
@@ -116,7 +142,10 @@ impl Session {
         let file = if hands_over { function.doorbell_file() } else { Ok(None) };
         let file = file.unwrap_or_else(|error| {
             bytes = Reply::Error(Errno::MFILE).to_bytes(&header);
-            refused = Some(Refusal::new(Errno::MFILE, format!("a descriptor of the doorbells: {}", no_room(&error))));
+            refused = Some(Refusal::new(
+                Errno::MFILE,
+                format!("a descriptor of the doorbells: {}", no_room(&error)),
+            ));
             None
         });
         if let Some(refusal) = refused {
@@ -137,7 +166,10 @@ impl Session {
     /// Version 0.0, the lowest of all, is what every client of major version 0 speaks.
     fn agree(&mut self, theirs: &Version) -> Result<Reply<'static>, Refusal> {
         if theirs.major != 0 {
-            let why = format!("the client speaks version {}.{} of the protocol, and this is 0.0", theirs.major, theirs.minor);
+            let why = format!(
+                "the client speaks version {}.{} of the protocol, and this is 0.0",
+                theirs.major, theirs.minor
+            );
             return Err(Refusal::new(Errno::INVAL, why));
         }
         self.agreed = true;

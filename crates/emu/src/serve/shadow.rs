@@ -1,4 +1,5 @@
-//! Doorbells that the client keeps in its memory, and what tells it when to ring (Base 5.2.5, Doorbell Buffer Config).
+//! Doorbells that the client keeps in its memory, and what tells it when to ring (Base 5.2.5,
+//! Doorbell Buffer Config).
 
 use std::cell::Cell;
 
@@ -9,17 +10,17 @@ use sync::shadow::{self, ShadowDoorbell};
 
 use crate::ShadowBuffers;
 
-/// Both buffers, and what has been seen of each doorbell. Drivers write the admin queue's doorbells to their registers alone, though the
-/// specification has them write both. So these count from when they have first moved in memory, as do those that were rung before there
-/// was a buffer.
+/// Both buffers, and what has been seen of each doorbell. Drivers write the admin queue's doorbells
+/// to their registers alone, though the specification has them write both. So these count from when
+/// they have first moved in memory, as do those that were rung before there was a buffer.
 pub(super) struct Shadow {
     buffers: ShadowBuffers,
     /// The tail of queue 0, its head, the tail of queue 1, and so on.
-    bells: Box<[Bell]>,
+    doorbells: Box<[DoorbellState]>,
 }
 
 /// One doorbell.
-struct Bell {
+struct DoorbellState {
     /// What it said last.
     seen: Cell<u32>,
     /// The EventIdx that the client can read, if that is known.
@@ -56,7 +57,8 @@ impl ShadowDoorbell for Words<'_> {
 }
 
 impl Shadow {
-    /// The client keeps its doorbells there from now on: at most this many, whose registers say this, by queue and whether it is a head.
+    /// The client keeps its doorbells there from now on: at most this many, whose registers say
+    /// this, by queue and whether it is a head.
     ///
     /// # Errors
     /// The client's memory is not that, or not to be read or written so.
@@ -66,62 +68,101 @@ impl Shadow {
         doorbells: u32,
         register: impl Fn(QueueId, bool) -> u32,
     ) -> Result<Shadow, BusError> {
-        memory.check(buffers.bells, buffers.bytes, Rights { read: true, write: false }, || false)?;
-        memory.check(buffers.events, buffers.bytes, Rights { read: false, write: true }, || false)?;
+        memory.check(
+            buffers.doorbells,
+            buffers.bytes,
+            Rights { read: true, write: false },
+            || false,
+        )?;
+        memory
+            .check(buffers.events, buffers.bytes, Rights { read: false, write: true }, || false)?;
         let count = (buffers.bytes / buffers.stride).min(u64::from(doorbells));
-        let bell = |n: u64| {
+        let doorbell = |n: u64| {
             let words = words(&buffers, memory, n);
             let queue = QueueId((n / 2) as u16);
             let rung = register(queue, n % 2 == 1);
             let seen = words.value()?;
             let counts = queue != QueueId::ADMIN && (rung == 0 || seen != 0);
-            Ok(Bell { seen: Cell::new(seen), armed: Cell::new(None), counts: Cell::new(counts) })
+            Ok(DoorbellState {
+                seen: Cell::new(seen),
+                armed: Cell::new(None),
+                counts: Cell::new(counts),
+            })
         };
-        Ok(Shadow { bells: (0..count).map(bell).collect::<Result<_, _>>()?, buffers })
+        Ok(Shadow { doorbells: (0..count).map(doorbell).collect::<Result<_, _>>()?, buffers })
     }
 
-    fn bell<'a>(&'a self, memory: &'a GuestMemory, queue: QueueId, completion: bool) -> Option<(&'a Bell, Words<'a>)> {
+    fn doorbell<'a>(
+        &'a self,
+        memory: &'a GuestMemory,
+        queue: QueueId,
+        completion: bool,
+    ) -> Option<(&'a DoorbellState, Words<'a>)> {
         let n = 2 * u64::from(queue.0) + u64::from(completion);
-        let bell = self.bells.get(n as usize)?;
-        Some((bell, words(&self.buffers, memory, n)))
+        let doorbell = self.doorbells.get(n as usize)?;
+        Some((doorbell, words(&self.buffers, memory, n)))
     }
 
-    /// What a doorbell says. Outer `None`: it has no place here; inner: it has not been written here yet.
-    pub(super) fn value(&self, memory: &GuestMemory, queue: QueueId, completion: bool) -> Option<Result<Option<u32>, BusError>> {
-        let (bell, words) = self.bell(memory, queue, completion)?;
+    /// What a doorbell says. Outer `None`: it has no place here; inner: it has not been written
+    /// here yet.
+    pub(super) fn value(
+        &self,
+        memory: &GuestMemory,
+        queue: QueueId,
+        completion: bool,
+    ) -> Option<Result<Option<u32>, BusError>> {
+        let (doorbell, words) = self.doorbell(memory, queue, completion)?;
         Some(words.value().map(|now| {
-            if bell.seen.replace(now) != now {
-                bell.counts.set(true);
+            if doorbell.seen.replace(now) != now {
+                doorbell.counts.set(true);
             }
-            bell.counts.get().then_some(now)
+            doorbell.counts.get().then_some(now)
         }))
     }
 
     /// A new queue begins there.
-    pub(super) fn set(&self, memory: &GuestMemory, queue: QueueId, completion: bool, value: u32) -> Result<(), BusError> {
-        let Some((bell, words)) = self.bell(memory, queue, completion) else { return Ok(()) };
+    pub(super) fn set(
+        &self,
+        memory: &GuestMemory,
+        queue: QueueId,
+        completion: bool,
+        value: u32,
+    ) -> Result<(), BusError> {
+        let Some((doorbell, words)) = self.doorbell(memory, queue, completion) else {
+            return Ok(());
+        };
         words.set_value(value)?;
-        bell.seen.set(value);
-        bell.armed.set(None);
+        doorbell.seen.set(value);
+        doorbell.armed.set(None);
         Ok(())
     }
 
-    /// Before the server sleeps. Whether the doorbell has moved since it was read last. `register`: what its register says.
-    pub(super) fn arm(&self, memory: &GuestMemory, queue: QueueId, completion: bool, register: u32) -> Result<bool, BusError> {
-        let Some((bell, words)) = self.bell(memory, queue, completion) else { return Ok(false) };
-        let seen = bell.seen.get();
-        let event = if bell.counts.get() { seen } else { register };
-        // The client has been told before, and has been looked at since: if it goes on from here it rings.
-        if bell.armed.get() == Some(event) {
+    /// Before the server sleeps. Whether the doorbell has moved since it was read last. `register`:
+    /// what its register says.
+    pub(super) fn arm(
+        &self,
+        memory: &GuestMemory,
+        queue: QueueId,
+        completion: bool,
+        register: u32,
+    ) -> Result<bool, BusError> {
+        let Some((doorbell, words)) = self.doorbell(memory, queue, completion) else {
+            return Ok(false);
+        };
+        let seen = doorbell.seen.get();
+        let event = if doorbell.counts.get() { seen } else { register };
+        // The client has been told before, and has been looked at since: if it goes on from here it
+        // rings.
+        if doorbell.armed.get() == Some(event) {
             return Ok(false);
         }
         let now = shadow::arm(&words, event)?;
-        bell.armed.set(Some(event));
+        doorbell.armed.set(Some(event));
         Ok(now != seen)
     }
 }
 
 fn words<'a>(buffers: &ShadowBuffers, memory: &'a GuestMemory, n: u64) -> Words<'a> {
     let at = n * buffers.stride;
-    Words { memory, value: buffers.bells + at, event: buffers.events + at }
+    Words { memory, value: buffers.doorbells + at, event: buffers.events + at }
 }

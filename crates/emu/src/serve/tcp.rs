@@ -1,4 +1,5 @@
-//! Serving over NVMe/TCP: a subsystem at one address or several, with a controller for each association.
+//! Serving over NVMe/TCP: a subsystem at one address or several, with a controller for each
+//! association.
 //!
 //! One thread does everything, as for vfio-user. It sleeps where there is nothing to do.
 
@@ -11,7 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hw::Poller;
-use nvme::fabrics::{self, Connect, ConnectData, CrossControllerReset, DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader, fctype};
+use nvme::fabrics::{
+    self, Connect, ConnectData, CrossControllerReset, DISCOVERY_NQN, DiscoveryEntry,
+    DiscoveryHeader, fctype,
+};
 use nvme::{Cqe, Page, QueueId, Sqe, Status, Text, opcode};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -34,7 +38,8 @@ pub(super) use tests::now;
 type Report<'a> = &'a mut dyn FnMut(ServeEvent);
 
 const STOP: u64 = 0;
-/// Keys of the poller: the control sockets' listeners, the addresses', the connections'. Callers of control sockets are above all.
+/// Keys of the poller: the control sockets' listeners, the addresses', the connections'. Callers of
+/// control sockets are above all.
 const CONTROLS: u64 = 1 << 8;
 const PORTS: u64 = 1 << 9;
 const CONNECTIONS: u64 = 1 << 16;
@@ -53,19 +58,23 @@ const AGAIN: Nanos = Nanos::from_millis(100);
 const MEMORY: u64 = 256 << 20;
 /// Bytes of the same that one connection has at most.
 const MEMORY_OF_ONE: u64 = 32 << 20;
-/// Bytes of answers without data that wait for a host at most, roughly: one that reads none is not read from either.
+/// Bytes of answers without data that wait for a host at most, roughly: one that reads none is not
+/// read from either.
 const UNSENT: u64 = 1 << 20;
-/// How long a host may make no progress: with data that it announced or was asked for, or with reading what it is sent.
+/// How long a host may make no progress: with data that it announced or was asked for, or with
+/// reading what it is sent.
 const PROGRESS: Nanos = Nanos::from_secs(30);
 /// Why an association has ended.
 const RESET_BY_OTHER: &str = "another controller has reset it";
-/// CQT of controllers that say none: what a host waits for beyond KATO before a lost controller is quiet (TP4129).
+/// CQT of controllers that say none: what a host waits for beyond KATO before a lost controller is
+/// quiet (TP4129).
 const QUIESCE: Nanos = Nanos::from_secs(1);
 /// Reads of a connection before others get their turn.
 const READS: usize = 16;
 /// Steps of a controller before the connections get their turn.
 const STEPS: usize = 16;
-/// Most entries of a queue: the controller has a place for each command, and an idle connection is to take 64 KiB at most.
+/// Most entries of a queue: the controller has a place for each command, and an idle connection is
+/// to take 64 KiB at most.
 const ENTRIES: u32 = 256;
 /// Most bytes of one command.
 const TRANSFER: u32 = 1 << 20;
@@ -183,16 +192,24 @@ impl TcpServer {
             resets: Vec::new(),
             script: VecDeque::new(),
             waiting_script: None,
-            dice: Xoshiro256PlusPlus::seed_from_u64(hw::now().0 ^ u64::from(std::process::id()) << 40),
+            dice: Xoshiro256PlusPlus::seed_from_u64(
+                hw::now().0 ^ u64::from(std::process::id()) << 40,
+            ),
             news: Vec::new(),
         })
     }
 
-    /// One more address, whose controllers are made of `config`. Where it is, which port 0 leaves to the system.
+    /// One more address, whose controllers are made of `config`. Where it is, which port 0 leaves
+    /// to the system.
     ///
     /// # Errors
     /// The address cannot be had, or would be reached by other machines and no hosts are named.
-    pub fn add(&mut self, address: SocketAddr, device: String, config: Config) -> Result<SocketAddr, ServeError> {
+    pub fn add(
+        &mut self,
+        address: SocketAddr,
+        device: String,
+        config: Config,
+    ) -> Result<SocketAddr, ServeError> {
         let fault = |source| ServeError::Address { address, source };
         if !address.ip().is_loopback() && self.allowed.is_empty() {
             return Err(ServeError::Open(address));
@@ -205,7 +222,11 @@ impl TcpServer {
         let control = Control::for_socket(&control, n as usize).map_err(fault)?;
         self.poller.add(&listener, PORTS + n)?;
         self.poller.add(&control.listener.listener, CONTROLS + n)?;
-        self.news.push(ServeEvent::ListeningTcp { address, device: device.clone(), nqn: self.subsystem.nqn().to_owned() });
+        self.news.push(ServeEvent::ListeningTcp {
+            address,
+            device: device.clone(),
+            nqn: self.subsystem.nqn().to_owned(),
+        });
         if !address.ip().is_loopback() {
             self.news.push(ServeEvent::OnlyFilters);
         }
@@ -217,7 +238,11 @@ impl TcpServer {
             sgls: true,
             max_transfer: config.max_transfer.min(TRANSFER),
             queue_entries: config.queue_entries.min(ENTRIES),
-            quiesce_time: if config.quiesce_time == Nanos::ZERO { QUIESCE } else { config.quiesce_time },
+            quiesce_time: if config.quiesce_time == Nanos::ZERO {
+                QUIESCE
+            } else {
+                config.quiesce_time
+            },
             ..config
         };
         let (listener, changes) = (Some(listener), Vec::new());
@@ -231,18 +256,21 @@ impl TcpServer {
             keeps_waiting: false,
             stalled: None,
             reorders: false,
-            tampers: [Tamper::HeaderDigest, Tamper::DataDigest, Tamper::R2t].map(|tamper| (tamper, 0)),
+            tampers: [Tamper::HeaderDigest, Tamper::DataDigest, Tamper::R2t]
+                .map(|tamper| (tamper, 0)),
             completed: 0,
         });
         Ok(address)
     }
 
-    /// Has the discovery log name this address, at which hosts behind address translation reach the server. Ports stay as they are.
+    /// Has the discovery log name this address, at which hosts behind address translation reach the
+    /// server. Ports stay as they are.
     pub fn advertise(&mut self, address: IpAddr) {
         self.advertised = Some(address);
     }
 
-    /// What the script says happens, counted from when the first host has connected. A path is an address.
+    /// What the script says happens, counted from when the first host has connected. A path is an
+    /// address.
     ///
     /// # Errors
     /// It names an address that there is not, or what cannot happen here.
@@ -285,7 +313,9 @@ impl TcpServer {
             match key & !Poller::WRITABLE {
                 key @ CONNECTIONS..0x1_0000_0000 => _ = self.ready.insert(key),
                 key @ PORTS..CONNECTIONS => self.admit((key - PORTS) as usize, report),
-                key @ CONTROLS..PORTS => self.controls[(key - CONTROLS) as usize].admit(&self.poller),
+                key @ CONTROLS..PORTS => {
+                    self.controls[(key - CONTROLS) as usize].admit(&self.poller)
+                }
                 key => self.hear(key, report),
             }
             if key & Poller::WRITABLE != 0 {
@@ -318,7 +348,11 @@ impl TcpServer {
                     continue;
                 }
                 if progress + PROGRESS <= now {
-                    let why = if awaits { "data that were asked for did not come" } else { "the host does not read what it is sent" };
+                    let why = if awaits {
+                        "data that were asked for did not come"
+                    } else {
+                        "the host does not read what it is sent"
+                    };
                     self.give_up(key, why, report);
                 } else {
                     connection.progress = Some(progress);
@@ -331,7 +365,12 @@ impl TcpServer {
         }
         for n in 0..self.ports.len() {
             if self.ports[n].stalled.take_if(|until| *until <= now).is_some() {
-                self.ready.extend(self.connections.iter().filter(|(_, connection)| connection.port == n).map(|(key, _)| *key));
+                self.ready.extend(
+                    self.connections
+                        .iter()
+                        .filter(|(_, connection)| connection.port == n)
+                        .map(|(key, _)| *key),
+                );
             }
         }
         for key in std::mem::take(&mut self.ready) {
@@ -349,11 +388,17 @@ impl TcpServer {
         if !self.ready.is_empty() {
             return Some(Nanos::ZERO);
         }
-        let others = [self.script.front().map(|(at, ..)| *at), self.deadlines.front().map(|(at, _)| *at)];
+        let others =
+            [self.script.front().map(|(at, ..)| *at), self.deadlines.front().map(|(at, _)| *at)];
         let others = others.into_iter().chain([self.resets.iter().map(|(at, _)| *at).min()]);
-        next = next.into_iter().chain(others.flatten()).chain(self.ports.iter().filter_map(|port| port.stalled)).min();
+        next = next
+            .into_iter()
+            .chain(others.flatten())
+            .chain(self.ports.iter().filter_map(|port| port.stalled))
+            .min();
         next = next.filter(|next| *next != Nanos::MAX);
-        let again = self.ports.iter().any(|port| port.keeps_waiting) || self.controls.iter().any(|control| control.listener.keeps_waiting);
+        let again = self.ports.iter().any(|port| port.keeps_waiting)
+            || self.controls.iter().any(|control| control.listener.keeps_waiting);
         let next = next.map(|next| next - self::now());
         if again { Some(next.map_or(AGAIN, |next| next.min(AGAIN))) } else { next }
     }
@@ -362,7 +407,13 @@ impl TcpServer {
     fn admit(&mut self, n: usize, report: Report<'_>) {
         let now = now();
         loop {
-            let Some(listener) = self.ports[n].listener.as_ref().filter(|_| self.ports[n].stalled != Some(Nanos::MAX)) else { return };
+            let Some(listener) = self.ports[n]
+                .listener
+                .as_ref()
+                .filter(|_| self.ports[n].stalled != Some(Nanos::MAX))
+            else {
+                return;
+            };
             let stream = match listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
@@ -412,7 +463,9 @@ impl TcpServer {
         let mut controls = std::mem::take(&mut self.controls);
         controls[n].hear(key, |order| match order {
             Order::Status => Ok(self.status(n)),
-            Order::Fault(Change::Media { nsid, .. } | Change::Resize { nsid, .. }) if !self.subsystem.has(nsid) => {
+            Order::Fault(Change::Media { nsid, .. } | Change::Resize { nsid, .. })
+                if !self.subsystem.has(nsid) =>
+            {
                 Err(format!("there is no namespace {nsid}"))
             }
             Order::Fault(change) => not_here(change).map_or(Ok(()), Err).map(|()| {
@@ -426,9 +479,16 @@ impl TcpServer {
     /// How an address stands, a line for each matter.
     fn status(&self, n: usize) -> String {
         let port = &self.ports[n];
-        let mut text = format!("device {}\naddress {}{}\n", port.device, port.address, if port.listener.is_some() { "" } else { ", lost" });
+        let mut text = format!(
+            "device {}\naddress {}{}\n",
+            port.device,
+            port.address,
+            if port.listener.is_some() { "" } else { ", lost" }
+        );
         let mut completed = port.completed;
-        for (id, association) in self.associations.iter().filter(|(_, association)| association.port == n) {
+        for (id, association) in
+            self.associations.iter().filter(|(_, association)| association.port == n)
+        {
             let csts = association.csts();
             let state = match () {
                 () if association.alone => "alone",
@@ -436,21 +496,38 @@ impl TcpServer {
                 () if csts.rdy() => "ready",
                 () => "connected",
             };
-            let changes: Vec<String> = association.controller.circumstances().iter().map(ToString::to_string).collect();
-            let faults = if changes.is_empty() { String::new() } else { format!(", faults {}", changes.join("; ")) };
-            text += &format!("controller {id} {state}, host {}, {} queues{faults}\n", association.host.nqn, association.queues.len());
+            let changes: Vec<String> =
+                association.controller.circumstances().iter().map(ToString::to_string).collect();
+            let faults = if changes.is_empty() {
+                String::new()
+            } else {
+                format!(", faults {}", changes.join("; "))
+            };
+            text += &format!(
+                "controller {id} {state}, host {}, {} queues{faults}\n",
+                association.host.nqn,
+                association.queues.len()
+            );
             completed += association.controller.counters().completed;
         }
         let changes: Vec<String> = port.changes.iter().map(ToString::to_string).collect();
-        text + &format!("commands {completed}\nfaults {}\n", if changes.is_empty() { "none".to_owned() } else { changes.join("; ") })
+        text + &format!(
+            "commands {completed}\nfaults {}\n",
+            if changes.is_empty() { "none".to_owned() } else { changes.join("; ") }
+        )
     }
 
-    /// Something happens at an address: to the controllers there, to those that will be there, or to the connections.
+    /// Something happens at an address: to the controllers there, to those that will be there, or
+    /// to the connections.
     fn happen(&mut self, n: usize, change: Change, report: Report<'_>) {
         let now = now();
-        report(ServeEvent::At { socket: self.ports[n].address.to_string().into(), event: Box::new(ServeEvent::Fault(change.to_string())) });
+        report(ServeEvent::At {
+            socket: self.ports[n].address.to_string().into(),
+            event: Box::new(ServeEvent::Fault(change.to_string())),
+        });
         let port = &mut self.ports[n];
-        let same = |other: &Change| std::mem::discriminant(other) == std::mem::discriminant(&change);
+        let same =
+            |other: &Change| std::mem::discriminant(other) == std::mem::discriminant(&change);
         match change {
             Change::Delay(_) | Change::Hold(_) | Change::ResetTakes(_) | Change::ExceedCqt(_) => {
                 port.changes.retain(|other| !same(other));
@@ -469,7 +546,9 @@ impl TcpServer {
             Change::Wire(wire) => return self.happen_to_connections(n, wire, report),
             Change::Media { nsid, fault } => {
                 if !self.subsystem.expect(nsid, fault) {
-                    report(ServeEvent::Refused(format!("{change}: there is no such namespace, or no such block")));
+                    report(ServeEvent::Refused(format!(
+                        "{change}: there is no such namespace, or no such block"
+                    )));
                 }
                 return;
             }
@@ -481,7 +560,9 @@ impl TcpServer {
                     port.listener = None;
                 }
                 let keys = if port.listener.is_none() { self.keys_at(n) } else { Vec::new() };
-                for association in self.associations.values_mut().filter(|association| association.port == n) {
+                for association in
+                    self.associations.values_mut().filter(|association| association.port == n)
+                {
                     association.controller.change(now, change);
                     (association.alone, association.moved) = (true, true);
                     association.queues.clear();
@@ -500,26 +581,38 @@ impl TcpServer {
             }
             Change::Back => {
                 if port.stalled.take_if(|until| *until == Nanos::MAX).is_some() {
-                    self.keys_at(n).into_iter().for_each(|key| self.give_up(key, "its path was lost", report));
+                    self.keys_at(n)
+                        .into_iter()
+                        .for_each(|key| self.give_up(key, "its path was lost", report));
                     self.admit(n, report);
                 } else if port.listener.is_none() {
-                    match listen(port.address).and_then(|listener| self.poller.add(&listener, PORTS + n as u64).map(|()| listener)) {
+                    match listen(port.address).and_then(|listener| {
+                        self.poller.add(&listener, PORTS + n as u64).map(|()| listener)
+                    }) {
                         Ok(listener) => port.listener = Some(listener),
-                        Err(error) => report(ServeEvent::Refused(format!("{}: {error}", port.address))),
+                        Err(error) => {
+                            report(ServeEvent::Refused(format!("{}: {error}", port.address)))
+                        }
                     }
                 }
                 return;
             }
             _ => {}
         }
-        for association in self.associations.values_mut().filter(|association| association.port == n) {
+        for association in
+            self.associations.values_mut().filter(|association| association.port == n)
+        {
             association.controller.change(now, change);
             association.moved = true;
         }
     }
 
     fn keys_at(&self, n: usize) -> Vec<u64> {
-        self.connections.iter().filter(|(_, connection)| connection.port == n).map(|(key, _)| *key).collect()
+        self.connections
+            .iter()
+            .filter(|(_, connection)| connection.port == n)
+            .map(|(key, _)| *key)
+            .collect()
     }
 
     /// Something happens to the connections of an address.
@@ -542,7 +635,11 @@ impl TcpServer {
             }
             Wire::Cut(_) | Wire::Terminate(_) => {
                 for key in keys {
-                    let Some(connection) = self.connections.get_mut(&key).filter(|connection| connection.queue != QueueId::ADMIN) else {
+                    let Some(connection) = self
+                        .connections
+                        .get_mut(&key)
+                        .filter(|connection| connection.queue != QueueId::ADMIN)
+                    else {
                         continue;
                     };
                     if let Wire::Terminate(fes) = wire {
@@ -561,12 +658,16 @@ impl TcpServer {
     /// Reads from a connection, and deals with what has come.
     fn receive(&mut self, key: u64, report: Report<'_>) {
         for _ in 0..READS {
-            let stalled = self.connections.get(&key).is_some_and(|connection| self.ports[connection.port].stalled.is_some());
+            let stalled = self
+                .connections
+                .get(&key)
+                .is_some_and(|connection| self.ports[connection.port].stalled.is_some());
             if stalled || !self.listen(key, report) {
                 return;
             }
             let Some(connection) = self.connections.get_mut(&key) else { return };
-            connection.full = connection.target.output().left() as u64 > connection.target.held() + UNSENT;
+            connection.full =
+                connection.target.output().left() as u64 > connection.target.held() + UNSENT;
             // What is not read stays in the host's socket, and TCP makes it wait.
             if connection.full || connection.target.is_blocked() {
                 return;
@@ -650,8 +751,8 @@ impl TcpServer {
         }
     }
 
-    /// A connection is over, and with it its association, or if it is an I/O queue's that queue: Linux closes those first when it
-    /// disconnects, and then shuts its controller down.
+    /// A connection is over, and with it its association, or if it is an I/O queue's that queue:
+    /// Linux closes those first when it disconnects, and then shuts its controller down.
     fn close(&mut self, key: u64, why: &str, report: Report<'_>) {
         let Some(connection) = self.connections.remove(&key) else { return };
         self.held -= connection.counted;
@@ -675,7 +776,10 @@ impl TcpServer {
     fn moved_bytes(&mut self, key: u64) {
         let now = now();
         // A deadline that is set already is moved when it is due.
-        let is_new = self.connections.get_mut(&key).is_some_and(|connection| connection.progress.replace(now).is_none());
+        let is_new = self
+            .connections
+            .get_mut(&key)
+            .is_some_and(|connection| connection.progress.replace(now).is_none());
         if is_new {
             self.set_deadline(now + PROGRESS, key);
         }
@@ -686,7 +790,8 @@ impl TcpServer {
         self.deadlines.insert(place, (at, key));
     }
 
-    /// An association is over: its other connections are closed, and what its controller has been sent is forgotten.
+    /// An association is over: its other connections are closed, and what its controller has been
+    /// sent is forgotten.
     fn end(&mut self, id: u16, but: Option<u64>, why: &str, report: Report<'_>) {
         let Some(association) = self.associations.remove(&id) else { return };
         // Whatever ended it, a reset that was asked for is over.
@@ -701,7 +806,12 @@ impl TcpServer {
                 self.held -= connection.counted;
             }
         }
-        report(ServeEvent::Dissociated { controller: id, host: association.host.nqn, why: why.to_owned(), commands });
+        report(ServeEvent::Dissociated {
+            controller: id,
+            host: association.host.nqn,
+            why: why.to_owned(),
+            commands,
+        });
     }
 
     /// A command has come.
@@ -735,15 +845,21 @@ impl TcpServer {
                 end(0, Status::SUCCESS)
             }
             (Some(_), _) => end(0, Status::INVALID_OPCODE.with_dnr()),
-            (None, Some(association)) if !association.controller.is_ready() => end(0, Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
+            (None, Some(association)) if !association.controller.is_ready() => {
+                end(0, Status::COMMAND_SEQUENCE_ERROR.with_dnr())
+            }
             (None, Some(association)) => match sqe.opcode {
                 opcode::admin::CROSS_CONTROLLER_RESET if queue == QueueId::ADMIN => {
                     let host = association.host.clone();
-                    let (result, status) = self.reset_other(id, &host, &CrossControllerReset::from_sqe(sqe), report);
+                    let (result, status) =
+                        self.reset_other(id, &host, &CrossControllerReset::from_sqe(sqe), report);
                     end(result, status)
                 }
                 // Queues are made by Connect.
-                opcode::admin::DELETE_SQ | opcode::admin::CREATE_SQ | opcode::admin::DELETE_CQ | opcode::admin::CREATE_CQ
+                opcode::admin::DELETE_SQ
+                | opcode::admin::CREATE_SQ
+                | opcode::admin::DELETE_CQ
+                | opcode::admin::CREATE_CQ
                     if queue == QueueId::ADMIN =>
                 {
                     end(0, Status::INVALID_OPCODE.with_dnr())
@@ -762,11 +878,20 @@ impl TcpServer {
     }
 
     /// Connect: the controller's identifier, or DW0 and status.
-    fn connect(&mut self, key: u64, sqe: &Sqe, data: &[u8], report: Report<'_>) -> Result<u16, (u32, Status)> {
-        let Some(connection) = self.connections.get(&key) else { return Err((0, Status::INTERNAL_ERROR)) };
+    fn connect(
+        &mut self,
+        key: u64,
+        sqe: &Sqe,
+        data: &[u8],
+        report: Report<'_>,
+    ) -> Result<u16, (u32, Status)> {
+        let Some(connection) = self.connections.get(&key) else {
+            return Err((0, Status::INTERNAL_ERROR));
+        };
         let (n, local) = (connection.port, connection.stream.local_addr());
         let connect = Connect::from_sqe(sqe);
-        let data = ConnectData::from_page(data).map_err(|_| (0, Status::DATA_SGL_LENGTH_INVALID.with_dnr()))?;
+        let data = ConnectData::from_page(data)
+            .map_err(|_| (0, Status::DATA_SGL_LENGTH_INVALID.with_dnr()))?;
         if connection.association.is_some() {
             return Err((0, Status::COMMAND_SEQUENCE_ERROR.with_dnr()));
         }
@@ -779,7 +904,8 @@ impl TcpServer {
             report(ServeEvent::Refused(format!("host {}, which no --allow names", host.nqn)));
             return Err((0, fabrics::INVALID_HOST.with_dnr()));
         }
-        let subnqn = fabrics::nqn(&data.subnqn).filter(|nqn| *nqn == DISCOVERY_NQN || *nqn == self.subsystem.nqn());
+        let subnqn = fabrics::nqn(&data.subnqn)
+            .filter(|nqn| *nqn == DISCOVERY_NQN || *nqn == self.subsystem.nqn());
         let subnqn = subnqn.ok_or(invalid(ConnectData::SUBNQN_AT, true))?.to_owned();
         let id = if connect.queue == QueueId::ADMIN {
             if data.cntlid.get() != ConnectData::ANY {
@@ -797,7 +923,10 @@ impl TcpServer {
             id
         } else {
             let id = data.cntlid.get();
-            let association = self.associations.get_mut(&id).filter(|association| association.is_of(&host, &data, n));
+            let association = self
+                .associations
+                .get_mut(&id)
+                .filter(|association| association.is_of(&host, &data, n));
             let association = association.ok_or(invalid(ConnectData::CNTLID_AT, true))?;
             if association.subnqn == DISCOVERY_NQN {
                 return Err(invalid(QID_AT, false));
@@ -808,7 +937,11 @@ impl TcpServer {
         if let Some(association) = self.associations.get_mut(&id) {
             association.queues.insert(connect.queue, key);
             if connect.queue == QueueId::ADMIN {
-                report(ServeEvent::Associated { controller: id, host: association.host.nqn.clone(), address: self.ports[n].address });
+                report(ServeEvent::Associated {
+                    controller: id,
+                    host: association.host.nqn.clone(),
+                    address: self.ports[n].address,
+                });
             }
         }
         if let Some(connection) = self.connections.get_mut(&key) {
@@ -835,7 +968,15 @@ impl TcpServer {
     }
 
     /// A controller for a host.
-    fn associate(&mut self, id: u16, n: usize, host: Host, subnqn: String, connect: &Connect, local: Option<SocketAddr>) -> Association {
+    fn associate(
+        &mut self,
+        id: u16,
+        n: usize,
+        host: Host,
+        subnqn: String,
+        connect: &Connect,
+        local: Option<SocketAddr>,
+    ) -> Association {
         let is_discovery = subnqn == DISCOVERY_NQN;
         let discovery = is_discovery.then(|| self.discovery_log(local));
         let instance = (self.dice.next_u64() as u8, self.dice.next_u64());
@@ -849,7 +990,11 @@ impl TcpServer {
         };
         let subsystem = &mut self.subsystem;
         let mut association = Association::new(host, subnqn, n, connect, config, |config, link| {
-            if is_discovery { Controller::new(config, Vec::new(), link) } else { subsystem.dynamic_controller(config, link) }
+            if is_discovery {
+                Controller::new(config, Vec::new(), link)
+            } else {
+                subsystem.dynamic_controller(config, link)
+            }
         });
         if !is_discovery {
             for change in &port.changes {
@@ -862,7 +1007,11 @@ impl TcpServer {
     /// Where the subsystem is reached, as a host that has come by `local` may use it.
     fn discovery_log(&self, local: Option<SocketAddr>) -> Arc<[u8]> {
         let ports = || self.ports.iter().enumerate().filter(|(_, port)| port.listener.is_some());
-        let header = DiscoveryHeader { generation: 1.into(), records: (ports().count() as u64).into(), ..DiscoveryHeader::default() };
+        let header = DiscoveryHeader {
+            generation: 1.into(),
+            records: (ports().count() as u64).into(),
+            ..DiscoveryHeader::default()
+        };
         let mut log = header.as_page().to_vec();
         for (n, port) in ports() {
             // A host that came through a wildcard address may use the one that it came by.
@@ -887,9 +1036,19 @@ impl TcpServer {
         log.into()
     }
 
-    /// Cross-Controller Reset: what the other controller has been sent is not carried out any more once this is over.
-    fn reset_other(&mut self, own: Option<u16>, host: &Host, asked: &CrossControllerReset, report: Report<'_>) -> (u32, Status) {
-        let other = self.associations.get(&asked.icid).filter(|other| other.host.id == host.id && own != Some(asked.icid));
+    /// Cross-Controller Reset: what the other controller has been sent is not carried out any more
+    /// once this is over.
+    fn reset_other(
+        &mut self,
+        own: Option<u16>,
+        host: &Host,
+        asked: &CrossControllerReset,
+        report: Report<'_>,
+    ) -> (u32, Status) {
+        let other = self
+            .associations
+            .get(&asked.icid)
+            .filter(|other| other.host.id == host.id && own != Some(asked.icid));
         match other {
             Some(other) if other.instance == (asked.ciu, asked.cirn) => {
                 let takes = self.ports[other.port].changes.iter().find_map(|change| match change {
@@ -904,10 +1063,13 @@ impl TcpServer {
                     return (0, Status::CROSS_RESET_IN_PROGRESS);
                 }
                 let own = own.and_then(|own| self.associations.get_mut(&own));
-                if let Err(status) = own.map_or(Ok(()), |own| own.controller.begin_cross_reset(asked.icid, asked.ciu)) {
+                if let Err(status) = own
+                    .map_or(Ok(()), |own| own.controller.begin_cross_reset(asked.icid, asked.ciu))
+                {
                     return (0, status);
                 }
-                // Until then the other one goes on. The host learns the end from an event and the log.
+                // Until then the other one goes on. The host learns the end from an event and the
+                // log.
                 self.resets.push((now() + takes, asked.icid));
                 (0, Status::SUCCESS)
             }
@@ -916,7 +1078,8 @@ impl TcpServer {
         }
     }
 
-    /// Steps the controllers that have something to do, and answers their commands. When the next thing happens by itself.
+    /// Steps the controllers that have something to do, and answers their commands. When the next
+    /// thing happens by itself.
     fn step(&mut self, report: Report<'_>) -> Option<Nanos> {
         let mut now = now();
         let (mut next, mut over) = (None, Vec::new());
@@ -934,20 +1097,28 @@ impl TcpServer {
                 let was_ready = association.csts().rdy();
                 let step = association.controller.step(now);
                 // A controller that is not enabled does not look at its timer.
-                let keep_alive = (!association.alone).then_some(association.controller.keep_alive).filter(|at| *at != Nanos::MAX);
-                (worked, association.next) = (step.worked, step.next.into_iter().chain(keep_alive).min());
+                let keep_alive = (!association.alone)
+                    .then_some(association.controller.keep_alive)
+                    .filter(|at| *at != Nanos::MAX);
+                (worked, association.next) =
+                    (step.worked, step.next.into_iter().chain(keep_alive).min());
                 if was_ready && !association.csts().rdy() && !association.alone {
                     // A controller reset: the I/O queues are gone.
                     association.link.forget(None);
-                    for key in association.queues.extract_if(QueueId(1).., |_, _| true).map(|(_, key)| key) {
+                    for key in
+                        association.queues.extract_if(QueueId(1).., |_, _| true).map(|(_, key)| key)
+                    {
                         if let Some(connection) = self.connections.remove(&key) {
                             self.held -= connection.counted;
                         }
                     }
                 }
                 let port = &mut self.ports[association.port];
-                let mut posted: VecDeque<_> = std::iter::from_fn(|| association.link.take_posted()).collect();
-                while let Some((queue, cqe, data)) = if port.reorders { posted.pop_back() } else { posted.pop_front() } {
+                let mut posted: VecDeque<_> =
+                    std::iter::from_fn(|| association.link.take_posted()).collect();
+                while let Some((queue, cqe, data)) =
+                    if port.reorders { posted.pop_back() } else { posted.pop_front() }
+                {
                     let Some(key) = association.queues.get(&queue) else { continue };
                     let Some(connection) = self.connections.get_mut(key) else { continue };
                     tampered(port, connection, |target| target.complete(cqe, data));
@@ -1031,8 +1202,13 @@ impl TcpServer {
     }
 }
 
-/// Lets a connection do something while the next thing that is to be sent wrong at its address is so, if it is.
-fn tampered<T>(port: &mut Port, connection: &mut Connection, act: impl FnOnce(&mut Target) -> T) -> T {
+/// Lets a connection do something while the next thing that is to be sent wrong at its address is
+/// so, if it is.
+fn tampered<T>(
+    port: &mut Port,
+    connection: &mut Connection,
+    act: impl FnOnce(&mut Target) -> T,
+) -> T {
     let digests = connection.target.digests();
     let next = port.tampers.iter_mut().find(|(tamper, times)| {
         *times > 0
@@ -1056,9 +1232,11 @@ fn tampered<T>(port: &mut Port, connection: &mut Connection, act: impl FnOnce(&m
 fn not_here(change: Change) -> Option<String> {
     use crate::Fault::{DelayMessage, DoubleMessage, LoseMessage, WrongPhase};
     match change {
-        Change::Fault { fault: LoseMessage | DelayMessage(_) | DoubleMessage | WrongPhase, .. } => {
-            Some(format!("`{change}` is of controllers on a bus: over TCP there are no interrupts and no phase tags"))
-        }
+        Change::Fault {
+            fault: LoseMessage | DelayMessage(_) | DoubleMessage | WrongPhase, ..
+        } => Some(format!(
+            "`{change}` is of controllers on a bus: over TCP there are no interrupts and no phase tags"
+        )),
         _ => None,
     }
 }

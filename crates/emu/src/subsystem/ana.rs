@@ -12,7 +12,8 @@ use super::script::Change;
 pub struct Ana {
     /// ANATT: the longest that a group stays in the state Change, in seconds, 1 to 255.
     pub transition_seconds: u8,
-    /// The groups, from 1, and their states at power-on. A namespace of a group that is not here is in an Optimized one.
+    /// The groups, from 1, and their states at power-on. A namespace of a group that is not here is
+    /// in an Optimized one.
     pub groups: BTreeMap<u32, AnaState>,
 }
 
@@ -34,7 +35,12 @@ pub(crate) struct AnaStates {
 
 impl AnaStates {
     pub(crate) fn new(ana: &Ana) -> AnaStates {
-        let groups = ana.groups.iter().filter(|&(&group, _)| group > 0).map(|(&group, &state)| (group, (state, 0))).collect();
+        let groups = ana
+            .groups
+            .iter()
+            .filter(|&(&group, _)| group > 0)
+            .map(|(&group, &state)| (group, (state, 0)))
+            .collect();
         AnaStates { transition_seconds: ana.transition_seconds.max(1), groups, change_count: 0 }
     }
 
@@ -49,7 +55,10 @@ impl AnaStates {
 
     /// Changes one group, or all. Whether that is different from before.
     pub(crate) fn set(&mut self, group: Option<u32>, state: AnaState) -> bool {
-        let meant = self.groups.iter_mut().filter(|(number, _)| group.is_none_or(|group| group == **number));
+        let meant = self
+            .groups
+            .iter_mut()
+            .filter(|(number, _)| group.is_none_or(|group| group == **number));
         let mut changed = false;
         for (_, (old, count)) in meant.filter(|(_, (old, _))| *old != state) {
             (*old, *count, changed) = (state, *count + 1, true);
@@ -60,11 +69,18 @@ impl AnaStates {
 
     /// The groups that are in another state than at power-on.
     pub(crate) fn changed(&self, at_power_on: Option<&Ana>) -> Vec<Change> {
-        let before = |group| at_power_on.and_then(|ana| ana.groups.get(group)).copied().unwrap_or(AnaState::OPTIMIZED);
+        let before = |group| {
+            at_power_on
+                .and_then(|ana| ana.groups.get(group))
+                .copied()
+                .unwrap_or(AnaState::OPTIMIZED)
+        };
         let changed = self.groups.iter().filter(|(group, (state, _))| *state != before(*group));
         // Where there is one, it has no name in the words that bring the change about.
         let alone = self.groups.len() == 1;
-        changed.map(|(&group, &(state, _))| Change::Ana { group: (!alone).then_some(group), state }).collect()
+        changed
+            .map(|(&group, &(state, _))| Change::Ana { group: (!alone).then_some(group), state })
+            .collect()
     }
 
     /// A controller reset: counts start again.
@@ -86,9 +102,18 @@ impl AnaStates {
         }
         let descriptor = |(&group, &(state, change_count)): (&u32, &(AnaState, u64))| {
             let namespaces = members.remove(&group).unwrap_or_default();
-            let descriptor = AnaGroup { group, change_count, state: state.0, namespaces: namespaces.len() as u32, ..AnaGroup::default() };
+            let descriptor = AnaGroup {
+                group,
+                change_count,
+                state: state.0,
+                namespaces: namespaces.len() as u32,
+                ..AnaGroup::default()
+            };
             (descriptor, namespaces)
         };
-        AnaLog { change_count: self.change_count, groups: self.groups.iter().map(descriptor).collect() }
+        AnaLog {
+            change_count: self.change_count,
+            groups: self.groups.iter().map(descriptor).collect(),
+        }
     }
 }

@@ -44,8 +44,8 @@ pub struct NoSuchPath {
     pub paths: usize,
 }
 
-/// A handle on the controllers of a subsystem while they run, wherever they run: clones may be used from any thread. A
-/// controller that sleeps has to be stepped for a change to take effect.
+/// A handle on the controllers of a subsystem while they run, wherever they run: clones may be used
+/// from any thread. A controller that sleeps has to be stepped for a change to take effect.
 #[derive(Clone, Debug, Default)]
 pub struct PathControl(Arc<Mutex<Vec<Arc<Mailbox>>>>);
 
@@ -61,7 +61,8 @@ impl PathControl {
         mailbox
     }
 
-    /// Changes the controller of this path (they count from 0, in the order in which they were made) at its next step.
+    /// Changes the controller of this path (they count from 0, in the order in which they were
+    /// made) at its next step.
     pub fn apply(&self, path: usize, change: Change) -> Result<(), NoSuchPath> {
         self.at(Nanos::ZERO, path, change)
     }
@@ -71,7 +72,8 @@ impl PathControl {
         self.play(&Script::default().with(Nanos::ZERO, path, change), at)
     }
 
-    /// Lets a script happen, from the instant `start` on. Nothing of it does if it names a path that there is not.
+    /// Lets a script happen, from the instant `start` on. Nothing of it does if it names a path
+    /// that there is not.
     pub fn play(&self, script: &Script, start: Nanos) -> Result<(), NoSuchPath> {
         let paths = self.paths();
         if let Some(step) = script.steps.iter().find(|step| step.path >= paths.len()) {

@@ -1,4 +1,5 @@
-//! What happens to a controller while it runs, and scripts of it: plain data, and a text form of a line for each step.
+//! What happens to a controller while it runs, and scripts of it: plain data, and a text form of a
+//! line for each step.
 //!
 //! ```text
 //! # Path 0 is pulled out, comes back, and is slow for a while.
@@ -27,30 +28,33 @@ use crate::{Fault, MediaFault};
 pub enum Loss {
     /// The registers read as all ones: the link is down, or the device was pulled out.
     Gone,
-    /// The registers keep the values that they had: the controller hangs, as far as the host can see.
+    /// The registers keep the values that they had: the controller hangs, as far as the host can
+    /// see.
     Frozen,
 }
 
 /// Something that happens to a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The ANA state of a group changes; of all groups if `None` (Base 8.1.1). The state Change lasts until the next: ANATT, which
-    /// bounds it, is for the script's author to keep, or not.
+    /// The ANA state of a group changes; of all groups if `None` (Base 8.1.1). The state Change
+    /// lasts until the next: ANATT, which bounds it, is for the script's author to keep, or not.
     Ana {
         /// Which group.
         group: Option<u32>,
         /// Its state from now on.
         state: AnaState,
     },
-    /// Host and controller no longer reach each other. The controller fetches nothing, completes nothing, and neither reads
-    /// nor writes host memory. Writes that it has fetched it has taken, data and all: it carries them out in their
-    /// time, until its Keep Alive Timer has run out and the Command Quiesce Time has passed.
+    /// Host and controller no longer reach each other. The controller fetches nothing, completes
+    /// nothing, and neither reads nor writes host memory. Writes that it has fetched it has taken,
+    /// data and all: it carries them out in their time, until its Keep Alive Timer has run out and
+    /// the Command Quiesce Time has passed.
     Lost(Loss),
-    /// They reach each other again. The controller says that it failed (CSTS.CFS), and works only after a reset; writes that
-    /// it took it may carry out until that reset.
+    /// They reach each other again. The controller says that it failed (CSTS.CFS), and works only
+    /// after a reset; writes that it took it may carry out until that reset.
     Back,
-    /// Writes that a lost path has left inside are carried out whenever they are due, also after the Keep Alive Timeout and the Command
-    /// Quiesce Time (CQT), within which a controller has to stop (Base 9.6); or no longer.
+    /// Writes that a lost path has left inside are carried out whenever they are due, also after
+    /// the Keep Alive Timeout and the Command Quiesce Time (CQT), within which a controller has to
+    /// stop (Base 9.6); or no longer.
     ExceedCqt(bool),
     /// Every command takes this much longer than its profile says.
     Delay(Nanos),
@@ -58,16 +62,17 @@ pub enum Change {
     Hold(Option<Op>),
     /// Those that were held are due, and no more are held.
     Release,
-    /// The controller shows this many logical blocks of a namespace, at most what the medium holds, and says so by an event. Others
-    /// of the subsystem go on showing what they showed.
+    /// The controller shows this many logical blocks of a namespace, at most what the medium holds,
+    /// and says so by an event. Others of the subsystem go on showing what they showed.
     Resize {
         /// Which namespace.
         nsid: Nsid,
         /// Its size from now on.
         blocks: u64,
     },
-    /// The controller loses its power, and is lost: nothing that was inside is carried out, and its health log counts the power
-    /// cycle. The medium loses nothing by it, though of what no Flush has made durable it might.
+    /// The controller loses its power, and is lost: nothing that was inside is carried out, and its
+    /// health log counts the power cycle. The medium loses nothing by it, though of what no Flush
+    /// has made durable it might.
     PowerLost,
     /// The controller fails (CSTS.CFS), until the host resets it.
     Fail,
@@ -80,9 +85,11 @@ pub enum Change {
         /// How.
         fault: MediaFault,
     },
-    /// From now on the controller takes so long to follow CC.EN, both ways; [`Nanos::MAX`]: it never does. CAP.TO says what it said.
+    /// From now on the controller takes so long to follow CC.EN, both ways; [`Nanos::MAX`]: it
+    /// never does. CAP.TO says what it said.
     ResetTakes(Nanos),
-    /// The next `times` commands, entries or messages of I/O queues, whichever the fault concerns, meet this fault.
+    /// The next `times` commands, entries or messages of I/O queues, whichever the fault concerns,
+    /// meet this fault.
     Fault {
         /// What goes wrong.
         fault: Fault,
@@ -123,7 +130,8 @@ pub struct Timed {
     pub change: Change,
 }
 
-/// What happens to the controllers of a subsystem, and when. Steps at one instant happen in the order given.
+/// What happens to the controllers of a subsystem, and when. Steps at one instant happen in the
+/// order given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
     /// The steps, in any order of time.
@@ -213,7 +221,9 @@ impl FromStr for Order {
         match *words(text) {
             ["status"] => Ok(Order::Status),
             ["fault", ref rest @ ..] => change(rest).map(Order::Fault),
-            _ => Err(format!("`{}` is no order: there are `status` and `fault CHANGE`", text.trim())),
+            _ => {
+                Err(format!("`{}` is no order: there are `status` and `fault CHANGE`", text.trim()))
+            }
         }
         .map_err(|what| ScriptError { line: 1, what })
     }
@@ -225,16 +235,22 @@ fn words(text: &str) -> Vec<&str> {
 
 fn timed(words: &[&str]) -> Result<Timed, String> {
     let ["at", at, "path", path, rest @ ..] = words else {
-        return Err(format!("`{}` is no step: one reads `at TIME path NUMBER CHANGE`", words.join(" ")));
+        return Err(format!(
+            "`{}` is no step: one reads `at TIME path NUMBER CHANGE`",
+            words.join(" ")
+        ));
     };
-    let path = path.parse().map_err(|_| format!("`{path}` is no path: they are numbers, from 0"))?;
+    let path =
+        path.parse().map_err(|_| format!("`{path}` is no path: they are numbers, from 0"))?;
     Ok(Timed { at: at.parse()?, path, change: change(rest)? })
 }
 
 fn change(words: &[&str]) -> Result<Change, String> {
     Ok(match *words {
         ["ana", state] => Change::Ana { group: None, state: ana_state(state)? },
-        ["ana", state, "group", group] => Change::Ana { group: Some(number(group, 1)?), state: ana_state(state)? },
+        ["ana", state, "group", group] => {
+            Change::Ana { group: Some(number(group, 1)?), state: ana_state(state)? }
+        }
         ["lost"] => Change::Lost(Loss::Gone),
         ["lost", "frozen"] => Change::Lost(Loss::Frozen),
         ["back"] => Change::Back,
@@ -244,11 +260,18 @@ fn change(words: &[&str]) -> Result<Change, String> {
         ["hold"] => Change::Hold(None),
         ["hold", kind] => match KINDS.iter().find(|(name, _)| *name == kind) {
             Some(&(_, op)) => Change::Hold(Some(op)),
-            None => return Err(format!("`{kind}` cannot be held: write {}, or nothing for all", KINDS.map(|(name, _)| name).join(", "))),
+            None => {
+                return Err(format!(
+                    "`{kind}` cannot be held: write {}, or nothing for all",
+                    KINDS.map(|(name, _)| name).join(", ")
+                ));
+            }
         },
         ["release"] => Change::Release,
         ["resize", blocks] => Change::Resize { nsid: Nsid(1), blocks: number(blocks, 0)? },
-        ["resize", blocks, "namespace", nsid] => Change::Resize { nsid: Nsid(number(nsid, 1)?), blocks: number(blocks, 0)? },
+        ["resize", blocks, "namespace", nsid] => {
+            Change::Resize { nsid: Nsid(number(nsid, 1)?), blocks: number(blocks, 0)? }
+        }
         ["power-lost"] => Change::PowerLost,
         ["fail"] => Change::Fail,
         ["reset-takes", "forever"] => Change::ResetTakes(Nanos::MAX),
@@ -262,9 +285,13 @@ fn change(words: &[&str]) -> Result<Change, String> {
         [ref fault @ .., "namespace", nsid] if let Some(fault) = media_fault(fault)? => {
             Change::Media { nsid: Nsid(number(nsid, 1)?), fault }
         }
-        ref fault if let Some(fault) = media_fault(fault)? => Change::Media { nsid: Nsid(1), fault },
+        ref fault if let Some(fault) = media_fault(fault)? => {
+            Change::Media { nsid: Nsid(1), fault }
+        }
         ref fault if let Some(wire) = wire_fault(fault)? => Change::Wire(wire),
-        [ref fault @ .., "times", times] => Change::Fault { fault: self::fault(fault)?, times: number(times, 1)? },
+        [ref fault @ .., "times", times] => {
+            Change::Fault { fault: self::fault(fault)?, times: number(times, 1)? }
+        }
         ref fault => Change::Fault { fault: self::fault(fault)?, times: 1 },
     })
 }
@@ -326,7 +353,10 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
 }
 
 /// A whole number, `least` at least.
-fn number<N: FromStr + PartialOrd + From<u8> + fmt::Display>(word: &str, least: u8) -> Result<N, String> {
+fn number<N: FromStr + PartialOrd + From<u8> + fmt::Display>(
+    word: &str,
+    least: u8,
+) -> Result<N, String> {
     let number = word.parse().ok().filter(|number| *number >= N::from(least));
     number.ok_or_else(|| format!("`{word}` is not a whole number from {least}"))
 }
@@ -338,7 +368,8 @@ fn ana_state(word: &str) -> Result<AnaState, String> {
     })
 }
 
-/// A status as `nvme` and the kernel print it: Status Code Type and Status Code, and maybe Do Not Retry.
+/// A status as `nvme` and the kernel print it: Status Code Type and Status Code, and maybe Do Not
+/// Retry.
 fn status(word: &str) -> Result<Status, String> {
     let number = word.strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
     number.map(Status).filter(|status| status.0 <= 0x7fff && !status.is_success()).ok_or_else(|| {
@@ -355,7 +386,9 @@ fn write_time(time: Nanos) -> String {
 
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let write = |Timed { at, path, change }: &Timed| writeln!(f, "at {} path {path} {change}", write_time(*at));
+        let write = |Timed { at, path, change }: &Timed| {
+            writeln!(f, "at {} path {path} {change}", write_time(*at))
+        };
         self.steps.iter().try_for_each(write)
     }
 }
@@ -372,7 +405,11 @@ impl fmt::Display for Change {
             Change::ExceedCqt(false) => f.write_str("keep-cqt"),
             Change::Delay(by) => write!(f, "delay {}", write_time(*by)),
             Change::Hold(None) => f.write_str("hold"),
-            Change::Hold(Some(op)) => write!(f, "hold {}", KINDS.iter().find(|(_, of)| of == op).map_or("", |(name, _)| name)),
+            Change::Hold(Some(op)) => write!(
+                f,
+                "hold {}",
+                KINDS.iter().find(|(_, of)| of == op).map_or("", |(name, _)| name)
+            ),
             Change::Release => f.write_str("release"),
             Change::Resize { nsid: Nsid(1), blocks } => write!(f, "resize {blocks}"),
             Change::Resize { nsid, blocks } => write!(f, "resize {blocks} namespace {nsid}"),

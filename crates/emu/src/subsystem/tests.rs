@@ -1,6 +1,9 @@
 use nvme::admin::{AsyncEvent, GetLogPage, Identify, SetFeatures, cns, event_type, notice};
 use nvme::features::{AsyncEventConfig, fid};
-use nvme::identify::{Controller as ControllerPage, DescriptorList, Namespace as NamespacePage, NamespaceList, descriptor};
+use nvme::identify::{
+    Controller as ControllerPage, DescriptorList, Namespace as NamespacePage, NamespaceList,
+    descriptor,
+};
 use nvme::log::ana::{AnaLog, GROUPS_ONLY};
 use nvme::log::lid;
 use nvme::{AnaState, Cqe, Page, Sqe, Status};
@@ -32,7 +35,8 @@ type Hosts = Vec<(Host<TestPort>, Pair)>;
 fn hosts_of(subsystem: &mut Subsystem, configs: Vec<Config>) -> Hosts {
     let host = |config| {
         let port = TestPort::new(4 << 20);
-        let mut host = Host::of(port, |port| subsystem.controller(config, vec![], port).unwrap()).ready();
+        let mut host =
+            Host::of(port, |port| subsystem.controller(config, vec![], port).unwrap()).ready();
         let pair = host.pair(1, 16);
         (host, pair)
     };
@@ -70,7 +74,10 @@ impl Host<TestPort> {
 
     fn identify<T: Page>(&mut self, cns: u8, nsid: u32) -> T {
         let at = self.page(1);
-        assert_eq!(self.admin(Identify::new(cns, Nsid(nsid), short(at, 4096)).to_sqe()).status(), Status::SUCCESS);
+        assert_eq!(
+            self.admin(Identify::new(cns, Nsid(nsid), short(at, 4096)).to_sqe()).status(),
+            Status::SUCCESS
+        );
         T::from_page(&self.port.memory.bytes(at, 4096)).unwrap()
     }
 
@@ -109,7 +116,10 @@ fn any_medium_is_shared() {
     assert_eq!(a.io(on_a, write(3, 1, from, 512)), Some(Status::SUCCESS));
     let to = b.fill(0);
     assert_eq!(b.io(on_b, read(3, 1, to, 512)), Some(Status::SUCCESS));
-    assert_eq!((b.port.memory.bytes(to, 512), medium.lock().unwrap().dirty_blocks()), (vec![9; 512], 1));
+    assert_eq!(
+        (b.port.memory.bytes(to, 512), medium.lock().unwrap().dirty_blocks()),
+        (vec![9; 512], 1)
+    );
     assert_eq!(b.io(on_b, nvme::io::flush(Nsid(1))), Some(Status::SUCCESS));
     assert_eq!(medium.lock().unwrap().dirty_blocks(), 0);
     assert!(b.identify::<ControllerPage>(cns::CONTROLLER, 0).vwc.present());
@@ -121,20 +131,37 @@ fn controllers_identify_what_they_share() {
     let nguid = Identifiers { nguid: [5; 16], ..Identifiers::default() };
     subsystem.share(mem(1 << 20, 512)).unwrap();
     subsystem.share(mem(1 << 20, 512).with_identifiers(nguid).with_ana_group(3)).unwrap();
-    let mut hosts = hosts_of(&mut subsystem, vec![config(4), Config { quiesce_time: Nanos(1_500_001), ..config(9) }]);
-    let pages: Vec<ControllerPage> = hosts.iter_mut().map(|(host, _)| host.identify(cns::CONTROLLER, 0)).collect();
+    let mut hosts = hosts_of(
+        &mut subsystem,
+        vec![config(4), Config { quiesce_time: Nanos(1_500_001), ..config(9) }],
+    );
+    let pages: Vec<ControllerPage> =
+        hosts.iter_mut().map(|(host, _)| host.identify(cns::CONTROLLER, 0)).collect();
     for (page, id) in pages.iter().zip([4, 9]) {
         assert_eq!((page.subnqn.to_string(), page.cntlid), (NQN.into(), id));
         assert!(page.cmic.controllers() && page.cmic.ports() && page.cmic.ana());
-        assert_eq!((page.anatt, page.anacap & 0x1f, page.anagrpmax, page.nanagrpid), (10, 0x1f, 3, 2));
+        assert_eq!(
+            (page.anatt, page.anacap & 0x1f, page.anagrpmax, page.nanagrpid),
+            (10, 0x1f, 3, 2)
+        );
         assert!(AsyncEventConfig::from_bits(page.oaes).ana_change());
     }
     assert_eq!([pages[0].cqt, pages[1].cqt], [0, 2], "milliseconds, rounded up");
     let named = |host: &mut Host<TestPort>, nsid| {
         let page: NamespacePage = host.identify(cns::NAMESPACE, nsid);
         let list: DescriptorList = host.identify(cns::NAMESPACE_DESCRIPTORS, nsid);
-        assert_eq!(list.find(descriptor::NGUID).unwrap_or(&[0; 16]), page.nguid, "both structures say the same");
-        (page.nmic, page.anagrpid, page.nguid, page.nsze, list.find(descriptor::UUID).map(<[u8]>::to_vec))
+        assert_eq!(
+            list.find(descriptor::NGUID).unwrap_or(&[0; 16]),
+            page.nguid,
+            "both structures say the same"
+        );
+        (
+            page.nmic,
+            page.anagrpid,
+            page.nguid,
+            page.nsze,
+            list.find(descriptor::UUID).map(<[u8]>::to_vec),
+        )
     };
     for nsid in [1, 2] {
         let first = named(&mut hosts[0].0, nsid);
@@ -150,11 +177,19 @@ fn controllers_identify_what_they_share() {
 fn private_namespaces_are_one_controllers_own() {
     let mut subsystem = Subsystem::new(NQN).unwrap();
     assert_eq!(subsystem.share(mem(1 << 20, 512).with_nsid(Nsid(5))), Ok(Nsid(5)));
-    let mut host = |id, private| Host::of(TestPort::new(1 << 20), |port| subsystem.controller(config(id), private, port).unwrap()).ready();
+    let mut host = |id, private| {
+        Host::of(TestPort::new(1 << 20), |port| {
+            subsystem.controller(config(id), private, port).unwrap()
+        })
+        .ready()
+    };
     let mut first = host(1, vec![mem(1 << 16, 512).with_nsid(Nsid(2)), mem(1 << 16, 512)]);
     let mut second = host(2, vec![mem(1 << 16, 4096)]);
     let list = |host: &mut Host<TestPort>, after| {
-        host.identify::<NamespaceList>(cns::ACTIVE_NAMESPACES, after).iter().map(|nsid| nsid.0).collect::<Vec<_>>()
+        host.identify::<NamespaceList>(cns::ACTIVE_NAMESPACES, after)
+            .iter()
+            .map(|nsid| nsid.0)
+            .collect::<Vec<_>>()
     };
     assert_eq!((list(&mut first, 0), list(&mut first, 2)), (vec![2, 5, 6], vec![5, 6]));
     assert_eq!(list(&mut second, 0), [5, 7], "identifiers are used once in a subsystem");
@@ -166,7 +201,8 @@ fn private_namespaces_are_one_controllers_own() {
 fn faults_and_profile_are_per_controller() {
     let mut subsystem = Subsystem::new(NQN).unwrap();
     subsystem.share(mem(1 << 20, 512)).unwrap();
-    let plan = crate::FaultPlan::new().with_chance(1_000_000, crate::Fault::Status(Status::INTERNAL_PATH_ERROR));
+    let plan = crate::FaultPlan::new()
+        .with_chance(1_000_000, crate::Fault::Status(Status::INTERNAL_PATH_ERROR));
     let faults = Some(crate::FaultInjector::new(plan));
     let faulty = |port| subsystem.controller(Config { faults, ..config(1) }, vec![], port).unwrap();
     let mut a = Host::of(TestPort::new(1 << 20), faulty).ready();
@@ -199,7 +235,10 @@ fn impossible_subsystems_are_refused() {
         assert_eq!(refused, Err(SubsystemError::Nsid(Nsid(taken))));
     }
     let mut make = |id| subsystem.controller(config(id), vec![], TestPort::new(1 << 16)).map(drop);
-    assert_eq!([make(1), make(1), make(0xfff0)], [Ok(()), Err(SubsystemError::ControllerId(1)), Err(SubsystemError::ControllerId(0xfff0))]);
+    assert_eq!(
+        [make(1), make(1), make(0xfff0)],
+        [Ok(()), Err(SubsystemError::ControllerId(1)), Err(SubsystemError::ControllerId(0xfff0))]
+    );
     assert_eq!(subsystem.next_controller_id(), 2);
 }
 
@@ -213,6 +252,7 @@ fn a_controller_alone_shares_nothing() {
     let namespace: NamespacePage = host.identify(cns::NAMESPACE, 1);
     assert_eq!((namespace.nmic, namespace.anagrpid), (0, 0));
     let at = host.page(1);
-    let refused = host.admin(GetLogPage::new(lid::ANA, 512, short(at, 512)).to_sqe()).status().kind();
+    let refused =
+        host.admin(GetLogPage::new(lid::ANA, 512, short(at, 512)).to_sqe()).status().kind();
     assert_eq!(refused, Status::INVALID_LOG_PAGE);
 }

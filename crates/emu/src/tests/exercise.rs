@@ -23,11 +23,23 @@ fn any_command(roll: &mut impl FnMut(u64) -> u64, buffer: u64) -> Sqe {
     }
 }
 
-/// A host that sends commands of every kind over two submission queues that share a completion queue, at its own pace,
-/// and judges the completions: each command completes exactly once, no entry is overrun. An error says what did not.
-pub(crate) fn exercise(config: Config, entries: u32, cq_entries: u32, wrap: impl FnOnce(TestPort) -> TestPort) -> Result<(), String> {
+/// A host that sends commands of every kind over two submission queues that share a completion
+/// queue, at its own pace, and judges the completions: each command completes exactly once, no
+/// entry is overrun. An error says what did not.
+pub(crate) fn exercise(
+    config: Config,
+    entries: u32,
+    cq_entries: u32,
+    wrap: impl FnOnce(TestPort) -> TestPort,
+) -> Result<(), String> {
     let seed = config.seed;
-    let mut host = Host::with_port(config, vec![mem(1 << 20, 512), mem(1 << 20, 4096)], TestPort::new(16 << 20), wrap).ready();
+    let mut host = Host::with_port(
+        config,
+        vec![mem(1 << 20, 512), mem(1 << 20, 4096)],
+        TestPort::new(16 << 20),
+        wrap,
+    )
+    .ready();
     let mut roll = dice(seed);
     let mut pairs = [host.pair_with(1, 1, entries, cq_entries, Some(Vector(1)))];
     let shared = host.sharing(2, &pairs[0], entries);
@@ -49,7 +61,8 @@ pub(crate) fn exercise(config: Config, entries: u32, cq_entries: u32, wrap: impl
         host.ring(&pairs[0]);
         host.ring(&second);
         if round == 119 {
-            // In the end there is time for everything, again and again, as a small queue passes little at a time.
+            // In the end there is time for everything, again and again, as a small queue passes
+            // little at a time.
             for _ in 0..100 {
                 host.run_until(host.now + Nanos::from_secs(1));
                 take(&mut host, &mut pairs[0], usize::MAX, &mut pending)?;
@@ -67,17 +80,28 @@ pub(crate) fn exercise(config: Config, entries: u32, cq_entries: u32, wrap: impl
     }
     match pending.iter().min() {
         None => Ok(()),
-        Some((sq, cid)) => Err(format!("{} commands never completed, the first {cid} of queue {sq}", pending.len())),
+        Some((sq, cid)) => Err(format!(
+            "{} commands never completed, the first {cid} of queue {sq}",
+            pending.len()
+        )),
     }
 }
 
-fn take<P: Port>(host: &mut Host<P>, pair: &mut Pair, budget: usize, pending: &mut HashSet<(u16, u16)>) -> Result<(), String> {
+fn take<P: Port>(
+    host: &mut Host<P>,
+    pair: &mut Pair,
+    budget: usize,
+    pending: &mut HashSet<(u16, u16)>,
+) -> Result<(), String> {
     if host.port.bar.overrun.get() {
         return Err("the completion queue was overrun".into());
     }
     for cqe in host.reap(pair, budget) {
         if !pending.remove(&(cqe.sq_id, cqe.cid)) {
-            return Err(format!("command {} of queue {} completed, and is not outstanding", cqe.cid, cqe.sq_id));
+            return Err(format!(
+                "command {} of queue {} completed, and is not outstanding",
+                cqe.cid, cqe.sq_id
+            ));
         }
     }
     Ok(())

@@ -10,7 +10,9 @@ use std::rc::Rc;
 use nvme::admin::{CreateCq, CreateSq};
 use nvme::prp::{Dptr, PageSize};
 use nvme::regs::{self, Aqa, Cc, Csts};
-use nvme::{Cid, CqSlots, Cqe, Doorbells, Lba, Nsid, QueueId, Registers, RingIndex, SqSlots, Sqe, Vector};
+use nvme::{
+    Cid, CqSlots, Cqe, Doorbells, Lba, Nsid, QueueId, Registers, RingIndex, SqSlots, Sqe, Vector,
+};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
@@ -34,7 +36,10 @@ impl Memory {
     fn range(&self, addr: u64, len: u64) -> Result<std::ops::Range<usize>, BusError> {
         let error = BusError { addr, len };
         let start = addr.checked_sub(BASE).ok_or(error)?;
-        let end = start.checked_add(len).filter(|&end| end <= self.0.borrow().len() as u64).ok_or(error)?;
+        let end = start
+            .checked_add(len)
+            .filter(|&end| end <= self.0.borrow().len() as u64)
+            .ok_or(error)?;
         Ok(start as usize..end as usize)
     }
 
@@ -76,7 +81,9 @@ impl SqSlots for Ring {
     fn load(&self, slot: u32) -> Sqe {
         assert!(slot < self.entries, "the controller reads beyond the ring");
         let bytes = self.memory.bytes(self.addr + u64::from(slot) * 64, 64);
-        Sqe::from_words(std::array::from_fn(|n| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().unwrap())))
+        Sqe::from_words(std::array::from_fn(|n| {
+            u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().unwrap())
+        }))
     }
 }
 
@@ -90,7 +97,9 @@ impl CqSlots for Ring {
 
     fn load(&self, slot: u32, phase: bool) -> Option<Cqe> {
         let bytes = self.memory.bytes(self.addr + u64::from(slot) * 16, 16);
-        let cqe = Cqe::from_words(std::array::from_fn(|n| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().unwrap())));
+        let cqe = Cqe::from_words(std::array::from_fn(|n| {
+            u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().unwrap())
+        }));
         (cqe.phase() == phase).then_some(cqe)
     }
 
@@ -103,7 +112,7 @@ impl CqSlots for Ring {
 #[derive(Debug)]
 pub(crate) struct Bar {
     registers: RefCell<Vec<u32>>,
-    bells: RefCell<Vec<[u32; 2]>>,
+    doorbells: RefCell<Vec<[u32; 2]>>,
     /// Completion queues by address: identifier, and the slot after the last entry.
     cqs: RefCell<HashMap<u64, (QueueId, u32)>>,
     /// Entries were written over that the host had not taken.
@@ -118,7 +127,7 @@ impl Bar {
     fn note_entry(&self, addr: u64, slot: u32, entries: u32) {
         if let Some((id, tail)) = self.cqs.borrow_mut().get_mut(&addr) {
             *tail = (slot + 1) % entries;
-            if *tail == self.bells.borrow()[usize::from(id.0)][1] {
+            if *tail == self.doorbells.borrow()[usize::from(id.0)][1] {
                 self.overrun.set(true);
             }
         }
@@ -137,22 +146,27 @@ impl Registers for Bar {
 
 impl Doorbells for Bar {
     fn ring_sq(&self, queue: QueueId, tail: u32) {
-        self.bells.borrow_mut()[usize::from(queue.0)][0] = tail;
+        self.doorbells.borrow_mut()[usize::from(queue.0)][0] = tail;
     }
 
     fn ring_cq(&self, queue: QueueId, head: u32) {
-        self.bells.borrow_mut()[usize::from(queue.0)][1] = head;
+        self.doorbells.borrow_mut()[usize::from(queue.0)][1] = head;
     }
 
     fn sq_tail(&self, queue: QueueId) -> u32 {
-        self.bells.borrow()[usize::from(queue.0)][0]
+        self.doorbells.borrow()[usize::from(queue.0)][0]
     }
 
     fn cq_head(&self, queue: QueueId) -> u32 {
         if self.never_full.get() {
-            return self.cqs.borrow().values().find(|(id, _)| *id == queue).map_or(0, |&(_, tail)| tail);
+            return self
+                .cqs
+                .borrow()
+                .values()
+                .find(|(id, _)| *id == queue)
+                .map_or(0, |&(_, tail)| tail);
         }
-        let head = self.bells.borrow()[usize::from(queue.0)][1];
+        let head = self.doorbells.borrow()[usize::from(queue.0)][1];
         if let Some((_, later)) = self.late_head.get().filter(|&(of, _)| of == queue) {
             self.late_head.set(None);
             self.ring_cq(queue, later);
@@ -173,7 +187,8 @@ pub(crate) struct TestPort {
     pub(crate) pended: Rc<RefCell<Vec<Vector>>>,
     /// Bytes that the controller wrote to host memory other than rings.
     pub(crate) dma_written: Rc<Cell<u64>>,
-    /// Where the host keeps doorbells, and which of them the controller wants to be told of, since this was taken last.
+    /// Where the host keeps doorbells, and which of them the controller wants to be told of, since
+    /// this was taken last.
     pub(crate) shadow: Rc<Cell<Option<ShadowBuffers>>>,
     pub(crate) awaited: Rc<RefCell<Vec<(QueueId, bool)>>>,
 }
@@ -182,7 +197,7 @@ impl TestPort {
     pub(crate) fn new(bytes: usize) -> TestPort {
         let bar = Bar {
             registers: RefCell::new(vec![0; 1024]),
-            bells: RefCell::new(vec![[0; 2]; 256]),
+            doorbells: RefCell::new(vec![[0; 2]; 256]),
             cqs: RefCell::default(),
             overrun: Cell::new(false),
             never_full: Cell::new(false),
@@ -251,7 +266,7 @@ impl Port for TestPort {
     }
 
     fn shadow_doorbells(&self, buffers: Option<ShadowBuffers>) -> Result<(), BusError> {
-        for at in buffers.iter().flat_map(|buffers| [buffers.bells, buffers.events]) {
+        for at in buffers.iter().flat_map(|buffers| [buffers.doorbells, buffers.events]) {
             self.memory.range(at, 4096)?;
         }
         self.shadow.set(buffers);
@@ -295,7 +310,12 @@ impl Host<TestPort> {
 }
 
 impl<P: Port> Host<P> {
-    pub(crate) fn with_port(config: Config, namespaces: Vec<Namespace>, port: TestPort, wrap: impl FnOnce(TestPort) -> P) -> Host<P> {
+    pub(crate) fn with_port(
+        config: Config,
+        namespaces: Vec<Namespace>,
+        port: TestPort,
+        wrap: impl FnOnce(TestPort) -> P,
+    ) -> Host<P> {
         Host::of(port, |port| Controller::new(config, namespaces, wrap(port)))
     }
 
@@ -304,7 +324,15 @@ impl<P: Port> Host<P> {
         let device = make(port.clone());
         let mut pages = BASE;
         let admin = pair(&port, &mut pages, QueueId(0), QueueId(0), 32, 32);
-        Host { device, port, now: Nanos(1_000), admin, next_page: pages, next_cid: 0, events: Vec::new() }
+        Host {
+            device,
+            port,
+            now: Nanos(1_000),
+            admin,
+            next_page: pages,
+            next_cid: 0,
+            events: Vec::new(),
+        }
     }
 
     pub(crate) fn csts(&self) -> Csts {
@@ -336,7 +364,11 @@ impl<P: Port> Host<P> {
             let step = self.settle();
             match step.next.filter(|&next| next <= until) {
                 Some(next) => {
-                    assert!(next > self.now, "an event at {next} that a step at {} leaves undone", self.now);
+                    assert!(
+                        next > self.now,
+                        "an event at {next} that a step at {} leaves undone",
+                        self.now
+                    );
                     self.now = next;
                 }
                 None => break,
@@ -349,7 +381,8 @@ impl<P: Port> Host<P> {
     /// Base 3.5.1, without waiting.
     pub(crate) fn enable(&mut self) {
         let bar = self.port.bar.clone();
-        (self.admin.tail, self.admin.head) = (RingIndex::new(self.admin.sq.entries), RingIndex::new(self.admin.cq.entries));
+        (self.admin.tail, self.admin.head) =
+            (RingIndex::new(self.admin.sq.entries), RingIndex::new(self.admin.cq.entries));
         // A driver clears the phase tags of rings that it uses again.
         clear(&self.admin.cq);
         bar.write32(regs::AQA, Aqa::of(self.admin.sq.entries, self.admin.cq.entries).into_bits());
@@ -434,9 +467,23 @@ impl<P: Port> Host<P> {
     }
 
     /// An I/O submission queue with its completion queue, which is created if `vector` is given.
-    pub(crate) fn pair_with(&mut self, sq: u16, cq: u16, sq_entries: u32, cq_entries: u32, vector: Option<Vector>) -> Pair {
-        let pair = pair(&self.port, &mut self.next_page, QueueId(sq), QueueId(cq), sq_entries, cq_entries);
-        let create = CreateCq { queue: QueueId(cq), entries: cq_entries, addr: pair.cq.addr, contiguous: true, vector };
+    pub(crate) fn pair_with(
+        &mut self,
+        sq: u16,
+        cq: u16,
+        sq_entries: u32,
+        cq_entries: u32,
+        vector: Option<Vector>,
+    ) -> Pair {
+        let pair =
+            pair(&self.port, &mut self.next_page, QueueId(sq), QueueId(cq), sq_entries, cq_entries);
+        let create = CreateCq {
+            queue: QueueId(cq),
+            entries: cq_entries,
+            addr: pair.cq.addr,
+            contiguous: true,
+            vector,
+        };
         assert!(self.admin(create.to_sqe()).status().is_success());
         self.attach_sq(&pair);
         pair
@@ -452,8 +499,14 @@ impl<P: Port> Host<P> {
     }
 
     fn attach_sq(&mut self, pair: &Pair) {
-        let create =
-            CreateSq { queue: pair.id, entries: pair.sq.entries, addr: pair.sq.addr, contiguous: true, priority: 0, cq: pair.cq_id };
+        let create = CreateSq {
+            queue: pair.id,
+            entries: pair.sq.entries,
+            addr: pair.sq.addr,
+            contiguous: true,
+            priority: 0,
+            cq: pair.cq_id,
+        };
         assert!(self.admin(create.to_sqe()).status().is_success());
     }
 }
@@ -472,7 +525,14 @@ fn reap(port: &TestPort, pair: &mut Pair, budget: usize) -> Vec<Cqe> {
     found
 }
 
-fn pair(port: &TestPort, pages: &mut u64, id: QueueId, cq_id: QueueId, sq_entries: u32, cq_entries: u32) -> Pair {
+fn pair(
+    port: &TestPort,
+    pages: &mut u64,
+    id: QueueId,
+    cq_id: QueueId,
+    sq_entries: u32,
+    cq_entries: u32,
+) -> Pair {
     let mut ring = |entries: u32, entry: u64| {
         let addr = *pages;
         *pages += (u64::from(entries) * entry).next_multiple_of(4096);

@@ -24,7 +24,11 @@ fn doorbells_follow_the_stride() {
         assert_eq!(bar.read32(regs::cq_head_doorbell(QUEUE, dstrd)), 9, "{dstrd}");
         bar.write32(regs::sq_tail_doorbell(QUEUE, dstrd), 3);
         assert_eq!(bar.sq_tail(QUEUE), 3);
-        assert_eq!(bar.read32(regs::cq_head_doorbell(QUEUE, dstrd) + 1), u32::MAX, "not a doorbell's first byte");
+        assert_eq!(
+            bar.read32(regs::cq_head_doorbell(QUEUE, dstrd) + 1),
+            u32::MAX,
+            "not a doorbell's first byte"
+        );
     }
 }
 
@@ -32,7 +36,10 @@ fn doorbells_follow_the_stride() {
 fn registers_are_32_or_64_bits() {
     let bar = Bar::new(1);
     bar.write64(0x28, 0x1122_3344_5566_7788);
-    assert_eq!((bar.read32(0x28), bar.read32(0x2c), bar.read64(0x28)), (0x5566_7788, 0x1122_3344, 0x1122_3344_5566_7788));
+    assert_eq!(
+        (bar.read32(0x28), bar.read32(0x2c), bar.read64(0x28)),
+        (0x5566_7788, 0x1122_3344, 0x1122_3344_5566_7788)
+    );
 }
 
 #[test]

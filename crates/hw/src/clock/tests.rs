@@ -59,7 +59,10 @@ fn usage_counts_faults_and_switches() {
 #[test]
 fn reaped_children_cost_cpu_time() {
     let before = children_cpu();
-    let mut child = std::process::Command::new("sh").args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]).spawn().unwrap();
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"])
+        .spawn()
+        .unwrap();
     assert!(child.wait().unwrap().success());
     assert!(children_cpu() > before);
 }

@@ -46,8 +46,14 @@ fn run_delays_know_their_thread() {
 #[test]
 fn steal_is_the_eighth_field() {
     let stat = "cpu  9 9 9 9 9 9 9 99 9 9\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 1 2 3 4 5 6 7 30 9 10\ncpu10 0 0 0 0 0 0 0 500 0 0\nintr 1 2\n";
-    assert_eq!([steal(stat, &[0]), steal(stat, &[0, 1]), steal(stat, &[10]), steal(stat, &[2])], [8, 38, 500, 0]);
-    assert_eq!([steal("cpu0 1 2\n", &[0]), steal("", &[0]), steal("cpu0 a b c d e f g h\n", &[0])], [0, 0, 0]);
+    assert_eq!(
+        [steal(stat, &[0]), steal(stat, &[0, 1]), steal(stat, &[10]), steal(stat, &[2])],
+        [8, 38, 500, 0]
+    );
+    assert_eq!(
+        [steal("cpu0 1 2\n", &[0]), steal("", &[0]), steal("cpu0 a b c d e f g h\n", &[0])],
+        [0, 0, 0]
+    );
     let first = stolen_by_hypervisor(&allowed_cpus().unwrap());
     assert!(stolen_by_hypervisor(&allowed_cpus().unwrap()) >= first);
 }
@@ -69,6 +75,10 @@ fn avoided_cpus_are_left() {
     };
     for &cpu in &all {
         let (now, may) = ran_on(cpu);
-        assert_eq!(all.len() > 1, now != cpu && may.iter().all(|&may| may != cpu), "{now} of {may:?}, without {cpu} of {all:?}");
+        assert_eq!(
+            all.len() > 1,
+            now != cpu && may.iter().all(|&may| may != cpu),
+            "{now} of {may:?}, without {cpu} of {all:?}"
+        );
     }
 }

@@ -210,7 +210,9 @@ impl DmaBuf {
 #[cold]
 #[inline(never)]
 fn panic_forked() -> ! {
-    panic!("a DMA buffer belongs to the process that opened its device, not to a child forked from it; open devices after the fork")
+    panic!(
+        "a DMA buffer belongs to the process that opened its device, not to a child forked from it; open devices after the fork"
+    )
 }
 
 /// # Panics
@@ -333,7 +335,11 @@ impl Drop for Lent {
         // SAFETY: nothing touches `self.0` afterwards, so the buffer is taken out once.
         let mut buf = unsafe { ManuallyDrop::take(&mut self.0) };
         let block = &mut *buf.0;
-        let bytes = if block.region.is_some() { block.len as u64 } else { block_size(block.len).unwrap_or(0) };
+        let bytes = if block.region.is_some() {
+            block.len as u64
+        } else {
+            block_size(block.len).unwrap_or(0)
+        };
         block.pool.leaked.fetch_add(bytes, Ordering::Relaxed);
         // Leaked on purpose: the owner must never free the memory.
         std::mem::forget(block.region.take());

@@ -128,9 +128,12 @@ impl Pinning {
 
     fn pin_error(&self, wanted: u64, source: io::Error) -> PinError {
         // These three are what kernels return when RLIMIT_MEMLOCK is exceeded.
-        let refused = [libc::ENOMEM, libc::EPERM, libc::EAGAIN].map(Some).contains(&source.raw_os_error());
+        let refused =
+            [libc::ENOMEM, libc::EPERM, libc::EAGAIN].map(Some).contains(&source.raw_os_error());
         match getrlimit(Resource::Memlock).current {
-            Some(limit) if refused => PinError::Limit { wanted, pinned: self.bytes.load(Ordering::Relaxed), limit },
+            Some(limit) if refused => {
+                PinError::Limit { wanted, pinned: self.bytes.load(Ordering::Relaxed), limit }
+            }
             _ => PinError::System { wanted, source },
         }
     }
@@ -201,9 +204,11 @@ impl Extent {
     /// The chunk that contains all `len` bytes at bus address `addr`, if one does.
     #[inline]
     pub fn chunk_of(&self, addr: u64, len: u64) -> Option<ChunkId> {
-        let offset = addr.checked_sub(self.base).filter(|offset| len > 0 && offset + len <= self.bytes)?;
+        let offset =
+            addr.checked_sub(self.base).filter(|offset| len > 0 && offset + len <= self.bytes)?;
         let index = offset / CHUNK;
-        ((offset + len - 1) / CHUNK == index).then_some(ChunkId { memory: self.id, index: index as u32 })
+        ((offset + len - 1) / CHUNK == index)
+            .then_some(ChunkId { memory: self.id, index: index as u32 })
     }
 
     /// Address and size of chunk `index`.
@@ -223,11 +228,18 @@ impl Extent {
         // Held while pinning: another thread that allocates from the same chunk must wait until it
         // is pinned.
         let mut pinned = lock(&self.pinned);
-        for n in (offset / pinning.chunk) as usize..(offset + len).div_ceil(pinning.chunk) as usize {
+        for n in (offset / pinning.chunk) as usize..(offset + len).div_ceil(pinning.chunk) as usize
+        {
             if pinned.get(n) == Some(&false) {
                 let chunk = self.pinned_chunk(n, pinning);
-                let file = self.file.as_ref().map(|(file, at)| (file.as_fd(), at + (chunk.addr - self.base)));
-                pinning.pinner.pin(chunk, file).map_err(|source| pinning.pin_error(chunk.bytes, source))?;
+                let file = self
+                    .file
+                    .as_ref()
+                    .map(|(file, at)| (file.as_fd(), at + (chunk.addr - self.base)));
+                pinning
+                    .pinner
+                    .pin(chunk, file)
+                    .map_err(|source| pinning.pin_error(chunk.bytes, source))?;
                 pinning.bytes.fetch_add(chunk.bytes, Ordering::Relaxed);
                 pinned[n] = true;
             }
@@ -237,7 +249,11 @@ impl Extent {
 
     fn pinned_chunk(&self, n: usize, pinning: &Pinning) -> Chunk {
         let offset = n as u64 * pinning.chunk;
-        Chunk { memory: self.at(offset), addr: self.base + offset, bytes: pinning.chunk.min(self.bytes - offset) }
+        Chunk {
+            memory: self.at(offset),
+            addr: self.base + offset,
+            bytes: pinning.chunk.min(self.bytes - offset),
+        }
     }
 
     /// Checks that all of a range is lent.
@@ -276,7 +292,9 @@ impl Extent {
             let into = &mut into[range];
             // SAFETY: the block is inside the memory, and not taken back during the lease: no
             // reference to it exists. `into`, being a `&mut`, does not overlap it.
-            unsafe { ptr::copy_nonoverlapping(from.as_ptr().cast_const(), into.as_mut_ptr(), into.len()) };
+            unsafe {
+                ptr::copy_nonoverlapping(from.as_ptr().cast_const(), into.as_mut_ptr(), into.len())
+            };
         })
     }
 
@@ -296,7 +314,12 @@ impl Extent {
     /// lent, nothing is copied; if a part is taken back during the call, the blocks before it have
     /// been copied.
     #[inline]
-    fn each_block(&self, addr: u64, len: u64, mut copy: impl FnMut(NonNull<u8>, Range<usize>)) -> Result<(), BusError> {
+    fn each_block(
+        &self,
+        addr: u64,
+        len: u64,
+        mut copy: impl FnMut(NonNull<u8>, Range<usize>),
+    ) -> Result<(), BusError> {
         let refused = BusError { addr, len };
         let (offset, end) = self.range(addr, len)?;
         self.check(addr, len)?;
@@ -336,7 +359,9 @@ impl Drop for Extent {
     fn drop(&mut self) {
         // A forked child shares the pinner with its parent, and would unpin memory that the parent
         // uses.
-        let Some(pinning) = self.pinning.as_ref().filter(|_| self.fork_guard.same_process()) else { return };
+        let Some(pinning) = self.pinning.as_ref().filter(|_| self.fork_guard.same_process()) else {
+            return;
+        };
         for (n, _) in lock(&self.pinned).iter().enumerate().filter(|(_, pinned)| **pinned) {
             let chunk = self.pinned_chunk(n, pinning);
             pinning.pinner.unpin(chunk);

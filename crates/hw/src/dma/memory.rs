@@ -81,7 +81,10 @@ impl Pages {
 
     /// Allocates pages, and returns the kind of memory that was available.
     pub(super) fn backed(bytes: usize, backing: Backing) -> io::Result<(Pages, Backing)> {
-        let bytes = bytes.max(1).checked_next_multiple_of(PAGE as usize).ok_or(io::ErrorKind::OutOfMemory)?;
+        let bytes = bytes
+            .max(1)
+            .checked_next_multiple_of(PAGE as usize)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
         let file = |kind, flags| {
             let file = sealed_memfd("reap-dma", bytes as u64, kind)?;
             let mapping = Mapping::shared(&file, 0, bytes, Mapping::READ_WRITE, flags)?;
@@ -98,7 +101,8 @@ impl Pages {
             // No MAP_NORESERVE: the mapping reserves its huge pages. A page missing at the first
             // touch would raise SIGBUS.
             Backing::HugeMemfd => {
-                file(MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, MapFlags::empty()).or_else(|_| Pages::backed(bytes, Backing::Memfd))
+                file(MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, MapFlags::empty())
+                    .or_else(|_| Pages::backed(bytes, Backing::Memfd))
             }
         }
     }
@@ -166,8 +170,15 @@ impl RawMemory {
     /// # Safety
     /// Until `free` is called, the bytes must be valid and initialised, and no thread may access
     /// them except through this library.
-    pub unsafe fn new(memory: NonNull<u8>, bytes: usize, free: impl FnOnce() + Send + 'static) -> RawMemory {
-        RawMemory { memory: NonNull::slice_from_raw_parts(memory, bytes), free: Some(Box::new(free)) }
+    pub unsafe fn new(
+        memory: NonNull<u8>,
+        bytes: usize,
+        free: impl FnOnce() + Send + 'static,
+    ) -> RawMemory {
+        RawMemory {
+            memory: NonNull::slice_from_raw_parts(memory, bytes),
+            free: Some(Box::new(free)),
+        }
     }
 }
 

@@ -50,7 +50,9 @@ impl Default for PoolOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum AllocError {
     /// No block of this size is free.
-    #[error("the DMA pool of {pool} bytes has no {wanted} contiguous bytes left; make it larger or keep fewer buffers")]
+    #[error(
+        "the DMA pool of {pool} bytes has no {wanted} contiguous bytes left; make it larger or keep fewer buffers"
+    )]
     Full {
         /// Bytes asked for.
         wanted: usize,
@@ -61,7 +63,9 @@ pub enum AllocError {
     #[error(transparent)]
     Pin(#[from] PinError),
     /// The pool belongs to the parent of this forked process.
-    #[error("the memory belongs to the parent process, from which this process was forked; open devices after the fork")]
+    #[error(
+        "the memory belongs to the parent process, from which this process was forked; open devices after the fork"
+    )]
     Forked,
 }
 
@@ -113,7 +117,8 @@ impl PoolOptions {
         let pinning = self.pinner.clone().map(|pinner| Arc::new(Pinning::new(pinner)));
         let file = pages.file.take().map(|file| (file, 0));
         // SAFETY: the mapping has this size, is zeroed, and is dropped after the extent (`Pool`).
-        let own = unsafe { Extent::new((pages.mapping.at, bytes), space.pool(), pinning.clone(), file) }?;
+        let own =
+            unsafe { Extent::new((pages.mapping.at, bytes), space.pool(), pinning.clone(), file) }?;
         let alignment = u64::from(self.alignment).next_power_of_two().clamp(MIN_BLOCK, CHUNK);
         let (blocks, rings) = (Mutex::new(Buddy::new(bytes)), Mutex::default());
         Ok(DmaPool(Arc::new(Pool {
@@ -178,7 +183,10 @@ impl DmaPool {
     /// Checks that the device may access this range now: all of it is lent.
     #[inline]
     pub fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
-        self.0.own.check(addr, len).or_else(|refused| self.0.in_region(refused, |extent| extent.check(addr, len)))
+        self.0
+            .own
+            .check(addr, len)
+            .or_else(|refused| self.0.in_region(refused, |extent| extent.check(addr, len)))
     }
 
     /// Copies from lent memory at bus address `addr`, for the device.
@@ -187,7 +195,10 @@ impl DmaPool {
     /// [`BusError`] if not all of it is lent; nothing is copied.
     #[inline]
     pub fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
-        self.0.own.read(addr, into).or_else(|refused| self.0.in_region(refused, |extent| extent.read(addr, into)))
+        self.0
+            .own
+            .read(addr, into)
+            .or_else(|refused| self.0.in_region(refused, |extent| extent.read(addr, into)))
     }
 
     /// Copies to lent memory at bus address `addr`, for the device.
@@ -196,7 +207,10 @@ impl DmaPool {
     /// [`BusError`] if not all of it is lent; nothing is copied.
     #[inline]
     pub fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
-        self.0.own.write(addr, from).or_else(|refused| self.0.in_region(refused, |extent| extent.write(addr, from)))
+        self.0
+            .own
+            .write(addr, from)
+            .or_else(|refused| self.0.in_region(refused, |extent| extent.write(addr, from)))
     }
 }
 
@@ -236,7 +250,11 @@ impl Pool {
     /// `reach`. If the host drops the last reference in the meantime, which breaks the rules, the
     /// owner is dropped here.
     #[inline(never)]
-    fn in_region(&self, refused: BusError, reach: impl FnOnce(&Extent) -> Result<(), BusError>) -> Result<(), BusError> {
+    fn in_region(
+        &self,
+        refused: BusError,
+        reach: impl FnOnce(&Extent) -> Result<(), BusError>,
+    ) -> Result<(), BusError> {
         self.space.find(refused.addr).map_or(Err(refused), |region| reach(&region.extent))
     }
 }

@@ -29,7 +29,9 @@ use crate::mapping::keeps_pages;
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
     /// It is not whole pages, or is empty or larger than 1 TiB.
-    #[error("{bytes} bytes at {at:#x} are not 1 page to 1 TiB of whole pages; align address and length to 4096")]
+    #[error(
+        "{bytes} bytes at {at:#x} are not 1 page to 1 TiB of whole pages; align address and length to 4096"
+    )]
     Shape {
         /// Address of the first byte in this process.
         at: usize,
@@ -50,7 +52,9 @@ pub enum RegisterError {
     )]
     MayLosePages(String),
     /// The device does not have that many bus addresses.
-    #[error("no {bytes} contiguous bus addresses are free below {limit:#x}, the limit of the device")]
+    #[error(
+        "no {bytes} contiguous bus addresses are free below {limit:#x}, the limit of the device"
+    )]
     NoAddresses {
         /// Bytes wanted.
         bytes: u64,
@@ -61,7 +65,9 @@ pub enum RegisterError {
     #[error("cannot set up the memory for the device: {0}")]
     System(#[from] io::Error),
     /// The device belongs to the parent of this forked process.
-    #[error("the device belongs to the parent process, from which this process was forked; open devices after the fork")]
+    #[error(
+        "the device belongs to the parent process, from which this process was forked; open devices after the fork"
+    )]
     Forked,
 }
 
@@ -79,7 +85,9 @@ pub enum RangeError {
         bytes: usize,
     },
     /// The device requires a stricter alignment.
-    #[error("a buffer cannot begin at byte {start} of the region: this device requires an alignment of {alignment} bytes")]
+    #[error(
+        "a buffer cannot begin at byte {start} of the region: this device requires an alignment of {alignment} bytes"
+    )]
     Misaligned {
         /// First byte.
         start: usize,
@@ -98,7 +106,9 @@ pub enum RangeError {
     #[error(transparent)]
     Pin(#[from] PinError),
     /// The region belongs to the parent of this forked process.
-    #[error("the region belongs to the parent process, from which this process was forked; register memory after the fork")]
+    #[error(
+        "the region belongs to the parent process, from which this process was forked; register memory after the fork"
+    )]
     Forked,
 }
 
@@ -121,17 +131,25 @@ impl DmaPool {
         describe: impl FnOnce(u64) -> Result<Option<Lent>, RegisterError>,
     ) -> Result<Region<M>, (RegisterError, M)> {
         let (mut owner, pool) = (memory, &self.0);
-        let reserved = reserve_extent(pool, &mut owner).and_then(|(addresses, extent)| Ok((describe(extent.bytes)?, extent, addresses)));
+        let reserved = reserve_extent(pool, &mut owner)
+            .and_then(|(addresses, extent)| Ok((describe(extent.bytes)?, extent, addresses)));
         let (lent, extent, addresses) = match reserved {
             Ok(reserved) => reserved,
             Err(why) => return Err((why, owner)),
         };
         let base = extent.base;
         let attachment = lent.map(|lent| {
-            let written = (0..lent.len().div_ceil(PAGE as usize)).map(|_| AtomicBool::new(false)).collect();
+            let written =
+                (0..lent.len().div_ceil(PAGE as usize)).map(|_| AtomicBool::new(false)).collect();
             Attachment { base, addr: lent.addr(), written, lent: Some(lent) }
         });
-        let region = Arc::new(Registered { extent, in_use: Mutex::default(), addresses, attachment, owner: Mutex::new(owner) });
+        let region = Arc::new(Registered {
+            extent,
+            in_use: Mutex::default(),
+            addresses,
+            attachment,
+            owner: Mutex::new(owner),
+        });
         let known: Arc<AnyRegion> = region.clone();
         pool.space.publish(base, Arc::downgrade(&known));
         Ok(Region(region))
@@ -159,7 +177,10 @@ impl Drop for Addresses {
 }
 
 /// Checks the memory of `owner` and reserves bus addresses for it.
-fn reserve_extent<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Extent), RegisterError> {
+fn reserve_extent<M: Memory>(
+    pool: &Arc<Pool>,
+    owner: &mut M,
+) -> Result<(Addresses, Extent), RegisterError> {
     if !pool.fork_guard.same_process() {
         return Err(RegisterError::Forked);
     }
@@ -169,11 +190,17 @@ fn reserve_extent<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Address
     if bytes == 0 || bytes > MAX_POOL || !(bytes | addr as u64).is_multiple_of(PAGE) {
         return Err(RegisterError::Shape { at: addr, bytes: memory.len() });
     }
-    let file = owner.file().map(|(file, at)| Ok((file.try_clone_to_owned()?, at))).transpose().map_err(RegisterError::System)?;
+    let file = owner
+        .file()
+        .map(|(file, at)| Ok((file.try_clone_to_owned()?, at)))
+        .transpose()
+        .map_err(RegisterError::System)?;
     if let Some(pinning) = pool.pinning.as_ref().filter(|pinning| pinning.pinner.needs_file()) {
         let Some((file, _)) = &file else { return Err(RegisterError::NoFile) };
         match keeps_pages(file) {
-            Err(why) if !pinning.pinner.is_trusted() => return Err(RegisterError::MayLosePages(why.to_string())),
+            Err(why) if !pinning.pinner.is_trusted() => {
+                return Err(RegisterError::MayLosePages(why.to_string()));
+            }
             _ => {}
         }
     }
@@ -198,14 +225,23 @@ impl<M: Memory> Region<M> {
             return Err(RangeError::Forked);
         }
         if start >= end || end > extent.bytes || start % MIN_BLOCK != 0 || end % MIN_BLOCK != 0 {
-            return Err(RangeError::Shape { start: range.start, end: range.end, bytes: self.len() });
+            return Err(RangeError::Shape {
+                start: range.start,
+                end: range.end,
+                bytes: self.len(),
+            });
         }
         if start % alignment != 0 {
             return Err(RangeError::Misaligned { start: range.start, alignment });
         }
-        let taken = |taken: Range<u64>| RangeError::Taken { start: taken.start as usize, end: taken.end as usize };
+        let taken = |taken: Range<u64>| RangeError::Taken {
+            start: taken.start as usize,
+            end: taken.end as usize,
+        };
         self.0.claim_range(start..end).map_err(taken)?;
-        extent.pin(start, end - start).inspect_err(|_| self.0.release_range(extent.base + start))?;
+        extent
+            .pin(start, end - start)
+            .inspect_err(|_| self.0.release_range(extent.base + start))?;
         let paged = start % PAGE == 0 && end % PAGE == 0;
         Ok(DmaBuf::new(extent, (start, range.len()), paged, pool.clone(), Some(self.0.clone())))
     }
@@ -227,7 +263,8 @@ impl<M: Memory> Region<M> {
     /// The region, if a buffer of it exists (held, lent or leaked), or if the device is just
     /// accessing it, which it must not.
     pub fn into_owner(self) -> Result<M, Region<M>> {
-        let Registered { extent, addresses, attachment, owner, .. } = Arc::try_unwrap(self.0).map_err(Region)?;
+        let Registered { extent, addresses, attachment, owner, .. } =
+            Arc::try_unwrap(self.0).map_err(Region)?;
         // In this order: unpin before the bus addresses can be reused.
         drop(extent);
         drop(addresses);
@@ -239,7 +276,10 @@ impl<M: Memory> Region<M> {
 impl<M> fmt::Debug for Region<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let extent = &self.0.extent;
-        f.debug_struct("Region").field("base", &extent.base).field("bytes", &extent.bytes).finish_non_exhaustive()
+        f.debug_struct("Region")
+            .field("base", &extent.base)
+            .field("bytes", &extent.bytes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -285,7 +325,9 @@ impl<O: ?Sized> Registered<O> {
     /// Claims a range for a buffer. On overlap returns the existing range.
     pub fn claim_range(&self, range: Range<u64>) -> Result<(), Range<u64>> {
         let mut in_use = lock(&self.in_use);
-        if let Some((&from, &to)) = in_use.range(..range.end).next_back().filter(|&(_, &to)| to > range.start) {
+        if let Some((&from, &to)) =
+            in_use.range(..range.end).next_back().filter(|&(_, &to)| to > range.start)
+        {
             return Err(from..to);
         }
         in_use.insert(range.start, range.end);
@@ -302,7 +344,11 @@ impl<O: ?Sized> Registered<O> {
 impl<O: ?Sized> fmt::Debug for Registered<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Registered { extent, in_use, attachment, .. } = self;
-        f.debug_struct("Registered").field("extent", extent).field("out", in_use).field("attachment", attachment).finish_non_exhaustive()
+        f.debug_struct("Registered")
+            .field("extent", extent)
+            .field("out", in_use)
+            .field("attachment", attachment)
+            .finish_non_exhaustive()
     }
 }
 

@@ -52,7 +52,8 @@ impl DmaPool {
     /// Allocates memory for a queue: zeroed and page-aligned, `len` bytes rounded up to pages.
     /// [`DmaPool::sq`] and [`DmaPool::cq`] map it; it is never accessible as bytes.
     pub fn alloc_ring(&self, len: usize) -> Result<Arc<RingMemory>, AllocError> {
-        let block = self.zeroed(len.max(1).checked_next_multiple_of(PAGE as usize).ok_or(self.0.full(len))?)?;
+        let block = self
+            .zeroed(len.max(1).checked_next_multiple_of(PAGE as usize).ok_or(self.0.full(len))?)?;
         lock(&self.0.rings).insert(block.offset, Arc::downgrade(&block));
         Ok(block)
     }
@@ -61,7 +62,11 @@ impl DmaPool {
     pub fn alloc_doorbells(&self, dstrd: u8) -> Result<DoorbellPages, AllocError> {
         // Not inserted into `rings`: no queue can be mapped over it.
         let block = self.zeroed(2 * PAGE as usize)?;
-        Ok(DoorbellPages { first: self.0.own.at(block.offset).cast(), stride: 1 << dstrd.min(15), block })
+        Ok(DoorbellPages {
+            first: self.0.own.at(block.offset).cast(),
+            stride: 1 << dstrd.min(15),
+            block,
+        })
     }
 
     fn zeroed(&self, len: usize) -> Result<Arc<RingMemory>, AllocError> {
@@ -86,7 +91,10 @@ impl DmaPool {
     fn slots<const WORDS: usize>(&self, addr: u64, entries: u32) -> Option<Slots<WORDS>> {
         let own = &self.0.own;
         let offset = addr.checked_sub(own.base).filter(|o| *o < own.bytes && o % 8 == 0)?;
-        let (_, block) = lock(&self.0.rings).range(..=offset).next_back().map(|(&at, block)| (at, block.upgrade()))?;
+        let (_, block) = lock(&self.0.rings)
+            .range(..=offset)
+            .next_back()
+            .map(|(&at, block)| (at, block.upgrade()))?;
         let block = block?;
         let end = offset + u64::from(entries) * 8 * WORDS as u64;
         if entries == 0 || end > block.offset + block.len {
@@ -127,7 +135,9 @@ impl<const WORDS: usize> Slots<WORDS> {
         // SAFETY: the slots are inside the ring, which `DmaPool::slots` has found to be inside the
         // block and 8-byte aligned. The memory is initialised (zeroed), lives at least as long as
         // `_block`, and is only ever accessed as `AtomicU64`s.
-        unsafe { std::slice::from_raw_parts(self.first.as_ptr().add(first as usize * WORDS).cast(), len) }
+        unsafe {
+            std::slice::from_raw_parts(self.first.as_ptr().add(first as usize * WORDS).cast(), len)
+        }
     }
 
     #[inline]
@@ -150,7 +160,10 @@ impl SqSlots for SqRing {
     #[inline]
     fn store(&self, slot: u32, sqe: &Sqe) {
         // Relaxed: the release store of the tail doorbell publishes them.
-        self.slot(slot).iter().zip(sqe.to_words()).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+        self.slot(slot)
+            .iter()
+            .zip(sqe.to_words())
+            .for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     }
 
     #[inline]
@@ -174,15 +187,24 @@ impl CqSlots for CqRing {
         let words = self.slot(slot);
         let second = words[1].load(Ordering::Acquire);
         // Word 0 only after the phase tag matches: before that it is the previous entry's.
-        (Cqe::phase_of(second) == phase).then(|| Cqe::from_words([words[0].load(Ordering::Relaxed), second]))
+        (Cqe::phase_of(second) == phase)
+            .then(|| Cqe::from_words([words[0].load(Ordering::Relaxed), second]))
     }
 
     #[inline]
-    fn load_run<T>(&self, slot: u32, phase: bool, out: &mut [T], mut each: impl FnMut(Cqe, &mut T) -> bool) -> u32 {
+    fn load_run<T>(
+        &self,
+        slot: u32,
+        phase: bool,
+        out: &mut [T],
+        mut each: impl FnMut(Cqe, &mut T) -> bool,
+    ) -> u32 {
         let mut taken = 0;
         for (words, place) in self.run(slot, out.len()).iter().zip(out) {
             let second = words[1].load(Ordering::Acquire);
-            if Cqe::phase_of(second) != phase || !each(Cqe::from_words([words[0].load(Ordering::Relaxed), second]), place) {
+            if Cqe::phase_of(second) != phase
+                || !each(Cqe::from_words([words[0].load(Ordering::Relaxed), second]), place)
+            {
                 break;
             }
             taken += 1;

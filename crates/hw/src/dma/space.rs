@@ -50,9 +50,12 @@ impl AddressSpace {
         };
         // Preferably in the slot; else at the start of the first window that is large enough.
         let wanted = (slot * SLOT_BYTES.min(limit / 64)).max(FIRST);
-        let begins = windows.iter().filter_map(|window| window.start.checked_next_multiple_of(CHUNK));
+        let begins =
+            windows.iter().filter_map(|window| window.start.checked_next_multiple_of(CHUNK));
         let base = std::iter::once(wanted).chain(begins).find(fits);
-        let base = base.ok_or_else(|| windows.iter().map(|window| window.end - window.start).max().unwrap_or(0))?;
+        let base = base.ok_or_else(|| {
+            windows.iter().map(|window| window.end - window.start).max().unwrap_or(0)
+        })?;
         Ok(AddressSpace { pool: base..base + bytes, windows, regions: Mutex::default() })
     }
 
@@ -71,9 +74,14 @@ impl AddressSpace {
     pub fn reserve(&self, bytes: u64) -> Option<u64> {
         let mut regions = lock(&self.regions);
         let after = self.windows.iter().map(|window| window.start.max(self.pool.end)..window.end);
-        let before = self.windows.iter().map(|window| window.start..window.end.min(self.pool.start));
-        let base = after.chain(before).filter(|within| within.start < within.end).find_map(|within| gap(&regions, within, bytes))?;
-        regions.insert(base, RegionEntry { end: base + bytes, region: Weak::<Registered<()>>::new() });
+        let before =
+            self.windows.iter().map(|window| window.start..window.end.min(self.pool.start));
+        let base = after
+            .chain(before)
+            .filter(|within| within.start < within.end)
+            .find_map(|within| gap(&regions, within, bytes))?;
+        regions
+            .insert(base, RegionEntry { end: base + bytes, region: Weak::<Registered<()>>::new() });
         Some(base)
     }
 
@@ -91,7 +99,13 @@ impl AddressSpace {
 
     /// The region that contains this bus address. The result keeps its memory alive.
     pub fn find(&self, addr: u64) -> Option<Arc<AnyRegion>> {
-        lock(&self.regions).range(..=addr).next_back().filter(|(_, entry)| addr < entry.end)?.1.region.upgrade()
+        lock(&self.regions)
+            .range(..=addr)
+            .next_back()
+            .filter(|(_, entry)| addr < entry.end)?
+            .1
+            .region
+            .upgrade()
     }
 }
 
@@ -100,8 +114,14 @@ impl AddressSpace {
 fn usable(windows: &[Range<u64>], limit: u64) -> Vec<Range<u64>> {
     let all = FIRST..limit;
     let windows = if windows.is_empty() { std::slice::from_ref(&all) } else { windows };
-    let page = |window: &Range<u64>| Some(window.start.max(FIRST).checked_next_multiple_of(PAGE)?..window.end.min(limit) / PAGE * PAGE);
-    let mut usable: Vec<Range<u64>> = windows.iter().filter_map(page).filter(|window| window.start < window.end).collect();
+    let page = |window: &Range<u64>| {
+        Some(
+            window.start.max(FIRST).checked_next_multiple_of(PAGE)?
+                ..window.end.min(limit) / PAGE * PAGE,
+        )
+    };
+    let mut usable: Vec<Range<u64>> =
+        windows.iter().filter_map(page).filter(|window| window.start < window.end).collect();
     usable.sort_by_key(|window| window.start);
     let mut end = 0;
     usable.retain_mut(|window| {

@@ -45,7 +45,11 @@ fn device_writes_reach_the_host() {
 #[test]
 fn only_lent_memory_is_accessible() {
     let pool = pool();
-    let (held, small, large) = (pool.alloc(512).unwrap(), pool.alloc(512).unwrap().lend(), pool.alloc(8192).unwrap().lend());
+    let (held, small, large) = (
+        pool.alloc(512).unwrap(),
+        pool.alloc(512).unwrap().lend(),
+        pool.alloc(8192).unwrap().lend(),
+    );
     let ring = pool.alloc_ring(4096).unwrap();
     let refused = [
         (held.addr(), 1),                        // the application holds it
@@ -67,7 +71,10 @@ fn only_lent_memory_is_accessible() {
     }
     assert_eq!(pool.dma_read(held.addr(), &mut [0]), Err(BusError { addr: held.addr(), len: 1 }));
     assert_eq!(pool.dma_write(held.addr(), &[0]), Err(BusError { addr: held.addr(), len: 1 }));
-    assert_eq!((pool.check(small.addr(), 512), pool.check(large.addr() + 1, 8191)), (Ok(()), Ok(())));
+    assert_eq!(
+        (pool.check(small.addr(), 512), pool.check(large.addr() + 1, 8191)),
+        (Ok(()), Ok(()))
+    );
     let (addr, _) = (small.addr(), (small.take_back(), large.take_back()));
     assert!(pool.check(addr, 1).is_err());
 }
@@ -75,7 +82,8 @@ fn only_lent_memory_is_accessible() {
 #[test]
 fn adjacent_lent_blocks_are_one_range() {
     let pool = pool();
-    let lent: Vec<Lent> = [512, 512, 1024, 2048, 4096].map(|len| pool.alloc(len).unwrap().lend()).into();
+    let lent: Vec<Lent> =
+        [512, 512, 1024, 2048, 4096].map(|len| pool.alloc(len).unwrap().lend()).into();
     let first = lent.iter().map(Lent::addr).min().unwrap();
     assert_eq!(pool.check(first, 8192), Ok(()));
     let _held: Vec<DmaBuf> = lent.into_iter().map(Lent::take_back).collect();
@@ -111,7 +119,10 @@ fn full_pools_name_the_remedy() {
 fn pool_sizes_are_checked() {
     assert_eq!(DmaPool::new(1).unwrap().len(), CHUNK);
     assert_eq!(DmaPool::new(0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-    assert_eq!(DmaPool::new(0).unwrap_err().to_string(), "a DMA pool holds 1 byte to 1 TiB, not 0 bytes");
+    assert_eq!(
+        DmaPool::new(0).unwrap_err().to_string(),
+        "a DMA pool holds 1 byte to 1 TiB, not 0 bytes"
+    );
     assert_eq!(DmaPool::new(MAX_POOL + 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     // Address space only, for the marks too.
     let pool = DmaPool::new(64 << 30).unwrap();
@@ -134,7 +145,10 @@ fn bus_addresses_fit_the_device() {
     );
     let tiny = PoolOptions { address_bits: 33, ..PoolOptions::default() }.open(4 << 20).unwrap();
     let (why, _) = tiny.register(Pages::new(4 << 30).unwrap()).unwrap_err();
-    assert_eq!(why.to_string(), "no 4294967296 contiguous bus addresses are free below 0x200000000, the limit of the device");
+    assert_eq!(
+        why.to_string(),
+        "no 4294967296 contiguous bus addresses are free below 0x200000000, the limit of the device"
+    );
 }
 
 #[test]
@@ -162,10 +176,22 @@ fn rings_need_ring_memory() {
     let pool = pool();
     let memory = pool.alloc_ring(8192).unwrap();
     let at = memory.addr();
-    assert!(pool.sq(at, 128).is_some() && pool.sq(at + 4096, 64).is_some() && pool.cq(at, 512).is_some());
-    for (addr, entries) in
-        [(at, 129), (at + 4096, 65), (at + 4, 1), (at, 0), (at - 64, 1), (at + 8192, 1), (0, 1), (u64::MAX - 7, 1), (at, u32::MAX)]
-    {
+    assert!(
+        pool.sq(at, 128).is_some()
+            && pool.sq(at + 4096, 64).is_some()
+            && pool.cq(at, 512).is_some()
+    );
+    for (addr, entries) in [
+        (at, 129),
+        (at + 4096, 65),
+        (at + 4, 1),
+        (at, 0),
+        (at - 64, 1),
+        (at + 8192, 1),
+        (0, 1),
+        (u64::MAX - 7, 1),
+        (at, u32::MAX),
+    ] {
         assert!(pool.sq(addr, entries).is_none(), "{addr:#x} × {entries}");
     }
     let lent = pool.alloc(4096).unwrap().lend();
@@ -198,7 +224,11 @@ proptest! {
 
 /// Lends, takes back and drops at random, and compares what the device can access with a map of
 /// bytes.
-fn access_matches_model(steps: &[(u8, usize)], probes: &[(u64, u64)], check: impl Fn(&DmaPool, u64, u64) -> bool) -> Result<(), String> {
+fn access_matches_model(
+    steps: &[(u8, usize)],
+    probes: &[(u64, u64)],
+    check: impl Fn(&DmaPool, u64, u64) -> bool,
+) -> Result<(), String> {
     let pool = DmaPool::new(CHUNK).unwrap();
     let (mut held, mut lent): (Vec<DmaBuf>, Vec<Lent>) = (Vec::new(), Vec::new());
     let mut reachable = vec![false; CHUNK as usize];
@@ -217,8 +247,12 @@ fn access_matches_model(steps: &[(u8, usize)], probes: &[(u64, u64)], check: imp
         let start = (one.addr() - pool.base()) as usize;
         reachable[start..start + one.len().next_multiple_of(unit)].fill(true);
     }
-    let edges =
-        lent.iter().flat_map(|one| [(one.addr() - pool.base(), one.len() as u64), (one.addr() - pool.base(), 1 + one.len() as u64)]);
+    let edges = lent.iter().flat_map(|one| {
+        [
+            (one.addr() - pool.base(), one.len() as u64),
+            (one.addr() - pool.base(), 1 + one.len() as u64),
+        ]
+    });
     for (offset, len) in probes.iter().copied().chain(edges) {
         let want = (offset..offset + len).all(|at| reachable.get(at as usize) == Some(&true));
         let got = check(&pool, pool.base() + offset, len);
@@ -266,7 +300,8 @@ fn host_and_device_threads_share_rings() {
     const ROUNDS: u64 = 20_000;
     let pool = pool();
     let memory = pool.alloc_ring(8192).unwrap();
-    let (sq, cq) = (pool.sq(memory.addr(), ENTRIES).unwrap(), pool.cq(memory.addr() + 4096, ENTRIES).unwrap());
+    let (sq, cq) =
+        (pool.sq(memory.addr(), ENTRIES).unwrap(), pool.cq(memory.addr() + 4096, ENTRIES).unwrap());
     let (tail, start) = (AtomicU64::new(0), Barrier::new(2));
     const OVER: u64 = u64::MAX;
     thread::scope(|scope| {
@@ -288,7 +323,8 @@ fn host_and_device_threads_share_rings() {
                 let sqe = sq.load(consumer.slot());
                 consumer.advance();
                 pool.dma_write(sqe.prp1, &done.to_ne_bytes()).unwrap();
-                let cqe = Cqe { result: done as u32, dw1: !done as u32, cid: sqe.cid, ..Cqe::default() };
+                let cqe =
+                    Cqe { result: done as u32, dw1: !done as u32, cid: sqe.cid, ..Cqe::default() };
                 cq.store(producer.slot(), &cqe.with_status(Status::SUCCESS, producer.phase()));
                 producer.advance();
             }
@@ -302,7 +338,10 @@ fn host_and_device_threads_share_rings() {
                 break;
             }
             let lent = buf.lend();
-            sq.store(producer.slot(), &Sqe { cid: round as u16, prp1: lent.addr(), ..Sqe::default() });
+            sq.store(
+                producer.slot(),
+                &Sqe { cid: round as u16, prp1: lent.addr(), ..Sqe::default() },
+            );
             producer.advance();
             tail.store(round + 1, Ordering::Release);
             let cqe = loop {

@@ -34,7 +34,10 @@ fn armed_vectors_send_each_message() {
     vectors.flag(V).unwrap().mask();
     assert!(!vectors.message(V));
     assert!(vectors.are_counted());
-    assert_eq!([V, 0].map(|vector| (vectors.messages(vector), vectors.notifications(vector))), [(2, 2), (0, 0)]);
+    assert_eq!(
+        [V, 0].map(|vector| (vectors.messages(vector), vectors.notifications(vector))),
+        [(2, 2), (0, 0)]
+    );
 }
 
 #[test]
@@ -55,8 +58,15 @@ fn posted_messages_share_one_notification() {
     assert!(vectors.message(2) && vectors.message(1) && vectors.message(2));
     let posted = vectors.posted(home).unwrap();
     assert!(posted.take(1) && posted.take(2) && !posted.take(2));
-    assert_eq!((vectors.messages(2), vectors.notifications(2), vectors.notifications(home)), (2, 0, 1));
-    assert_eq!(vectors.messages(home), 1, "only its own, although its eventfd was signalled for all three");
+    assert_eq!(
+        (vectors.messages(2), vectors.notifications(2), vectors.notifications(home)),
+        (2, 0, 1)
+    );
+    assert_eq!(
+        vectors.messages(home),
+        1,
+        "only its own, although its eventfd was signalled for all three"
+    );
     assert!(!vectors.arm(2));
     assert!(vectors.message(2), "and notifies, since that is allowed again");
     assert_eq!(vectors.notifications(home), 2);

@@ -31,7 +31,9 @@ impl GuestFile {
     /// Opens the first `bytes` bytes of a file. `mapped`: map it; the caller has checked that its
     /// pages cannot go away, or trusts its owner.
     pub(super) fn new(file: OwnedFd, bytes: u64, mapped: bool) -> GuestFile {
-        let len = usize::try_from(bytes).ok().filter(|len| mapped && *len > 0 && isize::try_from(*len).is_ok());
+        let len = usize::try_from(bytes)
+            .ok()
+            .filter(|len| mapped && *len > 0 && isize::try_from(*len).is_ok());
         // Not writable (F_SEAL_WRITE, or opened read-only): map it read-only. No mapping at all:
         // use system calls.
         let map = |access| Mapping::shared(&file, 0, len?, access, MapFlags::NORESERVE).ok();
@@ -45,7 +47,13 @@ impl GuestFile {
 
     /// The address of `len` bytes at offset `at`, if they are within the file and aligned to
     /// `alignment`.
-    fn within(&self, mapping: &Mapping, at: u64, len: usize, alignment: usize) -> Option<NonNull<u8>> {
+    fn within(
+        &self,
+        mapping: &Mapping,
+        at: u64,
+        len: usize,
+        alignment: usize,
+    ) -> Option<NonNull<u8>> {
         at.checked_add(len as u64).filter(|end| *end <= self.bytes)?;
         // SAFETY: the mapping has `bytes` bytes, of which the first of the range is one, or one
         // past the last if the range is empty.
@@ -63,7 +71,13 @@ impl GuestFile {
                 // and whose file cannot lose pages, or its owner is trusted not to. `into`, being a
                 // `&mut`, does not overlap it: no reference into the mapping exists. The guest may
                 // write to it at the same time; any bytes are valid `u8`s.
-                unsafe { ptr::copy_nonoverlapping(from.as_ptr().cast_const(), into.as_mut_ptr(), into.len()) };
+                unsafe {
+                    ptr::copy_nonoverlapping(
+                        from.as_ptr().cast_const(),
+                        into.as_mut_ptr(),
+                        into.len(),
+                    )
+                };
                 true
             }
         }
@@ -85,16 +99,21 @@ impl GuestFile {
     }
 
     /// Loads words from an aligned offset, followed by an acquire fence.
-    pub(super) fn load<T: FromBytes + IntoBytes + Copy, const N: usize>(&self, at: u64) -> Option<[T; N]> {
+    pub(super) fn load<T: FromBytes + IntoBytes + Copy, const N: usize>(
+        &self,
+        at: u64,
+    ) -> Option<[T; N]> {
         let mut words = [T::new_zeroed(); N];
         match &self.access {
             Access::Syscalls(file) => {
                 for (n, word) in words.iter_mut().enumerate() {
-                    file.read_exact_at(word.as_mut_bytes(), at + (n * size_of::<T>()) as u64).ok()?;
+                    file.read_exact_at(word.as_mut_bytes(), at + (n * size_of::<T>()) as u64)
+                        .ok()?;
                 }
             }
             Access::Mapped { mapping, .. } => {
-                let first = self.within(mapping, at, size_of::<[T; N]>(), align_of::<T>())?.cast::<T>();
+                let first =
+                    self.within(mapping, at, size_of::<[T; N]>(), align_of::<T>())?.cast::<T>();
                 // SAFETY: `within` has checked the range and the alignment, and no reference into
                 // the mapping exists.
                 words = std::array::from_fn(|n| unsafe { first.add(n).read_volatile() });
@@ -107,7 +126,11 @@ impl GuestFile {
 
     /// Stores words at an aligned offset, each as a release. Of a second 64-bit word, bits 48 to
     /// 55, which contain the phase tag, are not written before the rest. False: not possible.
-    pub(super) fn store<T: IntoBytes + Copy + Immutable, const N: usize>(&self, at: u64, words: [T; N]) -> bool {
+    pub(super) fn store<T: IntoBytes + Copy + Immutable, const N: usize>(
+        &self,
+        at: u64,
+        words: [T; N],
+    ) -> bool {
         match &self.access {
             Access::Syscalls(file) => {
                 let bytes = words.as_bytes();
@@ -123,7 +146,10 @@ impl GuestFile {
             }
             Access::Mapped { writable: false, .. } => false,
             Access::Mapped { mapping, .. } => {
-                let Some(first) = self.within(mapping, at, size_of::<[T; N]>(), align_of::<T>()) else { return false };
+                let Some(first) = self.within(mapping, at, size_of::<[T; N]>(), align_of::<T>())
+                else {
+                    return false;
+                };
                 for (n, word) in words.into_iter().enumerate() {
                     // An EventIdx or CQE must not become visible before the data that it announces.
                     fence(Ordering::Release);

@@ -19,10 +19,12 @@ const WRITE: Rights = Rights { read: false, write: true };
 
 /// A memory file, optionally sealed against shrinking as QEMU does.
 fn memory(bytes: u64, sealed: bool) -> File {
-    let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memory file");
+    let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .expect("a memory file");
     ftruncate(&file, bytes).expect("its size");
     if sealed {
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("seals");
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .expect("seals");
     }
     file.into()
 }
@@ -60,10 +62,9 @@ fn bytes_go_both_ways_across_ranges() {
         guest.map(range(0x10000, 0x1000, BOTH), Some((fd(&file), 0x4000))).expect("mapped");
         guest.map(range(0x11000, 0x2000, BOTH), Some((fd(&file), 0x1000))).expect("mapped");
         assert_eq!(
-            guest
-                .ranges
-                .values()
-                .all(|mapped| mapped.memory.as_ref().is_some_and(|(file, _)| matches!(file.access, super::file::Access::Mapped { .. }))),
+            guest.ranges.values().all(|mapped| mapped.memory.as_ref().is_some_and(
+                |(file, _)| matches!(file.access, super::file::Access::Mapped { .. })
+            )),
             sealed || trusted
         );
         let data: Vec<u8> = (0..0x1800).map(|n| (n % 251) as u8).collect();
@@ -76,7 +77,10 @@ fn bytes_go_both_ways_across_ranges() {
         file.read_exact_at(&mut second, 0x1000).expect("read");
         assert_eq!([&first[..], &second].concat(), data);
         // Past the last byte, and in no range.
-        assert_eq!(write(&guest, 0x12801, &[0; 0x800]), Err(BusError { addr: 0x12801, len: 0x800 }));
+        assert_eq!(
+            write(&guest, 0x12801, &[0; 0x800]),
+            Err(BusError { addr: 0x12801, len: 0x800 })
+        );
         assert_eq!(read(&guest, 0xffff, &mut [0]), Err(BusError { addr: 0xffff, len: 1 }));
         assert_eq!(check(&guest, u64::MAX, 2, READ), Err(BusError { addr: u64::MAX, len: 2 }));
     }
@@ -94,9 +98,15 @@ fn words_stay_in_one_range() {
         let mut bytes = [0; 8];
         file.read_exact_at(&mut bytes, 0x1018).expect("read");
         assert_eq!(u64::from_ne_bytes(bytes), 0x8421_0000_0000_ffff);
-        assert!(guest.load::<u64, 8>(0xfc8).is_err() && guest.load::<u64, 2>(0x14).is_err() && guest.load::<u64, 8>(0xfc0).is_ok());
         assert!(
-            guest.store(0xff8, [0_u64; 2]).is_err() && guest.store(0x1000, [0_u64; 2]).is_err() && guest.store(0x2000, [0_u64; 2]).is_err()
+            guest.load::<u64, 8>(0xfc8).is_err()
+                && guest.load::<u64, 2>(0x14).is_err()
+                && guest.load::<u64, 8>(0xfc0).is_ok()
+        );
+        assert!(
+            guest.store(0xff8, [0_u64; 2]).is_err()
+                && guest.store(0x1000, [0_u64; 2]).is_err()
+                && guest.store(0x2000, [0_u64; 2]).is_err()
         );
     }
 }
@@ -110,7 +120,9 @@ fn rights_are_enforced() {
     guest.map(range(0x2000, 0x1000, BOTH), None).expect("mapped");
     assert!(read(&guest, 0, &mut [0; 16]).is_ok() && write(&guest, 0, &[0; 16]).is_err());
     assert!(read(&guest, 0x1000, &mut [0; 16]).is_err() && write(&guest, 0x1000, &[0; 16]).is_ok());
-    assert!(read(&guest, 0x2000, &mut [0; 16]).is_err() && write(&guest, 0x2000, &[0; 16]).is_err());
+    assert!(
+        read(&guest, 0x2000, &mut [0; 16]).is_err() && write(&guest, 0x2000, &[0; 16]).is_err()
+    );
     assert!(check(&guest, 0, 0x1000, BOTH).is_err() && check(&guest, 0, 0x1000, READ).is_ok());
 }
 
@@ -128,7 +140,11 @@ fn read_only_files_stay_unwritten() {
     let sealed = memory(0x1000, false);
     fcntl_add_seals(&sealed, SealFlags::SHRINK | SealFlags::WRITE).expect("seals");
     guest.map(range(0x1000, 0x1000, BOTH), Some((sealed.into(), 0))).expect("mapped");
-    assert!(read(&guest, 0x1000, &mut byte).is_ok() && write(&guest, 0x1000, &[1]).is_err() && guest.store(0x1000, [0_u64; 2]).is_err());
+    assert!(
+        read(&guest, 0x1000, &mut byte).is_ok()
+            && write(&guest, 0x1000, &[1]).is_err()
+            && guest.store(0x1000, [0_u64; 2]).is_err()
+    );
 }
 
 /// Malformed ranges and files of a malicious guest.
@@ -136,7 +152,9 @@ fn read_only_files_stay_unwritten() {
 fn bad_memory_is_refused() {
     let file = memory(0x2000, true);
     let mut guest = GuestMemory::default();
-    for (addr, bytes, offset) in [(1, 0x1000, 0), (0, 0x1001, 0), (0, 0x1000, 8), (0, 0, 0), (!0xfff, 0x2000, 0)] {
+    for (addr, bytes, offset) in
+        [(1, 0x1000, 0), (0, 0x1001, 0), (0, 0x1000, 8), (0, 0, 0), (!0xfff, 0x2000, 0)]
+    {
         let mapped = guest.map(range(addr, bytes, BOTH), Some((fd(&file), offset)));
         assert!(matches!(mapped, Err(GuestError::Refused(_))), "{addr:#x} {bytes:#x} {offset:#x}");
     }
@@ -144,11 +162,20 @@ fn bad_memory_is_refused() {
         let mapped = guest.map(range(0, bytes, BOTH), Some((fd(&file), offset)));
         assert!(matches!(mapped, Err(GuestError::Refused(_))), "{bytes:#x} {offset:#x}");
     }
-    assert!(matches!(guest.map(range(0, 0x1000, BOTH), Some((fd(&file), !0xfff))), Err(GuestError::Refused(_))));
+    assert!(matches!(
+        guest.map(range(0, 0x1000, BOTH), Some((fd(&file), !0xfff))),
+        Err(GuestError::Refused(_))
+    ));
     let (socket, _other) = std::os::unix::net::UnixStream::pair().expect("sockets");
-    assert!(matches!(guest.map(range(0, 0x1000, BOTH), Some((socket.into(), 0))), Err(GuestError::Refused(_))));
+    assert!(matches!(
+        guest.map(range(0, 0x1000, BOTH), Some((socket.into(), 0))),
+        Err(GuestError::Refused(_))
+    ));
     let null = File::open("/dev/zero").expect("opened");
-    assert!(matches!(guest.map(range(0, 0x1000, BOTH), Some((null.into(), 0))), Err(GuestError::Refused(_))));
+    assert!(matches!(
+        guest.map(range(0, 0x1000, BOTH), Some((null.into(), 0))),
+        Err(GuestError::Refused(_))
+    ));
     assert!(guest.ranges.is_empty() && guest.files.is_empty());
 }
 
@@ -209,12 +236,22 @@ fn ranges_share_a_files_mapping() {
         guest.map(range(page << 13, 0x1000, BOTH), Some((fd(&file), page << 12))).expect("mapped");
     }
     assert_eq!((guest.ranges.len(), guest.files.len()), (0x800, 1));
-    assert!(matches!(guest.map(range(0x2000, 0x1000, BOTH), None), Err(GuestError::Overlap { other: 0x2000, .. })));
-    assert!(matches!(guest.map(range(0x1000, 0x2000, BOTH), None), Err(GuestError::Overlap { other: 0x2000, .. })));
+    assert!(matches!(
+        guest.map(range(0x2000, 0x1000, BOTH), None),
+        Err(GuestError::Overlap { other: 0x2000, .. })
+    ));
+    assert!(matches!(
+        guest.map(range(0x1000, 0x2000, BOTH), None),
+        Err(GuestError::Overlap { other: 0x2000, .. })
+    ));
     assert_eq!(guest.unmap(0, 0x10000).expect("unmapped"), 0x8000);
     assert_eq!(guest.unmap(0, 0x10000).expect("unmapped"), 0);
-    assert!(matches!(guest.unmap(0x10000, 0x2800), Err(GuestError::Refused(why)) if why.contains("0x12000")));
-    assert!(matches!(guest.unmap(0x10800, 0x10000), Err(GuestError::Refused(why)) if why.contains("0x10000")));
+    assert!(
+        matches!(guest.unmap(0x10000, 0x2800), Err(GuestError::Refused(why)) if why.contains("0x12000"))
+    );
+    assert!(
+        matches!(guest.unmap(0x10800, 0x10000), Err(GuestError::Refused(why)) if why.contains("0x10000"))
+    );
     assert_eq!(guest.ranges.len(), 0x7f8);
     guest.clear();
     assert!(guest.ranges.is_empty() && guest.files.is_empty());
@@ -230,9 +267,14 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (0u64..16, 1u64..5, 0u64..12, any::<bool>()).prop_map(|(page, pages, from, write)| Step::Map { page, pages, from, write }),
+        (0u64..16, 1u64..5, 0u64..12, any::<bool>())
+            .prop_map(|(page, pages, from, write)| Step::Map { page, pages, from, write }),
         (0u64..16, 1u64..6).prop_map(|(page, pages)| Step::Unmap { page, pages }),
-        (0u64..0x11000, 0u64..0x3000, any::<u8>()).prop_map(|(at, len, byte)| Step::Write { at, len, byte }),
+        (0u64..0x11000, 0u64..0x3000, any::<u8>()).prop_map(|(at, len, byte)| Step::Write {
+            at,
+            len,
+            byte
+        }),
         (0u64..0x11000, 0u64..0x3000).prop_map(|(at, len)| Step::Read { at, len }),
     ]
 }
@@ -309,7 +351,10 @@ fn doorbell_words_go_both_ways() {
         guest.map(range(0x11000, 0x1000, READ), Some((fd(&file), 0x2000))).expect("mapped");
         guest.store(0x10ffc, [0x1234_5678_u32]).expect("stored");
         file.write_all_at(&7u32.to_ne_bytes(), 0x2000).expect("written");
-        assert_eq!((guest.load(0x10ffc), guest.load(0x11000)), (Ok([0x1234_5678_u32]), Ok([7_u32])));
+        assert_eq!(
+            (guest.load(0x10ffc), guest.load(0x11000)),
+            (Ok([0x1234_5678_u32]), Ok([7_u32]))
+        );
         let mut there = [0; 4];
         file.read_exact_at(&mut there, 0x1ffc).expect("read");
         assert_eq!(u32::from_ne_bytes(there), 0x1234_5678);
@@ -346,25 +391,46 @@ fn ranges_without_file_use_callbacks() {
             at < 0x800
         })
     };
-    assert_eq!((write(0x10, &[1, 2]), write(0x1ffe, &[3; 4])), (Ok(()), Err(BusError { addr: 0x1ffe, len: 4 })));
+    assert_eq!(
+        (write(0x10, &[1, 2]), write(0x1ffe, &[3; 4])),
+        (Ok(()), Err(BusError { addr: 0x1ffe, len: 4 }))
+    );
     assert!(write(0x900, &[5]).is_err() && write(0x3000, &[6]).is_err());
     assert_eq!(written, [(0x10, vec![1, 2]), (0x900, vec![5])]);
-    assert!(guest.check(0, 0x2000, BOTH, || true).is_ok() && guest.check(0, 0x2000, BOTH, || false).is_err());
-    assert!(guest.check(0x2000, 1, WRITE, || true).is_err() && guest.check(0x3000, 1, READ, || true).is_err());
+    assert!(
+        guest.check(0, 0x2000, BOTH, || true).is_ok()
+            && guest.check(0, 0x2000, BOTH, || false).is_err()
+    );
+    assert!(
+        guest.check(0x2000, 1, WRITE, || true).is_err()
+            && guest.check(0x3000, 1, READ, || true).is_err()
+    );
     // Words cannot be loaded from ranges without a file.
-    assert!(guest.load::<u64, 8>(0).is_err() && guest.store(0, [0; 2]).is_err() && guest.load::<u32, 1>(0).is_err());
+    assert!(
+        guest.load::<u64, 8>(0).is_err()
+            && guest.store(0, [0; 2]).is_err()
+            && guest.load::<u32, 1>(0).is_err()
+    );
 }
 
 /// Even sealed, huge pages may be missing.
 #[test]
 fn huge_pages_need_trust() {
-    let kind = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
-    let Ok(file) = memfd_create("huge", kind).map(File::from) else { return println!("skipped: the kernel has no hugetlbfs") };
+    let kind = MemfdFlags::CLOEXEC
+        | MemfdFlags::ALLOW_SEALING
+        | MemfdFlags::HUGETLB
+        | MemfdFlags::HUGE_2MB;
+    let Ok(file) = memfd_create("huge", kind).map(File::from) else {
+        return println!("skipped: the kernel has no hugetlbfs");
+    };
     ftruncate(&file, 2 << 20).expect("its size");
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("seals");
     let mut guest = GuestMemory::default();
     let refused = guest.map(range(0, 2 << 20, BOTH), Some((fd(&file), 0)));
-    assert!(matches!(&refused, Err(GuestError::Refused(why)) if why.contains("huge pages")), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(GuestError::Refused(why)) if why.contains("huge pages")),
+        "{refused:?}"
+    );
     guest.trust();
     guest.map(range(0, 2 << 20, BOTH), Some((fd(&file), 0))).expect("its owner is trusted");
 }

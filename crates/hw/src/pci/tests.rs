@@ -19,9 +19,19 @@ fn pci_addresses_are_parsed() {
 
 #[test]
 fn malformed_addresses_are_refused() {
-    for text in
-        ["", "01:00", "0000:01:00", "01:20.0", "01:00.8", "0000:01:00.0.0", "+1:00.0", "01:-1.0", "0:0:0:0.0", "zz:00.0", "01:00.00"]
-    {
+    for text in [
+        "",
+        "01:00",
+        "0000:01:00",
+        "01:20.0",
+        "01:00.8",
+        "0000:01:00.0.0",
+        "+1:00.0",
+        "01:-1.0",
+        "0:0:0:0.0",
+        "zz:00.0",
+        "01:00.00",
+    ] {
         assert_eq!(text.parse::<Bdf>(), Err(BdfError(text.to_owned())));
     }
 }
@@ -76,11 +86,17 @@ fn bus() -> (tempfile::TempDir, Bus) {
 fn functions_have_driver_and_group() {
     let (_root, bus) = bus();
     let one = bus.find(at(0, 1, 0, 0)).unwrap().unwrap();
-    assert_eq!((one.class, one.driver().as_deref(), one.iommu_group()), (CLASS_NVME, Some("nvme"), Some(7)));
+    assert_eq!(
+        (one.class, one.driver().as_deref(), one.iommu_group()),
+        (CLASS_NVME, Some("nvme"), Some(7))
+    );
     let members = one.group_members().unwrap();
     let named = |member: &Function| (member.bdf.to_string(), member.is_bridge());
     let wanted = [("0000:00:01.0", true), ("0000:01:00.0", false), ("0000:02:00.0", false)];
-    assert_eq!(members.iter().map(named).collect::<Vec<_>>(), wanted.map(|(bdf, bridge)| (bdf.to_owned(), bridge)));
+    assert_eq!(
+        members.iter().map(named).collect::<Vec<_>>(),
+        wanted.map(|(bdf, bridge)| (bdf.to_owned(), bridge))
+    );
     let alone = bus.find(at(0, 3, 0, 0)).unwrap().unwrap();
     assert_eq!((alone.iommu_group(), alone.group_members().unwrap().len()), (None, 0));
     assert!(bus.find(at(0, 9, 0, 0)).unwrap().is_none());
@@ -89,7 +105,8 @@ fn functions_have_driver_and_group() {
 #[test]
 fn only_nvme_controllers_are_listed() {
     let (_root, bus) = bus();
-    let found: Vec<_> = bus.controllers().unwrap().iter().map(|function| function.bdf.bus).collect();
+    let found: Vec<_> =
+        bus.controllers().unwrap().iter().map(|function| function.bdf.bus).collect();
     assert_eq!(found, [1, 2, 3]);
     assert!(Bus::at(Path::new("/nowhere")).controllers().unwrap().is_empty());
 }

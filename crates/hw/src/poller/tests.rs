@@ -33,7 +33,10 @@ fn only_draining_consumes_wakeups() {
     assert_eq!(eventfd.count().unwrap(), 1);
     assert_eq!(keys(&poller, NO_WAIT), [5]);
     (0..300).for_each(|_| eventfd.signal());
-    assert_eq!((eventfd.count().unwrap(), eventfd.drain(), eventfd.count().unwrap()), (301, 301, 0));
+    assert_eq!(
+        (eventfd.count().unwrap(), eventfd.drain(), eventfd.count().unwrap()),
+        (301, 301, 0)
+    );
     assert_eq!(keys(&poller, NO_WAIT), [], "drained signals are not reported");
 }
 
@@ -91,7 +94,8 @@ fn timeouts_are_waited_out() {
 
 #[test]
 fn pollers_nest_in_epoll() {
-    let (inner, outer, eventfd) = (Poller::new().unwrap(), Poller::new().unwrap(), EventFd::new().unwrap());
+    let (inner, outer, eventfd) =
+        (Poller::new().unwrap(), Poller::new().unwrap(), EventFd::new().unwrap());
     inner.add(&eventfd, 1).unwrap();
     outer.add(&inner, 2).unwrap();
     assert_eq!(keys(&outer, NO_WAIT), []);

@@ -47,7 +47,11 @@ impl Span {
         if range.start > range.end || range.end > lent.len() || range.len() > u32::MAX as usize {
             outside(range, lent.len());
         }
-        Span { addr: lent.memory().as_ptr().expose_provenance() + range.start, len: range.len() as u32, slot: None }
+        Span {
+            addr: lent.memory().as_ptr().expose_provenance() + range.start,
+            len: range.len() as u32,
+            slot: None,
+        }
     }
 
     /// [`Span::of`], through the registered buffer `fixed` if `lent` is within its chunk; otherwise
@@ -84,7 +88,10 @@ impl Span {
 /// Takes its arguments by value so that the caller can keep the range in registers.
 #[cold]
 fn outside(range: Range<usize>, len: usize) -> ! {
-    panic!("bytes {}..{} of a lent buffer of {len} bytes, and less than 4 GiB at once", range.start, range.end)
+    panic!(
+        "bytes {}..{} of a lent buffer of {len} bytes, and less than 4 GiB at once",
+        range.start, range.end
+    )
 }
 
 /// The common part of all entries; the meaning of a field depends on the operation.
@@ -120,7 +127,9 @@ pub struct Entry {
 /// The second half of an entry in a big ring, unused by all operations but passthrough.
 pub(super) type SecondHalf = [u64; 8];
 
-const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Command>() == 128 && size_of::<NvmeCommand>() == 80);
+const _: () = assert!(
+    size_of::<Entry>() == 64 && size_of::<Command>() == 128 && size_of::<NvmeCommand>() == 80
+);
 
 /// A 64-bit value as two 32-bit fields in memory order.
 #[inline]
@@ -142,28 +151,63 @@ impl Entry {
     #[inline]
     pub fn read(file: FileSlot, offset: u64, Span { addr, len, slot }: Span) -> Entry {
         let (op, buffer) = slot.map_or((IoringOp::Read, 0), |slot| (IoringOp::ReadFixed, slot));
-        Entry::new(op, file, SqeHead { offset: halves(offset), addr: addr as u64, len, buffer, ..SqeHead::default() })
+        Entry::new(
+            op,
+            file,
+            SqeHead {
+                offset: halves(offset),
+                addr: addr as u64,
+                len,
+                buffer,
+                ..SqeHead::default()
+            },
+        )
     }
 
     /// Writes `span` at byte `offset` of `file`. Completes with the number of bytes written.
     /// `durable` (RWF_DSYNC): completes once they are on the medium, with FUA if the device
     /// supports it.
     #[inline]
-    pub fn write(file: FileSlot, offset: u64, Span { addr, len, slot }: Span, durable: bool) -> Entry {
+    pub fn write(
+        file: FileSlot,
+        offset: u64,
+        Span { addr, len, slot }: Span,
+        durable: bool,
+    ) -> Entry {
         let (op, buffer) = slot.map_or((IoringOp::Write, 0), |slot| (IoringOp::WriteFixed, slot));
         let op_flags = if durable { libc::RWF_DSYNC as u32 } else { 0 };
-        Entry::new(op, file, SqeHead { offset: halves(offset), addr: addr as u64, len, op_flags, buffer, ..SqeHead::default() })
+        Entry::new(
+            op,
+            file,
+            SqeHead {
+                offset: halves(offset),
+                addr: addr as u64,
+                len,
+                op_flags,
+                buffer,
+                ..SqeHead::default()
+            },
+        )
     }
 
     /// Flushes completed writes to the medium, as fsync(2), or with `data_only` as fdatasync(2).
     /// Not ordered after entries that have not completed.
     pub fn fsync(file: FileSlot, data_only: bool) -> Entry {
-        Entry::new(IoringOp::Fsync, file, SqeHead { op_flags: if data_only { DATASYNC } else { 0 }, ..SqeHead::default() })
+        Entry::new(
+            IoringOp::Fsync,
+            file,
+            SqeHead { op_flags: if data_only { DATASYNC } else { 0 }, ..SqeHead::default() },
+        )
     }
 
     /// fallocate(2) with `mode` (FALLOC_FL_…) for `len` bytes from `offset` on. Completes with 0.
     pub fn allocate(file: FileSlot, mode: i32, offset: u64, len: u64) -> Entry {
-        let head = SqeHead { offset: halves(offset), addr: len, len: mode.cast_unsigned(), ..SqeHead::default() };
+        let head = SqeHead {
+            offset: halves(offset),
+            addr: len,
+            len: mode.cast_unsigned(),
+            ..SqeHead::default()
+        };
         Entry::new(IoringOp::Fallocate, file, head)
     }
 
@@ -182,20 +226,36 @@ impl Entry {
         let flags = if multishot { IoringPollFlags::ADD_MULTI } else { IoringPollFlags::empty() };
         // `poll32_events`: the kernel expects the 16-bit halves in little-endian order
         // (linux/io_uring.h).
-        let events = (libc::POLLIN as u32).rotate_left(if cfg!(target_endian = "big") { 16 } else { 0 });
-        Entry::new(IoringOp::PollAdd, file, SqeHead { len: flags.bits(), op_flags: events, ..SqeHead::default() })
+        let events =
+            (libc::POLLIN as u32).rotate_left(if cfg!(target_endian = "big") { 16 } else { 0 });
+        Entry::new(
+            IoringOp::PollAdd,
+            file,
+            SqeHead { len: flags.bits(), op_flags: events, ..SqeHead::default() },
+        )
     }
 
     /// Cancels the first request with this user data. Completes with 0; with ENOENT if there is
     /// none; with EALREADY if it can no longer be cancelled. The cancelled request completes with
     /// ECANCELED or EINTR.
     pub fn cancel(user_data: u64) -> Entry {
-        Entry { head: SqeHead { op: IoringOp::AsyncCancel as u8, file: -1, addr: user_data, ..SqeHead::default() }, command: [0; 2] }
+        Entry {
+            head: SqeHead {
+                op: IoringOp::AsyncCancel as u8,
+                file: -1,
+                addr: user_data,
+                ..SqeHead::default()
+            },
+            command: [0; 2],
+        }
     }
 
     /// Completes with 0.
     pub fn nop() -> Entry {
-        Entry { head: SqeHead { op: IoringOp::Nop as u8, file: -1, ..SqeHead::default() }, command: [0; 2] }
+        Entry {
+            head: SqeHead { op: IoringOp::Nop as u8, file: -1, ..SqeHead::default() },
+            command: [0; 2],
+        }
     }
 
     /// Sets the value that its completions return.
@@ -227,10 +287,19 @@ impl Command {
     /// where the buffer ends.
     #[inline]
     pub fn new(file: FileSlot, command: &Sqe, data: Option<Span>) -> Command {
-        let (addr, len, slot) = data.map_or((0, 0, None), |span| (span.addr as u64, span.len, span.slot));
+        let (addr, len, slot) =
+            data.map_or((0, 0, None), |span| (span.addr as u64, span.len, span.slot));
         let op_flags = if slot.is_some() { IoringUringCmdFlags::FIXED.bits() } else { 0 };
-        let head = SqeHead { offset: [NVME_URING_CMD_IO, 0], op_flags, buffer: slot.unwrap_or(0), ..SqeHead::default() };
-        Command { head: Entry::new(IoringOp::UringCmd, file, head).head, command: NvmeCommand::new(command, addr, len) }
+        let head = SqeHead {
+            offset: [NVME_URING_CMD_IO, 0],
+            op_flags,
+            buffer: slot.unwrap_or(0),
+            ..SqeHead::default()
+        };
+        Command {
+            head: Entry::new(IoringOp::UringCmd, file, head).head,
+            command: NvmeCommand::new(command, addr, len),
+        }
     }
 
     /// Sets the value that its completion returns.
@@ -265,10 +334,25 @@ impl NvmeCommand {
     /// The kernel fills in command identifier and data pointers; time-out 0 selects its default.
     #[inline]
     pub(crate) fn new(command: &Sqe, addr: u64, len: u32) -> NvmeCommand {
-        let &Sqe { opcode, flags, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = command;
+        let &Sqe { opcode, flags, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } =
+            command;
         let cdw10 = [cdw10, cdw11, cdw12, cdw13, cdw14, cdw15];
         let (metadata, metadata_len) = (0, 0);
-        NvmeCommand { opcode, flags, reserved: 0, nsid, cdw2, metadata, addr, metadata_len, len, cdw10, timeout_ms: 0, result: 0, rest: 0 }
+        NvmeCommand {
+            opcode,
+            flags,
+            reserved: 0,
+            nsid,
+            cdw2,
+            metadata,
+            addr,
+            metadata_len,
+            len,
+            cdw10,
+            timeout_ms: 0,
+            result: 0,
+            rest: 0,
+        }
     }
 }
 
@@ -283,8 +367,14 @@ mod tests {
         let words: [u64; 8] = std::array::from_fn(|n| 0x0101_0101_0101_0101 * (n as u64 + 1));
         let command = NvmeCommand::new(&Sqe::from_words(words), 0x1122_3344_5566_7788, 4096);
         let low = |n: u32| n * 0x0101_0101;
-        assert_eq!((command.opcode, command.flags, command.nsid, command.cdw2), (1, 1, low(1), [low(2); 2]));
-        assert_eq!((command.metadata, command.addr, command.metadata_len, command.len), (0, 0x1122_3344_5566_7788, 0, 4096));
+        assert_eq!(
+            (command.opcode, command.flags, command.nsid, command.cdw2),
+            (1, 1, low(1), [low(2); 2])
+        );
+        assert_eq!(
+            (command.metadata, command.addr, command.metadata_len, command.len),
+            (0, 0x1122_3344_5566_7788, 0, 4096)
+        );
         assert_eq!(command.cdw10, [low(6), low(6), low(7), low(7), low(8), low(8)]);
         let at = [
             offset_of!(NvmeCommand, nsid),
@@ -298,7 +388,15 @@ mod tests {
             offset_of!(NvmeCommand, result),
         ];
         assert_eq!(at, [4, 8, 16, 24, 32, 36, 40, 64, 68]);
-        let at = [offset_of!(SqeHead, addr), offset_of!(SqeHead, len), offset_of!(SqeHead, user_data), offset_of!(SqeHead, buffer)];
-        assert_eq!((at, size_of::<SqeHead>(), offset_of!(Command, command)), ([16, 24, 32, 40], 48, 48));
+        let at = [
+            offset_of!(SqeHead, addr),
+            offset_of!(SqeHead, len),
+            offset_of!(SqeHead, user_data),
+            offset_of!(SqeHead, buffer),
+        ];
+        assert_eq!(
+            (at, size_of::<SqeHead>(), offset_of!(Command, command)),
+            ([16, 24, 32, 40], 48, 48)
+        );
     }
 }

@@ -58,7 +58,15 @@ impl Whole {
     /// Submits all pushed entries and waits for `n` completions.
     fn submit(&mut self, n: u32) -> u32 {
         let submit = self.sq.unsubmitted();
-        self.ring.enter(Enter { submit, wait_for: n, timeout: Some(Nanos(20 * SECOND.0)), run_tasks: true, ..Enter::default() }).unwrap()
+        self.ring
+            .enter(Enter {
+                submit,
+                wait_for: n,
+                timeout: Some(Nanos(20 * SECOND.0)),
+                run_tasks: true,
+                ..Enter::default()
+            })
+            .unwrap()
     }
 
     fn take(&mut self) -> Vec<Cqe> {

@@ -37,7 +37,11 @@ fn opcode_of(call: u8) -> libc::Ioctl {
 }
 
 /// Makes a call whose argument is a number; returns its result.
-pub(super) fn call_value(fd: BorrowedFd<'_>, ValueCall(call): ValueCall, value: u32) -> io::Result<u32> {
+pub(super) fn call_value(
+    fd: BorrowedFd<'_>,
+    ValueCall(call): ValueCall,
+    value: u32,
+) -> io::Result<u32> {
     // SAFETY: the kernel takes the argument of these calls for a number, not for an address, or has
     // none.
     to_result(unsafe { libc::ioctl(fd.as_raw_fd(), opcode_of(call), libc::c_ulong::from(value)) })
@@ -61,8 +65,16 @@ pub(super) fn device_fd(group: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Res
 /// Makes a call whose argument is a structure, given as words; `argsz`, the first four bytes, is
 /// filled in here. Returns the result of the call. The kernel writes its answer into the words, and
 /// into `argsz` the size that the whole answer needs.
-pub(super) fn call_struct(fd: impl AsFd, StructCall(call): StructCall, words: &mut [u64]) -> io::Result<u32> {
-    assert!(!words.is_empty() && size_of_val(words) <= MAX_BYTES, "call {call} with {} words", words.len());
+pub(super) fn call_struct(
+    fd: impl AsFd,
+    StructCall(call): StructCall,
+    words: &mut [u64],
+) -> io::Result<u32> {
+    assert!(
+        !words.is_empty() && size_of_val(words) <= MAX_BYTES,
+        "call {call} with {} words",
+        words.len()
+    );
     let bytes = (size_of_val(words) as u32).to_ne_bytes();
     let mut first = words[0].to_ne_bytes();
     first[..4].copy_from_slice(&bytes);
@@ -71,7 +83,9 @@ pub(super) fn call_struct(fd: impl AsFd, StructCall(call): StructCall, words: &m
     // that many bytes of it at most, which are the words', aligned as its widest field. Descriptors
     // and addresses in it are checked by the kernel; memory that it pins is the responsibility of
     // the caller (`Container`).
-    to_result(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), opcode_of(call), words.as_mut_ptr().cast::<c_void>()) })
+    to_result(unsafe {
+        libc::ioctl(fd.as_fd().as_raw_fd(), opcode_of(call), words.as_mut_ptr().cast::<c_void>())
+    })
 }
 
 /// The complete answer to a query, however long. `question` is the field after `argsz` and `flags`.
@@ -88,7 +102,10 @@ pub(super) fn query(fd: impl AsFd, call: StructCall, question: u32) -> io::Resul
         match wanted {
             _ if wanted <= bytes => return Ok(answer),
             _ if wanted > MAX_BYTES => {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, format!("an answer of {wanted} bytes to {call:?}")));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("an answer of {wanted} bytes to {call:?}"),
+                ));
             }
             _ => bytes = wanted.next_multiple_of(8),
         }
@@ -97,7 +114,9 @@ pub(super) fn query(fd: impl AsFd, call: StructCall, question: u32) -> io::Resul
 
 /// Two 32-bit fields as one word in memory order.
 pub(super) fn word(low: u32, high: u32) -> u64 {
-    u64::from_ne_bytes([low.to_ne_bytes(), high.to_ne_bytes()].concat().try_into().unwrap_or_default())
+    u64::from_ne_bytes(
+        [low.to_ne_bytes(), high.to_ne_bytes()].concat().try_into().unwrap_or_default(),
+    )
 }
 
 fn to_result(value: libc::c_int) -> io::Result<u32> {
@@ -108,16 +127,21 @@ fn to_result(value: libc::c_int) -> io::Result<u32> {
 /// not reported), and a bitmap of page sizes (0: not reported).
 pub(super) fn iommu_info(answer: &[u8]) -> io::Result<(Vec<Range<u64>>, u64)> {
     let flags = u32_at(answer, 4)?;
-    let page_sizes = if flags & bind::VFIO_IOMMU_INFO_PGSIZES != 0 { u64_at(answer, 8)? } else { 0 };
+    let page_sizes =
+        if flags & bind::VFIO_IOMMU_INFO_PGSIZES != 0 { u64_at(answer, 8)? } else { 0 };
     let mut windows = Vec::new();
-    let mut at = if flags & bind::VFIO_IOMMU_INFO_CAPS != 0 { u32_at(answer, 16)? as usize } else { 0 };
+    let mut at =
+        if flags & bind::VFIO_IOMMU_INFO_CAPS != 0 { u32_at(answer, 16)? as usize } else { 0 };
     while at != 0 {
         // `vfio_info_cap_header`: id, version, offset of the next.
-        if u32::from(u16::from_ne_bytes(field(answer, at)?)) == bind::VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE {
+        if u32::from(u16::from_ne_bytes(field(answer, at)?))
+            == bind::VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE
+        {
             // `vfio_iommu_type1_info_cap_iova_range`: how many, then the first and the last address
             // of each.
             for range in 0..u32_at(answer, at + 8)? as usize {
-                let (first, last) = (u64_at(answer, at + 16 + 16 * range)?, u64_at(answer, at + 24 + 16 * range)?);
+                let (first, last) =
+                    (u64_at(answer, at + 16 + 16 * range)?, u64_at(answer, at + 24 + 16 * range)?);
                 windows.push(first..last.saturating_add(1));
             }
         }
@@ -140,7 +164,11 @@ pub(super) fn u64_at(answer: &[u8], at: usize) -> io::Result<u64> {
 }
 
 fn field<const N: usize>(answer: &[u8], at: usize) -> io::Result<[u8; N]> {
-    answer.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied().ok_or_else(|| malformed(answer, at))
+    answer
+        .get(at..)
+        .and_then(|rest| rest.first_chunk::<N>())
+        .copied()
+        .ok_or_else(|| malformed(answer, at))
 }
 
 fn malformed(answer: &[u8], at: usize) -> io::Error {

@@ -65,18 +65,32 @@ unsafe impl Sync for PciRegisters {}
 
 impl PciRegisters {
     /// Maps all of BAR0, `bytes` bytes at `offset` in the device file.
-    pub(super) fn mapped_whole(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<PciRegisters, VfioError> {
+    pub(super) fn mapped_whole(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<PciRegisters, VfioError> {
         // Rounding up to a page is safe: the kernel reserves the rest of the page of a shorter BAR.
-        let area = Area::map(file, offset, 0..bytes.next_multiple_of(rustix::param::page_size() as u64));
-        PciRegisters::with_areas(vec![area.map_err(VfioError::system("map its registers"))?], None, bytes)
+        let area =
+            Area::map(file, offset, 0..bytes.next_multiple_of(rustix::param::page_size() as u64));
+        PciRegisters::with_areas(
+            vec![area.map_err(VfioError::system("map its registers"))?],
+            None,
+            bytes,
+        )
     }
 
     /// BAR0 of `bytes` bytes, of which `areas` are mapped.
-    fn with_areas(areas: Vec<Area>, unmapped: Option<Box<dyn RegisterCalls>>, bytes: u64) -> Result<PciRegisters, VfioError> {
+    fn with_areas(
+        areas: Vec<Area>,
+        unmapped: Option<Box<dyn RegisterCalls>>,
+        bytes: u64,
+    ) -> Result<PciRegisters, VfioError> {
         let least = u64::from(regs::DOORBELLS) + 16;
         if bytes < least {
-            let what =
-                format!("its BAR0 has {bytes} bytes; the registers and the doorbells of the admin and one I/O queue pair need {least}");
+            let what = format!(
+                "its BAR0 has {bytes} bytes; the registers and the doorbells of the admin and one I/O queue pair need {least}"
+            );
             return Err(VfioError::Unsupported(what));
         }
         let mut registers = PciRegisters { areas, unmapped, bytes, dstrd: 0 };
@@ -102,7 +116,9 @@ impl PciRegisters {
         if !offset.is_multiple_of(4) {
             return None;
         }
-        let area = self.areas.iter().find(|area| offset.checked_sub(area.start).is_some_and(|at| at + 4 <= area.mapping.bytes as u64))?;
+        let area = self.areas.iter().find(|area| {
+            offset.checked_sub(area.start).is_some_and(|at| at + 4 <= area.mapping.bytes as u64)
+        })?;
         // SAFETY: the four bytes lie in the mapping, as was just found.
         Some(unsafe { area.mapping.at.add((offset - area.start) as usize) }.cast())
     }
@@ -129,7 +145,13 @@ impl PciRegisters {
 impl Area {
     /// Maps whole pages of a file as the part `area` of BAR0.
     fn map(file: BorrowedFd<'_>, at: u64, area: Range<u64>) -> std::io::Result<Area> {
-        let mut mapping = Mapping::shared(file, at, (area.end - area.start) as usize, Mapping::READ_WRITE, MapFlags::empty())?;
+        let mut mapping = Mapping::shared(
+            file,
+            at,
+            (area.end - area.start) as usize,
+            Mapping::READ_WRITE,
+            MapFlags::empty(),
+        )?;
         // A forked child must not ring the doorbells of its parent.
         mapping.dont_fork()?;
         Ok(Area { mapping, start: area.start })
@@ -141,12 +163,23 @@ impl Area {
         let (memory, bytes) = (self.mapping.at.as_ptr().cast(), self.mapping.bytes);
         // SAFETY: MAP_FIXED replaces this mapping only, atomically, and no reference into it
         // exists.
-        let remapped = unsafe { mmap(memory, bytes, Mapping::READ_WRITE, MapFlags::SHARED | MapFlags::FIXED, file, at) };
+        let remapped = unsafe {
+            mmap(memory, bytes, Mapping::READ_WRITE, MapFlags::SHARED | MapFlags::FIXED, file, at)
+        };
         if let Err(error) = remapped {
             // A failed MAP_FIXED may have unmapped the old pages. Reserve the addresses: if another
             // mapping landed here, a doorbell would be written into it.
             // SAFETY: as above.
-            if unsafe { mmap_anonymous(memory, bytes, Mapping::READ_WRITE, MapFlags::PRIVATE | MapFlags::FIXED) }.is_err() {
+            if unsafe {
+                mmap_anonymous(
+                    memory,
+                    bytes,
+                    Mapping::READ_WRITE,
+                    MapFlags::PRIVATE | MapFlags::FIXED,
+                )
+            }
+            .is_err()
+            {
                 std::process::abort();
             }
             return Err(error.into());
@@ -264,10 +297,15 @@ impl PciRegisters {
         let (mut mapped, mut notes) = (Vec::<Area>::new(), Vec::new());
         for area in areas {
             let SharedArea { range: Range { start, end }, .. } = area;
-            let map = || Area::map(area.file.as_fd(), area.at, start..end).map_err(|error| format!("the file cannot be mapped: {error}"));
+            let map = || {
+                Area::map(area.file.as_fd(), area.at, start..end)
+                    .map_err(|error| format!("the file cannot be mapped: {error}"))
+            };
             match area.check(bytes, trusted).and_then(|()| map()) {
                 Ok(area) => mapped.push(area),
-                Err(why) => notes.push(format!("bytes {start:#x} to {end:#x} of BAR0 are accessed by messages: {why}")),
+                Err(why) => notes.push(format!(
+                    "bytes {start:#x} to {end:#x} of BAR0 are accessed by messages: {why}"
+                )),
             }
         }
         PciRegisters::with_areas(mapped, Some(unmapped), bytes).map(|registers| (registers, notes))
@@ -283,12 +321,16 @@ impl PciRegisters {
         if bytes != self.bytes {
             return Err(format!("its BAR0 has {bytes:#x} bytes, and had {:#x} before", self.bytes));
         }
-        let mut areas: BTreeMap<u64, SharedArea> = areas.into_iter().map(|area| (area.range.start, area)).collect();
+        let mut areas: BTreeMap<u64, SharedArea> =
+            areas.into_iter().map(|area| (area.range.start, area)).collect();
         for area in &self.areas {
             let (start, end) = (area.start, area.start + area.mapping.bytes as u64);
-            let refused = |why: String| format!("bytes {start:#x} to {end:#x} of BAR0 cannot be mapped again: {why}");
+            let refused = |why: String| {
+                format!("bytes {start:#x} to {end:#x} of BAR0 cannot be mapped again: {why}")
+            };
             let given = areas.remove(&start).filter(|given| given.range.end == end);
-            let given = given.ok_or_else(|| refused("the server does not hand them over".into()))?;
+            let given =
+                given.ok_or_else(|| refused("the server does not hand them over".into()))?;
             given.check(bytes, trusted).map_err(refused)?;
             area.renew(given.file.as_fd(), given.at).map_err(|error| refused(error.to_string()))?;
         }
@@ -301,19 +343,27 @@ impl SharedArea {
     fn check(&self, bytes: u64, trusted: bool) -> Result<(), String> {
         let page = rustix::param::page_size() as u64;
         let SharedArea { range, file, at } = self;
-        let len = range.end.checked_sub(range.start).filter(|len| *len > 0 && range.end <= bytes && isize::try_from(*len).is_ok());
-        let Some(end) = len.and_then(|len| at.checked_add(len)) else { return Err("they are not within BAR0".into()) };
+        let len = range
+            .end
+            .checked_sub(range.start)
+            .filter(|len| *len > 0 && range.end <= bytes && isize::try_from(*len).is_ok());
+        let Some(end) = len.and_then(|len| at.checked_add(len)) else {
+            return Err("they are not within BAR0".into());
+        };
         if !(range.start | range.end | at).is_multiple_of(page) {
             return Err(format!("they are not whole pages of {page} bytes"));
         }
         // Before the size: see `keeps_pages`.
         let pages = keeps_pages(file);
-        let (_, size) = file_key_and_size(file).map_err(|error| format!("the file of the server cannot be used: {error}"))?;
+        let (_, size) = file_key_and_size(file)
+            .map_err(|error| format!("the file of the server cannot be used: {error}"))?;
         if end > size {
             return Err(format!("the file has {size:#x} bytes, and the range ends at {end:#x}"));
         }
         match pages {
-            Err(why) if !trusted => Err(format!("the file may lose pages, which would end this process: {why}")),
+            Err(why) if !trusted => {
+                Err(format!("the file may lose pages, which would end this process: {why}"))
+            }
             _ => Ok(()),
         }
     }

@@ -29,9 +29,15 @@ fn errors_name_the_remedy() {
     let nothing = find_error("0x010802", None, true, "01:00.1");
     assert_eq!(nothing, "there is no such PCI function here; NVMe controllers are at 0000:01:00.0");
     let card = find_error("0x020000", Some("e1000e"), true, "01:00.0");
-    assert_eq!(card, "it is not an NVMe controller: its class is 020000h instead of 010802h; this machine has no NVMe controller on PCI");
+    assert_eq!(
+        card,
+        "it is not an NVMe controller: its class is 020000h instead of 010802h; this machine has no NVMe controller on PCI"
+    );
     let bound = find_error("0x010802", Some("nvme"), true, "01:00.0");
-    assert_eq!(bound, "it is bound to the driver `nvme`; `reap bind 0000:01:00.0` gives it to vfio-pci");
+    assert_eq!(
+        bound,
+        "it is bound to the driver `nvme`; `reap bind 0000:01:00.0` gives it to vfio-pci"
+    );
     let free = find_error("0x010802", None, true, "01:00.0");
     assert_eq!(free, "it has no driver; `reap bind 0000:01:00.0` gives it to vfio-pci");
     assert!(find_error("0x010802", Some("nvme"), false, "01:00.0").contains("no IOMMU"));
@@ -47,9 +53,18 @@ fn bound_functions_are_found() {
 #[test]
 fn open_errors_are_told_apart() {
     let message = |errno| {
-        group_open_error(io::Error::from_raw_os_error(errno), "01:00.0".parse().unwrap(), Path::new("/dev/vfio/12"), 12).to_string()
+        group_open_error(
+            io::Error::from_raw_os_error(errno),
+            "01:00.0".parse().unwrap(),
+            Path::new("/dev/vfio/12"),
+            12,
+        )
+        .to_string()
     };
-    assert!(message(libc::EACCES).contains("may not open /dev/vfio/12; `reap bind 0000:01:00.0 --user NAME`"));
+    assert!(
+        message(libc::EACCES)
+            .contains("may not open /dev/vfio/12; `reap bind 0000:01:00.0 --user NAME`")
+    );
     assert!(message(libc::EBUSY).contains("another process"));
     assert!(message(libc::ENOENT).contains("cannot open /dev/vfio/12"));
 }

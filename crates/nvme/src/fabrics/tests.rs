@@ -3,7 +3,14 @@ use crate::Page;
 
 #[test]
 fn connect_is_where_the_figure_says() {
-    let connect = Connect { format: 0, queue: QueueId(3), entries: 128, no_flow_control: true, kato: 15_000, data: Dptr::NONE };
+    let connect = Connect {
+        format: 0,
+        queue: QueueId(3),
+        entries: 128,
+        no_flow_control: true,
+        kato: 15_000,
+        data: Dptr::NONE,
+    };
     let sqe = connect.to_sqe();
     let bytes = sqe.as_bytes();
     assert_eq!((bytes[0], bytes[1], bytes[4]), (0x7f, 0x40, 1));
@@ -18,9 +25,15 @@ fn connect_is_where_the_figure_says() {
 fn properties_have_their_sizes() {
     let set = Property::to_set(regs::CC, false, 0x0046_0001);
     assert_eq!(set.as_bytes()[40..56], [0, 0, 0, 0, 0x14, 0, 0, 0, 1, 0, 0x46, 0, 0, 0, 0, 0]);
-    assert_eq!(Property::from_sqe(&set), Property { offset: regs::CC, wide: Some(false), value: 0x0046_0001 });
+    assert_eq!(
+        Property::from_sqe(&set),
+        Property { offset: regs::CC, wide: Some(false), value: 0x0046_0001 }
+    );
     let get = Property::to_get(regs::CAP, true);
-    assert_eq!((fctype_of(&get), Property::from_sqe(&get).wide), (Some(fctype::PROPERTY_GET), Some(true)));
+    assert_eq!(
+        (fctype_of(&get), Property::from_sqe(&get).wide),
+        (Some(fctype::PROPERTY_GET), Some(true))
+    );
     assert_eq!(Property::from_sqe(&Sqe { cdw10: 2, ..get }).wide, None, "a reserved size");
     assert_eq!(Property::size(regs::CAP), Some((true, false)));
     assert_eq!(Property::size(regs::AQA), None, "a register of controllers on a bus");
@@ -30,7 +43,11 @@ fn properties_have_their_sizes() {
 
 #[test]
 fn connect_data_names_host_and_subsystem() {
-    let mut data = ConnectData { cntlid: ConnectData::ANY.into(), subnqn: Text::nul_terminated("nqn.a"), ..ConnectData::default() };
+    let mut data = ConnectData {
+        cntlid: ConnectData::ANY.into(),
+        subnqn: Text::nul_terminated("nqn.a"),
+        ..ConnectData::default()
+    };
     assert_eq!(data.as_page()[ConnectData::CNTLID_AT..][..2], [0xff, 0xff]);
     assert_eq!(&data.as_page()[ConnectData::SUBNQN_AT..][..6], b"nqn.a\0");
     assert_eq!(nqn(&data.subnqn), Some("nqn.a"));
@@ -46,10 +63,15 @@ fn connect_data_names_host_and_subsystem() {
 
 #[test]
 fn discovery_entries_are_in_place() {
-    let entry = DiscoveryEntry { service: Text::ascii("4420"), subnqn: Text::nul_terminated("nqn.b"), ..DiscoveryEntry::default() };
+    let entry = DiscoveryEntry {
+        service: Text::ascii("4420"),
+        subnqn: Text::nul_terminated("nqn.b"),
+        ..DiscoveryEntry::default()
+    };
     let bytes = entry.as_page();
     assert_eq!((&bytes[32..37], &bytes[256..262]), (&b"4420 "[..], &b"nqn.b\0"[..]));
-    let header = DiscoveryHeader { generation: 7.into(), records: 2.into(), ..DiscoveryHeader::default() };
+    let header =
+        DiscoveryHeader { generation: 7.into(), records: 2.into(), ..DiscoveryHeader::default() };
     assert_eq!((header.as_page()[0], header.as_page()[8]), (7, 2));
 }
 

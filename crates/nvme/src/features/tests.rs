@@ -5,7 +5,8 @@ use crate::Page;
 fn feature_fields_match_the_specification() {
     assert_eq!(Arbitration::new().with_ab(3).into_bits(), 3);
     assert_eq!(PowerManagement::new().with_ps(3).with_wh(1).into_bits(), 0x23);
-    let threshold = TemperatureThreshold::new().with_tmpth(343).with_tmpsel(0xf).with_thsel(1).with_tmpthh(1);
+    let threshold =
+        TemperatureThreshold::new().with_tmpth(343).with_tmpsel(0xf).with_thsel(1).with_tmpthh(1);
     assert_eq!(threshold.into_bits(), 0x005f_0157);
     assert_eq!(ErrorRecovery::new().with_tler(7).with_dulbe(true).into_bits(), 0x0001_0007);
     assert_eq!(WriteAtomicity::new().with_dn(true).into_bits(), 1);
@@ -27,7 +28,10 @@ fn arbitration_bursts_are_powers_of_two() {
 fn numbers_of_queues_are_zeroes_based() {
     let eight = NumberOfQueues::of(8, 4);
     assert_eq!((eight.into_bits(), eight.submission(), eight.completion()), (0x0003_0007, 8, 4));
-    assert_eq!((NumberOfQueues::of(0, 1 << 20).submission(), NumberOfQueues::of(0, 1 << 20).completion()), (1, 65_535));
+    assert_eq!(
+        (NumberOfQueues::of(0, 1 << 20).submission(), NumberOfQueues::of(0, 1 << 20).completion()),
+        (1, 65_535)
+    );
 }
 
 #[test]

@@ -23,7 +23,9 @@ fn identify_namespace_field_offsets() {
 
 #[test]
 fn mdts_counts_smallest_pages() {
-    let limit = |mdts, mpsmin| Controller { mdts, ..Controller::default() }.max_transfer(Cap::new().with_mpsmin(mpsmin));
+    let limit = |mdts, mpsmin| {
+        Controller { mdts, ..Controller::default() }.max_transfer(Cap::new().with_mpsmin(mpsmin))
+    };
     assert_eq!([limit(0, 0), limit(5, 0), limit(5, 2)], [None, Some(128 << 10), Some(512 << 10)]);
     assert_eq!(limit(255, 15), None);
     assert_eq!(limit(51, 0), Some(1 << 63));
@@ -33,15 +35,24 @@ fn mdts_counts_smallest_pages() {
 #[test]
 fn entry_sizes_are_a_range() {
     let controller = Controller { sqes: 0x66, cqes: 0x54, ..Controller::default() };
-    assert!(controller.supports_entries(6, 4) && !controller.supports_entries(5, 4) && !controller.supports_entries(7, 4));
-    assert!(controller.supports_entries(6, 5) && !controller.supports_entries(6, 6) && !controller.supports_entries(6, 3));
+    assert!(
+        controller.supports_entries(6, 4)
+            && !controller.supports_entries(5, 4)
+            && !controller.supports_entries(7, 4)
+    );
+    assert!(
+        controller.supports_entries(6, 5)
+            && !controller.supports_entries(6, 6)
+            && !controller.supports_entries(6, 3)
+    );
     let backwards = Controller { sqes: 0x46, cqes: 0x54, ..Controller::default() };
     assert!((0..16).all(|log2| !backwards.supports_entries(log2, 4)));
 }
 
 #[test]
 fn controller_display_names_model_and_serial() {
-    let controller = Controller { mn: Text::ascii("Reap"), sn: Text::ascii("1"), ..Controller::default() };
+    let controller =
+        Controller { mn: Text::ascii("Reap"), sn: Text::ascii("1"), ..Controller::default() };
     assert_eq!(format!("{controller:?}"), r#"Controller { mn: "Reap", sn: "1", fr: "", .. }"#);
 }
 
@@ -63,8 +74,14 @@ fn upper_format_bits_need_many_formats() {
 #[test]
 fn only_usable_block_sizes_remain() {
     let size = |lbads| LbaFormat::new().with_lbads(lbads).block_size();
-    assert_eq!([0, 8, 9, 12, 31, 32, 255].map(size), [None, None, Some(512), Some(4096), Some(1 << 31), None, None]);
-    assert_eq!(LbaFormat::from_bits(0x010c_0008), LbaFormat::new().with_ms(8).with_lbads(12).with_rp(1));
+    assert_eq!(
+        [0, 8, 9, 12, 31, 32, 255].map(size),
+        [None, None, Some(512), Some(4096), Some(1 << 31), None, None]
+    );
+    assert_eq!(
+        LbaFormat::from_bits(0x010c_0008),
+        LbaFormat::new().with_ms(8).with_lbads(12).with_rp(1)
+    );
 }
 
 #[test]
@@ -72,7 +89,8 @@ fn namespace_list_ends_at_zero() {
     let law = |ids: &Vec<u32>| {
         let list = NamespaceList::of(ids.iter().map(|&id| Nsid(id)));
         let read = NamespaceList::from_page(list.as_page()).expect("it is whole");
-        let expected = ids.iter().take(NamespaceList::CAPACITY).take_while(|&&id| id != 0).map(|&id| Nsid(id));
+        let expected =
+            ids.iter().take(NamespaceList::CAPACITY).take_while(|&&id| id != 0).map(|&id| Nsid(id));
         read.iter().eq(expected)
     };
     assert_eq!(counterexample(300, proptest::collection::vec(0..5000u32, 0..1100), law), None);
@@ -97,7 +115,10 @@ fn namespace_identifiers_round_trip() {
         let read = DescriptorList::from_page(list.as_page()).expect("it is whole");
         read.iter().map(|d| (d.kind, d.id)).eq(kept)
     };
-    let ids = proptest::collection::vec((any::<u8>(), proptest::collection::vec(any::<u8>(), 0..270)), 0..30);
+    let ids = proptest::collection::vec(
+        (any::<u8>(), proptest::collection::vec(any::<u8>(), 0..270)),
+        0..30,
+    );
     assert_eq!(counterexample(300, ids, law), None);
 }
 
@@ -105,7 +126,10 @@ fn namespace_identifiers_round_trip() {
 fn a_descriptor_is_found_by_kind() {
     let mut list = DescriptorList::default();
     assert!(list.push(descriptor::UUID, &[7; 16]) && list.push(descriptor::CSI, &[0]));
-    assert_eq!((list.find(descriptor::UUID), list.find(descriptor::CSI)), (Some(&[7; 16][..]), Some(&[0][..])));
+    assert_eq!(
+        (list.find(descriptor::UUID), list.find(descriptor::CSI)),
+        (Some(&[7; 16][..]), Some(&[0][..]))
+    );
     assert_eq!(list.find(descriptor::NGUID), None);
 }
 
@@ -117,8 +141,10 @@ fn any_page_decodes_without_panic() {
         let list = NamespaceList::from_page(bytes).expect("it is whole");
         let descriptors = DescriptorList::from_page(bytes).expect("it is whole");
         let _ = format!("{controller:?} {namespace:?} {list:?}");
-        let _ = (controller.max_transfer(Cap::from_bits(u64::MAX)), controller.supports_entries(6, 4));
-        let _ = (controller.abort_limit(), controller.async_event_limit(), namespace.protection_type());
+        let _ =
+            (controller.max_transfer(Cap::from_bits(u64::MAX)), controller.supports_entries(6, 4));
+        let _ =
+            (controller.abort_limit(), controller.async_event_limit(), namespace.protection_type());
         let _ = namespace.format().block_size();
         namespace.format_index() < 64
             && list.iter().count() <= NamespaceList::CAPACITY

@@ -10,13 +10,18 @@ fn fields() -> impl Strategy<Value = Fields> {
 }
 
 /// What the controller decodes is what the host said, for a decoder `decode`.
-fn round_trips(&(nsid, lba, blocks, (prp1, prp2), flags): &Fields, decode: impl Fn(&Sqe) -> Transfer) -> bool {
+fn round_trips(
+    &(nsid, lba, blocks, (prp1, prp2), flags): &Fields,
+    decode: impl Fn(&Sqe) -> Transfer,
+) -> bool {
     let (data, flags) = (Dptr { prp1, prp2 }, Flags(flags << 30));
-    [(read as fn(_, _, _, _, _) -> _, opcode::io::READ), (write, opcode::io::WRITE)].into_iter().all(|(command, opcode)| {
-        let sqe: Sqe = command(Nsid(nsid), Lba(lba), blocks, data, flags);
-        (sqe.opcode, sqe.nsid(), sqe.dptr()) == (opcode, Nsid(nsid), data)
-            && decode(&sqe) == Transfer { lba: Lba(lba), blocks, flags, prinfo: 0 }
-    })
+    [(read as fn(_, _, _, _, _) -> _, opcode::io::READ), (write, opcode::io::WRITE)]
+        .into_iter()
+        .all(|(command, opcode)| {
+            let sqe: Sqe = command(Nsid(nsid), Lba(lba), blocks, data, flags);
+            (sqe.opcode, sqe.nsid(), sqe.dptr()) == (opcode, Nsid(nsid), data)
+                && decode(&sqe) == Transfer { lba: Lba(lba), blocks, flags, prinfo: 0 }
+        })
 }
 
 #[test]
@@ -26,8 +31,10 @@ fn reads_and_writes_round_trip() {
 
 #[test]
 fn mutated_decoder_is_caught() {
-    let not_zeroes_based = |sqe: &Sqe| Transfer { blocks: sqe.cdw12 & 0xffff, ..Transfer::from_sqe(sqe) };
-    let low_half_of_lba = |sqe: &Sqe| Transfer { lba: Lba(u64::from(sqe.cdw10)), ..Transfer::from_sqe(sqe) };
+    let not_zeroes_based =
+        |sqe: &Sqe| Transfer { blocks: sqe.cdw12 & 0xffff, ..Transfer::from_sqe(sqe) };
+    let low_half_of_lba =
+        |sqe: &Sqe| Transfer { lba: Lba(u64::from(sqe.cdw10)), ..Transfer::from_sqe(sqe) };
     assert!(counterexample(1000, fields(), |f| round_trips(f, not_zeroes_based)).is_some());
     assert!(counterexample(1000, fields(), |f| round_trips(f, low_half_of_lba)).is_some());
 }
@@ -36,7 +43,10 @@ fn mutated_decoder_is_caught() {
 fn write_bytes_match_the_specification() {
     let data = Dptr { prp1: 0x1000, prp2: 0x2000 };
     let sqe = Sqe { cid: 0x1234, ..write(Nsid(1), Lba(0x1_0000_0002), 8, data, Flags::FUA) };
-    assert_eq!(sqe.to_words(), [0x1_1234_0001, 0, 0, 0x1000, 0x2000, 0x1_0000_0002, 1 << 30 | 7, 0]);
+    assert_eq!(
+        sqe.to_words(),
+        [0x1_1234_0001, 0, 0, 0x1000, 0x2000, 0x1_0000_0002, 1 << 30 | 7, 0]
+    );
     assert!(Transfer::from_sqe(&sqe).flags.contains(Flags::FUA));
 }
 
@@ -70,8 +80,14 @@ fn any_entry_decodes() {
 
 #[test]
 fn write_zeroes_bytes() {
-    let sqe = Sqe { cid: 0x1234, ..write_zeroes(Nsid(1), Lba(0x1_0000_0002), MAX_BLOCKS, Flags::DEALLOCATE | Flags::FUA) };
-    assert_eq!(sqe.to_words(), [0x1_1234_0008, 0, 0, 0, 0, 0x1_0000_0002, 1 << 30 | 1 << 25 | 0xffff, 0]);
+    let sqe = Sqe {
+        cid: 0x1234,
+        ..write_zeroes(Nsid(1), Lba(0x1_0000_0002), MAX_BLOCKS, Flags::DEALLOCATE | Flags::FUA)
+    };
+    assert_eq!(
+        sqe.to_words(),
+        [0x1_1234_0008, 0, 0, 0, 0, 0x1_0000_0002, 1 << 30 | 1 << 25 | 0xffff, 0]
+    );
     let transfer = Transfer::from_sqe(&sqe);
     assert_eq!((transfer.blocks, transfer.flags, transfer.prinfo), (MAX_BLOCKS, Flags::FUA, 0));
     assert!(Transfer::deallocates(&sqe));
@@ -92,11 +108,19 @@ fn ranges_and_their_command_round_trip() {
         let data = Dptr { prp1: prps.0, prp2: prps.1 };
         let sqe = deallocate(Nsid(nsid), ranges, data);
         let decoded = DatasetManagement::from_sqe(&sqe);
-        (sqe.nsid(), sqe.dptr(), decoded) == (Nsid(nsid), data, DatasetManagement { ranges, deallocate: true })
+        (sqe.nsid(), sqe.dptr(), decoded)
+            == (Nsid(nsid), data, DatasetManagement { ranges, deallocate: true })
             && decoded.bytes() <= 4096
             && Range::from_bytes(bytes).to_bytes() == bytes
     };
-    assert_eq!(counterexample(1000, (any::<u32>(), 1..=MAX_RANGES, any::<(u64, u64)>(), any::<[u8; 16]>()), law), None);
+    assert_eq!(
+        counterexample(
+            1000,
+            (any::<u32>(), 1..=MAX_RANGES, any::<(u64, u64)>(), any::<[u8; 16]>()),
+            law
+        ),
+        None
+    );
     let hint = Sqe { cdw11: 0b011, ..deallocate(Nsid(1), 1, Dptr::NONE) };
     assert!(!DatasetManagement::from_sqe(&hint).deallocate, "IDR and IDW are other attributes");
 }
@@ -104,7 +128,8 @@ fn ranges_and_their_command_round_trip() {
 #[test]
 fn a_range_fits_without_overflow() {
     let law = |&(lba, blocks, size): &(u64, u32, u64)| {
-        Range::new(Lba(lba), blocks).fits(size) == (blocks == 0 || u128::from(lba) + u128::from(blocks) <= u128::from(size))
+        Range::new(Lba(lba), blocks).fits(size)
+            == (blocks == 0 || u128::from(lba) + u128::from(blocks) <= u128::from(size))
     };
     for around in [0, 1 << 20, u64::MAX] {
         let near = |n: u64| n.saturating_sub(70_000)..=n.saturating_add(70_000);

@@ -1,4 +1,5 @@
-//! Asymmetric Namespace Access: which controllers reach which namespaces, and how well (Base 8.1.1).
+//! Asymmetric Namespace Access: which controllers reach which namespaces, and how well (Base
+//! 8.1.1).
 
 use std::fmt;
 
@@ -7,8 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::page::page;
 use crate::{Nsid, Page, Status};
 
-/// ANAS: how a controller reaches the namespaces of an ANA group (Base 5.1.12.1.13, Base 8.1.1). Bits 3:0 of a byte; a value
-/// that is none of the constants is reserved.
+/// ANAS: how a controller reaches the namespaces of an ANA group (Base 5.1.12.1.13, Base 8.1.1).
+/// Bits 3:0 of a byte; a value that is none of the constants is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AnaState(pub u8);
 
@@ -25,16 +26,21 @@ impl AnaState {
     pub const CHANGE: AnaState = AnaState(0xf);
 
     /// The states that there are, in the order of their bits in ANACAP.
-    pub const ALL: [AnaState; 5] =
-        [AnaState::OPTIMIZED, AnaState::NON_OPTIMIZED, AnaState::INACCESSIBLE, AnaState::PERSISTENT_LOSS, AnaState::CHANGE];
+    pub const ALL: [AnaState; 5] = [
+        AnaState::OPTIMIZED,
+        AnaState::NON_OPTIMIZED,
+        AnaState::INACCESSIBLE,
+        AnaState::PERSISTENT_LOSS,
+        AnaState::CHANGE,
+    ];
 
     /// Whether I/O commands are carried out in this state.
     pub const fn is_accessible(self) -> bool {
         self.refusal().is_none()
     }
 
-    /// The status of an I/O command that arrives in this state; `None`: it is carried out (Base 8.1.1, Base 4.2.3.4). A
-    /// reserved state gives Internal Path Error.
+    /// The status of an I/O command that arrives in this state; `None`: it is carried out (Base
+    /// 8.1.1, Base 4.2.3.4). A reserved state gives Internal Path Error.
     pub const fn refusal(self) -> Option<Status> {
         match self {
             AnaState::OPTIMIZED | AnaState::NON_OPTIMIZED => None,
@@ -50,7 +56,8 @@ impl AnaState {
         AnaState::ALL.into_iter().find(|state| state.refusal() == Some(status.kind()))
     }
 
-    /// The bit of ANACAP that says that the controller reports this state (Base 5.1.13.2.1); 0 for a reserved one.
+    /// The bit of ANACAP that says that the controller reports this state (Base 5.1.13.2.1); 0 for
+    /// a reserved one.
     pub fn capability(self) -> u8 {
         AnaState::ALL.iter().position(|state| *state == self).map_or(0, |bit| 1 << bit)
     }
@@ -77,7 +84,8 @@ impl fmt::Display for AnaState {
     }
 }
 
-/// The header of the log page Asymmetric Namespace Access (Base 5.1.12.1.13): 16 bytes. [`AnaGroup`]s follow.
+/// The header of the log page Asymmetric Namespace Access (Base 5.1.12.1.13): 16 bytes.
+/// [`AnaGroup`]s follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AnaHeader {
@@ -91,7 +99,8 @@ pub struct AnaHeader {
 
 page!(AnaHeader, 16);
 
-/// An ANA group descriptor (Base 5.1.12.1.13): 32 bytes, followed by NNV namespace identifiers of 4 bytes.
+/// An ANA group descriptor (Base 5.1.12.1.13): 32 bytes, followed by NNV namespace identifiers of 4
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AnaGroup {
@@ -116,7 +125,8 @@ impl AnaGroup {
     }
 }
 
-/// Get Log Page LSP, bit 0, for this page: RGO, groups only, without namespace identifiers (Base 5.1.12.1.13).
+/// Get Log Page LSP, bit 0, for this page: RGO, groups only, without namespace identifiers (Base
+/// 5.1.12.1.13).
 pub const GROUPS_ONLY: u8 = 1;
 
 /// The log page Asymmetric Namespace Access, read from bytes or made.
@@ -131,18 +141,25 @@ pub struct AnaLog {
 impl AnaLog {
     /// The bytes of the page; with `groups_only` (RGO) without namespace identifiers.
     pub fn to_bytes(&self, groups_only: bool) -> Vec<u8> {
-        let header = AnaHeader { change_count: self.change_count, groups: self.groups.len() as u16, ..AnaHeader::default() };
+        let header = AnaHeader {
+            change_count: self.change_count,
+            groups: self.groups.len() as u16,
+            ..AnaHeader::default()
+        };
         let mut bytes = header.as_page().to_vec();
         for (group, namespaces) in &self.groups {
             let listed = if groups_only { &[][..] } else { namespaces };
-            bytes.extend_from_slice(AnaGroup { namespaces: listed.len() as u32, ..*group }.as_page());
+            bytes.extend_from_slice(
+                AnaGroup { namespaces: listed.len() as u32, ..*group }.as_page(),
+            );
             listed.iter().for_each(|nsid| bytes.extend_from_slice(&nsid.0.to_le_bytes()));
         }
         bytes
     }
 
-    /// Reads a page, whole or cut off: descriptors that are not whole are left out, and [`AnaHeader::groups`] tells how
-    /// many there should be. What a device writes is untrusted: counts are believed no further than there are bytes.
+    /// Reads a page, whole or cut off: descriptors that are not whole are left out, and
+    /// [`AnaHeader::groups`] tells how many there should be. What a device writes is untrusted:
+    /// counts are believed no further than there are bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<AnaLog, crate::TooShort> {
         let header = AnaHeader::from_page(bytes)?;
         let mut rest = bytes.get(AnaHeader::LEN..).unwrap_or_default();
@@ -150,7 +167,11 @@ impl AnaLog {
         for _ in 0..header.groups {
             let Ok(group) = AnaGroup::from_page(rest) else { break };
             let Some(after) = rest.get(AnaGroup::LEN..) else { break };
-            let Some((list, after)) = after.split_at_checked((group.namespaces as usize).saturating_mul(4)) else { break };
+            let Some((list, after)) =
+                after.split_at_checked((group.namespaces as usize).saturating_mul(4))
+            else {
+                break;
+            };
             let (ids, _) = list.as_chunks::<4>();
             groups.push((group, ids.iter().map(|id| Nsid(u32::from_le_bytes(*id))).collect()));
             rest = after;

@@ -13,14 +13,18 @@ const MIB: u64 = 1 << 20;
 #[derive(Clone, Debug, Default)]
 struct Memory {
     stored: HashMap<u64, u64>,
-    /// Elsewhere an entry is `salt` mixed with the address; its offset in a page is cleared as these bits say.
+    /// Elsewhere an entry is `salt` mixed with the address; its offset in a page is cleared as
+    /// these bits say.
     salt: u64,
     offset_mask: u64,
 }
 
 impl Memory {
     fn entry(&self, addr: u64) -> u64 {
-        let mixed = || (addr ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23) & self.offset_mask;
+        let mixed = || {
+            (addr ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
+                & self.offset_mask
+        };
         self.stored.get(&addr).copied().unwrap_or_else(mixed)
     }
 
@@ -43,10 +47,18 @@ struct Rules {
     offsets_are_checked: bool,
 }
 
-const RULES: Rules = Rules { list_has_offset: true, last_slot_may_hold_data: true, offsets_are_checked: true };
+const RULES: Rules =
+    Rules { list_has_offset: true, last_slot_may_hold_data: true, offsets_are_checked: true };
 
-/// A walk as the specification tells it, without thought of speed: all the entries first, then what they mean.
-fn naive(dptr: Dptr, len: u64, page: PageSize, memory: &Memory, rules: Rules) -> Result<Vec<Segment>, Status> {
+/// A walk as the specification tells it, without thought of speed: all the entries first, then what
+/// they mean.
+fn naive(
+    dptr: Dptr,
+    len: u64,
+    page: PageSize,
+    memory: &Memory,
+    rules: Rules,
+) -> Result<Vec<Segment>, Status> {
     if len == 0 {
         return Ok(Vec::new());
     }
@@ -73,10 +85,20 @@ fn naive(dptr: Dptr, len: u64, page: PageSize, memory: &Memory, rules: Rules) ->
 }
 
 /// The entries of a list from its page at `list` on.
-fn gather(list: u64, wanted: u64, page: u64, memory: &Memory, rules: Rules, entries: &mut Vec<u64>) -> Result<(), Status> {
+fn gather(
+    list: u64,
+    wanted: u64,
+    page: u64,
+    memory: &Memory,
+    rules: Rules,
+    entries: &mut Vec<u64>,
+) -> Result<(), Status> {
     let list = if rules.list_has_offset { list } else { list - list % page };
-    let slots: Vec<u64> = (0..(page - list % page) / 8).map(|i| memory.entry(list + 8 * i)).collect();
-    if wanted < slots.len() as u64 || (wanted == slots.len() as u64 && rules.last_slot_may_hold_data) {
+    let slots: Vec<u64> =
+        (0..(page - list % page) / 8).map(|i| memory.entry(list + 8 * i)).collect();
+    if wanted < slots.len() as u64
+        || (wanted == slots.len() as u64 && rules.last_slot_may_hold_data)
+    {
         entries.extend(&slots[..wanted as usize]);
         return Ok(());
     }
@@ -93,7 +115,9 @@ fn joined(segments: Vec<Segment>) -> Vec<Segment> {
     let mut joined: Vec<Segment> = Vec::new();
     for segment in segments {
         match joined.last_mut() {
-            Some(last) if last.addr.checked_add(last.len) == Some(segment.addr) => last.len += segment.len,
+            Some(last) if last.addr.checked_add(last.len) == Some(segment.addr) => {
+                last.len += segment.len
+            }
             _ => joined.push(segment),
         }
     }
@@ -111,13 +135,24 @@ fn walk(dptr: Dptr, len: u64, page: PageSize, memory: &Memory) -> Result<Vec<Seg
 
 type Builder = fn(Segment, PageSize, Segment, &mut dyn FnMut(u64, u64)) -> Result<Dptr, BuildError>;
 
-fn real(buffer: Segment, page: PageSize, list: Segment, put: &mut dyn FnMut(u64, u64)) -> Result<Dptr, BuildError> {
+fn real(
+    buffer: Segment,
+    page: PageSize,
+    list: Segment,
+    put: &mut dyn FnMut(u64, u64),
+) -> Result<Dptr, BuildError> {
     build(buffer, page, list, put)
 }
 
-/// A builder that is wrong only at the last slot of a page: `pointer` says for which numbers of entries left it puts a
-/// pointer there.
-fn twin(buffer: Segment, page: PageSize, list: Segment, put: &mut dyn FnMut(u64, u64), pointer: fn(u64) -> bool) -> Dptr {
+/// A builder that is wrong only at the last slot of a page: `pointer` says for which numbers of
+/// entries left it puts a pointer there.
+fn twin(
+    buffer: Segment,
+    page: PageSize,
+    list: Segment,
+    put: &mut dyn FnMut(u64, u64),
+    pointer: fn(u64) -> bool,
+) -> Dptr {
     if let Some(dptr) = Dptr::short(buffer.addr, buffer.len, page) {
         return dptr;
     }
@@ -139,17 +174,24 @@ fn twin(buffer: Segment, page: PageSize, list: Segment, put: &mut dyn FnMut(u64,
 fn buffers(page: PageSize) -> impl Strategy<Value = (Segment, Segment)> {
     let (size, most) = (page.bytes(), 8 * MIB);
     // Lengths near those at which a page of the list is full, and any others.
-    let full = (0..3 * size / 8, 0..3u64).prop_map(move |(slack, pages)| (pages * (size / 8) * size + slack * 4).min(8 * MIB));
+    let full = (0..3 * size / 8, 0..3u64)
+        .prop_map(move |(slack, pages)| (pages * (size / 8) * size + slack * 4).min(8 * MIB));
     let len = prop_oneof![1..3 * size, 1..most, full.prop_map(|len| len.max(1))];
-    (0..size / 4, len, prop_oneof![Just(0), 0..size / 8, size / 8 - 3..size / 8]).prop_map(move |(dword, len, slot)| {
-        let list = Segment { addr: (1 << 40) + slot * 8, len: 2 * list_len(len, page) + size };
-        (Segment { addr: (1 << 30) + dword * 4, len }, list)
-    })
+    (0..size / 4, len, prop_oneof![Just(0), 0..size / 8, size / 8 - 3..size / 8]).prop_map(
+        move |(dword, len, slot)| {
+            let list = Segment { addr: (1 << 40) + slot * 8, len: 2 * list_len(len, page) + size };
+            (Segment { addr: (1 << 30) + dword * 4, len }, list)
+        },
+    )
 }
 
-/// What a builder builds means exactly the buffer, to the naive walker and to the real one, and it stores only entries
-/// within the list memory.
-fn means_the_buffer(page: PageSize, &(buffer, list): &(Segment, Segment), builder: Builder) -> bool {
+/// What a builder builds means exactly the buffer, to the naive walker and to the real one, and it
+/// stores only entries within the list memory.
+fn means_the_buffer(
+    page: PageSize,
+    &(buffer, list): &(Segment, Segment),
+    builder: Builder,
+) -> bool {
     let mut memory = Memory::default();
     let mut inside = true;
     let built = builder(buffer, page, list, &mut |addr, entry| {
@@ -157,7 +199,8 @@ fn means_the_buffer(page: PageSize, &(buffer, list): &(Segment, Segment), builde
         memory.stored.insert(addr, entry);
     });
     let Ok(dptr) = built else { return false };
-    // All of a list entry's memory that was not stored reads as something that is not a valid entry.
+    // All of a list entry's memory that was not stored reads as something that is not a valid
+    // entry.
     memory.salt = 1;
     memory.offset_mask = 7;
     inside
@@ -176,8 +219,11 @@ fn what_is_built_means_the_buffer() {
 fn mutated_prp_builder_is_caught() {
     let forgets: Builder = |buffer, page, list, put| Ok(twin(buffer, page, list, put, |_| false));
     let too_eager: Builder = |buffer, page, list, put| Ok(twin(buffer, page, list, put, |_| true));
-    let right: Builder = |buffer, page, list, put| Ok(twin(buffer, page, list, put, |left| left > 1));
-    let law = |builder| counterexample(300, buffers(PageSize::MIN), |b| means_the_buffer(PageSize::MIN, b, builder));
+    let right: Builder =
+        |buffer, page, list, put| Ok(twin(buffer, page, list, put, |left| left > 1));
+    let law = |builder| {
+        counterexample(300, buffers(PageSize::MIN), |b| means_the_buffer(PageSize::MIN, b, builder))
+    };
     assert!(law(forgets).is_some());
     assert!(law(too_eager).is_some());
     assert_eq!(law(right), None);
@@ -187,10 +233,13 @@ fn mutated_prp_builder_is_caught() {
 fn prp_list_length_is_exact() {
     let law = |&(dword, len, exact): &(u64, u64, bool)| {
         let page = PageSize::MIN;
-        // Exact lengths begin with the last dword of a page: the worst case, for which the length is just enough.
+        // Exact lengths begin with the last dword of a page: the worst case, for which the length
+        // is just enough.
         let buffer = Segment { addr: (1 << 30) + if exact { 4092 } else { dword * 4 }, len };
         let need = list_len(len, page);
-        let fits = |list_len| build(buffer, page, Segment { addr: 1 << 40, len: list_len }, |_, _| ()).is_ok();
+        let fits = |list_len| {
+            build(buffer, page, Segment { addr: 1 << 40, len: list_len }, |_, _| ()).is_ok()
+        };
         fits(need) && (!exact || need == 0 || !fits(need - 8))
     };
     assert_eq!(counterexample(1000, (0..1024u64, 1..20 * MIB, any::<bool>()), law), None);
@@ -200,7 +249,10 @@ fn prp_list_length_is_exact() {
 fn list_lengths_at_the_edges() {
     let len = |pages_after_first: u64| list_len(pages_after_first * 4096 + 4, PageSize::MIN);
     // 512 entries fill a page; the 513th makes the last slot a pointer; 511 + 512 fill two.
-    assert_eq!([len(0), len(1), len(2), len(512), len(513), len(1023), len(1024)], [0, 0, 16, 4096, 4112, 8192, 8208]);
+    assert_eq!(
+        [len(0), len(1), len(2), len(512), len(513), len(1023), len(1024)],
+        [0, 0, 16, 4096, 4112, 8192, 8208]
+    );
     assert_eq!(list_len(0, PageSize::MIN), 0);
     let _ = list_len(u64::MAX, PageSize::MIN);
 }
@@ -209,7 +261,8 @@ fn list_lengths_at_the_edges() {
 fn unreachable_memory_is_refused() {
     let list = Segment { addr: 0x10_0000, len: 64 };
     let refusal = |addr, len, list| {
-        let built = build(Segment { addr, len }, PageSize::MIN, list, |_, _| panic!("an entry was stored"));
+        let built =
+            build(Segment { addr, len }, PageSize::MIN, list, |_, _| panic!("an entry was stored"));
         built.expect_err("it has no PRPs")
     };
     let unaddressable = |addr, len| BuildError::Unaddressable(Segment { addr, len });
@@ -217,10 +270,16 @@ fn unreachable_memory_is_refused() {
     assert_eq!(refusal(0x1002, 4, list), unaddressable(0x1002, 4));
     assert_eq!(refusal(0x1000, 0x3000, Segment { addr: 4, len: 64 }), unaddressable(4, 64));
     assert_eq!(refusal(0x1000, 0xb000, list), BuildError::ListTooShort { need: 80, got: 64 });
-    assert_eq!(refusal(0x1000, 0x3000, Segment::default()), BuildError::ListTooShort { need: 16, got: 0 });
+    assert_eq!(
+        refusal(0x1000, 0x3000, Segment::default()),
+        BuildError::ListTooShort { need: 16, got: 0 }
+    );
     assert!(matches!(refusal(0, u64::MAX, list), BuildError::ListTooShort { got: 64, .. }));
     assert_eq!(refusal(u64::MAX - 3, 8, list), unaddressable(u64::MAX - 3, 8));
-    assert_eq!(refusal(0x1000, 0x3000, Segment { addr: u64::MAX - 7, len: 4096 }), unaddressable(u64::MAX - 7, 4096));
+    assert_eq!(
+        refusal(0x1000, 0x3000, Segment { addr: u64::MAX - 7, len: 4096 }),
+        unaddressable(u64::MAX - 7, 4096)
+    );
 }
 
 #[test]
@@ -228,7 +287,10 @@ fn last_address_is_reachable() {
     let buffer = Segment { addr: u64::MAX - 0x3fff, len: 0x4000 };
     assert!(means_the_buffer_at_the_end(buffer));
     let two_pages = Segment { addr: u64::MAX - 0x1fff, len: 0x2000 };
-    assert_eq!(Dptr::short(two_pages.addr, two_pages.len, PageSize::MIN), Some(Dptr { prp1: two_pages.addr, prp2: u64::MAX - 0xfff }));
+    assert_eq!(
+        Dptr::short(two_pages.addr, two_pages.len, PageSize::MIN),
+        Some(Dptr { prp1: two_pages.addr, prp2: u64::MAX - 0xfff })
+    );
 }
 
 fn means_the_buffer_at_the_end(buffer: Segment) -> bool {
@@ -242,25 +304,32 @@ fn means_the_buffer_at_the_end(buffer: Segment) -> bool {
     stored.get() == 3 && walked == Ok(Ok(vec![buffer]))
 }
 
-/// PRPs as a careless or malicious host may write them, below 2^63: the naive walker does not look for overflow.
+/// PRPs as a careless or malicious host may write them, below 2^63: the naive walker does not look
+/// for overflow.
 fn hostile() -> impl Strategy<Value = (Dptr, u64, u8, Memory)> {
     const LOW: u64 = !(1 << 63);
-    let masked = |masks| (any::<u64>(), masks).prop_map(|(addr, mask): (u64, u64)| addr & mask & LOW);
+    let masked =
+        |masks| (any::<u64>(), masks).prop_map(|(addr, mask): (u64, u64)| addr & mask & LOW);
     let prp1 = masked(prop_oneof![4 => Just(!3), 1 => Just(!0)].boxed());
     // Lists at the start, near the end and anywhere in a page; addresses that are not even aligned.
     let aligned = masked(prop_oneof![3 => Just(!0xfff), 3 => Just(!7), 1 => Just(!0)].boxed());
-    let near_end = (any::<u64>(), 1..40u64).prop_map(|(addr, slots)| ((addr & LOW | 0x3fff) + 1 - 8 * slots) & LOW);
+    let near_end = (any::<u64>(), 1..40u64)
+        .prop_map(|(addr, slots)| ((addr & LOW | 0x3fff) + 1 - 8 * slots) & LOW);
     let prp2 = prop_oneof![2 => aligned, 1 => near_end];
     let len = prop_oneof![0..0x4000u64, 0..40 * 4096u64, 0..6 * MIB];
-    let offset_masks = prop_oneof![4 => Just(!0x3fff & LOW), 1 => Just(!0x3ff8 & LOW), 1 => Just(LOW)];
-    (prp1, prp2, len, 0..3u8, any::<u64>(), offset_masks).prop_map(|(prp1, prp2, len, mps, salt, offset_mask)| {
-        (Dptr { prp1, prp2 }, len, mps, Memory { stored: HashMap::new(), salt, offset_mask })
-    })
+    let offset_masks =
+        prop_oneof![4 => Just(!0x3fff & LOW), 1 => Just(!0x3ff8 & LOW), 1 => Just(LOW)];
+    (prp1, prp2, len, 0..3u8, any::<u64>(), offset_masks).prop_map(
+        |(prp1, prp2, len, mps, salt, offset_mask)| {
+            (Dptr { prp1, prp2 }, len, mps, Memory { stored: HashMap::new(), salt, offset_mask })
+        },
+    )
 }
 
 fn agrees_with_naive((dptr, len, mps, memory): &(Dptr, u64, u8, Memory), rules: Rules) -> bool {
     let page = PageSize::from_mps(*mps);
-    walk(*dptr, *len, page, memory).map_err(Status::kind) == naive(*dptr, *len, page, memory, rules).map(joined)
+    walk(*dptr, *len, page, memory).map_err(Status::kind)
+        == naive(*dptr, *len, page, memory, rules).map(joined)
 }
 
 #[test]
@@ -297,7 +366,9 @@ fn walk_covers_its_length() {
         loop {
             let mut within = true;
             let next = walker.next(|addr, into| {
-                within &= !into.is_empty() && addr % 8 == 0 && into.len() as u64 <= page.left_in_page(addr);
+                within &= !into.is_empty()
+                    && addr % 8 == 0
+                    && into.len() as u64 <= page.left_in_page(addr);
                 memory.fetch(addr, into)
             });
             match next {
@@ -316,22 +387,28 @@ fn walk_covers_its_length() {
 fn malformed_pointers_get_their_status() {
     let invalid = Err(Status::PRP_OFFSET_INVALID.with_dnr());
     let mut memory = Memory::default();
-    let walked = |prp1, prp2, len, memory: &Memory| walk(Dptr { prp1, prp2 }, len, PageSize::MIN, memory);
+    let walked =
+        |prp1, prp2, len, memory: &Memory| walk(Dptr { prp1, prp2 }, len, PageSize::MIN, memory);
     assert_eq!(walked(0x1001, 0, 512, &memory), invalid);
     assert_eq!(walked(0x1000, 0x2004, 8192, &memory), invalid);
     assert_eq!(walked(0x1000, 0x2004, 12288, &memory), invalid);
     // A second page that is not needed is not looked at.
-    assert_eq!(walked(0x1000, 0x2001, 4096, &memory), Ok(vec![Segment { addr: 0x1000, len: 4096 }]));
+    assert_eq!(
+        walked(0x1000, 0x2001, 4096, &memory),
+        Ok(vec![Segment { addr: 0x1000, len: 4096 }])
+    );
     memory.stored.extend([(0x5000, 0x8000), (0x5008, 0x9008)]);
     assert_eq!(walked(0x1000, 0x5000, 12288, &memory), invalid);
     memory.stored.insert(0x5008, 0xb000);
-    let segments = [(0x1000, 4096), (0x8000, 4096), (0xb000, 4096)].map(|(addr, len)| Segment { addr, len });
+    let segments =
+        [(0x1000, 4096), (0x8000, 4096), (0xb000, 4096)].map(|(addr, len)| Segment { addr, len });
     assert_eq!(walked(0x1000, 0x5000, 12288, &memory), Ok(segments.to_vec()));
 }
 
 #[test]
 fn unreadable_list_is_transfer_error() {
-    let mut walker = Walker::new(Dptr { prp1: 0x1000, prp2: 0x5000 }, 12288, PageSize::MIN).expect("the pointers are aligned");
+    let mut walker = Walker::new(Dptr { prp1: 0x1000, prp2: 0x5000 }, 12288, PageSize::MIN)
+        .expect("the pointers are aligned");
     assert_eq!(walker.next(|_, _| Err("outside")), Err(Status::DATA_TRANSFER_ERROR));
     assert_eq!(walker.next(|_, _| Ok::<(), ()>(())), Ok(None));
 }
@@ -343,5 +420,8 @@ fn no_data_no_segments() {
 
 #[test]
 fn page_sizes_follow_cc_mps() {
-    assert_eq!([0, 1, 15, 16].map(|mps| PageSize::from_mps(mps).bytes()), [4096, 8192, 128 << 20, 4096]);
+    assert_eq!(
+        [0, 1, 15, 16].map(|mps| PageSize::from_mps(mps).bytes()),
+        [4096, 8192, 128 << 20, 4096]
+    );
 }

@@ -3,15 +3,18 @@ use proptest::prelude::*;
 use super::*;
 use crate::tests::counterexample;
 
-/// Runs a ring against a queue: `true` for produce, `false` for consume. The ring and the queue agree on what is full
-/// and empty, on the order of entries, and the phase tells new entries from old ones.
+/// Runs a ring against a queue: `true` for produce, `false` for consume. The ring and the queue
+/// agree on what is full and empty, on the order of entries, and the phase tells new entries from
+/// old ones.
 fn is_a_queue(entries: u32, steps: &[bool], advance: impl Fn(&mut RingIndex)) -> bool {
     let (mut producer, mut consumer) = (RingIndex::new(entries), RingIndex::new(entries));
     let mut slots = vec![(0u32, false); entries as usize];
     let mut queue = std::collections::VecDeque::new();
     for (value, &produce) in (1u32..).zip(steps) {
         let fits = queue.len() < entries as usize - 1;
-        if (producer.room(consumer.slot()) > 0) != fits || consumer.available(producer.slot()) != Some(queue.len() as u32) {
+        if (producer.room(consumer.slot()) > 0) != fits
+            || consumer.available(producer.slot()) != Some(queue.len() as u32)
+        {
             return false;
         }
         if produce && fits {
@@ -38,7 +41,14 @@ fn steps() -> impl Strategy<Value = (u32, Vec<bool>)> {
 
 #[test]
 fn ring_holds_one_entry_less() {
-    assert_eq!(counterexample(500, steps(), |(entries, steps)| is_a_queue(*entries, steps, RingIndex::advance)), None);
+    assert_eq!(
+        counterexample(500, steps(), |(entries, steps)| is_a_queue(
+            *entries,
+            steps,
+            RingIndex::advance
+        )),
+        None
+    );
 }
 
 #[test]
@@ -47,11 +57,17 @@ fn stuck_phase_is_caught() {
         producer.advance();
         producer.phase = true;
     };
-    assert!(counterexample(500, steps(), |(entries, steps)| is_a_queue(*entries, steps, keeps_phase)).is_some());
+    assert!(
+        counterexample(500, steps(), |(entries, steps)| is_a_queue(*entries, steps, keeps_phase))
+            .is_some()
+    );
 }
 
 #[test]
 fn tail_outside_the_ring_is_refused() {
     let consumer = RingIndex::new(4);
-    assert_eq!([0, 3, 4, u32::MAX].map(|tail| consumer.available(tail)), [Some(0), Some(3), None, None]);
+    assert_eq!(
+        [0, 3, 4, u32::MAX].map(|tail| consumer.available(tail)),
+        [Some(0), Some(3), None, None]
+    );
 }

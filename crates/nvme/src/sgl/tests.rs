@@ -34,7 +34,8 @@ impl Memory {
     /// What a command of `len` bytes with this descriptor finds.
     fn walk(&mut self, first: Descriptor, len: u64) -> Result<Vec<Segment>, Status> {
         let mut found = Vec::new();
-        walk(first.dptr(), len, |at, into| self.fetch(at, into), |segment| found.push(segment)).map(|()| found)
+        walk(first.dptr(), len, |at, into| self.fetch(at, into), |segment| found.push(segment))
+            .map(|()| found)
     }
 }
 
@@ -60,18 +61,28 @@ fn data_block_needs_no_fetch() {
     let mut memory = Memory::default();
     assert_eq!(memory.walk(block(DATA + 4, 8192), 8192), Ok(vec![segment(DATA + 4, 8192)]));
     // What it says of reserved bytes has no meaning.
-    assert_eq!(memory.walk(Descriptor { reserved: [1, 2, 3], ..block(DATA, 512) }, 512), Ok(vec![segment(DATA, 512)]));
+    assert_eq!(
+        memory.walk(Descriptor { reserved: [1, 2, 3], ..block(DATA, 512) }, 512),
+        Ok(vec![segment(DATA, 512)])
+    );
 }
 
 #[test]
 fn touching_segments_are_merged() {
     let mut memory = Memory::of(&[
-        (LIST, &[block(DATA, 512), block(DATA + 512, 512), Descriptor::last_segment(LIST + 4096, 3)]),
+        (
+            LIST,
+            &[block(DATA, 512), block(DATA + 512, 512), Descriptor::last_segment(LIST + 4096, 3)],
+        ),
         (LIST + 4096, &[block(DATA + 8192, 1024), block(DATA, 0), block(DATA + 4096, 2048)]),
     ]);
     let all = vec![segment(DATA, 1024), segment(DATA + 8192, 1024), segment(DATA + 4096, 2048)];
     assert_eq!(memory.walk(Descriptor::segment(LIST, 3), 4096), Ok(all));
-    assert!(memory.fetched.len() == 6 && memory.fetched.values().all(|&times| times == 1), "{:?}", memory.fetched);
+    assert!(
+        memory.fetched.len() == 6 && memory.fetched.values().all(|&times| times == 1),
+        "{:?}",
+        memory.fetched
+    );
 }
 
 #[test]
@@ -84,29 +95,103 @@ fn each_mistake_has_its_status() {
     let cases: &[(&str, Descriptor, &[Descriptor], Status)] = &[
         ("too little data", block(DATA, 508), &[], Status::DATA_SGL_LENGTH_INVALID),
         ("too much data", block(DATA, 516), &[], Status::DATA_SGL_LENGTH_INVALID),
-        ("too little in a segment", Descriptor::last_segment(LIST, 1), &good, Status::DATA_SGL_LENGTH_INVALID),
-        ("more after all of it", Descriptor::last_segment(LIST, 2), &[block(DATA, 512), block(DATA, 4)], Status::DATA_SGL_LENGTH_INVALID),
-        ("an unaligned address", block(DATA + 2, 512), &[], Status::SGL_DATA_BLOCK_GRANULARITY_INVALID),
-        ("part of a dword", last, &[block(DATA, 510), block(DATA, 2)], Status::SGL_DATA_BLOCK_GRANULARITY_INVALID),
+        (
+            "too little in a segment",
+            Descriptor::last_segment(LIST, 1),
+            &good,
+            Status::DATA_SGL_LENGTH_INVALID,
+        ),
+        (
+            "more after all of it",
+            Descriptor::last_segment(LIST, 2),
+            &[block(DATA, 512), block(DATA, 4)],
+            Status::DATA_SGL_LENGTH_INVALID,
+        ),
+        (
+            "an unaligned address",
+            block(DATA + 2, 512),
+            &[],
+            Status::SGL_DATA_BLOCK_GRANULARITY_INVALID,
+        ),
+        (
+            "part of a dword",
+            last,
+            &[block(DATA, 510), block(DATA, 2)],
+            Status::SGL_DATA_BLOCK_GRANULARITY_INVALID,
+        ),
         ("a bit bucket", of_kind(0x10), &[], Status::SGL_DESCRIPTOR_TYPE_INVALID),
         ("a keyed data block", of_kind(0x40), &[], Status::SGL_DESCRIPTOR_TYPE_INVALID),
         ("a transport's", of_kind(0x5a), &[], Status::SGL_DESCRIPTOR_TYPE_INVALID),
         ("a vendor's", of_kind(0xf0), &[], Status::SGL_DESCRIPTOR_TYPE_INVALID),
         ("an offset", of_kind(0x01), &[], Status::SGL_DESCRIPTOR_TYPE_INVALID),
-        ("a segment by offset", Descriptor { kind: 0x31, ..last }, &good, Status::SGL_DESCRIPTOR_TYPE_INVALID),
-        ("an empty segment", Descriptor::last_segment(LIST, 0), &[], Status::INVALID_SGL_SEGMENT_DESCRIPTOR),
-        ("part of a descriptor", Descriptor { len: 24, ..last }, &good, Status::INVALID_SGL_SEGMENT_DESCRIPTOR),
-        ("an unaligned segment", Descriptor::last_segment(LIST + 4, 2), &good, Status::INVALID_SGL_SEGMENT_DESCRIPTOR),
+        (
+            "a segment by offset",
+            Descriptor { kind: 0x31, ..last },
+            &good,
+            Status::SGL_DESCRIPTOR_TYPE_INVALID,
+        ),
+        (
+            "an empty segment",
+            Descriptor::last_segment(LIST, 0),
+            &[],
+            Status::INVALID_SGL_SEGMENT_DESCRIPTOR,
+        ),
+        (
+            "part of a descriptor",
+            Descriptor { len: 24, ..last },
+            &good,
+            Status::INVALID_SGL_SEGMENT_DESCRIPTOR,
+        ),
+        (
+            "an unaligned segment",
+            Descriptor::last_segment(LIST + 4, 2),
+            &good,
+            Status::INVALID_SGL_SEGMENT_DESCRIPTOR,
+        ),
         ("a last segment that leads on", last, &leads_on, Status::INVALID_SGL_SEGMENT_DESCRIPTOR),
-        ("a last segment with one within", last, &[ends, block(DATA, 512)], Status::INVALID_SGL_SEGMENT_DESCRIPTOR),
-        ("a segment that leads nowhere", Descriptor::segment(LIST, 2), &good, Status::INVALID_SGL_SEGMENT_DESCRIPTOR),
-        ("a segment's in the middle", Descriptor::segment(LIST, 2), &[ends, block(DATA, 512)], Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS),
-        ("too many at once", Descriptor::last_segment(LIST, MOST_DESCRIPTORS + 1), &good, Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS),
-        ("memory that there is not", Descriptor::last_segment(LIST + 64, 1), &good, Status::DATA_TRANSFER_ERROR),
-        ("the end of all addresses", Descriptor::last_segment(u64::MAX - 7, 2), &good, Status::DATA_TRANSFER_ERROR),
+        (
+            "a last segment with one within",
+            last,
+            &[ends, block(DATA, 512)],
+            Status::INVALID_SGL_SEGMENT_DESCRIPTOR,
+        ),
+        (
+            "a segment that leads nowhere",
+            Descriptor::segment(LIST, 2),
+            &good,
+            Status::INVALID_SGL_SEGMENT_DESCRIPTOR,
+        ),
+        (
+            "a segment's in the middle",
+            Descriptor::segment(LIST, 2),
+            &[ends, block(DATA, 512)],
+            Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS,
+        ),
+        (
+            "too many at once",
+            Descriptor::last_segment(LIST, MOST_DESCRIPTORS + 1),
+            &good,
+            Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS,
+        ),
+        (
+            "memory that there is not",
+            Descriptor::last_segment(LIST + 64, 1),
+            &good,
+            Status::DATA_TRANSFER_ERROR,
+        ),
+        (
+            "the end of all addresses",
+            Descriptor::last_segment(u64::MAX - 7, 2),
+            &good,
+            Status::DATA_TRANSFER_ERROR,
+        ),
     ];
     for &(what, first, at_list, status) in cases {
-        assert_eq!(Memory::of(&[(LIST, at_list)]).walk(first, 512), Err(status.with_dnr()), "{what}");
+        assert_eq!(
+            Memory::of(&[(LIST, at_list)]).walk(first, 512),
+            Err(status.with_dnr()),
+            "{what}"
+        );
     }
 }
 
@@ -119,12 +204,14 @@ fn endless_list_is_refused() {
     assert_eq!(memory.fetched.values().sum::<u32>(), MOST_DESCRIPTORS);
     // The longest that has one is walked.
     let most: Vec<_> = (0..u64::from(MOST_DESCRIPTORS)).map(|n| block(DATA + n * 8, 4)).collect();
-    let found = Memory::of(&[(LIST, &most)]).walk(Descriptor::last_segment(LIST, MOST_DESCRIPTORS), u64::from(MOST_DESCRIPTORS) * 4);
+    let found = Memory::of(&[(LIST, &most)])
+        .walk(Descriptor::last_segment(LIST, MOST_DESCRIPTORS), u64::from(MOST_DESCRIPTORS) * 4);
     assert_eq!(found.map(|found| found.len()), Ok(most.len()));
 }
 
 proptest! {
-    /// However data are cut into blocks, and blocks into segments: each byte is found once, in order, by fetching each descriptor once.
+    /// However data are cut into blocks, and blocks into segments: each byte is found once, in
+    /// order, by fetching each descriptor once.
     #[test]
     fn what_a_host_lists_is_found(
         lens in prop::collection::vec((0u32..64, 0u64..3), 1..80),
@@ -155,7 +242,8 @@ proptest! {
         prop_assert!(memory.fetched.len() == memory.stored.len() && memory.fetched.values().all(|&times| times == 1));
     }
 
-    /// Whatever stands in memory: the walk ends, finds all of the data or an error, and fetches no more than is allowed.
+    /// Whatever stands in memory: the walk ends, finds all of the data or an error, and fetches no
+    /// more than is allowed.
     #[test]
     fn any_bytes_are_judged(kinds in prop::collection::vec(any::<(u8, u8, u8)>(), 1..64), len in 0u64..4096) {
         let any = |n: usize| {

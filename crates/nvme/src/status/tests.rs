@@ -5,7 +5,10 @@ use super::*;
 #[test]
 fn status_prints_name_and_code() {
     assert_eq!(Status::INVALID_FIELD.to_string(), "Invalid Field in Command (00h/02h)");
-    assert_eq!(Status::INVALID_QUEUE_ID.with_dnr().to_string(), "Invalid Queue Identifier (01h/01h), do not retry");
+    assert_eq!(
+        Status::INVALID_QUEUE_ID.with_dnr().to_string(),
+        "Invalid Queue Identifier (01h/01h), do not retry"
+    );
     assert_eq!(Status::new(2, 0xc3).to_string(), "Vendor Specific (02h/c3h)");
     assert_eq!(Status::new(7, 0x01).to_string(), "Vendor Specific (07h/01h)");
     assert_eq!(Status::new(5, 0x01).to_string(), "Unknown Status (05h/01h)");
@@ -56,7 +59,10 @@ fn retry_hints_keep_the_status() {
         let hinted = if status.more() { hinted.with_more() } else { hinted };
         let hinted = if status.do_not_retry() { hinted.with_dnr() } else { hinted };
         assert_eq!(hinted, status);
-        assert_eq!((status.name(), status.is_success()), (status.kind().name(), status.kind() == Status::SUCCESS));
+        assert_eq!(
+            (status.name(), status.is_success()),
+            (status.kind().name(), status.kind() == Status::SUCCESS)
+        );
         assert!(!status.to_string().is_empty());
     }
 }
@@ -65,5 +71,8 @@ fn retry_hints_keep_the_status() {
 fn only_path_errors_are_path_related() {
     let path: Vec<_> = ALL.iter().filter(|s| s.is_path_related()).collect();
     assert_eq!(path.len(), 7);
-    assert!(Status::ANA_INACCESSIBLE.with_dnr().is_path_related() && !Status::INTERNAL_ERROR.is_path_related());
+    assert!(
+        Status::ANA_INACCESSIBLE.with_dnr().is_path_related()
+            && !Status::INTERNAL_ERROR.is_path_related()
+    );
 }

@@ -42,13 +42,27 @@ impl Admin {
         let small = |error| OpenError::from_alloc(error, pool_bytes, 0);
         let rings = Rings::new(controller, Admin::SIZES).map_err(small)?;
         let page = controller.pool().alloc(PAGE).map_err(small)?;
-        let pair = rings.pair(controller, QueueId::ADMIN, Admin::SIZES).ok_or(OpenError::PoolTooSmall { bytes: pool_bytes, queues: 0 })?;
-        Ok(Admin { pair, addrs: rings.addrs(), rings: Some(rings), page: DataPage::Free(page), taken: Vec::with_capacity(64) })
+        let pair = rings
+            .pair(controller, QueueId::ADMIN, Admin::SIZES)
+            .ok_or(OpenError::PoolTooSmall { bytes: pool_bytes, queues: 0 })?;
+        Ok(Admin {
+            pair,
+            addrs: rings.addrs(),
+            rings: Some(rings),
+            page: DataPage::Free(page),
+            taken: Vec::with_capacity(64),
+        })
     }
 
     /// Posts a command and rings the doorbell. Returns false if there is no tag, or the page is in
     /// use: try again after a completion.
-    pub(crate) fn post(&mut self, controller: &RingController, command: AdminCommand, purpose: Purpose, now: Nanos) -> bool {
+    pub(crate) fn post(
+        &mut self,
+        controller: &RingController,
+        command: AdminCommand,
+        purpose: Purpose,
+        now: Nanos,
+    ) -> bool {
         let mut sqe = command.sqe;
         if command.page {
             match std::mem::replace(&mut self.page, DataPage::Moving) {
@@ -85,9 +99,15 @@ impl Admin {
     }
 
     /// Reaps completions into [`Admin::taken`]. Returns a protocol violation.
-    pub(crate) fn reap(&mut self, controller: &RingController) -> Option<driver::ProtocolViolation> {
+    pub(crate) fn reap(
+        &mut self,
+        controller: &RingController,
+    ) -> Option<driver::ProtocolViolation> {
         self.taken.clear();
-        self.pair.reap(controller.doorbells(), 64, &mut self.taken).violation.map(|violation| *violation)
+        self.pair
+            .reap(controller.doorbells(), 64, &mut self.taken)
+            .violation
+            .map(|violation| *violation)
     }
 
     /// The page that a completed command has filled; empty if the command had none.
@@ -131,6 +151,9 @@ impl Power {
     /// From the health log page; `None` if it cannot be read.
     pub(super) fn from_page(page: &[u8]) -> Option<Power> {
         let smart = page.get(..Smart::LEN).and_then(|bytes| Smart::from_page(bytes).ok())?;
-        Some(Power { cycles: smart.power_cycles.get(), unsafe_shutdowns: smart.unsafe_shutdowns.get() })
+        Some(Power {
+            cycles: smart.power_cycles.get(),
+            unsafe_shutdowns: smart.unsafe_shutdowns.get(),
+        })
     }
 }

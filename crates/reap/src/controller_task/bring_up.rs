@@ -44,7 +44,9 @@ impl ControllerTask {
                     }
                 },
                 BringupAction::Ready(inventory) => return self.open(*inventory, now),
-                BringupAction::Failed(error) => return self.fail_open(OpenError::Bringup(error), now),
+                BringupAction::Failed(error) => {
+                    return self.fail_open(OpenError::Bringup(error), now);
+                }
             }
         }
     }
@@ -67,16 +69,21 @@ impl ControllerTask {
         if let Err(error) = self.make_queues() {
             return self.fail_open(error, now);
         }
-        let recovery = Box::new(Recovery::new(self.recovery_config(), self.again(), &self.inventory));
-        let ControllerPhase::BringingUp(_, reply, control) = std::mem::replace(&mut self.phase, ControllerPhase::Live(recovery)) else {
+        let recovery =
+            Box::new(Recovery::new(self.recovery_config(), self.again(), &self.inventory));
+        let ControllerPhase::BringingUp(_, reply, control) =
+            std::mem::replace(&mut self.phase, ControllerPhase::Live(recovery))
+        else {
             return now;
         };
         self.events = Events::new(&self.inventory);
         self.sizes = NamespaceSizes::of(&self.inventory.namespaces, self.controller.number());
         self.path_up(now);
         if let Some(control) = control {
-            let (description, inventory, namespaces) = (self.description(), self.inventory.clone(), self.namespaces());
-            let (transport, queues, sizes) = (Transport::Ring(self.controller.clone()), self.queues.clone(), self.sizes.clone());
+            let (description, inventory, namespaces) =
+                (self.description(), self.inventory.clone(), self.namespaces());
+            let (transport, queues, sizes) =
+                (Transport::Ring(self.controller.clone()), self.queues.clone(), self.sizes.clone());
             let opened = Opened { transport, queues, namespaces, sizes, control, description };
             // If the opener does not wait any more, the handle is dropped here, which closes the
             // device.
@@ -91,10 +98,16 @@ impl ControllerTask {
         let granted = self.inventory.queues.len();
         // If the application has not set the number of queues: fewer hardware queues, each with
         // both pairs.
-        let both = self.controller.has_poll_queues() && self.options.software_queues.is_none() && self.options.hardware_queues.is_none();
+        let both = self.controller.has_poll_queues()
+            && self.options.software_queues.is_none()
+            && self.options.hardware_queues.is_none();
         let count = if both { (granted / 2).max(1) } else { granted }.min(self.options.hardware());
-        let map = QueueMap::new(self.options.software_over(count), count).map_err(OptionsError::from)?;
-        let too_small = || OpenError::PoolTooSmall { bytes: self.options.pool_bytes, queues: self.options.hardware() };
+        let map =
+            QueueMap::new(self.options.software_over(count), count).map_err(OptionsError::from)?;
+        let too_small = || OpenError::PoolTooSmall {
+            bytes: self.options.pool_bytes,
+            queues: self.options.hardware(),
+        };
         let prp = self.controller.prp_table();
         let rings_of = |n: usize| {
             let (layout, rings) = self.inventory.queues.get(n).zip(self.rings.get(n))?;
@@ -107,16 +120,26 @@ impl ControllerTask {
                 return Err(OptionsError::Shared { queues: sharing, most: MAX_USERS }.into());
             }
             let first = rings_of(n).ok_or_else(too_small)??;
-            let pair = RingPair::new(first, self.controller.vector_of(n, count), self.controller.clone(), prp.clone());
-            let polled = rings_of(count + n).transpose()?.map(|pair| RingPair::polled(pair, self.controller.clone(), prp.clone()));
+            let pair = RingPair::new(
+                first,
+                self.controller.vector_of(n, count),
+                self.controller.clone(),
+                prp.clone(),
+            );
+            let polled = rings_of(count + n)
+                .transpose()?
+                .map(|pair| RingPair::polled(pair, self.controller.clone(), prp.clone()));
             // A place in the inbox for each command that can be in flight: a user may have all
             // tags.
             let parts = pair.tags() + polled.as_ref().map_or(0, RingPair::tags);
             let user = |_| QueueShared::new(pair.id().0, parts, self.options.mode).map(Arc::new);
             let users = (0..sharing).map(user).collect::<Result<_, _>>();
-            let users = users.map_err(|source| OpenError::System { what: "software queues", source })?;
+            let users =
+                users.map_err(|source| OpenError::System { what: "software queues", source })?;
             let queue = HwQueue::new(pair, polled, users, self.shared.reporter.clone());
-            queues.push(Arc::new(queue.map_err(|source| OpenError::System { what: "hardware queues", source })?));
+            queues.push(Arc::new(
+                queue.map_err(|source| OpenError::System { what: "hardware queues", source })?,
+            ));
         }
         self.queues = queues;
         self.controller.notes().iter().for_each(|note| self.note(note.clone()));
@@ -131,7 +154,14 @@ impl ControllerTask {
 
     /// The namespaces that can be used.
     pub(super) fn namespaces(&self) -> Vec<Namespace> {
-        let usable = |ns: &driver::Namespace| Some(Namespace::new(ns.nsid, self.splitter(ns)?.ok()?, ns.blocks, self.controller.number()));
+        let usable = |ns: &driver::Namespace| {
+            Some(Namespace::new(
+                ns.nsid,
+                self.splitter(ns)?.ok()?,
+                ns.blocks,
+                self.controller.number(),
+            ))
+        };
         self.inventory.namespaces.iter().filter_map(usable).collect()
     }
 
@@ -143,7 +173,9 @@ impl ControllerTask {
 
     pub(super) fn description(&self) -> Description {
         let model = &self.inventory.model;
-        let unfit = |ns: &driver::Namespace| Some(format!("namespace {}: {}", ns.nsid, self.splitter(ns)?.err()?));
+        let unfit = |ns: &driver::Namespace| {
+            Some(format!("namespace {}: {}", ns.nsid, self.splitter(ns)?.err()?))
+        };
         let unfit = self.inventory.namespaces.iter().filter_map(unfit);
         Description {
             uri: String::new(),

@@ -23,10 +23,15 @@ impl ControllerTask {
                 self.power_was_read(power);
             }
             Reading::Log(lid::CHANGED_NAMESPACES) => {
-                if let Some(list) = page.get(..ChangedNamespaces::LEN).and_then(|bytes| ChangedNamespaces::from_page(bytes).ok()) {
+                if let Some(list) = page
+                    .get(..ChangedNamespaces::LEN)
+                    .and_then(|bytes| ChangedNamespaces::from_page(bytes).ok())
+                {
                     let ours = self.inventory.namespaces.iter().map(|namespace| namespace.nsid);
                     // FFFFFFFFh: more namespaces have changed than the list can hold.
-                    let changed = ours.filter(|nsid| list.iter().any(|other| other == *nsid || other == Nsid::ALL));
+                    let changed = ours.filter(|nsid| {
+                        list.iter().any(|other| other == *nsid || other == Nsid::ALL)
+                    });
                     changed.for_each(|nsid| self.events.read(Reading::Namespace(nsid)));
                 }
             }
@@ -39,7 +44,9 @@ impl ControllerTask {
                 }
             }
             Reading::Namespace(nsid) => {
-                let identify = page.get(..identify::Namespace::LEN).and_then(|bytes| identify::Namespace::from_page(bytes).ok());
+                let identify = page
+                    .get(..identify::Namespace::LEN)
+                    .and_then(|bytes| identify::Namespace::from_page(bytes).ok());
                 if let Some(identify) = identify {
                     self.namespace_was_read(nsid, &identify);
                 }
@@ -51,11 +58,17 @@ impl ControllerTask {
 
     /// The Identify data of a namespace has been read.
     pub(super) fn namespace_was_read(&mut self, nsid: Nsid, identify: &identify::Namespace) {
-        let Some(before) = self.inventory.namespaces.iter().find(|namespace| namespace.nsid == nsid) else { return };
+        let Some(before) =
+            self.inventory.namespaces.iter().find(|namespace| namespace.nsid == nsid)
+        else {
+            return;
+        };
         let blocks = match driver::Namespace::new(nsid, identify) {
             // Identify Namespace has NGUID and EUI64, but not the UUID. Any other difference:
             // another namespace.
-            Ok(now) if driver::Namespace { uuid: before.uuid, ..now }.is_same_as(before) => now.blocks,
+            Ok(now) if driver::Namespace { uuid: before.uuid, ..now }.is_same_as(before) => {
+                now.blocks
+            }
             _ => 0,
         };
         self.set_size(nsid, blocks);
@@ -66,7 +79,9 @@ impl ControllerTask {
         if let Some(before) = self.sizes.set(nsid, blocks).filter(|&before| before != blocks) {
             self.shared.reporter.push(EventKind::Resized { nsid, before, blocks });
         }
-        if let Some(namespace) = self.inventory.namespaces.iter_mut().find(|namespace| namespace.nsid == nsid) {
+        if let Some(namespace) =
+            self.inventory.namespaces.iter_mut().find(|namespace| namespace.nsid == nsid)
+        {
             namespace.blocks = blocks;
         }
         self.publish_sizes();
@@ -75,7 +90,10 @@ impl ControllerTask {
     /// Publishes the sizes to the multipath device.
     pub(super) fn publish_sizes(&self) {
         if let Some(path_handle) = &self.path_handle {
-            self.inventory.namespaces.iter().for_each(|namespace| path_handle.set_blocks(namespace.nsid, namespace.blocks));
+            self.inventory
+                .namespaces
+                .iter()
+                .for_each(|namespace| path_handle.set_blocks(namespace.nsid, namespace.blocks));
         }
     }
 
@@ -108,7 +126,9 @@ impl ControllerTask {
         }
         let Some(raw) = self.shared.raw_commands().pop_front() else { return };
         let command = AdminCommand { sqe: raw.sqe, page: !raw.data.is_empty() };
-        match self.admin.fill(&raw.data) && self.admin.post(&self.controller, command, Purpose::Own(RAW_COMMAND), now) {
+        match self.admin.fill(&raw.data)
+            && self.admin.post(&self.controller, command, Purpose::Own(RAW_COMMAND), now)
+        {
             true => self.raw_command = Some(raw),
             // The page is in use, or there is no tag. The completion that frees it steps the task
             // again.
@@ -142,6 +162,10 @@ impl ControllerTask {
     /// The controller is given up: fails all raw commands.
     pub(super) fn refuse_raw_commands(&mut self) {
         let waiting: Vec<_> = self.shared.raw_commands().drain(..).collect();
-        self.raw_command.take().into_iter().chain(waiting).for_each(|raw| raw.answer(Err(AdminError::Gone)));
+        self.raw_command
+            .take()
+            .into_iter()
+            .chain(waiting)
+            .for_each(|raw| raw.answer(Err(AdminError::Gone)));
     }
 }

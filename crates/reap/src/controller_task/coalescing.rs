@@ -76,7 +76,8 @@ impl ControllerTask {
         self.coalescing.completed(status, &self.queues);
         let mut health = self.shared.health();
         let refused_now = self.coalescing.refused && !health.coalescing_refused;
-        (health.coalescing, health.coalescing_refused) = (self.coalescing.in_force(), self.coalescing.refused);
+        (health.coalescing, health.coalescing_refused) =
+            (self.coalescing.in_force(), self.coalescing.refused);
         // Before the event: it takes other locks, and wakes receivers that may read the health.
         drop(health);
         if refused_now {
@@ -94,7 +95,12 @@ impl Coalescing {
 
     /// The next command, if a setting has to change. Must be followed by [`Coalescing::completed`]
     /// or [`Coalescing::not_posted`].
-    fn next(&mut self, now: Nanos, controller: &RingController, queues: &[Arc<HwQueue>]) -> Option<AdminCommand> {
+    fn next(
+        &mut self,
+        now: Nanos,
+        controller: &RingController,
+        queues: &[Arc<HwQueue>],
+    ) -> Option<AdminCommand> {
         if self.command.is_some() {
             return None;
         }
@@ -109,7 +115,8 @@ impl Coalescing {
         self.command = Some(setting);
         let sqe = match setting {
             Setting::Coalesce(setting) => {
-                let value = InterruptCoalescing::new().with_thr(setting.thr()).with_time(setting.time());
+                let value =
+                    InterruptCoalescing::new().with_thr(setting.thr()).with_time(setting.time());
                 SetFeatures::new(fid::INTERRUPT_COALESCING, value).to_sqe()
             }
             Setting::Exempt(vector, exempt) => {
@@ -141,13 +148,21 @@ impl Coalescing {
         self.moderator.as_ref()?;
         queues.iter().find_map(|queue| {
             // Queues may share a vector: it is exempt only if none of them coalesces.
-            let exempt = !queues.iter().any(|other| other.pair.vector() == queue.pair.vector() && moderation(other).is_some());
-            (exempt != self.exempt.contains(&queue.pair.vector())).then_some(Setting::Exempt(queue.pair.vector(), exempt))
+            let exempt = !queues.iter().any(|other| {
+                other.pair.vector() == queue.pair.vector() && moderation(other).is_some()
+            });
+            (exempt != self.exempt.contains(&queue.pair.vector()))
+                .then_some(Setting::Exempt(queue.pair.vector(), exempt))
         })
     }
 
     /// The next setting of feature 08h, if it has to change.
-    fn setting(&mut self, now: Nanos, controller: &RingController, queues: &[Arc<HwQueue>]) -> Option<Setting> {
+    fn setting(
+        &mut self,
+        now: Nanos,
+        controller: &RingController,
+        queues: &[Arc<HwQueue>],
+    ) -> Option<Setting> {
         let Some((_, moderator)) = &mut self.moderator else {
             // The last queue has left its mode: switch coalescing off.
             let on = self.in_force.is_some_and(|setting| setting != Coalesce::OFF);
@@ -164,7 +179,11 @@ impl Coalescing {
             completions: completions.saturating_sub(self.completions),
             messages: messages.saturating_sub(self.messages),
             in_flight: moderated().map(|queue| queue.pair.in_flight()).sum(),
-            asked: moderated().filter(|queue| queue.pair.in_flight() > 0).map(|queue| asked(queue)).min().unwrap_or(0),
+            asked: moderated()
+                .filter(|queue| queue.pair.in_flight() > 0)
+                .map(|queue| asked(queue))
+                .min()
+                .unwrap_or(0),
         };
         (self.ticked, self.completions, self.messages) = (now, completions, messages);
         self.idle = if rates.completions == 0 { self.idle.saturating_add(1) } else { 0 };
@@ -219,7 +238,8 @@ impl Coalescing {
 
     /// When to step again.
     fn until(&self, queues: &[Arc<HwQueue>]) -> Nanos {
-        let ticks = self.moderator.as_ref().is_some_and(|(moderation, _)| *moderation != Moderation::Fixed);
+        let ticks =
+            self.moderator.as_ref().is_some_and(|(moderation, _)| *moderation != Moderation::Fixed);
         let waits = self.moderator.is_some() && self.in_force.is_none();
         // A completion of the command in flight steps the task. A constant setting needs no timer.
         if self.command.is_some() || self.refused || !(ticks || waits) {
@@ -249,13 +269,21 @@ fn moderation(queue: &HwQueue) -> Option<Moderation> {
 /// The fewest entries per message that any policy with commands in flight on a hardware queue asks
 /// for.
 fn asked(queue: &HwQueue) -> u16 {
-    queue.users.iter().filter(|user| user.open() > 0).map(|user| user.wanted_coalescing() as u16).min().unwrap_or(0)
+    queue
+        .users
+        .iter()
+        .filter(|user| user.open() > 0)
+        .map(|user| user.wanted_coalescing() as u16)
+        .min()
+        .unwrap_or(0)
 }
 
 /// Switches queues whose mode needs Interrupt Coalescing to `interrupt`. `adaptive` does without.
 fn fall_back(queues: &[Arc<HwQueue>]) {
     for user in queues.iter().flat_map(|queue| &queue.users) {
-        let unfit = user.mode.asked().filter(|mode| mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked));
+        let unfit = user.mode.asked().filter(|mode| {
+            mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked)
+        });
         // Compare and exchange: a mode that the application requests at this moment stays.
         if unfit.is_some_and(|unfit| user.mode.ask_instead(unfit, Mode::INTERRUPT)) {
             user.notice();

@@ -32,7 +32,11 @@ pub(crate) struct FileTask {
 }
 
 impl FileTask {
-    pub(super) fn new(shared: Arc<ControlShared>, queues: Arc<FileQueues>, timeout: Nanos) -> FileTask {
+    pub(super) fn new(
+        shared: Arc<ControlShared>,
+        queues: Arc<FileQueues>,
+        timeout: Nanos,
+    ) -> FileTask {
         FileTask { shared, queues, timeout, orphans: Vec::new(), closes_at: None }
     }
 
@@ -95,7 +99,11 @@ impl DeviceTask for FileTask {
             return TaskStatus::Ended;
         }
         let until = self.wake_late(now);
-        TaskStatus::Until(if self.orphans.is_empty() { until } else { until.min(now + SWEEP_EVERY) })
+        TaskStatus::Until(if self.orphans.is_empty() {
+            until
+        } else {
+            until.min(now + SWEEP_EVERY)
+        })
     }
 }
 

@@ -54,8 +54,17 @@ fn shared() -> Result<Arc<Housekeeper>, OpenError> {
     let poller = Poller::new().map_err(system)?;
     poller.add(&*kick, KEY_WAKE).map_err(system)?;
     let housekeeper = Arc::new(Housekeeper { new_tasks: Mutex::default(), kick });
-    let worker = Worker { handle: housekeeper.clone(), tasks: Vec::new(), poller, events: Vec::new(), next_key: KEY_WAKE + 1 };
-    thread::Builder::new().name("reap-housekeep".into()).spawn(move || worker.run()).map_err(system)?;
+    let worker = Worker {
+        handle: housekeeper.clone(),
+        tasks: Vec::new(),
+        poller,
+        events: Vec::new(),
+        next_key: KEY_WAKE + 1,
+    };
+    thread::Builder::new()
+        .name("reap-housekeep".into())
+        .spawn(move || worker.run())
+        .map_err(system)?;
     // Under the lock from the start, so that two openers do not start two threads.
     *current = Some(housekeeper.clone());
     Ok(housekeeper)
@@ -73,7 +82,9 @@ pub(super) fn bring_up(
     let housekeeper = shared()?;
     let (reply, result) = mpsc::sync_channel(1);
     let source = match &path_handle {
-        Some(path_handle) => EventSource::new(path_handle.path_states.events.clone(), Some(path_handle.path.index())),
+        Some(path_handle) => {
+            EventSource::new(path_handle.path_states.events.clone(), Some(path_handle.path.index()))
+        }
         None => EventSource::new(Arc::default(), None),
     };
     let control = Control::new(housekeeper.kick.clone(), source);
@@ -93,7 +104,9 @@ pub(super) fn bring_up(
 ///
 /// # Errors
 /// The system has no thread left.
-pub(super) fn add_file(task: impl FnOnce(&Control) -> Box<dyn DeviceTask>) -> Result<Control, OpenError> {
+pub(super) fn add_file(
+    task: impl FnOnce(&Control) -> Box<dyn DeviceTask>,
+) -> Result<Control, OpenError> {
     let housekeeper = shared()?;
     let control = Control::new(housekeeper.kick.clone(), EventSource::new(Arc::default(), None));
     housekeeper.add(task(&control));
@@ -174,17 +187,19 @@ impl Worker {
         // A clock read for each: the time that one step takes must not count as lateness of the
         // next controller. All tasks, not only those that were signalled: kicks do not say which
         // task they are for.
-        self.tasks.retain_mut(|(_, task)| match catch_unwind(AssertUnwindSafe(|| task.step(hw::now()))) {
-            Ok(TaskStatus::Until(instant)) => {
-                until = until.min(instant);
-                true
-            }
-            // Dropping the task closes its eventfd, which removes it from the poller.
-            Ok(TaskStatus::Ended) => false,
-            // A panic ends this device alone. The task's `drop` fails its requests.
-            Err(_) => {
-                tracing::error!("the task of a device has panicked; the device is given up");
-                false
+        self.tasks.retain_mut(|(_, task)| {
+            match catch_unwind(AssertUnwindSafe(|| task.step(hw::now()))) {
+                Ok(TaskStatus::Until(instant)) => {
+                    until = until.min(instant);
+                    true
+                }
+                // Dropping the task closes its eventfd, which removes it from the poller.
+                Ok(TaskStatus::Ended) => false,
+                // A panic ends this device alone. The task's `drop` fails its requests.
+                Err(_) => {
+                    tracing::error!("the task of a device has panicked; the device is given up");
+                    false
+                }
             }
         });
         until
@@ -197,7 +212,8 @@ impl Worker {
         let mut current = lock(&CURRENT);
         // 3: this struct, the exit guard and CURRENT. An opener has one more; an open device has
         // the kick.
-        let unused = Arc::strong_count(&self.handle) == 3 && Arc::strong_count(&self.handle.kick) == 1;
+        let unused =
+            Arc::strong_count(&self.handle) == 3 && Arc::strong_count(&self.handle.kick) == 1;
         if unused {
             *current = None;
         }

@@ -47,7 +47,15 @@ pub(crate) fn open(
     // Descending: the table is a stack, and the first thread gets the first queue.
     let free = (0..software).rev().map(place).collect();
     let queue_table = QueueTable::new(opened.queues.clone(), free);
-    Ok((Controller::new(Opened { description, ..opened }, queue_table, Arc::new(FileQueues::new(0)), options), inventory))
+    Ok((
+        Controller::new(
+            Opened { description, ..opened },
+            queue_table,
+            Arc::new(FileQueues::new(0)),
+            options,
+        ),
+        inventory,
+    ))
 }
 
 /// Opens the file or block device `kernel_file`, which was opened as `uri`. Its queues are made
@@ -55,7 +63,11 @@ pub(crate) fn open(
 ///
 /// # Errors
 /// See [`OpenError`].
-pub(crate) fn open_file(kernel_file: KernelFile, uri: &str, options: &OpenOptions) -> Result<Controller, OpenError> {
+pub(crate) fn open_file(
+    kernel_file: KernelFile,
+    uri: &str,
+    options: &OpenOptions,
+) -> Result<Controller, OpenError> {
     check_timeout(options)?;
     sleep_cost::prepare(options.mode);
     let kernel_file = Arc::new(kernel_file);
@@ -64,7 +76,9 @@ pub(crate) fn open_file(kernel_file: KernelFile, uri: &str, options: &OpenOption
         return Err(OptionsError::from(MapError::Software(queues)).into());
     }
     let files = Arc::new(FileQueues::new(queues));
-    let control = housekeeping::add_file(|control| Box::new(FileTask::new(control.shared(), files.clone(), options.timeout)))?;
+    let control = housekeeping::add_file(|control| {
+        Box::new(FileTask::new(control.shared(), files.clone(), options.timeout))
+    })?;
     let identity = &kernel_file.target().facts().identity;
     // Sysfs does not have all of them for every device.
     let or_empty = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -78,10 +92,21 @@ pub(crate) fn open_file(kernel_file: KernelFile, uri: &str, options: &OpenOption
         depth: options.depth.clamp(1, MAX_DEPTH),
         refused: Vec::new(),
     };
-    kernel_file.target().notes().iter().for_each(|note| control.reporter().push(EventKind::Note(note.clone())));
+    kernel_file
+        .target()
+        .notes()
+        .iter()
+        .for_each(|note| control.reporter().push(EventKind::Note(note.clone())));
     let namespaces = vec![namespace];
     let sizes = NamespaceSizes::of(&[], kernel_file.number());
-    let opened = Opened { transport: Transport::Kernel(kernel_file), queues: Vec::new(), namespaces, sizes, control, description };
+    let opened = Opened {
+        transport: Transport::Kernel(kernel_file),
+        queues: Vec::new(),
+        namespaces,
+        sizes,
+        control,
+        description,
+    };
     Ok(Controller::new(opened, QueueTable::default(), files, options))
 }
 

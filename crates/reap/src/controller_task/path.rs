@@ -98,13 +98,24 @@ impl ControllerTask {
         }
         // Over TCP each association has a controller of its own.
         if was.controller != is.controller && self.controller.tcp().is_none() {
-            return Some(format!("it is controller {:#06x} of its subsystem, and was {:#06x}", is.controller, was.controller));
+            return Some(format!(
+                "it is controller {:#06x} of its subsystem, and was {:#06x}",
+                is.controller, was.controller
+            ));
         }
-        let of = |inventory: &Inventory| inventory.namespaces.iter().find(|namespace| namespace.nsid == path_handle.nsid()).copied();
+        let of = |inventory: &Inventory| {
+            inventory
+                .namespaces
+                .iter()
+                .find(|namespace| namespace.nsid == path_handle.nsid())
+                .copied()
+        };
         let (was, is) = (of(joined)?, of(&self.inventory));
         match is {
             Some(is) if is.is_same_as(&was) => None,
-            Some(_) => Some(format!("namespace {} has other identifiers, or another block size", was.nsid)),
+            Some(_) => {
+                Some(format!("namespace {} has other identifiers, or another block size", was.nsid))
+            }
             None => Some(format!("namespace {} is not there", was.nsid)),
         }
     }
@@ -112,20 +123,31 @@ impl ControllerTask {
     /// Turns events of the connection to a vfio-user server into events of the device.
     pub(super) fn take_server_events(&mut self) {
         while let Some(news) = self.controller.news() {
-            if let (ControllerPhase::Live(recovery), ServerEvent::Ended(_) | ServerEvent::QueueEnded(..), Some(_)) =
-                (&mut self.phase, &news, self.controller.tcp())
+            if let (
+                ControllerPhase::Live(recovery),
+                ServerEvent::Ended(_) | ServerEvent::QueueEnded(..),
+                Some(_),
+            ) = (&mut self.phase, &news, self.controller.tcp())
             {
                 // Its status is not polled over TCP. An I/O queue is gone alone if the admin queue
                 // still answers: then a reset says at once that the controller has stopped.
                 recovery.disconnected();
             }
             match news {
-                ServerEvent::QueueEnded(queue, why) => self.note(format!("the connection of I/O queue {queue} has ended: {why}")),
-                ServerEvent::Ended(why) if self.path_handle.is_some() && matches!(self.phase, ControllerPhase::Live(_)) => {
+                ServerEvent::QueueEnded(queue, why) => {
+                    self.note(format!("the connection of I/O queue {queue} has ended: {why}"))
+                }
+                ServerEvent::Ended(why)
+                    if self.path_handle.is_some()
+                        && matches!(self.phase, ControllerPhase::Live(_)) =>
+                {
                     let why = format!("{why}; a server that serves the same there is used again");
                     self.shared.reporter.push(EventKind::Disconnected(why));
                 }
-                ServerEvent::Ended(why) => self.shared.reporter.push(EventKind::Disconnected(format!("{why}; open the device again"))),
+                ServerEvent::Ended(why) => self
+                    .shared
+                    .reporter
+                    .push(EventKind::Disconnected(format!("{why}; open the device again"))),
                 ServerEvent::Back => {
                     self.reconnected = true;
                     self.shared.reporter.push(EventKind::Reconnected);
@@ -139,7 +161,8 @@ impl ControllerTask {
     /// connect again.
     pub(super) fn look_for_server(&self, lost_since: Nanos) {
         if self.path_handle.is_some() && !self.shared.is_closing() {
-            self.controller.start_reconnect(lost_since, PathTraits::of(&self.inventory).quiesce_after);
+            self.controller
+                .start_reconnect(lost_since, PathTraits::of(&self.inventory).quiesce_after);
         }
     }
 

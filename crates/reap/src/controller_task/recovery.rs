@@ -22,7 +22,10 @@
 //! pair is rung late: it is rung under the submission lock, and the pair is closed under it.
 
 use driver::multipath::Link as PathLink;
-use driver::{AdminCommand, Buffers, Command, Completed, Dead, Events, Inventory, Purpose, RecoveryAction, ResetCause};
+use driver::{
+    AdminCommand, Buffers, Command, Completed, Dead, Events, Inventory, Purpose, RecoveryAction,
+    ResetCause,
+};
 use nvme::{Cid, QueueId, Status};
 use units::Nanos;
 
@@ -47,13 +50,17 @@ impl ControllerTask {
         let (mut expired, mut announced, mut long_ago) = (Vec::new(), 0, false);
         for queue in &self.queues {
             expired.clear();
-            queue.queue_pairs().for_each(|pair| pair.expired(now, self.options.timeout, &mut expired));
+            queue
+                .queue_pairs()
+                .for_each(|pair| pair.expired(now, self.options.timeout, &mut expired));
             if expired.is_empty() {
                 continue;
             }
             // Seen this late, `posted_at` may be an old clock read of the application's, or this
             // thread did not run.
-            long_ago |= expired.iter().any(|late| now - late.command.posted_at > self.options.timeout + LATE_TOLERANCE);
+            long_ago |= expired
+                .iter()
+                .any(|late| now - late.command.posted_at > self.options.timeout + LATE_TOLERANCE);
             announced += queue.try_commit();
             if queue.pending() {
                 queue.reap_for_owners(&mut self.taken);
@@ -76,14 +83,20 @@ impl ControllerTask {
         let verb: fn(&mut HeldPair<'_>) -> Vec<Command> = match &ask {
             RecoveryAction::Abort { .. } => return self.abort(ask, now),
             // Completions are still reaped: the controller may have carried the commands out.
-            RecoveryAction::Close(_) if !(silent && self.early_return_status().is_some()) => |held| {
-                held.close();
-                Vec::new()
-            },
-            RecoveryAction::Lost(_) if self.early_return_status().is_none() => return self.finish_ask(ask, now),
+            RecoveryAction::Close(_) if !(silent && self.early_return_status().is_some()) => {
+                |held| {
+                    held.close();
+                    Vec::new()
+                }
+            }
+            RecoveryAction::Lost(_) if self.early_return_status().is_none() => {
+                return self.finish_ask(ask, now);
+            }
             // A path of several that does not answer: its requests go to other paths now, not after
             // the reset.
-            RecoveryAction::Close(_) | RecoveryAction::Lost(_) | RecoveryAction::Abandon(_) => |held| held.abandon(),
+            RecoveryAction::Close(_) | RecoveryAction::Lost(_) | RecoveryAction::Abandon(_) => {
+                |held| held.abandon()
+            }
             RecoveryAction::Restored(inventory) => {
                 // Before the first pair is open to posting: `learn` sets how commands are built.
                 // Repeated if some pair is deferred, which does no harm.
@@ -100,12 +113,17 @@ impl ControllerTask {
             self.controller.tcp().into_iter().for_each(|tcp| tcp.disconnect_queues());
         }
         if self.pairs_left.is_empty() {
-            self.pairs_left =
-                self.queues.iter().enumerate().flat_map(|(n, queue)| queue.queue_pairs().map(move |pair| (n, pair.id()))).collect();
+            self.pairs_left = self
+                .queues
+                .iter()
+                .enumerate()
+                .flat_map(|(n, queue)| queue.queue_pairs().map(move |pair| (n, pair.id())))
+                .collect();
         }
         let (queues, abandoned) = (&self.queues, &mut self.abandoned);
         self.pairs_left.retain(|&(n, id)| {
-            let pair = queues.get(n).and_then(|queue| queue.queue_pairs().find(|pair| pair.id() == id));
+            let pair =
+                queues.get(n).and_then(|queue| queue.queue_pairs().find(|pair| pair.id() == id));
             // Locked by a thread that posts or reaps, for microseconds: again at the next step.
             let Some(mut held) = pair.and_then(|pair| pair.try_exclusive()) else { return true };
             let taken_back = verb(&mut held);
@@ -143,7 +161,10 @@ impl ControllerTask {
             RecoveryAction::Admin(command) => self.post(command, now),
             RecoveryAction::Restored(inventory) => self.restore(*inventory, now),
             // Handled before, or not asked for: bring-up after a reset uses the existing rings.
-            RecoveryAction::Abort { .. } | RecoveryAction::Rings { .. } | RecoveryAction::Wait { .. } | RecoveryAction::Dead(_) => {}
+            RecoveryAction::Abort { .. }
+            | RecoveryAction::Rings { .. }
+            | RecoveryAction::Wait { .. }
+            | RecoveryAction::Dead(_) => {}
         }
     }
 
@@ -152,16 +173,31 @@ impl ControllerTask {
         let RecoveryAction::Abort { queue, command, sqe } = &ask else { return };
         let (queue, purpose) = (*queue, Purpose::Abort { queue: *queue, cid: command.cid });
         let Some(hardware) = self.queue(queue).cloned() else { return };
-        let Some(mut held) = hardware.queue_pairs().find(|pair| pair.id() == queue).and_then(|pair| pair.try_exclusive()) else {
+        let Some(mut held) = hardware
+            .queue_pairs()
+            .find(|pair| pair.id() == queue)
+            .and_then(|pair| pair.try_exclusive())
+        else {
             self.deferred_ask = Some(ask);
             return;
         };
         // Reserves the CID until both have completed. Otherwise the Abort could hit the next
         // command with it.
         let begun = held.begin_abort(command);
-        if begun && self.admin.post(&self.controller, AdminCommand { sqe: *sqe, page: false }, purpose, now) {
+        if begun
+            && self.admin.post(
+                &self.controller,
+                AdminCommand { sqe: *sqe, page: false },
+                purpose,
+                now,
+            )
+        {
             self.shared.health().aborts += 1;
-            self.shared.reporter.push(EventKind::TimedOut { queue: queue.0, requests: 1, after: self.options.timeout });
+            self.shared.reporter.push(EventKind::TimedOut {
+                queue: queue.0,
+                requests: 1,
+                after: self.options.timeout,
+            });
         } else {
             // The command has just completed, or the admin queue is full: recovery decides anew.
             held.end_abort(command.cid);
@@ -186,7 +222,11 @@ impl ControllerTask {
     pub(super) fn end_aborts(&mut self, now: Nanos) -> Nanos {
         for (queue, cid) in std::mem::take(&mut self.ended_aborts) {
             let Some(hardware) = self.queue(queue).cloned() else { continue };
-            match hardware.queue_pairs().find(|pair| pair.id() == queue).and_then(|pair| pair.try_exclusive()) {
+            match hardware
+                .queue_pairs()
+                .find(|pair| pair.id() == queue)
+                .and_then(|pair| pair.try_exclusive())
+            {
                 Some(mut held) => {
                     held.end_abort(cid);
                     drop(held);
@@ -244,7 +284,8 @@ impl ControllerTask {
         let reconnected = std::mem::take(&mut self.reconnected);
         // Compare with the first inventory of a path, not with the last: several servers may have
         // answered since.
-        let known = self.joined.as_ref().map_or(before.namespaces, |joined| joined.namespaces.clone());
+        let known =
+            self.joined.as_ref().map_or(before.namespaces, |joined| joined.namespaces.clone());
         for was in &known {
             let same = |now: &&driver::Namespace| now.nsid == was.nsid && now.is_same_as(was);
             // 0: the namespace is gone or is another one. Its handles must not be used.
@@ -313,7 +354,11 @@ impl ControllerTask {
     fn repoll(&mut self, queue: &HwQueue) {
         queue.tags_returned();
         // `fold`, not `any`: each pair's check has a fence of its own.
-        if queue.queue_pairs().map(|pair| pair.recheck_pending()).fold(false, |any, more| any | more) {
+        if queue
+            .queue_pairs()
+            .map(|pair| pair.recheck_pending())
+            .fold(false, |any, more| any | more)
+        {
             queue.notice_all();
         }
     }

@@ -23,7 +23,10 @@ use crate::transport::{DmaContext, EmbeddedOptions, KEY_WAKE};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Steps the task until `looked_for` returns something.
-fn step_until<T>(task: &mut ControllerTask, mut looked_for: impl FnMut(&mut ControllerTask) -> Option<T>) -> T {
+fn step_until<T>(
+    task: &mut ControllerTask,
+    mut looked_for: impl FnMut(&mut ControllerTask) -> Option<T>,
+) -> T {
     let since = Instant::now();
     loop {
         task.step(hw::now());
@@ -42,8 +45,15 @@ fn up() -> (ControllerTask, Opened) {
 
 fn up_at(uri: &str, options: &OpenOptions) -> (ControllerTask, Opened) {
     let uri = uri.parse().unwrap();
-    let controller = RingController::embedded(&uri, &EmbeddedOptions::default(), DmaContext::new(8 << 20).unwrap(), None).unwrap();
-    let control = Control::new(Arc::new(Kick::new().unwrap()), EventSource::new(Arc::default(), None));
+    let controller = RingController::embedded(
+        &uri,
+        &EmbeddedOptions::default(),
+        DmaContext::new(8 << 20).unwrap(),
+        None,
+    )
+    .unwrap();
+    let control =
+        Control::new(Arc::new(Kick::new().unwrap()), EventSource::new(Arc::default(), None));
     let (tell, told) = sync_channel(1);
     let mut task = ControllerTask::new(Arc::new(controller), None, options, control, tell).unwrap();
     let (opened, _) = step_until(&mut task, |_| told.try_recv().ok()).unwrap();
@@ -107,14 +117,19 @@ fn closed_before(decide: impl FnOnce(&mut ControllerTask)) {
     task.step(hw::now());
     drop((queue, controller));
     decide(&mut task);
-    assert!(!matches!(task.phase, ControllerPhase::Ended), "a future waits for what lies in an inbox");
+    assert!(
+        !matches!(task.phase, ControllerPhase::Ended),
+        "a future waits for what lies in an inbox"
+    );
     step_until(&mut task, |task| matches!(task.phase, ControllerPhase::Ended).then_some(()));
     assert_eq!(result(&mut future), Some(Ok(())));
 }
 
 #[test]
 fn close_after_poll_finishes_futures() {
-    closed_before(|task| assert!(!task.may_shut_down(), "a future waits for what lies in an inbox"));
+    closed_before(|task| {
+        assert!(!task.may_shut_down(), "a future waits for what lies in an inbox")
+    });
 }
 
 #[test]
@@ -147,8 +162,13 @@ fn orphaned_requests_return_their_buffers() {
     let ns = queue.namespaces()[0];
     let buffers: Vec<_> = (0..20).map(|_| queue.buffer(4096).unwrap()).collect();
     let addrs: Vec<u64> = buffers.iter().map(DmaBuf::addr).collect();
-    let are_free = || addrs.iter().map(|&addr| controller.pool().check(addr, 4096).is_err()).collect::<Vec<_>>();
-    queue.submit(buffers.into_iter().map(|buf| Request::read(&ns, 0, buf))).map_err(|(why, _)| why).unwrap();
+    let are_free = || {
+        addrs.iter().map(|&addr| controller.pool().check(addr, 4096).is_err()).collect::<Vec<_>>()
+    };
+    queue
+        .submit(buffers.into_iter().map(|buf| Request::read(&ns, 0, buf)))
+        .map_err(|(why, _)| why)
+        .unwrap();
     let mut future = flush(&queue);
     drop(queue);
     let user = &hardware.users[0];
@@ -197,7 +217,17 @@ fn failed_takes_leave_requests() {
     // The poller has the wake-up already, and refuses it.
     poller.add(&*user.wake, KEY_WAKE).unwrap();
     let rings = RingQueue::new(hardware.clone(), 0, poller.clone());
-    assert!(QueuePair::new(controller.clone(), user.clone(), 0, rings, poller, hardware.pair.fork_guard()).is_err());
+    assert!(
+        QueuePair::new(
+            controller.clone(),
+            user.clone(),
+            0,
+            rings,
+            poller,
+            hardware.pair.fork_guard()
+        )
+        .is_err()
+    );
     assert!(user.is_orphaned() && user.left().is_some());
     step_until(&mut task, |_| (user.open() == 0).then_some(()));
     assert_eq!(result(&mut future), Some(Ok(())));
@@ -260,7 +290,11 @@ fn revived_queues_post_again() {
         controller.reset();
         step_until(&mut task, |_| (!user.inbox.is_empty()).then_some(()));
         let expected = if patient { Ok(()) } else { Err(IoError::TimedOut) };
-        assert_eq!(queue.block_on(future).unwrap().result, expected, "patient: {patient}, the same thread: {same_thread}");
+        assert_eq!(
+            queue.block_on(future).unwrap().result,
+            expected,
+            "patient: {patient}, the same thread: {same_thread}"
+        );
     }
 }
 
@@ -271,12 +305,17 @@ fn task_exit_ends_all_waits() {
     let (task, controller, _) = controller("mem:1M?profile=null", &interrupt());
     let queue = Queue::over_one(&controller, false, None).unwrap();
     let ns = queue.namespaces()[0];
-    queue.submit((0..300).map(|_| Request::read(&ns, 0, queue.buffer(512).unwrap()))).map_err(|(why, _)| why).unwrap();
+    queue
+        .submit((0..300).map(|_| Request::read(&ns, 0, queue.buffer(512).unwrap())))
+        .map_err(|(why, _)| why)
+        .unwrap();
     drop(task);
     let since = Instant::now();
     let mut ended = Vec::new();
     while ended.len() < 300 {
-        queue.wait_or_idle(1, Some(crate::Instant::now() + std::time::Duration::from_millis(100))).unwrap();
+        queue
+            .wait_or_idle(1, Some(crate::Instant::now() + std::time::Duration::from_millis(100)))
+            .unwrap();
         queue.reap(&mut ended);
         assert!(since.elapsed() < PATIENCE, "{} of 300 have ended", ended.len());
     }
@@ -290,20 +329,32 @@ fn task_exit_ends_all_waits() {
 fn oversized_blocks_disable_one_namespace() {
     let (mut task, opened) = up();
     let usable = opened.namespaces.len();
-    task.inventory.namespaces.push(driver::Namespace { nsid: Nsid(77), block_log2: 24, ..task.inventory.namespaces[0] });
+    task.inventory.namespaces.push(driver::Namespace {
+        nsid: Nsid(77),
+        block_log2: 24,
+        ..task.inventory.namespaces[0]
+    });
     let namespaces = task.namespaces();
     assert_eq!(namespaces.len(), usable);
     let refused = task.description().refused;
-    assert!(refused.iter().any(|why| why.contains("namespace 77") && why.contains("16777216")), "{refused:?}");
+    assert!(
+        refused.iter().any(|why| why.contains("namespace 77") && why.contains("16777216")),
+        "{refused:?}"
+    );
 }
 
 /// A handle is refused after the block size has changed: its requests would address other data.
 #[test]
 fn stale_namespace_handles_are_refused() {
-    let (mut task, controller, _) = controller("mem:1M?profile=null&namespaces=2", &OpenOptions::default().mode(completion::Mode::POLL));
+    let (mut task, controller, _) = controller(
+        "mem:1M?profile=null&namespaces=2",
+        &OpenOptions::default().mode(completion::Mode::POLL),
+    );
     let queue = Queue::over_one(&controller, false, None).unwrap();
     let ns = queue.namespaces()[0];
-    let read = || queue.submit([Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why);
+    let read = || {
+        queue.submit([Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why)
+    };
     assert_eq!(read(), Ok(()));
     assert_eq!(queue.wait(1, None), Ok(1));
     let format = |task: &mut ControllerTask, log2| {
@@ -320,9 +371,13 @@ fn stale_namespace_handles_are_refused() {
     // The other namespace has not changed: its requests are accepted up to the first that is
     // refused.
     let other = queue.namespaces()[1];
-    let mixed = [other, other, ns, other].map(|ns| Request::read(&ns, 0, queue.buffer(4096).unwrap()));
+    let mixed =
+        [other, other, ns, other].map(|ns| Request::read(&ns, 0, queue.buffer(4096).unwrap()));
     let mut mixed = mixed.into_iter();
-    assert_eq!(queue.submit(&mut mixed).map_err(|(why, _)| why), Err(Refused::Changed(ns.nsid().0)));
+    assert_eq!(
+        queue.submit(&mut mixed).map_err(|(why, _)| why),
+        Err(Refused::Changed(ns.nsid().0))
+    );
     assert_eq!((queue.wait(3, None), mixed.len()), (Ok(3), 1));
     queue.submit(mixed).map_err(|(why, _)| why).unwrap();
     assert_eq!(queue.wait(4, None), Ok(4));
@@ -363,7 +418,9 @@ fn long_transfers_use_sgls() {
         let hardware = queue.path_queues()[0].controller().transport().hardware().clone();
         let touched = || !hardware.pair.lists().is_untouched();
         for (bytes, lists) in [(8192, false), (65_536, lists)] {
-            let (result, _) = queue.block_on(queue.read(&device.namespaces()[0], 0, queue.buffer(bytes).unwrap())).unwrap();
+            let (result, _) = queue
+                .block_on(queue.read(&device.namespaces()[0], 0, queue.buffer(bytes).unwrap()))
+                .unwrap();
             result.unwrap();
             assert_eq!(touched(), lists, "{uri}, {bytes} bytes");
         }

@@ -25,7 +25,9 @@ pub struct Embedded {
 
 impl fmt::Debug for Embedded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Embedded").field("controllers", &self.controllers.len()).finish_non_exhaustive()
+        f.debug_struct("Embedded")
+            .field("controllers", &self.controllers.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -67,7 +69,9 @@ impl Embedded {
     /// There is no such path.
     #[cfg(feature = "testing")]
     pub fn change_path(&self, path: usize, change: Change) -> Result<(), NoSuchPath> {
-        self.paths.as_ref().map_or(Err(NoSuchPath { path, paths: 0 }), |paths| paths.change(path, change))
+        self.paths
+            .as_ref()
+            .map_or(Err(NoSuchPath { path, paths: 0 }), |paths| paths.change(path, change))
     }
 
     /// Plays a script of changes, with times from now on.

@@ -28,18 +28,21 @@ use crate::uri::DeviceUri;
 /// Opens the paths of `uri` and joins them.
 pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath, OpenError> {
     // Shared by all controllers' tasks, which report their state there.
-    let path_states = Arc::new(PathStates::new(uri.paths.len(), options.software(), uri.keep_alive));
-    let PathTransports { transports, pool, subsystem } = match uri.paths.first().map(|path| &path.device) {
-        Some(PathDevice::Tcp(_)) => over_tcp(&uri, options)?,
-        Some(PathDevice::Served(_)) => served(&uri, options)?,
-        _ => embedded(&uri, options)?,
-    };
+    let path_states =
+        Arc::new(PathStates::new(uri.paths.len(), options.software(), uri.keep_alive));
+    let PathTransports { transports, pool, subsystem } =
+        match uri.paths.first().map(|path| &path.device) {
+            Some(PathDevice::Tcp(_)) => over_tcp(&uri, options)?,
+            Some(PathDevice::Served(_)) => served(&uri, options)?,
+            _ => embedded(&uri, options)?,
+        };
     let mut controllers = Vec::with_capacity(uri.paths.len());
     let mut inventories = Vec::with_capacity(uri.paths.len());
     for ((n, path), transport) in (0..).zip(&uri.paths).zip(transports) {
         let path_handle = PathHandle { path_states: path_states.clone(), path: PathId(n) };
         // One after the other: an error closes those that are open already.
-        let (controller, inventory) = controller_task::open(transport, Some(path_handle), &path.text, options)?;
+        let (controller, inventory) =
+            controller_task::open(transport, Some(path_handle), &path.text, options)?;
         controllers.push(controller);
         inventories.push(inventory);
     }
@@ -53,7 +56,8 @@ pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath
     let control = subsystem.control();
     // After all paths are up: the script's clock begins with a complete device.
     apply_script(&uri, &control)?;
-    let multipath = assemble(uri, options, controllers.into(), &inventories, (path_states, pool, control))?;
+    let multipath =
+        assemble(uri, options, controllers.into(), &inventories, (path_states, pool, control))?;
     multipath.kick_device();
     Ok(multipath)
 }
@@ -72,7 +76,12 @@ fn embedded(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports,
     let mut subsystem = shared_subsystem(&uri.paths)?;
     let transport = |(n, path): (usize, &PathUri)| {
         let device = embedded_uri(path)?;
-        let member = SubsystemMember { subsystem: &mut subsystem, ana: path.ana, controller: path.controller, path: n };
+        let member = SubsystemMember {
+            subsystem: &mut subsystem,
+            ana: path.ana,
+            controller: path.controller,
+            path: n,
+        };
         RingController::embedded(device, &options.embedded, dma.clone(), Some(member))
     };
     let transports = uri.paths.iter().enumerate().map(transport).collect::<Result<_, _>>()?;
@@ -84,12 +93,18 @@ fn embedded(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports,
 fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, OpenError> {
     let connect = |path: &PathUri| match &path.device {
         PathDevice::Served(uri) => ConnectedController::connect(uri, options),
-        _ => Err(OptionsError::Paths(format!("path `{}` is no controller of `vfio-user:`", path.text)).into()),
+        _ => Err(OptionsError::Paths(format!(
+            "path `{}` is no controller of `vfio-user:`",
+            path.text
+        ))
+        .into()),
     };
     let connected = uri.paths.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
     let (shared, mut note) = vfio_user::shared_pool(&connected, options)?;
-    let transports =
-        connected.into_iter().map(|controller| controller.join(&shared, note.take(), options.pool_bytes)).collect::<Result<_, _>>()?;
+    let transports = connected
+        .into_iter()
+        .map(|controller| controller.join(&shared, note.take(), options.pool_bytes))
+        .collect::<Result<_, _>>()?;
     Ok(PathTransports { transports, pool: shared.dma.pool, subsystem: elsewhere()? })
 }
 
@@ -98,8 +113,13 @@ fn over_tcp(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports,
     let dma = DmaContext::new(options.pool_bytes)?;
     let connect = |path: &PathUri| match &path.device {
         // One KATO, in Connect and in Set Features: the fence counts from it.
-        PathDevice::Tcp(path) => tcp::open(&path.with_keep_alive(uri.keep_alive), dma.clone(), options),
-        _ => Err(OptionsError::Paths(format!("path `{}` is no controller of `tcp:`", path.text)).into()),
+        PathDevice::Tcp(path) => {
+            tcp::open(&path.with_keep_alive(uri.keep_alive), dma.clone(), options)
+        }
+        _ => {
+            Err(OptionsError::Paths(format!("path `{}` is no controller of `tcp:`", path.text))
+                .into())
+        }
     };
     let transports = uri.paths.iter().map(connect).collect::<Result<_, _>>()?;
     Ok(PathTransports { transports, pool: dma.pool, subsystem: elsewhere()? })
@@ -107,7 +127,8 @@ fn over_tcp(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports,
 
 /// A subsystem without controllers: `control` refuses every path.
 fn elsewhere() -> Result<Subsystem, OpenError> {
-    Ok(Subsystem::new("nqn.2026-11.reap:elsewhere").map_err(|e| OptionsError::Paths(e.to_string()))?)
+    Ok(Subsystem::new("nqn.2026-11.reap:elsewhere")
+        .map_err(|e| OptionsError::Paths(e.to_string()))?)
 }
 
 /// The URI of a path's embedded controller.
@@ -117,7 +138,11 @@ fn elsewhere() -> Result<Subsystem, OpenError> {
 pub(crate) fn embedded_uri(path: &PathUri) -> Result<&DeviceUri, OpenError> {
     match &path.device {
         PathDevice::Embedded(device) => Ok(device),
-        _ => Err(OptionsError::Paths(format!("path `{}` leads to a controller of another process", path.text)).into()),
+        _ => Err(OptionsError::Paths(format!(
+            "path `{}` leads to a controller of another process",
+            path.text
+        ))
+        .into()),
     }
 }
 
@@ -130,7 +155,9 @@ pub(crate) fn shared_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError
     let device = embedded_uri(first)?;
     for (n, path) in (1..).zip(others) {
         let differences = embedded_uri(path)?.medium_differences(device).into_iter();
-        let texts: Vec<_> = differences.map(|(field, here, there)| format!("{field} is {here}, and {there} on path 0")).collect();
+        let texts: Vec<_> = differences
+            .map(|(field, here, there)| format!("{field} is {here}, and {there} on path 0"))
+            .collect();
         if !texts.is_empty() {
             let texts = texts.join("; ");
             return Err(OptionsError::Paths(format!(
@@ -144,14 +171,30 @@ pub(crate) fn shared_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError
 }
 
 /// The identity of the namespace that each path leads to.
-fn identities(uri: &MultipathUri, inventories: &[Inventory]) -> Result<Vec<PathIdentity>, OpenError> {
+fn identities(
+    uri: &MultipathUri,
+    inventories: &[Inventory],
+) -> Result<Vec<PathIdentity>, OpenError> {
     let identity = |(n, (path, inventory)): (usize, (&PathUri, &Inventory))| {
         // The first namespace if the URI names none.
         let wanted = |ns: &&driver::Namespace| uri.nsid.is_none_or(|nsid| ns.nsid.0 == nsid);
         let namespace = inventory.namespaces.iter().find(wanted).ok_or_else(|| {
-            let there = inventory.namespaces.iter().map(|ns| ns.nsid.to_string()).collect::<Vec<_>>().join(", ");
-            let there = if there.is_empty() { "it has none that can be used".to_owned() } else { format!("it has {there}") };
-            OptionsError::Paths(format!("path {n} (`{}`) does not lead to namespace {}: {there}", path.text, uri.nsid.unwrap_or(1)))
+            let there = inventory
+                .namespaces
+                .iter()
+                .map(|ns| ns.nsid.to_string())
+                .collect::<Vec<_>>()
+                .join(", ");
+            let there = if there.is_empty() {
+                "it has none that can be used".to_owned()
+            } else {
+                format!("it has {there}")
+            };
+            OptionsError::Paths(format!(
+                "path {n} (`{}`) does not lead to namespace {}: {there}",
+                path.text,
+                uri.nsid.unwrap_or(1)
+            ))
         })?;
         Ok(PathIdentity::new(inventory, namespace))
     };
@@ -171,7 +214,8 @@ fn apply_script(uri: &MultipathUri, control: &PathControl) -> Result<(), OpenErr
 /// `node=`.
 fn distances(uri: &MultipathUri, nodes: &hw::Nodes) -> Result<Distances, OpenError> {
     let count = nodes.count() as u16;
-    let mut named = uri.paths.iter().enumerate().filter_map(|(n, path)| Some((n, path, path.node?)));
+    let mut named =
+        uri.paths.iter().enumerate().filter_map(|(n, path)| Some((n, path, path.node?)));
     // A typing error, not an unknown distance.
     if let Some((n, path, node)) = named.find(|&(.., node)| nodes.distance(node, node).is_none()) {
         return Err(OptionsError::Paths(format!(
@@ -180,8 +224,14 @@ fn distances(uri: &MultipathUri, nodes: &hw::Nodes) -> Result<Distances, OpenErr
         ))
         .into());
     }
-    let distance = |from: u16, path: &PathUri| path.node.and_then(|node| nodes.distance(from, node)).unwrap_or(Distances::UNKNOWN);
-    Ok(Distances((0..count).map(|from| uri.paths.iter().map(|path| distance(from, path)).collect()).collect()))
+    let distance = |from: u16, path: &PathUri| {
+        path.node.and_then(|node| nodes.distance(from, node)).unwrap_or(Distances::UNKNOWN)
+    };
+    Ok(Distances(
+        (0..count)
+            .map(|from| uri.paths.iter().map(|path| distance(from, path)).collect())
+            .collect(),
+    ))
 }
 
 fn assemble(
@@ -196,7 +246,11 @@ fn assemble(
         let wanted = |ns: &&Namespace| uri.nsid.is_none_or(|nsid| ns.nsid().0 == nsid);
         // Unlimited: requests are checked against the device's namespace, and the controller checks
         // them again.
-        let found = controller.namespaces().iter().find(wanted).map(|namespace| namespace.with_blocks(u64::MAX));
+        let found = controller
+            .namespaces()
+            .iter()
+            .find(wanted)
+            .map(|namespace| namespace.with_blocks(u64::MAX));
         found.ok_or_else(|| OptionsError::Paths("a namespace has gone".into()))
     };
     let path_namespaces = controllers.iter().map(found).collect::<Result<Vec<_>, _>>()?;
@@ -206,12 +260,15 @@ fn assemble(
     // The device's own number: its requests are checked against this, not against a path's.
     let number = transport::next_number();
     // The device supports only what every path supports.
-    let splitter = path_namespaces.iter().fold(first.splitter(), |all, namespace| all.and_optional(namespace.splitter()));
+    let splitter = path_namespaces
+        .iter()
+        .fold(first.splitter(), |all, namespace| all.and_optional(namespace.splitter()));
     let namespaces = [Namespace::new(first.nsid(), splitter, path_states.blocks(), number)];
     // The paths are controllers of one subsystem: the first one's description serves for all.
     let description = Description { uri: uri.to_string(), ..controller.description().clone() };
     let (queues, nodes) = (options.software(), hw::Nodes::detect());
-    let selector = Paths::new(count, distances(&uri, &nodes)?, uri.policy).map_err(|e| OptionsError::Paths(e.to_string()))?;
+    let selector = Paths::new(count, distances(&uri, &nodes)?, uri.policy)
+        .map_err(|e| OptionsError::Paths(e.to_string()))?;
     Ok(Multipath {
         path_states,
         selector: Arc::new(selector),

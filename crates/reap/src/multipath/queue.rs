@@ -43,26 +43,48 @@ impl MultipathQueue {
     ///
     /// # Errors
     /// All are in use, or the system is out of descriptors.
-    pub(crate) fn take(shared: &Arc<Multipath>) -> Result<(MultipathQueue, Vec<PathQueue>), QueueError> {
+    pub(crate) fn take(
+        shared: &Arc<Multipath>,
+    ) -> Result<(MultipathQueue, Vec<PathQueue>), QueueError> {
         let index = shared.take()?;
         // An error must return the index.
         MultipathQueue::new(shared, index).inspect_err(|_| shared.give_back(index))
     }
 
-    fn new(shared: &Arc<Multipath>, index: usize) -> Result<(MultipathQueue, Vec<PathQueue>), QueueError> {
+    fn new(
+        shared: &Arc<Multipath>,
+        index: usize,
+    ) -> Result<(MultipathQueue, Vec<PathQueue>), QueueError> {
         let system = |source| QueueError::System { what: "epoll instance", source };
-        let path_queues =
-            shared.controllers().iter().map(|controller| PathQueue::take(controller, false, None)).collect::<Result<Vec<_>, _>>()?;
+        let path_queues = shared
+            .controllers()
+            .iter()
+            .map(|controller| PathQueue::take(controller, false, None))
+            .collect::<Result<Vec<_>, _>>()?;
         let event_loop = EventLoop::new().map_err(system)?;
         for (key, path_queue) in (0..).zip(&path_queues) {
             event_loop.poller().add(path_queue, key).map_err(system)?;
         }
         // Cannot fail: the number of paths was checked when they were joined.
-        let failover = Failover::new(shared.failover, &shared.traits, &shared.path_states.marks, index, 256);
-        let failover = failover.map_err(|e| QueueError::System { what: "failover", source: std::io::Error::other(e) })?;
+        let failover =
+            Failover::new(shared.failover, &shared.traits, &shared.path_states.marks, index, 256);
+        let failover = failover.map_err(|e| QueueError::System {
+            what: "failover",
+            source: std::io::Error::other(e),
+        })?;
         let table = MultipathRequests::new(shared, failover, shared.selector_for(index));
         let (tickets, table) = (table.tickets.clone(), RefCell::new(table));
-        Ok((MultipathQueue { shared: shared.clone(), index, event_loop, tickets, table, clock: Cell::new(hw::now()) }, path_queues))
+        Ok((
+            MultipathQueue {
+                shared: shared.clone(),
+                index,
+                event_loop,
+                tickets,
+                table,
+                clock: Cell::new(hw::now()),
+            },
+            path_queues,
+        ))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Multipath> {
@@ -107,7 +129,13 @@ impl MultipathQueue {
 
     /// Drives the paths until `min` requests can be reaped, until the time `until`, or until
     /// nothing is open; `idle`: wait even then.
-    pub(crate) fn wait(&self, path_queues: &[PathQueue], min: usize, until: Nanos, idle: bool) -> usize {
+    pub(crate) fn wait(
+        &self,
+        path_queues: &[PathQueue],
+        min: usize,
+        until: Nanos,
+        idle: bool,
+    ) -> usize {
         self.drive(path_queues, until, idle, || self.done() >= min);
         self.done()
     }
@@ -116,7 +144,12 @@ impl MultipathQueue {
     ///
     /// # Errors
     /// The request cannot be carried out.
-    pub(crate) fn start(&self, path_queues: &[PathQueue], ticket: u32, request: Request) -> Result<(), (Refused, Request)> {
+    pub(crate) fn start(
+        &self,
+        path_queues: &[PathQueue],
+        ticket: u32,
+        request: Request,
+    ) -> Result<(), (Refused, Request)> {
         let (checked, request) = self.shared.check(request);
         if let Err(why) = checked {
             return Err((why, request));
@@ -203,7 +236,8 @@ impl MultipathQueue {
             return block_on::refuse(Refused::InsideSubmit, requests);
         }
         let now = self.begin(path_queues, now);
-        let mut staged = StagedBatch { multipath: self, path_queues, now, table: Some(self.table.borrow_mut()) };
+        let mut staged =
+            StagedBatch { multipath: self, path_queues, now, table: Some(self.table.borrow_mut()) };
         for request in requests {
             let (checked, request) = self.shared.check(request);
             if let Err(why) = checked {
@@ -234,12 +268,20 @@ impl MultipathQueue {
     }
 
     #[cold]
-    fn read_path_states(&self, path_queues: &[PathQueue], table: &mut MultipathRequests, now: Nanos) {
+    fn read_path_states(
+        &self,
+        path_queues: &[PathQueue],
+        table: &mut MultipathRequests,
+        now: Nanos,
+    ) {
         self.reap_paths(path_queues, table);
         // Requests that a lost path has returned must be taken before the failover decides about
         // the rest.
-        let drained =
-            |path: PathId| path_queues.get(path.index()).is_none_or(|path_queue| path_queue.in_flight() == 0 && path_queue.finished() == 0);
+        let drained = |path: PathId| {
+            path_queues
+                .get(path.index())
+                .is_none_or(|path_queue| path_queue.in_flight() == 0 && path_queue.finished() == 0)
+        };
         table.read_path_states(&self.shared, now, drained);
         table.pump(&self.shared, now);
     }
@@ -252,13 +294,18 @@ impl MultipathQueue {
         }
         // Counted before it is sent: a completion may come at once.
         table.count_staged(now);
-        let paths = path_queues.iter().zip(self.shared.path_counters(self.index)).zip(&self.shared.path_namespaces);
+        let paths = path_queues
+            .iter()
+            .zip(self.shared.path_counters(self.index))
+            .zip(&self.shared.path_namespaces);
         for (path, ((path_queue, counters), namespace)) in paths.enumerate() {
             let Some(batch) = table.take_batch(path) else { continue };
             let mut left = batch.iter();
             // A rejected request ends the path queue's batch; the ones after it are sent all the
             // same.
-            while let Err((why, request)) = path_queue.submit(now, false, table.requests(&mut left, namespace)) {
+            while let Err((why, request)) =
+                path_queue.submit(now, false, table.requests(&mut left, namespace))
+            {
                 table.reject(&self.shared, why, request, now);
             }
             counters.sent.add(batch.len() as u64);
@@ -288,7 +335,8 @@ impl MultipathQueue {
     #[inline]
     fn reap_paths(&self, path_queues: &[PathQueue], table: &mut MultipathRequests) {
         let mut latest = self.clock.get();
-        for (path_queue, counters) in path_queues.iter().zip(self.shared.path_counters(self.index)) {
+        for (path_queue, counters) in path_queues.iter().zip(self.shared.path_counters(self.index))
+        {
             if path_queue.finished() == 0 {
                 continue;
             }
@@ -296,7 +344,10 @@ impl MultipathQueue {
             path_queue.reap_each(|completion| {
                 ended += 1;
                 failed += u64::from(completion.result.is_err());
-                time += completion.completed_at.as_nanos().saturating_sub(completion.submitted_at.as_nanos());
+                time += completion
+                    .completed_at
+                    .as_nanos()
+                    .saturating_sub(completion.submitted_at.as_nanos());
                 // The queues' own clock reads: no further one here.
                 latest = latest.max(completion.completed_at.nanos());
                 table.complete(&self.shared, completion);
@@ -315,7 +366,8 @@ impl MultipathQueue {
         if table.wakers.is_empty() && table.unclaimed.is_empty() {
             return;
         }
-        let (wakers, unclaimed) = (std::mem::take(&mut table.wakers), std::mem::take(&mut table.unclaimed));
+        let (wakers, unclaimed) =
+            (std::mem::take(&mut table.wakers), std::mem::take(&mut table.unclaimed));
         drop(table);
         wake::wake_all(wakers);
         block_on::drop_buffers(unclaimed);
@@ -341,7 +393,13 @@ impl MultipathQueue {
 
     /// Drives the paths until `enough()`, until the time `until`, or until nothing is open;
     /// `for_others`: wait even then, because other threads may submit.
-    pub(crate) fn drive(&self, path_queues: &[PathQueue], until: Nanos, for_others: bool, enough: impl Fn() -> bool) {
+    pub(crate) fn drive(
+        &self,
+        path_queues: &[PathQueue],
+        until: Nanos,
+        for_others: bool,
+        enough: impl Fn() -> bool,
+    ) {
         let mut seen = self.table.borrow().changes;
         loop {
             let deadline = self.look_after(path_queues);
@@ -353,7 +411,9 @@ impl MultipathQueue {
             let idle = || !for_others && self.in_flight() == 0;
             // One path: its own queue's loop is faster than the shared event loop.
             if let [only] = path_queues {
-                only.drive(wait_until, Some(1), || enough() || idle() || self.shared.path_states.changes() != seen);
+                only.drive(wait_until, Some(1), || {
+                    enough() || idle() || self.shared.path_states.changes() != seen
+                });
                 // Read before completions are processed: a later change ends the next drive.
                 seen = self.shared.path_states.changes();
                 self.process_completions(path_queues);

@@ -13,7 +13,9 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use driver::multipath::{Action, CompletionOutcome, Failover, Failure, PathSnapshot, PathUpdate, RequestId, Submitted};
+use driver::multipath::{
+    Action, CompletionOutcome, Failover, Failure, PathSnapshot, PathUpdate, RequestId, Submitted,
+};
 use driver::paths::{PathId, PathSet, Selector, Token};
 use hw::DmaBuf;
 use nvme::Status;
@@ -86,7 +88,11 @@ pub(super) struct MultipathRequests {
 }
 
 impl MultipathRequests {
-    pub(super) fn new(shared: &Multipath, failover: Failover, selector: Selector) -> MultipathRequests {
+    pub(super) fn new(
+        shared: &Multipath,
+        failover: Failover,
+        selector: Selector,
+    ) -> MultipathRequests {
         let paths = shared.controllers().len();
         MultipathRequests {
             failover,
@@ -119,7 +125,10 @@ impl MultipathRequests {
             abandoned(token.path());
             self.selector.abandon(token);
         }
-        debug_assert!((0..self.batches.len()).all(|path| self.selector.in_flight(PathId(path as u8)) == 0), "something is still counted");
+        debug_assert!(
+            (0..self.batches.len()).all(|path| self.selector.in_flight(PathId(path as u8)) == 0),
+            "something is still counted"
+        );
     }
 
     /// When [`MultipathRequests::tick`] matters next.
@@ -186,7 +195,11 @@ impl MultipathRequests {
     #[inline]
     fn stage(&mut self, at: u32, id: RequestId, token: Token) {
         let MultipathRequests { slots, batches, .. } = self;
-        let (Some(slot), Some(batch)) = (slots.get_mut(at as usize), batches.get_mut(token.path().index())) else { return };
+        let (Some(slot), Some(batch)) =
+            (slots.get_mut(at as usize), batches.get_mut(token.path().index()))
+        else {
+            return;
+        };
         slot.sent = Some((id, token));
         batch.push(at);
         self.staged = true;
@@ -233,7 +246,8 @@ impl MultipathRequests {
             return self.complete_failed(shared, completion, why);
         }
         let Completion { tag, buf, .. } = completion;
-        let (submitted_at, completed_at) = (completion.submitted_at.nanos(), completion.completed_at.nanos());
+        let (submitted_at, completed_at) =
+            (completion.submitted_at.nanos(), completion.completed_at.nanos());
         let at = tag as u32;
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         // A completion of a request that was given up already: nothing to do.
@@ -242,10 +256,14 @@ impl MultipathRequests {
         let part = slot.claim == Claim::Part;
         match self.failover.ended(completed_at, id, token.path(), Status::SUCCESS) {
             // Nearly always the request itself is done, and its buffer goes straight to the caller.
-            CompletionOutcome::Done { token, status } if token as u32 == at && status.is_success() => {
+            CompletionOutcome::Done { token, status }
+                if token as u32 == at && status.is_success() =>
+            {
                 self.finish(at, Ok(()), buf, completed_at);
             }
-            CompletionOutcome::Done { token, status } => self.ended(token as u32, status, completed_at),
+            CompletionOutcome::Done { token, status } => {
+                self.ended(token as u32, status, completed_at)
+            }
             // A Flush with other parts in flight, or a request that the failover has given up.
             CompletionOutcome::Continues | CompletionOutcome::Stale => self.keep(at, buf),
         }
@@ -265,7 +283,12 @@ impl MultipathRequests {
 
     /// As [`MultipathRequests::complete`], for a request that failed on its path.
     #[cold]
-    fn complete_failed(&mut self, shared: &Multipath, Completion { tag, buf, completed_at, .. }: Completion, why: IoError) {
+    fn complete_failed(
+        &mut self,
+        shared: &Multipath,
+        Completion { tag, buf, completed_at, .. }: Completion,
+        why: IoError,
+    ) {
         let now = completed_at.nanos();
         let at = tag as u32;
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
@@ -314,8 +337,13 @@ impl MultipathRequests {
     #[inline(always)] // The end of nearly every request.
     fn finish(&mut self, at: u32, result: Result<(), IoError>, buf: Option<DmaBuf>, now: Nanos) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
-        let completion =
-            Completion { tag: slot.tag, result, buf, submitted_at: Instant::of(slot.submitted_at), completed_at: Instant::of(now) };
+        let completion = Completion {
+            tag: slot.tag,
+            result,
+            buf,
+            submitted_at: Instant::of(slot.submitted_at),
+            completed_at: Instant::of(now),
+        };
         let claim = slot.claim;
         self.open -= 1;
         self.release_slot(at);
@@ -344,7 +372,12 @@ impl MultipathRequests {
     /// Passes changes of the path states to the failover. `drained`: a path has no request in
     /// flight.
     #[cold]
-    pub(super) fn read_path_states(&mut self, shared: &Multipath, now: Nanos, drained: impl Fn(PathId) -> bool) {
+    pub(super) fn read_path_states(
+        &mut self,
+        shared: &Multipath,
+        now: Nanos,
+        drained: impl Fn(PathId) -> bool,
+    ) {
         let changes = shared.path_states.changes();
         let mut all = true;
         for (n, seen) in self.last_standing.iter_mut().enumerate() {
@@ -382,7 +415,8 @@ impl MultipathRequests {
             let MultipathRequests { failover, slots, selector, .. } = self;
             let mut chosen = None;
             let choose = |token: u64, among: PathSet| {
-                let class = slots.get(token as usize).map_or(Class::new(Op::Flush, 0), RequestSlot::class);
+                let class =
+                    slots.get(token as usize).map_or(Class::new(Op::Flush, 0), RequestSlot::class);
                 // Each retry may be a batch of its own.
                 selector.begin(now);
                 chosen = selector.send_next(among, class, now);
@@ -397,17 +431,23 @@ impl MultipathRequests {
     fn execute(&mut self, shared: &Multipath, action: Action, chosen: Option<Token>, now: Nanos) {
         match action {
             Action::Send { request, token, path } => {
-                let is_flush = self.slots.get(token as usize).is_some_and(|slot| slot.op == Op::Flush);
+                let is_flush =
+                    self.slots.get(token as usize).is_some_and(|slot| slot.op == Op::Flush);
                 // A Flush goes to every controller that was written to: each part has a slot of its
                 // own.
                 let at = if is_flush { self.new_part(now) } else { token as u32 };
-                let class = self.slots.get(at as usize).map_or(Class::new(Op::Flush, 0), RequestSlot::class);
+                let class = self
+                    .slots
+                    .get(at as usize)
+                    .map_or(Class::new(Op::Flush, 0), RequestSlot::class);
                 let token = chosen.filter(|token| token.path() == path);
                 let token = token.unwrap_or_else(|| self.recount(chosen, path, class, now));
                 self.stage(at, request, token);
             }
             Action::End { token, status } => self.ended(token as u32, status, now),
-            Action::Fail { token, failure } => self.finish_unsent(token as u32, Err(failure.into()), now),
+            Action::Fail { token, failure } => {
+                self.finish_unsent(token as u32, Err(failure.into()), now)
+            }
             Action::ReadAna(path) => shared.request_refresh(path),
             Action::Reset(path) => shared.ask_reset(path),
         }
@@ -418,7 +458,12 @@ impl MultipathRequests {
         let at = self.free_slot();
         if let Some(slot) = self.slots.get_mut(at as usize) {
             self.free = slot.next;
-            *slot = RequestSlot { op: Op::Flush, claim: Claim::Part, submitted_at: now, ..RequestSlot::free() };
+            *slot = RequestSlot {
+                op: Op::Flush,
+                claim: Claim::Part,
+                submitted_at: now,
+                ..RequestSlot::free()
+            };
         }
         at
     }
@@ -436,7 +481,13 @@ impl MultipathRequests {
     }
 
     /// A path's queue rejected a request.
-    pub(super) fn reject(&mut self, shared: &Multipath, why: Refused, request: Request, now: Nanos) {
+    pub(super) fn reject(
+        &mut self,
+        shared: &Multipath,
+        why: Refused,
+        request: Request,
+        now: Nanos,
+    ) {
         let why = IoError::from(why);
         let completion = Completion {
             tag: request.tag,

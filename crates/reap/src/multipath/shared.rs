@@ -40,7 +40,10 @@ pub(crate) struct Multipath {
     /// By software queue and path.
     pub(super) path_counters: Box<[CachePadded<PathCounters>]>,
     pub(super) counters: Mutex<Vec<Counters>>,
-    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only tests change a path while it is in use"))]
+    #[cfg_attr(
+        not(feature = "testing"),
+        expect(dead_code, reason = "only tests change a path while it is in use")
+    )]
     pub(super) control: PathControl,
 }
 
@@ -111,7 +114,11 @@ impl Multipath {
     /// The namespace with its present size.
     pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
         // Another device's namespace stays as it is; using it here is refused later.
-        if namespace.device() == self.number { namespace.with_blocks(self.path_states.blocks()) } else { *namespace }
+        if namespace.device() == self.number {
+            namespace.with_blocks(self.path_states.blocks())
+        } else {
+            *namespace
+        }
     }
 
     /// The controllers, one for each path.
@@ -169,7 +176,12 @@ impl Multipath {
         let paths = self.controllers.len();
         let report = |(n, path): (usize, &PathUri)| {
             let of = |field: fn(&PathCounters) -> &Count| -> u64 {
-                self.path_counters.iter().skip(n).step_by(paths).map(|counters| field(counters).get()).sum()
+                self.path_counters
+                    .iter()
+                    .skip(n)
+                    .step_by(paths)
+                    .map(|counters| field(counters).get())
+                    .sum()
             };
             // `ended` first: what is sent in between makes `in_flight` too large, never negative.
             let (ended, sent) = (of(|p| &p.ended), of(|p| &p.sent));
@@ -229,6 +241,9 @@ impl Multipath {
     /// Wakes the threads of embedded controllers, which may sleep: one for all of them, or with
     /// `thread=own` one for each.
     pub(super) fn kick_device(&self) {
-        self.controllers.iter().filter_map(|controller| controller.transport().end()).for_each(|end| end.kick());
+        self.controllers
+            .iter()
+            .filter_map(|controller| controller.transport().end())
+            .for_each(|end| end.kick());
     }
 }

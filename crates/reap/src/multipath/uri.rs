@@ -84,14 +84,24 @@ impl PathUri {
             PathDevice::Served(uri) => uri.to_string(),
             PathDevice::Tcp(uri) => uri.to_string(),
         };
-        PathUri { text, device, delay: Nanos::ZERO, ana: AnaState::OPTIMIZED, controller: None, node: None }
+        PathUri {
+            text,
+            device,
+            delay: Nanos::ZERO,
+            ana: AnaState::OPTIMIZED,
+            controller: None,
+            node: None,
+        }
     }
 
     fn check(&self) -> Result<(), String> {
         // Base 2.1, CNTLID: FFF0h and above are reserved.
         let fits = |id: u16| (1..0xfff0).contains(&id);
         if let Some(id) = self.controller.filter(|&id| !fits(id)) {
-            return Err(format!("`{}`: `cntlid`: `{id}` is no controller identifier: 1 to 65519", self.text));
+            return Err(format!(
+                "`{}`: `cntlid`: `{id}` is no controller identifier: 1 to 65519",
+                self.text
+            ));
         }
         match &self.device {
             PathDevice::Embedded(uri) => uri.check(),
@@ -112,12 +122,17 @@ impl PathUri {
         let time = |time: Nanos| format!("delay={}ns", time.0);
         let own = [
             (self.delay > Nanos::ZERO).then(|| time(self.delay)),
-            self.ana.name().filter(|_| self.ana != AnaState::OPTIMIZED).map(|name| format!("ana={name}")),
+            self.ana
+                .name()
+                .filter(|_| self.ana != AnaState::OPTIMIZED)
+                .map(|name| format!("ana={name}")),
             self.controller.map(|id| format!("cntlid={id}")),
             self.node.map(|node| format!("node={node}")),
         ];
         let device = PathUri::new(self.device.clone()).text;
-        own.into_iter().flatten().fold(device, |text, own| format!("{text}{}{own}", if text.contains('?') { '&' } else { '?' }))
+        own.into_iter().flatten().fold(device, |text, own| {
+            format!("{text}{}{own}", if text.contains('?') { '&' } else { '?' })
+        })
     }
 }
 
@@ -127,31 +142,50 @@ impl From<TcpUri> for MultipathUri {
         let waits = uri.fast_io_fail_tmo.unwrap_or(uri.ctrl_loss_tmo);
         let failover = FailoverConfig { no_path_timeout: waits, ..FailoverConfig::default() };
         let keep_alive = uri.keep_alive_tmo;
-        MultipathUri { failover, keep_alive, ..MultipathUri::new(vec![PathUri::new(PathDevice::Tcp(uri))]) }
+        MultipathUri {
+            failover,
+            keep_alive,
+            ..MultipathUri::new(vec![PathUri::new(PathDevice::Tcp(uri))])
+        }
     }
 }
 
 impl fmt::Display for MultipathUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usual = FailoverConfig::default();
-        let span = |key: &str, of: Nanos, usual: Nanos| (of != usual).then(|| format!("{key}={}ns", of.0));
+        let span =
+            |key: &str, of: Nanos, usual: Nanos| (of != usual).then(|| format!("{key}={}ns", of.0));
         let said = [
             (self.policy != Policy::Latency).then(|| format!("policy={}", self.policy)),
             self.nsid.map(|nsid| format!("nsid={nsid}")),
             span("no_path_timeout", self.failover.no_path_timeout, usual.no_path_timeout),
-            (self.failover.no_path_limit != usual.no_path_limit).then(|| format!("no_path_limit={}", self.failover.no_path_limit)),
+            (self.failover.no_path_limit != usual.no_path_limit)
+                .then(|| format!("no_path_limit={}", self.failover.no_path_limit)),
             span("held_timeout", self.failover.held_timeout, usual.held_timeout),
             self.failover.unsafe_fast_failover.then(|| "unsafe_fast_failover=yes".to_owned()),
             span("keep_alive", self.keep_alive, MultipathUri::new(Vec::new()).keep_alive),
-            (!self.script.steps.is_empty()).then(|| format!("script={}", encode(&self.script.to_string()))),
+            (!self.script.steps.is_empty())
+                .then(|| format!("script={}", encode(&self.script.to_string()))),
         ];
         let paths = self.paths.iter().map(|path| format!("path={}", encode(&path.to_parameter())));
-        write!(f, "{SCHEME}?{}", paths.chain(said.into_iter().flatten()).collect::<Vec<_>>().join("&"))
+        write!(
+            f,
+            "{SCHEME}?{}",
+            paths.chain(said.into_iter().flatten()).collect::<Vec<_>>().join("&")
+        )
     }
 }
 
 /// Parameters that concern the host only.
-const HOST_KEYS: [&str; 7] = ["policy", "nsid", "no_path_limit", "no_path_timeout", "held_timeout", "keep_alive", "unsafe_fast_failover"];
+const HOST_KEYS: [&str; 7] = [
+    "policy",
+    "nsid",
+    "no_path_limit",
+    "no_path_timeout",
+    "held_timeout",
+    "keep_alive",
+    "unsafe_fast_failover",
+];
 
 const KEYS: &str = "path, policy, nsid, no_path_limit, no_path_timeout, held_timeout, keep_alive, unsafe_fast_failover, script";
 
@@ -167,7 +201,11 @@ impl DeviceUri {
         let paths = uri.parse::<MultipathUri>()?.paths;
         match paths.into_iter().next().map(|path| path.device) {
             Some(PathDevice::Embedded(device)) => Ok(device),
-            _ => Err(UriError { uri: uri.to_owned(), column: 1, what: "its paths lead to controllers of other processes".into() }),
+            _ => Err(UriError {
+                uri: uri.to_owned(),
+                column: 1,
+                what: "its paths lead to controllers of other processes".into(),
+            }),
         }
     }
 }
@@ -178,8 +216,12 @@ impl FromStr for MultipathUri {
     fn from_str(uri: &str) -> Result<MultipathUri, UriError> {
         let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
         let example = "write it as `multipath:?path=mem:1G?profile=tlc&path=mem:1G?profile=tlc&policy=latency`";
-        let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, format!("expected `{SCHEME}`; {example}")))?;
-        let query = rest.strip_prefix('?').ok_or_else(|| fail(SCHEME.len(), format!("a `?` and paths must follow; {example}")))?;
+        let rest = uri
+            .strip_prefix(SCHEME)
+            .ok_or_else(|| fail(0, format!("expected `{SCHEME}`; {example}")))?;
+        let query = rest
+            .strip_prefix('?')
+            .ok_or_else(|| fail(SCHEME.len(), format!("a `?` and paths must follow; {example}")))?;
         let mut parsed = MultipathUri::new(Vec::new());
         let mut at = SCHEME.len() + 1;
         for pair in query.split('&') {
@@ -214,7 +256,11 @@ impl MultipathUri {
     /// # Errors
     /// The device's URI does not parse.
     pub fn repeated(device: &str, paths: usize) -> Result<MultipathUri, UriError> {
-        let path = parse_path(device).map_err(|what| UriError { uri: device.to_owned(), column: 1, what })?;
+        let path = parse_path(device).map_err(|what| UriError {
+            uri: device.to_owned(),
+            column: 1,
+            what,
+        })?;
         Ok(MultipathUri::new(vec![path; paths.min(PathSet::MAX)]))
     }
 
@@ -245,20 +291,29 @@ impl MultipathUri {
             return Err(format!("there are {paths} paths, and there can be 1 to {}", PathSet::MAX));
         }
         if let Some(step) = self.script.steps.iter().find(|step| step.path >= paths) {
-            return Err(format!("the script names path {}, and there are {paths}, counted from 0", step.path));
+            return Err(format!(
+                "the script names path {}, and there are {paths}, counted from 0",
+                step.path
+            ));
         }
         self.paths.iter().try_for_each(PathUri::check)?;
         if !self.is_served() {
             return Ok(());
         }
-        if let Some(path) = self.paths.iter().find(|path| matches!(path.device, PathDevice::Embedded(_))) {
+        if let Some(path) =
+            self.paths.iter().find(|path| matches!(path.device, PathDevice::Embedded(_)))
+        {
             let served = "and others lead to controllers of other processes (`vfio-user:`, `tcp:`); they cannot be of one subsystem";
             return Err(format!("path `{}` is a controller of this process, {served}", path.text));
         }
-        if self.paths.iter().any(|path| std::mem::discriminant(&path.device) != std::mem::discriminant(&self.paths[0].device)) {
+        if self.paths.iter().any(|path| {
+            std::mem::discriminant(&path.device) != std::mem::discriminant(&self.paths[0].device)
+        }) {
             return Err("the paths are of `tcp:` or of `vfio-user:`: those of one device have one kind of transport".into());
         }
-        if self.keep_alive == Nanos::ZERO && self.paths.iter().any(|path| matches!(path.device, PathDevice::Tcp(_))) {
+        if self.keep_alive == Nanos::ZERO
+            && self.paths.iter().any(|path| matches!(path.device, PathDevice::Tcp(_)))
+        {
             return Err("`keep_alive` cannot be 0 with `tcp:`: after a loss nothing would say when the controller has stopped".into());
         }
         if !self.script.steps.is_empty() {
@@ -272,16 +327,26 @@ impl MultipathUri {
         let value = &decode(value).map_err(ParameterError::Value)?;
         let set = match key {
             // Refused here too, so that the error points to the path that is one too many.
-            "path" if self.paths.len() >= PathSet::MAX => Err(format!("there are {} paths already, as many as there can be", PathSet::MAX)),
+            "path" if self.paths.len() >= PathSet::MAX => {
+                Err(format!("there are {} paths already, as many as there can be", PathSet::MAX))
+            }
             "path" => parse_path(value).map(|path| self.paths.push(path)),
-            "policy" => value.parse().map(|policy| self.policy = policy).map_err(|e: driver::paths::PolicyError| e.to_string()),
+            "policy" => value
+                .parse()
+                .map(|policy| self.policy = policy)
+                .map_err(|e: driver::paths::PolicyError| e.to_string()),
             "nsid" => parse_number(value).map(|n| self.nsid = Some(n)),
             "no_path_limit" => parse_number(value).map(|n| self.failover.no_path_limit = n),
             "no_path_timeout" => value.parse().map(|span| self.failover.no_path_timeout = span),
             "held_timeout" => value.parse().map(|span| self.failover.held_timeout = span),
             "keep_alive" => value.parse().map(|span| self.keep_alive = span),
-            "unsafe_fast_failover" => parse_switch(value).map(|on| self.failover.unsafe_fast_failover = on),
-            "script" => value.parse().map(|script| self.script = script).map_err(|e: emu::ScriptError| e.to_string()),
+            "unsafe_fast_failover" => {
+                parse_switch(value).map(|on| self.failover.unsafe_fast_failover = on)
+            }
+            "script" => value
+                .parse()
+                .map(|script| self.script = script)
+                .map_err(|e: emu::ScriptError| e.to_string()),
             _ => return Err(ParameterError::Key(no_parameter(key, KEYS))),
         };
         self.of_the_host.extend(HOST_KEYS.into_iter().find(|of_the_host| *of_the_host == key));
@@ -296,18 +361,28 @@ fn parse_path(text: &str) -> Result<PathUri, String> {
         return Err("a path leads to one controller, and cannot be `multipath:` itself".into());
     }
     let (body, query) = text.split_once('?').map_or((text, ""), |(body, query)| (body, query));
-    let (mut delay, mut ana, mut controller, mut node) = (Nanos::ZERO, AnaState::OPTIMIZED, None, None);
+    let (mut delay, mut ana, mut controller, mut node) =
+        (Nanos::ZERO, AnaState::OPTIMIZED, None, None);
     let mut own = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
-            Some(("delay", value)) => delay = value.parse().map_err(|what: String| format!("`{text}`: `delay`: {what}"))?,
-            Some(("ana", value)) => ana = parse_ana_state(value).map_err(|what| format!("`{text}`: `ana`: {what}"))?,
+            Some(("delay", value)) => {
+                delay =
+                    value.parse().map_err(|what: String| format!("`{text}`: `delay`: {what}"))?
+            }
+            Some(("ana", value)) => {
+                ana = parse_ana_state(value).map_err(|what| format!("`{text}`: `ana`: {what}"))?
+            }
             Some(("cntlid", value)) => {
                 let parsed = value.parse().ok().filter(|id| (1..0xfff0).contains(id));
-                controller = Some(parsed.ok_or_else(|| format!("`{text}`: `cntlid`: `{value}` is no controller identifier: 1 to 65519"))?);
+                controller = Some(parsed.ok_or_else(|| {
+                    format!("`{text}`: `cntlid`: `{value}` is no controller identifier: 1 to 65519")
+                })?);
             }
             Some(("node", value)) => {
-                let parsed = value.parse().map_err(|_| format!("`{text}`: `node`: `{value}` is no memory node's number"))?;
+                let parsed = value.parse().map_err(|_| {
+                    format!("`{text}`: `node`: `{value}` is no memory node's number")
+                })?;
                 node = Some(parsed);
             }
             _ => own.push(pair),
@@ -318,10 +393,13 @@ fn parse_path(text: &str) -> Result<PathUri, String> {
     let wrong = |e: UriError| format!("`{text}`: {}", e.what);
     let device = if !device.starts_with(VFIO_USER) && !device.starts_with(TCP) {
         PathDevice::Embedded(device.parse().map_err(wrong)?)
-    } else if let Some(key) =
-        ["delay", "ana", "cntlid"].into_iter().find(|key| query.split('&').any(|pair| pair.split('=').next() == Some(key)))
+    } else if let Some(key) = ["delay", "ana", "cntlid"]
+        .into_iter()
+        .find(|key| query.split('&').any(|pair| pair.split('=').next() == Some(key)))
     {
-        return Err(format!("`{text}`: `{key}` is what `reap serve` takes; a controller of another process is as it is"));
+        return Err(format!(
+            "`{text}`: `{key}` is what `reap serve` takes; a controller of another process is as it is"
+        ));
     } else if device.starts_with(TCP) {
         PathDevice::Tcp(device.parse().map_err(wrong)?)
     } else {
@@ -333,7 +411,12 @@ fn parse_path(text: &str) -> Result<PathUri, String> {
 fn parse_ana_state(name: &str) -> Result<AnaState, String> {
     let names = || AnaState::ALL.iter().filter_map(|state| state.name());
     let known = AnaState::ALL.into_iter().find(|state| state.name() == Some(name));
-    known.ok_or_else(|| format!("there is no ANA state `{name}`; known are {}", names().collect::<Vec<_>>().join(", ")))
+    known.ok_or_else(|| {
+        format!(
+            "there is no ANA state `{name}`; known are {}",
+            names().collect::<Vec<_>>().join(", ")
+        )
+    })
 }
 
 fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {

@@ -23,11 +23,16 @@ impl Dataless {
     /// if that has room, or one from `pool`.
     #[cold]
     #[inline(never)]
-    pub(super) fn check(self, carried: Option<DmaBuf>, pool: &DmaPool) -> (Result<(), Refused>, Option<DmaBuf>) {
+    pub(super) fn check(
+        self,
+        carried: Option<DmaBuf>,
+        pool: &DmaPool,
+    ) -> (Result<(), Refused>, Option<DmaBuf>) {
         if self.op == Op::Flush {
             // The request table would take bytes for blocks and post a command for each part of
             // them.
-            let refused = Refused::FlushOfBytes { bytes: self.bytes.try_into().unwrap_or(u32::MAX) };
+            let refused =
+                Refused::FlushOfBytes { bytes: self.bytes.try_into().unwrap_or(u32::MAX) };
             return (if self.bytes == 0 { Ok(()) } else { Err(refused) }, carried);
         }
         if self.op == Op::Compare {
@@ -58,16 +63,25 @@ impl Dataless {
     /// Checks a Compare as a Write of its buffer.
     fn check_compare(&self, buf: Option<&DmaBuf>) -> Result<(), Refused> {
         let splitter = self.namespace.splitter();
-        let (size, blocks, buffer) = (splitter.block_size(), self.namespace.blocks(), buf.map_or(0, |buf| buf.len()));
+        let (size, blocks, buffer) =
+            (splitter.block_size(), self.namespace.blocks(), buf.map_or(0, |buf| buf.len()));
         if splitter.most_blocks(self.op).is_none() {
             return Err(Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 });
         }
         let count = self.bytes / size;
         if count * size != self.bytes || count == 0 || self.bytes > buffer as u64 {
-            return Err(Refused::Length { bytes: self.bytes.try_into().unwrap_or(u32::MAX), block: size as u32, buffer });
+            return Err(Refused::Length {
+                bytes: self.bytes.try_into().unwrap_or(u32::MAX),
+                block: size as u32,
+                buffer,
+            });
         }
         if count > blocks || self.lba > blocks - count {
-            return Err(Refused::OutOfRange { lba: self.lba, end: self.lba.saturating_add(count), blocks });
+            return Err(Refused::OutOfRange {
+                lba: self.lba,
+                end: self.lba.saturating_add(count),
+                blocks,
+            });
         }
         Ok(())
     }
@@ -93,14 +107,22 @@ impl Dataless {
             return Err(Refused::NoBlocks);
         }
         if let Some(range) = ranges().find(|range| !range.fits(blocks)) {
-            return Err(Refused::OutOfRange { lba: range.lba, end: range.lba.saturating_add(range.blocks.into()), blocks });
+            return Err(Refused::OutOfRange {
+                lba: range.lba,
+                end: range.lba.saturating_add(range.blocks.into()),
+                blocks,
+            });
         }
         let all = ranges().map(|range| u64::from(range.blocks)).sum();
         if all > u64::from(most) { Err(Refused::TooLong { blocks: all, most }) } else { Ok(()) }
     }
 
     /// The number of blocks, and the most blocks of one part.
-    fn blocks_and_most(&self, carried: &Option<DmaBuf>, pool: &DmaPool) -> Result<(u32, u32), Refused> {
+    fn blocks_and_most(
+        &self,
+        carried: &Option<DmaBuf>,
+        pool: &DmaPool,
+    ) -> Result<(u32, u32), Refused> {
         let (splitter, lba) = (self.namespace.splitter(), self.lba);
         let unsupported = Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 };
         let most = splitter.most_blocks(self.op).ok_or(unsupported)?;
@@ -113,11 +135,15 @@ impl Dataless {
             return Err(Refused::NoBlocks);
         }
         if count * size != self.bytes {
-            let (bytes, buffer) = (self.bytes.try_into().unwrap_or(u32::MAX), carried.as_ref().map_or(0, |buf| buf.len()));
+            let (bytes, buffer) = (
+                self.bytes.try_into().unwrap_or(u32::MAX),
+                carried.as_ref().map_or(0, |buf| buf.len()),
+            );
             return Err(Refused::Length { bytes, block: size as u32, buffer });
         }
         // A part's first block is 32 bits of a `Token`.
-        let count = u32::try_from(count).map_err(|_| Refused::TooLong { blocks: count, most: u32::MAX })?;
+        let count =
+            u32::try_from(count).map_err(|_| Refused::TooLong { blocks: count, most: u32::MAX })?;
         if carried.as_ref().is_some_and(|buf| !buf.is_of(pool.key())) {
             return Err(Refused::ForeignBuffer);
         }
@@ -144,7 +170,11 @@ pub(super) fn list(ranges: &[std::ops::Range<u64>], buf: &mut DmaBuf) {
         let blocks = range.end.saturating_sub(range.start).try_into().unwrap_or(0);
         Range::new(Lba(range.start), blocks)
     };
-    let entries = ranges.iter().map(entry).chain(std::iter::repeat(Range::default())).take(nvme::io::MAX_RANGES as usize);
+    let entries = ranges
+        .iter()
+        .map(entry)
+        .chain(std::iter::repeat(Range::default()))
+        .take(nvme::io::MAX_RANGES as usize);
     for (entry_bytes, entry) in buf.as_chunks_mut().0.iter_mut().zip(entries) {
         *entry_bytes = entry.to_bytes();
     }

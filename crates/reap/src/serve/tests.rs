@@ -19,7 +19,10 @@ use nvme::Status;
 use nvme::regs::Csts;
 use rustix::io::Errno;
 use units::Nanos;
-use vfio_user::{Access, Capabilities, DmaMap, DmaUnmap, IrqAction, IrqData, Request, SetIrqs, Version, irq, region};
+use vfio_user::{
+    Access, Capabilities, DmaMap, DmaUnmap, IrqAction, IrqData, Request, SetIrqs, Version, irq,
+    region,
+};
 
 use super::{ServeError, ServeEvent, ServerError, SocketFault};
 use client::{Guest, memory};
@@ -30,9 +33,11 @@ const NULL: &str = "mem:16M?profile=null";
 
 #[test]
 fn guest_io_by_interrupts() {
-    for (uri, sealed) in
-        [("mem:16M?profile=optane", true), ("mem:16M?profile=optane", false), ("mem:16M?profile=optane&doorbells=late", true)]
-    {
+    for (uri, sealed) in [
+        ("mem:16M?profile=optane", true),
+        ("mem:16M?profile=optane", false),
+        ("mem:16M?profile=optane&doorbells=late", true),
+    ] {
         let server = Running::new(uri, None);
         let mut guest = Guest::with_queues(&server, sealed);
         let data: Vec<u8> = (0..16384u32).map(|n| (n % 249) as u8).collect();
@@ -48,7 +53,10 @@ fn guest_io_by_interrupts() {
         assert!(guest.messages() >= 102, "each completion sends a message");
         drop(guest);
         let told = server.stop();
-        assert!(matches!(told.last(), Some(ServeEvent::Detached { why: None, commands, .. }) if *commands >= 104), "{told:?}");
+        assert!(
+            matches!(told.last(), Some(ServeEvent::Detached { why: None, commands, .. }) if *commands >= 104),
+            "{told:?}"
+        );
     }
 }
 
@@ -65,7 +73,13 @@ fn unmapped_data_is_a_transfer_error() {
     assert_eq!(guest.identify(0x4_0000), Status::SUCCESS);
     // Memory that may only be read.
     let file = memory(0x1000, true);
-    let map = DmaMap { readable: true, writable: false, offset: 0, address: RAM + 0x10_0000, size: 0x1000 };
+    let map = DmaMap {
+        readable: true,
+        writable: false,
+        offset: 0,
+        address: RAM + 0x10_0000,
+        size: 0x1000,
+    };
     assert_eq!(guest.ask(&Request::DmaMap(map), &[file.as_fd()]), Ok(Vec::new()));
     assert_eq!(guest.identify(RAM + 0x10_0000).kind(), refused);
     // And after all of that the controller works.
@@ -102,7 +116,15 @@ fn unmapped_queues_need_a_reset() {
 fn vectors_come_and_go() {
     let server = Running::new(NULL, None);
     let mut guest = Guest::with_queues(&server, true);
-    let set = |start, count, data| Request::SetIrqs(SetIrqs { index: irq::MSIX, start, count, action: IrqAction::Trigger, data });
+    let set = |start, count, data| {
+        Request::SetIrqs(SetIrqs {
+            index: irq::MSIX,
+            start,
+            count,
+            action: IrqAction::Trigger,
+            data,
+        })
+    };
     assert_eq!(guest.ask(&set(1, 1, IrqData::Eventfds), &[]), Ok(Vec::new()));
     assert_eq!(guest.read_quietly(0, 1, 0x4_0000), Status::SUCCESS);
     let pending = Access { offset: 0x8000, region: region::BAR4, count: 1 };
@@ -126,9 +148,13 @@ fn malformed_messages_keep_the_stream() {
     let mut guest = Guest::new(&server, true);
     let file = memory(0x2000, true);
     let (pipe, _other) = std::io::pipe().expect("a pipe");
-    let map = |address, size, offset| Request::DmaMap(DmaMap { readable: true, writable: true, offset, address, size });
+    let map = |address, size, offset| {
+        Request::DmaMap(DmaMap { readable: true, writable: true, offset, address, size })
+    };
     let region_read = |region, offset, count| Request::RegionRead(Access { offset, region, count });
-    let set = |index, start, count, data| Request::SetIrqs(SetIrqs { index, start, count, action: IrqAction::Trigger, data });
+    let set = |index, start, count, data| {
+        Request::SetIrqs(SetIrqs { index, start, count, action: IrqAction::Trigger, data })
+    };
     let one = [file.as_fd()];
     let lies: [(Request<'_>, &[_], Errno); 16] = [
         (map(RAM, 0x3000, 0), &one, Errno::INVAL),
@@ -138,8 +164,21 @@ fn malformed_messages_keep_the_stream() {
         (map(0, 0x1000, 0), &one, Errno::EXIST),
         (map(RAM, 0x1000, 0), &[file.as_fd(), file.as_fd()], Errno::INVAL),
         (map(RAM, 0x1000, 0), &[pipe.as_fd()], Errno::INVAL),
-        (Request::DmaUnmap(DmaUnmap { all: false, bitmap: false, address: 0x1000, size: 0x1000 }), &[], Errno::INVAL),
-        (Request::DmaUnmap(DmaUnmap { all: false, bitmap: true, address: 0, size: RAM }), &[], Errno::OPNOTSUPP),
+        (
+            Request::DmaUnmap(DmaUnmap {
+                all: false,
+                bitmap: false,
+                address: 0x1000,
+                size: 0x1000,
+            }),
+            &[],
+            Errno::INVAL,
+        ),
+        (
+            Request::DmaUnmap(DmaUnmap { all: false, bitmap: true, address: 0, size: RAM }),
+            &[],
+            Errno::OPNOTSUPP,
+        ),
         (Request::RegionInfo { index: 9, room: 32 }, &[], Errno::INVAL),
         (Request::IrqInfo { index: u32::MAX }, &[], Errno::INVAL),
         (region_read(region::BAR0, 0xffff_ffff_ffff_fffe, 4), &[], Errno::INVAL),
@@ -153,7 +192,10 @@ fn malformed_messages_keep_the_stream() {
         assert!(guest.ask(&Request::DeviceInfo, &[]).is_ok());
     }
     // No eventfd.
-    assert_eq!(guest.ask(&set(irq::MSIX, 0, 1, IrqData::Eventfds), &[pipe.as_fd()]), Err(Errno::INVAL));
+    assert_eq!(
+        guest.ask(&set(irq::MSIX, 0, 1, IrqData::Eventfds), &[pipe.as_fd()]),
+        Err(Errno::INVAL)
+    );
     // What is not known here has a body that is passed over.
     assert_eq!(guest.ask_raw(15, &[7; 100]), Err(Errno::NOTSUP));
     assert_eq!(guest.ask_raw(9, &[7; 3]), Err(Errno::INVAL));
@@ -265,6 +307,7 @@ fn sockets_that_cannot_be_had() {
         Err(ServeError::Server(ServerError::Path { path: 1, paths: 1 }))
     ));
     let late = "mem:16M?properties=late".parse().expect("a URI");
-    let said = super::open(&late, &dir.path().join("other"), None).expect_err("refused").to_string();
+    let said =
+        super::open(&late, &dir.path().join("other"), None).expect_err("refused").to_string();
     assert!(said.contains("`properties=late`") && said.contains("leave it out"), "{said}");
 }

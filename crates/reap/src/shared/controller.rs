@@ -94,15 +94,18 @@ struct SizeTable {
     sizes: Box<[(Nsid, AtomicU64)]>,
     transport: u32,
     /// The transport number that the data path compares with each request's namespace. While some
-    /// namespace cannot be used it is [`NO_TRANSPORT`], which no request has: every request then takes
-    /// the slow check.
+    /// namespace cannot be used it is [`NO_TRANSPORT`], which no request has: every request then
+    /// takes the slow check.
     number: AtomicU32,
 }
 
 impl NamespaceSizes {
     /// The sizes of `namespaces`, on the transport of this number.
     pub(crate) fn of(namespaces: &[driver::Namespace], transport: u32) -> NamespaceSizes {
-        let sizes = namespaces.iter().map(|namespace| (namespace.nsid, AtomicU64::new(namespace.blocks))).collect();
+        let sizes = namespaces
+            .iter()
+            .map(|namespace| (namespace.nsid, AtomicU64::new(namespace.blocks)))
+            .collect();
         NamespaceSizes(Arc::new(SizeTable { sizes, transport, number: AtomicU32::new(transport) }))
     }
 
@@ -136,11 +139,29 @@ impl NamespaceSizes {
 impl Controller {
     /// A controller that is up, with its queues in `queue_table`, or an open file, with its queues
     /// in `files`.
-    pub(crate) fn new(opened: Opened, queue_table: QueueTable, files: Arc<FileQueues>, options: &OpenOptions) -> Controller {
+    pub(crate) fn new(
+        opened: Opened,
+        queue_table: QueueTable,
+        files: Arc<FileQueues>,
+        options: &OpenOptions,
+    ) -> Controller {
         let Opened { transport, namespaces, sizes, control, description, .. } = opened;
-        let (number, pool, mode) = (transport.number(), transport.pool().clone(), AtomicU64::new(options.mode.into()));
+        let (number, pool, mode) =
+            (transport.number(), transport.pool().clone(), AtomicU64::new(options.mode.into()));
         let timeout = options.timeout;
-        Controller(Arc::new(Shared { transport, number, pool, queue_table, files, namespaces, sizes, mode, timeout, control, description }))
+        Controller(Arc::new(Shared {
+            transport,
+            number,
+            pool,
+            queue_table,
+            files,
+            namespaces,
+            sizes,
+            mode,
+            timeout,
+            control,
+            description,
+        }))
     }
 
     /// Takes a software queue for a thread: its hardware queue, and its index there. Must be
@@ -190,7 +211,8 @@ impl Controller {
             return own;
         }
         // The kernel coalesces no completions of a file.
-        let coalesces = asked.moderation().is_some_and(|moderation| moderation != Moderation::Asked);
+        let coalesces =
+            asked.moderation().is_some_and(|moderation| moderation != Moderation::Asked);
         if coalesces && matches!(self.0.transport, Transport::Kernel(_)) {
             // The event first: a caller that sees its queue in another mode finds the reason among
             // the events.
@@ -232,7 +254,11 @@ impl Controller {
         match &self.0.transport {
             // A handle of another device: this one does not know its size.
             _ if !ours => *namespace,
-            Transport::Ring(_) => self.0.sizes.get(namespace.nsid()).map_or(*namespace, |blocks| namespace.with_blocks(blocks)),
+            Transport::Ring(_) => self
+                .0
+                .sizes
+                .get(namespace.nsid())
+                .map_or(*namespace, |blocks| namespace.with_blocks(blocks)),
             Transport::Kernel(transport) => transport.current(namespace),
         }
     }
@@ -277,7 +303,12 @@ impl Controller {
 
     /// All its queues, taken or not.
     fn queues(&self) -> impl Iterator<Item = Arc<QueueShared>> {
-        self.0.queue_table.all().iter().flat_map(|queue| queue.users.iter().cloned()).chain(self.0.files.all())
+        self.0
+            .queue_table
+            .all()
+            .iter()
+            .flat_map(|queue| queue.users.iter().cloned())
+            .chain(self.0.files.all())
     }
 
     /// From now on no request is retried.
@@ -328,7 +359,11 @@ impl Controller {
     /// # Errors
     /// The request, and why it is refused.
     #[cold]
-    pub(crate) fn recheck(&self, why: Refused, request: Request) -> Result<Request, (Refused, Request)> {
+    pub(crate) fn recheck(
+        &self,
+        why: Refused,
+        request: Request,
+    ) -> Result<Request, (Refused, Request)> {
         // Refused for another reason, or a namespace of another device.
         if !matches!(why, Refused::NoNamespace(_)) || request.namespace.device() != self.0.number {
             return Err((why, request));
@@ -349,7 +384,12 @@ impl Controller {
             Transport::Ring(transport) => transport.doorbells_rung(),
             Transport::Kernel(_) => None,
         };
-        let device = DeviceCounters { notify, doorbell_registers, leaked_bytes: self.pool().leaked(), ..self.0.files.counters() };
+        let device = DeviceCounters {
+            notify,
+            doorbell_registers,
+            leaked_bytes: self.pool().leaked(),
+            ..self.0.files.counters()
+        };
         // Hardware queues may share a vector, whose messages must be counted once.
         let mut vectors = Vec::new();
         let mut is_counted = |vector| {
@@ -357,14 +397,22 @@ impl Controller {
             vectors.push(vector);
             before
         };
-        self.0.queue_table.all().iter().map(|queue| queue.device_counters(&mut is_counted)).fold(device, DeviceCounters::and)
+        self.0
+            .queue_table
+            .all()
+            .iter()
+            .map(|queue| queue.device_counters(&mut is_counted))
+            .fold(device, DeviceCounters::and)
     }
 
     /// The counters of one of its hardware queues.
     pub(crate) fn hardware_counters(&self, queue: &HwQueue) -> HardwareCounters {
         let counters = || queue.pairs().map(|pair| pair.counters());
         let all = self.0.queue_table.all();
-        let same_vector = all.iter().map(|other| &other.pair).filter(|other| other.vector() == queue.pair.vector());
+        let same_vector = all
+            .iter()
+            .map(|other| &other.pair)
+            .filter(|other| other.vector() == queue.pair.vector());
         HardwareCounters {
             finished: counters().map(|pair| pair.finished).sum(),
             sq_doorbells: counters().map(|pair| pair.sq_doorbells).sum(),
@@ -392,7 +440,9 @@ impl Controller {
             let (checked, request) = Request::check(request, pool);
             let checked = match &request.buf {
                 _ if checked.is_err() => checked,
-                _ if request.namespace.device() != number => Err(Refused::NoNamespace(request.namespace.nsid().0)),
+                _ if request.namespace.device() != number => {
+                    Err(Refused::NoNamespace(request.namespace.nsid().0))
+                }
                 Some(buf) if !buf.is_of(key) => Err(Refused::ForeignBuffer),
                 _ => Ok(()),
             };

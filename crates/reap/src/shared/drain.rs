@@ -37,7 +37,13 @@ impl Drain {
     /// The system has no eventfd left.
     pub(crate) fn new() -> std::io::Result<Drain> {
         let (running, wake) = (AtomicBool::new(false), Wake::new()?);
-        Ok(Drain { thread: Mutex::default(), state: Mutex::default(), running, wake, spent: AtomicU64::new(0) })
+        Ok(Drain {
+            thread: Mutex::default(),
+            state: Mutex::default(),
+            running,
+            wake,
+            spent: AtomicU64::new(0),
+        })
     }
 
     fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
@@ -65,7 +71,10 @@ impl Drain {
     ///
     /// # Errors
     /// Those of `begin`; nothing has changed.
-    pub(crate) fn acquire(&self, begin: impl FnOnce() -> std::io::Result<JoinHandle<()>>) -> std::io::Result<()> {
+    pub(crate) fn acquire(
+        &self,
+        begin: impl FnOnce() -> std::io::Result<JoinHandle<()>>,
+    ) -> std::io::Result<()> {
         let mut thread = self.thread();
         self.state().users += 1;
         if thread.is_none() {

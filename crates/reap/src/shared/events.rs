@@ -273,7 +273,9 @@ impl Events {
             }
             state = match until.map(|until| until.duration_since(Instant::now())) {
                 Some(left) if left.is_zero() => return None,
-                Some(left) => log.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+                Some(left) => {
+                    log.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
                 None => log.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
         }
@@ -316,7 +318,10 @@ impl Events {
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").field("next", &self.next).field("lost", &self.lost).finish_non_exhaustive()
+        f.debug_struct("Events")
+            .field("next", &self.next)
+            .field("lost", &self.lost)
+            .finish_non_exhaustive()
     }
 }
 

@@ -14,8 +14,9 @@ use super::future_states::FutureStates;
 use crate::error::IoError;
 use crate::request::Completion;
 
-/// A request under way. It may be sent to and awaited on any thread; the queue that it was submitted to has to be driven, by whichever of
-/// the three ways. What it comes to is a [`Completion`], or as much of that as the method that started it promises.
+/// A request under way. It may be sent to and awaited on any thread; the queue that it was
+/// submitted to has to be driven, by whichever of the three ways. What it comes to is a
+/// [`Completion`], or as much of that as the method that started it promises.
 #[must_use = "the request is posted already, but its result and its buffer come back through the future"]
 pub struct Pending<T = Completion> {
     tickets: Arc<FutureStates>,
@@ -29,8 +30,8 @@ pub struct Pending<T = Completion> {
     finish: fn(Completion, &DmaPool, u32) -> T,
 }
 
-/// A Read, a Write or a Compare under way: its result and its buffer. After [`IoError::DeviceLost`] the buffer is an empty one, because the
-/// controller may still write to the other.
+/// A Read, a Write or a Compare under way: its result and its buffer. After [`IoError::DeviceLost`]
+/// the buffer is an empty one, because the controller may still write to the other.
 pub type IoFuture = Pending<(Result<(), IoError>, DmaBuf)>;
 
 impl Pending {
@@ -50,14 +51,28 @@ impl Pending {
     }
 
     /// Dword 0 of the completion, and the buffer.
-    pub(crate) fn with_dword(self, dword: Arc<AtomicU32>) -> Pending<(Result<u32, IoError>, Option<DmaBuf>)> {
+    pub(crate) fn with_dword(
+        self,
+        dword: Arc<AtomicU32>,
+    ) -> Pending<(Result<u32, IoError>, Option<DmaBuf>)> {
         self.ends_in(Some(dword), |done, _, dword| (done.result.map(|()| dword), done.buf))
     }
 
-    fn ends_in<T>(mut self, dword: Option<Arc<AtomicU32>>, finish: fn(Completion, &DmaPool, u32) -> T) -> Pending<T> {
+    fn ends_in<T>(
+        mut self,
+        dword: Option<Arc<AtomicU32>>,
+        finish: fn(Completion, &DmaPool, u32) -> T,
+    ) -> Pending<T> {
         // The ticket is the other future's from now on.
         let taken = std::mem::replace(&mut self.taken, true);
-        Pending { tickets: self.tickets.clone(), at: self.at, taken, pool: self.pool.clone(), dword, finish }
+        Pending {
+            tickets: self.tickets.clone(),
+            at: self.at,
+            taken,
+            pool: self.pool.clone(),
+            dword,
+            finish,
+        }
     }
 }
 

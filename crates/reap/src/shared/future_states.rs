@@ -31,7 +31,9 @@ impl Table {
     /// Frees ticket `at`. Returns its last state.
     fn free_ticket(&mut self, at: u32) -> FutureState {
         self.free.push(at);
-        self.tickets.get_mut(at as usize).map_or(FutureState::Free, |ticket| std::mem::replace(ticket, FutureState::Free))
+        self.tickets
+            .get_mut(at as usize)
+            .map_or(FutureState::Free, |ticket| std::mem::replace(ticket, FutureState::Free))
     }
 }
 
@@ -57,13 +59,19 @@ impl FutureStates {
     /// # Errors
     /// The future was dropped: the completion. Dropping it may run the application's code, so not
     /// under a lock.
-    pub(crate) fn complete(&self, at: u32, completion: Completion) -> Result<Option<Waker>, Completion> {
+    pub(crate) fn complete(
+        &self,
+        at: u32,
+        completion: Completion,
+    ) -> Result<Option<Waker>, Completion> {
         let mut table = self.lock();
         match table.tickets.get_mut(at as usize) {
-            Some(ticket @ FutureState::Waiting(_)) => match std::mem::replace(ticket, FutureState::Complete(completion)) {
-                FutureState::Waiting(waker) => Ok(waker),
-                _ => Ok(None),
-            },
+            Some(ticket @ FutureState::Waiting(_)) => {
+                match std::mem::replace(ticket, FutureState::Complete(completion)) {
+                    FutureState::Waiting(waker) => Ok(waker),
+                    _ => Ok(None),
+                }
+            }
             Some(FutureState::Dropped) => {
                 // Only now: a ticket that is issued again must not receive this completion.
                 table.free_ticket(at);
@@ -93,7 +101,9 @@ impl FutureStates {
     pub(crate) fn drop_one(&self, at: u32) {
         let mut table = self.lock();
         let was = match table.tickets.get_mut(at as usize) {
-            Some(ticket @ FutureState::Waiting(_)) => std::mem::replace(ticket, FutureState::Dropped),
+            Some(ticket @ FutureState::Waiting(_)) => {
+                std::mem::replace(ticket, FutureState::Dropped)
+            }
             Some(FutureState::Complete(_)) => table.free_ticket(at),
             _ => return,
         };

@@ -65,7 +65,15 @@ impl HwQueue {
     ) -> std::io::Result<HwQueue> {
         // One more, for the drain thread.
         let role = NotificationRole::new(users.len() + 1);
-        Ok(HwQueue { pair, polled, users, role, reporter, drain: Drain::new()?, waiters: TagWaitList::new() })
+        Ok(HwQueue {
+            pair,
+            polled,
+            users,
+            role,
+            reporter,
+            drain: Drain::new()?,
+            waiters: TagWaitList::new(),
+        })
     }
 
     /// Its pairs, with doorbells and vector.
@@ -97,8 +105,12 @@ impl HwQueue {
 
     /// Its part of the device's counters. `is_counted`: whether the messages of a vector are
     /// counted already.
-    pub(crate) fn device_counters(&self, mut is_counted: impl FnMut(Vector) -> bool) -> DeviceCounters {
-        let each = |pair: &RingPair| pair.device_counters(pair.notifies() && !is_counted(pair.vector()));
+    pub(crate) fn device_counters(
+        &self,
+        mut is_counted: impl FnMut(Vector) -> bool,
+    ) -> DeviceCounters {
+        let each =
+            |pair: &RingPair| pair.device_counters(pair.notifies() && !is_counted(pair.vector()));
         self.pairs().map(each).fold(DeviceCounters::default(), DeviceCounters::and)
     }
 
@@ -194,7 +206,11 @@ impl HwQueue {
         {
             // Cannot happen: a completion has had a tag, and the inbox has a place for each tag.
             debug_assert!(false, "an inbox is as large as the queue has tags");
-            tracing::error!(queue = self.pair.id().0, owner, "an inbox overflowed; a request will time out");
+            tracing::error!(
+                queue = self.pair.id().0,
+                owner,
+                "an inbox overflowed; a request will time out"
+            );
         }
     }
 

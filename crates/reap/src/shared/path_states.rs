@@ -32,7 +32,10 @@ fn to_word(standing: PathSnapshot) -> u64 {
         Link::Resetting => 2,
         Link::Lost => 3,
     };
-    u64::from(standing.life) << 32 | u64::from(standing.fits) << 16 | link << 8 | u64::from(standing.ana.0)
+    u64::from(standing.life) << 32
+        | u64::from(standing.fits) << 16
+        | link << 8
+        | u64::from(standing.ana.0)
 }
 
 fn from_word(word: u64) -> PathSnapshot {
@@ -42,7 +45,12 @@ fn from_word(word: u64) -> PathSnapshot {
         2 => Link::Resetting,
         _ => Link::Lost,
     };
-    PathSnapshot { life: (word >> 32) as u32, link, ana: AnaState(word as u8), fits: word >> 16 & 1 == 1 }
+    PathSnapshot {
+        life: (word >> 32) as u32,
+        link,
+        ana: AnaState(word as u8),
+        fits: word >> 16 & 1 == 1,
+    }
 }
 
 /// The state of one path.
@@ -200,7 +208,9 @@ impl PathHandle {
     /// used until they report it too.
     pub(crate) fn set_blocks(&self, nsid: Nsid, blocks: u64) {
         let Some(state) = self.path_states.paths.get(self.path.index()) else { return };
-        if self.path_states.nsid.load(Acquire) != u64::from(nsid.0) || state.blocks.swap(blocks, AcqRel) == blocks {
+        if self.path_states.nsid.load(Acquire) != u64::from(nsid.0)
+            || state.blocks.swap(blocks, AcqRel) == blocks
+        {
             return;
         }
         // 0: the namespace is detached from this controller, or was replaced there. The others
@@ -208,7 +218,10 @@ impl PathHandle {
         let size = if blocks == 0 { self.path_states.blocks() } else { blocks };
         for (n, state) in (0..).zip(&self.path_states.paths) {
             let shown = state.blocks.load(Acquire);
-            self.path_states.change(PathId(n), |was| PathSnapshot { fits: shown == size || shown == UNKNOWN_SIZE, ..was });
+            self.path_states.change(PathId(n), |was| PathSnapshot {
+                fits: shown == size || shown == UNKNOWN_SIZE,
+                ..was
+            });
         }
         // Last: a reader of the new size sees that paths with the old one are not used.
         self.path_states.blocks.store(size, Release);
@@ -226,7 +239,10 @@ impl PathHandle {
         let Some(state) = self.path_states.paths.get(self.path.index()) else { return };
         if self.nsid() == nsid {
             state.blocks.store(blocks, Release);
-            self.path_states.change(self.path, |was| PathSnapshot { fits: blocks == self.path_states.blocks(), ..was });
+            self.path_states.change(self.path, |was| PathSnapshot {
+                fits: blocks == self.path_states.blocks(),
+                ..was
+            });
         }
     }
 
@@ -247,6 +263,9 @@ impl PathHandle {
     }
 
     fn take(&self, flag: fn(&PathState) -> &AtomicBool) -> bool {
-        self.path_states.paths.get(self.path.index()).is_some_and(|state| flag(state).swap(false, AcqRel))
+        self.path_states
+            .paths
+            .get(self.path.index())
+            .is_some_and(|state| flag(state).swap(false, AcqRel))
     }
 }

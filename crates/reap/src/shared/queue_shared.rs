@@ -275,7 +275,8 @@ impl FileQueues {
         let Some(id) = id.filter(|_| queues.len() - left < self.most && left <= self.most) else {
             return Err(QueueError::AllTaken { queues: self.most });
         };
-        let queue = QueueShared::new(id, 0, mode()).map_err(|source| QueueError::System { what: "wake-up descriptor", source })?;
+        let queue = QueueShared::new(id, 0, mode())
+            .map_err(|source| QueueError::System { what: "wake-up descriptor", source })?;
         queues.push(Arc::new(queue));
         Ok(queues[queues.len() - 1].clone())
     }

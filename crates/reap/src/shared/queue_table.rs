@@ -42,8 +42,11 @@ impl QueueTable {
     /// Makes a queue free again. Returns false if it is not a queue of this table.
     pub(crate) fn give_back(&self, queue: &Arc<QueueShared>) -> bool {
         // A search, because a queue is given back once, and need not carry its index for that.
-        let of = |hardware: &Arc<HwQueue>| hardware.users.iter().position(|user| Arc::ptr_eq(user, queue));
-        let found = (0..).zip(&self.queues).find_map(|(n, hardware)| Some((n, of(hardware)? as u8)));
+        let of = |hardware: &Arc<HwQueue>| {
+            hardware.users.iter().position(|user| Arc::ptr_eq(user, queue))
+        };
+        let found =
+            (0..).zip(&self.queues).find_map(|(n, hardware)| Some((n, of(hardware)? as u8)));
         self.free.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
         found.is_some()
     }

@@ -28,7 +28,9 @@ use hw::DmaBuf;
 use units::{Class, Nanos};
 
 use super::future_states::FutureStates;
-use crate::request::{Completion, ERRNO, LOST, PATH_LOST, REQUEUED, REQUEUED_AS_ASKED, Request, STOPPED, Token};
+use crate::request::{
+    Completion, ERRNO, LOST, PATH_LOST, REQUEUED, REQUEUED_AS_ASKED, Request, STOPPED, Token,
+};
 use crate::transport::{IoCommand, Part, Post};
 pub(crate) use slot::{Claim, Failure};
 use slot::{NO_SLOT, Slot, SlotState};
@@ -188,7 +190,12 @@ impl Requests {
     /// # Errors
     /// No slot is free: see [`Requests::enter_growing`].
     #[inline(always)]
-    pub(crate) fn enter(&mut self, request: Request, claim: Claim, now: Nanos) -> Result<(), Request> {
+    pub(crate) fn enter(
+        &mut self,
+        request: Request,
+        claim: Claim,
+        now: Nanos,
+    ) -> Result<(), Request> {
         let Some(slot) = self.slots.get_mut(self.free as usize) else { return Err(request) };
         debug_assert_eq!(slot.state, SlotState::Free);
         self.free = slot.next;
@@ -207,8 +214,17 @@ impl Requests {
     /// [`Requests::enter`], growing the table if necessary. Returns the request if the table is at
     /// its limit.
     #[cold]
-    pub(crate) fn enter_growing(&mut self, request: Request, claim: Claim, now: Nanos) -> Option<Request> {
-        if self.free != NO_SLOT || self.grow() { self.enter(request, claim, now).err() } else { Some(request) }
+    pub(crate) fn enter_growing(
+        &mut self,
+        request: Request,
+        claim: Claim,
+        now: Nanos,
+    ) -> Option<Request> {
+        if self.free != NO_SLOT || self.grow() {
+            self.enter(request, claim, now).err()
+        } else {
+            Some(request)
+        }
     }
 
     /// Posts the batch, at most `room` parts. Returns the number of commands posted.
@@ -216,7 +232,13 @@ impl Requests {
     /// `plain`: all requests are of [`Claim::Batch`], and none is urgent. The token then says
     /// WHOLE, and their completion need not look at the slot.
     #[inline(always)]
-    pub(crate) fn post_entered(&mut self, post: &mut impl Post, plain: bool, now: Nanos, room: u32) -> u32 {
+    pub(crate) fn post_entered(
+        &mut self,
+        post: &mut impl Post,
+        plain: bool,
+        now: Nanos,
+        room: u32,
+    ) -> u32 {
         let (tokens, end) = (if plain { self.whole } else { self.first }, self.free);
         let mut at = self.entered;
         // The fast loop may not overtake requests that wait.
@@ -276,7 +298,11 @@ impl Requests {
         }
         // Some completion is special. Finish runs of usual ones in between, in order.
         loop {
-            let usual = if self.unclaimed == 0 { taken.iter().take_while(|c| special_bits(c, self.whole) == 0).count() } else { 0 };
+            let usual = if self.unclaimed == 0 {
+                taken.iter().take_while(|c| special_bits(c, self.whole) == 0).count()
+            } else {
+                0
+            };
             let (usual, rest) = taken.split_at(usual);
             self.done.extend(usual.iter().map(|completed| finished(completed, now)));
             self.posted -= usual.len() as u32;
@@ -319,10 +345,15 @@ impl Requests {
     pub(crate) fn lose_all(&mut self, now: Nanos, wakers: &mut Vec<Waker>) {
         self.fail_waiting(Failure::DeviceLost, now);
         // The slots of finished requests are `Open` until these are reaped.
-        let finished: Vec<u32> = self.done[self.reaped..].iter().map(|finished| finished.at).collect();
+        let finished: Vec<u32> =
+            self.done[self.reaped..].iter().map(|finished| finished.at).collect();
         for at in (0..self.slots.len() as u32).filter(|at| !finished.contains(at)) {
             while matches!(self.slots[at as usize].state, SlotState::Open { left: 1.., .. }) {
-                let lost = Completed { token: Token::new(self.soft, at, 0).0, status: LOST, ..Completed::default() };
+                let lost = Completed {
+                    token: Token::new(self.soft, at, 0).0,
+                    status: LOST,
+                    ..Completed::default()
+                };
                 wakers.extend(self.end_part(&lost, now));
             }
         }
@@ -364,7 +395,13 @@ impl Requests {
 
     /// Posts parts of a range. Returns true once all of it is posted; if false, `range` is what is
     /// left.
-    fn post_range(&mut self, range: &mut Waiting, post: &mut impl Post, now: Nanos, most: u32) -> bool {
+    fn post_range(
+        &mut self,
+        range: &mut Waiting,
+        post: &mut impl Post,
+        now: Nanos,
+        most: u32,
+    ) -> bool {
         loop {
             let Some(slot) = self.slots.get(range.slot as usize) else { return true };
             // Another part has failed: the request fails anyway. Its first failure is the one
@@ -420,7 +457,8 @@ impl Requests {
         let (at, from) = (token.slot(), token.from());
         let slot = self.slots.get_mut(at as usize)?;
         self.posted -= 1;
-        let again = |slot: &Slot, fate: RetryDecision| fate == RetryDecision::Retry && slot.may_retry();
+        let again =
+            |slot: &Slot, fate: RetryDecision| fate == RetryDecision::Retry && slot.may_retry();
         let result = match completed.status {
             status if status.is_success() => Ok(()),
             ERRNO => Err(Failure::System(completed.result as i32)),
@@ -540,7 +578,13 @@ impl Requests {
 
     /// A policy's record of a part that has completed, before [`Requests::complete`].
     #[inline]
-    pub(crate) fn record(&self, token: Token, posted_at: Nanos, now: Nanos, slept: bool) -> Option<Done> {
+    pub(crate) fn record(
+        &self,
+        token: Token,
+        posted_at: Nanos,
+        now: Nanos,
+        slept: bool,
+    ) -> Option<Done> {
         let slot = self.slots.get(token.slot() as usize)?;
         Some(Done { class: slot.class(), age: now - posted_at, slept })
     }
@@ -556,7 +600,9 @@ impl Requests {
             // `extend` with an iterator of known length reserves once, and builds each completion
             // in place.
             let (slots, mut first) = (slots.as_mut_slice(), *free);
-            out.extend(due.iter().map(|finished| free_slot(slots, &mut first, finished.at).complete_ok(finished.completed_at)));
+            out.extend(due.iter().map(|finished| {
+                free_slot(slots, &mut first, finished.at).complete_ok(finished.completed_at)
+            }));
             *free = first;
         } else {
             for finished in due {

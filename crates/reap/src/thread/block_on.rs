@@ -88,7 +88,11 @@ pub(crate) fn drop_buffers(memory: Vec<DmaBuf>) {
 ///
 /// # Errors
 /// The thread is inside a blocking call.
-pub(crate) fn block_on<F: Future>(signal: &Arc<Signal>, future: F, drive: impl Fn(&Signal)) -> Result<F::Output, WouldDeadlock> {
+pub(crate) fn block_on<F: Future>(
+    signal: &Arc<Signal>,
+    future: F,
+    drive: impl Fn(&Signal),
+) -> Result<F::Output, WouldDeadlock> {
     let _inside = enter()?;
     let waker = Waker::from(signal.clone());
     let mut context = Context::from_waker(&waker);
@@ -108,7 +112,10 @@ pub(crate) fn block_on<F: Future>(signal: &Arc<Signal>, future: F, drive: impl F
 /// # Errors
 /// `why`, with the first request.
 #[cold]
-pub(crate) fn refuse(why: Refused, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+pub(crate) fn refuse(
+    why: Refused,
+    requests: impl IntoIterator<Item = Request>,
+) -> Result<(), (Refused, Request)> {
     requests.into_iter().next().map_or(Ok(()), |request| Err((why, request)))
 }
 

@@ -60,7 +60,10 @@ mod tests {
             assert!(contention.delay.as_ref().is_none_or(RunDelay::is_of_current));
             contention
         };
-        let contention = std::thread::spawn(move || sampled(Contention::default(), Nanos::from_secs(1))).join().unwrap();
+        let contention =
+            std::thread::spawn(move || sampled(Contention::default(), Nanos::from_secs(1)))
+                .join()
+                .unwrap();
         sampled(contention, Nanos::from_secs(2));
     }
 
@@ -69,7 +72,13 @@ mod tests {
     fn run_delay_is_sampled() {
         let mut contention = Contention::default();
         let (first, due) = (Nanos::from_secs(1), Nanos::from_secs(1) + READ_EVERY);
-        for (at, read_at) in [(first, first), (due - Nanos(1), first), (due, due), (due, due), (due + READ_EVERY, due + READ_EVERY)] {
+        for (at, read_at) in [
+            (first, first),
+            (due - Nanos(1), first),
+            (due, due),
+            (due, due),
+            (due + READ_EVERY, due + READ_EVERY),
+        ] {
             let reads = contention.read_at != read_at;
             assert_eq!(contention.sample(at).is_some(), reads);
             assert_eq!(contention.read_at, read_at);
@@ -83,7 +92,14 @@ mod tests {
         let mut contention = Contention::default();
         let elapsed = Nanos::from_millis(8);
         let mut waited = Nanos::ZERO;
-        for (more, wanted) in [(0, false), (1_000_000, false), (1_000_001, true), (8_000_000, true), (999_999, false), (0, false)] {
+        for (more, wanted) in [
+            (0, false),
+            (1_000_000, false),
+            (1_000_001, true),
+            (8_000_000, true),
+            (999_999, false),
+            (0, false),
+        ] {
             waited += Nanos(more);
             assert_eq!(contention.is_wanted(waited, elapsed), wanted, "{more} ns of {elapsed}");
         }

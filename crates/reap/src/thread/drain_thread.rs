@@ -69,7 +69,9 @@ impl Worker {
             let found = sleep::check(&mut context);
             // A key left over from the last wait would count as a message.
             context.worker.events.clear();
-            if !found && let Err(error) = context.worker.poller.wait(None, &mut context.worker.events) {
+            if !found
+                && let Err(error) = context.worker.poller.wait(None, &mut context.worker.events)
+            {
                 tracing::error!(%error, "a drain thread cannot sleep");
             }
             sleep::wake(&mut context);

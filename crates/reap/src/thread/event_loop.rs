@@ -15,7 +15,9 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use completion::{Cause, Lawful, Plan, PollLimits, Round, Step, WEIGHT, Woke, combine, fall_asleep};
+use completion::{
+    Cause, Lawful, Plan, PollLimits, Round, Step, WEIGHT, Woke, combine, fall_asleep,
+};
 use hw::Poller;
 use units::Nanos;
 
@@ -115,7 +117,12 @@ pub(crate) enum LoopEnd {
 
 impl EventLoop {
     pub(crate) fn new() -> io::Result<EventLoop> {
-        let state = LoopState { round: Round::default(), plans: Vec::new(), events: Vec::with_capacity(64), sleeps: 0 };
+        let state = LoopState {
+            round: Round::default(),
+            plans: Vec::new(),
+            events: Vec::with_capacity(64),
+            sleeps: 0,
+        };
         Ok(EventLoop { poller: Poller::new()?, state: RefCell::new(state) })
     }
 
@@ -160,7 +167,11 @@ impl EventLoop {
                 Plan::Poll { .. } => now = state.round(queues, now),
                 // A policy spins to the caller's deadline although nothing is in flight: the caller
                 // computes instead.
-                Plan::Spin { .. } if until != Nanos::MAX && !for_others && queues.iter().all(|queue| queue.in_flight() == 0) => {
+                Plan::Spin { .. }
+                    if until != Nanos::MAX
+                        && !for_others
+                        && queues.iter().all(|queue| queue.in_flight() == 0) =>
+                {
                     break LoopEnd::Idle;
                 }
                 Plan::Spin { until: end } => now = state.spin(queues, now, end.min(until), &enough),
@@ -180,7 +191,13 @@ impl EventLoop {
     /// Arm, fence, check, block (invariant 1). Only queues whose own plan is to sleep arm their
     /// vectors. Returns the time of the wake-up.
     #[inline(never)] // Keeps its stack frame out of waits that find something.
-    fn sleep(&self, state: &mut LoopState, queues: &[&impl LoopQueue], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
+    fn sleep(
+        &self,
+        state: &mut LoopState,
+        queues: &[&impl LoopQueue],
+        until: Nanos,
+        enough: &impl Fn() -> bool,
+    ) -> io::Result<Nanos> {
         state.events.clear();
         let (mut found, mut cycle, mut step) = (false, None, 0);
         loop {
@@ -190,7 +207,9 @@ impl EventLoop {
             };
             // `fall_asleep` has the order, here and in the simulator: all queues are armed before
             // the first check.
-            match fall_asleep(&Lawful, step, queues.iter(), arm, |queue| Some(queue.check_before_sleep())) {
+            match fall_asleep(&Lawful, step, queues.iter(), arm, |queue| {
+                Some(queue.check_before_sleep())
+            }) {
                 // After arming: what makes `enough` true later wakes the thread.
                 Step::Armed(_) => found = enough(),
                 Step::Empty(_) if !found => {}
@@ -200,7 +219,8 @@ impl EventLoop {
                 }
                 Step::Block => {
                     state.sleeps = state.sleeps.wrapping_add(1);
-                    let measures = state.sleeps.is_multiple_of(MEASURED_SLEEPS) && queues.iter().any(|queue| queue.measures_sleeps());
+                    let measures = state.sleeps.is_multiple_of(MEASURED_SLEEPS)
+                        && queues.iter().any(|queue| queue.measures_sleeps());
                     let measured = measures.then(SleepCpu::begin);
                     let timeout = (until != Nanos::MAX).then(|| until - hw::now());
                     self.poller.wait(timeout, &mut state.events)?;
@@ -264,7 +284,13 @@ impl LoopState {
     /// Spins, and reaps what it finds without asking the policies: each would plan a poll. Returns
     /// the time.
     #[inline]
-    fn spin(&mut self, queues: &[&impl LoopQueue], now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
+    fn spin(
+        &mut self,
+        queues: &[&impl LoopQueue],
+        now: Nanos,
+        until: Nanos,
+        enough: &impl Fn() -> bool,
+    ) -> Nanos {
         match spin(queues, &mut self.plans, now, until, enough) {
             (now, true) => self.round(queues, now),
             (now, false) => now,
@@ -292,7 +318,13 @@ impl LoopState {
 
 /// Tests all queues until one has something to reap (true) or `until` has come (false). Takes no
 /// lock. Changes the plan of each spinning queue that has something to a poll.
-fn spin(queues: &[&impl LoopQueue], plans: &mut [Plan], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> (Nanos, bool) {
+fn spin(
+    queues: &[&impl LoopQueue],
+    plans: &mut [Plan],
+    mut now: Nanos,
+    until: Nanos,
+    enough: &impl Fn() -> bool,
+) -> (Nanos, bool) {
     for queue in queues.iter() {
         queue.spin_started();
     }
@@ -359,7 +391,10 @@ const STACK_QUEUES: usize = 32;
 
 /// Calls `then` with `queues` as a slice, for [`EventLoop::drive`]. Allocates only for more than a
 /// few.
-pub(crate) fn together<'a, Q: LoopQueue + 'a, T>(queues: impl Iterator<Item = &'a Q> + Clone, then: impl FnOnce(&[&Q]) -> T) -> T {
+pub(crate) fn together<'a, Q: LoopQueue + 'a, T>(
+    queues: impl Iterator<Item = &'a Q> + Clone,
+    then: impl FnOnce(&[&Q]) -> T,
+) -> T {
     let Some(first) = queues.clone().next() else { return then(&[]) };
     let mut few = [first; STACK_QUEUES];
     let mut count = 0;

@@ -26,7 +26,10 @@ use crate::transport::{IoCommand, Transport, UringQueue};
 use crate::wakeups::Wakeups;
 
 /// One thread's queue on one controller. A [`crate::Queue`] has one, or one for each path.
-#[allow(clippy::large_enum_variant, reason = "one for each queue; a box would cost each call a load")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one for each queue; a box would cost each call a load"
+)]
 pub(crate) enum PathQueue {
     /// Of a file or block device: io_uring instances of the queue's own.
     File(QueuePair<UringQueue>),
@@ -52,28 +55,47 @@ impl PathQueue {
     ///
     /// # Errors
     /// All queues are taken, the process has no descriptor left, or the kernel refuses a ring.
-    pub(crate) fn take(controller: &Controller, bound: bool, mode: Option<Mode>) -> Result<PathQueue, QueueError> {
-        let poller = Poller::new().map_err(|source| QueueError::System { what: "epoll instance", source })?;
+    pub(crate) fn take(
+        controller: &Controller,
+        bound: bool,
+        mode: Option<Mode>,
+    ) -> Result<PathQueue, QueueError> {
+        let poller = Poller::new()
+            .map_err(|source| QueueError::System { what: "epoll instance", source })?;
         let poller = Arc::new(poller);
         let Transport::Kernel(transport) = controller.transport() else {
-            let (hardware, index) = controller.take_queue(mode.unwrap_or_else(|| controller.mode()))?;
+            let (hardware, index) =
+                controller.take_queue(mode.unwrap_or_else(|| controller.mode()))?;
             let shared = hardware.users[usize::from(index)].clone();
             // A closure, evaluated twice: the device's mode may change while this runs.
-            shared.mode.begin(|| controller.mode_on(None, mode.unwrap_or_else(|| controller.mode())));
+            shared
+                .mode
+                .begin(|| controller.mode_on(None, mode.unwrap_or_else(|| controller.mode())));
             // The mode may need other coalescing settings of the controller.
             controller.wake_task();
             let fork_guard = hardware.pair.fork_guard();
             let rings = RingQueue::new(hardware, index, poller.clone());
-            let queue = QueuePair::new(controller.clone(), shared.clone(), index, rings, poller, fork_guard);
-            return queue.map(PathQueue::Controller).inspect_err(|_| controller.release_queue(&shared));
+            let queue = QueuePair::new(
+                controller.clone(),
+                shared.clone(),
+                index,
+                rings,
+                poller,
+                fork_guard,
+            );
+            return queue
+                .map(PathQueue::Controller)
+                .inspect_err(|_| controller.release_queue(&shared));
         };
         let shared = controller.add_queue(mode)?;
         let asked = shared.made_for.unwrap_or(Mode::INTERRUPT);
-        let (id, depth, wake) = (QueueId(shared.id), controller.description().depth, (&*shared.wake, &shared.counts));
-        let queue = UringQueue::new(transport, id, depth, wake, bound, asked, poller.clone()).and_then(|rings| {
-            let fork_guard = rings.fork_guard();
-            QueuePair::new(controller.clone(), shared.clone(), 0, rings, poller, fork_guard)
-        });
+        let (id, depth, wake) =
+            (QueueId(shared.id), controller.description().depth, (&*shared.wake, &shared.counts));
+        let queue = UringQueue::new(transport, id, depth, wake, bound, asked, poller.clone())
+            .and_then(|rings| {
+                let fork_guard = rings.fork_guard();
+                QueuePair::new(controller.clone(), shared.clone(), 0, rings, poller, fork_guard)
+            });
         queue.map(PathQueue::File).inspect_err(|_| controller.release_queue(&shared))
     }
 
@@ -117,7 +139,12 @@ impl PathQueue {
 
     /// See [`crate::Queue::submit`] and [`crate::Queue::post`].
     #[inline]
-    pub(crate) fn submit(&self, now: Nanos, waits: bool, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+    pub(crate) fn submit(
+        &self,
+        now: Nanos,
+        waits: bool,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<(), (Refused, Request)> {
         match self {
             PathQueue::File(queue) => apart(|| queue.submit(now, waits, requests)),
             PathQueue::Controller(queue) => queue.submit(now, waits, requests),
@@ -133,7 +160,8 @@ impl PathQueue {
         }
     }
 
-    /// See [`crate::Queue::io_command`]: `request` has the buffer, `ticket` is its future's, and `result` will be dword 0 of the completion.
+    /// See [`crate::Queue::io_command`]: `request` has the buffer, `ticket` is its future's, and
+    /// `result` will be dword 0 of the completion.
     ///
     /// # Errors
     /// It cannot be carried out.
@@ -144,19 +172,29 @@ impl PathQueue {
         request: Request,
         result: Arc<AtomicU32>,
     ) -> Result<(), (Refused, Request)> {
-        let refused = |why, request| Err((Refused::Command { opcode: command.opcode, why }, request));
+        let refused =
+            |why, request| Err((Refused::Command { opcode: command.opcode, why }, request));
         let PathQueue::Controller(queue) = self else {
             // io_uring returns dword 0 only in CQEs of 32 bytes (IORING_SETUP_CQE32), which would
             // make every completion dearer.
-            return refused("the kernel drives this device; `nvme io-passthru` has its driver send it", request);
+            return refused(
+                "the kernel drives this device; `nvme io-passthru` has its driver send it",
+                request,
+            );
         };
         let named = self.namespaces().iter().find(|namespace| namespace.nsid().0 == command.nsid);
-        if let Err(why) = admin::check_io(command, request.buf.as_ref(), named, queue.controller.transport().takes_sgls()) {
+        if let Err(why) = admin::check_io(
+            command,
+            request.buf.as_ref(),
+            named,
+            queue.controller.transport().takes_sgls(),
+        ) {
             return refused(why, request);
         }
         // Without the caller's CID, flags and pointers: the transport fills these in.
         let &Sqe { opcode, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = command;
-        let sqe = Sqe { opcode, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, ..Sqe::default() };
+        let sqe =
+            Sqe { opcode, nsid, cdw2, cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, ..Sqe::default() };
         let bytes = request.buf.as_ref().map_or(0, |buf| buf.len()) as u32;
         queue.start(ticket, request, Some(Box::new(IoCommand { sqe, bytes, result })))
     }
@@ -172,14 +210,18 @@ impl PathQueue {
 
     /// Whether both are queues of one controller, so that they can share a notification.
     pub(crate) fn shares_controller(&self, other: &PathQueue) -> bool {
-        let (PathQueue::Controller(one), PathQueue::Controller(other)) = (self, other) else { return false };
+        let (PathQueue::Controller(one), PathQueue::Controller(other)) = (self, other) else {
+            return false;
+        };
         one.transport().hardware().pair.shares_controller(&other.transport().hardware().pair)
     }
 
     /// In `posted`, messages of this queue notify `first`, a queue of the same thread on the same
     /// controller.
     pub(crate) fn share_notification(&self, first: &PathQueue) {
-        let (PathQueue::Controller(queue), PathQueue::Controller(first)) = (self, first) else { return };
+        let (PathQueue::Controller(queue), PathQueue::Controller(first)) = (self, first) else {
+            return;
+        };
         // A statement of its own ends the borrow of `first`, which may be `queue`.
         let target = first.transport().own_vector();
         target.into_iter().for_each(|target| queue.share_notification(target));

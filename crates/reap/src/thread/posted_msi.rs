@@ -76,8 +76,12 @@ impl PostedMsi {
         if before == now {
             return;
         }
-        let removed = before.and_then(|vector| pair.notification(vector)).map_or(Ok(()), |fd| poller.remove(fd));
-        let added = now.and_then(|vector| pair.notification(vector)).map_or(Ok(()), |fd| poller.add(fd, KEY_NOTIFICATION));
+        let removed = before
+            .and_then(|vector| pair.notification(vector))
+            .map_or(Ok(()), |fd| poller.remove(fd));
+        let added = now
+            .and_then(|vector| pair.notification(vector))
+            .map_or(Ok(()), |fd| poller.add(fd, KEY_NOTIFICATION));
         if let Err(error) = removed.and(added) {
             tracing::error!(%error, "epoll: the notification of posted messages cannot be added or removed");
         }

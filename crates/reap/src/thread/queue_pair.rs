@@ -13,8 +13,8 @@
 //! ```
 //!
 //! [`Inner`] is borrowed (`RefCell`) only while library code runs. The application's iterator and
-//! its wakers run between two borrows, so that wakers may use the queue, and an iterator that does is
-//! refused instead of panicking.
+//! its wakers run between two borrows, so that wakers may use the queue, and an iterator that does
+//! is refused instead of panicking.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::io;
@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use completion::{
-    Batch, Decisions, Done, Facts, Lawful, MAX_WEIGHT, Mode, Plan, Policy, PollLimits, Records, Route, Spin, State, WEIGHT, Waiter, Woke,
+    Batch, Decisions, Done, Facts, Lawful, MAX_WEIGHT, Mode, Plan, Policy, PollLimits, Records,
+    Route, Spin, State, WEIGHT, Waiter, Woke,
 };
 use hw::{DmaBuf, DmaPool, ForkGuard, Lent, Poller};
 use nvme::Vector;
@@ -45,7 +46,9 @@ use crate::shared::future_states::FutureStates;
 use crate::shared::queue_shared::{Orphan, QueueShared};
 use crate::shared::reports::Reporter;
 use crate::shared::requests::{Claim, Failure, Requests};
-use crate::transport::{IoCommand, KEY_NOTIFICATION, KEY_WAKE, Post, QueueTransport, SleepFor, UringQueue};
+use crate::transport::{
+    IoCommand, KEY_NOTIFICATION, KEY_WAKE, Post, QueueTransport, SleepFor, UringQueue,
+};
 use crate::wake;
 use crate::wakeups::Wakeups;
 
@@ -140,7 +143,8 @@ impl<T: QueueTransport> Inner<T> {
         if !(T::SUBMITS_IN_SLEEP && alone) {
             self.transport.commit();
         }
-        let found = self.shared.is_noticed() || self.waiter.policy.facts().checks_first && self.transport.pending();
+        let found = self.shared.is_noticed()
+            || self.waiter.policy.facts().checks_first && self.transport.pending();
         if found {
             self.waiter.found_something();
         }
@@ -165,7 +169,9 @@ impl<T: QueueTransport> Inner<T> {
         let threshold = self.waiter.hold.into();
         // Only the first wish wakes the controller task; while any is set, its 10 ms timer reads
         // them.
-        if threshold != self.shared.wanted_coalescing() && self.shared.set_wanted_coalescing(threshold) {
+        if threshold != self.shared.wanted_coalescing()
+            && self.shared.set_wanted_coalescing(threshold)
+        {
             self.reporter.queue_active();
         }
         // Neither plan enters the kernel by itself, so nothing else would submit what was posted.
@@ -181,10 +187,16 @@ impl<T: QueueTransport> Inner<T> {
     #[inline]
     fn wants(&self, alone: bool) -> u32 {
         let more = self.wanted.saturating_sub(self.requests.done());
-        let several = more > 1 && alone && self.requests.urgent() == 0 && !self.has_futures && !self.requests.is_waiting();
+        let several = more > 1
+            && alone
+            && self.requests.urgent() == 0
+            && !self.has_futures
+            && !self.requests.is_waiting();
         // Completions of a poll queue do not count towards the kernel's `min_complete` of the other
         // ring.
-        let counts = several && self.transport.counts_completions() && self.transport.polled_in_flight() == 0;
+        let counts = several
+            && self.transport.counts_completions()
+            && self.transport.polled_in_flight() == 0;
         if counts { more.min(self.requests.open()) } else { 0 }
     }
 
@@ -203,20 +215,25 @@ impl<T: QueueTransport> Inner<T> {
             }
         }
         let wanted = self.waiter.policy.facts().records;
-        let (mut read, requests, records, wakers) = (self.woke_at.take(), &mut self.requests, &mut self.records, &mut self.wakers);
+        let (mut read, requests, records, wakers) =
+            (self.woke_at.take(), &mut self.requests, &mut self.records, &mut self.wakers);
         let polled = self.transport.reap(budget, |completed| {
             // One clock read for the batch. After a sleep, the wake-up's clock read serves.
             let now = *read.get_or_insert_with(hw::now);
             if wanted != Records::None {
-                let from = if wanted == Records::Last { completed.len().saturating_sub(1) } else { 0 };
+                let from =
+                    if wanted == Records::Last { completed.len().saturating_sub(1) } else { 0 };
                 let all = completed.iter().skip(from);
                 // Before `complete`, which may free the slot that a record is read from.
-                records.extend(all.filter_map(|one| requests.record(Token(one.token), one.posted_at, now, slept)));
+                records.extend(all.filter_map(|one| {
+                    requests.record(Token(one.token), one.posted_at, now, slept)
+                }));
             }
             requests.complete(completed, now, wakers);
         });
         let seen = &mut self.waiter.seen;
-        (seen.found, seen.budget_used_up, seen.pending) = (polled.found + polled.passed, polled.budget_used_up, polled.more);
+        (seen.found, seen.budget_used_up, seen.pending) =
+            (polled.found + polled.passed, polled.budget_used_up, polled.more);
         seen.lock_busy = polled.busy;
         let found = seen.found > 0;
         let now = if found { read.unwrap_or_else(hw::now) } else { hw::now() };
@@ -263,7 +280,8 @@ impl<T: QueueTransport> Inner<T> {
         self.shared.set_open(self.requests.open());
         if self.shared.fails_all() {
             self.requests.fail_waiting(Failure::DeviceLost, now);
-        } else if self.requests.is_waiting() && self.transport.wait_for_tag(self.requests.posted()) {
+        } else if self.requests.is_waiting() && self.transport.wait_for_tag(self.requests.posted())
+        {
             // A tag may have come back between the failed post and joining the list, when no thread
             // knew of this waiter. So try once more now that it is listed.
             self.post_up_to_room(now);
@@ -321,12 +339,15 @@ impl<T: QueueTransport> Inner<T> {
         if !found {
             self.sleeps = self.sleeps.wrapping_add(1);
             // Measuring takes four system calls, so it is done for few sleeps.
-            let weighs = self.waiter.policy.facts().weighs_sleeps && self.sleeps.is_multiple_of(MEASURED_SLEEPS);
+            let weighs = self.waiter.policy.facts().weighs_sleeps
+                && self.sleeps.is_multiple_of(MEASURED_SLEEPS);
             let measured = weighs.then(SleepCpu::begin);
             let timeout = (until != Nanos::MAX).then(|| until - hw::now());
             let wants = self.waiter.seen.wants;
             notified = match (plan, timeout) {
-                (Plan::Sleep { at_least, .. }, _) => self.transport.sleep(SleepFor::Completions(at_least), timeout),
+                (Plan::Sleep { at_least, .. }, _) => {
+                    self.transport.sleep(SleepFor::Completions(at_least), timeout)
+                }
                 (Plan::Nap { extends: true, .. }, Some(nap)) if self.transport.can_extend_nap() => {
                     // One system call for the nap and the sleep that would follow if it brings
                     // nothing.
@@ -441,7 +462,8 @@ impl<T: QueueTransport> Inner<T> {
     /// regardless.
     fn sample_delay(&mut self, now: Nanos) {
         if let Some(wanted) = self.contention.sample(now) {
-            self.waiter.seen.cpu_wanted = wanted && self.spin.tells_wanted(self.waiter.policy.mode());
+            self.waiter.seen.cpu_wanted =
+                wanted && self.spin.tells_wanted(self.waiter.policy.mode());
         }
     }
 }
@@ -530,8 +552,15 @@ impl<T: QueueTransport> Orphan for Inner<T> {
         if left == 0 {
             return (Vec::new(), Vec::new());
         }
-        tracing::error!(queue = self.shared.id, left, "the kernel has not answered requests of a closed queue: their buffers are leaked");
-        let left = format!("queue {} was left with {left} requests that the kernel has not answered", self.shared.id - 1);
+        tracing::error!(
+            queue = self.shared.id,
+            left,
+            "the kernel has not answered requests of a closed queue: their buffers are leaked"
+        );
+        let left = format!(
+            "queue {} was left with {left} requests that the kernel has not answered",
+            self.shared.id - 1
+        );
         self.reporter.push(EventKind::Note(left));
         self.requests.lose_all(hw::now(), &mut self.wakers);
         self.shared.set_open(0);
@@ -562,7 +591,9 @@ impl<T: QueueTransport> QueuePair<T> {
         poller: Arc<Poller>,
         fork_guard: ForkGuard,
     ) -> Result<QueuePair<T>, QueueError> {
-        poller.add(&*shared.wake, KEY_WAKE).map_err(|source| QueueError::System { what: "wake-up descriptor", source })?;
+        poller
+            .add(&*shared.wake, KEY_WAKE)
+            .map_err(|source| QueueError::System { what: "wake-up descriptor", source })?;
         // Nothing below can fail. On an error above, the requests stay in `left` for the next
         // thread.
         let mut requests = shared.left().take().unwrap_or_else(|| Box::new(Requests::new(index)));
@@ -606,8 +637,19 @@ impl<T: QueueTransport> QueuePair<T> {
         };
         inner.apply_mode();
         let signal = Arc::new(Signal::new(shared.wake.clone()));
-        let (done, submitting, spare) = (Cell::new(0), Cell::new(false), Cell::new(Some(Box::new(Requests::new(0)))));
-        Ok(QueuePair { controller, shared, fork_guard, signal, poller, done, submitting, spare, inner: RefCell::new(inner) })
+        let (done, submitting, spare) =
+            (Cell::new(0), Cell::new(false), Cell::new(Some(Box::new(Requests::new(0)))));
+        Ok(QueuePair {
+            controller,
+            shared,
+            fork_guard,
+            signal,
+            poller,
+            done,
+            submitting,
+            spare,
+            inner: RefCell::new(inner),
+        })
     }
 
     pub(crate) fn transport(&self) -> Ref<'_, T> {
@@ -625,7 +667,12 @@ impl<T: QueueTransport> QueuePair<T> {
     /// See [`crate::Queue::submit_at`]. If the caller `waits` next and the transport submits in its
     /// sleep, the batch is not committed here.
     #[inline]
-    pub(crate) fn submit(&self, now: Nanos, waits: bool, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+    pub(crate) fn submit(
+        &self,
+        now: Nanos,
+        waits: bool,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<(), (Refused, Request)> {
         if !self.same_process() {
             return block_on::refuse(Refused::Forked, requests);
         }
@@ -647,8 +694,14 @@ impl<T: QueueTransport> QueuePair<T> {
         self.inner.borrow().requests.tickets().clone()
     }
 
-    /// See [`crate::Queue::start`]; `ticket` is its future's. With a `command` of the caller's own the request is that.
-    pub(crate) fn start(&self, ticket: u32, request: Request, command: Option<Box<IoCommand>>) -> Result<(), (Refused, Request)> {
+    /// See [`crate::Queue::start`]; `ticket` is its future's. With a `command` of the caller's own
+    /// the request is that.
+    pub(crate) fn start(
+        &self,
+        ticket: u32,
+        request: Request,
+        command: Option<Box<IoCommand>>,
+    ) -> Result<(), (Refused, Request)> {
         if !self.same_process() {
             return Err((Refused::Forked, request));
         }
@@ -707,7 +760,12 @@ impl<T: QueueTransport> QueuePair<T> {
     /// # Errors
     /// [`WouldDeadlock`] inside `block_on`, and inside the iterator of a `submit`.
     #[inline]
-    pub(crate) fn wait(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
+    pub(crate) fn wait(
+        &self,
+        min: usize,
+        until: Nanos,
+        idle: bool,
+    ) -> Result<usize, WouldDeadlock> {
         let _inside: BlockingCall = block_on::enter()?;
         if self.is_submitting() {
             return Err(WouldDeadlock);
@@ -721,7 +779,13 @@ impl<T: QueueTransport> QueuePair<T> {
     /// nothing is in flight. `inner` stays borrowed from step to step; only wakers run outside the
     /// borrow.
     #[inline]
-    pub(crate) fn run(&self, until: Nanos, for_others: bool, wanted: Option<u32>, enough: impl Fn() -> bool) {
+    pub(crate) fn run(
+        &self,
+        until: Nanos,
+        for_others: bool,
+        wanted: Option<u32>,
+        enough: impl Fn() -> bool,
+    ) {
         if !self.same_process() {
             // After a fork: no completion reaches the child.
             return;
@@ -732,7 +796,10 @@ impl<T: QueueTransport> QueuePair<T> {
         // made again. So a busy queue reads the clock once per batch.
         let mut now = inner.clock;
         loop {
-            if wanted.is_some_and(|wanted| inner.requests.done() >= wanted) || enough() || now >= until {
+            if wanted.is_some_and(|wanted| inner.requests.done() >= wanted)
+                || enough()
+                || now >= until
+            {
                 break;
             }
             let plan = inner.plan(now, until, true);
@@ -743,7 +810,9 @@ impl<T: QueueTransport> QueuePair<T> {
             match plan {
                 Plan::Poll { budget } => now = inner.poll(budget.min(MAX_WEIGHT)),
                 Plan::Spin { until: end } => now = inner.spin(end.min(until), &enough),
-                Plan::Nap { until: end, .. } | Plan::Sleep { until: end, .. } => now = self.sleep(&mut inner, end.min(until), &enough),
+                Plan::Nap { until: end, .. } | Plan::Sleep { until: end, .. } => {
+                    now = self.sleep(&mut inner, end.min(until), &enough)
+                }
                 // Nothing is in flight: only another thread can end this sleep, by the queue's
                 // wake-up.
                 Plan::Rest if for_others => now = self.sleep(&mut inner, until, &enough),
@@ -916,8 +985,9 @@ impl<T: QueueTransport> QueuePair<T> {
             // How long the thread has computed since it left. If it has slept since, the time says
             // nothing.
             let computed = inner.left_at.take();
-            inner.waiter.seen.cycle =
-                computed.map(|(left, sleeps)| if hw::thread_usage().sleeps == sleeps { hw::now() - left } else { Nanos::ZERO });
+            inner.waiter.seen.cycle = computed.map(|(left, sleeps)| {
+                if hw::thread_usage().sleeps == sleeps { hw::now() - left } else { Nanos::ZERO }
+            });
             inner.waiter.woken(Woke::OTHER);
             inner.plan(hw::now(), Nanos::MAX, false);
         }
@@ -945,7 +1015,8 @@ impl<T: QueueTransport> QueuePair<T> {
         sleep::arm(&mut *inner);
         self.publish(&inner);
         let inner_ref = &mut *inner;
-        let pending = inner_ref.was_posted() | inner_ref.has_completions() || inner_ref.waiter.owner && inner_ref.transport.pending();
+        let pending = inner_ref.was_posted() | inner_ref.has_completions()
+            || inner_ref.waiter.owner && inner_ref.transport.pending();
         if pending {
             inner.waiter.found_something();
         }
@@ -1074,7 +1145,11 @@ impl<'a, T: QueueTransport> Submission<'a, T> {
     /// own so that the compiler knows of no other reference to the table: saves four instructions
     /// per request.
     #[inline(always)]
-    fn enter(&mut self, requests: impl Iterator<Item = Request>, claim: Claim) -> Option<Box<(Refused, Request)>> {
+    fn enter(
+        &mut self,
+        requests: impl Iterator<Item = Request>,
+        claim: Claim,
+    ) -> Option<Box<(Refused, Request)>> {
         let (controller, now) = (&self.queue.controller, self.now);
         self.is_future = claim != Claim::Batch;
         let entered = self.requests.as_deref_mut()?;
@@ -1125,7 +1200,11 @@ impl<T: QueueTransport> Drop for Submission<'_, T> {
             // A foreign loop never spins: commands of a poll queue would have to be polled for by
             // its timer.
             let batch = Batch { urgent, in_flight: requests.open(), ..Batch::default() };
-            transport.set_route(if inner.in_loop { Route::Notify } else { waiter.policy.route(now, &batch) });
+            transport.set_route(if inner.in_loop {
+                Route::Notify
+            } else {
+                waiter.policy.route(now, &batch)
+            });
         }
         let room = transport.room(requests.posted());
         let mut posting = transport.posting();
@@ -1159,7 +1238,15 @@ impl<T: QueueTransport> Drop for Submission<'_, T> {
             let policy = &mut inner.waiter.policy;
             let Facts { records, submit_check, .. } = *policy.facts();
             let class = if records == Records::None { None } else { inner.requests.last_class() };
-            policy.submitted(now, &Batch { commands, urgent: urgent.min(commands), in_flight: inner.requests.open(), class });
+            policy.submitted(
+                now,
+                &Batch {
+                    commands,
+                    urgent: urgent.min(commands),
+                    in_flight: inner.requests.open(),
+                    class,
+                },
+            );
             // `+submit-check`: reap what is already there. Older Linux kernels did so in
             // nvme_queue_rq.
             if submit_check && !defers_commit && inner.transport.pending() {
@@ -1237,7 +1324,9 @@ impl<T: QueueTransport> LoopQueue for QueuePair<T> {
         let inner = &mut *self.inner.borrow_mut();
         // io_uring signals its eventfd only for CQEs posted after the eventfd was registered: test
         // the CQ too.
-        let unannounced = T::SUBMITS_IN_SLEEP && matches!(inner.waiter.plan, Plan::Sleep { .. }) && inner.transport.pending();
+        let unannounced = T::SUBMITS_IN_SLEEP
+            && matches!(inner.waiter.plan, Plan::Sleep { .. })
+            && inner.transport.pending();
         if unannounced {
             inner.waiter.found_something();
         }

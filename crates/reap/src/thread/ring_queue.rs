@@ -124,7 +124,13 @@ impl RingQueue {
     /// An equal share of the tags for each queue that has requests, this one included; and all
     /// tags.
     fn share(&self) -> (u32, u32) {
-        let others = self.queue.users.iter().enumerate().filter(|&(n, user)| n != usize::from(self.index) && user.open() > 0).count();
+        let others = self
+            .queue
+            .users
+            .iter()
+            .enumerate()
+            .filter(|&(n, user)| n != usize::from(self.index) && user.open() > 0)
+            .count();
         let tags = self.data_pair().tags();
         (tags / (others as u32 + 1), tags)
     }
@@ -182,10 +188,13 @@ impl RingQueue {
     /// Adds the vector's eventfd to the thread's poller, or removes it.
     fn watch_vector(&mut self, wanted: bool) {
         let Some(fd) = self.queue.pair.wait_on().filter(|_| self.watched != wanted) else { return };
-        let done = if wanted { self.poller.add(fd, KEY_NOTIFICATION) } else { self.poller.remove(fd) };
+        let done =
+            if wanted { self.poller.add(fd, KEY_NOTIFICATION) } else { self.poller.remove(fd) };
         match done {
             Ok(()) => self.watched = wanted,
-            Err(error) => tracing::error!(%error, wanted, "epoll: a queue's vector cannot be added or removed"),
+            Err(error) => {
+                tracing::error!(%error, wanted, "epoll: a queue's vector cannot be added or removed")
+            }
         }
     }
 }
@@ -247,7 +256,8 @@ impl QueueTransport for RingQueue {
     #[inline]
     fn reap(&mut self, budget: u32, mut sink: impl FnMut(&[Completed])) -> Polled {
         let passed = if self.shared.inbox.is_empty() { 0 } else { self.take_inbox() };
-        let places = &mut self.taken[passed..(passed + budget as usize).clamp(passed + 1, MAX_BATCH)];
+        let places =
+            &mut self.taken[passed..(passed + budget as usize).clamp(passed + 1, MAX_BATCH)];
         // The CQ lock is only tried. A thread that holds it delivers this thread's completions too,
         // and checks the CQ again after the release (`sync::PollLock`).
         let reaped = match (&self.queue.polled, self.drained && !self.reaps_itself) {
@@ -332,7 +342,9 @@ impl QueueTransport for RingQueue {
                         self.notify(next_owner);
                     }
                 }
-                Err(error) => tracing::error!(%error, "no drain thread for the queue: its own thread reaps, as in interrupt"),
+                Err(error) => {
+                    tracing::error!(%error, "no drain thread for the queue: its own thread reaps, as in interrupt")
+                }
             }
         } else if !drained && self.drained {
             (self.drained, waiter.others_look) = (false, false);

@@ -47,7 +47,8 @@ fn default_of_machine() -> Cycle {
     *KIND.get_or_init(|| {
         let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let flags = cpus.lines().find(|line| line.starts_with("flags")).unwrap_or("");
-        let hypervisor = flags.split_whitespace().any(|flag| flag == "hypervisor") || Path::new("/sys/hypervisor/type").exists();
+        let hypervisor = flags.split_whitespace().any(|flag| flag == "hypervisor")
+            || Path::new("/sys/hypervisor/type").exists();
         if hypervisor { Cycle::VIRTUAL } else { Cycle::BARE_METAL }
     })
 }
@@ -68,7 +69,13 @@ fn measure() -> std::io::Result<Cycle> {
         let timeout = due.map_or(LOST, |due| due - hw::now());
         poller.wait(Some(timeout), &mut events)?;
         let woke_at = hw::now();
-        Ok((Sleep { cpu: hw::thread_cpu() - cpu, late: due.map_or(Nanos::ZERO, |due| woke_at - due) }, woke_at))
+        Ok((
+            Sleep {
+                cpu: hw::thread_cpu() - cpu,
+                late: due.map_or(Nanos::ZERO, |due| woke_at - due),
+            },
+            woke_at,
+        ))
     };
     let sleeper = hw::current_cpu();
     let notified = std::thread::scope(|scope| -> std::io::Result<Vec<Sleep>> {
@@ -91,12 +98,21 @@ fn measure() -> std::io::Result<Cycle> {
         let signals = signalled.join().unwrap_or_default();
         Ok(paired(&woken, &signals))
     })?;
-    let naps = (0..ROUNDS).map(|_| Ok(sleep(Some(hw::now() + PAUSE))?.0)).collect::<std::io::Result<Vec<_>>>()?;
+    let naps = (0..ROUNDS)
+        .map(|_| Ok(sleep(Some(hw::now() + PAUSE))?.0))
+        .collect::<std::io::Result<Vec<_>>>()?;
     let ((cpu, delay), (nap, late)) = (tenth_percentiles(notified), tenth_percentiles(naps));
     // At least 1 ns: a cost of 0 would make every sleep worth it.
     // The thread's clock does not show what a wake-up takes from others: the default, until
     // `reap calibrate` has measured it.
-    Ok(Cycle { cpu: cpu.max(Nanos(1)), nap: nap.max(Nanos(1)), delay, late, message: Nanos::ZERO, ..default_of_machine() })
+    Ok(Cycle {
+        cpu: cpu.max(Nanos(1)),
+        nap: nap.max(Nanos(1)),
+        delay,
+        late,
+        message: Nanos::ZERO,
+        ..default_of_machine()
+    })
 }
 
 /// The sleeps that a signal has ended, each with its lateness: the time since the first signal

@@ -25,7 +25,9 @@ mod runner;
 
 use std::sync::Arc;
 
-use emu::{Ana, Config, Controller, FaultInjector, FaultPlan, Mem, Namespace, Port, Profile, Subsystem};
+use emu::{
+    Ana, Config, Controller, FaultInjector, FaultPlan, Mem, Namespace, Port, Profile, Subsystem,
+};
 use hw::{Bar, DmaPool, Vectors};
 use nvme::Vector;
 use sync::Gate;
@@ -78,11 +80,20 @@ pub struct EmbeddedOptions {
 #[cfg(feature = "testing")]
 impl EmbeddedOptions {
     /// The configuration and the faults of one controller. `path`: which of several it is.
-    fn applied_to(&self, mut config: Config, uri: &DeviceUri, path: Option<usize>) -> (Config, Option<Faults>) {
+    fn applied_to(
+        &self,
+        mut config: Config,
+        uri: &DeviceUri,
+        path: Option<usize>,
+    ) -> (Config, Option<Faults>) {
         config.ready_timeout = self.ready_timeout.map_or(config.ready_timeout, Into::into);
-        (config.write_zeroes, config.dataset_management) = (!self.no_write_zeroes, !self.no_deallocate);
+        (config.write_zeroes, config.dataset_management) =
+            (!self.no_write_zeroes, !self.no_deallocate);
         (config.checks, config.uncorrectable) = (!self.no_checks, !self.no_uncorrectable);
-        let faults = path.map_or_else(|| self.faults.clone(), |path| self.path_faults.get(path).cloned().flatten());
+        let faults = path.map_or_else(
+            || self.faults.clone(),
+            |path| self.path_faults.get(path).cloned().flatten(),
+        );
         if let Some(faults) = &faults {
             // The caller's injector replaces the one of `doorbells=late`, and takes over its delay.
             config.faults = Some(faults.injector.clone());
@@ -178,7 +189,10 @@ pub(crate) struct SubsystemMember<'a> {
     /// Its controller identifier (CNTLID); `None`: the next free one.
     pub controller: Option<u16>,
     /// Its path's number.
-    #[cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only tests have faults by path"))]
+    #[cfg_attr(
+        not(feature = "testing"),
+        expect(dead_code, reason = "only tests have faults by path")
+    )]
     pub path: usize,
 }
 
@@ -199,22 +213,34 @@ pub(super) fn attach(
     let config = config(uri)?;
     let profile = config.profile.clone();
     #[cfg(feature = "testing")]
-    let (config, faults) = options.applied_to(config, uri, member.as_ref().map(|member| member.path));
+    let (config, faults) =
+        options.applied_to(config, uri, member.as_ref().map(|member| member.path));
     let bar = Arc::new(Bar::new(uri.queues + 1));
     // Only paths need a gate: a path that does not answer is given up while others go on, and its
     // buffers are sent again elsewhere.
-    let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));
-    let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };
+    let attachment =
+        Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));
+    let port = EmbeddedPort {
+        pool: pool.clone(),
+        bar: bar.clone(),
+        vectors: vectors.clone(),
+        attachment: attachment.clone(),
+    };
     let stepper: Box<dyn Stepper> = Box::new(controller(config, uri, member, port)?);
     #[cfg(feature = "testing")]
     let stepper: Box<dyn Stepper> = match faults {
         // Wrapped only on request: without faults the step has no extra branch.
-        Some(faults) => Box::new(faults::FaultyController { controller: stepper, faults, bar: bar.clone() }),
+        Some(faults) => {
+            Box::new(faults::FaultyController { controller: stepper, faults, bar: bar.clone() })
+        }
         None => stepper,
     };
     // Last: from here on the thread steps it.
     runner.attach(stepper, attachment.clone());
-    Ok((EmbeddedRegisters::new(bar, runner.clone()), EmbeddedHandle { attachment, runner, profile }))
+    Ok((
+        EmbeddedRegisters::new(bar, runner.clone()),
+        EmbeddedHandle { attachment, runner, profile },
+    ))
 }
 
 /// The controller's configuration from its URI.
@@ -226,7 +252,8 @@ pub(crate) fn config(uri: &DeviceUri) -> Result<Config, OpenError> {
     (config.vectors, config.sgls) = (uri.vectors, uri.sgls);
     (config.pending, config.fetch, config.aborts) = (uri.pending, uri.fetch, uri.aborts);
     if uri.late_doorbells {
-        config.faults = Some(FaultInjector::new(FaultPlan::new().with_late_doorbells(LATE_DOORBELL, uri.seed)));
+        config.faults =
+            Some(FaultInjector::new(FaultPlan::new().with_late_doorbells(LATE_DOORBELL, uri.seed)));
     }
     Ok(config)
 }
@@ -246,7 +273,9 @@ fn controller<P: Port>(
     };
     config.controller_id = controller.unwrap_or_else(|| subsystem.next_controller_id());
     config.ana = Some(Ana::new(ana));
-    subsystem.controller(config, Vec::new(), port).map_err(|e| OptionsError::Paths(e.to_string()).into())
+    subsystem
+        .controller(config, Vec::new(), port)
+        .map_err(|e| OptionsError::Paths(e.to_string()).into())
 }
 
 /// The serial number of a controller that is alone in its subsystem.
@@ -271,9 +300,14 @@ pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
         Backing::Mem { bytes } => {
             // Memory is sparse. The limit keeps a test that writes everywhere from exhausting the
             // machine.
-            let budget = emu::Budget::new(uri.alloc_limit.unwrap_or_else(|| hw::memory_bytes() / 4));
-            let bad = |e: emu::NamespaceError| OpenError::Profile { name: uri.to_string(), what: e.to_string() };
-            let namespace = |_| Namespace::mem(Mem::new(*bytes, budget.clone()), uri.lba_bytes).map_err(bad);
+            let budget =
+                emu::Budget::new(uri.alloc_limit.unwrap_or_else(|| hw::memory_bytes() / 4));
+            let bad = |e: emu::NamespaceError| OpenError::Profile {
+                name: uri.to_string(),
+                what: e.to_string(),
+            };
+            let namespace =
+                |_| Namespace::mem(Mem::new(*bytes, budget.clone()), uri.lba_bytes).map_err(bad);
             (0..uri.namespaces).map(namespace).collect()
         }
         Backing::File { path, bytes } => {

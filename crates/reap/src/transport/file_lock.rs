@@ -30,11 +30,16 @@ const RELEASE_TIMEOUT: Duration = Duration::from_millis(300);
 /// Retries `attempt` for [`RELEASE_TIMEOUT`] while `held` says that the target is in use. The
 /// holder may be a file that was closed just now, or a forked child that keeps copies of all
 /// descriptors until it execs.
-pub(super) fn retry_while_busy<T, E>(attempt: impl Fn() -> Result<T, E>, held: impl Fn(&E) -> bool) -> Result<T, E> {
+pub(super) fn retry_while_busy<T, E>(
+    attempt: impl Fn() -> Result<T, E>,
+    held: impl Fn(&E) -> bool,
+) -> Result<T, E> {
     let since = Instant::now();
     loop {
         match attempt() {
-            Err(e) if held(&e) && since.elapsed() < RELEASE_TIMEOUT => thread::sleep(RELEASE_TIMEOUT / 100),
+            Err(e) if held(&e) && since.elapsed() < RELEASE_TIMEOUT => {
+                thread::sleep(RELEASE_TIMEOUT / 100)
+            }
             tried => return tried,
         }
     }
@@ -61,16 +66,20 @@ pub(super) enum FileAccess {
 /// # Errors
 /// It is locked or in use, or larger than this process may write.
 pub(super) fn lock(file: &File, access: FileAccess) -> Result<Vec<String>, TargetFault> {
-    let meta = file.metadata().map_err(|source| TargetFault::System { what: "examine it", source })?;
+    let meta =
+        file.metadata().map_err(|source| TargetFault::System { what: "examine it", source })?;
     let id = FileId::of(&meta);
     let writing = access != FileAccess::Read;
-    let lock = || if access == FileAccess::Write { file.try_lock() } else { file.try_lock_shared() };
+    let lock =
+        || if access == FileAccess::Write { file.try_lock() } else { file.try_lock_shared() };
     let mut notes = Vec::new();
     match retry_while_busy(lock, |e| matches!(e, TryLockError::WouldBlock)) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(locked(id, writing)),
         // Some network file systems have no locks; they can be used all the same.
-        Err(TryLockError::Error(e)) => notes.push(format!("the file system locks no files ({e}), so others may write to it as well")),
+        Err(TryLockError::Error(e)) => notes.push(format!(
+            "the file system locks no files ({e}), so others may write to it as well"
+        )),
     }
     if !writing {
         return Ok(notes);
@@ -81,14 +90,21 @@ pub(super) fn lock(file: &File, access: FileAccess) -> Result<Vec<String>, Targe
 
 /// The error for a file that is locked. `writing`: this process wanted to write to it.
 fn locked(file: FileId, writing: bool) -> TargetFault {
-    let by: Vec<_> = locks(file).iter().filter(|lock| lock.kind == "FLOCK").map(LockRecord::holder).collect();
+    let by: Vec<_> =
+        locks(file).iter().filter(|lock| lock.kind == "FLOCK").map(LockRecord::holder).collect();
     let by = if by.is_empty() { "another process".to_owned() } else { by.join(", ") };
-    TargetFault::InUse(format!("{by} has locked it; close that first{}", if writing { "" } else { " (only readers share a file)" }))
+    TargetFault::InUse(format!(
+        "{by} has locked it; close that first{}",
+        if writing { "" } else { " (only readers share a file)" }
+    ))
 }
 
 /// The error for a target that `by` use while this process wants to write to it.
 pub(super) fn in_use(by: &[String]) -> TargetFault {
-    TargetFault::InUse(format!("it is in use and is not opened for writing: {}; release it, or read it with `readonly=yes`", by.join("; ")))
+    TargetFault::InUse(format!(
+        "it is in use and is not opened for writing: {}; release it, or read it with `readonly=yes`",
+        by.join("; ")
+    ))
 }
 
 /// Checks that this process may write a file of `bytes` bytes: a write past RLIMIT_FSIZE raises
@@ -133,7 +149,11 @@ impl LockedFile {
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|shared| shared.strong_count() > 0);
         // After a fork the child has a copy of its parent's list, but not the right to its locks.
-        if let Some(shared) = all.iter().filter_map(Weak::upgrade).find(|shared| shared.id == id && shared.born.same_process()) {
+        if let Some(shared) = all
+            .iter()
+            .filter_map(Weak::upgrade)
+            .find(|shared| shared.id == id && shared.born.same_process())
+        {
             // An exclusive user cannot join a shared lock: other processes may hold it as well.
             let allowed = access == FileAccess::Share || shared.access == FileAccess::Write;
             return if allowed { Ok(shared) } else { Err(locked(id, true)) };
@@ -141,7 +161,13 @@ impl LockedFile {
         let notes = lock(file, access)?;
         notes.iter().for_each(|note| tracing::warn!("{note}"));
         let file = file.try_clone().map_err(failed("hold it"))?;
-        let shared = Arc::new(LockedFile { id, file, access, born: ForkGuard::current(), write_back: WriteBack::default() });
+        let shared = Arc::new(LockedFile {
+            id,
+            file,
+            access,
+            born: ForkGuard::current(),
+            write_back: WriteBack::default(),
+        });
         all.push(Arc::downgrade(&shared));
         Ok(shared)
     }
@@ -177,10 +203,19 @@ impl FileId {
 /// Users of a regular file that hold no `flock` and would be damaged by writes to it: swap, loop
 /// devices, and holders of byte-range locks (databases; QEMU locks its images this way).
 pub(super) fn file_users(file: FileId) -> Vec<String> {
-    let swap = swaps(Path::new("/")).iter().any(|path| file.is_at(path)).then(|| "used as swap".to_owned());
-    let is_of = |used: &Loop| used.id.map_or_else(|| file.is_at(&used.path), |(device, inode)| file == FileId { device, inode });
+    let swap = swaps(Path::new("/"))
+        .iter()
+        .any(|path| file.is_at(path))
+        .then(|| "used as swap".to_owned());
+    let is_of = |used: &Loop| {
+        used.id.map_or_else(
+            || file.is_at(&used.path),
+            |(device, inode)| file == FileId { device, inode },
+        )
+    };
     let looped = loops().into_iter().filter(is_of);
-    let looped = looped.map(|used| format!("attached to /dev/{0} (`losetup --detach /dev/{0}`)", used.name));
+    let looped =
+        looped.map(|used| format!("attached to /dev/{0} (`losetup --detach /dev/{0}`)", used.name));
     let locked = locks(file).into_iter().filter(|lock| lock.kind != "FLOCK");
     let locked = locked.map(|lock| format!("parts of it are locked by {}", lock.holder()));
     let users: BTreeSet<String> = swap.into_iter().chain(looped).chain(locked).collect();
@@ -212,7 +247,9 @@ fn parse_locks(text: &str, file: FileId) -> Vec<LockRecord> {
         let fields: Vec<_> = line.split_whitespace().collect();
         // A waiting lock has `->` as its second field, and one field more than these: it does not
         // match.
-        let [_, kind @ ("FLOCK" | "POSIX" | "OFDLCK"), _, _, pid, of, ..] = fields[..] else { return None };
+        let [_, kind @ ("FLOCK" | "POSIX" | "OFDLCK"), _, _, pid, of, ..] = fields[..] else {
+            return None;
+        };
         let seen = pid.parse().is_ok_and(|pid: i64| pid > 0);
         (of == id).then(|| LockRecord { kind: kind.to_owned(), pid: seen.then(|| pid.to_owned()) })
     };

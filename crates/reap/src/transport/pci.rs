@@ -57,7 +57,8 @@ impl PcieUri {
 
 /// Checks that a drive can have this number of interrupt vectors.
 pub(super) fn check_vectors(vectors: Option<u16>) -> Result<(), String> {
-    vectors.map_or(Ok(()), |vectors| within("vectors", &vectors.to_string(), 1, MAX_VECTORS).map(drop))
+    vectors
+        .map_or(Ok(()), |vectors| within("vectors", &vectors.to_string(), 1, MAX_VECTORS).map(drop))
 }
 
 impl FromStr for PcieUri {
@@ -65,14 +66,22 @@ impl FromStr for PcieUri {
 
     fn from_str(uri: &str) -> Result<PcieUri, UriError> {
         let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
-        let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, "expected `pcie:BDF`, such as `pcie:0000:01:00.0`".into()))?;
-        let (body, query) = rest.split_once('?').map_or((rest, None), |(body, query)| (body, Some(query)));
-        let bdf = body.parse().map_err(|error: hw::pci::BdfError| fail(SCHEME.len(), error.to_string()))?;
+        let rest = uri
+            .strip_prefix(SCHEME)
+            .ok_or_else(|| fail(0, "expected `pcie:BDF`, such as `pcie:0000:01:00.0`".into()))?;
+        let (body, query) =
+            rest.split_once('?').map_or((rest, None), |(body, query)| (body, Some(query)));
+        let bdf = body
+            .parse()
+            .map_err(|error: hw::pci::BdfError| fail(SCHEME.len(), error.to_string()))?;
         let mut parsed = PcieUri::new(bdf);
         let query_at = SCHEME.len() + body.len() + 1;
         each_parameter(query, query_at, "vectors=2", |key, value| match key {
-            "vectors" => within(key, value, 1, MAX_VECTORS).map(|vectors| parsed.vectors = Some(vectors as u16)),
-            "shadow" => one_of(key, value, &["yes", "no"]).map(|shadow| parsed.shadow = shadow == "yes"),
+            "vectors" => within(key, value, 1, MAX_VECTORS)
+                .map(|vectors| parsed.vectors = Some(vectors as u16)),
+            "shadow" => {
+                one_of(key, value, &["yes", "no"]).map(|shadow| parsed.shadow = shadow == "yes")
+            }
             "sgl" => one_of(key, value, &["yes", "no"]).map(|said| parsed.sgl = said == "yes"),
             _ => Err(no_parameter(key, KEYS)),
         })
@@ -112,33 +121,49 @@ pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingControlle
     let queues = options.hardware();
     let (vectors, note) = vectors(&device, uri, queues)?;
     let windows = device.container().windows.clone();
-    let pool = PoolOptions { windows, pinner: Some(device.container().clone()), ..PoolOptions::default() };
+    let pool =
+        PoolOptions { windows, pinner: Some(device.container().clone()), ..PoolOptions::default() };
     let dma = DmaContext::of(&pool, options.pool_bytes)?;
     // Only emulated drives offer shadow doorbells (QEMU, for one). Each of their register writes is
     // a VM exit, mapped or not, so shadow doorbells always pay.
-    let (controller, shadow, notes) = (BusController::Pci(Arc::new(device)), uri.shadow, note.into_iter().collect());
-    RingController::on_bus(BusResources { controller, registers, vectors, dma, wants_sgls: uri.sgl, notes, shadow }, options.pool_bytes)
+    let (controller, shadow, notes) =
+        (BusController::Pci(Arc::new(device)), uri.shadow, note.into_iter().collect());
+    RingController::on_bus(
+        BusResources { controller, registers, vectors, dma, wants_sgls: uri.sgl, notes, shadow },
+        options.pool_bytes,
+    )
 }
 
 /// Vectors for `queues` queues and the admin queue, and a note if there are fewer than wanted.
-fn vectors(device: &PciDevice, uri: &PcieUri, queues: usize) -> Result<(Vectors, Option<String>), OpenError> {
+fn vectors(
+    device: &PciDevice,
+    uri: &PcieUri,
+    queues: usize,
+) -> Result<(Vectors, Option<String>), OpenError> {
     let fault = |fault| OpenError::Pcie { bdf: uri.bdf, fault };
     let wanted = queues + 1;
     let most = uri.vectors.map_or(usize::MAX, usize::from).min(device.vectors() as usize);
     if most == 0 {
-        return Err(fault(VfioError::Unsupported("the drive has no MSI-X vectors, and Reap uses no other interrupts".into())));
+        return Err(fault(VfioError::Unsupported(
+            "the drive has no MSI-X vectors, and Reap uses no other interrupts".into(),
+        )));
     }
     let mut count = wanted.min(most);
     loop {
         // The cast is safe: MSI-X has 2048 vectors at most.
-        let vectors = hw::vectors(count as u16, false).map_err(|source| OpenError::System { what: "vectors", source })?;
+        let vectors = hw::vectors(count as u16, false)
+            .map_err(|source| OpenError::System { what: "vectors", source })?;
         let signals: Vec<&EventFd> = (0..count as u16).filter_map(|n| vectors.signal(n)).collect();
-        let set = device
-            .signal(&signals)
-            .map_err(|source| fault(VfioError::System { what: "have its messages sent to eventfds".into(), source }))?;
+        let set = device.signal(&signals).map_err(|source| {
+            fault(VfioError::System { what: "have its messages sent to eventfds".into(), source })
+        })?;
         // VFIO sets all of them or says how many there are: then try again with that many.
         match set {
-            0 => return Err(fault(VfioError::Unsupported("this machine has no interrupt vector left for the drive".into()))),
+            0 => {
+                return Err(fault(VfioError::Unsupported(
+                    "this machine has no interrupt vector left for the drive".into(),
+                )));
+            }
             _ if set < count => count = set,
             _ => {
                 let short = (count < wanted).then(|| {

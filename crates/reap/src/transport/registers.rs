@@ -32,7 +32,10 @@ pub(in crate::transport) struct BusRegisters {
 }
 
 impl BusRegisters {
-    pub(in crate::transport) fn new(registers: PciRegisters, pages: Option<DoorbellPages>) -> BusRegisters {
+    pub(in crate::transport) fn new(
+        registers: PciRegisters,
+        pages: Option<DoorbellPages>,
+    ) -> BusRegisters {
         BusRegisters { registers, shadow: pages.map(Shadow::new) }
     }
 

@@ -32,7 +32,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use completion::{Mode, Moderation};
 use driver::{Exclusive, Inventory, QueuePair, QueueSizes};
 use hw::vfio::{PciDevice, PciRegisters};
-use hw::{CqRing, DmaPool, EventFd, Memory, PoolOptions, Region, RegisterError, RingMemory, SqRing, Vectors};
+use hw::{
+    CqRing, DmaPool, EventFd, Memory, PoolOptions, Region, RegisterError, RingMemory, SqRing,
+    Vectors,
+};
 use nvme::{Doorbells, Nsid, QueueId, Vector};
 use units::Nanos;
 
@@ -75,7 +78,9 @@ impl DmaContext {
     /// # Errors
     /// The system has no such range of addresses, or cannot pin the memory of the PRP table.
     pub(crate) fn of(options: &PoolOptions, bytes: u64) -> Result<DmaContext, OpenError> {
-        let pool = options.open(bytes).map_err(|source| OpenError::System { what: "buffer pool", source })?;
+        let pool = options
+            .open(bytes)
+            .map_err(|source| OpenError::System { what: "buffer pool", source })?;
         let lists = PrpTable::new(&pool).map_err(|error| OpenError::from_alloc(error, bytes, 0))?;
         Ok(DmaContext { pool, lists: Arc::new(lists) })
     }
@@ -137,18 +142,38 @@ impl RingController {
     ) -> Result<RingController, OpenError> {
         // `masks=no` makes the embedded controller behave as a drive does under VFIO.
         let mask = if uri.masks { Mask::Bit } else { Mask::Unread };
-        let vectors = hw::vectors(uri.vectors, uri.masks).map_err(|source| OpenError::System { what: "vectors", source })?;
+        let vectors = hw::vectors(uri.vectors, uri.masks)
+            .map_err(|source| OpenError::System { what: "vectors", source })?;
         let vectors = Arc::new(vectors);
         // Not every kernel shows the count of an eventfd in /proc/self/fdinfo.
         let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
         let facts = TransportFacts { mask, messages };
-        let (registers, end) = embedded::attach(uri, options, HostResources { pool: &dma.pool, vectors: &vectors }, member)?;
+        let (registers, end) = embedded::attach(
+            uri,
+            options,
+            HostResources { pool: &dma.pool, vectors: &vectors },
+            member,
+        )?;
         let registers = ControllerRegisters::Embedded(registers);
-        let properties = HostProperties::new(registers.clone(), uri.late_properties.then_some(uri.seed));
-        let (endpoint, number, notes) = (Endpoint::Embedded(Box::new(end)), next_number(), Vec::new());
+        let properties =
+            HostProperties::new(registers.clone(), uri.late_properties.then_some(uri.seed));
+        let (endpoint, number, notes) =
+            (Endpoint::Embedded(Box::new(end)), next_number(), Vec::new());
         // Wanted always: the embedded controller reports SGLS only with `sgl=yes`.
         let (wants_sgls, sgls, deac_namespaces) = (true, AtomicBool::default(), Mutex::default());
-        Ok(RingController { registers, properties, endpoint, vectors, facts, dma, wants_sgls, sgls, number, notes, deac_namespaces })
+        Ok(RingController {
+            registers,
+            properties,
+            endpoint,
+            vectors,
+            facts,
+            dma,
+            wants_sgls,
+            sgls,
+            number,
+            notes,
+            deac_namespaces,
+        })
     }
 
     /// A PCI function or a vfio-user server. VFIO leaves the vectors' mask bits to the kernel, so
@@ -166,20 +191,51 @@ impl RingController {
         let facts = TransportFacts { mask: Mask::Unread, messages };
         let registers = ControllerRegisters::Bus(Arc::new(BusRegisters::new(registers, pages)));
         let properties = HostProperties::on_bus(registers.clone(), controller.clone());
-        let (endpoint, vectors, number) = (Endpoint::Bus(controller), Arc::new(vectors), next_number());
+        let (endpoint, vectors, number) =
+            (Endpoint::Bus(controller), Arc::new(vectors), next_number());
         let (sgls, deac_namespaces) = (AtomicBool::default(), Mutex::default());
-        Ok(RingController { registers, properties, endpoint, vectors, facts, dma, wants_sgls, sgls, number, notes, deac_namespaces })
+        Ok(RingController {
+            registers,
+            properties,
+            endpoint,
+            vectors,
+            facts,
+            dma,
+            wants_sgls,
+            sgls,
+            number,
+            notes,
+            deac_namespaces,
+        })
     }
 
     /// A controller over NVMe/TCP. `vectors`: that of the admin queue, and one for each I/O queue,
     /// whose interrupt is its socket.
-    pub(super) fn over_tcp(tcp: Arc<TcpController>, vectors: Arc<Vectors>, dma: DmaContext, notes: Vec<String>) -> RingController {
+    pub(super) fn over_tcp(
+        tcp: Arc<TcpController>,
+        vectors: Arc<Vectors>,
+        dma: DmaContext,
+        notes: Vec<String>,
+    ) -> RingController {
         let facts = TransportFacts { mask: Mask::Unread, messages: Messages::Unknown };
-        let (registers, controller) = (ControllerRegisters::Tcp(tcp.clone()), BusController::Tcp(tcp));
+        let (registers, controller) =
+            (ControllerRegisters::Tcp(tcp.clone()), BusController::Tcp(tcp));
         let properties = HostProperties::on_bus(registers.clone(), controller.clone());
         let (endpoint, number, wants_sgls) = (Endpoint::Bus(controller), next_number(), true);
         let (sgls, deac_namespaces) = (AtomicBool::default(), Mutex::default());
-        RingController { registers, properties, endpoint, vectors, facts, dma, wants_sgls, sgls, number, notes, deac_namespaces }
+        RingController {
+            registers,
+            properties,
+            endpoint,
+            vectors,
+            facts,
+            dma,
+            wants_sgls,
+            sgls,
+            number,
+            notes,
+            deac_namespaces,
+        }
     }
 
     /// The connections, if it is a controller over NVMe/TCP.
@@ -220,13 +276,19 @@ impl RingController {
     /// Leaks the shadow doorbell pages: a controller that could not be stopped may still write
     /// EventIdx there.
     pub(crate) fn leak_doorbells(&self) {
-        self.registers.shadow().into_iter().for_each(|shadow| std::mem::forget(shadow.words().clone()));
+        self.registers
+            .shadow()
+            .into_iter()
+            .for_each(|shadow| std::mem::forget(shadow.words().clone()));
     }
 
     /// Doorbell registers that were written although shadow doorbells were in use. `None`: shadow
     /// doorbells are not used.
     pub(crate) fn doorbells_rung(&self) -> Option<u64> {
-        self.registers.shadow().filter(|shadow| shadow.is_kept() || shadow.rung() > 0).map(|shadow| shadow.rung())
+        self.registers
+            .shadow()
+            .filter(|shadow| shadow.is_kept() || shadow.rung() > 0)
+            .map(|shadow| shadow.rung())
     }
 
     /// How `mode` differs on this controller from what its name says.
@@ -252,7 +314,12 @@ impl RingController {
         self.sgls.store(self.wants_sgls && has_sgls, Relaxed);
         self.tcp().into_iter().for_each(|tcp| tcp.learn(&inventory.namespaces));
         // Replaced as a whole: a reset may follow a format change.
-        let deac_namespaces = inventory.namespaces.iter().filter(|ns| ns.deallocates_zeroes).map(|ns| ns.nsid).collect();
+        let deac_namespaces = inventory
+            .namespaces
+            .iter()
+            .filter(|ns| ns.deallocates_zeroes)
+            .map(|ns| ns.nsid)
+            .collect();
         *self.deac_namespaces.lock().unwrap_or_else(PoisonError::into_inner) = deac_namespaces;
     }
 
@@ -340,7 +407,8 @@ impl RingController {
             // Still connected: the controller itself failed, and its reset is tried instead.
             && remote.is_over()
         {
-            let (remote, registers, vectors) = (remote.clone(), registers.clone(), self.vectors.clone());
+            let (remote, registers, vectors) =
+                (remote.clone(), registers.clone(), self.vectors.clone());
             Reconnect { remote, registers, vectors, quiet_at }.begin();
         }
     }
@@ -370,7 +438,11 @@ impl RingController {
             Endpoint::Bus(controller) => controller,
         };
         // An eventfd that does not exist has nothing to direct: success.
-        let to = |to: Vector| self.vectors.signal(to.0).map_or(Ok(()), |signal| controller.signal_from(vector, to, signal));
+        let to = |to: Vector| {
+            self.vectors
+                .signal(to.0)
+                .map_or(Ok(()), |signal| controller.signal_from(vector, to, signal))
+        };
         let moved = to(home.unwrap_or(vector));
         let Err(error) = moved else { return true };
         tracing::warn!(%error, vector = vector.0, ?home, "a vector's messages do not go to another eventfd");
@@ -461,7 +533,9 @@ impl BusController {
     fn signal_from(&self, vector: Vector, home: Vector, signal: &EventFd) -> std::io::Result<()> {
         match self {
             BusController::Pci(device) => device.signal_from(vector, signal),
-            BusController::VfioUser(remote) => remote.signal_from(vector, home, signal).map_err(std::io::Error::other),
+            BusController::VfioUser(remote) => {
+                remote.signal_from(vector, home, signal).map_err(std::io::Error::other)
+            }
             BusController::Tcp(_) => Ok(()),
         }
     }
@@ -475,7 +549,10 @@ impl BusController {
         };
         match &done {
             Ok(()) => tracing::warn!("the controller did not stop, and its function was reset"),
-            Err(error) => tracing::warn!(error, "the controller does not stop, and its function cannot be reset"),
+            Err(error) => tracing::warn!(
+                error,
+                "the controller does not stop, and its function cannot be reset"
+            ),
         }
         done.is_ok()
     }
@@ -498,9 +575,14 @@ impl Rings {
     ///
     /// # Errors
     /// The pool has no room for them.
-    pub(crate) fn new(controller: &RingController, sizes: QueueSizes) -> Result<Rings, hw::AllocError> {
-        let sq = controller.pool().alloc_ring((sizes.sq_entries as usize) << nvme::Sqe::SIZE_LOG2)?;
-        let cq = controller.pool().alloc_ring((sizes.cq_entries as usize) << nvme::Cqe::SIZE_LOG2)?;
+    pub(crate) fn new(
+        controller: &RingController,
+        sizes: QueueSizes,
+    ) -> Result<Rings, hw::AllocError> {
+        let sq =
+            controller.pool().alloc_ring((sizes.sq_entries as usize) << nvme::Sqe::SIZE_LOG2)?;
+        let cq =
+            controller.pool().alloc_ring((sizes.cq_entries as usize) << nvme::Cqe::SIZE_LOG2)?;
         Ok(Rings { sq, cq })
     }
 
@@ -510,7 +592,12 @@ impl Rings {
     }
 
     /// The queue pair over this memory. `None`: the sizes are not those of the memory.
-    pub(crate) fn pair(&self, controller: &RingController, id: QueueId, sizes: QueueSizes) -> Option<Pair> {
+    pub(crate) fn pair(
+        &self,
+        controller: &RingController,
+        id: QueueId,
+        sizes: QueueSizes,
+    ) -> Option<Pair> {
         let sq = controller.pool().sq(self.sq.addr(), sizes.sq_entries)?;
         let cq = controller.pool().cq(self.cq.addr(), sizes.cq_entries)?;
         QueuePair::new(id, sizes, sq, cq).ok()

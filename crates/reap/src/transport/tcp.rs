@@ -47,9 +47,14 @@ pub use uri::TcpUri;
 ///
 /// # Errors
 /// See [`OpenError`].
-pub(crate) fn open(uri: &TcpUri, dma: DmaContext, options: &OpenOptions) -> Result<RingController, OpenError> {
+pub(crate) fn open(
+    uri: &TcpUri,
+    dma: DmaContext,
+    options: &OpenOptions,
+) -> Result<RingController, OpenError> {
     let queues = options.hardware().min(usize::from(uri.queues.unwrap_or(u16::MAX)));
-    let vectors = hw::vectors(queues as u16 + 1, false).map_err(|source| OpenError::System { what: "vectors", source })?;
+    let vectors = hw::vectors(queues as u16 + 1, false)
+        .map_err(|source| OpenError::System { what: "vectors", source })?;
     let vectors = Arc::new(vectors);
     let controller = TcpController::open(uri, dma.pool.clone(), vectors.clone())?;
     let notes = vec!["the connection is neither encrypted nor authenticated".to_owned()];

@@ -70,7 +70,10 @@ pub(crate) struct SharedPool {
 /// # Errors
 /// The system has no such memory, a server refuses to map it, or huge pages would be shared with a
 /// server that is not trusted.
-pub(crate) fn shared_pool(controllers: &[ConnectedController], options: &OpenOptions) -> Result<(SharedPool, Option<String>), OpenError> {
+pub(crate) fn shared_pool(
+    controllers: &[ConnectedController],
+    options: &OpenOptions,
+) -> Result<(SharedPool, Option<String>), OpenError> {
     let huge_pages = controllers.iter().any(|controller| controller.uri.huge_pages);
     let backing = if huge_pages { Backing::HugeMemfd } else { Backing::Memfd };
     // All servers map the same pool, and each could take its huge pages away: touching one that is
@@ -78,9 +81,13 @@ pub(crate) fn shared_pool(controllers: &[ConnectedController], options: &OpenOpt
     let untrusted = controllers.iter().find(|controller| !controller.uri.trust);
     if let (true, Some(controller)) = (huge_pages, untrusted) {
         let what = "the pool has huge pages for another path (`hugepages=yes`), and this server could take them away; add `trust=yes` if it does not";
-        return Err(OpenError::VfioUser { socket: controller.uri.socket.clone(), fault: VfioUserError::Unsupported(what.into()) });
+        return Err(OpenError::VfioUser {
+            socket: controller.uri.socket.clone(),
+            fault: VfioUserError::Unsupported(what.into()),
+        });
     }
-    let connections = controllers.iter().map(|controller| controller.remote.connection.clone()).collect();
+    let connections =
+        controllers.iter().map(|controller| controller.remote.connection.clone()).collect();
     let mapper = Arc::new(Mapper::new(connections, untrusted.is_none()));
     let pool = PoolOptions { backing, pinner: Some(mapper.clone()), ..PoolOptions::default() };
     let dma = DmaContext::of(&pool, options.pool_bytes)?;
@@ -104,7 +111,10 @@ impl ConnectedController {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub(crate) fn connect(uri: &VfioUserUri, options: &OpenOptions) -> Result<ConnectedController, OpenError> {
+    pub(crate) fn connect(
+        uri: &VfioUserUri,
+        options: &OpenOptions,
+    ) -> Result<ConnectedController, OpenError> {
         let fault = |fault| OpenError::VfioUser { socket: uri.socket.clone(), fault };
         let (client, process) = connect(&uri.socket).map_err(fault)?;
         // From here on, every error drops `remote`, which closes the connection.
@@ -123,7 +133,12 @@ impl ConnectedController {
     ///
     /// # Errors
     /// The pool has no room for the doorbells.
-    pub(crate) fn join(self, shared: &SharedPool, note: Option<String>, pool_bytes: u64) -> Result<RingController, OpenError> {
+    pub(crate) fn join(
+        self,
+        shared: &SharedPool,
+        note: Option<String>,
+        pool_bytes: u64,
+    ) -> Result<RingController, OpenError> {
         let ConnectedController { uri, remote, registers, vectors, mut notes } = self;
         notes.extend(note);
         let dma = shared.dma.clone();
@@ -132,7 +147,10 @@ impl ConnectedController {
         // read of EventIdx.
         let shadow = uri.shadow.unwrap_or(!registers.maps_doorbells());
         let (controller, wants_sgls) = (BusController::VfioUser(Arc::new(remote)), uri.sgl);
-        RingController::on_bus(BusResources { controller, registers, vectors, dma, wants_sgls, notes, shadow }, pool_bytes)
+        RingController::on_bus(
+            BusResources { controller, registers, vectors, dma, wants_sgls, notes, shadow },
+            pool_bytes,
+        )
     }
 }
 
@@ -162,28 +180,43 @@ fn registers(
 ) -> Result<PciRegisters, VfioUserError> {
     let handshake::Bar { bytes, areas } = handshake::bar0(client, notes)?;
     let calls = Box::new(Bar0(remote.connection.clone()));
-    let (registers, why_not) = PciRegisters::shared(bytes, areas, calls, uri.trust).map_err(|error| match error {
-        VfioError::Unsupported(what) => VfioUserError::Unsupported(what),
-        other => VfioUserError::Unsupported(other.to_string()),
-    })?;
+    let (registers, why_not) =
+        PciRegisters::shared(bytes, areas, calls, uri.trust).map_err(|error| match error {
+            VfioError::Unsupported(what) => VfioUserError::Unsupported(what),
+            other => VfioUserError::Unsupported(other.to_string()),
+        })?;
     notes.extend(why_not);
     // CAP was read while `registers` was made, and a failed read returns all ones: check the
     // connection itself.
     match client.ended() {
-        Some(end) => Err(VfioUserError::Server { what: "read its capabilities (CAP)", source: end.into() }),
+        Some(end) => {
+            Err(VfioUserError::Server { what: "read its capabilities (CAP)", source: end.into() })
+        }
         None => Ok(registers),
     }
 }
 
 /// Vectors for `queues` queues and the admin queue, or as many as the server has.
-fn vectors(client: &Client, uri: &VfioUserUri, queues: usize, notes: &mut Vec<String>) -> Result<Vectors, VfioUserError> {
+fn vectors(
+    client: &Client,
+    uri: &VfioUserUri,
+    queues: usize,
+    notes: &mut Vec<String>,
+) -> Result<Vectors, VfioUserError> {
     let has = handshake::interrupts(client)?;
     let wanted = queues + 1;
-    let count = wanted.min(has.count as usize).min(uri.vectors.map_or(usize::MAX, usize::from)).min(super::pci::MAX_VECTORS as usize);
+    let count = wanted
+        .min(has.count as usize)
+        .min(uri.vectors.map_or(usize::MAX, usize::from))
+        .min(super::pci::MAX_VECTORS as usize);
     if count == 0 || !has.by_eventfd {
-        return Err(VfioUserError::Unsupported("it has no MSI-X vectors that signal eventfds, and Reap uses no other interrupts".into()));
+        return Err(VfioUserError::Unsupported(
+            "it has no MSI-X vectors that signal eventfds, and Reap uses no other interrupts"
+                .into(),
+        ));
     }
-    let vectors = hw::vectors(count as u16, false).map_err(|source| VfioUserError::System { what: "make eventfds", source })?;
+    let vectors = hw::vectors(count as u16, false)
+        .map_err(|source| VfioUserError::System { what: "make eventfds", source })?;
     if count < wanted {
         notes.push(format!(
             "{wanted} interrupt vectors are wanted for {queues} queues and the admin queue, and {count} are available: queues share them"

@@ -25,7 +25,9 @@ impl WriteBack {
     /// be gone as well.
     pub(crate) fn fail(&self) {
         if !self.failed.swap(true, Release) {
-            tracing::error!("a write-back failed: each Flush and each write with FUA fails until the file or device is opened again");
+            tracing::error!(
+                "a write-back failed: each Flush and each write with FUA fails until the file or device is opened again"
+            );
         }
     }
 
@@ -47,7 +49,9 @@ impl WriteBack {
         let truncated = now < bytes;
         if truncated {
             let path = name_of(file);
-            tracing::error!("{path} was truncated to {now} bytes while in use: writes and Flushes fail until it is opened again");
+            tracing::error!(
+                "{path} was truncated to {now} bytes while in use: writes and Flushes fail until it is opened again"
+            );
             self.truncated.store(true, Release);
             // The blocks past the new end were acknowledged: no Flush may succeed any more.
             self.fail();

@@ -26,10 +26,17 @@ fn default_device_uri_round_trips() {
 #[test]
 fn uri_sets_controller_behaviour() {
     let default: DeviceUri = "mem:1G".parse().unwrap();
-    assert_eq!((default.pending, default.fetch, default.aborts), (PendingBit::Cleared, Fetch::Late, AbortOrder::Before));
+    assert_eq!(
+        (default.pending, default.fetch, default.aborts),
+        (PendingBit::Cleared, Fetch::Late, AbortOrder::Before)
+    );
     assert!(!default.late_doorbells && !default.own_thread);
-    let adversarial: DeviceUri = "mem:1G?pending=kept&fetch=mixed&aborts=after&doorbells=late&thread=own".parse().unwrap();
-    assert_eq!((adversarial.pending, adversarial.fetch, adversarial.aborts), (PendingBit::Kept, Fetch::Mixed, AbortOrder::After));
+    let adversarial: DeviceUri =
+        "mem:1G?pending=kept&fetch=mixed&aborts=after&doorbells=late&thread=own".parse().unwrap();
+    assert_eq!(
+        (adversarial.pending, adversarial.fetch, adversarial.aborts),
+        (PendingBit::Kept, Fetch::Mixed, AbortOrder::After)
+    );
     assert!(adversarial.late_doorbells && adversarial.own_thread);
 }
 

@@ -19,7 +19,9 @@ pub(crate) fn each_parameter(
 ) -> Result<(), (usize, String)> {
     let mut seen = Vec::new();
     for pair in query.into_iter().flat_map(|q| q.split('&')) {
-        let (key, value) = pair.split_once('=').ok_or_else(|| (at, format!("`{pair}` needs a value, as in `{example}`")))?;
+        let (key, value) = pair
+            .split_once('=')
+            .ok_or_else(|| (at, format!("`{pair}` needs a value, as in `{example}`")))?;
         // Before the check for repetition: an unknown key is reported as such.
         set(key, value).map_err(|what| (at, what))?;
         if seen.contains(&key) {
@@ -34,7 +36,8 @@ pub(crate) fn each_parameter(
 /// The error for an unknown parameter; it suggests the nearest one or lists all.
 pub(crate) fn no_parameter(key: &str, known: &str) -> String {
     let nearest = units::nearest(key, known.split(", "));
-    let hint = nearest.map_or_else(|| format!("known are {known}"), |k| format!("did you mean `{k}`?"));
+    let hint =
+        nearest.map_or_else(|| format!("known are {known}"), |k| format!("did you mean `{k}`?"));
     format!("there is no parameter `{key}`; {hint}")
 }
 
@@ -58,11 +61,17 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         "g" | "gb" | "gib" => 30,
         "t" | "tb" | "tib" => 40,
         "p" | "pb" | "pib" => 50,
-        other => return Err(format!("`{other}` is no unit of size; use K, M, G, T or P (powers of 1024)")),
+        other => {
+            return Err(format!(
+                "`{other}` is no unit of size; use K, M, G, T or P (powers of 1024)"
+            ));
+        }
     };
     let n: u64 = digits.parse().map_err(|_| no_size())?;
     // At most 1 PiB, far from where sums of byte offsets overflow.
-    n.checked_mul(1 << unit).filter(|&b| b > 0 && b <= 1 << 50).ok_or_else(|| format!("`{text}` is out of range: 1 byte to 1024T"))
+    n.checked_mul(1 << unit)
+        .filter(|&b| b > 0 && b <= 1 << 50)
+        .ok_or_else(|| format!("`{text}` is out of range: 1 byte to 1024T"))
 }
 
 /// The shortest exact text of a size that [`parse_size`] reads.
@@ -78,8 +87,12 @@ pub(crate) fn show_size(bytes: u64) -> String {
 /// They are not.
 pub(crate) fn whole_blocks(bytes: u64, block: u32) -> Result<(), String> {
     match bytes {
-        b if b < u64::from(block) => Err(format!("{b} bytes are less than one block of {block} bytes")),
-        b if b % u64::from(block) != 0 => Err(format!("{b} bytes are not whole blocks of {block} bytes")),
+        b if b < u64::from(block) => {
+            Err(format!("{b} bytes are less than one block of {block} bytes"))
+        }
+        b if b % u64::from(block) != 0 => {
+            Err(format!("{b} bytes are not whole blocks of {block} bytes"))
+        }
         _ => Ok(()),
     }
 }
@@ -105,7 +118,9 @@ pub(crate) fn one_of<'a>(key: &str, value: &'a str, words: &[&str]) -> Result<&'
         return Ok(value);
     }
     let quoted: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
-    let (last, first) = quoted.split_last().map_or((String::new(), String::new()), |(last, first)| (last.clone(), first.join(", ")));
+    let (last, first) = quoted
+        .split_last()
+        .map_or((String::new(), String::new()), |(last, first)| (last.clone(), first.join(", ")));
     Err(format!("`{key}={value}`: expected {first} or {last}"))
 }
 
@@ -114,7 +129,10 @@ pub(crate) fn one_of<'a>(key: &str, value: &'a str, words: &[&str]) -> Result<&'
 /// # Errors
 /// The bytes are not UTF-8.
 pub(crate) fn decode(text: &str) -> Result<String, String> {
-    percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| format!("`{text}` is not UTF-8 once decoded"))
+    percent_decode_str(text)
+        .decode_utf8()
+        .map(Into::into)
+        .map_err(|_| format!("`{text}` is not UTF-8 once decoded"))
 }
 
 /// Decodes percent-encoding of a path, which may be any bytes but NUL.

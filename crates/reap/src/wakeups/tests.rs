@@ -9,8 +9,19 @@ fn wakeups_end_at_the_next() {
     wakeups.took(1, Nanos(1_200));
     wakeups.woken(Some(Nanos(2_000)), Nanos(19_000));
     wakeups.woken(Some(Nanos(20_000)), Nanos(23_000));
-    assert_eq!((wakeups.completions.counts[3], wakeups.completions.counts[0], wakeups.completions.sum), (1, 1, 3));
-    assert_eq!((wakeups.delay.counts[0], wakeups.delay.counts[1], wakeups.delay.counts[4], wakeups.delay.max), (1, 1, 1, 17));
+    assert_eq!(
+        (wakeups.completions.counts[3], wakeups.completions.counts[0], wakeups.completions.sum),
+        (1, 1, 3)
+    );
+    assert_eq!(
+        (
+            wakeups.delay.counts[0],
+            wakeups.delay.counts[1],
+            wakeups.delay.counts[4],
+            wakeups.delay.max
+        ),
+        (1, 1, 1, 17)
+    );
 }
 
 #[test]

@@ -4,14 +4,20 @@ use super::*;
 fn cost_list_round_trips() {
     for costs in [Costs::BARE_METAL, Costs::VIRTUAL] {
         let text = toml::to_string(&costs).unwrap();
-        assert!(text.contains("[interrupt]") && text.contains("message_delay = ") && text.contains("[wake_up]"), "{text}");
+        assert!(
+            text.contains("[interrupt]")
+                && text.contains("message_delay = ")
+                && text.contains("[wake_up]"),
+            "{text}"
+        );
         assert_eq!(toml::from_str::<Costs>(&text).unwrap(), costs);
     }
 }
 
 #[test]
 fn misspelt_cost_is_named() {
-    let text = toml::to_string(&Costs::BARE_METAL).unwrap().replace("softirq_raise", "softirq_rise");
+    let text =
+        toml::to_string(&Costs::BARE_METAL).unwrap().replace("softirq_raise", "softirq_rise");
     let error = toml::from_str::<Costs>(&text).unwrap_err().to_string();
     assert!(error.contains("softirq_rise"), "{error}");
 }

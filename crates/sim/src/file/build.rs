@@ -11,13 +11,15 @@ use emu::{Change, Profile, Script, ScriptError};
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use units::Nanos;
-use workload::fio::{self, Diagnostic, Input, Environment, ParseErrors};
+use workload::fio::{self, Diagnostic, Environment, Input, ParseErrors};
 use workload::{Generator, Job, Target, plan};
 
 use super::raw::{self, NameOr, OptionValue};
 use super::{FileError, Source};
 use crate::costs::{COSTS, costs_of};
-use crate::{Costs, DepthCounter, DeviceSpec, Host, JobSpec, Machine, Multipath, Scenario, Softirq, Spin};
+use crate::{
+    Costs, DepthCounter, DeviceSpec, Host, JobSpec, Machine, Multipath, Scenario, Softirq, Spin,
+};
 
 /// Measured time if neither the file nor its jobs set an end.
 const DURATION: Nanos = Nanos::from_millis(50);
@@ -59,7 +61,11 @@ pub(super) fn parse<T: DeserializeOwned>(source: Source<'_>) -> Result<T, FileEr
 }
 
 /// The scenario of a file.
-pub(super) fn scenario(source: Source<'_>, file: raw::File, env: &dyn Environment) -> Built<ScenarioFile> {
+pub(super) fn scenario(
+    source: Source<'_>,
+    file: raw::File,
+    env: &dyn Environment,
+) -> Built<ScenarioFile> {
     let machine_at = file.machine.as_ref().map(Spanned::span);
     let machine = machine(source, file.machine.map(Spanned::into_inner).unwrap_or_default(), env)?;
     machine.check().map_err(|error| source.error(machine_at, error.to_string()))?;
@@ -68,7 +74,8 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, env: &dyn Environmen
     let mut warnings = Vec::new();
     let (mut jobs, mut places) = (Vec::new(), Vec::new());
     for job in file.jobs {
-        let (place, span) = (Jobs { source, machine: &machine, host, devices: &devices, env }, job.span());
+        let (place, span) =
+            (Jobs { source, machine: &machine, host, devices: &devices, env }, job.span());
         jobs.extend(place.read(job, &mut warnings)?);
         places.resize(jobs.len(), span);
     }
@@ -79,7 +86,10 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, env: &dyn Environmen
     }
     let ios = match &file.ios {
         Some(ios) if ios.get_ref().get() > MOST_IOS => {
-            let error = source.error(Some(ios.span()), format!("{} I/Os of each thread: a run has at most {MOST_IOS}", ios.get_ref()));
+            let error = source.error(
+                Some(ios.span()),
+                format!("{} I/Os of each thread: a run has at most {MOST_IOS}", ios.get_ref()),
+            );
             return Err(error.help("`duration` ends a run after a time"));
         }
         ios => ios.as_ref().map(|ios| ios.get_ref().get()),
@@ -96,12 +106,18 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, env: &dyn Environmen
         modes.push(mode);
     }
     if let Some(price) = &file.latency_price {
-        let error = source.error(Some(price.span()), "`latency_price` is no more, and what takes its place is a parameter of the mode");
+        let error = source.error(
+            Some(price.span()),
+            "`latency_price` is no more, and what takes its place is a parameter of the mode",
+        );
         return Err(error.help("modes = [\"adaptive?delay-exponent=3\"]".to_owned()));
     }
     let seeds = match file.seeds {
         Some(seeds) if !(1..=MOST_SEEDS).contains(seeds.get_ref()) => {
-            return Err(source.error(Some(seeds.span()), format!("{} seeds: there must be 1 to {MOST_SEEDS}", seeds.get_ref())));
+            return Err(source.error(
+                Some(seeds.span()),
+                format!("{} seeds: there must be 1 to {MOST_SEEDS}", seeds.get_ref()),
+            ));
         }
         seeds => seeds.map_or(1, Spanned::into_inner),
     };
@@ -130,24 +146,47 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, env: &dyn Environmen
 }
 
 /// The events of a file, and the time-outs that notice them. `None`: there are no events.
-fn script(source: Source<'_>, events: &[raw::Event], devices: &[DeviceSpec], jobs: &[JobSpec]) -> Built<Option<(Script, RecoveryConfig)>> {
+fn script(
+    source: Source<'_>,
+    events: &[raw::Event],
+    devices: &[DeviceSpec],
+    jobs: &[JobSpec],
+) -> Built<Option<(Script, RecoveryConfig)>> {
     let mut script = Script::default();
     let mut keep_alive = Nanos::ZERO;
     for event in events {
         let name = event.device.get_ref();
         let path = device_number(source, devices, name, event.device.span().start)?;
-        let by_it = |job: &&JobSpec| job.paths.is_some_and(|paths| paths.study.is_none()) && job.job.filenames.contains(name);
+        let by_it = |job: &&JobSpec| {
+            job.paths.is_some_and(|paths| paths.study.is_none()) && job.job.filenames.contains(name)
+        };
         let Some(paths) = jobs.iter().find(by_it).and_then(|job| job.paths) else {
-            let error = source.error(Some(event.device.span()), format!("`{name}` is not a path of any job"));
-            return Err(error.help("give a job that has it among its devices `paths = { policy = \"latency\" }`"));
+            let error = source
+                .error(Some(event.device.span()), format!("`{name}` is not a path of any job"));
+            return Err(error.help(
+                "give a job that has it among its devices `paths = { policy = \"latency\" }`",
+            ));
         };
         keep_alive = keep_alive.max(paths.keep_alive);
-        let change = event.change.get_ref().parse().map_err(|wrong: ScriptError| source.error(Some(event.change.span()), wrong.what))?;
-        let followed =
-            matches!(change, Change::Ana { .. } | Change::Lost(_) | Change::Back | Change::Delay(_) | Change::Hold(_) | Change::Release);
+        let change =
+            event.change.get_ref().parse().map_err(|wrong: ScriptError| {
+                source.error(Some(event.change.span()), wrong.what)
+            })?;
+        let followed = matches!(
+            change,
+            Change::Ana { .. }
+                | Change::Lost(_)
+                | Change::Back
+                | Change::Delay(_)
+                | Change::Hold(_)
+                | Change::Release
+        );
         // Other changes need a host that reads more log pages than this one.
         if !followed {
-            let error = source.error(Some(event.change.span()), format!("a simulated host does not follow `{change}`"));
+            let error = source.error(
+                Some(event.change.span()),
+                format!("a simulated host does not follow `{change}`"),
+            );
             return Err(error.help("it follows ana, lost, back, delay, hold and release; the embedded device's `script=` has the others"));
         }
         script = script.with(event.at, path, change);
@@ -156,11 +195,20 @@ fn script(source: Source<'_>, events: &[raw::Event], devices: &[DeviceSpec], job
 }
 
 /// The number of the device with this name.
-fn device_number(source: Source<'_>, devices: &[DeviceSpec], name: &str, at: usize) -> Built<usize> {
+fn device_number(
+    source: Source<'_>,
+    devices: &[DeviceSpec],
+    name: &str,
+    at: usize,
+) -> Built<usize> {
     let names = || devices.iter().map(|device| device.name.as_str());
     names().position(|known| known == name).ok_or_else(|| {
         let error = source.error(Some(at..at), format!("there is no device `{name}`"));
-        error.nearest(name, names(), format!("there are {}", names().collect::<Vec<_>>().join(", ")))
+        error.nearest(
+            name,
+            names(),
+            format!("there are {}", names().collect::<Vec<_>>().join(", ")),
+        )
     })
 }
 
@@ -170,7 +218,8 @@ fn fit(source: Source<'_>, scenario: &Scenario, places: &[Range<usize>]) -> Buil
     let cpus: Vec<u32> = (0..scenario.machine.cpus as u32).collect();
     let plan = plan::plan(&jobs, &cpus);
     for ((spec, at), n) in scenario.jobs.iter().zip(places).zip(0..) {
-        let unfit = |error: &dyn std::fmt::Display| source.error(Some(at.clone()), error.to_string());
+        let unfit =
+            |error: &dyn std::fmt::Display| source.error(Some(at.clone()), error.to_string());
         scenario.check_job(spec).map_err(|error| unfit(&error))?;
         let Some(thread) = plan.threads.iter().find(|thread| thread.job == n) else { continue };
         let names = &spec.job.filenames;
@@ -180,9 +229,16 @@ fn fit(source: Source<'_>, scenario: &Scenario, places: &[Range<usize>]) -> Buil
             // Without names it is the first; paths are one target.
             devices.truncate(1);
         }
-        let targets: Vec<Target> =
-            devices.iter().map(|device| Target { bytes: device.bytes, block: DeviceSpec::BLOCK, size_at_setup: None }).collect();
-        Generator::new(&spec.job, thread.id(scenario.seed), &targets).map_err(|misfit| unfit(&misfit))?;
+        let targets: Vec<Target> = devices
+            .iter()
+            .map(|device| Target {
+                bytes: device.bytes,
+                block: DeviceSpec::BLOCK,
+                size_at_setup: None,
+            })
+            .collect();
+        Generator::new(&spec.job, thread.id(scenario.seed), &targets)
+            .map_err(|misfit| unfit(&misfit))?;
     }
     Ok(plan.warnings)
 }
@@ -208,7 +264,9 @@ fn machine(source: Source<'_>, raw: raw::Machine, env: &dyn Environment) -> Buil
             // A price list in a file of its own, as `reap calibrate` writes.
             NameOr::Name(path) if path.ends_with(".toml") => {
                 let found = env.include(source.name, path);
-                let (name, text) = found.map_err(|what| source.error(Some(list.span()), format!("the price list `{path}`: {what}")))?;
+                let (name, text) = found.map_err(|what| {
+                    source.error(Some(list.span()), format!("the price list `{path}`: {what}"))
+                })?;
                 super::read_costs(&name, &String::from_utf8_lossy(&text))?
             }
             NameOr::Name(name) => base(source, name, list.span())?,
@@ -216,10 +274,17 @@ fn machine(source: Source<'_>, raw: raw::Machine, env: &dyn Environment) -> Buil
         };
     }
     let raw::Machine { posted, scheduler, softirq, interrupts, .. } = raw;
-    let moved = [("weight", &softirq.weight), ("budget", &softirq.budget), ("time", &softirq.time_limit)];
-    if let Some((key, value)) = moved.into_iter().find_map(|(key, value)| Some((key, value.as_ref()?))) {
-        let error = source.error(Some(value.span()), format!("the {key} of a poll is a parameter of the mode"));
-        return Err(error.help(format!("modes = [\"irq-poll?{key}={}\"]", value.get_ref().to_string().trim_matches('"'))));
+    let moved =
+        [("weight", &softirq.weight), ("budget", &softirq.budget), ("time", &softirq.time_limit)];
+    if let Some((key, value)) =
+        moved.into_iter().find_map(|(key, value)| Some((key, value.as_ref()?)))
+    {
+        let error = source
+            .error(Some(value.span()), format!("the {key} of a poll is a parameter of the mode"));
+        return Err(error.help(format!(
+            "modes = [\"irq-poll?{key}={}\"]",
+            value.get_ref().to_string().trim_matches('"')
+        )));
     }
     let softirq = Softirq { restarts: softirq.restarts.unwrap_or(machine.softirq.restarts) };
     let (cpus, nodes) = (raw.cpus.unwrap_or(machine.cpus), raw.nodes.unwrap_or(machine.nodes));
@@ -241,11 +306,18 @@ pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
     let percent = raw.percent.as_ref().map_or(100, |percent| *percent.get_ref());
     if !(1..=100_000).contains(&percent) {
         let at = raw.percent.as_ref().map(Spanned::span);
-        return Err(source.error(at, format!("{percent} percent of the list's prices: it has to be 1 to 100000")));
+        return Err(source.error(
+            at,
+            format!("{percent} percent of the list's prices: it has to be 1 to 100000"),
+        ));
     }
-    let base = raw.base.as_ref().map_or(Ok(Costs::BARE_METAL), |name| base(source, name.get_ref(), name.span()))?;
+    let base = raw
+        .base
+        .as_ref()
+        .map_or(Ok(Costs::BARE_METAL), |name| base(source, name.get_ref(), name.span()))?;
     let broken = |error: &dyn std::error::Error| source.error(None, error.to_string());
-    let mut table = toml::Table::try_from(base.at_percent(percent)).map_err(|error| broken(&error))?;
+    let mut table =
+        toml::Table::try_from(base.at_percent(percent)).map_err(|error| broken(&error))?;
     let groups = [
         ("interrupt", &raw.interrupt),
         ("thread", &raw.thread),
@@ -260,7 +332,10 @@ pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
         let Some(toml::Value::Table(known)) = table.get_mut(group) else { continue };
         for (name, price) in prices {
             let Some(slot) = known.get_mut(name.get_ref()) else {
-                let error = source.error(Some(name.span()), format!("there is no price `{group}.{}`", name.get_ref()));
+                let error = source.error(
+                    Some(name.span()),
+                    format!("there is no price `{group}.{}`", name.get_ref()),
+                );
                 let all = known.keys().cloned().collect::<Vec<_>>().join(", ");
                 return Err(error.nearest(name.get_ref(), known.keys().map(String::as_str), all));
             };
@@ -269,7 +344,10 @@ pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
             if *price.get_ref() > limit {
                 return Err(source.error(
                     Some(price.span()),
-                    format!("{} ns: a price is {limit} ns at most", price.get_ref().to_string().trim_matches('"')),
+                    format!(
+                        "{} ns: a price is {limit} ns at most",
+                        price.get_ref().to_string().trim_matches('"')
+                    ),
                 ));
             }
             *slot = toml::Value::Integer(*price.get_ref() as i64);
@@ -279,15 +357,23 @@ pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
 }
 
 /// The devices, and the place of each in the file.
-fn devices(source: Source<'_>, raw: Vec<Spanned<raw::Device>>) -> Built<(Vec<DeviceSpec>, Vec<Range<usize>>)> {
+fn devices(
+    source: Source<'_>,
+    raw: Vec<Spanned<raw::Device>>,
+) -> Built<(Vec<DeviceSpec>, Vec<Range<usize>>)> {
     let (mut devices, mut places): (Vec<DeviceSpec>, _) = (Vec::new(), Vec::new());
     for (at, spanned) in raw.into_iter().enumerate() {
         let span = spanned.span();
         let mut raw = spanned.into_inner();
         let (name, count) = (raw.name.take().unwrap_or_else(|| format!("nvme{at}")), raw.count);
         // Checked before the devices are made: the count comes from the file.
-        if count == Some(0) || devices.len().saturating_add(count.unwrap_or(1)) > Scenario::MOST_DEVICES {
-            return Err(source.error(Some(span), format!("a scenario has 1 to {} devices", Scenario::MOST_DEVICES)));
+        if count == Some(0)
+            || devices.len().saturating_add(count.unwrap_or(1)) > Scenario::MOST_DEVICES
+        {
+            return Err(source.error(
+                Some(span),
+                format!("a scenario has 1 to {} devices", Scenario::MOST_DEVICES),
+            ));
         }
         let device = device(source, &name, raw)?;
         for n in 0..count.unwrap_or(1) {
@@ -297,7 +383,9 @@ fn devices(source: Source<'_>, raw: Vec<Spanned<raw::Device>>) -> Built<(Vec<Dev
         }
     }
     if devices.is_empty() {
-        return Err(source.error(None, "there is no device").help("add a table [[device]] with profile = \"optane\""));
+        return Err(source
+            .error(None, "there is no device")
+            .help("add a table [[device]] with profile = \"optane\""));
     }
     Ok((devices, places))
 }
@@ -308,17 +396,24 @@ fn device(source: Source<'_>, name: &str, raw: raw::Device) -> Built<DeviceSpec>
         NameOr::Table(profile) => Profile { name: "own profile".into(), ..profile },
         NameOr::Name(name) => name.parse().map_err(|_| {
             let error = source.error(Some(at), format!("there is no profile `{name}`"));
-            error.nearest(&name, Profile::NAMES.into_iter(), format!("known: {}", Profile::NAMES.join(", ")))
+            error.nearest(
+                &name,
+                Profile::NAMES.into_iter(),
+                format!("known: {}", Profile::NAMES.join(", ")),
+            )
         })?,
     };
-    let mut device = DeviceSpec { masks: raw.masks != Some(false), ..DeviceSpec::new(name, profile) }.with_queues(raw.queues);
+    let mut device =
+        DeviceSpec { masks: raw.masks != Some(false), ..DeviceSpec::new(name, profile) }
+            .with_queues(raw.queues);
     if let Some(vectors) = raw.vectors {
         // The admin queue has one more.
         device.config.vectors = vectors.saturating_add(1);
     }
     device.bytes = raw.bytes.map_or(device.bytes, |bytes| bytes.0);
     device.tags = raw.tags.unwrap_or(device.tags);
-    (device.affinity, device.in_process, device.inside) = (raw.affinity, raw.in_process, raw.inside);
+    (device.affinity, device.in_process, device.inside) =
+        (raw.affinity, raw.in_process, raw.inside);
     Ok(device)
 }
 
@@ -343,20 +438,35 @@ impl Jobs<'_> {
         // Names are checked here, where their place in the file is known.
         let named = match &raw.devices {
             Some(names) if names.is_empty() => {
-                return Err(self.source.error(Some(span), "`devices` names none").help("leave it out for the first"));
+                return Err(self
+                    .source
+                    .error(Some(span), "`devices` names none")
+                    .help("leave it out for the first"));
             }
-            Some(names) => Some(names.iter().map(|name| self.device(name.get_ref(), name.span().start)).collect::<Built<Vec<String>>>()?),
+            Some(names) => Some(
+                names
+                    .iter()
+                    .map(|name| self.device(name.get_ref(), name.span().start))
+                    .collect::<Built<Vec<String>>>()?,
+            ),
             None => None,
         };
         for job in &mut jobs {
             match &named {
                 Some(names) => job.filenames.clone_from(names),
-                None => job.filenames.iter().try_for_each(|name| self.device(name, span.start).map(drop))?,
+                None => job
+                    .filenames
+                    .iter()
+                    .try_for_each(|name| self.device(name, span.start).map(drop))?,
             }
             if let Some(list) = &raw.cpus {
-                let allowed: BTreeSet<u32> = list.get_ref().0.iter().map(|&cpu| cpu as u32).collect();
+                let allowed: BTreeSet<u32> =
+                    list.get_ref().0.iter().map(|&cpu| cpu as u32).collect();
                 if allowed.last().is_none_or(|&last| last as usize >= self.machine.cpus) {
-                    let error = self.source.error(Some(list.span()), format!("the machine has CPUs 0 to {}", self.machine.cpus - 1));
+                    let error = self.source.error(
+                        Some(list.span()),
+                        format!("the machine has CPUs 0 to {}", self.machine.cpus - 1),
+                    );
                     return Err(error.help("set cpus under [machine]"));
                 }
                 (job.cpus_allowed, job.cpus_split) = (Some(allowed.into_iter().collect()), false);
@@ -364,7 +474,8 @@ impl Jobs<'_> {
         }
         let spec = |job: Job| {
             let paths = raw.paths.as_ref().map(|paths| self.multipath(paths, &job));
-            let (think, work, phases, queues) = (raw.think, raw.work, raw.phases.clone(), raw.queues);
+            let (think, work, phases, queues) =
+                (raw.think, raw.work, raw.phases.clone(), raw.queues);
             let spec = JobSpec { think, work, phases, paths, queues, ..JobSpec::new(job) };
             JobSpec { engine: raw.engine.unwrap_or(spec.engine), ..spec }
         };
@@ -373,10 +484,13 @@ impl Jobs<'_> {
 
     /// The warning for a job whose ioengine is not simulated.
     fn other_engine(&self, job: &Job, at: usize) -> Option<String> {
-        let other = job.engine.name.as_deref().filter(|name| !["libaio", "io_uring"].contains(name))?;
+        let other =
+            job.engine.name.as_deref().filter(|name| !["libaio", "io_uring"].contains(name))?;
         let (line, column) = self.source.place(at);
         let (file, name) = (self.source.name, &job.name);
-        Some(format!("{file}:{line}:{column}: job '{name}': ioengine={other} is not simulated, io_uring is used instead (key `engine`)"))
+        Some(format!(
+            "{file}:{line}:{column}: job '{name}': ioengine={other} is not simulated, io_uring is used instead (key `engine`)"
+        ))
     }
 
     fn multipath(&self, raw: &raw::Multipath, job: &Job) -> Multipath {
@@ -405,12 +519,21 @@ impl Jobs<'_> {
         // Where each line of the text is in the file: its name and its value.
         let mut places = Vec::new();
         let (name, text) = match (&raw.fio, &raw.file, &raw.options) {
-            (Some(fio), None, None) => (self.source.name.to_owned(), self.in_place(fio).into_bytes()),
+            (Some(fio), None, None) => {
+                (self.source.name.to_owned(), self.in_place(fio).into_bytes())
+            }
             (None, Some(file), None) => {
                 let found = self.env.include(self.source.name, file.get_ref());
-                found.map_err(|why| self.source.error(Some(file.span()), format!("the job file `{}`: {why}", file.get_ref())))?
+                found.map_err(|why| {
+                    self.source.error(
+                        Some(file.span()),
+                        format!("the job file `{}`: {why}", file.get_ref()),
+                    )
+                })?
             }
-            (None, None, Some(options)) => (self.source.name.to_owned(), self.listed(options, &mut places)?.into_bytes()),
+            (None, None, Some(options)) => {
+                (self.source.name.to_owned(), self.listed(options, &mut places)?.into_bytes())
+            }
             _ => {
                 let error = self
                     .source
@@ -422,13 +545,16 @@ impl Jobs<'_> {
             if let Some(location) = &mut told.location
                 && let Some(&(name, value)) = places.get(location.line as usize - 1)
             {
-                let (line, column) = self.source.place(if location.column == 1 { name } else { value });
+                let (line, column) =
+                    self.source.place(if location.column == 1 { name } else { value });
                 (location.line, location.column) = (line as u32, column as u32);
             }
             told
         };
-        let parsed = fio::parse(&[Input { name: &name, text: &text }], self.env)
-            .map_err(|errors| FileError::job(&ParseErrors(errors.0.into_iter().map(placed).collect())))?;
+        let parsed =
+            fio::parse(&[Input { name: &name, text: &text }], self.env).map_err(|errors| {
+                FileError::job(&ParseErrors(errors.0.into_iter().map(placed).collect()))
+            })?;
         warnings.extend(parsed.warnings.into_iter().map(|warning| placed(warning).to_string()));
         Ok(parsed.jobs)
     }
@@ -444,13 +570,19 @@ impl Jobs<'_> {
     }
 
     /// A job file with one option per line, and the place of each line.
-    fn listed(&self, options: &Spanned<raw::Options>, places: &mut Vec<(usize, usize)>) -> Built<String> {
+    fn listed(
+        &self,
+        options: &Spanned<raw::Options>,
+        places: &mut Vec<(usize, usize)>,
+    ) -> Built<String> {
         let mut text = "[job]".to_owned();
         places.push((options.span().start, options.span().start));
         for (key, value) in options.get_ref() {
             let (name, OptionValue(words)) = (key.get_ref(), value.get_ref());
             if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-                return Err(self.source.error(Some(key.span()), format!("`{name}` is not the name of a fio option")));
+                return Err(self
+                    .source
+                    .error(Some(key.span()), format!("`{name}` is not the name of a fio option")));
             }
             text += &format!("\n{name}={words}");
             places.push((key.span().start, value.span().start));

@@ -240,8 +240,15 @@ const MOST_LISTED: usize = 4096;
 
 impl Cpus {
     fn of(value: &Value) -> Result<Cpus, String> {
-        let other = |value: &Value| format!("`{value}` is not a CPU, such as \"0-3,8\" or [0, 1, 2, 3, 8]");
-        let one = |value: &Value| value.as_integer().and_then(|n| u32::try_from(n).ok()).map(|n| n as usize).ok_or_else(|| other(value));
+        let other =
+            |value: &Value| format!("`{value}` is not a CPU, such as \"0-3,8\" or [0, 1, 2, 3, 8]");
+        let one = |value: &Value| {
+            value
+                .as_integer()
+                .and_then(|n| u32::try_from(n).ok())
+                .map(|n| n as usize)
+                .ok_or_else(|| other(value))
+        };
         let text = match value {
             Value::String(text) => text,
             Value::Array(list) => return list.iter().map(one).collect::<Result<_, _>>().map(Cpus),
@@ -249,7 +256,11 @@ impl Cpus {
         };
         let mut cpus = Vec::new();
         for part in text.split(',').map(str::trim) {
-            let number = |text: &str| text.trim().parse::<u32>().map_err(|_| format!("`{part}` is not a CPU, such as \"0-3,8\""));
+            let number = |text: &str| {
+                text.trim()
+                    .parse::<u32>()
+                    .map_err(|_| format!("`{part}` is not a CPU, such as \"0-3,8\""))
+            };
             let (first, last) = match part.split_once('-') {
                 Some((first, last)) => (number(first)? as usize, number(last)? as usize),
                 None => (number(part)? as usize, number(part)? as usize),
@@ -279,7 +290,8 @@ impl<'de> Deserialize<'de> for Affinity {
         if value.as_str() == Some("managed") {
             return Ok(Affinity::Managed);
         }
-        let cpus = Cpus::of(&value).map_err(|error| de::Error::custom(format!("{error}, and not \"managed\" either")))?;
+        let cpus = Cpus::of(&value)
+            .map_err(|error| de::Error::custom(format!("{error}, and not \"managed\" either")))?;
         Ok(Affinity::Cpus(cpus.0))
     }
 }
@@ -295,7 +307,9 @@ impl<'de> Deserialize<'de> for Spins {
         };
         let mut spins = Vec::new();
         for value in &values {
-            let name = value.as_str().ok_or_else(|| de::Error::custom("a kind of spinning is a string, such as \"spins\""))?;
+            let name = value.as_str().ok_or_else(|| {
+                de::Error::custom("a kind of spinning is a string, such as \"spins\"")
+            })?;
             let spin: Spin = name.parse().map_err(de::Error::custom)?;
             if spins.contains(&spin) {
                 return Err(de::Error::custom(format_args!("`poll` names {spin} twice")));
@@ -316,12 +330,16 @@ impl<'de> Deserialize<'de> for OptionValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OptionValue, D::Error> {
         match Value::deserialize(deserializer)? {
             // A second line would be another option.
-            Value::String(text) if text.contains('\n') => Err(de::Error::custom("the value of an option is one line")),
+            Value::String(text) if text.contains('\n') => {
+                Err(de::Error::custom("the value of an option is one line"))
+            }
             Value::String(text) => Ok(OptionValue(text)),
             Value::Integer(n) => Ok(OptionValue(n.to_string())),
             Value::Float(n) => Ok(OptionValue(n.to_string())),
             Value::Boolean(on) => Ok(OptionValue(u8::from(on).to_string())),
-            _ => Err(de::Error::custom("the value of an option is a string, a number, or true or false")),
+            _ => Err(de::Error::custom(
+                "the value of an option is a string, a number, or true or false",
+            )),
         }
     }
 }

@@ -65,7 +65,14 @@ pub(crate) struct Application {
 
 impl Application {
     /// An application with `spread` software queues for each of `targets`.
-    pub(crate) fn new(generator: Generator, requests: Requests, targets: usize, spread: usize, think: Nanos, work: Nanos) -> Application {
+    pub(crate) fn new(
+        generator: Generator,
+        requests: Requests,
+        targets: usize,
+        spread: usize,
+        think: Nanos,
+        work: Nanos,
+    ) -> Application {
         Application {
             generator,
             requests,
@@ -98,7 +105,10 @@ impl Application {
 
     /// The application runs: notes whether its core has lost its caches since it last did.
     pub(super) fn touch(&mut self, cx: &StepContext) {
-        self.cold |= self.touched.replace(cx.now).is_some_and(|touched| cx.now - touched > cx.costs.thread.cold_after);
+        self.cold |= self
+            .touched
+            .replace(cx.now)
+            .is_some_and(|touched| cx.now - touched > cx.costs.thread.cold_after);
     }
 
     /// The batch was submitted as far as there were tags. Returns whether all of it was.
@@ -115,7 +125,12 @@ impl Application {
 
     /// Posts the backlog of a software queue as far as there are tags. Returns the class of the
     /// last command, how many were posted, and whether any is left.
-    pub(super) fn post(&mut self, sw_queue: usize, pair: &Pair, now: Nanos) -> Result<(Option<Class>, u32, bool), SimError> {
+    pub(super) fn post(
+        &mut self,
+        sw_queue: usize,
+        pair: &Pair,
+        now: Nanos,
+    ) -> Result<(Option<Class>, u32, bool), SimError> {
         let (mut class, mut posted) = (None, 0);
         let dead = self.dead.get(sw_queue / self.spread).copied().unwrap_or_default();
         let mut sq = pair.lock_sq();
@@ -139,7 +154,12 @@ impl Application {
     }
 
     /// A part has ended. With its last part the request is finished, or goes to another path.
-    pub(super) fn end(&mut self, token: Token, result: Result<(), RequestError>, cx: &mut StepContext) -> Result<(), SimError> {
+    pub(super) fn end(
+        &mut self,
+        token: Token,
+        result: Result<(), RequestError>,
+        cx: &mut StepContext,
+    ) -> Result<(), SimError> {
         let Some(ended) = self.requests.end(token, result)? else { return Ok(()) };
         match &mut self.multipath {
             Some(multipath) => self.finished.extend(multipath.completed(ended, cx)),
@@ -150,7 +170,9 @@ impl Application {
 
     /// A part was cancelled for good.
     pub(super) fn end_cancelled(&mut self, token: Token, now: Nanos) -> Result<(), SimError> {
-        let Some(ended) = self.requests.end(token, Err(RequestError::Cancelled))? else { return Ok(()) };
+        let Some(ended) = self.requests.end(token, Err(RequestError::Cancelled))? else {
+            return Ok(());
+        };
         match &mut self.multipath {
             Some(multipath) => multipath.cancelled(&ended.0, now),
             None => self.finished.push_back(ended),
@@ -173,7 +195,9 @@ impl Application {
 
     /// Carries out what the multipath requests ask for.
     pub(super) fn run_multipath(&mut self, cx: &mut StepContext) -> Result<(), SimError> {
-        while let Some(todo) = self.multipath.as_mut().and_then(|multipath| multipath.next(cx, self.cold)) {
+        while let Some(todo) =
+            self.multipath.as_mut().and_then(|multipath| multipath.next(cx, self.cold))
+        {
             match todo {
                 PathAction::Send(io) => {
                     self.queue_request(io)?;

@@ -161,7 +161,11 @@ pub(crate) fn poll(cx: &mut StepContext, index: usize, budget: u32) -> (u32, Nan
                 cycles.delays.add((cx.now - notified).0, 1);
             }
             cycles.taken += u64::from(reaped.found);
-            drain.waiter.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
+            drain.waiter.seen = Seen {
+                found: reaped.found,
+                budget_used_up: reaped.budget_used_up,
+                ..Seen::default()
+            };
             drain.next_step = DrainStep::Release;
             if let Some(violation) = reaped.violation {
                 cx.out.push(Effect::Violation(queue.device, *violation));
@@ -179,12 +183,17 @@ pub(crate) fn delivery(cx: &mut StepContext, queue: usize, taken: &[Completed]) 
     let mut told = None;
     for completed in taken {
         let Some(owner) = cx.owners.get(Token::from_word(completed.token).task()) else { continue };
-        let way = if owner.cpu == cx.cpu { Nanos::ZERO } else { cx.lines.between(cx.cpu, owner.cpu) };
+        let way =
+            if owner.cpu == cx.cpu { Nanos::ZERO } else { cx.lines.between(cx.cpu, owner.cpu) };
         cost += match cx.host {
             Host::User => way,
             Host::Kernel if is_remote(cx, queue, owner.cpu) => {
                 // One interrupt for all that follow each other.
-                let sending = if told.replace(owner.cpu) == Some(owner.cpu) { Nanos::ZERO } else { cx.costs.interrupt.send };
+                let sending = if told.replace(owner.cpu) == Some(owner.cpu) {
+                    Nanos::ZERO
+                } else {
+                    cx.costs.interrupt.send
+                };
                 cx.costs.block.remote + sending
             }
             Host::Kernel => completion(cx, owner.engine) + way + way,
@@ -226,8 +235,13 @@ pub(crate) fn hand_on(cx: &mut StepContext, queue: usize, taken: &mut Vec<Comple
     }
     for completed in taken.drain(..) {
         let task = Token::from_word(completed.token).task();
-        let remote = cx.host == Host::Kernel && cx.owners.get(task).is_some_and(|owner| is_remote(cx, queue, owner.cpu));
-        cx.out.push(if remote { Effect::Remote(task, completed) } else { Effect::Deliver(task, completed) });
+        let remote = cx.host == Host::Kernel
+            && cx.owners.get(task).is_some_and(|owner| is_remote(cx, queue, owner.cpu));
+        cx.out.push(if remote {
+            Effect::Remote(task, completed)
+        } else {
+            Effect::Deliver(task, completed)
+        });
     }
 }
 
@@ -258,7 +272,11 @@ fn sleep(cx: &mut StepContext, index: usize, n: usize) -> Drained {
             let taken = std::mem::take(&mut drain.cycles.taken);
             drain.cycles.entries.add(taken, 1);
             drain.naps = matches!(drain.waiter.plan, Plan::Nap { .. });
-            Drained::Idle(if let Plan::Nap { until, .. } = drain.waiter.plan { until } else { Nanos::MAX })
+            Drained::Idle(if let Plan::Nap { until, .. } = drain.waiter.plan {
+                until
+            } else {
+                Nanos::MAX
+            })
         }
     }
 }

@@ -2,7 +2,10 @@
 //! `driver::multipath::Failover` decides which paths a request may take and what happens when one
 //! fails, and the selector chooses among those. This file carries it out.
 
-use driver::multipath::{Action, CompletionOutcome, Counters, Failover, Link, PathId, PathSnapshot, PathUpdate, RequestId, Submitted};
+use driver::multipath::{
+    Action, CompletionOutcome, Counters, Failover, Link, PathId, PathSnapshot, PathUpdate,
+    RequestId, Submitted,
+};
 use nvme::Status;
 use units::{Class, Nanos, Op};
 use workload::Io;
@@ -73,7 +76,13 @@ pub(crate) struct MultipathRequests {
 
 impl MultipathRequests {
     /// All controllers are up.
-    pub(crate) fn new(failover: Failover, chooser: Chooser, devices: Vec<usize>, depth: u32, now: Nanos) -> MultipathRequests {
+    pub(crate) fn new(
+        failover: Failover,
+        chooser: Chooser,
+        devices: Vec<usize>,
+        depth: u32,
+        now: Nanos,
+    ) -> MultipathRequests {
         let (paths, depth) = (devices.len(), depth as usize);
         let mut multipath = MultipathRequests {
             failover,
@@ -123,7 +132,9 @@ impl MultipathRequests {
     /// The paths that are gone: commands for them in the backlog have to be cancelled.
     pub(super) fn closed(&self) -> impl Iterator<Item = usize> + use<> {
         let changed = self.current.iter().zip(&self.applied).enumerate();
-        let closed = |(_, (current, applied)): &(usize, (&PathSnapshot, &PathSnapshot))| current.life != applied.life && applied.life > 0;
+        let closed = |(_, (current, applied)): &(usize, (&PathSnapshot, &PathSnapshot))| {
+            current.life != applied.life && applied.life > 0
+        };
         let closed: Vec<usize> = changed.filter(closed).map(|(path, _)| path).collect();
         closed.into_iter()
     }
@@ -133,7 +144,13 @@ impl MultipathRequests {
         self.changed = false;
         for n in 0..self.current.len() {
             let path = PathId(n as u8);
-            match self.failover.update_path(now, path, &mut self.applied[n], self.current[n], || drained(n)) {
+            match self.failover.update_path(
+                now,
+                path,
+                &mut self.applied[n],
+                self.current[n],
+                || drained(n),
+            ) {
                 PathUpdate::Applied => {}
                 // Latencies from before the outage say nothing about the controller now.
                 PathUpdate::CameUp => self.chooser.forget(path),
@@ -148,7 +165,12 @@ impl MultipathRequests {
 
     /// Takes a request of the application. `None`: it waits for a path, or for
     /// [`MultipathRequests::next`].
-    pub(super) fn submit(&mut self, io: Io, cx: &mut StepContext, cold: bool) -> Option<PathAction> {
+    pub(super) fn submit(
+        &mut self,
+        io: Io,
+        cx: &mut StepContext,
+        cold: bool,
+    ) -> Option<PathAction> {
         let (class, now) = (Class::new(io.op, io.len), cx.now);
         if let Some(flight) = self.flights.get_mut(io.slot as usize) {
             *flight = Some(Flight { io, attempt: None, share: false });
@@ -160,9 +182,13 @@ impl MultipathRequests {
             chosen.unwrap_or(PathId(0))
         };
         match failover.submit(now, io.slot.into(), io.op, choose) {
-            Submitted::Send { request, path } => self.send(io.slot, request, path, cx).map(PathAction::Send),
+            Submitted::Send { request, path } => {
+                self.send(io.slot, request, path, cx).map(PathAction::Send)
+            }
             Submitted::Queued => None,
-            Submitted::Refused(_) => self.finish(io.slot, Err(RequestError::NoPath)).map(PathAction::Finish),
+            Submitted::Refused(_) => {
+                self.finish(io.slot, Err(RequestError::NoPath)).map(PathAction::Finish)
+            }
         }
     }
 
@@ -173,7 +199,8 @@ impl MultipathRequests {
             let MultipathRequests { failover, chooser, flights, choosing, .. } = self;
             let choose = |token: u64, among| {
                 // A retry or a share of a Flush: its size decides which latencies are compared.
-                let io = flights.get(token as usize).and_then(Option::as_ref).map(|flight| flight.io);
+                let io =
+                    flights.get(token as usize).and_then(Option::as_ref).map(|flight| flight.io);
                 let class = io.map_or(Class::new(Op::Flush, 0), |io| Class::new(io.op, io.len));
                 let (chosen, cost) = chooser.choose(among, class, cx, cold);
                 *choosing += cost;
@@ -184,8 +211,12 @@ impl MultipathRequests {
                     let slot = self.slot_to_send(token as u32);
                     self.send(slot, request, path, cx).map(PathAction::Send)
                 }
-                Action::End { token, status } => self.finish(token as u32, result_of(status)).map(PathAction::Finish),
-                Action::Fail { token, .. } => self.finish(token as u32, Err(RequestError::NoPath)).map(PathAction::Finish),
+                Action::End { token, status } => {
+                    self.finish(token as u32, result_of(status)).map(PathAction::Finish)
+                }
+                Action::Fail { token, .. } => {
+                    self.finish(token as u32, Err(RequestError::NoPath)).map(PathAction::Finish)
+                }
                 Action::ReadAna(path) => self.controller_effect(path, Effect::ReadAna, cx),
                 Action::Reset(path) => self.controller_effect(path, Effect::Reset, cx),
             };
@@ -195,7 +226,12 @@ impl MultipathRequests {
         }
     }
 
-    fn controller_effect(&self, path: PathId, effect: fn(usize) -> Effect, cx: &mut StepContext) -> Option<PathAction> {
+    fn controller_effect(
+        &self,
+        path: PathId,
+        effect: fn(usize) -> Effect,
+        cx: &mut StepContext,
+    ) -> Option<PathAction> {
         cx.out.extend(self.devices.get(path.index()).map(|&device| effect(device)));
         None
     }
@@ -211,12 +247,19 @@ impl MultipathRequests {
         if at == self.flights.len() {
             self.flights.push(None);
         }
-        self.flights[at] = Some(Flight { io: Io { slot: at as u32, ..io }, attempt: None, share: true });
+        self.flights[at] =
+            Some(Flight { io: Io { slot: at as u32, ..io }, attempt: None, share: true });
         at as u32
     }
 
     /// Counts a request as sent on `path`, and makes the path its target.
-    fn send(&mut self, slot: u32, request: RequestId, path: PathId, cx: &mut StepContext) -> Option<Io> {
+    fn send(
+        &mut self,
+        slot: u32,
+        request: RequestId,
+        path: PathId,
+        cx: &mut StepContext,
+    ) -> Option<Io> {
         let flight = self.flights.get_mut(slot as usize)?.as_mut()?;
         let (sent, cost) = self.chooser.start(path, Class::new(flight.io.op, flight.io.len), cx);
         self.counting += cost;
@@ -225,7 +268,11 @@ impl MultipathRequests {
     }
 
     /// A request has come back from its path. Returns its result if it has ended.
-    pub(super) fn completed(&mut self, (io, result): Finished, cx: &mut StepContext) -> Option<Finished> {
+    pub(super) fn completed(
+        &mut self,
+        (io, result): Finished,
+        cx: &mut StepContext,
+    ) -> Option<Finished> {
         let flight = self.flights.get_mut(io.slot as usize)?.as_mut()?;
         let (attempt, share) = (flight.attempt.take()?, flight.share);
         // The failover counts the shares of a Flush, and ends it with the last one.
@@ -249,7 +296,9 @@ impl MultipathRequests {
             }
         };
         match self.failover.ended(cx.now, attempt.request, attempt.path, status) {
-            CompletionOutcome::Done { token, status } => self.finish(token as u32, result_of(status)),
+            CompletionOutcome::Done { token, status } => {
+                self.finish(token as u32, result_of(status))
+            }
             CompletionOutcome::Continues | CompletionOutcome::Stale => None,
         }
     }

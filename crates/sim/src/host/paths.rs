@@ -32,7 +32,13 @@ impl Chooser {
     }
 
     /// Chooses one of `usable`. Returns the path and the cost. [`Chooser::start`] follows.
-    pub(super) fn choose(&mut self, usable: PathSet, class: Class, cx: &StepContext, cold: bool) -> (Option<PathId>, Nanos) {
+    pub(super) fn choose(
+        &mut self,
+        usable: PathSet,
+        class: Class,
+        cx: &StepContext,
+        cold: bool,
+    ) -> (Option<PathId>, Nanos) {
         self.selector.begin(cx.now);
         let token = self.selector.send_next(usable, class, cx.now);
         self.selector.commit(cx.now);
@@ -50,7 +56,12 @@ impl Chooser {
     }
 
     /// Counts a request that is sent on `path`. Returns the cost.
-    pub(super) fn start(&mut self, path: PathId, class: Class, cx: &StepContext) -> (SentRequest, Nanos) {
+    pub(super) fn start(
+        &mut self,
+        path: PathId,
+        class: Class,
+        cx: &StepContext,
+    ) -> (SentRequest, Nanos) {
         let token = self.selector.start(path, class, cx.now);
         (SentRequest { token, at: cx.now }, own_lines(self.counted_lines(), cx, false))
     }
@@ -99,12 +110,22 @@ pub(crate) struct DepthCounts {
 
 impl DepthCounts {
     /// Counts, each on a cache line that `grow` adds.
-    pub(crate) fn new(counter: DepthCounter, paths: usize, queues: usize, grow: impl FnOnce(usize) -> usize) -> DepthCounts {
+    pub(crate) fn new(
+        counter: DepthCounter,
+        paths: usize,
+        queues: usize,
+        grow: impl FnOnce(usize) -> usize,
+    ) -> DepthCounts {
         let counts = match counter {
             DepthCounter::Sum => paths * queues,
             DepthCounter::Controller => paths,
         };
-        DepthCounts { counter, paths, counts: RefCell::new(vec![0; counts]), first_line: grow(counts) }
+        DepthCounts {
+            counter,
+            paths,
+            counts: RefCell::new(vec![0; counts]),
+            first_line: grow(counts),
+        }
     }
 }
 
@@ -135,15 +156,23 @@ impl Study {
             of_path
                 .map(|(at, count)| {
                     let warm = cx.lines.read(cx.cpu, first_line + at);
-                    choosing += if cold { Nanos(cx.costs.memory.line_memory.0 * lines_of_count) } else { warm };
+                    choosing += if cold {
+                        Nanos(cx.costs.memory.line_memory.0 * lines_of_count)
+                    } else {
+                        warm
+                    };
                     count
                 })
                 .sum()
         };
         // Among equals each thread begins at another path.
-        let path = (0..*paths).map(|n| (self.queue + n) % paths).min_by_key(|&path| depth(path)).unwrap_or(0);
+        let path = (0..*paths)
+            .map(|n| (self.queue + n) % paths)
+            .min_by_key(|&path| depth(path))
+            .unwrap_or(0);
         let at = if *counter == DepthCounter::Sum { self.queue * paths + path } else { path };
-        if let (Some(slot), Some(count)) = (self.sent.get_mut(io.slot as usize), counts.get_mut(at)) {
+        if let (Some(slot), Some(count)) = (self.sent.get_mut(io.slot as usize), counts.get_mut(at))
+        {
             (*slot, *count) = (Some(at), *count + 1);
         }
         // The line has just been read, so it is warm.
@@ -152,7 +181,9 @@ impl Study {
 
     /// The request has ended. Returns the cost.
     pub(super) fn end(&mut self, io: &Io, cx: &mut StepContext) -> Nanos {
-        let Some(at) = self.sent.get_mut(io.slot as usize).and_then(Option::take) else { return Nanos::ZERO };
+        let Some(at) = self.sent.get_mut(io.slot as usize).and_then(Option::take) else {
+            return Nanos::ZERO;
+        };
         if let Some(count) = self.shared.counts.borrow_mut().get_mut(at) {
             *count -= 1;
         }

@@ -51,7 +51,14 @@ pub(crate) struct Bound<'a> {
 }
 
 impl SwQueue {
-    pub(crate) fn new(queue: usize, task: TaskId, n: usize, mode: Mode, machine: Cycle, habits: Habits) -> SwQueue {
+    pub(crate) fn new(
+        queue: usize,
+        task: TaskId,
+        n: usize,
+        mode: Mode,
+        machine: Cycle,
+        habits: Habits,
+    ) -> SwQueue {
         SwQueue {
             queue,
             sleeper: WaiterId((task as u32) << SW_QUEUE_BITS | n as u32),
@@ -67,7 +74,10 @@ impl SwQueue {
     }
 
     /// The waiter, and the hardware queue that it acts on.
-    pub(crate) fn bind<'a>(&'a mut self, queue: &'a HwQueue) -> (&'a mut Waiter<Habits>, Bound<'a>) {
+    pub(crate) fn bind<'a>(
+        &'a mut self,
+        queue: &'a HwQueue,
+    ) -> (&'a mut Waiter<Habits>, Bound<'a>) {
         let SwQueue { waiter, sleeper, leaves_some, .. } = self;
         (waiter, Bound { queue, sw_queue: Some((*sleeper, leaves_some)), masked: 0 })
     }
@@ -148,12 +158,16 @@ impl Notification for Bound<'_> {
     }
 
     fn release_role(&mut self) -> Option<TaskId> {
-        self.sw_queue.as_ref().and_then(|(sleeper, _)| self.queue.role.release(*sleeper)).map(thread_of)
+        self.sw_queue
+            .as_ref()
+            .and_then(|(sleeper, _)| self.queue.role.release(*sleeper))
+            .map(thread_of)
     }
 
     fn other_owner(&mut self) -> Option<TaskId> {
         let (sleeper, leaves_some) = self.sw_queue.as_mut()?;
-        let owner = std::mem::take(*leaves_some).then(|| self.queue.role.owner().map(thread_of))??;
+        let owner =
+            std::mem::take(*leaves_some).then(|| self.queue.role.owner().map(thread_of))??;
         Some(owner).filter(|&owner| owner != thread_of(*sleeper))
     }
 }

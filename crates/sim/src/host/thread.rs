@@ -15,7 +15,9 @@
 mod wait;
 mod work;
 
-use completion::{Batch, Cause, Done, Mode, Plan, Policy, PollLimits, Records, Round, Seen, WEIGHT, combine};
+use completion::{
+    Batch, Cause, Done, Mode, Plan, Policy, PollLimits, Records, Round, Seen, WEIGHT, combine,
+};
 use driver::Completed;
 use units::Nanos;
 
@@ -114,7 +116,12 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    pub(crate) fn new(me: TaskId, sw_queues: Vec<SwQueue>, app: Application, engine: Engine) -> Thread {
+    pub(crate) fn new(
+        me: TaskId,
+        sw_queues: Vec<SwQueue>,
+        app: Application,
+        engine: Engine,
+    ) -> Thread {
         Thread {
             me,
             plans: Vec::with_capacity(sw_queues.len()),
@@ -157,7 +164,9 @@ impl Thread {
             ThreadStep::Commit { sw_queue, waited } => self.commit(cx, sw_queue, waited),
             ThreadStep::PollAfterSubmit { sw_queue } => Ok(self.poll_after_submit(cx, sw_queue)),
             ThreadStep::Decide => self.decide(cx),
-            ThreadStep::Poll { sw_queue, budget, after } => Ok(self.poll(cx, sw_queue, budget, after)),
+            ThreadStep::Poll { sw_queue, budget, after } => {
+                Ok(self.poll(cx, sw_queue, budget, after))
+            }
             ThreadStep::Release { sw_queue, after } => self.release(cx, sw_queue, after),
             ThreadStep::Sort => self.sort_inbox(cx),
             ThreadStep::SpinEnded => Ok(self.spin_ended(cx)),
@@ -180,7 +189,8 @@ impl Thread {
         self.inbox.push(completed);
         let there = self.inbox.len() + self.app.finished.len();
         // A thread that polls by itself checks its goal when it runs.
-        let enough = context == Context::Waiter || self.goal.is_none_or(|goal| there >= goal.min as usize);
+        let enough =
+            context == Context::Waiter || self.goal.is_none_or(|goal| there >= goal.min as usize);
         self.poked |= enough;
         enough
     }
@@ -197,7 +207,8 @@ impl Thread {
 
     /// Whether a completion waits on any of its queues.
     pub(crate) fn sees_an_entry(&self, queues: &[crate::hw_queue::HwQueue]) -> bool {
-        self.sw_queues.iter().any(|sw_queue| queues[sw_queue.queue].pending()) || !self.inbox.is_empty()
+        self.sw_queues.iter().any(|sw_queue| queues[sw_queue.queue].pending())
+            || !self.inbox.is_empty()
     }
 
     /// Asks every software queue to change the mode, between two batches.
@@ -211,7 +222,11 @@ impl Thread {
     /// Whether something has come since the thread last checked, so that it must not block.
     fn would_not_block(&self, cx: &StepContext) -> bool {
         self.poked
-            || cx.context == Context::Waiter && self.sw_queues.iter().any(|sw_queue| sw_queue.is_signalled(&cx.queues[sw_queue.queue]))
+            || cx.context == Context::Waiter
+                && self
+                    .sw_queues
+                    .iter()
+                    .any(|sw_queue| sw_queue.is_signalled(&cx.queues[sw_queue.queue]))
     }
 
     #[inline(never)]
@@ -226,7 +241,9 @@ impl Thread {
             self.app.no_tag = false;
         }
         if cx.context == Context::Waiter {
-            self.sw_queues.iter_mut().for_each(|sw_queue| sw_queue.adopt(&cx.queues[sw_queue.queue]));
+            self.sw_queues
+                .iter_mut()
+                .for_each(|sw_queue| sw_queue.adopt(&cx.queues[sw_queue.queue]));
         }
         // It goes back to its application, which is to find no entry that only this thread knows
         // of.
@@ -237,8 +254,10 @@ impl Thread {
         }
         if cx.context != Context::Waiter {
             // Others reap: there is nothing to arm or poll, so the thread only blocks.
-            self.next_step =
-                ThreadStep::Sleep { step: cx.habits.sleep.len() - 1, until: if self.leaving { Nanos::MAX } else { self.deadline() } };
+            self.next_step = ThreadStep::Sleep {
+                step: cx.habits.sleep.len() - 1,
+                until: if self.leaving { Nanos::MAX } else { self.deadline() },
+            };
             return Ok(Progress::Private(Nanos::ZERO));
         }
         let cost = self.ask_policies(cx);
@@ -266,7 +285,16 @@ impl Thread {
                 let urgent_waiting = if tells { in_flight } else { 0 };
                 let (waiter, mut bound) = sw_queue.bind(queue);
                 let held = queue.coalescing;
-                waiter.seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, next_due, held, ..waiter.seen };
+                waiter.seen = Seen {
+                    in_flight,
+                    urgent_waiting,
+                    leaving,
+                    cpu_wanted,
+                    goes_on_at,
+                    next_due,
+                    held,
+                    ..waiter.seen
+                };
                 waiter.set_silent(if in_flight > 0 { queue.polled_in_flight() } else { 0 });
                 waiter.next(cx.now, &mut bound);
                 asked += 1;
@@ -301,7 +329,9 @@ impl Thread {
                 ThreadStep::SpinEnded
             }
             // Software queues whose own plan is to sleep are armed, whatever the others do.
-            Plan::Nap { until, .. } | Plan::Sleep { until, .. } => ThreadStep::Sleep { step: 0, until: until.min(self.deadline()) },
+            Plan::Nap { until, .. } | Plan::Sleep { until, .. } => {
+                ThreadStep::Sleep { step: 0, until: until.min(self.deadline()) }
+            }
             Plan::Rest if self.leaving => ThreadStep::Sleep { step: last, until: Nanos::MAX },
             // Nothing is in flight: the application waits for the clock, or for a controller that
             // is being reset.
@@ -341,13 +371,21 @@ impl Thread {
         for _ in 0..2 {
             if !self.in_round {
                 // Of several modes the strictest limits hold.
-                let limits = self.sw_queues.iter().map(|sw_queue| sw_queue.waiter.policy.mode().limits()).reduce(PollLimits::smallest);
+                let limits = self
+                    .sw_queues
+                    .iter()
+                    .map(|sw_queue| sw_queue.waiter.policy.mode().limits())
+                    .reduce(PollLimits::smallest);
                 self.round.begin(cx.now, limits.unwrap_or(PollLimits::DEFAULT));
                 self.counts.drain = 0;
                 self.in_round = true;
             }
             if let Some(turn) = self.round.turn(cx.now, &self.plans) {
-                self.next_step = ThreadStep::Poll { sw_queue: turn.queue, budget: turn.budget, after: AfterPoll::Decide };
+                self.next_step = ThreadStep::Poll {
+                    sw_queue: turn.queue,
+                    budget: turn.budget,
+                    after: AfterPoll::Decide,
+                };
                 return;
             }
             self.in_round = false;
@@ -359,7 +397,8 @@ impl Thread {
         let sw_queue = &mut self.sw_queues[at];
         sw_queue.waiter.plan = Plan::Rest;
         let queue = &mut cx.queues[sw_queue.queue];
-        let Some(looked) = queue.try_poll(cx.cpu, budget, cx.costs, cx.lines, &mut self.taken) else {
+        let Some(looked) = queue.try_poll(cx.cpu, budget, cx.costs, cx.lines, &mut self.taken)
+        else {
             sw_queue.waiter.seen.lock_busy = true;
             // The holder polls once more when it releases the lock, so nothing is lost.
             self.counts.busy_looks += 1;
@@ -367,7 +406,8 @@ impl Thread {
             return Progress::Busy(cx.costs.library.look + cx.costs.memory.contended_lock);
         };
         let (device, reaped) = (queue.device, looked.reaped);
-        sw_queue.waiter.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
+        sw_queue.waiter.seen =
+            Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
         self.record_completions(cx, at);
         if let Some(violation) = reaped.violation {
             cx.out.push(Effect::Violation(device, *violation));
@@ -406,7 +446,12 @@ impl Thread {
     }
 
     #[inline(never)]
-    fn release(&mut self, cx: &mut StepContext, at: usize, after: AfterPoll) -> Result<Progress, SimError> {
+    fn release(
+        &mut self,
+        cx: &mut StepContext,
+        at: usize,
+        after: AfterPoll,
+    ) -> Result<Progress, SimError> {
         let sw_queue = &mut self.sw_queues[at];
         let index = sw_queue.queue;
         let (pending, kick) = cx.queues[index].release();
@@ -446,7 +491,12 @@ impl Thread {
     /// Posts the commands of a software queue under the submission lock, and rings the doorbell
     /// once.
     #[inline(never)]
-    fn commit(&mut self, cx: &mut StepContext, at: usize, waited: bool) -> Result<Progress, SimError> {
+    fn commit(
+        &mut self,
+        cx: &mut StepContext,
+        at: usize,
+        waited: bool,
+    ) -> Result<Progress, SimError> {
         let Some(sw_queue) = self.sw_queues.get_mut(at) else { return Ok(self.committed(cx)) };
         self.next_step = ThreadStep::Commit { sw_queue: at + 1, waited: false };
         if self.app.backlog[at].is_empty() {
@@ -462,7 +512,11 @@ impl Thread {
         let queue = &mut cx.queues[index];
         // The route is chosen before the batch is made, so only the commands in flight are known.
         let known = Batch { in_flight: sw_queue.in_flight(queue), ..Batch::default() };
-        let waiter = if cx.context == Context::Waiter { &mut sw_queue.waiter } else { &mut cx.drains[index].waiter };
+        let waiter = if cx.context == Context::Waiter {
+            &mut sw_queue.waiter
+        } else {
+            &mut cx.drains[index].waiter
+        };
         let pair = queue.pair_for(waiter.policy.route(cx.now, &known));
         let (class, posted, left) = self.app.post(at, pair, cx.now)?;
         let commands = pair.lock_sq().commit(&queue.bar);
@@ -477,7 +531,11 @@ impl Thread {
         let cost = queue.hold_sq(cx.now, cx.cpu, cx.costs, cx.lines);
         let urgent = if self.app.urgent && cx.habits.tells_urgent { commands } else { 0 };
         let batch = Batch { commands, urgent, in_flight: sw_queue.in_flight(queue), class };
-        let waiter = if cx.context == Context::Waiter { &mut sw_queue.waiter } else { &mut cx.drains[index].waiter };
+        let waiter = if cx.context == Context::Waiter {
+            &mut sw_queue.waiter
+        } else {
+            &mut cx.drains[index].waiter
+        };
         waiter.policy.submitted(cx.now, &batch);
         if waiter.policy.facts().submit_check {
             self.next_step = ThreadStep::PollAfterSubmit { sw_queue: at };
@@ -499,13 +557,18 @@ impl Thread {
     fn poll_after_submit(&mut self, cx: &StepContext, sw_queue: usize) -> Progress {
         let after = AfterPoll::Commit(sw_queue + 1);
         let pending = cx.queues[self.sw_queues[sw_queue].queue].pending();
-        self.next_step = if pending { ThreadStep::Poll { sw_queue, budget: WEIGHT, after } } else { after.step() };
+        self.next_step = if pending {
+            ThreadStep::Poll { sw_queue, budget: WEIGHT, after }
+        } else {
+            after.step()
+        };
         Progress::Busy(cx.costs.library.look)
     }
 
     /// When the thread has to run at the latest: for its application, or for its paths.
     fn deadline(&self) -> Nanos {
-        let multipath = self.app.multipath.as_ref().map_or(Nanos::MAX, MultipathRequests::next_deadline);
+        let multipath =
+            self.app.multipath.as_ref().map_or(Nanos::MAX, MultipathRequests::next_deadline);
         self.goal.map_or(Nanos::MAX, |goal| goal.until).min(multipath)
     }
 

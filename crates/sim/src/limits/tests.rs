@@ -35,7 +35,10 @@ fn commands_queue_per_die() {
     let limits = limits(inside);
     let took = |lba| limits.time(&read(lba)).0;
     // Blocks 0 and 32 are on the same of four dies of 4 KiB.
-    assert_eq!([took(0), took(32), took(8), took(0), took(16)], [10_000, 20_000, 10_000, 30_000, 10_000]);
+    assert_eq!(
+        [took(0), took(32), took(8), took(0), took(16)],
+        [10_000, 20_000, 10_000, 30_000, 10_000]
+    );
     limits.clock.set(Nanos(25_000));
     assert_eq!(took(32), 15_000, "what waits is over at 30 µs");
 }
@@ -57,11 +60,22 @@ fn run(job: Job, change: impl Fn(&mut Scenario)) -> Outcome {
 /// before there are as many commands as dies.
 #[test]
 fn random_reads_collide_on_dies() {
-    let at = |depth, dies| run(closed_loop(depth, 4_000), |s| s.devices[0].inside = Inside { dies, stripe: 4_096 });
+    let at = |depth, dies| {
+        run(closed_loop(depth, 4_000), |s| s.devices[0].inside = Inside { dies, stripe: 4_096 })
+    };
     let (alone, half, all) = (at(1, 32), at(16, 32), at(128, 32));
-    let (free, channels) = (at(16, 0), run(closed_loop(16, 4_000), |s| s.devices[0].config.profile.channels = 32));
-    assert!((free.iops() / channels.iops() - 1.0).abs() < 0.02, "as many channels as commands never make one wait");
-    assert!(half.iops() < 0.9 * free.iops() && half.iops() > 8.0 * alone.iops(), "{} {}", half.iops(), free.iops());
+    let (free, channels) =
+        (at(16, 0), run(closed_loop(16, 4_000), |s| s.devices[0].config.profile.channels = 32));
+    assert!(
+        (free.iops() / channels.iops() - 1.0).abs() < 0.02,
+        "as many channels as commands never make one wait"
+    );
+    assert!(
+        half.iops() < 0.9 * free.iops() && half.iops() > 8.0 * alone.iops(),
+        "{} {}",
+        half.iops(),
+        free.iops()
+    );
     assert!(half.read_latency().p99 > 2 * alone.read_latency().p99);
     assert!(all.iops() < 3.2e6, "32 dies of 10 µs: {}", all.iops());
 }

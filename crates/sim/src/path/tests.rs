@@ -16,7 +16,10 @@ fn interrupts_queue_at_the_unit() {
     let mut path = path(InterruptPath { notify: Nanos(100), ..InterruptPath::default() });
     let sent: Vec<_> = (0..3).map(|_| path.send(Nanos(1_000), false)).collect();
     assert_eq!(sent.iter().map(|sent| sent.arrives.0).collect::<Vec<_>>(), [1_100, 1_200, 1_300]);
-    assert!(sent.iter().all(|sent| sent.accepted == sent.arrives), "what is written behind a message waits for it");
+    assert!(
+        sent.iter().all(|sent| sent.accepted == sent.arrives),
+        "what is written behind a message waits for it"
+    );
     assert_eq!((path.counts.waited, path.counts.held), (Nanos(300), Nanos(600)));
 }
 
@@ -32,7 +35,8 @@ fn posted_interrupts_spare_notifications() {
 #[test]
 fn injections_are_bounded_by_injectors() {
     let arrives = |injectors| {
-        let mut path = path(InterruptPath { inject: Nanos(1_000), injectors, ..InterruptPath::default() });
+        let mut path =
+            path(InterruptPath { inject: Nanos(1_000), injectors, ..InterruptPath::default() });
         (0..4).map(|_| path.send(Nanos(0), false).arrives.0).collect::<Vec<_>>()
     };
     assert_eq!(arrives(1), [1_000, 2_000, 3_000, 4_000]);

@@ -25,7 +25,11 @@ impl Memory {
     /// `bytes` zeroed bytes. They do not start at address 0, so that an address that was never set
     /// is noticed.
     pub(crate) fn new(bytes: usize) -> Memory {
-        Memory(Rc::new(Inner { base: 1 << 32, bytes: RefCell::new(vec![0; bytes]), used: Cell::new(0) }))
+        Memory(Rc::new(Inner {
+            base: 1 << 32,
+            bytes: RefCell::new(vec![0; bytes]),
+            used: Cell::new(0),
+        }))
     }
 
     /// The address of `len` bytes, page-aligned. `None`: there is no room.

@@ -10,7 +10,8 @@ fn memory_refuses_what_lies_outside_it() {
     assert_eq!(memory.alloc(4096), Some(first + 4096));
     assert_eq!(memory.alloc(1), None);
     assert!(memory.check(first + 8191, 1).is_ok());
-    for (addr, len) in [(first + 8191, 2), (first - 1, 1), (0, 1), (u64::MAX, 1), (first, u64::MAX)] {
+    for (addr, len) in [(first + 8191, 2), (first - 1, 1), (0, 1), (u64::MAX, 1), (first, u64::MAX)]
+    {
         assert_eq!(memory.check(addr, len), Err(BusError { addr, len }));
     }
 }
@@ -60,7 +61,10 @@ fn unmasking_sends_pending_message() {
     assert!(vectors.arm(V));
     vectors.mask(V);
     assert!(!port.is_masked(V), "the mask comes behind the unmasking");
-    assert_eq!((port.send_pending(V), vectors.messages(), vectors.suppressed()), (Message::Sent, 1, 1));
+    assert_eq!(
+        (port.send_pending(V), vectors.messages(), vectors.suppressed()),
+        (Message::Sent, 1, 1)
+    );
     assert!(port.is_masked(V));
     port.message(V);
     port.clear_pending(V);

@@ -52,7 +52,11 @@ fn request_ends_with_last_part() {
     assert_eq!((Token::from_word(word), parts[2].task()), (parts[2], 3));
     let failed = RequestError::Status(Status::INTERNAL_ERROR);
     let results = [Ok(()), Err(failed), Err(RequestError::Cancelled), Ok(())];
-    let ends: Vec<_> = parts.iter().zip(results).map(|(&part, result)| requests.end(part, result).unwrap()).collect();
+    let ends: Vec<_> = parts
+        .iter()
+        .zip(results)
+        .map(|(&part, result)| requests.end(part, result).unwrap())
+        .collect();
     assert_eq!(ends[..3], [None, None, None]);
     assert_eq!(ends[3], Some((read(1, 64 << 10), Err(failed))));
 }

@@ -47,7 +47,10 @@ fn throttled_interrupt_threads_run_last() {
     ready.enqueue(9, &mut fifo(0), true, &SCHEDULER);
     ready.enqueue(1, &mut share(50), false, &SCHEDULER);
     assert_eq!((ready.has_fifo(), ready.has_fair()), (true, true));
-    assert_eq!((ready.pick_next(true), ready.pick_next(true), ready.pick_next(true)), (Some(1), Some(9), None));
+    assert_eq!(
+        (ready.pick_next(true), ready.pick_next(true), ready.pick_next(true)),
+        (Some(1), Some(9), None)
+    );
     assert!(!RunQueue::preempts(&fifo(0), &share(0), true, &SCHEDULER));
 }
 

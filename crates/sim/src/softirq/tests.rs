@@ -31,5 +31,8 @@ fn drained_softirq_leaves_ksoftirqd_idle() {
     pollers.stage = PollStage::Turn;
     pollers.plans.fill(Plan::Rest);
     assert!(!pollers.end_run(Nanos(30), false));
-    assert_eq!((pollers.stage, pollers.handed_over, pollers.is_raised()), (PollStage::Quiet, false, false));
+    assert_eq!(
+        (pollers.stage, pollers.handed_over, pollers.is_raised()),
+        (PollStage::Quiet, false, false)
+    );
 }

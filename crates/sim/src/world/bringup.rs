@@ -11,7 +11,10 @@
 
 use driver::multipath::{Failover, PathTraits, WriteMarks};
 use driver::paths::{Distances, Paths, Selector};
-use driver::{Bringup, BringupAction, BringupConfig, Inventory, QueueMap, QueuePair, QueueSizes, Recovery, WantedQueues};
+use driver::{
+    Bringup, BringupAction, BringupConfig, Inventory, QueueMap, QueuePair, QueueSizes, Recovery,
+    WantedQueues,
+};
 use emu::{Ana, Budget, FaultInjector, FaultPlan, Mem, Namespace, Subsystem};
 use nvme::QueueId;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -86,10 +89,14 @@ struct Layout {
 
 impl<'a> World<'a> {
     /// A world with all controllers ready and no thread started.
-    pub(super) fn bring_up(scenario: &'a Scenario, habits: &'a Habits) -> Result<World<'a>, SimError> {
+    pub(super) fn bring_up(
+        scenario: &'a Scenario,
+        habits: &'a Habits,
+    ) -> Result<World<'a>, SimError> {
         let layout = Layout::new(scenario)?;
         let memory = Memory::new(layout.memory(scenario));
-        let host = HostMemory { memory: memory.clone(), written: Written::default(), data: layout.data };
+        let host =
+            HostMemory { memory: memory.clone(), written: Written::default(), data: layout.data };
         let mut ready = Vec::new();
         let mut subsystems = subsystems(scenario)?;
         for (n, device) in scenario.devices.iter().enumerate() {
@@ -99,7 +106,8 @@ impl<'a> World<'a> {
         }
         // Controllers come up in parallel: the run starts when the slowest is ready.
         let now = ready.iter().map(|device| device.now).fold(START, Nanos::max);
-        let inventories: Vec<Inventory> = ready.iter().map(|device| device.inventory.clone()).collect();
+        let inventories: Vec<Inventory> =
+            ready.iter().map(|device| device.inventory.clone()).collect();
         let mut world = World::empty(scenario, habits, now, layout.plan.clone(), host.written);
         for device in ready {
             world.add_controller(device);
@@ -108,8 +116,13 @@ impl<'a> World<'a> {
         world.place_vectors(&layout);
         // Also modes that are switched to later.
         let mut modes = scenario.switches.iter().map(|&(_, mode)| mode).chain([scenario.mode]);
-        if modes.any(|mode| scenario.posts(mode)) && world.cpus.iter().any(|cpu| cpu.bits.len() > crate::posted::VECTORS) {
-            return Err(SimError::Unfit("more than 256 vectors on one CPU: a posted-interrupt descriptor has 256 bits".into()));
+        if modes.any(|mode| scenario.posts(mode))
+            && world.cpus.iter().any(|cpu| cpu.bits.len() > crate::posted::VECTORS)
+        {
+            return Err(SimError::Unfit(
+                "more than 256 vectors on one CPU: a posted-interrupt descriptor has 256 bits"
+                    .into(),
+            ));
         }
         world.place_others();
         world.sources = Sources::new(world.cpus.len(), world.devices.len(), world.tasks.len());
@@ -121,7 +134,13 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    fn empty(scenario: &'a Scenario, habits: &'a Habits, now: Nanos, plan: Plan, written: Written) -> World<'a> {
+    fn empty(
+        scenario: &'a Scenario,
+        habits: &'a Habits,
+        now: Nanos,
+        plan: Plan,
+        written: Written,
+    ) -> World<'a> {
         let machine = &scenario.machine;
         let queues = scenario.devices.iter().map(|device| usize::from(device.queues)).sum();
         let mut switches = scenario.switches.clone();
@@ -170,12 +189,24 @@ impl<'a> World<'a> {
         let spec = &self.scenario.devices[device];
         let mut pairs = ready.pairs;
         // The second half of the queue pairs has no vectors: the poll queues.
-        let mut polled = if spec.masks { Vec::new() } else { pairs.split_off(pairs.len() / 2) }.into_iter();
+        let mut polled =
+            if spec.masks { Vec::new() } else { pairs.split_off(pairs.len() / 2) }.into_iter();
         for (pair, layout) in pairs.into_iter().zip(&ready.inventory.queues) {
             let (index, vector) = (self.queues.len(), layout.vector.unwrap_or_default());
-            self.drains.push(Drain::new(self.scenario.mode, self.scenario.machine.costs.cycle(), *self.habits));
+            self.drains.push(Drain::new(
+                self.scenario.mode,
+                self.scenario.machine.costs.cycle(),
+                *self.habits,
+            ));
             let (bar, vectors) = (attached.bar.clone(), Rc::clone(&attached.vectors));
-            self.queues.push(HwQueue::new(index, device, (pair, polled.next()), bar, vectors, vector));
+            self.queues.push(HwQueue::new(
+                index,
+                device,
+                (pair, polled.next()),
+                bar,
+                vectors,
+                vector,
+            ));
             // A vector announces the entries of all queues that share it.
             if let Some(route) = attached.routes.get_mut(usize::from(vector.0)) {
                 route.queues.push(index);
@@ -189,7 +220,12 @@ impl<'a> World<'a> {
     }
 
     /// Gives each thread its software queues, spread over the hardware queues of its devices.
-    fn place_jobs(&mut self, layout: &Layout, memory: &Memory, inventories: &[Inventory]) -> Result<(), SimError> {
+    fn place_jobs(
+        &mut self,
+        layout: &Layout,
+        memory: &Memory,
+        inventories: &[Inventory],
+    ) -> Result<(), SimError> {
         let scenario = self.scenario;
         let maps = self.maps(layout)?;
         let mut paths = self.paths(layout)?;
@@ -206,8 +242,16 @@ impl<'a> World<'a> {
                     // thread.
                     let software = if scenario.host == Host::Kernel { cpu } else { opened[device] };
                     opened[device] += 1;
-                    let queue = self.devices[device].queues.start + maps[device].hardware_of(software);
-                    sw_queues.push(SwQueue::new(queue, task, sw_queues.len(), scenario.mode, scenario.machine.costs.cycle(), *self.habits));
+                    let queue =
+                        self.devices[device].queues.start + maps[device].hardware_of(software);
+                    sw_queues.push(SwQueue::new(
+                        queue,
+                        task,
+                        sw_queues.len(),
+                        scenario.mode,
+                        scenario.machine.costs.cycle(),
+                        *self.habits,
+                    ));
                     self.queues[queue].users.push(task);
                 }
             }
@@ -216,10 +260,16 @@ impl<'a> World<'a> {
             if let Some(shared) = paths.get_mut(planned.job).and_then(Option::as_mut) {
                 self.add_paths(&mut app, shared, spec, (cpu, inventories))?;
             }
-            self.targets.push(planned.targets.iter().map(|&target| layout.targets[target]).collect());
+            self.targets
+                .push(planned.targets.iter().map(|&target| layout.targets[target]).collect());
             self.owners.push(Owner { cpu, engine: spec.engine });
             let thread = Thread::new(task, sw_queues, app, spec.engine);
-            self.tasks.push(Task::new(cpu, TaskKind::Job(Box::new(thread)), TaskState::NotStarted, self.scenario.host));
+            self.tasks.push(Task::new(
+                cpu,
+                TaskKind::Job(Box::new(thread)),
+                TaskState::NotStarted,
+                self.scenario.host,
+            ));
         }
         self.share_queues(&maps);
         Ok(())
@@ -246,8 +296,11 @@ impl<'a> World<'a> {
         let mut config = multipath.failover;
         // The negative test sends writes again while the old controller may still carry them out.
         config.unsafe_fast_failover |= !self.habits.holds_writes;
-        let traits: Vec<PathTraits> = devices.iter().map(|&device| PathTraits::of(&inventories[device])).collect();
-        let failover = Failover::new(config, &traits, &shared.marks, shared.threads, depth as usize).map_err(unfit)?;
+        let traits: Vec<PathTraits> =
+            devices.iter().map(|&device| PathTraits::of(&inventories[device])).collect();
+        let failover =
+            Failover::new(config, &traits, &shared.marks, shared.threads, depth as usize)
+                .map_err(unfit)?;
         shared.threads += 1;
         app.multipath = Some(MultipathRequests::new(failover, chooser, devices, depth, self.now));
         Ok(())
@@ -262,9 +315,13 @@ impl<'a> World<'a> {
                 all.push(None);
                 continue;
             };
-            let shared = Paths::new(paths.into(), Distances::default(), policy).map(Arc::new).map_err(unfit)?;
+            let shared = Paths::new(paths.into(), Distances::default(), policy)
+                .map(Arc::new)
+                .map_err(unfit)?;
             let grow = |lines| self.lines.grow(lines);
-            let study = study.map(|counter| Rc::new(DepthCounts::new(counter, paths.into(), queues.into(), grow)));
+            let study = study.map(|counter| {
+                Rc::new(DepthCounts::new(counter, paths.into(), queues.into(), grow))
+            });
             let threads = layout.plan.threads.iter().filter(|thread| thread.job == job).count();
             let marks = WriteMarks::new(threads, paths.into());
             all.push(Some(JobPaths { paths: shared, study, marks, threads: 0 }));
@@ -278,11 +335,21 @@ impl<'a> World<'a> {
         let scenario = self.scenario;
         let opened = |device: usize| -> usize {
             let threads = layout.plan.threads.iter();
-            let on_device = |thread: &&plan::Thread| thread.targets.iter().filter(|&&t| layout.targets[t] == device).count();
-            threads.map(|thread| on_device(&thread) * layout.spread(scenario, &scenario.jobs[thread.job])).sum()
+            let on_device = |thread: &&plan::Thread| {
+                thread.targets.iter().filter(|&&t| layout.targets[t] == device).count()
+            };
+            threads
+                .map(|thread| {
+                    on_device(&thread) * layout.spread(scenario, &scenario.jobs[thread.job])
+                })
+                .sum()
         };
         let map = |(n, device): (usize, &Attached)| {
-            let software = if scenario.host == Host::Kernel { scenario.machine.cpus } else { opened(n).max(1) };
+            let software = if scenario.host == Host::Kernel {
+                scenario.machine.cpus
+            } else {
+                opened(n).max(1)
+            };
             QueueMap::new(software, device.queues.len()).map_err(unfit)
         };
         self.devices.iter().enumerate().map(map).collect()
@@ -293,7 +360,8 @@ impl<'a> World<'a> {
         for queue in &mut self.queues {
             let first = self.devices[queue.device].queues.start;
             // Threads on one CPU share that CPU's software queue too.
-            let mapped = self.scenario.host == Host::Kernel && maps[queue.device].is_shared(queue.index - first);
+            let mapped = self.scenario.host == Host::Kernel
+                && maps[queue.device].is_shared(queue.index - first);
             queue.shared = mapped || queue.users.len() > 1;
         }
         // All notifications begin armed. Threads whose mode masks follow below.
@@ -301,8 +369,14 @@ impl<'a> World<'a> {
         for queue in &self.queues {
             queue.arm();
         }
-        for sw_queue in self.tasks.iter_mut().filter_map(Task::thread_mut).flat_map(|thread| &mut thread.sw_queues) {
-            (sw_queue.waiter.owner, sw_queue.waiter.others_look) = (!self.queues[sw_queue.queue].shared, !waiter);
+        for sw_queue in self
+            .tasks
+            .iter_mut()
+            .filter_map(Task::thread_mut)
+            .flat_map(|thread| &mut thread.sw_queues)
+        {
+            (sw_queue.waiter.owner, sw_queue.waiter.others_look) =
+                (!self.queues[sw_queue.queue].shared, !waiter);
         }
         for thread in self.tasks.iter_mut().filter_map(Task::thread_mut).filter(|_| waiter) {
             for sw_queue in &mut thread.sw_queues {
@@ -322,14 +396,19 @@ impl<'a> World<'a> {
     fn place_vectors(&mut self, layout: &Layout) {
         let cpus = self.cpus.len();
         for n in 0..self.devices.len() {
-            let (affinity, range) = (&self.scenario.devices[n].affinity, self.devices[n].queues.clone());
+            let (affinity, range) =
+                (&self.scenario.devices[n].affinity, self.devices[n].queues.clone());
             for vector in 1..self.devices[n].routes.len() {
                 let cpu = match affinity {
                     Affinity::Cpus(list) => list[(vector - 1) % list.len()],
                     // One CPU of the queue's set, a different one for each further device, as
                     // Linux's managed affinity does.
                     Affinity::Managed => {
-                        let first = self.devices[n].routes[vector].queues.first().copied().unwrap_or(range.start);
+                        let first = self.devices[n].routes[vector]
+                            .queues
+                            .first()
+                            .copied()
+                            .unwrap_or(range.start);
                         let set = self.cpus_of(first, layout, range.start, range.len());
                         set.get(n % set.len().max(1)).copied().unwrap_or(vector % cpus)
                     }
@@ -362,13 +441,28 @@ impl<'a> World<'a> {
                 let task = self.tasks.len();
                 let route = &mut self.devices[n].routes[vector];
                 route.thread = task;
-                let kind = TaskKind::Vector { queues: route.queues.clone(), n: 0, until: Nanos::MAX, notified: false };
-                self.tasks.push(Task::new(route.cpu, kind, TaskState::Blocked(Nanos::MAX), self.scenario.host));
+                let kind = TaskKind::Vector {
+                    queues: route.queues.clone(),
+                    n: 0,
+                    until: Nanos::MAX,
+                    notified: false,
+                };
+                self.tasks.push(Task::new(
+                    route.cpu,
+                    kind,
+                    TaskState::Blocked(Nanos::MAX),
+                    self.scenario.host,
+                ));
             }
         }
         self.first_ksoftirqd = self.tasks.len();
         for cpu in 0..self.cpus.len() {
-            self.tasks.push(Task::new(cpu, TaskKind::Ksoftirqd, TaskState::Blocked(Nanos::MAX), self.scenario.host));
+            self.tasks.push(Task::new(
+                cpu,
+                TaskKind::Ksoftirqd,
+                TaskState::Blocked(Nanos::MAX),
+                self.scenario.host,
+            ));
         }
         for &cpu in &self.scenario.machine.hogs {
             let task = self.tasks.len();
@@ -385,23 +479,38 @@ impl Layout {
         let plan = plan::plan(&jobs, &available);
         let device = |name: &Option<String>| match name {
             None => Ok(0),
-            Some(name) => scenario.devices.iter().position(|device| device.name == *name).ok_or_else(|| {
-                let names: Vec<_> = scenario.devices.iter().map(|device| device.name.as_str()).collect();
-                SimError::Unfit(format!("a job's filename is '{name}'; the devices are {}", names.join(", ")))
-            }),
+            Some(name) => {
+                scenario.devices.iter().position(|device| device.name == *name).ok_or_else(|| {
+                    let names: Vec<_> =
+                        scenario.devices.iter().map(|device| device.name.as_str()).collect();
+                    SimError::Unfit(format!(
+                        "a job's filename is '{name}'; the devices are {}",
+                        names.join(", ")
+                    ))
+                })
+            }
         };
         let targets: Result<Vec<usize>, SimError> = plan.targets.iter().map(device).collect();
         let mut load = vec![0; scenario.machine.cpus];
         let all: Vec<u32> = available;
         let mut place = |thread: &plan::Thread| {
             let may = if thread.cpus.is_empty() { &all } else { &thread.cpus };
-            let cpu = may.iter().map(|&cpu| cpu as usize).min_by_key(|&cpu| (load[cpu], cpu)).unwrap_or(0);
+            let cpu = may
+                .iter()
+                .map(|&cpu| cpu as usize)
+                .min_by_key(|&cpu| (load[cpu], cpu))
+                .unwrap_or(0);
             load[cpu] += 1;
             cpu
         };
         let cpus = plan.threads.iter().map(&mut place).collect();
         let read = scenario.jobs.iter().any(|spec| spec.job.verify.is_some());
-        Ok(Layout { cpus, targets: targets?, plan, data: if read { DataBuffers::PerSlot } else { DataBuffers::Shared } })
+        Ok(Layout {
+            cpus,
+            targets: targets?,
+            plan,
+            data: if read { DataBuffers::PerSlot } else { DataBuffers::Shared },
+        })
     }
 
     /// Software queues that a thread of the job opens on each device.
@@ -419,7 +528,8 @@ impl Layout {
             let job = &scenario.jobs[thread.job].job;
             Requests::footprint(job.iodepth.max(1), longest(job), self.data) + 4096
         };
-        scenario.devices.iter().map(rings).sum::<usize>() + self.plan.threads.iter().map(buffers).sum::<usize>()
+        scenario.devices.iter().map(rings).sum::<usize>()
+            + self.plan.threads.iter().map(buffers).sum::<usize>()
     }
 
     /// The application of a thread: generator, requests, buffers.
@@ -436,8 +546,11 @@ impl Layout {
         let mut namespaces = Vec::new();
         for &target in &planned.targets {
             let inventory = &inventories[self.targets[target]];
-            let (Some(namespace), Some(limits)) = (inventory.namespaces.first(), inventory.limits) else {
-                return Err(SimError::Unfit("the controller has no namespace that can be used".into()));
+            let (Some(namespace), Some(limits)) = (inventory.namespaces.first(), inventory.limits)
+            else {
+                return Err(SimError::Unfit(
+                    "the controller has no namespace that can be used".into(),
+                ));
             };
             namespaces.push((*namespace, limits));
         }
@@ -448,15 +561,18 @@ impl Layout {
         };
         let targets: Vec<Target> = namespaces.iter().map(target).collect();
         // Devices that are paths are one target to the job.
-        let seen = if spec.paths.is_some_and(|paths| paths.study.is_none()) { 1 } else { targets.len() };
+        let seen =
+            if spec.paths.is_some_and(|paths| paths.study.is_none()) { 1 } else { targets.len() };
         let seen = targets.get(..seen).unwrap_or(&targets);
         let mut job = spec.paced();
         job.seed.get_or_insert(scenario.seed);
         // The tables of `reap sim` show percentiles of it, whether the job prints them or not.
         job.measure.lat_percentiles |= job.measure.lat;
         let generator = Generator::new(&job, planned.id(scenario.seed), seen)?;
-        let requests = Requests::new(memory, task, &namespaces, job.iodepth.max(1), longest(&job), self.data)?;
-        let mut app = Application::new(generator, requests, targets.len(), spread, spec.think, spec.work);
+        let requests =
+            Requests::new(memory, task, &namespaces, job.iodepth.max(1), longest(&job), self.data)?;
+        let mut app =
+            Application::new(generator, requests, targets.len(), spread, spec.think, spec.work);
         app.urgent = job.urgent;
         Ok(app)
     }
@@ -474,7 +590,9 @@ fn subsystems(scenario: &Scenario) -> Result<Vec<(Vec<usize>, Subsystem, Nanos)>
         if subsystems.iter().any(|(known, ..)| *known == devices) {
             continue;
         }
-        let mut subsystem = Subsystem::new(format!("nqn.2026-11.reap:simulated:{}", subsystems.len())).map_err(unfit)?;
+        let mut subsystem =
+            Subsystem::new(format!("nqn.2026-11.reap:simulated:{}", subsystems.len()))
+                .map_err(unfit)?;
         if let Some(first) = devices.first().and_then(|&first| scenario.devices.get(first)) {
             subsystem.share(namespace(first)?).map_err(unfit)?;
         }
@@ -484,7 +602,8 @@ fn subsystems(scenario: &Scenario) -> Result<Vec<(Vec<usize>, Subsystem, Nanos)>
 }
 
 fn namespace(device: &DeviceSpec) -> Result<Namespace, SimError> {
-    Namespace::mem(Mem::new(device.bytes, Budget::new(device.bytes)), DeviceSpec::BLOCK).map_err(unfit)
+    Namespace::mem(Mem::new(device.bytes, Budget::new(device.bytes)), DeviceSpec::BLOCK)
+        .map_err(unfit)
 }
 
 fn bring_up_device(
@@ -495,12 +614,14 @@ fn bring_up_device(
     member: Option<SubsystemMember<'_>>,
 ) -> Result<BroughtUp, SimError> {
     let memory = &host.memory;
-    let mut config = emu::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
+    let mut config =
+        emu::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
     if scenario.machine.interrupts.is_shared() || device.in_process {
         // One entry a step: whatever its message delays must not have happened yet.
         config.step_budget = 1;
     }
-    config.faults = (device.faults != FaultPlan::default()).then(|| FaultInjector::new(device.faults.clone()));
+    config.faults =
+        (device.faults != FaultPlan::default()).then(|| FaultInjector::new(device.faults.clone()));
     // Without verification the data are never looked at. Moving them takes the device its time all
     // the same.
     config.profile.moves_data &= host.data == DataBuffers::PerSlot;
@@ -508,13 +629,21 @@ fn bring_up_device(
     let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors, limits.clone());
     // Hidden coalescing depends on when the host has seen completions.
     let heads_matter = config.profile.hidden.announced_per_s > 0;
-    let (bar, vectors, count) = (port.host_bar(n, &host.written, heads_matter), Rc::clone(&port.vectors), config.vectors.max(1));
+    let (bar, vectors, count) = (
+        port.host_bar(n, &host.written, heads_matter),
+        Rc::clone(&port.vectors),
+        config.vectors.max(1),
+    );
     let (dma_blocked, is_path) = (Rc::clone(&port.dma_blocked), member.is_some());
-    let keep_alive = member.as_ref().filter(|_| scenario.recovery.is_some()).map_or(Nanos::ZERO, |(_, keep_alive)| *keep_alive);
+    let keep_alive = member
+        .as_ref()
+        .filter(|_| scenario.recovery.is_some())
+        .map_or(Nanos::ZERO, |(_, keep_alive)| *keep_alive);
     let mut controller = match member {
         // A path: controller of a subsystem, with ANA.
         Some((subsystem, _)) => {
-            (config.controller_id, config.ana) = (subsystem.next_controller_id(), Some(Ana::new(nvme::AnaState::OPTIMIZED)));
+            (config.controller_id, config.ana) =
+                (subsystem.next_controller_id(), Some(Ana::new(nvme::AnaState::OPTIMIZED)));
             subsystem.controller(config, Vec::new(), port).map_err(unfit)?
         }
         None => Controller::new(config, vec![namespace(device)?], port),
@@ -525,7 +654,10 @@ fn bring_up_device(
     let mut control = ControllerTask::new(admin, page, memory.clone());
     // Poll queues have interrupts disabled (IEN = 0).
     let polled = std::iter::repeat_n(None, usize::from(device.pairs() - device.queues));
-    let wanted = (1..=device.queues).map(|n| Some(Vector((n - 1) % (count - 1) + 1))).chain(polled).collect();
+    let wanted = (1..=device.queues)
+        .map(|n| Some(Vector((n - 1) % (count - 1) + 1)))
+        .chain(polled)
+        .collect();
     let queues = WantedQueues::New { depth: device.tags, vectors: wanted };
     let admin_timeout = Nanos::from_secs(1);
     let asked = BringupConfig {
@@ -538,12 +670,19 @@ fn bring_up_device(
         quiesce_time: Nanos::ZERO,
         doorbells: None,
     };
-    let mut setup = Setup { now: START, controller: &mut controller, control: &mut control, bar: &bar, pairs: Vec::new() };
+    let mut setup = Setup {
+        now: START,
+        controller: &mut controller,
+        control: &mut control,
+        bar: &bar,
+        pairs: Vec::new(),
+    };
     let inventory = setup.run(asked.clone())?;
     let (now, pairs) = (setup.now, setup.pairs);
     if let Some(config) = scenario.recovery {
         // After a reset the same queues are created again.
-        let again = BringupConfig { queues: WantedQueues::Existing(inventory.queues.clone()), ..asked };
+        let again =
+            BringupConfig { queues: WantedQueues::Existing(inventory.queues.clone()), ..asked };
         control.recovery = Some((Recovery::new(config, again, &inventory), config));
         control.path = is_path.then(|| PathState::new(&inventory, dma_blocked, now));
     }
@@ -552,7 +691,16 @@ fn bring_up_device(
     let route = Route { cpu: 0, bit: 0, queues: Vec::new(), thread: 0, pending: false };
     let routes = vec![route; usize::from(count)];
     Ok(BroughtUp {
-        attached: Attached { controller, bar, vectors, control, queues: 0..0, routes, limits, writes_free_at: Nanos::ZERO },
+        attached: Attached {
+            controller,
+            bar,
+            vectors,
+            control,
+            queues: 0..0,
+            routes,
+            limits,
+            writes_free_at: Nanos::ZERO,
+        },
         pairs,
         inventory,
         now,
@@ -576,7 +724,8 @@ impl Setup<'_> {
             match bringup.step(self.now, self.bar) {
                 BringupAction::Wait { until } => {
                     self.wait(until);
-                    let violation = self.control.replies(self.bar, |_, reply| bringup.completed(reply));
+                    let violation =
+                        self.control.replies(self.bar, |_, reply| bringup.completed(reply));
                     violation.into_iter().for_each(|violation| bringup.violated(violation));
                 }
                 BringupAction::Admin(command) => {
@@ -589,7 +738,9 @@ impl Setup<'_> {
                     self.pairs.push(pair);
                     bringup.rings(sq, cq);
                 }
-                BringupAction::ReopenAdmin => unreachable!("asked only of controllers of before version 1.3"),
+                BringupAction::ReopenAdmin => {
+                    unreachable!("asked only of controllers of before version 1.3")
+                }
                 BringupAction::Ready(inventory) => return Ok(*inventory),
                 BringupAction::Failed(error) => return Err(error.into()),
             }
@@ -613,10 +764,21 @@ impl Setup<'_> {
 }
 
 /// A queue pair in fresh, zeroed memory, with the addresses of its rings.
-fn make_pair(memory: &Memory, id: QueueId, sizes: QueueSizes) -> Result<(u64, u64, Pair), SimError> {
-    let alloc = |entries: u32, log2: u8| memory.alloc((entries as usize) << log2).ok_or_else(no_room);
-    let (sq_at, cq_at) = (alloc(sizes.sq_entries, nvme::Sqe::SIZE_LOG2)?, alloc(sizes.cq_entries, nvme::Cqe::SIZE_LOG2)?);
-    let (sq, cq) = (memory.sq(sq_at, sizes.sq_entries).map_err(unfit)?, memory.cq(cq_at, sizes.cq_entries).map_err(unfit)?);
+fn make_pair(
+    memory: &Memory,
+    id: QueueId,
+    sizes: QueueSizes,
+) -> Result<(u64, u64, Pair), SimError> {
+    let alloc =
+        |entries: u32, log2: u8| memory.alloc((entries as usize) << log2).ok_or_else(no_room);
+    let (sq_at, cq_at) = (
+        alloc(sizes.sq_entries, nvme::Sqe::SIZE_LOG2)?,
+        alloc(sizes.cq_entries, nvme::Cqe::SIZE_LOG2)?,
+    );
+    let (sq, cq) = (
+        memory.sq(sq_at, sizes.sq_entries).map_err(unfit)?,
+        memory.cq(cq_at, sizes.cq_entries).map_err(unfit)?,
+    );
     Ok((sq_at, cq_at, QueuePair::new(id, sizes, sq, cq).map_err(unfit)?))
 }
 

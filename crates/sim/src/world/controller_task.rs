@@ -16,7 +16,10 @@ use std::rc::Rc;
 
 use completion::{Coalesce, Moderator, PACE, Rates};
 use driver::multipath::{Link, PathSnapshot};
-use driver::{AdminCommand, AdminReply, Buffers, Completed, Events, Inventory, ProtocolViolation, Purpose, Reading};
+use driver::{
+    AdminCommand, AdminReply, Buffers, Completed, Events, Inventory, ProtocolViolation, Purpose,
+    Reading,
+};
 use driver::{Recovery, RecoveryAction, RecoveryConfig, ResetCause, TimeoutScan};
 use nvme::admin::SetFeatures;
 use nvme::features::{InterruptCoalescing, fid};
@@ -109,7 +112,13 @@ impl ControllerTask {
     }
 
     /// Posts an admin command. False: no tag is free, or the queue is closed.
-    pub(super) fn post(&self, command: AdminCommand, purpose: Purpose, now: Nanos, bar: &HostBar) -> bool {
+    pub(super) fn post(
+        &self,
+        command: AdminCommand,
+        purpose: Purpose,
+        now: Nanos,
+        bar: &HostBar,
+    ) -> bool {
         let mut sqe = command.sqe;
         if command.page {
             sqe.prp1 = self.page;
@@ -121,13 +130,22 @@ impl ControllerTask {
     }
 
     /// Reaps the admin queue and hands each completion to `f`, with the data page.
-    pub(super) fn replies(&mut self, bar: &HostBar, mut f: impl FnMut(Purpose, &AdminReply)) -> Option<ProtocolViolation> {
-        let violation = self.admin.reap(bar, REPLIES as u32, &mut self.replies).violation.map(|violation| *violation);
+    pub(super) fn replies(
+        &mut self,
+        bar: &HostBar,
+        mut f: impl FnMut(Purpose, &AdminReply),
+    ) -> Option<ProtocolViolation> {
+        let violation = self
+            .admin
+            .reap(bar, REPLIES as u32, &mut self.replies)
+            .violation
+            .map(|violation| *violation);
         let mut page = [0; 4096];
         // Cannot fail: the page was allocated at bring-up.
         self.memory.read(self.page, &mut page).unwrap_or_default();
         for completed in self.replies.drain(..) {
-            let reply = AdminReply { status: completed.status, result: completed.result, page: &page };
+            let reply =
+                AdminReply { status: completed.status, result: completed.result, page: &page };
             f(Purpose::from_token(completed.token), &reply);
         }
         violation
@@ -154,8 +172,14 @@ impl PathState {
     pub(super) fn new(inventory: &Inventory, dma_blocked: Rc<Cell<bool>>, now: Nanos) -> PathState {
         let group = inventory.namespaces.first().map_or(0, |namespace| namespace.ana_group);
         let snapshot = PathSnapshot::NEVER_UP.with_link(Link::Live);
-        let mut path =
-            PathState { snapshot, events: Events::default(), group, keep_alive: Nanos::ZERO, keep_alive_at: Nanos::MAX, dma_blocked };
+        let mut path = PathState {
+            snapshot,
+            events: Events::default(),
+            group,
+            keep_alive: Nanos::ZERO,
+            keep_alive_at: Nanos::MAX,
+            dma_blocked,
+        };
         path.up(inventory, now);
         path
     }
@@ -229,14 +253,22 @@ impl World<'_> {
             }
             Purpose::Abort { queue, cid } => {
                 // The CID is reserved until both the command and its Abort have completed.
-                queues.iter().flat_map(HwQueue::pairs).filter(|pair| pair.id() == queue).for_each(|pair| pair.exclusive().end_abort(cid));
+                queues
+                    .iter()
+                    .flat_map(HwQueue::pairs)
+                    .filter(|pair| pair.id() == queue)
+                    .for_each(|pair| pair.exclusive().end_abort(cid));
                 if let Some((recovery, _)) = &mut recovery {
                     recovery.abort_ended();
                 }
             }
             Purpose::Own(SET_COALESCING) => {
                 if let (Some(moderator), Some(setting)) = (&mut moderator, proposed) {
-                    if reply.status.is_success() { moderator.confirmed(setting) } else { moderator.refused() }
+                    if reply.status.is_success() {
+                        moderator.confirmed(setting)
+                    } else {
+                        moderator.refused()
+                    }
                 }
             }
             Purpose::Own(page) => {
@@ -254,7 +286,8 @@ impl World<'_> {
         if let (Some((recovery, _)), Some(violation)) = (&mut recovery, violation) {
             recovery.violated(violation);
         }
-        let held_back = moderator.as_ref().map_or(0, |moderator| moderator.in_force().entries().into());
+        let held_back =
+            moderator.as_ref().map_or(0, |moderator| moderator.in_force().entries().into());
         let stands = path.as_ref().map(|path| path.snapshot);
         (control.recovery, control.moderator, control.path) = (recovery, moderator, path);
         let queues = self.devices[n].queues.clone();
@@ -275,7 +308,8 @@ impl World<'_> {
             !expired.is_empty()
         };
         // During a reset the queues are closed, and their commands come back without entries.
-        let missed: Vec<usize> = if recovery.is_running() { queues.clone().filter(late).collect() } else { Vec::new() };
+        let missed: Vec<usize> =
+            if recovery.is_running() { queues.clone().filter(late).collect() } else { Vec::new() };
         // A second time without progress goes on to Abort.
         if missed.is_empty() || std::mem::replace(&mut control.rechecked, true) {
             control.rechecked = !missed.is_empty();
@@ -321,7 +355,9 @@ impl World<'_> {
             }
             RecoveryAction::Abandon(buffers) => {
                 for pair in pairs() {
-                    control.cancelled.extend(pair.exclusive().abandon().iter().map(|command| (command.token, buffers)));
+                    control.cancelled.extend(
+                        pair.exclusive().abandon().iter().map(|command| (command.token, buffers)),
+                    );
                 }
                 control.admin.exclusive().abandon();
                 // Only a controller that has stopped gives the admin queue back.
@@ -381,7 +417,8 @@ impl World<'_> {
         }
         // Also threads that got nothing back: they may wait for a tag of a queue that was closed.
         for queue in self.devices[n].queues.clone() {
-            (0..self.queues[queue].users.len()).for_each(|user| self.poke(self.queues[queue].users[user]));
+            (0..self.queues[queue].users.len())
+                .for_each(|user| self.poke(self.queues[queue].users[user]));
         }
         Ok(())
     }
@@ -398,23 +435,32 @@ impl World<'_> {
 
     /// Sets the moderator's timer: it decides once per pace.
     pub(super) fn set_moderator(&mut self, n: usize) {
-        let at = if self.devices[n].control.moderator.is_some() { self.now + PACE } else { Nanos::MAX };
+        let at =
+            if self.devices[n].control.moderator.is_some() { self.now + PACE } else { Nanos::MAX };
         self.calendar.set(self.sources.moderators + n, at);
     }
 
     /// Asks the moderator, and sends the controller a new setting if there is one.
     pub(super) fn moderate(&mut self, n: usize) {
         let queues = self.devices[n].queues.clone();
-        let finished: u64 = self.queues[queues.clone()].iter().flat_map(HwQueue::pairs).map(|pair| pair.counters().finished).sum();
+        let finished: u64 = self.queues[queues.clone()]
+            .iter()
+            .flat_map(HwQueue::pairs)
+            .map(|pair| pair.counters().finished)
+            .sum();
         let in_flight = self.queues[queues.clone()].iter().map(HwQueue::in_flight).sum();
         let asked = self.requested_threshold(queues);
         let (now, messages) = (self.now, self.devices[n].vectors.messages());
         let control = &mut self.devices[n].control;
-        let (since, completions, sent) = std::mem::replace(&mut control.rates_since, (now, finished, messages));
-        let (elapsed, completions, messages) = (now - since, finished - completions, messages - sent);
+        let (since, completions, sent) =
+            std::mem::replace(&mut control.rates_since, (now, finished, messages));
+        let (elapsed, completions, messages) =
+            (now - since, finished - completions, messages - sent);
         let rates = Rates { elapsed, completions, messages, in_flight, asked };
         let control = &mut self.devices[n].control;
-        if let Some(setting) = control.moderator.as_mut().and_then(|moderator| moderator.tick(now, &rates)) {
+        if let Some(setting) =
+            control.moderator.as_mut().and_then(|moderator| moderator.tick(now, &rates))
+        {
             self.set_coalescing(n, setting);
         }
         self.set_moderator(n);
@@ -423,8 +469,15 @@ impl World<'_> {
     /// The coalescing threshold that all policies with commands in flight accept: the smallest they
     /// ask for.
     fn requested_threshold(&self, queues: Range<usize>) -> u16 {
-        let busy = |sw_queue: &&SwQueue| queues.contains(&sw_queue.queue) && sw_queue.in_flight(&self.queues[sw_queue.queue]) > 0;
-        let sw_queues = self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.sw_queues).filter(busy);
+        let busy = |sw_queue: &&SwQueue| {
+            queues.contains(&sw_queue.queue) && sw_queue.in_flight(&self.queues[sw_queue.queue]) > 0
+        };
+        let sw_queues = self
+            .tasks
+            .iter()
+            .filter_map(Task::thread)
+            .flat_map(|thread| &thread.sw_queues)
+            .filter(busy);
         sw_queues.map(|sw_queue| sw_queue.waiter.hold).min().unwrap_or(0)
     }
 
@@ -434,7 +487,12 @@ impl World<'_> {
         let sqe = SetFeatures::new(fid::INTERRUPT_COALESCING, value).to_sqe();
         let Attached { control, bar, .. } = &mut self.devices[n];
         control.proposed = Some(setting);
-        control.post(AdminCommand { sqe, page: false }, Purpose::Own(SET_COALESCING), self.now, bar);
+        control.post(
+            AdminCommand { sqe, page: false },
+            Purpose::Own(SET_COALESCING),
+            self.now,
+            bar,
+        );
         self.forward_writes(n);
     }
 
@@ -475,7 +533,12 @@ impl World<'_> {
     fn return_in_flight(&mut self, n: usize) -> Result<(), SimError> {
         let Attached { control, queues, .. } = &mut self.devices[n];
         for pair in self.queues[queues.clone()].iter().flat_map(HwQueue::pairs) {
-            control.cancelled.extend(pair.exclusive().abandon().iter().map(|command| (command.token, driver::Buffers::Returned)));
+            control.cancelled.extend(
+                pair.exclusive()
+                    .abandon()
+                    .iter()
+                    .map(|command| (command.token, driver::Buffers::Returned)),
+            );
         }
         self.return_commands(n)
     }
@@ -489,12 +552,16 @@ impl World<'_> {
 
     /// Gives every thread that uses the path its new state, and wakes it.
     pub(super) fn publish_path_state(&mut self, n: usize) {
-        let Some(snapshot) = self.devices[n].control.path.as_ref().map(|path| path.snapshot) else { return };
+        let Some(snapshot) = self.devices[n].control.path.as_ref().map(|path| path.snapshot) else {
+            return;
+        };
         for task in 0..self.plan.threads.len() {
             if !self.targets[task].contains(&n) {
                 continue;
             }
-            if let Some(multipath) = self.tasks[task].thread_mut().and_then(|thread| thread.app.multipath.as_mut()) {
+            if let Some(multipath) =
+                self.tasks[task].thread_mut().and_then(|thread| thread.app.multipath.as_mut())
+            {
                 multipath.path_changed(n, snapshot);
             }
             self.poke(task);
@@ -516,7 +583,12 @@ impl World<'_> {
                 }
             }
             if now >= path.keep_alive_at {
-                control.post(AdminCommand { sqe: nvme::admin::keep_alive(), page: false }, Purpose::KeepAlive, now, bar);
+                control.post(
+                    AdminCommand { sqe: nvme::admin::keep_alive(), page: false },
+                    Purpose::KeepAlive,
+                    now,
+                    bar,
+                );
                 // Four per time-out, so that one lost command does not end the association.
                 path.keep_alive_at = now + Nanos(path.keep_alive.0 / 4);
             }

@@ -145,7 +145,10 @@ impl World<'_> {
         // With many CPUs another event nearly always comes first, and asking costs more than it
         // saves.
         let alone = self.cpus.len() == 1 && self.changed_cpus.is_empty() && self.running > 0;
-        if alone && ends <= self.started + self.scenario.limit && self.calendar.would_be_next(cpu, ends) {
+        if alone
+            && ends <= self.started + self.scenario.limit
+            && self.calendar.would_be_next(cpu, ends)
+        {
             self.now = ends;
             return true;
         }
@@ -171,7 +174,11 @@ impl World<'_> {
             ends = Nanos(ends.0.div_ceil(scheduler.tick.0).saturating_mul(scheduler.tick.0));
         }
         // A throttled FIFO thread takes the CPU when its next period begins.
-        if this.run_queue.has_fifo() { ends.min(this.quota.ends().max(self.now + Nanos(1))) } else { ends }
+        if this.run_queue.has_fifo() {
+            ends.min(this.quota.ends().max(self.now + Nanos(1)))
+        } else {
+            ends
+        }
     }
 
     /// Puts the current thread back on the run queue, if another one is ready.
@@ -187,7 +194,11 @@ impl World<'_> {
         self.tasks[task].left = this.left[Level::Thread as usize].take();
         self.tasks[task].left_at = this.busy();
         // Chosen before the thread is queued, so that `sched_yield` never returns at once.
-        let next = if yields { this.run_queue.pick_next(this.quota.remaining(self.now, scheduler) == Nanos::ZERO) } else { None };
+        let next = if yields {
+            this.run_queue.pick_next(this.quota.remaining(self.now, scheduler) == Nanos::ZERO)
+        } else {
+            None
+        };
         this.run_queue.enqueue(task, &mut self.tasks[task].share, false, scheduler);
         if let Some(next) = next {
             self.switch_to(cpu, next);
@@ -197,7 +208,8 @@ impl World<'_> {
     fn switch_to_next(&mut self, cpu: usize) {
         let scheduler = &self.scenario.machine.scheduler;
         let this = &mut self.cpus[cpu];
-        let throttled = this.run_queue.has_fifo() && this.quota.remaining(self.now, scheduler) == Nanos::ZERO;
+        let throttled =
+            this.run_queue.has_fifo() && this.quota.remaining(self.now, scheduler) == Nanos::ZERO;
         if let Some(task) = this.run_queue.pick_next(throttled) {
             self.switch_to(cpu, task);
         }
@@ -213,8 +225,10 @@ impl World<'_> {
         (this.current, this.ran, this.yields) = (Some(task), Nanos::ZERO, false);
         this.outcome.context_switches += 1;
         let costs = &self.scenario.machine.costs.thread;
-        let from_idle = if std::mem::take(&mut this.has_idled) { costs.from_idle } else { Nanos::ZERO };
-        this.left[Level::Thread as usize] = Some(costs.switch + from_idle + costs.refill_after(others) + left);
+        let from_idle =
+            if std::mem::take(&mut this.has_idled) { costs.from_idle } else { Nanos::ZERO };
+        this.left[Level::Thread as usize] =
+            Some(costs.switch + from_idle + costs.refill_after(others) + left);
     }
 
     /// Raises an interrupt on a CPU.
@@ -251,7 +265,8 @@ impl World<'_> {
                 let this = &mut self.cpus[cpu];
                 // A CPU that went idle just now still spins in the idle loop, and is not halted.
                 this.has_idled = idle >= thread.idle_after;
-                let exit = thread.exit_after(idle, matches!(this.irqs.front(), Some(Irq::Timer(_))));
+                let exit =
+                    thread.exit_after(idle, matches!(this.irqs.front(), Some(Irq::Timer(_))));
                 if exit > Nanos::ZERO {
                     self.account(cpu);
                     self.cpus[cpu].set_running(self.now, Running::LeavingIdle);
@@ -289,12 +304,17 @@ impl World<'_> {
         }
         let this = &mut self.cpus[cpu];
         this.run_queue.enqueue(task, &mut self.tasks[task].share, true, scheduler);
-        let throttled = self.tasks[task].share.fifo && this.quota.remaining(self.now, scheduler) == Nanos::ZERO;
+        let throttled =
+            self.tasks[task].share.fifo && this.quota.remaining(self.now, scheduler) == Nanos::ZERO;
         let new = &self.tasks[task].share;
-        let preempts = this.current.is_none_or(|current| RunQueue::preempts(new, &self.tasks[current].share, throttled, scheduler));
+        let preempts = this.current.is_none_or(|current| {
+            RunQueue::preempts(new, &self.tasks[current].share, throttled, scheduler)
+        });
         this.resched |= preempts;
         // A thread that polls with `sched_yield` gives the CPU away at its next empty poll.
-        if self.scenario.spin == Spin::Yields && this.current.is_some_and(|current| self.tasks[current].spin.is_some()) {
+        if self.scenario.spin == Spin::Yields
+            && this.current.is_some_and(|current| self.tasks[current].spin.is_some())
+        {
             (this.resched, this.yields) = (true, true);
         }
         let sent = from.is_some_and(|from| from != cpu) && preempts && this.is_at_a_thread();
@@ -304,7 +324,11 @@ impl World<'_> {
         } else if from != Some(cpu) {
             self.mark_changed(cpu);
         }
-        let far = if from.is_some_and(|from| from != cpu) { costs.thread.wake_remote } else { Nanos::ZERO };
+        let far = if from.is_some_and(|from| from != cpu) {
+            costs.thread.wake_remote
+        } else {
+            Nanos::ZERO
+        };
         costs.thread.wake + far + if sent { costs.interrupt.send } else { Nanos::ZERO }
     }
 }

@@ -58,7 +58,11 @@ impl World<'_> {
                     let sent = path.send(now, posted);
                     device.writes_free_at = device.writes_free_at.max(sent.accepted);
                     // The remapping unit itself sets the bits.
-                    let delay = if posted { Nanos::ZERO } else { self.scenario.machine.costs.interrupt.message_delay };
+                    let delay = if posted {
+                        Nanos::ZERO
+                    } else {
+                        self.scenario.machine.costs.interrupt.message_delay
+                    };
                     sent.arrives + delay
                 }
             };
@@ -80,7 +84,11 @@ impl World<'_> {
         }
         let Some(sent) = self.irq_path.as_mut().map(|path| path.notify(self.now)) else { return };
         self.devices[n].writes_free_at = self.devices[n].writes_free_at.max(sent.accepted);
-        self.queue_message(sent.arrives + self.scenario.machine.costs.interrupt.message_delay, NOTIFICATION, Vector(cpu as u16));
+        self.queue_message(
+            sent.arrives + self.scenario.machine.costs.interrupt.message_delay,
+            NOTIFICATION,
+            Vector(cpu as u16),
+        );
     }
 
     fn queue_message(&mut self, arrives: Nanos, device: u32, vector: Vector) {
@@ -91,7 +99,8 @@ impl World<'_> {
 
     /// Delivers the messages that are due.
     pub(super) fn messages_arrive(&mut self) {
-        while let Some((_, device, vector)) = self.messages.pop_front_if(|(at, ..)| *at <= self.now) {
+        while let Some((_, device, vector)) = self.messages.pop_front_if(|(at, ..)| *at <= self.now)
+        {
             let (device, vector) = (device as usize, usize::from(vector.0));
             if device == NOTIFICATION as usize {
                 self.interrupt(vector, Irq::Posted);
@@ -138,8 +147,10 @@ impl World<'_> {
     /// The cost of a message. A posted one, while a notification is outstanding, is one bit in a
     /// line that the reader has.
     pub(super) fn message_cost(&self, device: usize, vector: usize) -> Nanos {
-        let outstanding = |route: &Route| route.queues.iter().all(|&queue| self.queues[queue].is_outstanding());
-        let posted = self.scenario.posts(self.mode) && self.devices[device].routes.get(vector).is_some_and(outstanding);
+        let outstanding =
+            |route: &Route| route.queues.iter().all(|&queue| self.queues[queue].is_outstanding());
+        let posted = self.scenario.posts(self.mode)
+            && self.devices[device].routes.get(vector).is_some_and(outstanding);
         if posted { self.scenario.machine.costs.memory.line_node } else { self.signal_cost() }
     }
 
@@ -196,7 +207,8 @@ impl World<'_> {
             Irq::Remote => (IrqStage::Next, self.remote_work(cpu)),
             Irq::Resched => (IrqStage::Leave, Nanos::ZERO),
         };
-        self.cpus[cpu].active = Some(ActiveIrq { irq, stage, handling: Handling::Round(0), bits: Bits::default() });
+        self.cpus[cpu].active =
+            Some(ActiveIrq { irq, stage, handling: Handling::Round(0), bits: Bits::default() });
         self.scenario.machine.costs.interrupt.entry + more
     }
 
@@ -207,7 +219,9 @@ impl World<'_> {
             let Some(active) = self.cpus[cpu].active else { return Ok(None) };
             spent += match active.stage {
                 IrqStage::Next => self.next_vector(cpu, active)?,
-                IrqStage::Queue { device, vector, n } => self.vector_step(cpu, device, vector, n)?,
+                IrqStage::Queue { device, vector, n } => {
+                    self.vector_step(cpu, device, vector, n)?
+                }
                 IrqStage::Leave => {
                     let this = &mut self.cpus[cpu];
                     this.active = None;
@@ -265,7 +279,8 @@ impl World<'_> {
             this.active = Some(active);
             return Nanos::ZERO;
         }
-        (active.bits, active.handling) = this.descriptor.handle(active.handling, self.habits.posted_looks_again);
+        (active.bits, active.handling) =
+            this.descriptor.handle(active.handling, self.habits.posted_looks_again);
         let empty = active.bits.is_empty();
         this.active = Some(active);
         // Words that have not changed are in the cache, and are only read.
@@ -274,7 +289,13 @@ impl World<'_> {
 
     /// Handles the n-th queue of a vector: reaps it in the hard interrupt, or notifies the party
     /// that does.
-    fn vector_step(&mut self, cpu: usize, device: usize, vector: usize, n: usize) -> Result<Nanos, SimError> {
+    fn vector_step(
+        &mut self,
+        cpu: usize,
+        device: usize,
+        vector: usize,
+        n: usize,
+    ) -> Result<Nanos, SimError> {
         let Some(route) = self.devices[device].routes.get(vector) else {
             self.stage(cpu, IrqStage::Next);
             return Ok(Nanos::ZERO);
@@ -292,7 +313,8 @@ impl World<'_> {
             Context::Hard => self.drain_in_interrupt(cpu, queue, next),
             Context::Soft => {
                 self.stage(cpu, next);
-                let cost = self.notified(queue) + self.scenario.machine.costs.interrupt.softirq_raise;
+                let cost =
+                    self.notified(queue) + self.scenario.machine.costs.interrupt.softirq_raise;
                 // The softirq runs at the end of this interrupt, before any thread.
                 self.schedule_poller(cpu, queue);
                 Ok(cost)
@@ -307,14 +329,23 @@ impl World<'_> {
                 self.stage(cpu, next);
                 let costs = &self.scenario.machine.costs.thread;
                 // In the kernel the handler calls the waiter's wake-up directly.
-                let signal = if self.scenario.host == crate::Host::User { costs.signal } else { Nanos::ZERO };
+                let signal = if self.scenario.host == crate::Host::User {
+                    costs.signal
+                } else {
+                    Nanos::ZERO
+                };
                 Ok(signal + self.signal_queue(Some(cpu), queue))
             }
         }
     }
 
     /// Reaps a queue in the hard interrupt.
-    fn drain_in_interrupt(&mut self, cpu: usize, queue: usize, next: IrqStage) -> Result<Nanos, SimError> {
+    fn drain_in_interrupt(
+        &mut self,
+        cpu: usize,
+        queue: usize,
+        next: IrqStage,
+    ) -> Result<Nanos, SimError> {
         let first = !self.cpus[cpu].draining;
         if first {
             self.cpus[cpu].draining = true;
@@ -362,7 +393,9 @@ impl World<'_> {
         }
         if self.queues[queue].shared {
             let owner = self.queues[queue].role.owner();
-            return owner.map_or(Nanos::ZERO, |owner| self.wake(from, thread_of(owner), Cause::Notification));
+            return owner.map_or(Nanos::ZERO, |owner| {
+                self.wake(from, thread_of(owner), Cause::Notification)
+            });
         }
         let mut cost = Nanos::ZERO;
         for n in 0..self.queues[queue].users.len() {
@@ -376,7 +409,10 @@ impl World<'_> {
     fn remote_work(&mut self, cpu: usize) -> Nanos {
         let remote = std::mem::take(&mut self.cpus[cpu].remote);
         let cx = self.step_context(cpu);
-        let each = remote.iter().filter_map(|(task, _)| cx.owners.get(*task)).map(|owner| drain::completion(&cx, owner.engine).0);
+        let each = remote
+            .iter()
+            .filter_map(|(task, _)| cx.owners.get(*task))
+            .map(|owner| drain::completion(&cx, owner.engine).0);
         let cost = Nanos(each.sum());
         self.cpus[cpu].remote = remote;
         // Completions that come after this are the next IPI's.
@@ -423,7 +459,9 @@ impl World<'_> {
         if !self.drains[queue].is_between_steps() {
             return;
         }
-        let Some(n) = self.cpus[cpu].pollers.queues.iter().position(|&other| other == queue) else { return };
+        let Some(n) = self.cpus[cpu].pollers.queues.iter().position(|&other| other == queue) else {
+            return;
+        };
         // It is on the list already.
         if matches!(self.cpus[cpu].pollers.plans[n], Plan::Poll { .. }) {
             return;

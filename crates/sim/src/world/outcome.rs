@@ -22,7 +22,10 @@ impl World<'_> {
         // Maxima cannot be subtracted from the totals later, so they start again.
         self.cpus.iter_mut().for_each(|cpu| cpu.outcome.longest_away = Nanos::ZERO);
         self.drains.iter_mut().for_each(|drain| drain.counts.entries_per_drain_max = 0);
-        self.tasks.iter_mut().filter_map(Task::thread_mut).for_each(|thread| thread.counts.entries_per_drain_max = 0);
+        self.tasks
+            .iter_mut()
+            .filter_map(Task::thread_mut)
+            .for_each(|thread| thread.counts.entries_per_drain_max = 0);
     }
 
     /// What was measured, at the end of the run.
@@ -56,7 +59,11 @@ impl World<'_> {
         Outcome {
             elapsed: self.now - self.started,
             counts,
-            failure: self.tasks.iter().filter_map(Task::thread).find_map(|thread| failure(&thread.app.generator)),
+            failure: self
+                .tasks
+                .iter()
+                .filter_map(Task::thread)
+                .find_map(|thread| failure(&thread.app.generator)),
             messages: devices.iter().map(|device| device.messages).sum(),
             suppressed: devices.iter().map(|device| device.suppressed).sum(),
             silent: self.queues.iter().map(HwQueue::polled_finished).sum(),
@@ -65,7 +72,12 @@ impl World<'_> {
             sq_doorbells: doorbells().map(|counters| counters.sq_doorbells).sum(),
             cq_doorbells: doorbells().map(|counters| counters.cq_doorbells).sum(),
             decisions: self.decisions(),
-            state: self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.sw_queues).find_map(SwQueue::state),
+            state: self
+                .tasks
+                .iter()
+                .filter_map(Task::thread)
+                .flat_map(|thread| &thread.sw_queues)
+                .find_map(SwQueue::state),
             thread: self.io_threads(&counts),
             resets: controller_tasks().map(|control| control.resets).sum(),
             aborts: controller_tasks().map(|control| control.aborts).sum(),
@@ -76,7 +88,10 @@ impl World<'_> {
             poll_delays,
             per_cycle,
             paths: self.path_outcomes(),
-            failover: self.multipaths().map(MultipathRequests::counters).fold(Counters::default(), Counters::and),
+            failover: self
+                .multipaths()
+                .map(MultipathRequests::counters)
+                .fold(Counters::default(), Counters::and),
             ticks: Vec::new(),
             all_cpus,
             cpus,
@@ -87,14 +102,20 @@ impl World<'_> {
 
     /// CPU time of the threads that do I/O, without the applications' own work.
     fn io_threads(&self, counts: &Counts) -> Nanos {
-        let threads = self.tasks.iter().filter(|task| !matches!(task.kind, TaskKind::Hog)).map(|task| task.runtime.0).sum();
+        let threads = self
+            .tasks
+            .iter()
+            .filter(|task| !matches!(task.kind, TaskKind::Hog))
+            .map(|task| task.runtime.0)
+            .sum();
         // Saturates: work and time away are counted when they begin, and the run may end before.
         Nanos(threads) - counts.application - counts.away
     }
 
     /// The decisions of all threads' policies, together.
     pub(super) fn decisions(&self) -> Option<Decisions> {
-        let sw_queues = self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.sw_queues);
+        let sw_queues =
+            self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.sw_queues);
         sw_queues.filter_map(SwQueue::decisions).reduce(|mut all, decisions| {
             all.add(&decisions);
             all
@@ -117,7 +138,9 @@ impl World<'_> {
     /// Latencies of all threads' reads and writes, together.
     pub(super) fn latency(&self) -> Latency {
         let mut all = Latency::default();
-        for stats in self.tasks.iter().filter_map(Task::thread).map(|thread| thread.app.generator.stats()) {
+        for stats in
+            self.tasks.iter().filter_map(Task::thread).map(|thread| thread.app.generator.stats())
+        {
             [&stats.read, &stats.write].into_iter().for_each(|op| all.merge(op.latency()));
         }
         all
@@ -126,10 +149,14 @@ impl World<'_> {
     fn device_outcomes(&self) -> Vec<DeviceOutcome> {
         let outcome = |(n, device): (usize, &Attached)| {
             let threads = self.tasks.iter().filter_map(Task::thread).zip(&self.targets);
-            let by_target = threads.flat_map(|(thread, targets)| thread.app.completed.iter().zip(targets));
+            let by_target =
+                threads.flat_map(|(thread, targets)| thread.app.completed.iter().zip(targets));
             DeviceOutcome {
                 name: self.scenario.devices[n].name.clone(),
-                completed: by_target.filter(|(_, device)| **device == n).map(|(completed, _)| completed).sum(),
+                completed: by_target
+                    .filter(|(_, device)| **device == n)
+                    .map(|(completed, _)| completed)
+                    .sum(),
                 messages: device.vectors.messages(),
                 suppressed: device.vectors.suppressed(),
             }
@@ -138,7 +165,10 @@ impl World<'_> {
     }
 
     fn multipaths(&self) -> impl Iterator<Item = &MultipathRequests> {
-        self.tasks.iter().filter_map(Task::thread).filter_map(|thread| thread.app.multipath.as_ref())
+        self.tasks
+            .iter()
+            .filter_map(Task::thread)
+            .filter_map(|thread| thread.app.multipath.as_ref())
     }
 
     fn path_outcomes(&self) -> Vec<PathOutcome> {
@@ -146,7 +176,11 @@ impl World<'_> {
             // Each thread has its own counters of the path.
             let tallies = || self.multipaths().filter_map(move |multipath| multipath.tally(n));
             tallies().next()?;
-            let snapshot = device.control.path.as_ref().map_or(PathSnapshot::NEVER_UP.with_link(Link::Live), |path| path.snapshot);
+            let snapshot = device
+                .control
+                .path
+                .as_ref()
+                .map_or(PathSnapshot::NEVER_UP.with_link(Link::Live), |path| path.snapshot);
             Some(PathOutcome {
                 device: self.scenario.devices[n].name.clone(),
                 status: PathStatus { link: snapshot.link, ana: snapshot.ana, fits: snapshot.fits },
@@ -160,7 +194,9 @@ impl World<'_> {
 
     fn job_outcomes(&self) -> Vec<JobOutcome> {
         let mut jobs: Vec<JobOutcome> = Vec::new();
-        for (planned, thread) in self.plan.threads.iter().zip(self.tasks.iter().filter_map(Task::thread)) {
+        for (planned, thread) in
+            self.plan.threads.iter().zip(self.tasks.iter().filter_map(Task::thread))
+        {
             let stats = thread.app.generator.stats();
             let ios = stats.read.ios + stats.write.ios;
             match jobs.get_mut(planned.report) {
@@ -191,8 +227,16 @@ impl World<'_> {
         let spans = latency.since(&self.ticks.latency).percentiles(&[50.0, 99.0]);
         let (p50, p99) = (spans.first().copied().unwrap_or(0), spans.last().copied().unwrap_or(0));
         let (counts, decisions) = (self.counts(), self.decisions().unwrap_or_default());
-        let interrupts = Nanos(self.cpus.iter().map(|cpu| (cpu.outcome.hard + cpu.outcome.soft).0).sum());
-        let so_far = Tick { counts, decisions, cpu: interrupts + self.io_threads(&counts), spins: self.spins(&counts), p50, p99 };
+        let interrupts =
+            Nanos(self.cpus.iter().map(|cpu| (cpu.outcome.hard + cpu.outcome.soft).0).sum());
+        let so_far = Tick {
+            counts,
+            decisions,
+            cpu: interrupts + self.io_threads(&counts),
+            spins: self.spins(&counts),
+            p50,
+            p99,
+        };
         let before = std::mem::replace(&mut self.ticks.before, so_far);
         self.ticks.latency = latency;
         self.ticks.over.push(so_far.since(&before));
@@ -205,8 +249,14 @@ impl World<'_> {
         let own = self.mode;
         // Only where interrupts come to a CPU without a job could another CPU take work off the
         // jobs.
-        let asks = matches!(own.preset(), Preset::Adaptive(_)) && self.scenario.host == Host::Kernel && self.interrupts_another_cpu();
-        self.placing = asks.then(|| Placing { own, placer: Placer::default(), before: self.completed_and_waited() });
+        let asks = matches!(own.preset(), Preset::Adaptive(_))
+            && self.scenario.host == Host::Kernel
+            && self.interrupts_another_cpu();
+        self.placing = asks.then(|| Placing {
+            own,
+            placer: Placer::default(),
+            before: self.completed_and_waited(),
+        });
         self.calendar.set(self.sources.placer, if asks { self.now + WINDOW } else { Nanos::MAX });
     }
 
@@ -226,13 +276,16 @@ impl World<'_> {
 
     /// Whether a vector interrupts a CPU on which no job runs.
     fn interrupts_another_cpu(&self) -> bool {
-        let submits = |cpu| self.tasks.iter().any(|task| task.cpu == cpu && task.thread().is_some());
+        let submits =
+            |cpu| self.tasks.iter().any(|task| task.cpu == cpu && task.thread().is_some());
         let mut routes = self.devices.iter().flat_map(|device| &device.routes);
         routes.any(|route| !route.queues.is_empty() && !submits(route.cpu))
     }
 
     fn completed_and_waited(&self) -> (u64, u64, u64) {
-        let (waits, sleeps) = self.decisions().map_or((0, 0), |decisions| (decisions.waits, decisions.napped + decisions.slept));
+        let (waits, sleeps) = self
+            .decisions()
+            .map_or((0, 0), |decisions| (decisions.waits, decisions.napped + decisions.slept));
         (self.counts().completed, waits, sleeps)
     }
 }

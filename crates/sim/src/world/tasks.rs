@@ -73,7 +73,16 @@ impl Task {
         // thread as any other.
         let fifo = host == Host::Kernel && matches!(kind, TaskKind::Vector { .. });
         let share = Share { vruntime: Nanos::ZERO, fifo };
-        Task { cpu, share, runtime: Nanos::ZERO, left: None, state, kind, spin: None, left_at: Nanos::ZERO }
+        Task {
+            cpu,
+            share,
+            runtime: Nanos::ZERO,
+            left: None,
+            state,
+            kind,
+            spin: None,
+            left_at: Nanos::ZERO,
+        }
     }
 
     pub(super) fn thread(&self) -> Option<&Thread> {
@@ -142,7 +151,9 @@ impl World<'_> {
                 // A step without time is followed by the next one at the same instant.
                 Progress::Busy(cost) if accrued + cost + effect_cost == Nanos::ZERO => {}
                 Progress::Busy(cost) => return Ok(Some(accrued + cost + effect_cost)),
-                Progress::Spin(until) => return Ok(Some(self.spin(task, until, accrued + effect_cost))),
+                Progress::Spin(until) => {
+                    return Ok(Some(self.spin(task, until, accrued + effect_cost)));
+                }
                 Progress::Block(until) => {
                     self.tasks[task].state = TaskState::Blocked(until);
                     self.leave_cpu(cpu, task);
@@ -174,7 +185,12 @@ impl World<'_> {
         self.cpus[cpu].current = None;
     }
 
-    fn task_step(&mut self, cpu: usize, task: TaskId, accrued: Nanos) -> Result<Progress, SimError> {
+    fn task_step(
+        &mut self,
+        cpu: usize,
+        task: TaskId,
+        accrued: Nanos,
+    ) -> Result<Progress, SimError> {
         let costs = &self.scenario.machine.costs;
         match &mut self.tasks[task].kind {
             TaskKind::Job(thread) => {
@@ -210,12 +226,18 @@ impl World<'_> {
 
     /// A step of an interrupt thread.
     fn vector_thread_step(&mut self, cpu: usize, task: TaskId) -> Progress {
-        let TaskKind::Vector { queues, n, until, notified } = &mut self.tasks[task].kind else { return Progress::Finished };
+        let TaskKind::Vector { queues, n, until, notified } = &mut self.tasks[task].kind else {
+            return Progress::Finished;
+        };
         let Some(&queue) = queues.get(*n) else {
             *n = 0;
             // The round is over. A notification that came during it starts the next one at once.
             let until = std::mem::replace(until, Nanos::MAX);
-            return if std::mem::take(notified) { Progress::Busy(Nanos::ZERO) } else { Progress::Block(until) };
+            return if std::mem::take(notified) {
+                Progress::Busy(Nanos::ZERO)
+            } else {
+                Progress::Block(until)
+            };
         };
         // What has come until here is covered by the round that begins now.
         if *n == 0 && self.drains[queue].is_between_steps() {
@@ -239,7 +261,10 @@ impl World<'_> {
         self.tasks[task].spin = Some((until, runtime));
         if let TaskKind::Job(thread) = &self.tasks[task].kind {
             // So that a completion finds the threads whose spin it ends.
-            thread.sw_queues.iter().for_each(|sw_queue| self.queues[sw_queue.queue].spinners.push(task));
+            thread
+                .sw_queues
+                .iter()
+                .for_each(|sw_queue| self.queues[sw_queue.queue].spinners.push(task));
         }
         let cpu = self.tasks[task].cpu;
         if self.scenario.spin == Spin::Yields && !self.cpus[cpu].run_queue.is_empty() {
@@ -256,16 +281,20 @@ impl World<'_> {
         let spun = *runtime - began;
         if let TaskKind::Job(thread) = kind {
             thread.counts.spun += spun;
-            thread.sw_queues.iter().for_each(|sw_queue| self.queues[sw_queue.queue].spinners.retain(|&spinner| spinner != task));
+            thread.sw_queues.iter().for_each(|sw_queue| {
+                self.queues[sw_queue.queue].spinners.retain(|&spinner| spinner != task)
+            });
         }
     }
 
     /// How long a thread that is back on the CPU goes on spinning, if it was.
     pub(super) fn left_of_spin(&self, task: TaskId) -> Option<Nanos> {
         let (until, _) = self.tasks[task].spin?;
-        let found = self.tasks[task].thread().is_some_and(|thread| thread.sees_an_entry(&self.queues));
+        let found =
+            self.tasks[task].thread().is_some_and(|thread| thread.sees_an_entry(&self.queues));
         let costs = &self.scenario.machine.costs;
-        let wanted = self.scenario.spin == Spin::Yields && !self.cpus[self.tasks[task].cpu].run_queue.is_empty();
+        let wanted = self.scenario.spin == Spin::Yields
+            && !self.cpus[self.tasks[task].cpu].run_queue.is_empty();
         Some(match (found, wanted) {
             (true, _) => costs.library.look,
             // One empty poll, and the call that gives the CPU away again.
@@ -320,7 +349,9 @@ impl World<'_> {
                 Effect::Remote(task, completed) => self.send(task, completed),
                 Effect::Poke(task) => cost += self.poke_from(from, task),
                 // Threads that wait for a tag of this queue may post again.
-                Effect::TagsFree(queue) => std::mem::take(&mut self.queues[queue].tag_waiters).into_iter().for_each(|task| self.poke(task)),
+                Effect::TagsFree(queue) => std::mem::take(&mut self.queues[queue].tag_waiters)
+                    .into_iter()
+                    .for_each(|task| self.poke(task)),
                 Effect::Kick(queue) => self.kick(queue),
                 Effect::Violation(device, violation) => {
                     self.devices[device].control.violated(violation)?;
@@ -348,9 +379,15 @@ impl World<'_> {
     }
 
     /// Gives a completion to its thread, and wakes it if it waits for no more.
-    pub(super) fn deliver(&mut self, from: Option<usize>, task: TaskId, completed: Completed) -> Nanos {
+    pub(super) fn deliver(
+        &mut self,
+        from: Option<usize>,
+        task: TaskId,
+        completed: Completed,
+    ) -> Nanos {
         let context = self.context;
-        let enough = self.tasks[task].thread_mut().is_some_and(|thread| thread.deliver(completed, context));
+        let enough =
+            self.tasks[task].thread_mut().is_some_and(|thread| thread.deliver(completed, context));
         if !enough {
             return Nanos::ZERO;
         }
@@ -388,14 +425,16 @@ impl World<'_> {
         if self.context != Context::Waiter {
             // An interrupt without a message: the handler, softirq or interrupt thread polls the
             // queue.
-            let (device, vector) = (self.queues[queue].device, usize::from(self.queues[queue].vector.0));
+            let (device, vector) =
+                (self.queues[queue].device, usize::from(self.queues[queue].vector.0));
             return self.message(device, vector);
         }
         // Of a shared queue the notification's owner is enough; the others may compute.
         let owner = if self.queues[queue].shared { self.queues[queue].role.owner() } else { None };
         match owner {
             Some(owner) => self.poke(thread_of(owner)),
-            None => (0..self.queues[queue].users.len()).for_each(|n| self.poke(self.queues[queue].users[n])),
+            None => (0..self.queues[queue].users.len())
+                .for_each(|n| self.poke(self.queues[queue].users[n])),
         }
     }
 
@@ -413,7 +452,10 @@ impl World<'_> {
             }
         }
         // fio's `stonewall`: the next stage waits for all threads of this one.
-        let open = |other: usize| self.plan.threads[other].stage <= self.stage && self.tasks[other].state != TaskState::Finished;
+        let open = |other: usize| {
+            self.plan.threads[other].stage <= self.stage
+                && self.tasks[other].state != TaskState::Finished
+        };
         if self.running > 0 && !(0..self.plan.threads.len()).any(open) {
             self.stage += 1;
             self.start_stage();

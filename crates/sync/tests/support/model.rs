@@ -35,7 +35,12 @@ pub struct LostWakeUp;
 impl EventFds {
     /// Eventfds for a number of threads, each of which calls [`EventFds::end`].
     pub fn new(fds: usize, threads: usize) -> Arc<EventFds> {
-        let state = State { signalled: vec![false; fds], running: threads, blocked: Vec::new(), lost: false };
+        let state = State {
+            signalled: vec![false; fds],
+            running: threads,
+            blocked: Vec::new(),
+            lost: false,
+        };
         Arc::new(EventFds { state: Mutex::new(state), changed: Condvar::new() })
     }
 

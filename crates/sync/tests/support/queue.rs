@@ -4,7 +4,9 @@
 
 use std::cell::Cell;
 
-use completion::{Cycle, Habits, Mode, Notification, Plan, Rule, SleepStep, Step, Waiter, Woke, fall_asleep};
+use completion::{
+    Cycle, Habits, Mode, Notification, Plan, Rule, SleepStep, Step, Waiter, Woke, fall_asleep,
+};
 use units::Nanos;
 
 use super::{EventFds, LostWakeUp};
@@ -46,7 +48,11 @@ pub enum Omit {
 
 impl Habits for Omit {
     fn sleep(&self) -> &'static [SleepStep] {
-        if *self == Omit::LookBeforeSleep { &[SleepStep::Arm, SleepStep::Block] } else { completion::SLEEP }
+        if *self == Omit::LookBeforeSleep {
+            &[SleepStep::Arm, SleepStep::Block]
+        } else {
+            completion::SLEEP
+        }
     }
 
     fn keeps(&self, rule: Rule) -> bool {
@@ -112,7 +118,12 @@ impl Queue {
     }
 
     /// The same, where checks before a sleep ignore an entry whose lock is held.
-    pub(crate) fn play_letting_be(mode: Mode, order: &'static [usize], omit: Omit, other: Part) -> bool {
+    pub(crate) fn play_letting_be(
+        mode: Mode,
+        order: &'static [usize],
+        omit: Omit,
+        other: Part,
+    ) -> bool {
         let queue = Arc::new(Queue { lets_be: true, ..Queue::new(order.len(), 3, omit) });
         Queue::play_on(&queue, order, other, |queue| queue.wait(0, mode))
     }
@@ -120,7 +131,12 @@ impl Queue {
     /// Host 0 has the queue alone, with `commands` of its own. Another thread polls it
     /// occasionally, as the controller's thread does (`polled`), or none does. Returns whether host
     /// 0 was woken.
-    pub(crate) fn play_alone(mode: Mode, order: &'static [usize], polled: bool, omit: Omit) -> bool {
+    pub(crate) fn play_alone(
+        mode: Mode,
+        order: &'static [usize],
+        polled: bool,
+        omit: Omit,
+    ) -> bool {
         let queue = Arc::new(Queue::new(order.len(), 2 + usize::from(polled), omit));
         let mut host = Host::new(&queue, 0, mode, false);
         host.settle();
@@ -145,11 +161,18 @@ impl Queue {
         let mode = if sleeps { Mode::INTERRUPT } else { Mode::POLL };
         let queue = Arc::new(Queue::new(1, 3, omit));
         let drain: Part = |queue| Host::new(queue, 1, Mode::THREADED, true).drain();
-        let woken = Queue::play_on(&queue, &[0], drain, |queue| Host::new(queue, 0, Mode::THREADED, true).takes_back(mode));
+        let woken = Queue::play_on(&queue, &[0], drain, |queue| {
+            Host::new(queue, 0, Mode::THREADED, true).takes_back(mode)
+        });
         woken && queue.vector.is_armed() == sleeps
     }
 
-    fn play_on(queue: &Arc<Queue>, order: &'static [usize], other: Part, own: impl FnOnce(&Queue) -> Result<(), LostWakeUp>) -> bool {
+    fn play_on(
+        queue: &Arc<Queue>,
+        order: &'static [usize],
+        other: Part,
+        own: impl FnOnce(&Queue) -> Result<(), LostWakeUp>,
+    ) -> bool {
         let device = Queue::spawn(queue, |queue| queue.post(order));
         let other = Queue::spawn(queue, other);
         let woken = own(queue).is_ok();
@@ -157,7 +180,10 @@ impl Queue {
         device.join().unwrap() && other.join().unwrap() && woken
     }
 
-    fn spawn(queue: &Arc<Queue>, part: impl FnOnce(&Queue) -> Result<(), LostWakeUp> + 'static) -> JoinHandle<bool> {
+    fn spawn(
+        queue: &Arc<Queue>,
+        part: impl FnOnce(&Queue) -> Result<(), LostWakeUp> + 'static,
+    ) -> JoinHandle<bool> {
         let queue = queue.clone();
         thread::spawn(move || {
             let woken = part(&queue).is_ok();
@@ -182,7 +208,9 @@ impl Queue {
     pub(crate) fn reap(&self, me: usize, budget: usize) -> Option<(usize, bool)> {
         let mut taken = Vec::new();
         let look = |head: &mut usize| {
-            while taken.len() < budget && self.slots.get(*head).is_some_and(|slot| slot.load(Acquire) != 0) {
+            while taken.len() < budget
+                && self.slots.get(*head).is_some_and(|slot| slot.load(Acquire) != 0)
+            {
                 taken.push(self.slots[*head].load(Relaxed) as usize - 1);
                 *head += 1;
             }
@@ -314,7 +342,9 @@ impl<'a> Host<'a> {
                 // The check before the sleep may return here until the holder is done.
                 thread::yield_now();
             }
-            Some((found, more)) => (self.waiter.seen.found, self.waiter.seen.pending) = (found as u32, more),
+            Some((found, more)) => {
+                (self.waiter.seen.found, self.waiter.seen.pending) = (found as u32, more)
+            }
         }
         while self.queue.inboxes[self.me].pop().is_some() {
             self.open -= 1;
@@ -360,7 +390,9 @@ impl<'a> Host<'a> {
             true
         };
         for step in 0.. {
-            match fall_asleep(&omit, step, std::iter::once(&mut *self), arm, |host| Some(sleep::check(host))) {
+            match fall_asleep(&omit, step, std::iter::once(&mut *self), arm, |host| {
+                Some(sleep::check(host))
+            }) {
                 Step::Armed(_) | Step::Empty(_) => {}
                 Step::Found(_) => {
                     found = true;
@@ -448,7 +480,9 @@ impl SleepSteps for Host<'_> {
     }
 
     fn has_completions(&mut self) -> bool {
-        let mail = !self.drains && self.queue.omit != Omit::Mail && !self.queue.inboxes[self.me].is_empty();
+        let mail = !self.drains
+            && self.queue.omit != Omit::Mail
+            && !self.queue.inboxes[self.me].is_empty();
         if mail {
             self.waiter.found_something();
         }

@@ -48,7 +48,9 @@ fn takes_back(mark: &AtomicU8, omit: Omit) -> bool {
             mark.store(PRIVATE, Release);
             true
         }
-        Omit::Acquire => mark.swap(PRIVATE, Relaxed) & IN_USE == 0 || mark.load(Relaxed) == RELEASED,
+        Omit::Acquire => {
+            mark.swap(PRIVATE, Relaxed) & IN_USE == 0 || mark.load(Relaxed) == RELEASED
+        }
         _ => begin_revoke(mark) || is_released(mark),
     }
 }
@@ -66,8 +68,14 @@ fn memory_is_the_owners(omit: Omit) {
         let found = takes_back(&mark, omit).then(|| memory.load(Relaxed));
         let wrote: u32 = users.into_iter().map(|user| user.join().unwrap()).sum();
         assert_eq!(memory.load(Relaxed), 100 + wrote, "two used it at once");
-        assert!(found.is_some() || mark.load(Relaxed) == RELEASED || omit != Omit::Nothing, "the owner would wait for ever");
-        assert!(found.is_none_or(|found| found == 100 + wrote), "it was written to after it was taken back");
+        assert!(
+            found.is_some() || mark.load(Relaxed) == RELEASED || omit != Omit::Nothing,
+            "the owner would wait for ever"
+        );
+        assert!(
+            found.is_none_or(|found| found == 100 + wrote),
+            "it was written to after it was taken back"
+        );
     });
 }
 
@@ -88,7 +96,11 @@ fn an_owner_waits(take_back: fn(&AtomicU8)) {
         take_back(&mark);
         let found = memory.load(Relaxed);
         let wrote = u32::from(user.join().unwrap());
-        assert_eq!((found, memory.load(Relaxed)), (100 + wrote, 100 + wrote), "it was written to after it was taken back");
+        assert_eq!(
+            (found, memory.load(Relaxed)),
+            (100 + wrote, 100 + wrote),
+            "it was written to after it was taken back"
+        );
     });
 }
 

@@ -17,7 +17,10 @@ impl From<Mode> for u64 {
 impl TryFrom<u64> for Mode {
     type Error = ();
     fn try_from(word: u64) -> Result<Mode, ()> {
-        [Mode::Interrupt, Mode::Poll, Mode::Unfit].into_iter().find(|mode| *mode as u64 == word).ok_or(())
+        [Mode::Interrupt, Mode::Poll, Mode::Unfit]
+            .into_iter()
+            .find(|mode| *mode as u64 == word)
+            .ok_or(())
     }
 }
 
@@ -37,7 +40,10 @@ fn last_mode_is_adopted_once() {
     assert_eq!(cell.asked(), Some(Mode::Interrupt));
     // Another owner begins, whatever was requested of the one before.
     assert_eq!(cell.begin(|| Mode::Poll), Mode::Poll);
-    assert_eq!((cell.asked(), cell.settled(), cell.adopt(Mode::Poll)), (Some(Mode::Poll), true, None));
+    assert_eq!(
+        (cell.asked(), cell.settled(), cell.adopt(Mode::Poll)),
+        (Some(Mode::Poll), true, None)
+    );
     assert_eq!(cell.adopt(Mode::Interrupt), Some(Mode::Poll));
 }
 

@@ -21,7 +21,9 @@ mod unit {
     #[test]
     fn panic_under_lock_is_survived() {
         let lock = PollLock::new(1);
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lock.try_poll(|_| panic!("on purpose"), || false)));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            lock.try_poll(|_| panic!("on purpose"), || false)
+        }));
         assert!(panicked.is_err());
         assert!(lock.try_poll(|_| (), || false).is_some());
     }

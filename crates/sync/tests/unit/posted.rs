@@ -77,7 +77,8 @@ mod models {
             let mut any = false;
             for vector in 0..VECTORS {
                 if shared.posted.take(vector) {
-                    found[usize::from(vector)] = shared.queues[usize::from(vector)].load(Ordering::Acquire);
+                    found[usize::from(vector)] =
+                        shared.queues[usize::from(vector)].load(Ordering::Acquire);
                     any = true;
                 }
             }

@@ -95,7 +95,9 @@ mod models {
             thread::spawn(move || {
                 for entry in 0..entries {
                     let rings = match omit {
-                        Omit::HostsFence => bell.set_value(entry + 1).and_then(|()| Ok(passes(bell.event()?, entry, entry + 1))),
+                        Omit::HostsFence => bell
+                            .set_value(entry + 1)
+                            .and_then(|()| Ok(passes(bell.event()?, entry, entry + 1))),
                         _ => announce(&*bell, entry, entry + 1),
                     };
                     if rings.unwrap() {

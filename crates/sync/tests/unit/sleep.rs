@@ -70,19 +70,31 @@ mod unit {
         for (successor, woken) in [(None, None), (Some(3), Some("tell 3 armed"))] {
             let mut noted = Noted::new(successor, "");
             sleep::arm(&mut noted);
-            let steps: Vec<_> = ["register armed", "allow armed"].into_iter().chain(woken).collect();
+            let steps: Vec<_> =
+                ["register armed", "allow armed"].into_iter().chain(woken).collect();
             assert_eq!(noted.steps.take(), steps);
         }
     }
 
     #[test]
     fn any_source_prevents_sleep() {
-        for finds in ["posted", "entry", "mail", "wanted", "", "posted entry", "entry mail", "posted mail"] {
+        for finds in
+            ["posted", "entry", "mail", "wanted", "", "posted entry", "entry mail", "posted mail"]
+        {
             let mut noted = Noted::new(None, finds);
             assert_eq!(sleep::check(&mut noted), !finds.is_empty(), "{finds}");
             let steps = noted.steps.take();
-            assert!(steps.starts_with(&["posted masked", "entry masked", "mail masked"].map(String::from)), "{steps:?}");
-            assert_eq!(steps.contains(&"wanted masked".into()), ["wanted", ""].contains(&finds), "what is wanted is done then");
+            assert!(
+                steps.starts_with(
+                    &["posted masked", "entry masked", "mail masked"].map(String::from)
+                ),
+                "{steps:?}"
+            );
+            assert_eq!(
+                steps.contains(&"wanted masked".into()),
+                ["wanted", ""].contains(&finds),
+                "what is wanted is done then"
+            );
         }
     }
 

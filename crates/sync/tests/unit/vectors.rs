@@ -28,10 +28,14 @@ mod unit {
         assert_eq!((vectors.len(), vectors.message(1), unmaskable.message(1)), (3, false, true));
         assert!(vectors.arm(1), "a message has met the mask");
         vectors.clear_pending(1);
-        assert!(vectors.message(1) && vectors.message(1) && !vectors.message(0) && !vectors.message(3));
+        assert!(
+            vectors.message(1) && vectors.message(1) && !vectors.message(0) && !vectors.message(3)
+        );
         assert_eq!((vectors.messages(1), vectors.notifications(1), vectors.messages(3)), (2, 2, 0));
         assert_eq!((signalled(&vectors), signalled(&unmaskable)), ([0, 2, 0], [0, 1, 0]));
-        assert!(vectors.flag(3).is_none() && vectors.signal(3).is_none() && vectors.posted(3).is_none());
+        assert!(
+            vectors.flag(3).is_none() && vectors.signal(3).is_none() && vectors.posted(3).is_none()
+        );
         assert_eq!(vectors.notifications(3), 0);
         vectors.flag(1).unwrap().mask();
         assert!(!vectors.message(1));
@@ -63,14 +67,21 @@ mod unit {
         assert!(vectors.message(2) && vectors.message(1) && vectors.message(2));
         let posted = vectors.posted(1).unwrap();
         assert!(posted.take(1) && posted.take(2) && !posted.take(2));
-        assert_eq!((signalled(&vectors), vectors.messages(2), vectors.notifications(1)), ([0, 1, 0], 2, 1));
+        assert_eq!(
+            (signalled(&vectors), vectors.messages(2), vectors.notifications(1)),
+            ([0, 1, 0], 2, 1)
+        );
         assert!(!vectors.arm(2));
         assert!(vectors.message(2));
         assert_eq!(signalled(&vectors), [0, 2, 0]);
         vectors.route(2, None);
         assert!(vectors.message(2));
         assert_eq!((signalled(&vectors), vectors.notifications(2)), ([0, 2, 1], 1));
-        assert_eq!([1, 2].map(|vector| vectors.messages(vector)), [1, 4], "its own alone, though the home has woken of all");
+        assert_eq!(
+            [1, 2].map(|vector| vectors.messages(vector)),
+            [1, 4],
+            "its own alone, though the home has woken of all"
+        );
     }
 
     #[test]

@@ -116,7 +116,9 @@ fn writes_arrive_whole() {
             assert!((got.cid, got.opcode) == (3, 1) && data == bytes(len), "{bits} {len}");
             wire.target.complete(ok(3), Vec::new());
             wire.run();
-            let Some(InitiatorEvent::Completed { cqe, buffer }) = wire.seen.pop() else { panic!("{:?}", wire.seen) };
+            let Some(InitiatorEvent::Completed { cqe, buffer }) = wire.seen.pop() else {
+                panic!("{:?}", wire.seen)
+            };
             assert!(cqe.cid == 3 && cqe.status().is_success() && buffer == Some(bytes(len)));
             assert_eq!(wire.host.open(), 0);
         }
@@ -125,7 +127,9 @@ fn writes_arrive_whole() {
 
 #[test]
 fn reads_arrive_whole() {
-    for (bits, piece, flow_control) in [(0, 4000, true), (1, 7, false), (2, 1000, true), (3, 129, false)] {
+    for (bits, piece, flow_control) in
+        [(0, 4000, true), (1, 7, false), (2, 1000, true), (3, 129, false)]
+    {
         let mut wire = Wire::new(bits, piece);
         wire.target.connect(16, flow_control);
         for cid in 0..5 {
@@ -137,7 +141,9 @@ fn reads_arrive_whole() {
         }
         wire.run();
         let cids = wire.seen.iter().map(|event| match event {
-            InitiatorEvent::Completed { cqe, buffer: Some(buffer) } if *buffer == bytes(70_000) => cqe.cid,
+            InitiatorEvent::Completed { cqe, buffer: Some(buffer) } if *buffer == bytes(70_000) => {
+                cqe.cid
+            }
             other => panic!("{other:?}"),
         });
         assert_eq!(cids.collect::<Vec<_>>(), [4, 0, 3, 1, 2]);
@@ -154,7 +160,9 @@ fn wrong_data_digest_fails_the_read() {
         wire.run();
         wire.target.complete(ok(1), bytes(512));
         wire.run();
-        let Some(InitiatorEvent::Completed { cqe, .. }) = wire.seen.pop() else { panic!("{:?}", wire.seen) };
+        let Some(InitiatorEvent::Completed { cqe, .. }) = wire.seen.pop() else {
+            panic!("{:?}", wire.seen)
+        };
         assert_eq!(cqe.status(), Status::TRANSIENT_TRANSPORT_ERROR);
     }
 }
@@ -163,7 +171,14 @@ fn wrong_data_digest_fails_the_read() {
 fn commands_without_data_and_fabrics() {
     let mut wire = Wire::new(3, 50);
     wire.host.set_in_capsule(0);
-    let connect = Connect { format: 0, queue: QueueId(1), entries: 16, no_flow_control: true, kato: 0, data: Dptr::NONE };
+    let connect = Connect {
+        format: 0,
+        queue: QueueId(1),
+        entries: 16,
+        no_flow_control: true,
+        kato: 0,
+        data: Dptr::NONE,
+    };
     assert!(wire.host.submit(Sqe { cid: 1, ..connect.to_sqe() }, Some((bytes(1024), 1024))));
     assert!(wire.host.submit(Sqe { cid: 2, ..disconnect() }, None));
     assert!(wire.host.submit(sqe(5, 0), None), "Flush");
@@ -177,7 +192,11 @@ fn commands_without_data_and_fabrics() {
 fn busy() -> Initiator<Heap> {
     let mut host = Initiator::new(config(0), Heap);
     let greeting = Greeting { limit: 8192.into(), ..Greeting::default() };
-    let events = give(&mut host, &Pdu::new(Body::IcResp(greeting)).to_bytes(&[], Digests::default(), 0), 200);
+    let events = give(
+        &mut host,
+        &Pdu::new(Body::IcResp(greeting)).to_bytes(&[], Digests::default(), 0),
+        200,
+    );
     assert_eq!(events, [InitiatorEvent::Greeted(Digests::default())]);
     assert!(host.submit(sqe(1, 1), Some((bytes(65_536), 65_536))));
     assert!(host.submit(sqe(2, 2), Some((vec![0; 4096], 4096))));
@@ -187,17 +206,32 @@ fn busy() -> Initiator<Heap> {
 }
 
 fn r2t(cid: u16, offset: u32, len: u32) -> Vec<u8> {
-    let r2t = Data { cid: cid.into(), tag: 9.into(), offset: offset.into(), len: len.into(), ..Data::default() };
+    let r2t = Data {
+        cid: cid.into(),
+        tag: 9.into(),
+        offset: offset.into(),
+        len: len.into(),
+        ..Data::default()
+    };
     Pdu::new(Body::R2t(r2t)).to_bytes(&[], Digests::default(), 0)
 }
 
 fn c2h(cid: u16, offset: u32, data: &[u8], flags: u8) -> Vec<u8> {
-    let body = Data { cid: cid.into(), offset: offset.into(), len: (data.len() as u32).into(), ..Data::default() };
+    let body = Data {
+        cid: cid.into(),
+        offset: offset.into(),
+        len: (data.len() as u32).into(),
+        ..Data::default()
+    };
     Pdu { flags, body: Body::C2hData(body), data: 0 }.to_bytes(data, Digests::default(), 0)
 }
 
 fn response(cid: u16, status: Status) -> Vec<u8> {
-    Pdu::new(Body::CapsuleResp(ok(cid).with_status(status, false))).to_bytes(&[], Digests::default(), 0)
+    Pdu::new(Body::CapsuleResp(ok(cid).with_status(status, false))).to_bytes(
+        &[],
+        Digests::default(),
+        0,
+    )
 }
 
 #[test]
@@ -231,31 +265,71 @@ fn what_no_controller_may_send() {
         ("data of a Flush", vec![c2h(3, 0, &[0; 512], last)], field(8)),
         ("data beyond the end", vec![c2h(2, 0, &[0; 4100], last)], of(Fes::OUT_OF_RANGE)),
         ("data twice", vec![c2h(2, 0, &[0; 512], 0), c2h(2, 0, &[0; 512], last)], field(12)),
-        ("data after the last", vec![c2h(2, 0, &[0; 512], last), c2h(2, 512, &[0; 512], last)], field(8)),
+        (
+            "data after the last",
+            vec![c2h(2, 0, &[0; 512], last), c2h(2, 512, &[0; 512], last)],
+            field(8),
+        ),
         ("SUCCESS without LAST_PDU", vec![c2h(2, 0, &[0; 4096], flags::SUCCESS)], field(1)),
-        ("SUCCESS of half the data", vec![c2h(2, 0, &[0; 2048], last | flags::SUCCESS)], of(Fes::SEQUENCE_ERROR)),
-        ("a response after SUCCESS", vec![c2h(2, 0, &[0; 4096], last | flags::SUCCESS), response(2, Status::SUCCESS)], field(20)),
+        (
+            "SUCCESS of half the data",
+            vec![c2h(2, 0, &[0; 2048], last | flags::SUCCESS)],
+            of(Fes::SEQUENCE_ERROR),
+        ),
+        (
+            "a response after SUCCESS",
+            vec![c2h(2, 0, &[0; 4096], last | flags::SUCCESS), response(2, Status::SUCCESS)],
+            field(20),
+        ),
         ("a response without data", vec![response(2, Status::SUCCESS)], of(Fes::SEQUENCE_ERROR)),
-        ("success before all was asked for", vec![r2t(1, 0, 512), response(1, Status::SUCCESS)], of(Fes::SEQUENCE_ERROR)),
+        (
+            "success before all was asked for",
+            vec![r2t(1, 0, 512), response(1, Status::SUCCESS)],
+            of(Fes::SEQUENCE_ERROR),
+        ),
         ("a response without a command", vec![response(9, Status::SUCCESS)], field(20)),
-        ("a response twice", vec![response(3, Status::SUCCESS), response(3, Status::SUCCESS)], field(20)),
-        ("ICResp twice", vec![Pdu::new(Body::IcResp(Greeting::default())).to_bytes(&[], Digests::default(), 0)], of(Fes::SEQUENCE_ERROR)),
-        ("a host's PDU", vec![Pdu::new(Body::CapsuleCmd(Sqe::default())).to_bytes(&[], Digests::default(), 0)], of(Fes::SEQUENCE_ERROR)),
+        (
+            "a response twice",
+            vec![response(3, Status::SUCCESS), response(3, Status::SUCCESS)],
+            field(20),
+        ),
+        (
+            "ICResp twice",
+            vec![Pdu::new(Body::IcResp(Greeting::default())).to_bytes(&[], Digests::default(), 0)],
+            of(Fes::SEQUENCE_ERROR),
+        ),
+        (
+            "a host's PDU",
+            vec![Pdu::new(Body::CapsuleCmd(Sqe::default())).to_bytes(&[], Digests::default(), 0)],
+            of(Fes::SEQUENCE_ERROR),
+        ),
     ];
     for (what, pdus, expected) in cases {
         let mut host = busy();
         let events: Vec<_> = pdus.iter().flat_map(|pdu| give(&mut host, pdu, 1000)).collect();
-        assert_eq!(events.last(), Some(&InitiatorEvent::Ended { term: expected, by_controller: false }), "{what}");
+        assert_eq!(
+            events.last(),
+            Some(&InitiatorEvent::Ended { term: expected, by_controller: false }),
+            "{what}"
+        );
         let sent = output(&mut host);
         assert!(sent.windows(2).any(|at| at == [2, 0]), "{what}: H2CTermReq");
-        assert!(give(&mut host, &response(3, Status::SUCCESS), 100).is_empty() && !host.submit(sqe(6, 0), None), "{what}");
+        assert!(
+            give(&mut host, &response(3, Status::SUCCESS), 100).is_empty()
+                && !host.submit(sqe(6, 0), None),
+            "{what}"
+        );
     }
 }
 
 #[test]
 fn errors_may_come_early() {
     let mut host = busy();
-    let events = give(&mut host, &[response(1, Status::INTERNAL_ERROR), response(2, Status::INTERNAL_ERROR)].concat(), 1000);
+    let events = give(
+        &mut host,
+        &[response(1, Status::INTERNAL_ERROR), response(2, Status::INTERNAL_ERROR)].concat(),
+        1000,
+    );
     assert_eq!(events.len(), 2);
     assert!(events.iter().all(|event| matches!(event, InitiatorEvent::Completed { cqe, .. } if cqe.status() == Status::INTERNAL_ERROR)));
 }
@@ -264,8 +338,14 @@ fn errors_may_come_early() {
 fn greetings_that_cannot_be() {
     let refused = |answer: Greeting| {
         let mut host = Initiator::new(config(1), Heap);
-        let events = give(&mut host, &Pdu::new(Body::IcResp(answer)).to_bytes(&[], Digests::default(), 0), 200);
-        let [InitiatorEvent::Ended { term, by_controller: false }] = events[..] else { panic!("{events:?}") };
+        let events = give(
+            &mut host,
+            &Pdu::new(Body::IcResp(answer)).to_bytes(&[], Digests::default(), 0),
+            200,
+        );
+        let [InitiatorEvent::Ended { term, by_controller: false }] = events[..] else {
+            panic!("{events:?}")
+        };
         term.fei
     };
     let good = Greeting { limit: 4096.into(), ..Greeting::default() };

@@ -18,10 +18,14 @@ use std::time::Instant;
 use tracer::{Tracer, selected};
 
 /// Runs `reap trace` and returns the document of `--json`.
-pub(crate) fn run(settings: &Settings, mut out: &mut dyn Write) -> Result<serde_json::Value, Error> {
+pub(crate) fn run(
+    settings: &Settings,
+    mut out: &mut dyn Write,
+) -> Result<serde_json::Value, Error> {
     let mut machine = Topology::read(Path::new("/"));
     // First of all: from here on a signal ends the loop below instead of the process.
-    let stopped = stop_signals().map_err(|source| Error::Output { what: "a signal handler", source })?;
+    let stopped =
+        stop_signals().map_err(|source| Error::Output { what: "a signal handler", source })?;
     let (disks, lines) = selected(settings, &machine)?;
     preflight::lacks_for(&[settings.mode]).into_iter().next().map_or(Ok(()), Err)?;
     let mut tracer = Tracer::start(settings, &machine, &disks, &lines)?;
@@ -40,7 +44,8 @@ pub(crate) fn run(settings: &Settings, mut out: &mut dyn Write) -> Result<serde_
         // Absolute times: printing does not delay later intervals.
         next += settings.interval;
         let until = end.map_or(next, |end| end.min(next));
-        let interrupted = stopped.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok();
+        let interrupted =
+            stopped.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok();
         done += 1;
         // The last interval is read and printed after the loop.
         if interrupted || done == settings.count || end.is_some_and(|end| Instant::now() >= end) {
@@ -63,7 +68,10 @@ pub(crate) fn run(settings: &Settings, mut out: &mut dyn Write) -> Result<serde_
     intervals.push(last);
     // With one interval the total would repeat it.
     if !closed && intervals.len() > 1 {
-        output_closed(writeln!(out, "\nThe whole run:").and_then(|()| report::text(&mut out, settings, &total)))?;
+        output_closed(
+            writeln!(out, "\nThe whole run:")
+                .and_then(|()| report::text(&mut out, settings, &total)),
+        )?;
     }
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     Ok(report::document(settings, kernel.trim(), &intervals, &total))
@@ -85,8 +93,13 @@ fn banner(settings: &Settings) -> String {
         Mode::Rate => "interrupts and block completions",
         Mode::Latency => "block requests from issue to completion",
     };
-    let sampled = if settings.freq > 1 { format!(", 1 in {}", settings.freq) } else { String::new() };
-    let end = if settings.count == u64::MAX && settings.args.duration.is_none() { "... Hit Ctrl-C to end." } else { "..." };
+    let sampled =
+        if settings.freq > 1 { format!(", 1 in {}", settings.freq) } else { String::new() };
+    let end = if settings.count == u64::MAX && settings.args.duration.is_none() {
+        "... Hit Ctrl-C to end."
+    } else {
+        "..."
+    };
     format!("Tracing {what}{sampled}{end}")
 }
 

@@ -1,7 +1,10 @@
 //! Loads, attaches and reads the eBPF program. Everything is owned by file descriptors of this
 //! process and nothing is pinned, so the kernel removes it however the process ends.
 
-use super::layout::{self, Config, Globals, Hist, LINEAR_SLOTS, LOG2_SLOTS, LatencyKey, LineStats, QueueName, QueueStats};
+use super::layout::{
+    self, Config, Globals, Hist, LINEAR_SLOTS, LOG2_SLOTS, LatencyKey, LineStats, QueueName,
+    QueueStats,
+};
 use crate::Error;
 use crate::counts::{Counts, Latency, LineCounts, LineCpuCounts, QueueCounts};
 use crate::histogram::Histogram;
@@ -24,15 +27,25 @@ const REQUESTS: u32 = 1 << 16;
 const CLASSES: u32 = 2048;
 
 /// The disks and lines selected by the settings; empty: all.
-pub(super) fn selected(settings: &Settings, machine: &Topology) -> Result<(Vec<String>, Vec<u32>), Error> {
+pub(super) fn selected(
+    settings: &Settings,
+    machine: &Topology,
+) -> Result<(Vec<String>, Vec<u32>), Error> {
     let mut disks = Vec::new();
     for device in &settings.args.devices {
         disks.extend(machine.find_disk(device)?);
     }
     if disks.len() > layout::FILTERS {
-        return usage(format!("the selected devices have {} paths together; the limit is {}", disks.len(), layout::FILTERS));
+        return usage(format!(
+            "the selected devices have {} paths together; the limit is {}",
+            disks.len(),
+            layout::FILTERS
+        ));
     }
-    Ok((disks, settings.args.lines.iter().map(|line| machine.find_line(line)).collect::<Result<_, _>>()?))
+    Ok((
+        disks,
+        settings.args.lines.iter().map(|line| machine.find_line(line)).collect::<Result<_, _>>()?,
+    ))
 }
 
 /// The loaded and attached eBPF program.
@@ -49,7 +62,12 @@ pub(super) struct Tracer {
 
 impl Tracer {
     /// Loads and attaches the programs of the mode, then starts counting.
-    pub(super) fn start(settings: &Settings, machine: &Topology, disks: &[String], lines: &[u32]) -> Result<Tracer, Error> {
+    pub(super) fn start(
+        settings: &Settings,
+        machine: &Topology,
+        disks: &[String],
+        lines: &[u32],
+    ) -> Result<Tracer, Error> {
         // libbpf prints a long explanation of each failure; the returned error is enough.
         // `REAP_TRACE_LIBBPF=1` shows everything.
         if std::env::var_os("REAP_TRACE_LIBBPF").is_none() {
@@ -80,13 +98,26 @@ impl Tracer {
                 let section = program.section().to_str().unwrap_or_default();
                 program.autoload() && section.rsplit('/').next() == Some(hook)
             });
-            let program = program.ok_or_else(|| refused(hook, "the program is not in the object"))?;
-            links.push(program.attach().map_err(|error| refused(&format!("to attach to `{hook}`"), error))?);
+            let program =
+                program.ok_or_else(|| refused(hook, "the program is not in the object"))?;
+            links.push(
+                program
+                    .attach()
+                    .map_err(|error| refused(&format!("to attach to `{hook}`"), error))?,
+            );
         }
         set_counting(&object, true)?;
         let began = Instant::now();
         let before = known.iter().map(|(_, _, irq)| (*irq, machine.interrupts(*irq))).collect();
-        Ok(Tracer { object, links, mode: settings.mode, per_queue: settings.args.queues, max_lines: config.max_lines, began, before })
+        Ok(Tracer {
+            object,
+            links,
+            mode: settings.mode,
+            per_queue: settings.args.queues,
+            max_lines: config.max_lines,
+            began,
+            before,
+        })
     }
 
     /// Reads all counters. With `last`, counting stops, open cycles are included, and the programs
@@ -94,7 +125,8 @@ impl Tracer {
     pub(super) fn read(&mut self, machine: &Topology, last: bool) -> Result<Counts, Error> {
         // Read the kernel's counts before ours: an interrupt in between is then extra in ours, and
         // not reported as lost.
-        let kernel: HashMap<u32, u64> = self.before.keys().map(|&irq| (irq, machine.interrupts(irq))).collect();
+        let kernel: HashMap<u32, u64> =
+            self.before.keys().map(|&irq| (irq, machine.interrupts(irq))).collect();
         if last {
             set_counting(&self.object, false)?;
         }
@@ -103,7 +135,8 @@ impl Tracer {
             // After the time was taken: detaching is slow, and nothing is counted any more.
             self.links.clear();
         }
-        let bytes = lookup(&find_map(&self.object, ".data")?, &0u32.to_ne_bytes())?.unwrap_or_default();
+        let bytes =
+            lookup(&find_map(&self.object, ".data")?, &0u32.to_ne_bytes())?.unwrap_or_default();
         let globals = read::<Globals>(&bytes).ok_or_else(|| refused(".data", "too short"))?;
         let (queues, ids) = self.queues(&globals, last)?;
         let lines = self.lines(machine, globals.next_slot, last)?;
@@ -132,24 +165,45 @@ impl Tracer {
         for irq in 0..map.max_entries() {
             let state = self.value::<layout::BpfLine>("lines", &irq.to_ne_bytes())?;
             // Lines that got their slot after `next_slot` was read wait for the next reading.
-            let Some(state) = state.filter(|state| state.slot != 0 && state.slot < slots && state.ignored == 0) else { continue };
-            let mut line = LineCounts { irq, name: machine.line_name(irq), interrupts: state.seq, ..LineCounts::default() };
+            let Some(state) =
+                state.filter(|state| state.slot != 0 && state.slot < slots && state.ignored == 0)
+            else {
+                continue;
+            };
+            let mut line = LineCounts {
+                irq,
+                name: machine.line_name(irq),
+                interrupts: state.seq,
+                ..LineCounts::default()
+            };
             match self.mode {
                 Mode::Completions => {
-                    line.per_interrupt = self.histogram::<LINEAR_SLOTS, _>("hists", &state.slot.to_ne_bytes())?;
+                    line.per_interrupt =
+                        self.histogram::<LINEAR_SLOTS, _>("hists", &state.slot.to_ne_bytes())?;
                     // Cycles that are still open at the end count too.
                     for cycle in state.cycle.iter().filter(|cycle| last && cycle.sampled != 0) {
                         line.per_interrupt.record(cycle.count.into());
                     }
                 }
                 Mode::Delay => {
-                    line.to_softirq = self.histogram::<LINEAR_SLOTS, _>("hists", &(2 * state.slot).to_ne_bytes())?;
-                    line.to_completion = self.histogram::<LINEAR_SLOTS, _>("hists", &(2 * state.slot + 1).to_ne_bytes())?;
+                    line.to_softirq = self
+                        .histogram::<LINEAR_SLOTS, _>("hists", &(2 * state.slot).to_ne_bytes())?;
+                    line.to_completion = self.histogram::<LINEAR_SLOTS, _>(
+                        "hists",
+                        &(2 * state.slot + 1).to_ne_bytes(),
+                    )?;
                 }
                 Mode::Rate | Mode::Latency => {
-                    let cpus = self.per_cpu::<LineStats>("line_stats", &state.slot.to_ne_bytes())?.into_iter();
-                    line.per_cpu =
-                        cpus.map(|on| LineCpuCounts { interrupts: on.interrupts, hard_ns: on.hard_ns, soft_ns: on.soft_ns }).collect();
+                    let cpus = self
+                        .per_cpu::<LineStats>("line_stats", &state.slot.to_ne_bytes())?
+                        .into_iter();
+                    line.per_cpu = cpus
+                        .map(|on| LineCpuCounts {
+                            interrupts: on.interrupts,
+                            hard_ns: on.hard_ns,
+                            soft_ns: on.soft_ns,
+                        })
+                        .collect();
                 }
             }
             found.push(line);
@@ -158,12 +212,19 @@ impl Tracer {
     }
 
     /// The queues seen so far, and the names of disks and hardware queues by kernel address.
-    fn queues(&self, globals: &Globals, last: bool) -> Result<(Vec<QueueCounts>, HashMap<u64, String>), Error> {
+    fn queues(
+        &self,
+        globals: &Globals,
+        last: bool,
+    ) -> Result<(Vec<QueueCounts>, HashMap<u64, String>), Error> {
         let (mut queues, mut ids) = (Vec::new(), HashMap::new());
         for index in 0..globals.next_queue.min(find_map(&self.object, "queues")?.max_entries()) {
             let key = index.to_ne_bytes();
             // hctx 0: not filled in yet, or a duplicate that lost the race to another CPU.
-            let Some(state) = self.value::<layout::BpfQueue>("queues", &key)?.filter(|state| state.hctx != 0 && state.tracked != 0) else {
+            let Some(state) = self
+                .value::<layout::BpfQueue>("queues", &key)?
+                .filter(|state| state.hctx != 0 && state.tracked != 0)
+            else {
                 continue;
             };
             let per_cpu = self.per_cpu::<QueueStats>("queue_stats", &key)?;
@@ -188,7 +249,9 @@ impl Tracer {
                         queue.per_interrupt.record(state.cycle_count.into());
                     }
                 }
-                Mode::Delay if self.per_queue => queue.to_completion = self.histogram::<LINEAR_SLOTS, _>("hists", &key)?,
+                Mode::Delay if self.per_queue => {
+                    queue.to_completion = self.histogram::<LINEAR_SLOTS, _>("hists", &key)?
+                }
                 _ => {}
             }
             ids.insert(state.disk, queue.disk.clone());
@@ -218,9 +281,17 @@ impl Tracer {
     fn skipped_program_runs(&self) -> u64 {
         let of = |fd: i32| -> Option<u64> {
             let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
-            info.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?.trim().parse().ok()
+            info.lines()
+                .find_map(|line| line.strip_prefix("recursion_misses:"))?
+                .trim()
+                .parse()
+                .ok()
         };
-        self.object.progs().filter(|program| program.autoload()).filter_map(|program| of(program.as_fd().as_raw_fd())).sum()
+        self.object
+            .progs()
+            .filter(|program| program.autoload())
+            .filter_map(|program| of(program.as_fd().as_raw_fd()))
+            .sum()
     }
 
     fn value<T: FromBytes>(&self, map: &str, key: &[u8]) -> Result<Option<T>, Error> {
@@ -228,13 +299,18 @@ impl Tracer {
     }
 
     fn per_cpu<T: FromBytes>(&self, map: &str, key: &[u8]) -> Result<Vec<T>, Error> {
-        let values =
-            find_map(&self.object, map)?.lookup_percpu(key, MapFlags::ANY).map_err(|error| refused(&format!("to read `{map}`"), error))?;
+        let values = find_map(&self.object, map)?
+            .lookup_percpu(key, MapFlags::ANY)
+            .map_err(|error| refused(&format!("to read `{map}`"), error))?;
         Ok(values.unwrap_or_default().iter().filter_map(|bytes| read(bytes)).collect())
     }
 
     /// A per-CPU histogram of `SLOTS` slots, summed over all CPUs.
-    fn histogram<const SLOTS: usize, const BUCKETS: usize>(&self, map: &str, key: &[u8]) -> Result<Histogram<BUCKETS>, Error> {
+    fn histogram<const SLOTS: usize, const BUCKETS: usize>(
+        &self,
+        map: &str,
+        key: &[u8],
+    ) -> Result<Histogram<BUCKETS>, Error> {
         let mut all = Histogram::default();
         for on in self.per_cpu::<Hist<SLOTS>>(map, key)? {
             all.merge(&Histogram::from_parts(&on.slots, on.sum, on.max));
@@ -249,7 +325,9 @@ fn load(mode: Mode, config: &Config, irqs: u32) -> Result<Object, Error> {
     // Copied, because libbpf needs ELF structures aligned, and `include_bytes` does not guarantee
     // that.
     let aligned = PROGRAM.to_vec();
-    let mut object = ObjectBuilder::default().open_memory(&aligned).map_err(|error| refused("the object", error))?;
+    let mut object = ObjectBuilder::default()
+        .open_memory(&aligned)
+        .map_err(|error| refused("the object", error))?;
     // Programs of other modes are not loaded: the verifier would check them for nothing.
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
@@ -279,10 +357,12 @@ fn load(mode: Mode, config: &Config, irqs: u32) -> Result<Object, Error> {
         let name = map.name().to_string_lossy().into_owned();
         if name.ends_with(".rodata") {
             // Constants for the verifier, which drops the branches of other modes.
-            map.set_initial_value(config.as_bytes()).map_err(|error| refused("its settings", error))?;
+            map.set_initial_value(config.as_bytes())
+                .map_err(|error| refused("its settings", error))?;
         }
         if let Some((_, size)) = sizes.iter().find(|(sized, _)| *sized == name) {
-            map.set_max_entries(*size).map_err(|error| refused(&format!("the size of `{name}`"), error))?;
+            map.set_max_entries(*size)
+                .map_err(|error| refused(&format!("the size of `{name}`"), error))?;
         }
     }
     object.load().map_err(|error| refused("the programs", error))
@@ -299,7 +379,8 @@ fn write_known_lines(
 ) -> Result<(), Error> {
     let (names, lines) = (find_map(object, "known_lines")?, find_map(object, "lines")?);
     let update = |map: &Map<'_>, key: &[u8], value: &[u8]| {
-        map.update(key, value, MapFlags::ANY).map_err(|error| refused("what is known of the lines", error))
+        map.update(key, value, MapFlags::ANY)
+            .map_err(|error| refused("what is known of the lines", error))
     };
     // Slot 0 means "no slot".
     let mut slots = 1u32;
@@ -348,17 +429,22 @@ fn write_known_lines(
 fn set_counting(object: &Object, on: bool) -> Result<(), Error> {
     let counting = find_map(object, ".data.switch")?;
     let value = u32::from(on).to_ne_bytes();
-    counting.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY).map_err(|error| refused("to switch the counting", error))
+    counting
+        .update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)
+        .map_err(|error| refused("to switch the counting", error))
 }
 
 /// The map of this name, or of this ELF section if the name begins with a dot.
 fn find_map<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, Error> {
-    let is_it = |map: &Map<'_>| map.name() == name || name.starts_with('.') && map.name().to_string_lossy().ends_with(name);
+    let is_it = |map: &Map<'_>| {
+        map.name() == name || name.starts_with('.') && map.name().to_string_lossy().ends_with(name)
+    };
     object.maps().find(is_it).ok_or_else(|| refused(name, "no such map"))
 }
 
 fn lookup(map: &Map<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-    map.lookup(key, MapFlags::ANY).map_err(|error| refused(&format!("to read `{}`", map.name().to_string_lossy()), error))
+    map.lookup(key, MapFlags::ANY)
+        .map_err(|error| refused(&format!("to read `{}`", map.name().to_string_lossy()), error))
 }
 
 fn read<T: FromBytes>(bytes: &[u8]) -> Option<T> {

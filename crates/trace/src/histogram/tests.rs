@@ -36,7 +36,8 @@ fn empty_buckets_share_a_line() {
     let mut counts = Linear::default();
     [2, 32, 32, 300].into_iter().for_each(|value| counts.record(value));
     let drawn = counts.draw("completions").to_string();
-    let names: Vec<&str> = drawn.lines().skip(1).filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
+    let names: Vec<&str> =
+        drawn.lines().skip(1).filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
     assert_eq!(names, ["0 -> 1", "2", "3 -> 31", "32", "33 -> 127", "128+"]);
 }
 

@@ -39,8 +39,17 @@ fn counts() -> Counts {
     Counts {
         time: Duration::from_secs(2),
         lines: vec![line(41, "nvme0q1", 10), line(42, "nvme0q2", 0)],
-        queues: vec![queue(0, Some(41), [9, 0, 1, 0, 0]), queue(1, Some(42), [0; 5]), queue(2, None, [0, 0, 0, 77, 0])],
-        latencies: vec![Latency { name: "nvme0n1".into(), op: 0, size: 3, time: Log2::from_parts(&[0, 4], 12_000, 4_000) }],
+        queues: vec![
+            queue(0, Some(41), [9, 0, 1, 0, 0]),
+            queue(1, Some(42), [0; 5]),
+            queue(2, None, [0, 0, 0, 77, 0]),
+        ],
+        latencies: vec![Latency {
+            name: "nvme0n1".into(),
+            op: 0,
+            size: 3,
+            time: Log2::from_parts(&[0, 4], 12_000, 4_000),
+        }],
         lost: [0; 6],
     }
 }
@@ -48,26 +57,47 @@ fn counts() -> Counts {
 #[test]
 fn completions_are_split_by_context() {
     let message = printed(&settings(Mode::Completions), &counts());
-    assert!(message.starts_with("line = nvme0q1\n     completions   : count     distribution\n"), "{message}");
+    assert!(
+        message.starts_with("line = nvme0q1\n     completions   : count     distribution\n"),
+        "{message}"
+    );
     let row = message.lines().find(|line| line.starts_with("nvme0q1")).unwrap();
-    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["nvme0q1", "10", "10", "1.00", "9", "0", "1", "0", "0"]);
+    assert_eq!(
+        row.split_whitespace().collect::<Vec<_>>(),
+        ["nvme0q1", "10", "10", "1.00", "9", "0", "1", "0", "0"]
+    );
     let polled = message.lines().find(|line| line.starts_with("nvme0n1 (poll queues)")).unwrap();
     assert!(polled.split_whitespace().any(|word| word == "77"));
-    assert!(!message.lines().any(|line| line.starts_with("nvme0q2 ")), "a row without activity: {message}");
+    assert!(
+        !message.lines().any(|line| line.starts_with("nvme0q2 ")),
+        "a row without activity: {message}"
+    );
     let last = message.lines().last().unwrap();
-    assert_eq!(last, "total: 10 interrupts, 87 completions (9 in irq, 1 other CPU, 77 polled) in 2.00 s, 0 lost");
+    assert_eq!(
+        last,
+        "total: 10 interrupts, 87 completions (9 in irq, 1 other CPU, 77 polled) in 2.00 s, 0 lost"
+    );
 }
 
 #[test]
 fn each_mode_prints_its_table() {
     let message = printed(&settings(Mode::Delay), &counts());
-    assert!(message.contains("line = nvme0q1, interrupt -> softirq\n     usecs               : count"), "{message}");
+    assert!(
+        message.contains("line = nvme0q1, interrupt -> softirq\n     usecs               : count"),
+        "{message}"
+    );
     assert!(message.contains("1.00           3        3.00"), "{message}");
     let message = printed(&settings(Mode::Rate), &counts());
     let row = message.lines().find(|line| line.starts_with("nvme0q1")).unwrap();
-    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["nvme0q1", "5.0", "5.0", "1.00", "1.00", "2.00"]);
+    assert_eq!(
+        row.split_whitespace().collect::<Vec<_>>(),
+        ["nvme0q1", "5.0", "5.0", "1.00", "1.00", "2.00"]
+    );
     let row = message.lines().find(|line| line.starts_with("0 ")).unwrap();
-    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["0", "5.0", "43.5", "8.70", "2.00", "0.00"]);
+    assert_eq!(
+        row.split_whitespace().collect::<Vec<_>>(),
+        ["0", "5.0", "43.5", "8.70", "2.00", "0.00"]
+    );
     let message = printed(&settings(Mode::Latency), &counts());
     assert!(message.starts_with("device = nvme0n1, read, 4 KiB\n"), "{message}");
     assert!(message.ends_with("total: 4 requests in 2.00 s, 0 lost\n"), "{message}");
@@ -87,7 +117,8 @@ fn lost_events_are_reported() {
 #[test]
 fn idle_intervals_are_one_line() {
     for mode in Mode::ALL {
-        let message = printed(&settings(mode), &Counts { time: Duration::from_secs(1), ..Counts::default() });
+        let message =
+            printed(&settings(mode), &Counts { time: Duration::from_secs(1), ..Counts::default() });
         assert_eq!(message.lines().count(), 1, "{message}");
     }
 }
@@ -116,6 +147,9 @@ fn json_holds_intervals_and_total() {
     }
     let document = document(&settings(Mode::Completions), "6.1", &[], &counts());
     assert_eq!(document["total"]["completions"]["total"], 87);
-    assert_eq!(document["total"]["lines"][0]["per_interrupt"]["buckets"], serde_json::json!([1, 8, 1]));
+    assert_eq!(
+        document["total"]["lines"][0]["per_interrupt"]["buckets"],
+        serde_json::json!([1, 8, 1])
+    );
     assert_eq!(document["total"]["queues"][2]["polled"], true);
 }

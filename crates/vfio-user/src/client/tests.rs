@@ -24,9 +24,17 @@ fn served(timeout: Duration, mut act: Act) -> Client {
             let mut fds = [rustix::event::PollFd::new(&socket, rustix::event::PollFlags::IN)];
             _ = rustix::event::poll(&mut fds, None);
             match socket.receive() {
-                Ok(Received::Message(message)) if message.header.command == Command::Version as u16 => {
-                    let version = Version { major: 0, minor: 0, capabilities: Capabilities { max_msg_fds: 3, ..Capabilities::default() } };
-                    socket.send(&Reply::Version(version).to_bytes(&message.header), &[]).expect("sent");
+                Ok(Received::Message(message))
+                    if message.header.command == Command::Version as u16 =>
+                {
+                    let version = Version {
+                        major: 0,
+                        minor: 0,
+                        capabilities: Capabilities { max_msg_fds: 3, ..Capabilities::default() },
+                    };
+                    socket
+                        .send(&Reply::Version(version).to_bytes(&message.header), &[])
+                        .expect("sent");
                 }
                 Ok(Received::Message(message)) => {
                     let bytes = act(&message.header, &message.body);
@@ -46,7 +54,8 @@ fn served(timeout: Duration, mut act: Act) -> Client {
 const CLOSE: &[u8] = b"close";
 
 fn info(header: &Header) -> Vec<u8> {
-    Reply::DeviceInfo(Device { can_reset: true, is_pci: true, regions: 9, irqs: 5 }).to_bytes(header)
+    Reply::DeviceInfo(Device { can_reset: true, is_pci: true, regions: 9, irqs: 5 })
+        .to_bytes(header)
 }
 
 #[test]
@@ -55,8 +64,11 @@ fn threads_get_their_own_replies() {
         LONG,
         Box::new(|header, body| {
             let command = Command::from_number(header.command).expect("a known one");
-            let Ok(Request::RegionRead(access)) = Request::from_bytes(command, body) else { return info(header) };
-            Reply::RegionRead(access, &access.offset.to_le_bytes()[..access.count as usize]).to_bytes(header)
+            let Ok(Request::RegionRead(access)) = Request::from_bytes(command, body) else {
+                return info(header);
+            };
+            Reply::RegionRead(access, &access.offset.to_le_bytes()[..access.count as usize])
+                .to_bytes(header)
         }),
     );
     thread::scope(|scope| {
@@ -81,8 +93,14 @@ fn threads_get_their_own_replies() {
 fn malformed_replies_are_errors() {
     let reply = |flags, id: u16, command: u16| {
         move |header: &Header, _: &[u8]| {
-            Header { id: header.id.wrapping_add(id), command: header.command.wrapping_add(command), flags, size: 0, error: 0 }
-                .with_body(&[])
+            Header {
+                id: header.id.wrapping_add(id),
+                command: header.command.wrapping_add(command),
+                flags,
+                size: 0,
+                error: 0,
+            }
+            .with_body(&[])
         }
     };
     let lies: [(&str, Act, bool); 8] = [
@@ -91,9 +109,17 @@ fn malformed_replies_are_errors() {
         ("an answer without a body", Box::new(reply(Flags::REPLY, 0, 0)), false),
         ("an error of no number", Box::new(reply(Flags::ERROR, 0, 0)), false),
         ("a size below a header's", Box::new(|_, _| vec![0; 16]), true),
-        ("a size beyond all", Box::new(|_, _| [0, 0, 4, 0, 0xff, 0xff, 0xff, 0x7f, 1, 0, 0, 0, 0, 0, 0, 0].to_vec()), true),
+        (
+            "a size beyond all",
+            Box::new(|_, _| [0, 0, 4, 0, 0xff, 0xff, 0xff, 0x7f, 1, 0, 0, 0, 0, 0, 0, 0].to_vec()),
+            true,
+        ),
         ("half a header, and the end", Box::new(|_, _| CLOSE.to_vec()), true),
-        ("the same answer twice", Box::new(|header, _| [info(header), info(header)].concat()), true),
+        (
+            "the same answer twice",
+            Box::new(|header, _| [info(header), info(header)].concat()),
+            true,
+        ),
     ];
     for (what, lie, ends) in lies {
         let client = served(LONG, lie);
@@ -117,7 +143,10 @@ fn silence_ends_the_connection() {
     let client = served(SHORT, Box::new(|_, _| Vec::new()));
     let message = client.device().expect_err("no answer").to_string();
     assert_eq!(message, "the server has not answered DEVICE_GET_INFO within 300ms");
-    assert!(matches!(client.map(0, 0x1000, std::os::fd::AsFd::as_fd(&client.0.stream), 0), Err(CallError::Ended(End::TimedOut(..)))));
+    assert!(matches!(
+        client.map(0, 0x1000, std::os::fd::AsFd::as_fd(&client.0.stream), 0),
+        Err(CallError::Ended(End::TimedOut(..)))
+    ));
 }
 
 #[test]
@@ -136,9 +165,13 @@ fn non_server_is_recognised() {
         error
     };
     assert!(matches!(speak(b"", false), CallError::Ended(End::TimedOut(Command::Version, _))));
-    assert!(matches!(speak(b"SSH-2.0-OpenSSH_10.0p2\r\n", false), CallError::Ended(End::Malformed(_))));
+    assert!(matches!(
+        speak(b"SSH-2.0-OpenSSH_10.0p2\r\n", false),
+        CallError::Ended(End::Malformed(_))
+    ));
     assert!(matches!(speak(b"", true), CallError::Ended(End::Closed)));
-    let version = Header { id: 1, command: 1, size: 0, flags: Flags::REPLY, error: 0 }.with_body(&[2, 0, 1, 0]);
+    let version = Header { id: 1, command: 1, size: 0, flags: Flags::REPLY, error: 0 }
+        .with_body(&[2, 0, 1, 0]);
     assert_eq!(speak(version.leak(), false), CallError::Version { major: 2, minor: 1 });
 }
 
@@ -169,7 +202,9 @@ fn full_socket_keeps_last_doorbell() {
         theirs.read_exact(&mut message).expect("a whole message");
         let header = Header::from_bytes(&message).expect("a header");
         assert!(!header.flags.wants_reply());
-        let Ok(Request::RegionWrite(access, data)) = Request::from_bytes(Command::RegionWrite, &message[16..]) else {
+        let Ok(Request::RegionWrite(access, data)) =
+            Request::from_bytes(Command::RegionWrite, &message[16..])
+        else {
             panic!("{header:?}")
         };
         let value = u32::from_le_bytes(data.try_into().expect("a word"));

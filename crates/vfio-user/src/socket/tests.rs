@@ -29,7 +29,10 @@ fn descriptors_stay_with_their_message() {
     there.send(&Request::DeviceReset.to_bytes(2, Flags::REQUEST), &fds).expect("sent");
     there.send(&Request::DeviceInfo.to_bytes(3, Flags::REQUEST), &[]).expect("sent");
     there.send(&Request::DeviceReset.to_bytes(4, Flags::REQUEST), &fds[..1]).expect("sent");
-    assert_eq!([next(&mut here), next(&mut here), next(&mut here), next(&mut here)], [(1, 0), (2, 2), (3, 0), (4, 1)]);
+    assert_eq!(
+        [next(&mut here), next(&mut here), next(&mut here), next(&mut here)],
+        [(1, 0), (2, 2), (3, 0), (4, 1)]
+    );
     assert!(matches!(here.receive(), Ok(Received::Nothing)));
     drop(there);
     assert!(matches!(here.receive(), Ok(Received::End)));
@@ -38,7 +41,8 @@ fn descriptors_stay_with_their_message() {
 #[test]
 fn partial_messages_are_not_delivered() {
     let (mut here, mut there) = pair();
-    let bytes = Request::RegionRead(Access { offset: 0, region: 7, count: 4 }).to_bytes(9, Flags::REQUEST);
+    let bytes =
+        Request::RegionRead(Access { offset: 0, region: 7, count: 4 }).to_bytes(9, Flags::REQUEST);
     for byte in &bytes[..bytes.len() - 1] {
         there.write_all(&[*byte]).expect("sent");
         assert!(matches!(here.receive(), Ok(Received::Nothing)));
@@ -55,9 +59,24 @@ fn too_many_descriptors_end_the_connection() {
     let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
     assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&fds)));
     let bytes = Request::DeviceInfo.to_bytes(1, Flags::REQUEST);
-    let open = || std::fs::read_dir("/proc/self/fd").expect("a list").flatten().filter(|fd| is_file(&fd.path(), &file)).count();
-    rustix::net::sendmsg(&there, &[std::io::IoSlice::new(&bytes)], &mut control, rustix::net::SendFlags::empty()).expect("sent");
-    assert!(matches!(here.receive(), Err(SocketError::Malformed(Malformed::Descriptors { most: Socket::MOST_FDS }))));
+    let open = || {
+        std::fs::read_dir("/proc/self/fd")
+            .expect("a list")
+            .flatten()
+            .filter(|fd| is_file(&fd.path(), &file))
+            .count()
+    };
+    rustix::net::sendmsg(
+        &there,
+        &[std::io::IoSlice::new(&bytes)],
+        &mut control,
+        rustix::net::SendFlags::empty(),
+    )
+    .expect("sent");
+    assert!(matches!(
+        here.receive(),
+        Err(SocketError::Malformed(Malformed::Descriptors { most: Socket::MOST_FDS }))
+    ));
     assert_eq!(open(), 1);
 }
 

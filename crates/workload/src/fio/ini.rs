@@ -29,7 +29,11 @@ pub(super) struct Section {
 }
 
 /// Splits one job file and the files that it includes.
-pub(super) fn sections(input: &Input<'_>, env: &dyn Environment, errors: &mut Vec<Diagnostic>) -> Vec<Section> {
+pub(super) fn sections(
+    input: &Input<'_>,
+    env: &dyn Environment,
+    errors: &mut Vec<Diagnostic>,
+) -> Vec<Section> {
     let mut reader = Reader { env, errors, open: Vec::new(), files: 0, bytes: 0 };
     let mut sections: Vec<Section> = Vec::new();
     let file: Arc<str> = input.name.into();
@@ -49,8 +53,13 @@ pub(super) fn sections(input: &Input<'_>, env: &dyn Environment, errors: &mut Ve
         } else if !orphans {
             // One error for all such lines, which have the same cause.
             orphans = true;
-            let error = Diagnostic::at(&line.location, format!("'{}' is before the first [section]", shorten(&line.text, 60)));
-            reader.errors.push(error.help("start with [global] or with the name of a job in brackets"));
+            let error = Diagnostic::at(
+                &line.location,
+                format!("'{}' is before the first [section]", shorten(&line.text, 60)),
+            );
+            reader
+                .errors
+                .push(error.help("start with [global] or with the name of a job in brackets"));
         }
     }
     sections
@@ -86,7 +95,10 @@ impl Reader<'_> {
             location.column = line.chars().count() as u32 - text.chars().count() as u32 + 1;
             let text = text.trim_end_matches(blank);
             if text.len() > MAX_LINE {
-                self.errors.push(Diagnostic::at(&location, format!("a line of {} bytes; the maximum is {MAX_LINE}", text.len())));
+                self.errors.push(Diagnostic::at(
+                    &location,
+                    format!("a line of {} bytes; the maximum is {MAX_LINE}", text.len()),
+                ));
             } else if !text.is_empty() {
                 lines.push(OptionLine { location, text: text.to_owned() });
             }
@@ -97,7 +109,9 @@ impl Reader<'_> {
     /// An option, or the options of the file that `include` names.
     fn option(&mut self, line: OptionLine, into: &mut Vec<OptionLine>) {
         let path = match line.text.strip_prefix("include") {
-            Some(rest) if rest.starts_with([' ', '\t', '=']) => rest.trim_start_matches([' ', '\t', '=']),
+            Some(rest) if rest.starts_with([' ', '\t', '=']) => {
+                rest.trim_start_matches([' ', '\t', '='])
+            }
             _ => return into.push(line),
         };
         if let Err(message) = self.include(path, &line, into) {
@@ -105,23 +119,41 @@ impl Reader<'_> {
         }
     }
 
-    fn include(&mut self, path: &str, line: &OptionLine, into: &mut Vec<OptionLine>) -> Result<(), String> {
+    fn include(
+        &mut self,
+        path: &str,
+        line: &OptionLine,
+        into: &mut Vec<OptionLine>,
+    ) -> Result<(), String> {
         if path.is_empty() {
             return Err("include needs a file name".into());
         }
         if self.open.len() > MAX_DEPTH {
-            return Err(format!("include '{}': more than {MAX_DEPTH} nested includes", shorten(path, 60)));
+            return Err(format!(
+                "include '{}': more than {MAX_DEPTH} nested includes",
+                shorten(path, 60)
+            ));
         }
         self.files += 1;
         if self.files > MAX_FILES {
             // One error, not one for each further include.
-            return if self.files == MAX_FILES + 1 { Err(format!("more than {MAX_FILES} includes")) } else { Ok(()) };
+            return if self.files == MAX_FILES + 1 {
+                Err(format!("more than {MAX_FILES} includes"))
+            } else {
+                Ok(())
+            };
         }
-        let (name, text) =
-            self.env.include(&line.location.file, path).map_err(|reason| format!("cannot include '{}': {reason}", shorten(path, 60)))?;
+        let (name, text) = self
+            .env
+            .include(&line.location.file, path)
+            .map_err(|reason| format!("cannot include '{}': {reason}", shorten(path, 60)))?;
         // Only files that are still open form a cycle; including a file twice is fine.
         if self.open.contains(&name) {
-            return Err(format!("'{}' includes itself: {}", shorten(&name, 60), self.open.join(" → ")));
+            return Err(format!(
+                "'{}' includes itself: {}",
+                shorten(&name, 60),
+                self.open.join(" → ")
+            ));
         }
         self.bytes += text.len();
         if self.bytes > MAX_BYTES {
@@ -130,7 +162,10 @@ impl Reader<'_> {
         self.open.push(name.clone());
         for line in self.lines(&name.into(), &text) {
             if line.text.starts_with('[') {
-                let error = Diagnostic::at(&line.location, format!("'{}': an included file holds options only", shorten(&line.text, 60)));
+                let error = Diagnostic::at(
+                    &line.location,
+                    format!("'{}': an included file holds options only", shorten(&line.text, 60)),
+                );
                 self.errors.push(error.help("move the section to the including file"));
                 break;
             }

@@ -16,13 +16,23 @@ const MIN_WAIT: u64 = 100;
 /// # Errors
 /// The first error, with its line.
 pub fn read_iolog(name: &str, text: &[u8], no_stall: bool) -> Result<Iolog, String> {
-    let text = std::str::from_utf8(text).map_err(|_| format!("{name} is not an fio iolog: not text (blktrace files are not supported)"))?;
+    let text = std::str::from_utf8(text).map_err(|_| {
+        format!("{name} is not an fio iolog: not text (blktrace files are not supported)")
+    })?;
     let mut lines = text.lines().zip(1u32..);
     let timed = match lines.next().map(|(line, _)| line.trim()) {
         Some("fio version 2 iolog") => false,
         Some("fio version 3 iolog") => true,
-        Some("fio version 1 iolog") => return Err(format!("{name} is an iolog of version 1; only versions 2 and 3 are supported")),
-        _ => return Err(format!("{name} is not an fio iolog: its first line is not 'fio version 2 iolog' or 'fio version 3 iolog'")),
+        Some("fio version 1 iolog") => {
+            return Err(format!(
+                "{name} is an iolog of version 1; only versions 2 and 3 are supported"
+            ));
+        }
+        _ => {
+            return Err(format!(
+                "{name} is not an fio iolog: its first line is not 'fio version 2 iolog' or 'fio version 3 iolog'"
+            ));
+        }
     };
     let mut list = Iolog { name: name.to_owned(), steps: Vec::new(), files: Vec::new() };
     for (line, number) in lines {
@@ -30,12 +40,17 @@ pub fn read_iolog(name: &str, text: &[u8], no_stall: bool) -> Result<Iolog, Stri
         if words.is_empty() {
             continue;
         }
-        step(&mut list, &words, timed, no_stall).map_err(|why| format!("{name}:{number}: {why}"))?;
+        step(&mut list, &words, timed, no_stall)
+            .map_err(|why| format!("{name}:{number}: {why}"))?;
         if list.steps.len() > MAX_STEPS {
             return Err(format!("{name} has more than {MAX_STEPS} I/Os"));
         }
     }
-    if list.steps.iter().any(|step| matches!(step, IologStep::Io { .. })) { Ok(list) } else { Err(format!("{name} has no I/O")) }
+    if list.steps.iter().any(|step| matches!(step, IologStep::Io { .. })) {
+        Ok(list)
+    } else {
+        Err(format!("{name} has no I/O"))
+    }
 }
 
 fn step(list: &mut Iolog, words: &[&str], timed: bool, no_stall: bool) -> Result<(), ValueError> {
@@ -66,7 +81,11 @@ fn step(list: &mut Iolog, words: &[&str], timed: bool, no_stall: bool) -> Result
         }
         return Ok(());
     }
-    let file = list.files.iter().position(|known| known == name).ok_or_else(|| format!("the file '{name}' was not added"))? as u16;
+    let file = list
+        .files
+        .iter()
+        .position(|known| known == name)
+        .ok_or_else(|| format!("the file '{name}' was not added"))? as u16;
     let op = match action {
         // Devices are open for the whole run.
         "open" | "close" => return Ok(()),
@@ -74,7 +93,11 @@ fn step(list: &mut Iolog, words: &[&str], timed: bool, no_stall: bool) -> Result
         "write" => Op::Write,
         "trim" => Op::Deallocate,
         "sync" | "datasync" => Op::Flush,
-        _ => return Err(format!("'{action}' is not one of add, open, close, read, write, trim, sync, datasync, wait")),
+        _ => {
+            return Err(format!(
+                "'{action}' is not one of add, open, close, read, write, trim, sync, datasync, wait"
+            ));
+        }
     };
     let (offset, len) = match (op, rest) {
         (Op::Flush, _) => (0, 0),

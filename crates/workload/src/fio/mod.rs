@@ -166,7 +166,13 @@ pub fn nearest_option(name: &str) -> Option<&'static str> {
 /// # Errors
 /// All errors of the files.
 pub fn parse(files: &[Input<'_>], env: &dyn Environment) -> Result<Parsed, ParseErrors> {
-    let mut parser = Parser { env, parsed: Parsed::default(), errors: Vec::new(), globals: JobBuilder::default(), warned: BTreeSet::new() };
+    let mut parser = Parser {
+        env,
+        parsed: Parsed::default(),
+        errors: Vec::new(),
+        globals: JobBuilder::default(),
+        warned: BTreeSet::new(),
+    };
     for (index, file) in files.iter().enumerate() {
         let mut stonewall = index > 0;
         parser.globals = JobBuilder::default();
@@ -210,8 +216,18 @@ impl Parser<'_> {
         let at = &section.location;
         let mut list = None;
         if let Some(name) = &draft.iolog {
-            let read = self.env.include(&at.file, name).and_then(|(name, text)| read_iolog(&name, &text, draft.no_stall));
-            list = read.map_err(|why| self.errors.push(Diagnostic::at(at, format!("read_iolog={}: {why}", shorten(name, 60))))).ok();
+            let read = self
+                .env
+                .include(&at.file, name)
+                .and_then(|(name, text)| read_iolog(&name, &text, draft.no_stall));
+            list = read
+                .map_err(|why| {
+                    self.errors.push(Diagnostic::at(
+                        at,
+                        format!("read_iolog={}: {why}", shorten(name, 60)),
+                    ))
+                })
+                .ok();
         }
         // Before `finish`, which puts `directory` before the names of these files as well.
         if let Some(list) = list.as_ref().filter(|_| draft.job.filenames.is_empty()) {
@@ -223,7 +239,9 @@ impl Parser<'_> {
         if let Some(list) = list {
             job.set_iolog(list);
         }
-        let on = |message: String| Diagnostic::at(at, format!("job '{}': {message}", shorten(&section.name, 60)));
+        let on = |message: String| {
+            Diagnostic::at(at, format!("job '{}': {message}", shorten(&section.name, 60)))
+        };
         self.errors.extend(errors.into_iter().map(on));
         self.parsed.warnings.extend(warnings.into_iter().map(on));
         job.stonewall |= stonewall;
@@ -233,10 +251,15 @@ impl Parser<'_> {
     }
 
     /// Applies one option. Returns its name, and its value if it has one.
-    fn option(&mut self, line: &OptionLine, draft: &mut JobBuilder) -> Option<(String, Option<String>)> {
+    fn option(
+        &mut self,
+        line: &OptionLine,
+        draft: &mut JobBuilder,
+    ) -> Option<(String, Option<String>)> {
         let (text, unset) = expand(&line.text, self.env);
         if text.len() > MAX_LINE {
-            let message = format!("after variables are replaced, this line has more than {MAX_LINE} bytes");
+            let message =
+                format!("after variables are replaced, this line has more than {MAX_LINE} bytes");
             self.errors.push(Diagnostic::at(&line.location, message));
             return None;
         }
@@ -246,7 +269,10 @@ impl Parser<'_> {
         };
         let help = not_set(&unset);
         if name.is_empty() {
-            self.errors.push(Diagnostic { help, ..Diagnostic::at(&line.location, "an option without a name") });
+            self.errors.push(Diagnostic {
+                help,
+                ..Diagnostic::at(&line.location, "an option without a name")
+            });
             return None;
         }
         if let Some(option) = options::find(name) {
@@ -257,15 +283,30 @@ impl Parser<'_> {
             };
             // The error is reported at the value's column, not at the option's.
             if let Err(bad) = set {
-                let before = line.text.split_once('=').map_or(0, |(name, value)| name.len() + 1 + value.len() - value.trim_start().len());
+                let before = line.text.split_once('=').map_or(0, |(name, value)| {
+                    name.len() + 1 + value.len() - value.trim_start().len()
+                });
                 let columns = line.text.get(..before).map_or(0, |text| text.chars().count()) as u32;
-                let at = Location { column: line.location.column + columns, ..line.location.clone() };
-                self.errors.push(Diagnostic { help, ..Diagnostic::at(&at, format!("{name}: {}", shorten(&bad, 200))) });
+                let at =
+                    Location { column: line.location.column + columns, ..line.location.clone() };
+                self.errors.push(Diagnostic {
+                    help,
+                    ..Diagnostic::at(&at, format!("{name}: {}", shorten(&bad, 200)))
+                });
             } else if name == "ioengine" && self.warned.insert(name.to_owned()) {
                 let engine = draft.job.engine.name.as_deref().unwrap_or_default();
-                let synchronous = matches!(engine, "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" | "mmap" | "splice");
-                let depth = if synchronous { "; iodepth applies, where fio has one I/O in flight" } else { "" };
-                let note = format!("ioengine={engine} has no effect: the device URI chooses the engine{depth}");
+                let synchronous = matches!(
+                    engine,
+                    "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" | "mmap" | "splice"
+                );
+                let depth = if synchronous {
+                    "; iodepth applies, where fio has one I/O in flight"
+                } else {
+                    ""
+                };
+                let note = format!(
+                    "ioengine={engine} has no effect: the device URI chooses the engine{depth}"
+                );
                 self.parsed.notes.push(Diagnostic::at(&line.location, note));
             }
         } else {
@@ -280,19 +321,26 @@ impl Parser<'_> {
         if let Some((_, usual)) = known::REFUSED.iter().find(|(other, _)| *other == name) {
             let value = value.unwrap_or("1");
             if !off(value) && value != *usual {
-                self.errors.push(Diagnostic::at(at, options::unsupported(&format!("{name}={}", shorten(value, 60)))));
+                self.errors.push(Diagnostic::at(
+                    at,
+                    options::unsupported(&format!("{name}={}", shorten(value, 60))),
+                ));
             }
         } else if known::OPTIONS.contains(&name) {
             // One warning per option, however many jobs have it.
             if !value.is_some_and(off) && self.warned.insert(name.to_owned()) {
-                let warning = format!("fio's option '{name}' is ignored, because it does not change the I/O");
+                let warning =
+                    format!("fio's option '{name}' is ignored, because it does not change the I/O");
                 self.parsed.warnings.push(Diagnostic::at(at, warning));
             }
         } else {
             // A file with this many errors is not a job file, and suggestions are slow.
             let near = if self.errors.len() < MAX_ERRORS { nearest_option(name) } else { None };
             let error = Diagnostic::at(at, format!("unknown option '{}'", shorten(name, 60)));
-            self.errors.push(Diagnostic { help: near.map(|near| format!("did you mean '{near}'?")), ..error });
+            self.errors.push(Diagnostic {
+                help: near.map(|near| format!("did you mean '{near}'?")),
+                ..error
+            });
         }
     }
 
@@ -300,7 +348,8 @@ impl Parser<'_> {
         let whole = |message: String| Diagnostic { location: None, message, help: None };
         let threads: u64 = self.parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
         if threads > options::MAX_JOBS {
-            self.errors.push(whole(format!("{threads} job threads; at most {}", options::MAX_JOBS)));
+            self.errors
+                .push(whole(format!("{threads} job threads; at most {}", options::MAX_JOBS)));
         }
         if self.errors.len() > MAX_ERRORS {
             let more = self.errors.len() - MAX_ERRORS;
@@ -316,7 +365,8 @@ impl Parser<'_> {
 
 /// The help text for variables that are not set.
 fn not_set(names: &[String]) -> Option<String> {
-    let shown: Vec<String> = names.iter().map(|name| format!("${{{}}}", shorten(name, 60))).collect();
+    let shown: Vec<String> =
+        names.iter().map(|name| format!("${{{}}}", shorten(name, 60))).collect();
     let empty = if names.len() == 1 { "it is empty" } else { "they are empty" };
     (!names.is_empty()).then(|| format!("{} not set: {empty}", shown.join(", ")))
 }

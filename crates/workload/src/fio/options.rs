@@ -15,7 +15,8 @@ macro_rules! set {
 use super::values::{self, ValueError};
 use super::{Argument, known};
 use crate::job::{
-    Amount, BlockSizes, Distribution, Job, Measure, Pattern, PerOp, RandomGenerator, Rate, RateProcess, Think, Unified, Verify, VerifyKind,
+    Amount, BlockSizes, Distribution, Job, Measure, Pattern, PerOp, RandomGenerator, Rate,
+    RateProcess, Think, Unified, Verify, VerifyKind,
 };
 use units::{Nanos, Op};
 
@@ -43,11 +44,17 @@ pub(super) struct Opt {
     pub set: fn(&mut JobBuilder, &str) -> Result<(), ValueError>,
 }
 
-const fn value(names: &'static [&'static str], set: fn(&mut JobBuilder, &str) -> Result<(), ValueError>) -> Opt {
+const fn value(
+    names: &'static [&'static str],
+    set: fn(&mut JobBuilder, &str) -> Result<(), ValueError>,
+) -> Opt {
     Opt { names, argument: Argument::Required, set }
 }
 
-const fn flag(names: &'static [&'static str], set: fn(&mut JobBuilder, &str) -> Result<(), ValueError>) -> Opt {
+const fn flag(
+    names: &'static [&'static str],
+    set: fn(&mut JobBuilder, &str) -> Result<(), ValueError>,
+) -> Opt {
     Opt { names, argument: Argument::Optional, set }
 }
 
@@ -83,11 +90,22 @@ static OPTIONS: &[Opt] = &[
     // What I/O.
     value(&["rw", "readwrite"], set!(job.pattern = pattern)),
     value(&["rwmixread"], set!(job.read_percent = |v| values::small(v, 0, 100))),
-    value(&["rwmixwrite"], set!(job.read_percent = |v| values::small(v, 0, 100).map(|percent| 100 - percent))),
+    value(
+        &["rwmixwrite"],
+        set!(job.read_percent = |v| values::small(v, 0, 100).map(|percent| 100 - percent)),
+    ),
     value(&["bs", "blocksize"], |d, v| {
-        sizes(d, 0, values::per_op(v, separators(v)?, |v| values::within(v, 1, u64::MAX).map(BlockSizes::fixed))?)
+        sizes(
+            d,
+            0,
+            values::per_op(v, separators(v)?, |v| {
+                values::within(v, 1, u64::MAX).map(BlockSizes::fixed)
+            })?,
+        )
     }),
-    value(&["bsrange", "blocksize_range"], |d, v| sizes(d, 1, values::per_op(v, &[','], values::range)?)),
+    value(&["bsrange", "blocksize_range"], |d, v| {
+        sizes(d, 1, values::per_op(v, &[','], values::range)?)
+    }),
     value(&["bssplit"], |d, v| sizes(d, 2, values::per_op(v, &[','], values::split)?)),
     // Where.
     value(&["filename"], set!(job.filenames = values::filenames)),
@@ -99,7 +117,10 @@ static OPTIONS: &[Opt] = &[
     value(&["offset", "fileoffset"], set!(job.offset = values::amount)),
     value(&["offset_increment"], set!(job.offset_increment = values::amount)),
     value(&["io_size", "io_limit"], set!(job.io_size = |v| values::amount(v).map(Some))),
-    value(&["number_ios"], set!(job.number_ios = |v| values::number(v).map(|n| (n > 0).then_some(n)))),
+    value(
+        &["number_ios"],
+        set!(job.number_ios = |v| values::number(v).map(|n| (n > 0).then_some(n))),
+    ),
     value(&["loops"], set!(job.loops = |v| Ok(values::number(v)?.max(1)))),
     // No device goes through the page cache, and jobs are always threads.
     value(&["direct", "buffered"], |_, v| values::flag(v).map(|_| ())),
@@ -107,9 +128,18 @@ static OPTIONS: &[Opt] = &[
     // How many at once.
     value(&["iodepth"], set!(job.iodepth = |v| values::small(v, 1, MAX_DEPTH))),
     value(&["iodepth_low"], set!(job.iodepth_low = |v| values::small(v, 0, MAX_DEPTH))),
-    value(&["iodepth_batch", "iodepth_batch_submit"], set!(job.batch_submit = |v| values::small(v, 0, MAX_DEPTH))),
-    value(&["iodepth_batch_complete_min", "iodepth_batch_complete"], set!(job.complete_min = |v| values::small(v, 0, MAX_DEPTH))),
-    value(&["iodepth_batch_complete_max"], set!(job.complete_max = |v| values::small(v, 0, MAX_DEPTH))),
+    value(
+        &["iodepth_batch", "iodepth_batch_submit"],
+        set!(job.batch_submit = |v| values::small(v, 0, MAX_DEPTH)),
+    ),
+    value(
+        &["iodepth_batch_complete_min", "iodepth_batch_complete"],
+        set!(job.complete_min = |v| values::small(v, 0, MAX_DEPTH)),
+    ),
+    value(
+        &["iodepth_batch_complete_max"],
+        set!(job.complete_max = |v| values::small(v, 0, MAX_DEPTH)),
+    ),
     value(&["serialize_overlap"], set!(job.serialize_overlap = values::flag)),
     // Flushes.
     value(&["fsync"], set!(job.sync_every = |v| values::small(v, 0, i32::MAX as u64))),
@@ -117,7 +147,10 @@ static OPTIONS: &[Opt] = &[
     value(&["end_fsync", "fsync_on_close"], set!(job.sync_at_end = values::flag)),
     // How long.
     value(&["numjobs"], set!(job.numjobs = |v| values::small(v, 1, MAX_JOBS))),
-    value(&["runtime", "timeout"], set!(job.runtime = |v| Ok(Some(values::time(v, SECOND)?).filter(|t| *t > Nanos::ZERO)))),
+    value(
+        &["runtime", "timeout"],
+        set!(job.runtime = |v| Ok(Some(values::time(v, SECOND)?).filter(|t| *t > Nanos::ZERO))),
+    ),
     flag(&["time_based"], set!(job.time_based = values::flag)),
     value(&["ramp_time"], set!(job.ramp_time = |v| values::time(v, SECOND))),
     value(&["startdelay"], set!(job.start_delay = start_delay)),
@@ -128,21 +161,39 @@ static OPTIONS: &[Opt] = &[
         set!(
             job.random_generator = |v| {
                 use RandomGenerator::{Lfsr, Tausworthe, Tausworthe64};
-                choose(v, &[("tausworthe", Tausworthe), ("lfsr", Lfsr), ("tausworthe64", Tausworthe64)])
+                choose(
+                    v,
+                    &[("tausworthe", Tausworthe), ("lfsr", Lfsr), ("tausworthe64", Tausworthe64)],
+                )
             }
         ),
     ),
     value(&["random_distribution"], set!(job.distribution = distribution)),
-    value(&["blockalign", "ba"], |d, v| merge(&mut d.job.align, values::per_op(v, &[','], |v| values::within(v, 1, 1 << 62))?)),
+    value(&["blockalign", "ba"], |d, v| {
+        merge(&mut d.job.align, values::per_op(v, &[','], |v| values::within(v, 1, 1 << 62))?)
+    }),
     value(&["randrepeat"], set!(job.repeatable = values::flag)),
     value(&["randseed"], set!(job.seed = |v| values::number(v).map(Some))),
     // Rates.
     value(&["rate"], |d, v| merge(&mut d.rate, values::per_op(v, separators(v)?, values::number)?)),
-    value(&["rate_iops"], |d, v| merge(&mut d.rate_iops, values::per_op(v, separators(v)?, values::number)?)),
-    value(&["rate_process"], set!(job.rate_process = |v| choose(v, &[("linear", RateProcess::Linear), ("poisson", RateProcess::Poisson)]))),
+    value(&["rate_iops"], |d, v| {
+        merge(&mut d.rate_iops, values::per_op(v, separators(v)?, values::number)?)
+    }),
+    value(
+        &["rate_process"],
+        set!(
+            job.rate_process = |v| choose(
+                v,
+                &[("linear", RateProcess::Linear), ("poisson", RateProcess::Poisson)]
+            )
+        ),
+    ),
     // Threads, groups, order.
     value(&["cpus_allowed"], set!(job.cpus_allowed = |v| units::cpus(v).map(Some))),
-    value(&["cpus_allowed_policy"], set!(job.cpus_split = |v| choose(v, &[("shared", false), ("split", true)]))),
+    value(
+        &["cpus_allowed_policy"],
+        set!(job.cpus_split = |v| choose(v, &[("shared", false), ("split", true)])),
+    ),
     flag(&["group_reporting"], set!(job.group_reporting = values::flag)),
     flag(&["new_group"], set!(job.new_group = values::flag)),
     flag(&["stonewall", "wait_for_previous"], set!(job.stonewall = values::flag)),
@@ -152,7 +203,10 @@ static OPTIONS: &[Opt] = &[
     // Verification.
     value(&["verify"], set!(verify = |v| verify(v).map(Some))),
     value(&["verify_pattern"], set!(checks.pattern = |v| values::fill_pattern(v).map(Some))),
-    value(&["verify_interval"], set!(checks.interval = |v| values::within(v, 1, 1 << 31).map(Some))),
+    value(
+        &["verify_interval"],
+        set!(checks.interval = |v| values::within(v, 1, 1 << 31).map(Some)),
+    ),
     value(&["verify_offset"], set!(checks.offset = |v| values::small(v, 0, 1 << 31))),
     value(&["verify_fatal"], set!(checks.fatal = values::flag)),
     value(&["verify_backlog"], set!(checks.backlog = values::number)),
@@ -177,7 +231,17 @@ static OPTIONS: &[Opt] = &[
         set!(
             job.unified = |v| {
                 use Unified::{Both, Mixed, No};
-                choose(v, &[("none", No), ("0", No), ("mixed", Mixed), ("1", Mixed), ("both", Both), ("2", Both)])
+                choose(
+                    v,
+                    &[
+                        ("none", No),
+                        ("0", No),
+                        ("mixed", Mixed),
+                        ("1", Mixed),
+                        ("both", Both),
+                        ("2", Both),
+                    ],
+                )
             }
         ),
     ),
@@ -208,12 +272,23 @@ static OPTIONS: &[Opt] = &[
         d.job.continue_on_error = PerOp { read, write, trim: write };
         Ok(())
     }),
-    value(&["sync"], set!(job.sync_writes = |v| choose(v, &[("0", false), ("none", false), ("1", true), ("sync", true), ("dsync", true)]))),
+    value(
+        &["sync"],
+        set!(
+            job.sync_writes = |v| choose(
+                v,
+                &[("0", false), ("none", false), ("1", true), ("sync", true), ("dsync", true)]
+            )
+        ),
+    ),
     // Logs, and lists of I/Os.
     flag(&["write_bw_log"], set!(job.logs.bandwidth = |v| Ok(Some(v.to_owned())))),
     flag(&["write_lat_log"], set!(job.logs.latency = |v| Ok(Some(v.to_owned())))),
     flag(&["write_iops_log"], set!(job.logs.iops = |v| Ok(Some(v.to_owned())))),
-    value(&["log_avg_msec"], set!(job.logs.average = |v| values::within(v, 0, 1 << 40).map(Nanos::from_millis))),
+    value(
+        &["log_avg_msec"],
+        set!(job.logs.average = |v| values::within(v, 0, 1 << 40).map(Nanos::from_millis)),
+    ),
     value(&["write_iolog"], set!(job.write_iolog = |v| Ok(Some(v.to_owned())))),
     value(&["read_iolog"], set!(iolog = |v| Ok(Some(v.to_owned())))),
     value(&["replay_no_stall"], set!(no_stall = values::flag)),
@@ -235,8 +310,14 @@ fn merge<T: Copy>(place: &mut PerOp<T>, given: PerOp<Option<T>>) -> Result<(), V
 
 /// Sets block sizes. As in fio `bssplit` (rank 2) overrides `bsrange` (1), and that `bs` (0), in
 /// any order.
-fn sizes(draft: &mut JobBuilder, rank: u8, given: PerOp<Option<BlockSizes>>) -> Result<(), ValueError> {
-    for (op, sizes) in [(Op::Read, given.read), (Op::Write, given.write), (Op::Deallocate, given.trim)] {
+fn sizes(
+    draft: &mut JobBuilder,
+    rank: u8,
+    given: PerOp<Option<BlockSizes>>,
+) -> Result<(), ValueError> {
+    for (op, sizes) in
+        [(Op::Read, given.read), (Op::Write, given.write), (Op::Deallocate, given.trim)]
+    {
         if let Some(sizes) = sizes.filter(|_| rank >= *draft.block_rank.get(op)) {
             *draft.job.block.get_mut(op) = sizes;
             *draft.block_rank.get_mut(op) = rank;
@@ -248,13 +329,19 @@ fn sizes(draft: &mut JobBuilder, rank: u8, given: PerOp<Option<BlockSizes>>) -> 
 /// `directory`. fio distributes several directories over the threads of a job, which is not
 /// supported.
 fn directory(text: &str) -> Result<String, ValueError> {
-    if text.contains(':') { Err(format!("'{text}': several directories; give each job its own filename")) } else { Ok(text.to_owned()) }
+    if text.contains(':') {
+        Err(format!("'{text}': several directories; give each job its own filename"))
+    } else {
+        Ok(text.to_owned())
+    }
 }
 
 /// `filesize`. In fio a range gives each file a random size, which is not supported.
 fn filesize(text: &str) -> Result<u64, ValueError> {
     match text.contains(['-', ':']) {
-        true => Err(format!("'{text}': a range is a random size for each file, and devices have the size that they have; give one size")),
+        true => Err(format!(
+            "'{text}': a range is a random size for each file, and devices have the size that they have; give one size"
+        )),
         false => values::within(text, 1, u64::MAX),
     }
 }
@@ -267,7 +354,8 @@ fn ioengine(text: &str) -> Result<Option<String>, ValueError> {
     if known::ENGINES.contains(&name) {
         return Ok(Some(text.to_owned()));
     }
-    let near = units::nearest(name, known::ENGINES.iter().copied()).map_or(String::new(), |near| format!("; did you mean '{near}'?"));
+    let near = units::nearest(name, known::ENGINES.iter().copied())
+        .map_or(String::new(), |near| format!("; did you mean '{near}'?"));
     Err(format!("'{text}' is not an fio I/O engine{near}"))
 }
 
@@ -280,7 +368,8 @@ fn pattern(text: &str) -> Result<Pattern, ValueError> {
     let known = Pattern::NAMES.iter().find(|(known, ..)| *known == name);
     let &(_, direction, random) = known.ok_or_else(|| {
         let names = Pattern::NAMES.map(|(name, ..)| name);
-        let near = units::nearest(name, names).map_or(String::new(), |near| format!("; did you mean '{near}'?"));
+        let near = units::nearest(name, names)
+            .map_or(String::new(), |near| format!("; did you mean '{near}'?"));
         format!("'{name}' is not one of {}{near}", names.join(", "))
     })?;
     let step = match step {
@@ -315,7 +404,9 @@ fn distribution(text: &str) -> Result<Distribution, ValueError> {
             theta => Ok(Distribution::Zipf { theta }),
         },
         "pareto" => figure("0.2", 0.0, 0.999).map(|h| Distribution::Pareto { h }),
-        "normal" | "gauss" => figure("10", 0.0, 100.0).map(|percent| Distribution::Normal { percent }),
+        "normal" | "gauss" => {
+            figure("10", 0.0, 100.0).map(|percent| Distribution::Normal { percent })
+        }
         _ => Err(unsupported(&format!("random_distribution={name}"))),
     }
 }
@@ -331,7 +422,11 @@ fn start_delay(text: &str) -> Result<(Nanos, Nanos), ValueError> {
 /// `verify`: how to verify, if at all.
 fn verify(text: &str) -> Result<Option<VerifyKind>, ValueError> {
     let known = VerifyKind::ALL.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
-    if known.is_some() || text == "0" { Ok(known) } else { Err(unsupported(&format!("verify={text}"))) }
+    if known.is_some() || text == "0" {
+        Ok(known)
+    } else {
+        Err(unsupported(&format!("verify={text}")))
+    }
 }
 
 /// The options of a section parsed so far, on top of those of `[global]`.
@@ -358,7 +453,12 @@ pub(super) struct JobBuilder {
 
 impl JobBuilder {
     /// The job of section `name`. Adds errors and warnings about combinations of options.
-    pub fn finish(self, name: &str, errors: &mut Vec<ValueError>, warnings: &mut Vec<String>) -> Job {
+    pub fn finish(
+        self,
+        name: &str,
+        errors: &mut Vec<ValueError>,
+        warnings: &mut Vec<String>,
+    ) -> Job {
         let mut job = self.job;
         if job.name.is_empty() {
             job.name = name.to_owned();
@@ -373,20 +473,31 @@ impl JobBuilder {
         if any(&self.rate) && any(&self.rate_iops) {
             errors.push("rate and rate_iops exclude each other".into());
         }
-        let kind = self.verify.unwrap_or_else(|| self.checks.pattern.as_ref().map(|_| VerifyKind::PatternHeader));
+        let kind = self
+            .verify
+            .unwrap_or_else(|| self.checks.pattern.as_ref().map(|_| VerifyKind::PatternHeader));
         job.verify = kind.map(|kind| Verify { kind, ..self.checks.clone() });
         if job.verify.is_none() && self.checks.only && job.pattern.writes() {
             errors.push("verify_only needs verify=".into());
         }
         name_files(&mut job);
         let shared = |format: &String| !format.to_ascii_lowercase().contains("$jobnum");
-        if let Some(format) = job.file_format.as_ref().filter(|format| job.numjobs > 1 && shared(format)) {
+        if let Some(format) =
+            job.file_format.as_ref().filter(|format| job.numjobs > 1 && shared(format))
+        {
             // In fio only the first thread would do I/O, which is hardly intended.
-            errors.push(unsupported(&format!("numjobs={} with filename_format={format}, which lacks $jobnum,", job.numjobs)));
+            errors.push(unsupported(&format!(
+                "numjobs={} with filename_format={format}, which lacks $jobnum,",
+                job.numjobs
+            )));
         }
         let Think { time, spin, blocks } = self.think;
         // thinktime_spin is at most the whole pause, and thinktime_blocks=0 means 1, as in fio.
-        job.think = (time > Nanos::ZERO).then_some(Think { time, spin: spin.min(time), blocks: blocks.max(1) });
+        job.think = (time > Nanos::ZERO).then_some(Think {
+            time,
+            spin: spin.min(time),
+            blocks: blocks.max(1),
+        });
         for place in [&mut job.logs.bandwidth, &mut job.logs.latency, &mut job.logs.iops] {
             // The option was given without a value: fio then names the file after the job.
             if place.as_deref() == Some("1") {
@@ -395,7 +506,10 @@ impl JobBuilder {
         }
         let engine = job.engine.name.as_deref();
         let ring = matches!(engine, Some("io_uring" | "io_uring_cmd"));
-        let given = [("hipri", job.engine.hipri, ring || engine == Some("pvsync2")), ("sqthread_poll", job.engine.sqthread_poll, ring)];
+        let given = [
+            ("hipri", job.engine.hipri, ring || engine == Some("pvsync2")),
+            ("sqthread_poll", job.engine.sqthread_poll, ring),
+        ];
         for (name, ..) in given.iter().filter(|(_, set, has)| *set && !has) {
             warnings.push(format!("{name} is an option of ioengine=io_uring in fio"));
         }
@@ -433,17 +547,29 @@ fn verified(job: &Job, verify: &Verify, errors: &mut Vec<ValueError>, warnings: 
     }
     let own_order = match job.distribution {
         Distribution::Zipf { .. } => Some("random_distribution=zipf"),
-        Distribution::Pareto { .. } | Distribution::Normal { .. } => Some("this random_distribution"),
-        Distribution::Uniform => Some("random_generator=lfsr").filter(|_| job.random_generator == RandomGenerator::Lfsr),
+        Distribution::Pareto { .. } | Distribution::Normal { .. } => {
+            Some("this random_distribution")
+        }
+        Distribution::Uniform => {
+            Some("random_generator=lfsr").filter(|_| job.random_generator == RandomGenerator::Lfsr)
+        }
     };
     if let Some(option) = own_order.filter(|_| verify.only && job.pattern.random) {
-        let message =
-            format!("verify_only: with {option} fio visits blocks in another order; what fio wrote is checked if it is all there");
+        let message = format!(
+            "verify_only: with {option} fio visits blocks in another order; what fio wrote is checked if it is all there"
+        );
         warnings.push(message);
     }
     let checks = verify.after_write && !verify.only;
-    if checks && job.time_based && !job.pattern.reads() && job.size.is_none() && job.io_size.is_none() {
-        warnings.push("the writing may take all of the runtime, so that verification never starts".into());
+    if checks
+        && job.time_based
+        && !job.pattern.reads()
+        && job.size.is_none()
+        && job.io_size.is_none()
+    {
+        warnings.push(
+            "the writing may take all of the runtime, so that verification never starts".into(),
+        );
     }
 }
 
@@ -460,6 +586,7 @@ fn name_files(job: &mut Job) {
         // filename= overrides nrfiles= and filename_format=, as in fio.
         (job.files, job.file_format) = (1, None);
     } else if directory.is_some() || job.file_format.is_some() {
-        job.file_format = Some(within(job.file_format.as_deref().unwrap_or("$jobname.$jobnum.$filenum")));
+        job.file_format =
+            Some(within(job.file_format.as_deref().unwrap_or("$jobname.$jobnum.$filenum")));
     }
 }

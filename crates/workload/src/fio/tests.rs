@@ -18,7 +18,10 @@ struct World {
 
 impl Environment for World {
     fn include(&self, _from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
-        self.files.get(path).map(|text| (path.to_owned(), text.clone().into_bytes())).ok_or_else(|| "no such file".into())
+        self.files
+            .get(path)
+            .map(|text| (path.to_owned(), text.clone().into_bytes()))
+            .ok_or_else(|| "no such file".into())
     }
 
     fn variable(&self, name: &str) -> Option<String> {
@@ -36,7 +39,8 @@ fn read(text: &str) -> Result<Parsed, ParseErrors> {
 
 /// The job that a section of these options makes.
 fn job(options: &str) -> Job {
-    let parsed = read(&format!("[a]\n{options}\n")).unwrap_or_else(|errors| panic!("{options:?}: {errors}"));
+    let parsed =
+        read(&format!("[a]\n{options}\n")).unwrap_or_else(|errors| panic!("{options:?}: {errors}"));
     parsed.jobs.into_iter().next().unwrap()
 }
 
@@ -113,10 +117,18 @@ fn patterns() {
 
 #[test]
 fn synonyms_and_defaults() {
-    let a = job("iodepth=64\niodepth_batch_submit=16\niodepth_batch_complete=8\niodepth_batch_complete_max=32\niodepth_low=4");
-    assert_eq!((a.iodepth, a.batch_submit, a.complete_min, a.complete_max, a.iodepth_low), (64, 16, 8, 32, 4));
+    let a = job(
+        "iodepth=64\niodepth_batch_submit=16\niodepth_batch_complete=8\niodepth_batch_complete_max=32\niodepth_low=4",
+    );
+    assert_eq!(
+        (a.iodepth, a.batch_submit, a.complete_min, a.complete_max, a.iodepth_low),
+        (64, 16, 8, 32, 4)
+    );
     let b = job("iodepth=64\niodepth_batch=16\niodepth_batch_complete_min=8");
-    assert_eq!((b.iodepth, b.batch_submit, b.complete_min, b.complete_max, b.iodepth_low), (64, 16, 8, 0, 0));
+    assert_eq!(
+        (b.iodepth, b.batch_submit, b.complete_min, b.complete_max, b.iodepth_low),
+        (64, 16, 8, 0, 0)
+    );
     assert_eq!(job("io_limit=1g").io_size, job("io_size=1g").io_size);
     assert_eq!(job("timeout=5").runtime, Some(Nanos::from_secs(5)));
     assert_eq!(job("fileoffset=1m").offset, Amount::Bytes(1 << 20));
@@ -149,8 +161,14 @@ fn times_amounts_rates_and_lists() {
     assert_eq!(job("size=1g\noffset=10%").offset, Amount::Percent(10));
     assert_eq!(job("number_ios=1k").number_ios, Some(1024));
     assert_eq!(job("rate=1m").rate, PerOp::both(Some(Rate::Bytes(1 << 20))));
-    assert_eq!(job("rate=1m,500k").rate, PerOp { read: Some(Rate::Bytes(1 << 20)), ..PerOp::both(Some(Rate::Bytes(500 << 10))) });
-    assert_eq!(job("rate_iops=,500").rate, PerOp { read: None, ..PerOp::both(Some(Rate::Iops(500))) });
+    assert_eq!(
+        job("rate=1m,500k").rate,
+        PerOp { read: Some(Rate::Bytes(1 << 20)), ..PerOp::both(Some(Rate::Bytes(500 << 10))) }
+    );
+    assert_eq!(
+        job("rate_iops=,500").rate,
+        PerOp { read: None, ..PerOp::both(Some(Rate::Iops(500))) }
+    );
     assert_eq!(job("rate_process=poisson").rate_process, RateProcess::Poisson);
     assert_eq!(job("cpus_allowed=0-3,8,2").cpus_allowed, Some(vec![0, 1, 2, 3, 8]));
     assert!(job("cpus_allowed_policy=split").cpus_split);
@@ -167,30 +185,56 @@ fn times_amounts_rates_and_lists() {
 #[test]
 fn flushes_between_writes() {
     let of = |text: &str| (job(text).sync_every, job(text).sync_at_end);
-    assert_eq!((of("fsync=32"), job("fdatasync=1").data_sync_every, of("bs=4k")), ((32, false), 1, (0, false)));
-    assert_eq!((of("end_fsync=1"), of("fsync_on_close=1\nfsync=2"), of("end_fsync=0")), ((0, true), (2, true), (0, false)));
+    assert_eq!(
+        (of("fsync=32"), job("fdatasync=1").data_sync_every, of("bs=4k")),
+        ((32, false), 1, (0, false))
+    );
+    assert_eq!(
+        (of("end_fsync=1"), of("fsync_on_close=1\nfsync=2"), of("end_fsync=0")),
+        ((0, true), (2, true), (0, false))
+    );
 }
 
 #[test]
 fn measurement_and_verification() {
     let all = Measure::default();
-    assert_eq!((job("reap_urgent=1").urgent, job("reap_urgent").urgent, job("bs=4k").urgent), (true, true, false));
-    assert_eq!(job("gtod_reduce=1").measure, Measure { slat: false, clat: false, lat: false, ..all });
+    assert_eq!(
+        (job("reap_urgent=1").urgent, job("reap_urgent").urgent, job("bs=4k").urgent),
+        (true, true, false)
+    );
+    assert_eq!(
+        job("gtod_reduce=1").measure,
+        Measure { slat: false, clat: false, lat: false, ..all }
+    );
     assert_eq!(job("disable_slat=1").measure, Measure { slat: false, ..all });
-    assert_eq!(job("lat_percentiles=1\nclat_percentiles=0").measure, Measure { lat_percentiles: true, clat_percentiles: false, ..all });
+    assert_eq!(
+        job("lat_percentiles=1\nclat_percentiles=0").measure,
+        Measure { lat_percentiles: true, clat_percentiles: false, ..all }
+    );
 }
 
 #[test]
 fn verification() {
     assert_eq!(job("verify=crc32c").verify, Some(Verify::default()));
     let strict = job("verify=crc32c-intel\nverify_fatal=1\ndo_verify=0\nverify_interval=512");
-    assert_eq!(strict.verify, Some(Verify { interval: Some(512), fatal: true, after_write: false, ..Verify::default() }));
+    assert_eq!(
+        strict.verify,
+        Some(Verify { interval: Some(512), fatal: true, after_write: false, ..Verify::default() })
+    );
     for (name, kind) in VerifyKind::ALL {
         let verify = job(&format!("verify={name}\nverify_pattern=%o")).verify.unwrap();
         assert_eq!((verify.kind, verify.pattern.unwrap().offsets), (kind, vec![0]));
     }
-    let later = job("rw=write\nverify=md5\nverify_only\nverify_offset=64\nverify_header_seed=0\nverify_dump=0");
-    let wanted = Verify { kind: VerifyKind::Md5, only: true, offset: 64, header_seed: Some(false), ..Verify::default() };
+    let later = job(
+        "rw=write\nverify=md5\nverify_only\nverify_offset=64\nverify_header_seed=0\nverify_dump=0",
+    );
+    let wanted = Verify {
+        kind: VerifyKind::Md5,
+        only: true,
+        offset: 64,
+        header_seed: Some(false),
+        ..Verify::default()
+    };
     assert_eq!(later.verify, Some(wanted));
     // A pattern alone is a way to verify, unless verify says something else.
     assert_eq!(job("verify_pattern=0xff").verify.unwrap().kind, VerifyKind::PatternHeader);
@@ -204,16 +248,24 @@ fn verification() {
 fn engines_are_noted_with_their_options() {
     assert_eq!(job("").engine, Engine::default());
     let ring = job("ioengine=io_uring\nhipri\nfixedbufs=1\nregisterfiles\nsqthread_poll=1").engine;
-    assert_eq!(ring, Engine { name: Some("io_uring".to_owned()), hipri: true, sqthread_poll: true });
+    assert_eq!(
+        ring,
+        Engine { name: Some("io_uring".to_owned()), hipri: true, sqthread_poll: true }
+    );
     for name in ["libaio", "sync", "psync", "pvsync", "pvsync2", "posixaio"] {
         assert_eq!(job(&format!("ioengine={name}")).engine.name.as_deref(), Some(name));
     }
     let warnings = read("[a]\nioengine=libaio\nhipri\n").unwrap().warnings;
     let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(warnings, ["t.fio:1:1: job 'a': hipri is an option of ioengine=io_uring in fio"]);
-    for name in ["cpuio", "exec", "net", "rdma", "filecreate", "filestat", "filedelete", "ftruncate"] {
+    for name in
+        ["cpuio", "exec", "net", "rdma", "filecreate", "filestat", "filedelete", "ftruncate"]
+    {
         let told = error(&format!("ioengine={name}"));
-        assert!(told.starts_with(&format!("t.fio:2:10: ioengine: ioengine={name} does no block I/O")), "{told}");
+        assert!(
+            told.starts_with(&format!("t.fio:2:10: ioengine: ioengine={name} does no block I/O")),
+            "{told}"
+        );
     }
 }
 
@@ -237,10 +289,17 @@ fn flags_need_no_value() {
 #[test]
 fn globals_apply_to_later_sections() {
     let parsed = read("[global]\nbs=8k\n[a]\n[global]\nbs=16k\niodepth=4\n[b]\nbs=,4k\n[global-more]\nbs=2k\n[c]\n").unwrap();
-    let blocks: Vec<_> = parsed.jobs.iter().map(|job| (job.name.as_str(), job.block.read.min, job.block.write.min, job.iodepth)).collect();
+    let blocks: Vec<_> = parsed
+        .jobs
+        .iter()
+        .map(|job| (job.name.as_str(), job.block.read.min, job.block.write.min, job.iodepth))
+        .collect();
     assert_eq!(blocks, [("a", 8192, 8192, 1), ("b", 16384, 4096, 4), ("c", 2048, 2048, 4)]);
     assert_eq!(parsed.globals.len(), 4);
-    let two = [Input { name: "1", text: b"[global]\nbs=8k\n[a]\n" }, Input { name: "2", text: b"[b]\n[c]\n" }];
+    let two = [
+        Input { name: "1", text: b"[global]\nbs=8k\n[a]\n" },
+        Input { name: "2", text: b"[b]\n[c]\n" },
+    ];
     let parsed = parse(&two, &Nothing).unwrap();
     let jobs: Vec<_> = parsed.jobs.iter().map(|job| (job.block.read.min, job.stonewall)).collect();
     assert_eq!(jobs, [(8192, false), (4096, true), (4096, false)]);
@@ -248,7 +307,10 @@ fn globals_apply_to_later_sections() {
 
 #[test]
 fn sections() {
-    let parsed = read("; a comment\n\n  # another\n[same] ; z\nbs=1k\n[same]\nbs=2k\n[ a b ]\n[]\n[x]\nname=y\n").unwrap();
+    let parsed = read(
+        "; a comment\n\n  # another\n[same] ; z\nbs=1k\n[same]\nbs=2k\n[ a b ]\n[]\n[x]\nname=y\n",
+    )
+    .unwrap();
     let names: Vec<_> = parsed.jobs.iter().map(|job| job.name.as_str()).collect();
     assert_eq!(names, ["same", "same", " a b ", "", "y"]);
     assert_eq!(parsed.jobs[0].options, [("bs".to_owned(), Some("1k".to_owned()))]);
@@ -258,13 +320,21 @@ fn sections() {
 
 #[test]
 fn variables() {
-    let world = World { variables: HashMap::from([("BB", "16"), ("NAME", "bs"), ("LOOP", "${LOOP}")]), ..World::default() };
-    let parsed = read_in(&world, "[a]\n${NAME}=${BB}k\nnumjobs=2\ndescription=${LOOP} ${ not closed\n").unwrap();
+    let world = World {
+        variables: HashMap::from([("BB", "16"), ("NAME", "bs"), ("LOOP", "${LOOP}")]),
+        ..World::default()
+    };
+    let parsed =
+        read_in(&world, "[a]\n${NAME}=${BB}k\nnumjobs=2\ndescription=${LOOP} ${ not closed\n")
+            .unwrap();
     let job = &parsed.jobs[0];
     assert_eq!((job.block.read.min, job.numjobs), (16384, 2));
     assert_eq!(job.description.as_deref(), Some("${LOOP} ${ not closed"));
     assert_eq!(job.options[0], ("bs".to_owned(), Some("16k".to_owned())));
-    assert_eq!(error("bs=${BB}k"), "t.fio:2:4: bs: 'k' is not a number (${BB} not set: it is empty)");
+    assert_eq!(
+        error("bs=${BB}k"),
+        "t.fio:2:4: bs: 'k' is not a number (${BB} not set: it is empty)"
+    );
 }
 
 #[test]
@@ -279,7 +349,10 @@ fn includes() {
     let parsed = read_in(&world, "[global]\ninclude depth.fio\n[a]\n").unwrap();
     assert_eq!((parsed.jobs[0].iodepth, parsed.jobs[0].size), (7, Some(Amount::Bytes(1 << 20))));
     let fails = |text: &str| read_in(&world, text).unwrap_err().to_string();
-    assert_eq!(fails("[a]\ninclude none.fio\n"), "t.fio:2:1: cannot include 'none.fio': no such file");
+    assert_eq!(
+        fails("[a]\ninclude none.fio\n"),
+        "t.fio:2:1: cannot include 'none.fio': no such file"
+    );
     assert_eq!(
         fails("[a]\ninclude section.fio\n"),
         "section.fio:2:1: '[x]': an included file holds options only (move the section to the including file)"
@@ -332,24 +405,45 @@ fn errors_name_place_and_remedy() {
         ("direct", "t.fio:2:1: direct: needs a value"),
         ("rwmixread=101", "t.fio:2:11: rwmixread: 101 is too large; the maximum is 100"),
         ("cpus_allowed=x", "t.fio:2:14: cpus_allowed: 'x' is not the number of a CPU"),
-        ("cpus_allowed=3-1", "t.fio:2:14: cpus_allowed: '3-1' is not a range of CPUs: it ends before it starts"),
-        ("random_distribution=zipf:1.0", "t.fio:2:21: random_distribution: the exponent of zipf must not be 1"),
-        ("random_distribution=pareto:2", "t.fio:2:21: random_distribution: '2': pareto takes a number above 0, at most 0.999"),
-        ("zonemode=strided", "t.fio:2:1: `reap run` does not support `zonemode=strided`; see docs/fio-jobs.md"),
+        (
+            "cpus_allowed=3-1",
+            "t.fio:2:14: cpus_allowed: '3-1' is not a range of CPUs: it ends before it starts",
+        ),
+        (
+            "random_distribution=zipf:1.0",
+            "t.fio:2:21: random_distribution: the exponent of zipf must not be 1",
+        ),
+        (
+            "random_distribution=pareto:2",
+            "t.fio:2:21: random_distribution: '2': pareto takes a number above 0, at most 0.999",
+        ),
+        (
+            "zonemode=strided",
+            "t.fio:2:1: `reap run` does not support `zonemode=strided`; see docs/fio-jobs.md",
+        ),
         (
             "random_distribution=zoned:60/10:50/20",
             "t.fio:2:21: random_distribution: `reap run` does not support `random_distribution=zoned`; see docs/fio-jobs.md",
         ),
         ("percentile_list=101", "t.fio:2:17: percentile_list: '101' is not between 0 and 100"),
-        ("verify=sha512", "t.fio:2:8: verify: `reap run` does not support `verify=sha512`; see docs/fio-jobs.md"),
+        (
+            "verify=sha512",
+            "t.fio:2:8: verify: `reap run` does not support `verify=sha512`; see docs/fio-jobs.md",
+        ),
         ("verify=pattern", "t.fio:1:1: job 'a': verify=pattern needs verify_pattern="),
         ("rw=write\nverify_only", "t.fio:1:1: job 'a': verify_only needs verify="),
-        ("rw=write\nverify=md5\nverify_only\ndo_verify=0", "t.fio:1:1: job 'a': verify_only and do_verify=0 exclude each other"),
+        (
+            "rw=write\nverify=md5\nverify_only\ndo_verify=0",
+            "t.fio:1:1: job 'a': verify_only and do_verify=0 exclude each other",
+        ),
         (
             "filesize=4k-8k",
             "t.fio:2:10: filesize: '4k-8k': a range is a random size for each file, and devices have the size that they have; give one size",
         ),
-        ("directory=/a:/b", "t.fio:2:11: directory: '/a:/b': several directories; give each job its own filename"),
+        (
+            "directory=/a:/b",
+            "t.fio:2:11: directory: '/a:/b': several directories; give each job its own filename",
+        ),
         ("ioengine=page_fault", "t.fio:2:10: ioengine: ioengine=page_fault does no block I/O"),
         ("read_iolog=x", "t.fio:1:1: read_iolog=x: no such file"),
         (
@@ -358,16 +452,28 @@ fn errors_name_place_and_remedy() {
         ),
         ("rate=1m\nrate_iops=5", "t.fio:1:1: job 'a': rate and rate_iops exclude each other"),
         ("size=1k\nbs=4k", "t.fio:1:1: job 'a': size 1024 is less than the smallest block, 4096"),
-        ("ioengine=libiao", "t.fio:2:10: ioengine: 'libiao' is not an fio I/O engine; did you mean 'libaio'?"),
+        (
+            "ioengine=libiao",
+            "t.fio:2:10: ioengine: 'libiao' is not an fio I/O engine; did you mean 'libaio'?",
+        ),
         ("numjobs=5000", "t.fio:2:9: numjobs: 5000 is too large; the maximum is 4096"),
         // fio takes these, and reads something else than what was meant.
         ("bs=4kfoo", "t.fio:2:4: bs: '4kfoo': 'kfoo' is not a unit (k, m, g, t, p; kb, kib, …)"),
         ("bs=1.5k", "t.fio:2:4: bs: '1.5k': not a whole number; use a smaller unit"),
         ("bs=4 k", "t.fio:2:4: bs: '4 k': ' k' is not a unit (k, m, g, t, p; kb, kib, …)"),
-        ("runtime=1min", "t.fio:2:9: runtime: '1min': 'min' is not a unit of time (us, ms, s, m, h, d)"),
+        (
+            "runtime=1min",
+            "t.fio:2:9: runtime: '1min': 'min' is not a unit of time (us, ms, s, m, h, d)",
+        ),
         ("offset=-1", "t.fio:2:8: offset: '-1' is negative"),
-        ("bs=-8k", "t.fio:2:4: bs: '-8k': there is no value before the dash; a dash separates two values, and neither may be negative"),
-        ("bs=--8k", "t.fio:2:4: bs: '--8k': there is no value before the dash; a dash separates two values, and neither may be negative"),
+        (
+            "bs=-8k",
+            "t.fio:2:4: bs: '-8k': there is no value before the dash; a dash separates two values, and neither may be negative",
+        ),
+        (
+            "bs=--8k",
+            "t.fio:2:4: bs: '--8k': there is no value before the dash; a dash separates two values, and neither may be negative",
+        ),
         (
             "bs=4k:-8k",
             "t.fio:2:4: bs: '4k:-8k': there is no value before the dash; a dash separates two values, and neither may be negative",
@@ -377,7 +483,10 @@ fn errors_name_place_and_remedy() {
             "bsrange=-4k-8k",
             "t.fio:2:9: bsrange: '-4k-8k': there is no value before the dash; a dash separates two values, and neither may be negative",
         ),
-        ("rate=-1", "t.fio:2:6: rate: '-1': there is no value before the dash; a dash separates two values, and neither may be negative"),
+        (
+            "rate=-1",
+            "t.fio:2:6: rate: '-1': there is no value before the dash; a dash separates two values, and neither may be negative",
+        ),
         (
             "rate_iops=-5",
             "t.fio:2:11: rate_iops: '-5': there is no value before the dash; a dash separates two values, and neither may be negative",
@@ -394,7 +503,10 @@ fn errors_name_place_and_remedy() {
             "cpus_allowed=-1",
             "t.fio:2:14: cpus_allowed: '-1': there is no value before the dash; a dash separates two values, and neither may be negative",
         ),
-        ("bssplit=4k/60:8k/60", "t.fio:2:9: bssplit: the percentages add up to 120, which is more than 100"),
+        (
+            "bssplit=4k/60:8k/60",
+            "t.fio:2:9: bssplit: the percentages add up to 120, which is more than 100",
+        ),
         ("size=99999999999t", "t.fio:2:6: size: '99999999999t' is too large"),
     ];
     for (options, expected) in cases {
@@ -404,14 +516,22 @@ fn errors_name_place_and_remedy() {
 
 #[test]
 fn one_pass_finds_all_errors() {
-    let errors = read("orphan=1\nbs=4k\n[a\nbs=x\nfoo_bar_baz=1\n[b]\nrw=rx\niodepth=0\n").unwrap_err();
-    let places: Vec<String> = errors.0.iter().map(|e| e.location.as_ref().unwrap().to_string()).collect();
-    assert_eq!(places, ["t.fio:1:1", "t.fio:3:1", "t.fio:4:4", "t.fio:5:1", "t.fio:7:4", "t.fio:8:9"]);
+    let errors =
+        read("orphan=1\nbs=4k\n[a\nbs=x\nfoo_bar_baz=1\n[b]\nrw=rx\niodepth=0\n").unwrap_err();
+    let places: Vec<String> =
+        errors.0.iter().map(|e| e.location.as_ref().unwrap().to_string()).collect();
+    assert_eq!(
+        places,
+        ["t.fio:1:1", "t.fio:3:1", "t.fio:4:4", "t.fio:5:1", "t.fio:7:4", "t.fio:8:9"]
+    );
 }
 
 #[test]
 fn unsupported_options_warn_once() {
-    let parsed = read("[a]\nprio=5\nioengine=libaio\nuserspace_reap\n[b]\nprio=7\nioengine=io_uring\nhipri=1\n").unwrap();
+    let parsed = read(
+        "[a]\nprio=5\nioengine=libaio\nuserspace_reap\n[b]\nprio=7\nioengine=io_uring\nhipri=1\n",
+    )
+    .unwrap();
     let warnings: Vec<String> = parsed.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         warnings,
@@ -421,8 +541,13 @@ fn unsupported_options_warn_once() {
         ]
     );
     let notes: Vec<String> = parsed.notes.iter().map(ToString::to_string).collect();
-    assert_eq!(notes, ["t.fio:3:1: ioengine=libaio has no effect: the device URI chooses the engine"]);
-    assert!(read("[a]\nioengine=psync\n").unwrap().notes[0].to_string().contains("one I/O in flight"));
+    assert_eq!(
+        notes,
+        ["t.fio:3:1: ioengine=libaio has no effect: the device URI chooses the engine"]
+    );
+    assert!(
+        read("[a]\nioengine=psync\n").unwrap().notes[0].to_string().contains("one I/O in flight")
+    );
     assert_eq!(read("[a]\ntime_based\n").unwrap().warnings.len(), 1);
 }
 
@@ -432,10 +557,15 @@ fn options_that_change_nothing_are_taken() {
     let parsed = read("[a]\nthinktime=0\nzonemode=none\nnrfiles=1\nverify_dump=0\nrw_sequencer=sequential\nsync=none\nprio=0\n").unwrap();
     assert_eq!(parsed.warnings, []);
     for (option, usual) in known::REFUSED {
-        let refused = format!("t.fio:2:1: `reap run` does not support `{option}=7`; see docs/fio-jobs.md");
+        let refused =
+            format!("t.fio:2:1: `reap run` does not support `{option}=7`; see docs/fio-jobs.md");
         assert_eq!(error(&format!("{option}=7")), refused);
         for value in ["0", "none", usual].into_iter().filter(|value| !value.is_empty()) {
-            assert_eq!(read(&format!("[a]\n{option}={value}\n")).unwrap().warnings, [], "{option}={value}");
+            assert_eq!(
+                read(&format!("[a]\n{option}={value}\n")).unwrap().warnings,
+                [],
+                "{option}={value}"
+            );
         }
     }
 }
@@ -460,7 +590,9 @@ fn files_without_a_job_are_errors() {
         assert!(read(text).unwrap_err().to_string().contains("no job: add a section"), "{text:?}");
     }
     assert!(read("[a]\nnumjobs=4096\n[b]\n").unwrap_err().to_string().contains("4097 job threads"));
-    let errors = parse(&[Input { name: "t", text: b"[a]\nbs=\xff4k\n# \xff in a comment\n" }], &Nothing).unwrap_err();
+    let errors =
+        parse(&[Input { name: "t", text: b"[a]\nbs=\xff4k\n# \xff in a comment\n" }], &Nothing)
+            .unwrap_err();
     assert_eq!(errors.to_string(), "t:2:4: this is not UTF-8 text");
 }
 
@@ -476,9 +608,18 @@ fn whatever_is_too_much_ends() {
             Some("x".repeat(100_000))
         }
     }
-    let fails = |text: &str| parse(&[Input { name: "t", text: text.as_bytes() }], &Flood).unwrap_err();
-    assert!(fails(&format!("[a]\nfilename={}\n", "${X}".repeat(1000))).to_string().contains("more than 8192 bytes"));
-    assert!(fails(&format!("[a]\nfilename={}\n", "y".repeat(9000))).to_string().contains("a line of 9009 bytes"));
+    let fails =
+        |text: &str| parse(&[Input { name: "t", text: text.as_bytes() }], &Flood).unwrap_err();
+    assert!(
+        fails(&format!("[a]\nfilename={}\n", "${X}".repeat(1000)))
+            .to_string()
+            .contains("more than 8192 bytes")
+    );
+    assert!(
+        fails(&format!("[a]\nfilename={}\n", "y".repeat(9000)))
+            .to_string()
+            .contains("a line of 9009 bytes")
+    );
     let many = format!("[global]\ncpus_allowed=0-4095\n{}", "[a]\n".repeat(20_000));
     assert!(fails(&many).to_string().contains("4097 job threads"));
     let errors = fails(&format!("[a]\n{}", "blcksize=1\n".repeat(20_000))).0;
@@ -498,11 +639,15 @@ fn each_fio_option_is_known_once() {
 /// Something like a job file: names, separators and values in any order.
 fn like_a_job_file() -> impl Strategy<Value = String> {
     let names: Vec<&'static str> = options::names().collect();
-    let name =
-        prop_oneof![4 => proptest::sample::select(names), 1 => Just("include"), 1 => Just("[a]"), 1 => Just("[global]"), 1 => Just("${X}")];
-    let value =
-        prop_oneof!["[0-9]{1,20}[kmgtpsKib%z]{0,3}", "[0-9a-z:,/.-]{0,12}", Just("randrw:-9999999999999999999".to_owned()), "\\PC{0,8}",];
-    let line = (name, "[ =\t]{0,3}", value, "[\n\r;#]{0,2}").prop_map(|(n, e, v, end)| format!("{n}{e}{v}{end}\n"));
+    let name = prop_oneof![4 => proptest::sample::select(names), 1 => Just("include"), 1 => Just("[a]"), 1 => Just("[global]"), 1 => Just("${X}")];
+    let value = prop_oneof![
+        "[0-9]{1,20}[kmgtpsKib%z]{0,3}",
+        "[0-9a-z:,/.-]{0,12}",
+        Just("randrw:-9999999999999999999".to_owned()),
+        "\\PC{0,8}",
+    ];
+    let line = (name, "[ =\t]{0,3}", value, "[\n\r;#]{0,2}")
+        .prop_map(|(n, e, v, end)| format!("{n}{e}{v}{end}\n"));
     proptest::collection::vec(line, 0..40).prop_map(|lines| lines.concat())
 }
 
@@ -544,10 +689,16 @@ fn repository_jobs_read_without_warnings() {
         let path = file.unwrap().path();
         let text = std::fs::read(&path).unwrap();
         let name = path.display().to_string();
-        let parsed = parse(&[Input { name: &name, text: &text }], &Nothing).unwrap_or_else(|errors| panic!("{errors}"));
+        let parsed = parse(&[Input { name: &name, text: &text }], &Nothing)
+            .unwrap_or_else(|errors| panic!("{errors}"));
         assert_eq!(parsed.warnings, [], "{name}");
         // Each says how it is run.
-        assert!(String::from_utf8(text).unwrap().contains(&format!("reap run jobs/{}", path.file_name().unwrap().display())), "{name}");
+        assert!(
+            String::from_utf8(text)
+                .unwrap()
+                .contains(&format!("reap run jobs/{}", path.file_name().unwrap().display())),
+            "{name}"
+        );
         seen += 1;
     }
     assert!(seen >= 8);

@@ -11,7 +11,8 @@ pub(super) type ValueError = String;
 /// 1000.
 pub(super) fn number(text: &str) -> Result<u64, ValueError> {
     if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        return u64::from_str_radix(hex, 16).map_err(|_| format!("'{text}' is not a hexadecimal number"));
+        return u64::from_str_radix(hex, 16)
+            .map_err(|_| format!("'{text}' is not a hexadecimal number"));
     }
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
@@ -31,9 +32,14 @@ pub(super) fn number(text: &str) -> Result<u64, ValueError> {
         _ => (lower.strip_suffix('b').unwrap_or(&lower), 1024),
     };
     let power = ["", "k", "m", "g", "t", "p"].iter().position(|known| *known == prefix);
-    let power = power.ok_or_else(|| format!("'{text}': '{unit}' is not a unit (k, m, g, t, p; kb, kib, …)"))?;
+    let power = power
+        .ok_or_else(|| format!("'{text}': '{unit}' is not a unit (k, m, g, t, p; kb, kib, …)"))?;
     let factor = u64::pow(base, power as u32);
-    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(|| format!("'{text}' is too large"))
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(factor))
+        .ok_or_else(|| format!("'{text}' is too large"))
 }
 
 /// A number between two limits, inclusive.
@@ -56,7 +62,9 @@ pub(super) fn no_sign(text: &str) -> Result<(), ValueError> {
     let mut before = text.split('-').map(str::trim);
     before.next_back();
     match before.find(|before| before.is_empty() || before.ends_with([':', ','])) {
-        Some(_) => Err(format!("'{text}': there is no value before the dash; a dash separates two values, and neither may be negative")),
+        Some(_) => Err(format!(
+            "'{text}': there is no value before the dash; a dash separates two values, and neither may be negative"
+        )),
         None => Ok(()),
     }
 }
@@ -116,7 +124,9 @@ pub(super) fn per_op<T: Clone>(
 /// `least-most`, in whichever order.
 pub(super) fn range(text: &str) -> Result<BlockSizes, ValueError> {
     no_sign(text)?;
-    let (a, b) = text.split_once(['-', ':']).ok_or_else(|| format!("'{text}' is not a range (least-most)"))?;
+    let (a, b) = text
+        .split_once(['-', ':'])
+        .ok_or_else(|| format!("'{text}' is not a range (least-most)"))?;
     let (a, b) = (number(a.trim())?, number(b.trim())?);
     match (a.min(b), a.max(b)) {
         (0, _) => Err("a block has at least one byte".into()),
@@ -131,7 +141,9 @@ pub(super) fn split(text: &str) -> Result<BlockSizes, ValueError> {
     for entry in text.split(':') {
         let (size, share) = match entry.split_once('/') {
             Some((size, "")) => (size, None),
-            Some((size, share)) => (size, Some(within(share.trim_end_matches('%'), 0, 100)? as u32)),
+            Some((size, share)) => {
+                (size, Some(within(share.trim_end_matches('%'), 0, 100)? as u32))
+            }
             None => (entry, None),
         };
         entries.push((within(size.trim(), 1, u64::MAX)?, share));
@@ -146,12 +158,14 @@ pub(super) fn split(text: &str) -> Result<BlockSizes, ValueError> {
     }
     let left = 100 - given;
     let each = left.checked_div(open).unwrap_or(0);
-    let mut shares: Vec<(u64, u32)> = entries.into_iter().map(|(size, share)| (size, share.unwrap_or(each))).collect();
+    let mut shares: Vec<(u64, u32)> =
+        entries.into_iter().map(|(size, share)| (size, share.unwrap_or(each))).collect();
     // As in fio the remainder of the division goes to the most frequent size.
     if let Some((_, most)) = shares.iter_mut().max_by_key(|(_, share)| *share) {
         *most += left - each * open;
     }
-    let (min, max) = shares.iter().fold((u64::MAX, 0), |(a, b), (bytes, _)| (a.min(*bytes), b.max(*bytes)));
+    let (min, max) =
+        shares.iter().fold((u64::MAX, 0), |(a, b), (bytes, _)| (a.min(*bytes), b.max(*bytes)));
     Ok(BlockSizes { min, max, split: shares })
 }
 
@@ -163,7 +177,8 @@ pub(super) fn percentiles(text: &str) -> Result<(Vec<f64>, usize), ValueError> {
         if !(0.0..=100.0).contains(&value) {
             return Err(format!("'{part}' is not between 0 and 100"));
         }
-        precision = precision.max(part.split_once('.').map_or(0, |(_, digits)| digits.len().min(6)));
+        precision =
+            precision.max(part.split_once('.').map_or(0, |(_, digits)| digits.len().min(6)));
         list.push(value);
     }
     if list.len() > 20 {
@@ -217,12 +232,16 @@ pub(super) fn fill_pattern(text: &str) -> Result<FillPattern, ValueError> {
     while let Some(first) = rest.chars().next() {
         rest = match first {
             '"' => {
-                let (inside, rest) = rest[1..].split_once('"').ok_or_else(|| format!("'{rest}': the second '\"' is missing"))?;
+                let (inside, rest) = rest[1..]
+                    .split_once('"')
+                    .ok_or_else(|| format!("'{rest}': the second '\"' is missing"))?;
                 pattern.bytes.extend_from_slice(inside.as_bytes());
                 rest
             }
             '%' => {
-                let rest = rest.strip_prefix("%o").ok_or_else(|| format!("'{rest}': the only format is %o"))?;
+                let rest = rest
+                    .strip_prefix("%o")
+                    .ok_or_else(|| format!("'{rest}': the only format is %o"))?;
                 if pattern.offsets.len() == MAX_OFFSETS {
                     return Err(format!("more than {MAX_OFFSETS} times %o"));
                 }
@@ -234,23 +253,32 @@ pub(super) fn fill_pattern(text: &str) -> Result<FillPattern, ValueError> {
                 let hexadecimal = rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X"));
                 let text = hexadecimal.unwrap_or(rest);
                 let sign = usize::from(hexadecimal.is_none() && text.starts_with('-'));
-                let digit = |c: char| if hexadecimal.is_some() { c.is_ascii_hexdigit() } else { c.is_ascii_digit() };
+                let digit = |c: char| {
+                    if hexadecimal.is_some() { c.is_ascii_hexdigit() } else { c.is_ascii_digit() }
+                };
                 let end = text[sign..].find(|c| !digit(c)).map_or(text.len(), |end| sign + end);
                 // "120x34": the second 0 belongs to the 0x.
-                let end = if text[end..].starts_with(['x', 'X']) && text[..end].ends_with('0') { end - 1 } else { end };
+                let end = if text[end..].starts_with(['x', 'X']) && text[..end].ends_with('0') {
+                    end - 1
+                } else {
+                    end
+                };
                 let (digits, after) = text.split_at(end);
                 if hexadecimal.is_none() {
                     let number: i32 = digits.parse().map_err(|_| {
                         format!("'{text}' begins with no string (\"…\"), no number (0x…, or decimal, of 32 bits), and no %o")
                     })?;
                     let all = number.to_le_bytes();
-                    pattern.bytes.extend_from_slice(&all[..=all.iter().rposition(|byte| *byte != 0).unwrap_or(0)]);
+                    pattern.bytes.extend_from_slice(
+                        &all[..=all.iter().rposition(|byte| *byte != 0).unwrap_or(0)],
+                    );
                 } else if digits.is_empty() {
                     return Err(format!("'0x{text}': no hexadecimal digit follows 0x"));
                 } else {
                     // With an odd number of digits the first digit is a byte.
                     let value = |digit: u8| char::from(digit).to_digit(16).unwrap_or(0) as u8;
-                    let byte = |pair: &[u8]| pair.iter().fold(0, |byte, digit| byte << 4 | value(*digit));
+                    let byte =
+                        |pair: &[u8]| pair.iter().fold(0, |byte, digit| byte << 4 | value(*digit));
                     pattern.bytes.extend(digits.as_bytes().rchunks(2).rev().map(byte));
                 }
                 after

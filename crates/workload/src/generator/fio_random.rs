@@ -32,7 +32,11 @@ impl Tausworthe {
     pub fn new(seed: u64, wide: bool) -> Tausworthe {
         let mut x = FIRST;
         let mut state = LEAST.map(|least| {
-            x = if wide { x.wrapping_mul(6_906_969_069) ^ seed } else { u64::from((x as u32).wrapping_mul(69_069) ^ seed as u32) };
+            x = if wide {
+                x.wrapping_mul(6_906_969_069) ^ seed
+            } else {
+                u64::from((x as u32).wrapping_mul(69_069) ^ seed as u32)
+            };
             // fio's __seed(): a component must not start below its least state.
             x = if x < least { x + least } else { x };
             x
@@ -40,7 +44,11 @@ impl Tausworthe {
         if !wide {
             state[3..].fill(0);
         }
-        let mut rng = if wide { Tausworthe::Wide(state) } else { Tausworthe::Narrow([0, 1, 2].map(|i: usize| state[i] as u32)) };
+        let mut rng = if wide {
+            Tausworthe::Wide(state)
+        } else {
+            Tausworthe::Narrow([0, 1, 2].map(|i: usize| state[i] as u32))
+        };
         for _ in 0..WARM_UP {
             rng.next();
         }
@@ -71,7 +79,11 @@ impl Tausworthe {
     /// The next number in [0, 1).
     #[inline]
     pub fn fraction(&mut self) -> f64 {
-        let whole = if matches!(self, Tausworthe::Narrow(_)) { 4_294_967_296.0 } else { 18_446_744_073_709_551_616.0 };
+        let whole = if matches!(self, Tausworthe::Narrow(_)) {
+            4_294_967_296.0
+        } else {
+            18_446_744_073_709_551_616.0
+        };
         self.next() as f64 / whole
     }
 }
@@ -94,7 +106,9 @@ const REPEATABLE: u64 = 0xb189_9bed;
 /// from `entropy`.
 fn seed(base: Option<u64>, entropy: u64, place: u64, number: u32) -> u64 {
     let number = u64::from(number);
-    let Some(base) = base else { return SplitMix64::seed_from_u64(entropy ^ number.rotate_left(32) ^ place).next_u64() };
+    let Some(base) = base else {
+        return SplitMix64::seed_from_u64(entropy ^ number.rotate_left(32) ^ place).next_u64();
+    };
     let spread = (0..4 + place).fold(base, |seed, _| seed.wrapping_mul(SPREAD));
     spread.wrapping_mul(number).wrapping_add(place)
 }
@@ -137,7 +151,8 @@ impl FioRandom {
         let wide = job.random_generator == RandomGenerator::Tausworthe64;
         // In fio randseed switches randrepeat off only after the first thread of a job is seeded.
         let repeats = job.repeatable && (job.seed.is_none() || subjob == 0);
-        let offset_seed = if repeats { REPEATABLE.wrapping_mul(number.into()) } else { seed(OFFSETS) };
+        let offset_seed =
+            if repeats { REPEATABLE.wrapping_mul(number.into()) } else { seed(OFFSETS) };
         let sizes = |place| Tausworthe::new(seed(place), wide);
         let (read, trim) = (sizes(READS), sizes(TRIMS));
         // With verify fio draws lengths of writes and reads from equal states, so that a reader of
@@ -189,7 +204,11 @@ impl FioRandom {
             let percent = 1 + (100.0 * self.rngs.mix.fraction()) as u32;
             let next = if percent <= self.read_percent { Op::Read } else { Op::Write };
             if next != self.current {
-                let others = if self.current == Op::Read { 100 - self.read_percent } else { self.read_percent };
+                let others = if self.current == Op::Read {
+                    100 - self.read_percent
+                } else {
+                    self.read_percent
+                };
                 self.quota = before.saturating_mul(others.into()) / 100;
             }
             self.current = next;
@@ -216,7 +235,11 @@ impl FioRandom {
             return None;
         }
         loop {
-            let wanted = if split.is_empty() { sizes.min + (sizes.max as f64 * rng.fraction()) as u64 } else { share(split, rng, room) };
+            let wanted = if split.is_empty() {
+                sizes.min + (sizes.max as f64 * rng.fraction()) as u64
+            } else {
+                share(split, rng, room)
+            };
             let bytes = (wanted - wanted % sizes.min).min(sizes.max);
             if bytes <= room {
                 return Some(bytes);

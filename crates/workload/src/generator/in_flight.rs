@@ -168,9 +168,18 @@ pub(super) struct BatchStats {
 impl BatchStats {
     /// One more completion.
     #[inline]
-    pub fn add(&mut self, &Slot { ref io, start, committed }: &Slot, reaped: Nanos, stats: &mut Stats) {
+    pub fn add(
+        &mut self,
+        &Slot { ref io, start, committed }: &Slot,
+        reaped: Nanos,
+        stats: &mut Stats,
+    ) {
         // Another time or operation: the collected completions are final.
-        if start != self.start || committed != self.committed || reaped != self.reaped || io.op != self.op {
+        if start != self.start
+            || committed != self.committed
+            || reaped != self.reaped
+            || io.op != self.op
+        {
             self.count(stats);
             *self = BatchStats { op: io.op, start, committed, reaped, ios: 0, bytes: 0 };
         }
@@ -233,7 +242,10 @@ mod tests {
         assert_eq!(flight.queued().map(|io| io.slot).collect::<Vec<_>>(), [d]);
         let e = post(&mut flight, 4);
         commit_at(&mut flight, 5);
-        assert_eq!((times(&mut flight, b), times(&mut flight, d), times(&mut flight, e)), ((1, 2), (3, 5), (4, 5)));
+        assert_eq!(
+            (times(&mut flight, b), times(&mut flight, d), times(&mut flight, e)),
+            ((1, 2), (3, 5), (4, 5))
+        );
         assert_eq!((flight.in_flight, flight.queued, flight.refused), (0, 0, 0));
         assert!(flight.get(b).is_none());
     }

@@ -77,7 +77,12 @@ impl LogBuffer {
     }
 
     /// Records a completed I/O by the times when it was posted, committed and reaped.
-    pub(super) fn completed(&mut self, op: Op, bytes: u32, [posted, committed, reaped]: [Nanos; 3]) {
+    pub(super) fn completed(
+        &mut self,
+        op: Op,
+        bytes: u32,
+        [posted, committed, reaped]: [Nanos; 3],
+    ) {
         let direction = ddir(op);
         // fio's logs have reads, writes and trims only.
         if !self.logs || op == Op::Flush {
@@ -86,7 +91,14 @@ impl LogBuffer {
         let spans = [committed - posted, reaped - committed, reaped - posted];
         if self.average == Nanos::ZERO {
             let (at, bytes) = (reaped - self.began, u64::from(bytes));
-            return self.keep(LogSample { at, span: spans[1], direction: direction as u8, ios: 1, bytes, mean: spans });
+            return self.keep(LogSample {
+                at,
+                span: spans[1],
+                direction: direction as u8,
+                ios: 1,
+                bytes,
+                mean: spans,
+            });
         }
         self.close_windows(reaped);
         let sum = &mut self.sums[direction];
@@ -116,11 +128,19 @@ impl LogBuffer {
     }
 
     fn close(&mut self, now: Nanos) {
-        for (direction, sum) in std::mem::take(&mut self.sums).into_iter().enumerate().filter(|(_, sum)| sum.ios > 0) {
+        for (direction, sum) in
+            std::mem::take(&mut self.sums).into_iter().enumerate().filter(|(_, sum)| sum.ios > 0)
+        {
             // The last window may be shorter than the others.
             let mean = sum.mean.map(|span| Nanos(span.0 / sum.ios));
             let span = self.average - (self.window_end - now);
-            self.keep(LogSample { at: now - self.began, span, direction: direction as u8, mean, ..sum });
+            self.keep(LogSample {
+                at: now - self.began,
+                span,
+                direction: direction as u8,
+                mean,
+                ..sum
+            });
         }
     }
 

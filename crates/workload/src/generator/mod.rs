@@ -270,10 +270,15 @@ impl Generator {
         // Reads alone cannot conflict.
         let waits = job.pattern.modifies() && (job.serialize_overlap || job.verify.is_some());
         let overlaps = waits.then(|| Vec::with_capacity(depth.min(1_024) as usize));
-        let pauses = job.think.map(|think| Box::new(Pauses { think, left: think.blocks, pause: None }));
+        let pauses =
+            job.think.map(|think| Box::new(Pauses { think, left: think.blocks, pause: None }));
         let logs = LogBuffer::new(job).map(Box::new);
         let stats = Stats::new(job.measure, pacing.is_some());
-        let tracked = pacing.is_some() || job.verify.is_some() || syncs.is_some() || pauses.is_some() || logs.is_some();
+        let tracked = pacing.is_some()
+            || job.verify.is_some()
+            || syncs.is_some()
+            || pauses.is_some()
+            || logs.is_some();
         let tracked = tracked || job.iolog.is_some() || overlaps.is_some() || goal.counts_writes;
         let (shortest, longest) = (job.start_delay.0, job.start_delay.0.max(job.start_delay.1));
         let delay = shortest + Nanos(seeds.next_u64() % (longest - shortest).0.saturating_add(1));
@@ -388,7 +393,9 @@ impl Generator {
                     // limit.
                     if !self.tracked {
                         let room = (self.batch - queued).min(self.limit - in_flight);
-                        self.fast_ios = self.stream.least_ios(bytes as u64, self.ios_left.min(room.into())) as u32;
+                        self.fast_ios =
+                            self.stream.least_ios(bytes as u64, self.ios_left.min(room.into()))
+                                as u32;
                         return None;
                     }
                     self.issue_tracked(now)
@@ -431,7 +438,9 @@ impl Generator {
         if self.verify.backlog_is_due() {
             return self.begin_backlog();
         }
-        if let Some(hold) = self.pauses.as_mut().and_then(|pauses| pauses.before(now, self.flight.in_flight)) {
+        if let Some(hold) =
+            self.pauses.as_mut().and_then(|pauses| pauses.before(now, self.flight.in_flight))
+        {
             return Some(self.wait_for(hold));
         }
         // A deferred I/O was chosen before, so that it goes before any Flush.
@@ -453,7 +462,12 @@ impl Generator {
         let paced = self.pacing.as_ref().and_then(|pacing| pacing.due(io.op));
         let hold = match listed.into_iter().chain(paced).find(|due| *due > now) {
             Some(due) => Some(WaitFor::Until(due)),
-            None => self.overlaps.iter().flatten().any(|other| overlap(&io, other)).then_some(WaitFor::Reap),
+            None => self
+                .overlaps
+                .iter()
+                .flatten()
+                .any(|other| overlap(&io, other))
+                .then_some(WaitFor::Reap),
         };
         if let Some(hold) = hold {
             self.deferred = Some(io);
@@ -470,7 +484,18 @@ impl Generator {
             pauses.left = pauses.left.saturating_sub(1);
         }
         let check = self.verify.reads && io.op == Op::Read;
-        Some(self.post(io, Extra { intended: paced.unwrap_or(now), sequence, check, seed, written: now, data_sync: false }, now))
+        Some(self.post(
+            io,
+            Extra {
+                intended: paced.unwrap_or(now),
+                sequence,
+                check,
+                seed,
+                written: now,
+                data_sync: false,
+            },
+            now,
+        ))
     }
 
     /// Posts an I/O of a `tracked` job.
@@ -483,7 +508,11 @@ impl Generator {
         if let Some(logs) = &mut self.logs {
             // fio's iolog shows a sync with the offset of the I/O before it.
             let offset = if io.op == Op::Flush { self.stream.sync_offset } else { io.offset };
-            logs.issued(IologEntry { at: now, io: Io { offset, ..io }, data_sync: extra.data_sync });
+            logs.issued(IologEntry {
+                at: now,
+                io: Io { offset, ..io },
+                data_sync: extra.data_sync,
+            });
         }
         self.overlaps.iter_mut().for_each(|in_flight| in_flight.push(io));
         if let Some(place) = self.flight.extras.get_mut(io.slot as usize) {
@@ -516,9 +545,17 @@ impl Generator {
     }
 
     #[inline(never)] // Keeps `completed` small for jobs without it.
-    fn completed_tracked(&mut self, ended: &Slot, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
+    fn completed_tracked(
+        &mut self,
+        ended: &Slot,
+        now: Nanos,
+        result: Result<(), ErrorCode>,
+        buf: &[u8],
+    ) {
         let &Slot { ref io, start, committed } = ended;
-        self.overlaps.iter_mut().for_each(|in_flight| in_flight.retain(|other| other.slot != io.slot));
+        self.overlaps
+            .iter_mut()
+            .for_each(|in_flight| in_flight.retain(|other| other.slot != io.slot));
         // A failed I/O has no latency, as in fio.
         if let Err(code) = result {
             return self.fail(Failure { code, io: *io });
@@ -558,10 +595,13 @@ impl Generator {
     /// thread had to wait for completions. `None`: no rate, or nothing left to issue.
     pub fn next_due(&self) -> Option<Nanos> {
         let left = self.ios_left > 0 && self.bytes_left > 0 || self.deferred.is_some();
-        let pacing = self.pacing.as_ref().filter(|_| left && self.phase == Phase::Run && !self.stopping)?;
+        let pacing =
+            self.pacing.as_ref().filter(|_| left && self.phase == Phase::Run && !self.stopping)?;
         // The operation of the next I/O is known only once it has been deferred.
         let known = self.deferred.map(|io| io.op);
-        let ops = [Op::Read, Op::Write, Op::Deallocate].into_iter().filter(|op| known.is_none_or(|known| known == *op));
+        let ops = [Op::Read, Op::Write, Op::Deallocate]
+            .into_iter()
+            .filter(|op| known.is_none_or(|known| known == *op));
         ops.filter_map(|op| pacing.due(op)).min()
     }
 
@@ -575,7 +615,9 @@ impl Generator {
     /// Fills `buf` with the data of the write `io`. Without `verify`, `buf` stays as it is.
     #[inline]
     pub fn fill(&self, io: &Io, buf: &mut [u8]) {
-        if let (Some(layout), Some(extra)) = (&self.verify.layout, self.flight.extras.get(io.slot as usize)) {
+        if let (Some(layout), Some(extra)) =
+            (&self.verify.layout, self.flight.extras.get(io.slot as usize))
+        {
             layout.fill(io, *extra, self.verify.thread, buf);
         }
     }

@@ -73,13 +73,20 @@ pub(super) struct Stream {
 
 impl Stream {
     /// The I/Os of this thread of `job`; `seed` is for offsets that differ from fio's.
-    pub fn new(job: &Job, id: ThreadId, targets: &[Target], seed: u64, mix_pacing: Option<Box<Pacing>>) -> Result<Stream, JobError> {
+    pub fn new(
+        job: &Job,
+        id: ThreadId,
+        targets: &[Target],
+        seed: u64,
+        mix_pacing: Option<Box<Pacing>>,
+    ) -> Result<Stream, JobError> {
         let (ops, pattern) = (job.pattern.direction.ops(), job.pattern);
         let unit = ops.iter().map(|op| job.block.get(*op).min).min().unwrap_or(1);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let (cursors, size) = extents::cursors(job, id.subjob, targets, unit, &mut rng)?;
         let skewed = !matches!(job.distribution, Distribution::Uniform | Distribution::Zipf { .. });
-        let aligned = ops.iter().any(|op| ![0, job.block.get(*op).min].contains(job.align.get(*op)));
+        let aligned =
+            ops.iter().any(|op| ![0, job.block.get(*op).min].contains(job.align.get(*op)));
         let own = pattern.random && (skewed || aligned || pattern.trims()) || job.iolog.is_some();
         let fixed = ops.iter().all(|op| job.block.get(*op).is_fixed());
         // Where the order is fio's: verification depends on it, and sequential mixes are expected
@@ -87,7 +94,9 @@ impl Stream {
         let follows = job.verify.is_some() || !pattern.random && (ops.len() > 1 || !fixed);
         let free = matches!(cursors.as_slice(), [cursor] if matches!(cursor.random, RandomOffsets::Shuffle(_) | RandomOffsets::Any));
         let plain = free && fixed && pattern.random && pattern.step <= 1 && !own && !follows;
-        let again = job.loops > 1 || job.time_based || job.verify.as_ref().is_none_or(|verify| verify.after_write);
+        let again = job.loops > 1
+            || job.time_based
+            || job.verify.as_ref().is_none_or(|verify| verify.after_write);
         Ok(Stream {
             plain: match (ops, cursors.as_slice()) {
                 (&[op], [cursor]) if plain => Some((op, *cursor.blocks.get(op))),
@@ -136,7 +145,9 @@ impl Stream {
     /// Whether fio has a random map for this job.
     pub fn has_map(&self) -> bool {
         self.pattern.random
-            && self.cursors.iter().all(|cursor| matches!(cursor.random, RandomOffsets::Shuffle(_) | RandomOffsets::Bitmap(_)))
+            && self.cursors.iter().all(|cursor| {
+                matches!(cursor.random, RandomOffsets::Shuffle(_) | RandomOffsets::Bitmap(_))
+            })
     }
 
     /// The seed of the last I/O's data; 0 if the job does not verify.
@@ -148,7 +159,9 @@ impl Stream {
     /// passes.
     pub fn is_reproducible(&self, passes: u64) -> bool {
         let Some(fio) = &self.fio else { return false };
-        let drawn = |cursor: &FileCursor| matches!(cursor.random, RandomOffsets::Bitmap(_) | RandomOffsets::Any) && !fio.lfsr;
+        let drawn = |cursor: &FileCursor| {
+            matches!(cursor.random, RandomOffsets::Bitmap(_) | RandomOffsets::Any) && !fio.lfsr
+        };
         let placed = !self.pattern.random || self.cursors.iter().all(drawn);
         let alike = self.pattern.direction != Direction::Mixed || self.mix_pacing.is_none();
         placed && alike && !self.own && fio.repeats(passes)
@@ -182,7 +195,11 @@ impl Stream {
     /// How many I/Os it takes at least to issue `bytes` bytes, at most `most`.
     pub fn least_ios(&self, bytes: u64, most: u64) -> u64 {
         // Usually `bytes` is large, and the division is not needed.
-        if most.saturating_mul(self.longest) <= bytes { most } else { bytes.div_ceil(self.longest).min(most) }
+        if most.saturating_mul(self.longest) <= bytes {
+            most
+        } else {
+            bytes.div_ceil(self.longest).min(most)
+        }
     }
 
     /// The next I/O; `None`: the pass has no more.
@@ -246,7 +263,11 @@ impl Stream {
             Direction::Mixed => match (&self.mix_pacing, &mut fio) {
                 (Some(mix_pacing), _) => mix_pacing.earlier_op(),
                 (None, Some(fio)) => fio.mixed(),
-                _ if (self.rng.next_u64() >> 32) as u32 <= self.read_below && self.read_below > 0 => Op::Read,
+                _ if (self.rng.next_u64() >> 32) as u32 <= self.read_below
+                    && self.read_below > 0 =>
+                {
+                    Op::Read
+                }
                 _ => Op::Write,
             },
             // Trims and writes alternate: a block is written after it was trimmed.
@@ -311,7 +332,11 @@ impl Stream {
         }
         let mut len = match &mut fio {
             _ if sizes.is_fixed() => sizes.min,
-            Some(fio) => fio.size(op, sizes, cursor.extent.len.saturating_add(cursor.extent.start).saturating_sub(offset))?,
+            Some(fio) => fio.size(
+                op,
+                sizes,
+                cursor.extent.len.saturating_add(cursor.extent.start).saturating_sub(offset),
+            )?,
             None => {
                 let room = (cursor.start + cursor.extent.len).min(cursor.extent.end) - offset;
                 let wanted = varied(sizes, rng).min(room);
@@ -351,7 +376,13 @@ impl Stream {
         if let Some(mix_pacing) = &mut self.mix_pacing {
             mix_pacing.issued(op, len as u32);
         }
-        Some(Io { slot: 0, op, target: cursor.target, offset: cursor.base + offset, len: len as u32 })
+        Some(Io {
+            slot: 0,
+            op,
+            target: cursor.target,
+            offset: cursor.base + offset,
+            len: len as u32,
+        })
     }
 
     /// The next I/O of the list; the first one follows the last.
@@ -362,9 +393,16 @@ impl Stream {
             self.listed += 1;
             match step {
                 Some(&IologStep::Io { op, file, offset, len, at }) => {
-                    self.iolog_due = at.or(Some(self.waited).filter(|waited| *waited > Nanos::ZERO));
+                    self.iolog_due =
+                        at.or(Some(self.waited).filter(|waited| *waited > Nanos::ZERO));
                     let target = (usize::from(file) % self.cursors.len().max(1)) as u16;
-                    return Io { slot: 0, op, target, offset, len: len.min(u64::from(u32::MAX)) as u32 };
+                    return Io {
+                        slot: 0,
+                        op,
+                        target,
+                        offset,
+                        len: len.min(u64::from(u32::MAX)) as u32,
+                    };
                 }
                 // Waits add up to the time stamps that version 2 lacks.
                 Some(IologStep::Wait(span)) => self.waited += *span,
@@ -406,7 +444,11 @@ impl Skew {
             Skew::Zipf(zipf) => zipf.sample(rng) as u64,
             Skew::Pareto(power) => (rng.random::<f64>().powf(*power) * blocks as f64) as u64,
             // Values beyond one end of the file wrap to the other.
-            Skew::Normal(normal) => return (normal.sample(rng) as i64).rem_euclid(blocks.clamp(1, i64::MAX as u64) as i64) as u64,
+            Skew::Normal(normal) => {
+                return (normal.sample(rng) as i64)
+                    .rem_euclid(blocks.clamp(1, i64::MAX as u64) as i64)
+                    as u64;
+            }
         };
         // As in fio a hash scatters the ranks over the file.
         below(&mut SplitMix64::seed_from_u64(rank), blocks)

@@ -38,7 +38,10 @@ impl Goal {
         let over = job.pattern.writes() && job.pattern.random && !job.random_map;
         let mut pass = if over { stream.size.max(io_size) } else { stream.size };
         // Reads of verify_backlog count as bytes of the pass.
-        if verifies && job.pattern.writes() && job.verify.as_ref().is_some_and(|verify| verify.backlog > 0) {
+        if verifies
+            && job.pattern.writes()
+            && job.verify.as_ref().is_some_and(|verify| verify.backlog > 0)
+        {
             pass = pass.saturating_add(stream.size);
         }
         // Each block has a trim and a write.
@@ -47,23 +50,31 @@ impl Goal {
         }
         // A pass of a synchronous engine has no limit of its own in fio: it ends where its files
         // do. Asynchronous engines stop once the I/Os of a pass have been issued.
-        let waits = job.engine.name.as_deref().is_none_or(|name| ["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"].contains(&name));
+        let waits = job.engine.name.as_deref().is_none_or(|name| {
+            ["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"].contains(&name)
+        });
         let unlimited = if time_based { !verifies } else { waits };
         if unlimited {
             pass = u64::MAX;
         }
         let ios = match &job.iolog {
             // Flushes have no bytes: the list ends by its count.
-            Some(list) => Some(list.steps.iter().filter(|step| matches!(step, IologStep::Io { .. })).count() as u64),
+            Some(list) => {
+                Some(list.steps.iter().filter(|step| matches!(step, IologStep::Io { .. })).count()
+                    as u64)
+            }
             None => job.number_ios.filter(|n| *n > 0),
         };
         let left = if time_based { i64::MAX } else { bytes(all) };
-        let longest = [Op::Read, Op::Write, Op::Deallocate].map(|op| job.block.get(op).max).into_iter().max();
+        let longest =
+            [Op::Read, Op::Write, Op::Deallocate].map(|op| job.block.get(op).max).into_iter().max();
         Goal {
             pass: bytes(pass),
             left,
             counts_writes: direction == Direction::TrimWrite,
-            ios: ios.filter(|_| !time_based || job.iolog.is_some()).map_or(u64::MAX, |n| n.saturating_mul(loops)),
+            ios: ios
+                .filter(|_| !time_based || job.iolog.is_some())
+                .map_or(u64::MAX, |n| n.saturating_mul(loops)),
             moved: 0,
             moved_before: 0,
             limit: if job.iolog.is_some() { 0 } else { limit },
@@ -161,14 +172,21 @@ impl Generator {
 
     /// The fraction of the job's bytes, I/Os or time that is done, 0 to 1, for a progress line.
     pub fn progress(&self, now: Nanos) -> f64 {
-        let ratio = |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
+        let ratio =
+            |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
         // Includes startdelay and ramp_time, or the progress line would stand still during them.
         let Clock { asked, delay, ramp, runtime, .. } = self.clock;
         let by_time = match runtime {
-            Some(runtime) if self.phase != Phase::New => ratio((now - asked).0, (delay - asked + ramp + runtime).0),
+            Some(runtime) if self.phase != Phase::New => {
+                ratio((now - asked).0, (delay - asked + ramp + runtime).0)
+            }
             _ => 0.0,
         };
-        let by_bytes = if self.goal.whole == i64::MAX { 0.0 } else { ratio(self.goal.moved, self.goal.whole as u64) };
+        let by_bytes = if self.goal.whole == i64::MAX {
+            0.0
+        } else {
+            ratio(self.goal.moved, self.goal.whole as u64)
+        };
         let by_ios = ratio(self.goal.ios - self.ios_left.min(self.goal.ios), self.goal.ios);
         match self.phase {
             Phase::Done => 1.0,
@@ -206,7 +224,8 @@ impl Generator {
                 // The ramp is over: what it counted is dropped, except errors, as in fio.
                 if self.clock.epoch.is_none() && now >= self.clock.end() {
                     let Stats { measure, errors, first_error, .. } = self.stats;
-                    self.stats = Stats { errors, first_error, ..Stats::new(measure, self.pacing.is_some()) };
+                    self.stats =
+                        Stats { errors, first_error, ..Stats::new(measure, self.pacing.is_some()) };
                     self.measure_from(now);
                 }
                 if now >= self.clock.end() {
@@ -264,14 +283,17 @@ impl Generator {
         // `end_fsync`: after the last write has completed, before the time of the phase is counted.
         if self.failure.is_none()
             && matches!(self.phase, Phase::Run | Phase::Drain)
-            && let Some(target) = self.syncs.as_mut().and_then(|syncs| syncs.last(self.stream.targets()))
+            && let Some(target) =
+                self.syncs.as_mut().and_then(|syncs| syncs.last(self.stream.targets()))
         {
             return Some(self.issue_flush(target, false, now));
         }
         self.account(now);
         match self.phase {
             _ if self.stopping => self.finish(now),
-            Phase::Verify if self.verify.in_backlog => (self.verify.in_backlog, self.phase) = (false, Phase::Run),
+            Phase::Verify if self.verify.in_backlog => {
+                (self.verify.in_backlog, self.phase) = (false, Phase::Run)
+            }
             Phase::Run => {
                 // fio reopens the files to verify, which resets their positions.
                 if self.verify.closes {
@@ -326,7 +348,8 @@ impl Generator {
         let span = (now - self.clock.sampled_at).as_secs_f64();
         for op in [Op::Read, Op::Write, Op::Deallocate] {
             let (stats, last) = (self.stats.op_mut(op), self.clock.sampled.get_mut(op));
-            let (bytes, ios) = (stats.bytes.saturating_sub(last.0), stats.ios.saturating_sub(last.1));
+            let (bytes, ios) =
+                (stats.bytes.saturating_sub(last.0), stats.ios.saturating_sub(last.1));
             // As in fio an interval without I/O is not a sample.
             if ios > 0 && span > 0.0 {
                 stats.bw.add((bytes as f64 / 1024.0 / span) as u64, 1);
@@ -340,7 +363,9 @@ impl Generator {
     #[cold]
     pub(super) fn fail(&mut self, failure: Failure) {
         // Other errors, as ENOSPC, would repeat for each I/O.
-        if *self.continue_on_error.get(failure.io.op) && matches!(failure.code, ErrorCode::EIO | ErrorCode::EILSEQ) {
+        if *self.continue_on_error.get(failure.io.op)
+            && matches!(failure.code, ErrorCode::EIO | ErrorCode::EILSEQ)
+        {
             return self.stats.add_error(failure.code.0);
         }
         self.failure.get_or_insert(failure);

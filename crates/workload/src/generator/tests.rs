@@ -81,7 +81,9 @@ impl Device {
         }
         let index = (self.rng.next_u64() % self.flying.len() as u64) as usize;
         let io = self.flying.swap_remove(index);
-        if let Some(data) = self.late.as_mut().map(|late| late.swap_remove(index)).filter(|data| !data.is_empty()) {
+        if let Some(data) =
+            self.late.as_mut().map(|late| late.swap_remove(index)).filter(|data| !data.is_empty())
+        {
             self.memory[Self::range(&io)].copy_from_slice(&data);
         }
         let result = if self.fails == Some(self.ios) { Err(ErrorCode::EIO) } else { Ok(()) };

@@ -37,7 +37,8 @@ impl Pacing {
     pub fn new(job: &Job, seed: u64) -> Option<Pacing> {
         let ops = job.pattern.direction.ops();
         let rate = |op| job.rate.get(op).filter(|_| ops.contains(&op));
-        let schedules = PerOp::of(|op| rate(op).map(|rate| RateSchedule { rate, units: 0, next: Nanos::ZERO }));
+        let schedules =
+            PerOp::of(|op| rate(op).map(|rate| RateSchedule { rate, units: 0, next: Nanos::ZERO }));
         ops.iter().any(|op| rate(*op).is_some()).then(|| Pacing {
             schedules,
             process: job.rate_process,
@@ -52,19 +53,25 @@ impl Pacing {
     /// its schedule would delay the other one.
     pub fn for_mix(&self, job: &Job) -> Option<Box<Pacing>> {
         // rwmixread=0 or 100 is not a mix, whatever the rates.
-        let both = self.schedules.read.is_some() && self.schedules.write.is_some() && (1..100).contains(&job.read_percent);
+        let both = self.schedules.read.is_some()
+            && self.schedules.write.is_some()
+            && (1..100).contains(&job.read_percent);
         both.then(|| Box::new(self.clone()))
     }
 
     /// The operation whose next start is the earlier one.
     pub fn earlier_op(&self) -> Op {
-        let next = |op| self.schedules.get(op).as_ref().map_or(Nanos::MAX, |schedule| schedule.next);
+        let next =
+            |op| self.schedules.get(op).as_ref().map_or(Nanos::MAX, |schedule| schedule.next);
         if next(Op::Read) <= next(Op::Write) { Op::Read } else { Op::Write }
     }
 
     /// The intended start of the next I/O of `op`; `None`: it has no rate.
     pub fn due(&self, op: Op) -> Option<Nanos> {
-        self.schedules.get(op).as_ref().map(|schedule| self.start + elapsed_at(&self.phases, schedule.next))
+        self.schedules
+            .get(op)
+            .as_ref()
+            .map(|schedule| self.start + elapsed_at(&self.phases, schedule.next))
     }
 
     /// Advances the schedule of `op` by an I/O of `bytes` bytes.
@@ -181,14 +188,22 @@ pub(super) struct Syncs {
 impl Syncs {
     /// `None` if `job` asks for none or writes nothing.
     pub fn new(job: &Job) -> Option<Syncs> {
-        let (mut fsync, mut fdatasync, at_end) = (u64::from(job.sync_every), u64::from(job.data_sync_every), job.sync_at_end);
+        let (mut fsync, mut fdatasync, at_end) =
+            (u64::from(job.sync_every), u64::from(job.data_sync_every), job.sync_at_end);
         if job.pattern.direction == Direction::TrimWrite {
             // fio never picks a sync in a trimwrite job.
             (fsync, fdatasync) = (0, 0);
         }
         // Flushes follow writes, so a job without writes has none.
         let asked = fsync > 0 || fdatasync > 0 || at_end;
-        (asked && job.pattern.writes()).then(|| Syncs { fsync, fdatasync, at_end, writes: 0, last: false, ending: Vec::new().into_iter() })
+        (asked && job.pattern.writes()).then(|| Syncs {
+            fsync,
+            fdatasync,
+            at_end,
+            writes: 0,
+            last: false,
+            ending: Vec::new().into_iter(),
+        })
     }
 
     /// Counts an issued I/O.
@@ -204,7 +219,9 @@ impl Syncs {
         // The count of writes has not changed since the last Flush, which must not repeat.
         match self.last {
             true => None,
-            false => now(self.fsync).then_some(false).or_else(|| now(self.fdatasync).then_some(true)),
+            false => {
+                now(self.fsync).then_some(false).or_else(|| now(self.fdatasync).then_some(true))
+            }
         }
     }
 
@@ -225,7 +242,10 @@ impl Syncs {
 /// except reads. As in fio (`in_flight_overlap` in its io_u.c) each thread checks only its own.
 pub(super) fn overlap(a: &Io, b: &Io) -> bool {
     let end = |io: &Io| io.offset + u64::from(io.len);
-    a.target == b.target && a.offset < end(b) && b.offset < end(a) && !(a.op == Op::Read && b.op == Op::Read)
+    a.target == b.target
+        && a.offset < end(b)
+        && b.offset < end(a)
+        && !(a.op == Op::Read && b.op == Op::Read)
 }
 
 #[cfg(test)]

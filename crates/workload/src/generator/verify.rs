@@ -121,7 +121,11 @@ fn interval(job: &Job, given: Option<u64>) -> u64 {
         interval = read.min;
     }
     let divides = |bytes: u64| interval > 0 && bytes.is_multiple_of(interval);
-    if divides(write.min) && divides(write.max) { interval } else { greatest_common_divisor(write.min, write.max) }
+    if divides(write.min) && divides(write.max) {
+        interval
+    } else {
+        greatest_common_divisor(write.min, write.max)
+    }
 }
 
 impl Layout {
@@ -130,27 +134,38 @@ impl Layout {
     /// # Errors
     /// The header does not fit into a block, or reads are not whole blocks.
     pub fn new(job: &Job) -> Result<Option<Layout>, JobError> {
-        let Some(verify) = job.verify.as_ref().filter(|verify| verify.kind != VerifyKind::Null) else { return Ok(None) };
+        let Some(verify) = job.verify.as_ref().filter(|verify| verify.kind != VerifyKind::Null)
+        else {
+            return Ok(None);
+        };
         let bytes = interval(job, verify.interval);
-        let mut layout = Layout { kind: verify.kind, pattern: verify.pattern.clone(), interval: 0, at: 0 };
+        let mut layout =
+            Layout { kind: verify.kind, pattern: verify.pattern.clone(), interval: 0, at: 0 };
         let header = layout.header_len();
         layout.at = if header > 0 { verify.offset } else { 0 };
         let at = layout.at;
         // The exchanged ranges must not overlap.
         if at > 0 && (at as usize) < header {
-            let why = format!("verify_offset {at} lies within the header of {header} bytes; it has to be at least as large");
+            let why = format!(
+                "verify_offset {at} lies within the header of {header} bytes; it has to be at least as large"
+            );
             return Err(JobError::of(job, why));
         }
         if bytes > 1 << 31 || bytes <= (header + at as usize) as u64 {
-            let room = format!("no room for its header of {header} bytes, verify_offset {at}, and data");
+            let room =
+                format!("no room for its header of {header} bytes, verify_offset {at}, and data");
             return Err(JobError::of(job, format!("a verified block of {bytes} bytes has {room}")));
         }
         // A read that ends within a block could not be checked. Writing jobs read back whole
         // writes.
         let read = &job.block.read;
         let sizes = read.split.iter().map(|(bytes, _)| *bytes).chain([read.min, read.max]);
-        if let Some(read) = sizes.filter(|_| !job.pattern.writes()).find(|read| !read.is_multiple_of(bytes)) {
-            let why = format!("verified blocks have {bytes} bytes, and a read of {read} bytes is not a multiple; give verify_interval");
+        if let Some(read) =
+            sizes.filter(|_| !job.pattern.writes()).find(|read| !read.is_multiple_of(bytes))
+        {
+            let why = format!(
+                "verified blocks have {bytes} bytes, and a read of {read} bytes is not a multiple; give verify_interval"
+            );
             return Err(JobError::of(job, why));
         }
         layout.interval = bytes as u32;
@@ -231,7 +246,13 @@ impl Layout {
     }
 
     /// Checks one block, which begins `begin` bytes into `io`.
-    fn check_block(&self, io: &Io, begin: usize, block: &[u8], expected: Expected) -> Result<(), String> {
+    fn check_block(
+        &self,
+        io: &Io,
+        begin: usize,
+        block: &[u8],
+        expected: Expected,
+    ) -> Result<(), String> {
         // The end of a read that is not a multiple of the interval has no complete block.
         if block.len() != self.interval as usize {
             return Err(SHORT.into());
@@ -244,7 +265,9 @@ impl Layout {
             let found = &digest[..len_of(self.kind)];
             // Naming the first wrong byte shows whether a bit flipped or the block is another's.
             if found != stored {
-                let first = self.first_wrong(io, begin, data, header.seed.get()).map_or(String::new(), |first| format!(": {first}"));
+                let first = self
+                    .first_wrong(io, begin, data, header.seed.get())
+                    .map_or(String::new(), |first| format!(": {first}"));
                 let (found, wanted) = (shown(found), shown(stored));
                 return Err(format!("{} is {found}, wanted {wanted}{first}", self.kind.name()));
             }
@@ -253,7 +276,9 @@ impl Layout {
         match &self.pattern {
             Some(pattern) if len_of(self.kind) == 0 => {
                 let differs = pattern_differs(data, begin + header_len, &pattern.at(io.offset));
-                differs.map_or(Ok(()), |differs| Err(format!("the pattern is interrupted: {}", self.wrong(differs))))
+                differs.map_or(Ok(()), |differs| {
+                    Err(format!("the pattern is interrupted: {}", self.wrong(differs)))
+                })
             }
             _ => Ok(()),
         }
@@ -263,17 +288,28 @@ impl Layout {
         // From the least to the most specific check, so that the error names the first thing that
         // is wrong: no header at all, a torn header, another job's, an older write.
         if header.magic.get() != MAGIC {
-            return Err(format!("no verify header (bad magic {:#06x}, wanted {MAGIC:#06x})", header.magic));
+            return Err(format!(
+                "no verify header (bad magic {:#06x}, wanted {MAGIC:#06x})",
+                header.magic
+            ));
         }
         if header.checksum.get() != header.sum() {
             let (found, wanted) = (header.sum(), header.checksum);
-            return Err(format!("the verify header's own checksum is wrong: crc32c is {found:#010x}, wanted {wanted:#010x}"));
+            return Err(format!(
+                "the verify header's own checksum is wrong: crc32c is {found:#010x}, wanted {wanted:#010x}"
+            ));
         }
         let (found, wanted) = (header.kind.get(), self.kind as u16);
         // Old versions of fio had another number for crc32c-intel.
         if found != wanted && !(found == 6 && self.kind == VerifyKind::Crc32c) {
-            let found = VerifyKind::ALL.iter().find(|(_, kind)| *kind as u16 == found).map_or("another method", |(name, _)| name);
-            return Err(format!("the block was written with verify={found}, and is checked with verify={}", self.kind.name()));
+            let found = VerifyKind::ALL
+                .iter()
+                .find(|(_, kind)| *kind as u16 == found)
+                .map_or("another method", |(name, _)| name);
+            return Err(format!(
+                "the block was written with verify={found}, and is checked with verify={}",
+                self.kind.name()
+            ));
         }
         if header.len.get() != self.interval {
             return Err(format!("the block says that it has {} bytes", header.len));
@@ -282,22 +318,36 @@ impl Layout {
             return Err(format!("the block says that it belongs to offset {}", header.offset));
         }
         // A correct header of an earlier pass is what a lost write leaves behind.
-        let time = Nanos(u64::from(header.seconds.get()) * 1_000_000_000 + u64::from(header.nanos.get()));
-        if let Some((since, _)) = expected.written.filter(|(since, until)| time < *since || time > *until) {
+        let time =
+            Nanos(u64::from(header.seconds.get()) * 1_000_000_000 + u64::from(header.nanos.get()));
+        if let Some((since, _)) =
+            expected.written.filter(|(since, until)| time < *since || time > *until)
+        {
             let (found, since) = (time.as_secs_f64(), since.as_secs_f64());
-            return Err(format!("stale data: written at {found:.9} s, and the job's writes began at {since:.9} s"));
+            return Err(format!(
+                "stale data: written at {found:.9} s, and the job's writes began at {since:.9} s"
+            ));
         }
         if let Some(wanted) = expected.thread.filter(|thread| *thread != header.thread.get()) {
-            return Err(format!("the block was written by thread {}, wanted thread {wanted}", header.thread));
+            return Err(format!(
+                "the block was written by thread {}, wanted thread {wanted}",
+                header.thread
+            ));
         }
-        if let Some(wanted) = expected.number.map(|number| number as u16).filter(|number| *number != header.number.get()) {
+        if let Some(wanted) = expected
+            .number
+            .map(|number| number as u16)
+            .filter(|number| *number != header.number.get())
+        {
             return Err(format!("stale data: of write {}, wanted write {wanted}", header.number));
         }
         // With verify_pattern fio writes a seed of 0.
         let seed = expected.seed.map(|seed| if self.pattern.is_none() { seed } else { 0 });
         if let Some(wanted) = seed.filter(|seed| *seed != header.seed.get()) {
             let found = header.seed;
-            return Err(format!("the header's seed is {found:#018x}, wanted {wanted:#018x}: another write's data, or another job's"));
+            return Err(format!(
+                "the header's seed is {found:#018x}, wanted {wanted:#018x}: another write's data, or another job's"
+            ));
         }
         Ok(())
     }
@@ -323,7 +373,10 @@ impl Layout {
         let place = header + index;
         // These bytes were exchanged with the header, so they are at the front of the block.
         let moved = at > 0 && (at..at + header).contains(&place);
-        format!("byte {} is {found:#04x}, wanted {wanted:#04x}", if moved { place - at } else { place })
+        format!(
+            "byte {} is {found:#04x}, wanted {wanted:#04x}",
+            if moved { place - at } else { place }
+        )
     }
 }
 
@@ -367,7 +420,16 @@ fn digest(kind: VerifyKind, data: &[u8]) -> [u8; MAX_DIGEST] {
 }
 
 /// The initial state of SHA-256 (FIPS 180-4, 5.3.3).
-const SHA256_START: [u32; 8] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
+const SHA256_START: [u32; 8] = [
+    0x6a09_e667,
+    0xbb67_ae85,
+    0x3c6e_f372,
+    0xa54f_f53a,
+    0x510e_527f,
+    0x9b05_688c,
+    0x1f83_d9ab,
+    0x5be0_cd19,
+];
 
 /// SHA-256 as fio computes it, which is not the standard's: the length in bits is appended
 /// little-endian, and the stored digest is the last padded block of 64 bytes, in which the lowest
@@ -437,7 +499,8 @@ fn pattern_differs(data: &[u8], at: usize, pattern: &[u8]) -> Option<(usize, u8,
 /// The first byte of `data` that differs from `wanted`. `None` if a quarter or more of them differ:
 /// then the data come from another write, and a single byte would mislead.
 fn seeded_differs(data: &[u8], wanted: &[u8]) -> Option<(usize, u8, u8)> {
-    let mut different = data.iter().zip(wanted).enumerate().filter(|(_, (found, wanted))| found != wanted);
+    let mut different =
+        data.iter().zip(wanted).enumerate().filter(|(_, (found, wanted))| found != wanted);
     let (index, (found, wanted)) = different.next()?;
     (different.count() < data.len() / 4).then_some((index, *found, *wanted))
 }

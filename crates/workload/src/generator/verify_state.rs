@@ -58,7 +58,12 @@ pub(super) struct VerifyState {
 
 impl VerifyState {
     /// For thread number `thread` of `job`, which takes at most `passes` passes.
-    pub(super) fn new(job: &Job, thread: u32, stream: &Stream, passes: u64) -> Result<VerifyState, JobError> {
+    pub(super) fn new(
+        job: &Job,
+        thread: u32,
+        stream: &Stream,
+        passes: u64,
+    ) -> Result<VerifyState, JobError> {
         let given = job.verify.clone().unwrap_or_default();
         let writes = job.verify.is_some() && job.pattern.writes();
         let only = given.only && writes;
@@ -116,7 +121,9 @@ impl VerifyState {
 
     /// Whether `verify_backlog` writes have been made since the last were read back.
     pub(super) fn backlog_is_due(&self) -> bool {
-        self.backlog > 0 && (self.log.len() as u64 >= self.backlog || self.backlog_left > 0 && !self.log.is_empty())
+        self.backlog > 0
+            && (self.log.len() as u64 >= self.backlog
+                || self.backlog_left > 0 && !self.log.is_empty())
     }
 }
 
@@ -150,7 +157,8 @@ impl Generator {
         if self.flight.in_flight > 0 {
             return Some(self.wait_for(WaitFor::Drain));
         }
-        let wanted = if self.verify.backlog_left > 0 { self.verify.backlog_left } else { self.verify.batch };
+        let wanted =
+            if self.verify.backlog_left > 0 { self.verify.backlog_left } else { self.verify.batch };
         self.verify.read_back(wanted);
         self.verify.backlog_left = wanted - self.verify.due.len() as u64;
         (self.verify.in_backlog, self.phase) = (true, Phase::Verify);
@@ -173,13 +181,19 @@ impl Generator {
         if self.verify.in_backlog && (self.bytes_left <= 0 || self.ios_left == 0) {
             // The pass ends before the batch does: the rest is read back after the pass.
             self.verify.backlog_left += self.verify.due.len() as u64;
-            let unread = self.verify.due.drain(..).map(|written| ((written.io.target, written.io.offset), written));
+            let unread = self
+                .verify
+                .due
+                .drain(..)
+                .map(|written| ((written.io.target, written.io.offset), written));
             self.verify.log.extend(unread);
             (self.verify.in_backlog, self.phase) = (false, Phase::Run);
             return None;
         }
         // Not measured against a rate: the read is not one of the job's I/Os.
-        let Some(Written { io, sequence, seed }) = self.verify.due.pop_front() else { return self.end_phase(now) };
+        let Some(Written { io, sequence, seed }) = self.verify.due.pop_front() else {
+            return self.end_phase(now);
+        };
         let extra = Extra { intended: Nanos::MAX, sequence, check: true, seed, ..Extra::default() };
         self.goal.moved += u64::from(io.len);
         self.ios_left = self.ios_left.saturating_sub(1);

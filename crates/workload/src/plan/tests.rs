@@ -22,15 +22,22 @@ fn of(name: &str, group: u32, stage: u32, report: usize) -> (String, u32, u32, u
 #[test]
 fn walls_and_new_groups() {
     let text = "[a]\nstonewall\nnew_group\n[b]\nnew_group\n[c]\nstonewall\nnumjobs=2\ngroup_reporting\n[d]\n";
-    assert_eq!(shape(text), [of("a", 0, 0, 0), of("b", 1, 0, 1), of("c", 2, 1, 2), of("c", 2, 1, 2), of("d", 2, 1, 3)]);
+    assert_eq!(
+        shape(text),
+        [of("a", 0, 0, 0), of("b", 1, 0, 1), of("c", 2, 1, 2), of("c", 2, 1, 2), of("d", 2, 1, 3)]
+    );
 }
 
 #[test]
 fn reports_of_groups() {
     let text = "[global]\ngroup_reporting\n[a]\n[b]\ngroup_reporting=0\n[c]\n";
     assert_eq!(shape(text), [of("a", 0, 0, 0), of("b", 0, 0, 1), of("c", 0, 0, 1)]);
-    let text = "[a]\n[b]\ngroup_reporting\n[c]\n[d]\ngroup_reporting\nnew_group\n[e]\ngroup_reporting\n";
-    assert_eq!(shape(text), [of("a", 0, 0, 0), of("b", 0, 0, 0), of("c", 0, 0, 1), of("d", 1, 0, 2), of("e", 1, 0, 2)]);
+    let text =
+        "[a]\n[b]\ngroup_reporting\n[c]\n[d]\ngroup_reporting\nnew_group\n[e]\ngroup_reporting\n";
+    assert_eq!(
+        shape(text),
+        [of("a", 0, 0, 0), of("b", 0, 0, 0), of("c", 0, 0, 1), of("d", 1, 0, 2), of("e", 1, 0, 2)]
+    );
 }
 
 #[test]
@@ -39,7 +46,10 @@ fn each_filename_is_one_target() {
     assert_eq!(plan.targets, [Some("/x".to_owned()), Some("/y".to_owned()), None]);
     let used: Vec<Vec<usize>> = plan.threads.iter().map(|t| t.targets.clone()).collect();
     assert_eq!(used, [vec![0, 1], vec![1], vec![1], vec![2], vec![2]]);
-    assert_eq!(plan.threads.iter().map(|t| (t.number, t.subjob)).collect::<Vec<_>>(), [(1, 0), (2, 0), (3, 1), (4, 0), (5, 0)]);
+    assert_eq!(
+        plan.threads.iter().map(|t| (t.number, t.subjob)).collect::<Vec<_>>(),
+        [(1, 0), (2, 0), (3, 1), (4, 0), (5, 0)]
+    );
     assert_eq!((plan.stages, plan.reports), (1, 5));
 }
 
@@ -54,7 +64,10 @@ fn cpus_allowed_policy_maps_missing_cpus() {
     let (_, two) = planned(text, &[0, 1]);
     let cpus: Vec<&[u32]> = two.threads.iter().map(|t| t.cpus.as_slice()).collect();
     assert_eq!(cpus, [&[0, 1][..], &[0, 1], &[0, 1], &[0], &[1], &[1], &[]]);
-    assert_eq!(two.warnings, ["cpus_allowed names CPUs that do not exist here: 4-5,7; mapped round-robin to 0-1"]);
+    assert_eq!(
+        two.warnings,
+        ["cpus_allowed names CPUs that do not exist here: 4-5,7; mapped round-robin to 0-1"]
+    );
     assert_eq!(planned("[a]\ncpus_allowed=9\n", &[]).1.threads[0].cpus, Vec::<u32>::new());
 }
 
@@ -73,13 +86,19 @@ fn post_003_has_32_threads() {
 fn overwritten_verified_blocks_are_warned_of() {
     let warned = |text: &str| {
         let warnings = planned(text, &[0]).1.warnings;
-        assert!(warnings.iter().all(|warning| warning.contains("offset_increment=")), "{warnings:?}");
+        assert!(
+            warnings.iter().all(|warning| warning.contains("offset_increment=")),
+            "{warnings:?}"
+        );
         !warnings.is_empty()
     };
     let both = "[global]\nrw=randwrite\nsize=1m\nverify=crc32c\nfilename=/x\n";
     assert!(warned(&format!("{both}[a]\nnumjobs=2\n")));
     assert!(warned(&format!("{both}[a]\n[b]\noffset=1020k\n")));
-    assert!(warned(&format!("{both}[a]\nrw=randread\n[b]\n")), "a block may be read while it is written");
+    assert!(
+        warned(&format!("{both}[a]\nrw=randread\n[b]\n")),
+        "a block may be read while it is written"
+    );
     assert!(warned(&format!("{both}[a]\n[b]\nverify=0\n")), "whether or not the writer verifies");
     // Blocks or a file of its own each, one after the other, without a writer, without `verify`.
     assert!(!warned(&format!("{both}[a]\nnumjobs=2\noffset_increment=1m\n")));

@@ -1,7 +1,9 @@
 //! Results as JSON with the fields of `fio --output-format=json`. Each job has one more object,
 //! `reap`.
 
-use super::{BATCHES, DEPTHS, GroupSum, JobResult, Report, ctime, groups, millis, per_second, share};
+use super::{
+    BATCHES, DEPTHS, GroupSum, JobResult, Report, ctime, groups, millis, per_second, share,
+};
 use crate::job::PerOp;
 use crate::stats::{Latency, OpStats, Stats};
 use serde_json::{Map, Value, json};
@@ -41,7 +43,8 @@ fn job(entry: &JobResult, groups: &[((u32, &'static str), GroupSum)], bins: bool
         add(json!({ name: operation(entry, &op, share(groups, entry, name, &op), bins) }));
         // Only jobs with a rate have it. Not a key of fio, so it is in the object `reap`.
         if op.intended.moments.n > 0 {
-            reap[format!("{name}_lat_from_intended_start_ns")] = latency(entry, &op.intended, true, bins);
+            reap[format!("{name}_lat_from_intended_start_ns")] =
+                latency(entry, &op.intended, true, bins);
         }
     }
     let sync = if stats.measure.clat { stats.sync.clat.clone() } else { Latency::default() };
@@ -76,14 +79,16 @@ fn job(entry: &JobResult, groups: &[((u32, &'static str), GroupSum)], bins: bool
 }
 
 /// Upper bounds of fio's bands of latency, exclusive. Only milliseconds have the last two.
-const BOUNDS: [&str; 12] = ["2", "4", "10", "20", "50", "100", "250", "500", "750", "1000", "2000", ">=2000"];
+const BOUNDS: [&str; 12] =
+    ["2", "4", "10", "20", "50", "100", "250", "500", "750", "1000", "2000", ">=2000"];
 
 /// The distribution of the completion latencies of reads and writes over those bands, in per cent:
 /// 10 of nanoseconds, 10 of microseconds, 12 of milliseconds. As in fio a band with a count has at
 /// least 0.01 %.
 fn latency_bands(stats: &Stats) -> [f64; 32] {
     let mut counts = [0u64; 32];
-    let histograms = [&stats.read, &stats.write].into_iter().filter_map(|op| op.clat.histogram.as_ref());
+    let histograms =
+        [&stats.read, &stats.write].into_iter().filter_map(|op| op.clat.histogram.as_ref());
     for (nanos, n) in histograms.flat_map(|histogram| histogram.buckets()) {
         let (units, first) = match nanos {
             0..1_000 => (nanos, 0),
@@ -94,7 +99,9 @@ fn latency_bands(stats: &Stats) -> [f64; 32] {
         counts[first + bounds.iter().filter(|bound| units >= **bound).count()] += n;
     }
     let total = stats.read.ios + stats.write.ios;
-    counts.map(|n| if n == 0 || total == 0 { 0.0 } else { (n as f64 * 100.0 / total as f64).max(0.01) })
+    counts.map(
+        |n| if n == 0 || total == 0 { 0.0 } else { (n as f64 * 100.0 / total as f64).max(0.01) },
+    )
 }
 
 fn operation(entry: &JobResult, stats: &OpStats, share: f64, bins: bool) -> Value {
@@ -102,7 +109,9 @@ fn operation(entry: &JobResult, stats: &OpStats, share: f64, bins: bool) -> Valu
     let bytes_per_second = per_second(stats.bytes, ms);
     // Latencies that were not measured are present, with N = 0.
     let none = Latency::default();
-    let latency = |measured: bool, percentiles, latency| self::latency(entry, if measured { latency } else { &none }, percentiles, bins);
+    let latency = |measured: bool, percentiles, latency| {
+        self::latency(entry, if measured { latency } else { &none }, percentiles, bins)
+    };
     let measure = &entry.stats.measure;
     json!({
         "io_bytes": stats.bytes,
@@ -138,7 +147,11 @@ fn latency(entry: &JobResult, latency: &Latency, percentiles: bool, bins: bool) 
     if let (true, Some(histogram)) = (percentiles && moments.n > 0, &latency.histogram) {
         let percents = &entry.job.percentiles;
         let values = histogram.percentiles(percents);
-        value["percentile"] = percents.iter().zip(values).map(|(percent, value)| (format!("{percent:.6}"), value)).collect();
+        value["percentile"] = percents
+            .iter()
+            .zip(values)
+            .map(|(percent, value)| (format!("{percent:.6}"), value))
+            .collect();
         if bins {
             value["bins"] = histogram.buckets().map(|(nanos, n)| (nanos.to_string(), n)).collect();
         }

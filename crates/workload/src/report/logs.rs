@@ -49,7 +49,8 @@ pub fn files(job: &Job, thread: &Thread) -> Vec<LogFile> {
     }
     if let Some(name) = &job.write_iolog {
         // Each thread has its own file. fio's name is that of the first thread.
-        let name = if thread.subjob == 0 { name.clone() } else { format!("{name}.{}", thread.subjob) };
+        let name =
+            if thread.subjob == 0 { name.clone() } else { format!("{name}.{}", thread.subjob) };
         files.push(LogFile { name, kind: LogKind::Iolog });
     }
     files
@@ -59,7 +60,13 @@ pub fn files(job: &Job, thread: &Thread) -> Vec<LogFile> {
 ///
 /// # Errors
 /// Errors of `out`.
-pub fn write(kind: LogKind, job: &Job, targets: &[String], logs: &LogBuffer, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(
+    kind: LogKind,
+    job: &Job,
+    targets: &[String],
+    logs: &LogBuffer,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     if kind == LogKind::Iolog {
         return list(targets, logs, out);
     }
@@ -68,14 +75,22 @@ pub fn write(kind: LogKind, job: &Job, targets: &[String], logs: &LogBuffer, out
         // fio writes 0 as the block size of an average.
         let bytes = if averaged { 0 } else { line.bytes };
         // The last column is the I/O priority, which Reap does not have.
-        writeln!(out, "{}, {}, {}, {bytes}, 0", line.at.0 / 1_000_000, value(kind, line, averaged), line.direction)?;
+        writeln!(
+            out,
+            "{}, {}, {}, {bytes}, 0",
+            line.at.0 / 1_000_000,
+            value(kind, line, averaged),
+            line.direction
+        )?;
     }
     Ok(())
 }
 
 /// The value of a sample.
 fn value(kind: LogKind, line: &LogSample, averaged: bool) -> u64 {
-    let per_second = |n: u64, unit: u128| (u128::from(n) * 1_000_000_000 / unit / u128::from(line.span.0.max(1))) as u64;
+    let per_second = |n: u64, unit: u128| {
+        (u128::from(n) * 1_000_000_000 / unit / u128::from(line.span.0.max(1))) as u64
+    };
     match kind {
         LogKind::Bandwidth => per_second(line.bytes, if averaged { 1024 } else { 1000 }),
         LogKind::Iops if averaged => per_second(line.ios, 1),

@@ -158,7 +158,9 @@ impl JobResult {
             self.error = generator.error();
             self.error_text = match (generator.failure(), generator.bad_blocks().first()) {
                 (Some(failure), _) => failure.to_string(),
-                (None, Some(bad)) if generator.bad_count() > 1 => format!("{bad}, and {} more", generator.bad_count() - 1),
+                (None, Some(bad)) if generator.bad_count() > 1 => {
+                    format!("{bad}, and {} more", generator.bad_count() - 1)
+                }
                 (None, Some(bad)) => bad.to_string(),
                 (None, None) => String::new(),
             };
@@ -168,14 +170,16 @@ impl JobResult {
     /// CPU usage in user mode and in the kernel, in per cent of one CPU.
     fn cpu_percent(&self) -> (f64, f64) {
         let whole = self.thread_time.0;
-        let percent = |part: Nanos| if whole == 0 { 0.0 } else { part.0 as f64 * 100.0 / whole as f64 };
+        let percent =
+            |part: Nanos| if whole == 0 { 0.0 } else { part.0 as f64 * 100.0 / whole as f64 };
         (percent(self.usage.user), percent(self.usage.system))
     }
 
     /// The operations that the results show, by fio's names: read, write and trim, or `mixed`.
     fn operations(&self) -> Vec<(&'static str, OpStats)> {
         let Stats { read, write, trim, .. } = &self.stats;
-        let mut all = vec![("read", read.clone()), ("write", write.clone()), ("trim", trim.clone())];
+        let mut all =
+            vec![("read", read.clone()), ("write", write.clone()), ("trim", trim.clone())];
         if self.job.unified != Unified::No {
             let mut mixed = read.clone();
             mixed.merge(write);
@@ -218,7 +222,16 @@ fn groups(report: &Report) -> Vec<((u32, &'static str), GroupSum)> {
         for (name, stats) in entry.operations() {
             let key = (entry.group, name);
             let at = groups.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
-                groups.push((key, GroupSum { bytes: 0, least_bps: u64::MAX, most_bps: 0, shortest_ms: u64::MAX, longest_ms: 0 }));
+                groups.push((
+                    key,
+                    GroupSum {
+                        bytes: 0,
+                        least_bps: u64::MAX,
+                        most_bps: 0,
+                        shortest_ms: u64::MAX,
+                        longest_ms: 0,
+                    },
+                ));
                 groups.len() - 1
             });
             let (sum, ms) = (&mut groups[at].1, millis(&stats));
@@ -227,7 +240,8 @@ fn groups(report: &Report) -> Vec<((u32, &'static str), GroupSum)> {
                 let bps = per_second(stats.bytes, ms);
                 sum.bytes += stats.bytes;
                 (sum.least_bps, sum.most_bps) = (sum.least_bps.min(bps), sum.most_bps.max(bps));
-                (sum.shortest_ms, sum.longest_ms) = (sum.shortest_ms.min(ms), sum.longest_ms.max(ms));
+                (sum.shortest_ms, sum.longest_ms) =
+                    (sum.shortest_ms.min(ms), sum.longest_ms.max(ms));
             }
         }
     }
@@ -235,7 +249,12 @@ fn groups(report: &Report) -> Vec<((u32, &'static str), GroupSum)> {
 }
 
 /// The share of an entry in its group's bandwidth of operation `name`, in per cent.
-fn share(groups: &[((u32, &'static str), GroupSum)], entry: &JobResult, name: &str, stats: &OpStats) -> f64 {
+fn share(
+    groups: &[((u32, &'static str), GroupSum)],
+    entry: &JobResult,
+    name: &str,
+    stats: &OpStats,
+) -> f64 {
     let sum = groups.iter().find(|((group, other), _)| *group == entry.group && *other == name);
     match sum.map_or(0, |(_, sum)| per_second(sum.bytes, sum.longest_ms) / 1024) {
         0 => 100.0,
@@ -245,7 +264,9 @@ fn share(groups: &[((u32, &'static str), GroupSum)], entry: &JobResult, name: &s
 
 /// A date as C's `ctime` writes it, in UTC: `Mon Oct  2 15:22:39 2023`.
 fn ctime(unix_seconds: u64) -> String {
-    let time = i64::try_from(unix_seconds).ok().and_then(|seconds| chrono::DateTime::from_timestamp(seconds, 0));
+    let time = i64::try_from(unix_seconds)
+        .ok()
+        .and_then(|seconds| chrono::DateTime::from_timestamp(seconds, 0));
     time.unwrap_or_default().format("%a %b %e %H:%M:%S %Y").to_string()
 }
 

@@ -18,7 +18,13 @@ pub fn opening(jobs: &[Job], plan: &Plan, program: &str, engine: &str) -> String
     let mut out = String::new();
     for (index, job) in jobs.iter().enumerate() {
         let group = plan.threads.iter().find(|t| t.job == index).map_or(0, |t| t.group);
-        let sizes = |sizes: &BlockSizes| format!("{}-{}", short(sizes.min, DIGITS, true, "B"), short(sizes.max, DIGITS, true, "B"));
+        let sizes = |sizes: &BlockSizes| {
+            format!(
+                "{}-{}",
+                short(sizes.min, DIGITS, true, "B"),
+                short(sizes.max, DIGITS, true, "B")
+            )
+        };
         out += &format!(
             "{}: (g={group}): rw={}, bs=(R) {}, (W) {}, (T) {}, ioengine={engine}, iodepth={}\n",
             job.name,
@@ -50,14 +56,20 @@ fn write_all(out: &mut String, report: &Report) -> fmt::Result {
     }
     let groups = groups(report);
     for entry in &report.entries {
-        let JobResult { job: Job { name, description, .. }, group, threads, error, pid, .. } = entry;
+        let JobResult { job: Job { name, description, .. }, group, threads, error, pid, .. } =
+            entry;
         let text = if *error == 0 { String::new() } else { format!(" ({})", entry.error_text) };
         let time = ctime(report.unix_ms / 1000);
-        writeln!(out, "{name}: (groupid={group}, jobs={threads}): err={error:2}{text}: pid={pid}: {time}")?;
+        writeln!(
+            out,
+            "{name}: (groupid={group}, jobs={threads}): err={error:2}{text}: pid={pid}: {time}"
+        )?;
         if let Some(description) = description {
             writeln!(out, "  Description  : [{description}]")?;
         }
-        for (name, stats) in entry.operations().iter().filter(|(_, stats)| stats.bytes > 0 && stats.runtime.0 > 0) {
+        for (name, stats) in
+            entry.operations().iter().filter(|(_, stats)| stats.bytes > 0 && stats.runtime.0 > 0)
+        {
             write_op(out, name, entry, stats, share(&groups, entry, name, stats))?;
         }
         let sync = &entry.stats.sync.clat;
@@ -79,25 +91,48 @@ fn write_all(out: &mut String, report: &Report) -> fmt::Result {
         }
         let rate = |n, binary| short(n, DIGITS, binary, "B/s");
         let (name, all) = (name.to_uppercase(), per_second(sum.bytes, sum.longest_ms));
-        let range = |binary| format!("{}-{}", rate(sum.least_bps, binary), rate(sum.most_bps, binary));
-        let (io, io_decimal) = (short(sum.bytes, DIGITS, true, "B"), short(sum.bytes, DIGITS, false, "B"));
-        write!(out, "{name:>7}: bw={} ({}), {} ({}), ", rate(all, true), rate(all, false), range(true), range(false))?;
+        let range =
+            |binary| format!("{}-{}", rate(sum.least_bps, binary), rate(sum.most_bps, binary));
+        let (io, io_decimal) =
+            (short(sum.bytes, DIGITS, true, "B"), short(sum.bytes, DIGITS, false, "B"));
+        write!(
+            out,
+            "{name:>7}: bw={} ({}), {} ({}), ",
+            rate(all, true),
+            rate(all, false),
+            range(true),
+            range(false)
+        )?;
         writeln!(out, "io={io} ({io_decimal}), run={}-{}msec", sum.shortest_ms, sum.longest_ms)?;
     }
     if !report.paths.is_empty() {
         writeln!(out, "\nPaths:")?;
-        writeln!(out, "{:>12} {:>8} {:>10} {:>12}  {:<16} path", "I/Os", "failed", "in flight", "latency", "state")?;
+        writeln!(
+            out,
+            "{:>12} {:>8} {:>10} {:>12}  {:<16} path",
+            "I/Os", "failed", "in flight", "latency", "state"
+        )?;
     }
     for path in &report.paths {
         let latency = Nanos(path.lat_ns).to_string();
-        let of = if path.device.is_empty() { String::new() } else { format!(" of {}", path.device) };
+        let of =
+            if path.device.is_empty() { String::new() } else { format!(" of {}", path.device) };
         let super::PathFigures { ios, failed, in_flight, state, path, .. } = path;
-        writeln!(out, "{ios:>12} {failed:>8} {in_flight:>10.1} {latency:>12}  {state:<16} {path}{of}")?;
+        writeln!(
+            out,
+            "{ios:>12} {failed:>8} {in_flight:>10.1} {latency:>12}  {state:<16} {path}{of}"
+        )?;
     }
     Ok(())
 }
 
-fn write_op(out: &mut String, name: &str, entry: &JobResult, stats: &OpStats, share: f64) -> fmt::Result {
+fn write_op(
+    out: &mut String,
+    name: &str,
+    entry: &JobResult,
+    stats: &OpStats,
+    share: f64,
+) -> fmt::Result {
     let ms = millis(stats);
     let (bandwidth, iops) = (per_second(stats.bytes, ms), per_second(stats.ios, ms));
     writeln!(
@@ -115,7 +150,9 @@ fn write_op(out: &mut String, name: &str, entry: &JobResult, stats: &OpStats, sh
         ("lat", measure.lat, measure.lat_percentiles, &stats.lat),
         ("lat from the intended start", true, true, &stats.intended),
     ];
-    for (name, _, _, latency) in latencies.iter().filter(|(_, wanted, _, latency)| *wanted && latency.moments.n > 0) {
+    for (name, _, _, latency) in
+        latencies.iter().filter(|(_, wanted, _, latency)| *wanted && latency.moments.n > 0)
+    {
         write_moments(out, &format!("{name:>4}"), &latency.moments)?;
     }
     for (name, _, _, latency) in latencies.iter().filter(|(_, _, percentiles, _)| *percentiles) {
@@ -128,8 +165,12 @@ fn write_op(out: &mut String, name: &str, entry: &JobResult, stats: &OpStats, sh
         let (mean, deviation) = (bw.mean() / factor as f64, bw.stdev() / factor as f64);
         write!(out, "   bw ({unit:>5}/s): min={min:5}, max={max:5}, per={share:.2}%, ")?;
         writeln!(out, "avg={mean:5.2}, stdev={deviation:5.2}, samples={n}")?;
-        let (min, max, mean, deviation, n) = (iops.min(), iops.max(), iops.mean(), iops.stdev(), iops.n);
-        writeln!(out, "   iops        : min={min:5}, max={max:5}, avg={mean:5.2}, stdev={deviation:5.2}, samples={n}")?;
+        let (min, max, mean, deviation, n) =
+            (iops.min(), iops.max(), iops.mean(), iops.stdev(), iops.n);
+        writeln!(
+            out,
+            "   iops        : min={min:5}, max={max:5}, avg={mean:5.2}, stdev={deviation:5.2}, samples={n}"
+        )?;
     }
     Ok(())
 }
@@ -138,41 +179,72 @@ fn write_moments(out: &mut String, name: &str, moments: &Moments) -> fmt::Result
     let (unit, factor) = scale(moments.min(), moments.max(), moments.stdev());
     let [min, max] = [moments.min(), moments.max()].map(|n| short(n / factor, 6, false, ""));
     let [mean, deviation] = [moments.mean(), moments.stdev()].map(|n| n / factor as f64);
-    writeln!(out, "    {name} ({unit}): min={min}, max={max}, avg={mean:5.2}, stdev={deviation:5.2}")
+    writeln!(
+        out,
+        "    {name} ({unit}): min={min}, max={max}, avg={mean:5.2}, stdev={deviation:5.2}"
+    )
 }
 
-fn write_percentiles(out: &mut String, name: &str, entry: &JobResult, latency: &Latency) -> fmt::Result {
+fn write_percentiles(
+    out: &mut String,
+    name: &str,
+    entry: &JobResult,
+    latency: &Latency,
+) -> fmt::Result {
     let Job { percentiles: percents, percentile_precision: precision, .. } = &entry.job;
     let values = latency.histogram.as_ref().map(|h| h.percentiles(percents)).unwrap_or_default();
-    let (Some(least), Some(most)) = (values.iter().min(), values.iter().max()) else { return Ok(()) };
+    let (Some(least), Some(most)) = (values.iter().min(), values.iter().max()) else {
+        return Ok(());
+    };
     let (unit, factor) = scale(*least, *most, f64::INFINITY);
     let digits = (most / factor).to_string().len().max(5);
     // Lines have at most 80 characters.
     let per_line = (73 / (precision + 10 + digits)).max(1);
     let width = precision + 3;
-    let cell = |(percent, value): (&f64, &u64)| format!(" {percent:width$.precision$}th=[{:digits$}]", value.div_ceil(factor));
+    let cell = |(percent, value): (&f64, &u64)| {
+        format!(" {percent:width$.precision$}th=[{:digits$}]", value.div_ceil(factor))
+    };
     let cells: Vec<String> = percents.iter().zip(&values).map(cell).collect();
-    let lines: Vec<String> = cells.chunks(per_line).map(|line| format!("     |{}", line.join(","))).collect();
+    let lines: Vec<String> =
+        cells.chunks(per_line).map(|line| format!("     |{}", line.join(","))).collect();
     writeln!(out, "    {name} percentiles ({unit}):\n{}", lines.join(",\n"))
 }
 
 fn write_rest(out: &mut String, entry: &JobResult) -> fmt::Result {
     let (stats, usage) = (&entry.stats, &entry.usage);
     let (user, system) = entry.cpu_percent();
-    write!(out, "  cpu          : usr={user:.2}%, sys={system:.2}%, ctx={}, ", usage.context_switches)?;
+    write!(
+        out,
+        "  cpu          : usr={user:.2}%, sys={system:.2}%, ctx={}, ",
+        usage.context_switches
+    )?;
     writeln!(out, "majf={}, minf={}", usage.major_faults, usage.minor_faults)?;
     for (title, labels, bands, total) in [
         ("  IO depths    ", DEPTHS, &stats.depth, stats.issued()),
         ("     submit    ", BATCHES, &stats.submit, stats.submit.total()),
         ("     complete  ", BATCHES, &stats.complete, stats.complete.total()),
     ] {
-        let shares: Vec<String> = labels.iter().zip(bands.shares(total)).map(|(label, share)| format!("{label}={share:.1}%")).collect();
+        let shares: Vec<String> = labels
+            .iter()
+            .zip(bands.shares(total))
+            .map(|(label, share)| format!("{label}={share:.1}%"))
+            .collect();
         writeln!(out, "{title}: {}", shares.join(", "))?;
     }
-    let [reads, writes, trims, syncs] = [&stats.read, &stats.write, &stats.trim, &stats.sync].map(|op| op.issued);
-    writeln!(out, "     issued rwts: total={reads},{writes},{trims},{syncs} short=0,0,0,0 dropped=0,0,0,0")?;
+    let [reads, writes, trims, syncs] =
+        [&stats.read, &stats.write, &stats.trim, &stats.sync].map(|op| op.issued);
+    writeln!(
+        out,
+        "     issued rwts: total={reads},{writes},{trims},{syncs} short=0,0,0,0 dropped=0,0,0,0"
+    )?;
     if stats.errors > 0 {
-        writeln!(out, "     errors    : total={}, first_error={}/<{}>", stats.errors, stats.first_error, ErrorCode(stats.first_error))?;
+        writeln!(
+            out,
+            "     errors    : total={}, first_error={}/<{}>",
+            stats.errors,
+            stats.first_error,
+            ErrorCode(stats.first_error)
+        )?;
     }
     let reap = &entry.reap;
     if !reap.mode.is_empty() {
@@ -181,7 +253,11 @@ fn write_rest(out: &mut String, entry: &JobResult) -> fmt::Result {
             write!(out, "notify={notify:.0}ns/IO, messages={messages}, ")?;
         }
         writeln!(out, "wakeups={}, IO/wakeup={:.1}", reap.wakeups, reap.completions_per_wakeup)?;
-        writeln!(out, "     polls     : empty={}, doorbells: sq={}, cq={}", reap.empty_polls, reap.sq_doorbells, reap.cq_doorbells)?;
+        writeln!(
+            out,
+            "     polls     : empty={}, doorbells: sq={}, cq={}",
+            reap.empty_polls, reap.sq_doorbells, reap.cq_doorbells
+        )?;
     }
     for (label, text) in &entry.lines {
         writeln!(out, "  {label:<13}: {text}")?;
@@ -192,8 +268,11 @@ fn write_rest(out: &mut String, entry: &JobResult) -> fmt::Result {
 /// `n` with at most `digits` digits, a decimal (k, M, …) or binary (Ki, Mi, …) prefix, and a unit:
 /// `num2str` of fio.
 pub(super) fn short(n: u64, digits: usize, binary: bool, unit: &str) -> String {
-    let (step, prefixes) =
-        if binary { (1024, ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]) } else { (1000, ["", "k", "M", "G", "T", "P", "E"]) };
+    let (step, prefixes) = if binary {
+        (1024, ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
+    } else {
+        (1000, ["", "k", "M", "G", "T", "P", "E"])
+    };
     let (mut whole, mut rest, mut prefix) = (n, None, 0);
     while whole.to_string().len() > digits && prefix + 1 < prefixes.len() {
         rest = Some(whole % step);

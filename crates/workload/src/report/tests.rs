@@ -16,9 +16,18 @@ fn report(text: &str) -> (Report, String) {
     for thread in &plan.threads {
         let job = &parsed.jobs[thread.job];
         if thread.report == entries.len() {
-            entries.push(JobResult { pid: 4242, elapsed: Nanos::from_secs(3), ..JobResult::new(job, thread) });
+            entries.push(JobResult {
+                pid: 4242,
+                elapsed: Nanos::from_secs(3),
+                ..JobResult::new(job, thread)
+            });
         }
-        let mut generator = Generator::new(job, thread.id(1), &[Target { bytes: 64 << 20, block: 512, size_at_setup: None }]).unwrap();
+        let mut generator = Generator::new(
+            job,
+            thread.id(1),
+            &[Target { bytes: 64 << 20, block: 512, size_at_setup: None }],
+        )
+        .unwrap();
         drive(&mut generator);
         let usage = ResourceUsage {
             user: Nanos::from_millis(120),
@@ -44,8 +53,13 @@ fn report(text: &str) -> (Report, String) {
             oversubscribed: thread.cpus.len() > 1,
         };
     }
-    let report =
-        Report { program: "reap-0.1.0".into(), unix_ms: 1_696_260_159_123, global_options: parsed.globals, entries, ..Report::default() };
+    let report = Report {
+        program: "reap-0.1.0".into(),
+        unix_ms: 1_696_260_159_123,
+        global_options: parsed.globals,
+        entries,
+        ..Report::default()
+    };
     let opening = opening(&parsed.jobs, &plan, &report.program, "mem");
     (report, opening)
 }
@@ -66,7 +80,11 @@ fn drive(generator: &mut Generator) {
                 for _ in 0..min {
                     count += 1;
                     // Mostly some microseconds, seldom a millisecond.
-                    now += Nanos(8_000 + count.wrapping_mul(2_654_435_761) % 9_000 + if count % 997 == 0 { 1_500_000 } else { 0 });
+                    now += Nanos(
+                        8_000
+                            + count.wrapping_mul(2_654_435_761) % 9_000
+                            + if count % 997 == 0 { 1_500_000 } else { 0 },
+                    );
                     let io: crate::Io = flying.pop_front().unwrap();
                     generator.completed(io.slot, now, Ok(()), &memory[..io.len as usize]);
                 }
@@ -119,10 +137,12 @@ fn json_has_fio_keys() {
     let mut keys = Vec::new();
     collect(&json(&report, false), "", &mut keys);
     let wanted: BTreeSet<&str> = include_str!("fio-keys.txt").lines().collect();
-    let found: BTreeSet<&str> = keys.iter().map(String::as_str).filter(|key| !key.starts_with("jobs/*/reap")).collect();
+    let found: BTreeSet<&str> =
+        keys.iter().map(String::as_str).filter(|key| !key.starts_with("jobs/*/reap")).collect();
     assert_eq!(found.symmetric_difference(&wanted).collect::<Vec<_>>(), Vec::<&&str>::new());
     // In fio's order, too.
-    let order: Vec<&str> = keys.iter().map(String::as_str).filter(|key| wanted.contains(key)).collect();
+    let order: Vec<&str> =
+        keys.iter().map(String::as_str).filter(|key| wanted.contains(key)).collect();
     assert_eq!(order, include_str!("fio-keys.txt").lines().collect::<Vec<_>>());
     let extra: Vec<&String> = keys.iter().filter(|key| key.starts_with("jobs/*/reap")).collect();
     assert_eq!(extra.len(), 10);
@@ -139,7 +159,9 @@ fn collect(value: &serde_json::Value, path: &str, keys: &mut Vec<String>) {
                 }
             }
         }
-        serde_json::Value::Array(list) => list.iter().take(1).for_each(|value| collect(value, &format!("{path}/*"), keys)),
+        serde_json::Value::Array(list) => {
+            list.iter().take(1).for_each(|value| collect(value, &format!("{path}/*"), keys))
+        }
         _ => {}
     }
 }
@@ -189,7 +211,11 @@ fn flushes_have_lines_of_their_own() {
     assert_eq!((&sync["total_ios"], &sync["lat_ns"]["N"]), (&4.into(), &4.into()));
     assert_eq!(sync["lat_ns"]["percentile"].as_object().unwrap().len(), 17);
     let text = normal(&report);
-    for line in ["  fsync/fdatasync/sync_file_range:\n    sync (nsec): min=", "    sync percentiles (", "total=0,16,0,4 short"] {
+    for line in [
+        "  fsync/fdatasync/sync_file_range:\n    sync (nsec): min=",
+        "    sync percentiles (",
+        "total=0,16,0,4 short",
+    ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
 }
@@ -254,9 +280,14 @@ fn an_empty_report_is_no_panic() {
 #[test]
 fn trims_have_rows_of_their_own() {
     let (report, opening) = report("[a]\nrw=trimwrite\nbs=4k,4k,8k\nsize=1m\n");
-    assert!(opening.contains("rw=trimwrite, bs=(R) 4096B-4096B, (W) 4096B-4096B, (T) 8192B-8192B"), "{opening}");
+    assert!(
+        opening.contains("rw=trimwrite, bs=(R) 4096B-4096B, (W) 4096B-4096B, (T) 8192B-8192B"),
+        "{opening}"
+    );
     let text = normal(&report);
-    for row in ["\n  trim: IOPS=", "\n  write: IOPS=", "\n   TRIM: bw=", "issued rwts: total=0,255,128,0"] {
+    for row in
+        ["\n  trim: IOPS=", "\n  write: IOPS=", "\n   TRIM: bw=", "issued rwts: total=0,255,128,0"]
+    {
         assert!(text.contains(row), "{row}: {text}");
     }
     let trim = &json(&report, false)["jobs"][0]["trim"];
@@ -276,13 +307,18 @@ fn json_plus_has_the_histograms() {
 #[test]
 fn unified_reporting_merges_operations() {
     let shown = |unified: &str| {
-        let (report, _) = report(&format!("[a]\nrw=randrw\nsize=1m\nunified_rw_reporting={unified}\n"));
+        let (report, _) =
+            report(&format!("[a]\nrw=randrw\nsize=1m\nunified_rw_reporting={unified}\n"));
         let (json, text) = (json(&report, false)["jobs"][0].clone(), normal(&report));
         let names = ["mixed", "read", "write", "trim"].map(|name| !json[name].is_null());
-        let rows = ["  mixed: IOPS=", "  MIXED: bw=", "  read: IOPS=", "   READ: bw="].map(|row| text.contains(row));
+        let rows = ["  mixed: IOPS=", "  MIXED: bw=", "  read: IOPS=", "   READ: bw="]
+            .map(|row| text.contains(row));
         (names, rows, json["mixed"]["total_ios"].as_u64())
     };
     assert_eq!(shown("none"), ([false, true, true, true], [false, false, true, true], None));
-    assert_eq!(shown("mixed"), ([true, false, false, false], [true, true, false, false], Some(256)));
+    assert_eq!(
+        shown("mixed"),
+        ([true, false, false, false], [true, true, false, false], Some(256))
+    );
     assert_eq!(shown("both"), ([true; 4], [true; 4], Some(256)));
 }

@@ -79,13 +79,39 @@ fn extreme_values_never_panic() {
 #[test]
 fn bands_are_those_of_fio() {
     let mut depth = Bands::default();
-    for (n, band) in [(1, 0), (2, 1), (3, 1), (4, 2), (7, 2), (8, 3), (16, 4), (31, 4), (32, 5), (63, 5), (64, 6), (9999, 6)] {
+    for (n, band) in [
+        (1, 0),
+        (2, 1),
+        (3, 1),
+        (4, 2),
+        (7, 2),
+        (8, 3),
+        (16, 4),
+        (31, 4),
+        (32, 5),
+        (63, 5),
+        (64, 6),
+        (9999, 6),
+    ] {
         let before = depth.0[band];
         depth.add_depth(n, 1);
         assert_eq!(depth.0[band], before + 1, "depth {n}");
     }
     let mut batch = Bands::default();
-    for (n, band) in [(0, 0), (1, 1), (4, 1), (5, 2), (8, 2), (9, 3), (16, 3), (17, 4), (32, 4), (33, 5), (64, 5), (65, 6)] {
+    for (n, band) in [
+        (0, 0),
+        (1, 1),
+        (4, 1),
+        (5, 2),
+        (8, 2),
+        (9, 3),
+        (16, 3),
+        (17, 4),
+        (32, 4),
+        (33, 5),
+        (64, 5),
+        (65, 6),
+    ] {
         let before = batch.0[band];
         batch.add_batch(n);
         assert_eq!(batch.0[band], before + 1, "batch {n}");

@@ -1,4 +1,5 @@
-//! How long `adaptive` takes until an I/O costs what it will cost: after the start, and after steps in load.
+//! How long `adaptive` takes until an I/O costs what it will cost: after the start, and after steps
+//! in load.
 
 use anyhow::Result;
 use completion::{DelayExponent, Mode};
@@ -34,7 +35,8 @@ pub struct Adapted {
     pub completions: u64,
 }
 
-/// Each step that is measured: closed loops from their start, and open loops whose load rises and falls.
+/// Each step that is measured: closed loops from their start, and open loops whose load rises and
+/// falls.
 pub fn steps() -> Vec<Step> {
     let mut all = Vec::new();
     for (list, costs) in [("bare-metal", Costs::BARE_METAL), ("vm", Costs::VIRTUAL)] {
@@ -42,16 +44,23 @@ pub fn steps() -> Vec<Step> {
             let runtime = |ticks: usize| Some(Nanos(TICK.0 * ticks as u64));
             let scenario = |job: Job, ticks: usize| {
                 let job = Job { runtime: runtime(ticks), time_based: true, ..job };
-                let scenario = Scenario::new(Mode::ADAPTIVE, profile.clone(), job).with_costs(costs);
+                let scenario =
+                    Scenario::new(Mode::ADAPTIVE, profile.clone(), job).with_costs(costs);
                 Scenario { ticks: Some(TICK), ..scenario }
             };
             for depth in [1, 32] {
                 let name = format!("{list} {} closed qd={depth}: start", profile.name);
-                all.push(Step { name, scenario: scenario(closed_loop(depth, u64::MAX), TICKS), at: 0 });
+                all.push(Step {
+                    name,
+                    scenario: scenario(closed_loop(depth, u64::MAX), TICKS),
+                    at: 0,
+                });
             }
             let rate = if profile.name == "optane" { 200_000 } else { 100_000 };
             for (name, from, to) in [("load rises", 0.1, 0.9), ("load falls", 0.9, 0.1)] {
-                let stretches = [from, to].map(|share| RatePhase { span: Nanos(TICK.0 * TICKS as u64), share }).to_vec();
+                let stretches = [from, to]
+                    .map(|share| RatePhase { span: Nanos(TICK.0 * TICKS as u64), share })
+                    .to_vec();
                 let job = Job { iodepth: 32, rate_phases: stretches, ..open_loop(rate, u64::MAX) };
                 let name = format!("{list} {} open qd=32: {name}", profile.name);
                 all.push(Step { name, scenario: scenario(job, 2 * TICKS), at: TICKS });
@@ -71,14 +80,18 @@ impl Step {
         let ticks = &outcome.ticks[self.at.min(outcome.ticks.len())..];
         let cost = |tick: &sim::Tick| {
             let n = tick.counts.completed.max(1) as f32;
-            f64::from(DelayExponent::DEFAULT.cost(tick.cpu.0 as f32 / n, (tick.p50 as f32).max(1.0)))
+            f64::from(
+                DelayExponent::DEFAULT.cost(tick.cpu.0 as f32 / n, (tick.p50 as f32).max(1.0)),
+            )
         };
         let costs: Vec<f64> = ticks.iter().map(cost).collect();
         let mut settled = costs[costs.len() / 2..].to_vec();
         settled.sort_by(f64::total_cmp);
         let settled = settled.get(settled.len() / 2).copied().unwrap_or_default();
         // Three in a row: a single tick may be off by chance.
-        let adapted = costs.windows(3).position(|three| three.iter().all(|cost| (cost - settled).abs() <= WITHIN.ln_1p()));
+        let adapted = costs
+            .windows(3)
+            .position(|three| three.iter().all(|cost| (cost - settled).abs() <= WITHIN.ln_1p()));
         let adapted = adapted.unwrap_or(ticks.len());
         let completions = ticks[..adapted].iter().map(|tick| tick.counts.completed).sum();
         Ok(Adapted { time: Nanos(TICK.0 * adapted as u64), completions })
@@ -98,10 +111,16 @@ impl Adapted {
 /// A run that broke an invariant.
 pub fn table() -> Result<String> {
     let steps = steps();
-    let ran = output::each("steps", &steps, Step::run).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let ran =
+        output::each("steps", &steps, Step::run).into_iter().collect::<Result<Vec<_>, _>>()?;
     let rows = steps.iter().zip(&ran).map(|(step, adapted)| {
         let verdict = if adapted.is_in_time() { "in time" } else { "late" };
-        vec![step.name.clone(), verdict.to_owned(), (adapted.time.0 / 1_000_000).to_string(), adapted.completions.to_string()]
+        vec![
+            step.name.clone(),
+            verdict.to_owned(),
+            (adapted.time.0 / 1_000_000).to_string(),
+            adapted.completions.to_string(),
+        ]
     });
     Ok(output::table(&["step", "within 10 %", "ms", "completions"], 2, rows))
 }

@@ -26,14 +26,16 @@ pub struct Prices {
 /// What is asked of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// I/Os arrive at random, at this many per cent of what `poll` reaches in a closed loop of this depth.
+    /// I/Os arrive at random, at this many per cent of what `poll` reaches in a closed loop of this
+    /// depth.
     Open {
         /// The per cent.
         load: u32,
     },
     /// As many as the depth are in flight, refilled as they complete.
     Closed,
-    /// The same, but the thread leaves the library after each wait, and computes. What is in flight goes on meanwhile.
+    /// The same, but the thread leaves the library after each wait, and computes. What is in flight
+    /// goes on meanwhile.
     Think {
         /// For so long.
         think: Nanos,
@@ -62,10 +64,30 @@ pub struct ShippedJob {
 
 /// The jobs of every set.
 pub const JOBS: [ShippedJob; 4] = [
-    ShippedJob { name: "mixed-sizes", text: include_str!("../../../../jobs/mixed-sizes.fio"), depth: 16, threads: 1 },
-    ShippedJob { name: "sequential-128k", text: include_str!("../../../../jobs/sequential-128k.fio"), depth: 16, threads: 1 },
-    ShippedJob { name: "four-threads", text: include_str!("../../../../jobs/four-threads.fio"), depth: 8, threads: 4 },
-    ShippedJob { name: "log", text: include_str!("../../../../jobs/log.fio"), depth: 1, threads: 1 },
+    ShippedJob {
+        name: "mixed-sizes",
+        text: include_str!("../../../../jobs/mixed-sizes.fio"),
+        depth: 16,
+        threads: 1,
+    },
+    ShippedJob {
+        name: "sequential-128k",
+        text: include_str!("../../../../jobs/sequential-128k.fio"),
+        depth: 16,
+        threads: 1,
+    },
+    ShippedJob {
+        name: "four-threads",
+        text: include_str!("../../../../jobs/four-threads.fio"),
+        depth: 8,
+        threads: 4,
+    },
+    ShippedJob {
+        name: "log",
+        text: include_str!("../../../../jobs/log.fio"),
+        depth: 1,
+        threads: 1,
+    },
 ];
 
 impl Kind {
@@ -162,7 +184,14 @@ impl Grid {
         let (short, long) = (Nanos::from_micros(10), Nanos::from_micros(100));
         Grid {
             costs: file::COSTS.map(|(name, costs)| Prices { name: name.into(), costs }).to_vec(),
-            profiles: vec![Profile::optane(), Profile::tlc(), Profile::bimodal(), drawn(1), drawn(2), drawn(3)],
+            profiles: vec![
+                Profile::optane(),
+                Profile::tlc(),
+                Profile::bimodal(),
+                drawn(1),
+                drawn(2),
+                drawn(3),
+            ],
             depths: vec![1, 32],
             loads: LOADS.to_vec(),
             closed: CLOSED_DEPTHS.to_vec(),
@@ -177,7 +206,12 @@ impl Grid {
         let mut cells = Vec::new();
         for costs in &self.costs {
             for profile in &self.profiles {
-                cells.extend(self.kinds().map(|(depth, kind)| Cell { costs: costs.clone(), profile: profile.clone(), depth, kind }));
+                cells.extend(self.kinds().map(|(depth, kind)| Cell {
+                    costs: costs.clone(),
+                    profile: profile.clone(),
+                    depth,
+                    kind,
+                }));
             }
         }
         cells
@@ -185,10 +219,14 @@ impl Grid {
 
     /// What is asked of each device, with its depth.
     fn kinds(&self) -> impl Iterator<Item = (u32, Kind)> {
-        let open = self.depths.iter().flat_map(|&depth| self.loads.iter().map(move |&load| (depth, Kind::Open { load })));
+        let open = self
+            .depths
+            .iter()
+            .flat_map(|&depth| self.loads.iter().map(move |&load| (depth, Kind::Open { load })));
         let closed = self.closed.iter().map(|&depth| (depth, Kind::Closed));
         let thinks = self.thinks.iter().map(|&(depth, think)| (depth, Kind::Think { think }));
-        let threads = self.threads.iter().map(|&(depth, threads)| (depth, Kind::Threads { threads }));
+        let threads =
+            self.threads.iter().map(|&(depth, threads)| (depth, Kind::Threads { threads }));
         let jobs = self.jobs.iter().map(|&job| (job.depth, Kind::File(job)));
         open.chain(closed).chain(thinks).chain(threads).chain(jobs)
     }

@@ -10,7 +10,10 @@ fn sets_have_each_cell_once() {
         let cells = grid.cells();
         assert_eq!(cells.len(), 204);
         for (at, cell) in cells.iter().enumerate() {
-            assert!(cells[..at].iter().all(|other| other.to_string() != cell.to_string()), "{cell}");
+            assert!(
+                cells[..at].iter().all(|other| other.to_string() != cell.to_string()),
+                "{cell}"
+            );
         }
         let again = seed.map_or_else(Grid::known, |seed| Grid::unseen(seed).unwrap());
         assert_eq!(again.cells(), cells);
@@ -21,7 +24,12 @@ fn sets_have_each_cell_once() {
 fn cells_are_picked_by_their_words() {
     let cell = &Grid::known().cells()[1];
     let named = |words: &[&[&str]]| {
-        cell.is_named(&words.iter().map(|group| group.iter().map(|&word| word.to_owned()).collect()).collect::<Vec<_>>())
+        cell.is_named(
+            &words
+                .iter()
+                .map(|group| group.iter().map(|&word| word.to_owned()).collect())
+                .collect::<Vec<_>>(),
+        )
     };
     assert_eq!(cell.to_string(), "bare-metal optane open qd=1 load=50");
     assert!(named(&[]) && named(&[&["open"], &["qd=4", "qd=1"]]));
@@ -45,13 +53,26 @@ fn unseen_grid_depends_on_seed() {
         let grid = Grid::unseen(seed).unwrap();
         assert_eq!(grid, Grid::unseen(seed).unwrap());
         assert_ne!(grid.profiles, Grid::unseen(seed + 1).unwrap().profiles);
-        assert!(grid.loads.iter().all(|load| !LOADS.contains(load) && (2..93).contains(load)), "{grid:?}");
-        assert!(grid.depths.iter().all(|depth| !cells::CLOSED_DEPTHS.contains(depth) && (1..200).contains(depth)), "{grid:?}");
+        assert!(
+            grid.loads.iter().all(|load| !LOADS.contains(load) && (2..93).contains(load)),
+            "{grid:?}"
+        );
+        assert!(
+            grid.depths
+                .iter()
+                .all(|depth| !cells::CLOSED_DEPTHS.contains(depth) && (1..200).contains(depth)),
+            "{grid:?}"
+        );
         let reads: Vec<_> = grid.profiles.iter().map(|profile| profile.read).collect();
         assert_eq!(reads.iter().filter(|read| read.drift_run > 0).count(), 2);
-        assert_eq!(reads.iter().filter(|read| read.tail_run >= 500 && read.tail_ppm == 500_000).count(), 2, "{reads:?}");
+        assert_eq!(
+            reads.iter().filter(|read| read.tail_run >= 500 && read.tail_ppm == 500_000).count(),
+            2,
+            "{reads:?}"
+        );
         assert_eq!(reads.iter().filter(|read| read.tail_run > 0).count(), 4);
-        let [from, own, to] = [sim::Costs::BARE_METAL, grid.costs[0].costs, sim::Costs::VIRTUAL].map(|costs| costs.thread.switch);
+        let [from, own, to] = [sim::Costs::BARE_METAL, grid.costs[0].costs, sim::Costs::VIRTUAL]
+            .map(|costs| costs.thread.switch);
         assert!(from < own && own < to, "{own:?}");
     }
 }
@@ -69,15 +90,25 @@ impl workload::fio::Environment for NoFiles {
 }
 
 fn alike(a: &sim::Outcome, b: &sim::Outcome) -> bool {
-    let figures =
-        |outcome: &sim::Outcome| (outcome.iops(), outcome.cpu_ns_per_io(), outcome.latency.moments.mean(), outcome.counts.completed);
+    let figures = |outcome: &sim::Outcome| {
+        (
+            outcome.iops(),
+            outcome.cpu_ns_per_io(),
+            outcome.latency.moments.mean(),
+            outcome.counts.completed,
+        )
+    };
     figures(a) == figures(b)
 }
 
-/// The file of a cell, read as any other, gives the run of the judge: of each family, known and drawn.
+/// The file of a cell, read as any other, gives the run of the judge: of each family, known and
+/// drawn.
 #[test]
 fn cell_runs_alone_alike() {
-    let grids = [Grid { costs: Grid::known().costs[1..].to_vec(), ..Grid::known() }, Grid::unseen(3).unwrap()];
+    let grids = [
+        Grid { costs: Grid::known().costs[1..].to_vec(), ..Grid::known() },
+        Grid::unseen(3).unwrap(),
+    ];
     for grid in grids {
         let mut families = Vec::new();
         for cell in grid.cells().into_iter().rev() {
@@ -90,7 +121,11 @@ fn cell_runs_alone_alike() {
             let alone = Scenario { mode: Mode::ADAPTIVE, ..alone }.run().unwrap();
             let swept = cell.scenario(Mode::ADAPTIVE, 50_000.0, 400, 9).unwrap().run().unwrap();
             assert!(alike(&alone, &swept), "{cell}\n{text}");
-            assert!((398..=400).contains(&swept.counts.completed), "{cell}: {}", swept.counts.completed);
+            assert!(
+                (398..=400).contains(&swept.counts.completed),
+                "{cell}: {}",
+                swept.counts.completed
+            );
         }
         assert_eq!(families.len(), 8, "{families:?}");
     }
@@ -101,13 +136,19 @@ fn cell_runs_alone_alike() {
 fn cell_loop_matches_its_name() {
     let cell = Grid::known().cells().swap_remove(4);
     assert_eq!(cell.to_string(), "bare-metal optane open qd=32 load=50");
-    let by_hand = |job| Scenario { seed: 5, ..Scenario::new(Mode::INTERRUPT, cell.profile.clone(), job) }.run().unwrap();
+    let by_hand = |job| {
+        Scenario { seed: 5, ..Scenario::new(Mode::INTERRUPT, cell.profile.clone(), job) }
+            .run()
+            .unwrap()
+    };
     let job = workload::Job { iodepth: 32, batch_submit: 16, ..open_loop(50_000, 2_000) };
-    let run = |cell: &Cell| cell.scenario(Mode::INTERRUPT, 100_000.0, 2_000, 5).unwrap().run().unwrap();
+    let run =
+        |cell: &Cell| cell.scenario(Mode::INTERRUPT, 100_000.0, 2_000, 5).unwrap().run().unwrap();
     assert!(alike(&run(&cell), &by_hand(job)));
     let closed = Cell { kind: Kind::Closed, ..cell.clone() };
     assert!(alike(&run(&closed), &by_hand(closed_loop(32, 2_000))));
-    let thinking = run(&Cell { depth: 1, kind: Kind::Think { think: Nanos::from_micros(100) }, ..cell });
+    let thinking =
+        run(&Cell { depth: 1, kind: Kind::Think { think: Nanos::from_micros(100) }, ..cell });
     // The drive works while the thread computes, so that it is the thread that paces.
     assert!((9_000.0..10_000.0).contains(&thinking.iops()), "{}", thinking.iops());
 }
@@ -126,14 +167,25 @@ fn a_cell_runs_at_its_load() {
 #[test]
 fn regret_is_against_the_best() {
     let cells = Grid::known().cells();
-    let figures = |cpu, latency| Figures { cpu, latency, p50: 1.0, p99: latency, iops: 1e9 / latency, state: String::new() };
+    let figures = |cpu, latency| Figures {
+        cpu,
+        latency,
+        p50: 1.0,
+        p99: latency,
+        iops: 1e9 / latency,
+        state: String::new(),
+    };
     let mut fixed = vec![figures(1_000.0, 2_000.0); FIXED.len()];
     fixed[4] = figures(4_000.0, 1_000.0);
     let own = figures(2_000.0, 1_100.0);
     let verdict = verdict(&cells[0], &own, &fixed);
     assert_eq!(verdict.best, FIXED[4]);
     assert!((verdict.regret - 0.5 * 1.1f64.powi(3)).abs() < 1e-3, "{}", verdict.regret);
-    assert!((verdict.rate - 1.0 / 1.1).abs() < 1e-9 && verdict.cpu == Some(0.5), "{:?}", verdict.cpu);
+    assert!(
+        (verdict.rate - 1.0 / 1.1).abs() < 1e-9 && verdict.cpu == Some(0.5),
+        "{:?}",
+        verdict.cpu
+    );
     let text = show(&[verdict]);
     assert!(text.contains("open") && text.contains(&cells[0].to_string()), "{text}");
 }
@@ -143,5 +195,8 @@ fn regret_is_against_the_best() {
 fn figures_leave_the_warm_up_out() {
     let cell = &Grid::known().cells()[0];
     let ran = figures(cell, Mode::POLL, 100_000.0, 2_000).unwrap();
-    assert!((8_000.0..12_000.0).contains(&ran.iops) && ran.cpu > 0.0 && ran.p99 >= ran.p50, "{ran:?}");
+    assert!(
+        (8_000.0..12_000.0).contains(&ran.iops) && ran.cpu > 0.0 && ran.p99 >= ran.p50,
+        "{ran:?}"
+    );
 }

@@ -1,4 +1,5 @@
-//! A cell as a scenario file: what the judge runs is what the file says, so that it can be run again alone.
+//! A cell as a scenario file: what the judge runs is what the file says, so that it can be run
+//! again alone.
 
 use toml::{Table, Value};
 use workload::fio::Environment;
@@ -25,7 +26,8 @@ impl Environment for Nothing {
 }
 
 impl Cell {
-    /// What `poll` does here, in I/Os per second: in a closed loop where the cell's is an open one, and so the same for every load.
+    /// What `poll` does here, in I/Os per second: in a closed loop where the cell's is an open one,
+    /// and so the same for every load.
     ///
     /// # Errors
     /// A run that broke a law.
@@ -35,13 +37,21 @@ impl Cell {
         cell.scenario(Mode::POLL, 0.0, CAPACITY_IOS, 1)?.run().map(|outcome| outcome.iops())
     }
 
-    /// `ios` I/Os as the cell has it: at its part of `capacity`, as a Poisson process, where it is open.
+    /// `ios` I/Os as the cell has it: at its part of `capacity`, as a Poisson process, where it is
+    /// open.
     ///
     /// # Errors
     /// A profile or a price that no file can say.
-    pub fn scenario(&self, mode: Mode, capacity: f64, ios: u64, seed: u64) -> Result<Scenario, SimError> {
+    pub fn scenario(
+        &self,
+        mode: Mode,
+        capacity: f64,
+        ios: u64,
+        seed: u64,
+    ) -> Result<Scenario, SimError> {
         let text = self.text(capacity, ios, seed)?;
-        let read = file::read(&self.to_string(), &text, &Nothing).map_err(|error| SimError::Unfit(error.to_string()))?;
+        let read = file::read(&self.to_string(), &text, &Nothing)
+            .map_err(|error| SimError::Unfit(error.to_string()))?;
         let mut scenario = Scenario { mode, ..read.scenario };
         // Data moved or not: no figure depends on it, and it takes half of the time.
         scenario.devices.iter_mut().for_each(|device| device.config.profile.moves_data = false);
@@ -59,9 +69,16 @@ impl Cell {
         file.insert("title".into(), self.to_string().into());
         file.insert("seed".into(), integer(seed)?);
         file.insert("ios".into(), integer((ios / u64::from(threads)).max(1))?);
-        file.insert("machine".into(), table([("cpus", integer(if apart { threads.into() } else { 1 })?), ("costs", self.costs.value()?)]));
+        file.insert(
+            "machine".into(),
+            table([
+                ("cpus", integer(if apart { threads.into() } else { 1 })?),
+                ("costs", self.costs.value()?),
+            ]),
+        );
         let queues = if apart { threads } else { 1 };
-        let device = table([("queues", integer(queues.into())?), ("profile", profile(&self.profile)?)]);
+        let device =
+            table([("queues", integer(queues.into())?), ("profile", profile(&self.profile)?)]);
         file.insert("device".into(), Value::Array(vec![device]));
         file.insert("job".into(), Value::Array(vec![self.job(capacity)?]));
         toml::to_string(&file).map_err(unfit)
@@ -77,15 +94,23 @@ impl Cell {
         set("bs", "4k".into());
         set("norandommap", 1.into());
         set("iodepth", integer(self.depth.into())?);
-        set("iodepth_batch", integer(u64::from(if self.kind.is_open() { self.depth.min(16) } else { self.depth }))?);
-        set("iodepth_batch_complete_max", integer(u64::from(if self.kind.is_open() { 256 } else { self.depth }))?);
+        set(
+            "iodepth_batch",
+            integer(u64::from(if self.kind.is_open() { self.depth.min(16) } else { self.depth }))?,
+        );
+        set(
+            "iodepth_batch_complete_max",
+            integer(u64::from(if self.kind.is_open() { 256 } else { self.depth }))?,
+        );
         let mut job = Table::new();
         match self.kind {
             Kind::Open { load } => {
                 set("rate_iops", integer((capacity * f64::from(load) / 100.0).max(1.0) as u64)?);
                 set("rate_process", "poisson".into());
             }
-            Kind::Think { think } => _ = job.insert("think".into(), format!("{}ns", think.0).into()),
+            Kind::Think { think } => {
+                _ = job.insert("think".into(), format!("{}ns", think.0).into())
+            }
             Kind::Threads { threads } => _ = set("numjobs", integer(threads.into())?),
             Kind::Closed | Kind::File(_) => {}
         }
@@ -98,7 +123,8 @@ impl Cell {
 }
 
 impl Prices {
-    /// As a scenario has it under `machine.costs`: a name, or what differs from the list of a bare machine.
+    /// As a scenario has it under `machine.costs`: a name, or what differs from the list of a bare
+    /// machine.
     ///
     /// # Errors
     /// A price beyond what a file can say.
@@ -106,12 +132,20 @@ impl Prices {
         if file::costs_of(&self.name) == Some(self.costs) {
             return Ok(self.name.as_str().into());
         }
-        let (own, bare) = (Table::try_from(self.costs).map_err(unfit)?, Table::try_from(Costs::BARE_METAL).map_err(unfit)?);
+        let (own, bare) = (
+            Table::try_from(self.costs).map_err(unfit)?,
+            Table::try_from(Costs::BARE_METAL).map_err(unfit)?,
+        );
         let mut differs = table([("base", "bare-metal".into())]);
-        let groups = own.iter().filter_map(|(group, prices)| Some((group, prices.as_table()?, bare.get(group)?.as_table()?)));
+        let groups = own.iter().filter_map(|(group, prices)| {
+            Some((group, prices.as_table()?, bare.get(group)?.as_table()?))
+        });
         for (group, prices, bare) in groups {
-            let prices: Table =
-                prices.iter().filter(|(name, price)| bare.get(*name) != Some(price)).map(|(n, p)| (n.clone(), p.clone())).collect();
+            let prices: Table = prices
+                .iter()
+                .filter(|(name, price)| bare.get(*name) != Some(price))
+                .map(|(n, p)| (n.clone(), p.clone()))
+                .collect();
             if let (false, Value::Table(differs)) = (prices.is_empty(), &mut differs) {
                 differs.insert(group.clone(), prices.into());
             }
@@ -140,7 +174,9 @@ fn profile(profile: &Profile) -> Result<Value, SimError> {
 /// What is left out is zero.
 fn without_zeros(table: &mut Table) {
     table.iter_mut().filter_map(|(_, value)| value.as_table_mut()).for_each(without_zeros);
-    table.retain(|_, value| *value != Value::Integer(0) && value.as_table().is_none_or(|table| !table.is_empty()));
+    table.retain(|_, value| {
+        *value != Value::Integer(0) && value.as_table().is_none_or(|table| !table.is_empty())
+    });
 }
 
 fn table<const N: usize>(entries: [(&str, Value); N]) -> Value {

@@ -1,7 +1,8 @@
 //! A set that no constant was chosen on: everything in it is drawn from a seed.
 //!
-//! Six devices, each with service times of one to three modes; two of them drift, two alternate between phases, and two have a
-//! cache that is fast until it is full. Two price lists between the two that ship. Depths and loads that the known set does not have.
+//! Six devices, each with service times of one to three modes; two of them drift, two alternate
+//! between phases, and two have a cache that is fast until it is full. Two price lists between the
+//! two that ship. Depths and loads that the known set does not have.
 
 use emu::{Profile, Service};
 use rand_xoshiro::SplitMix64;
@@ -32,7 +33,12 @@ impl Dice {
     }
 
     /// `count` different ones, in order, of which none is `known`.
-    fn others(&mut self, count: usize, known: &[u32], mut draw: impl FnMut(&mut Dice) -> u64) -> Vec<u32> {
+    fn others(
+        &mut self,
+        count: usize,
+        known: &[u32],
+        mut draw: impl FnMut(&mut Dice) -> u64,
+    ) -> Vec<u32> {
         let mut drawn: Vec<u32> = Vec::new();
         while drawn.len() < count {
             let one = draw(self) as u32;
@@ -62,13 +68,18 @@ impl Grid {
         let mut dice = Dice(SplitMix64::seed_from_u64(seed ^ SALT));
         let mut profiles = Vec::new();
         let traits = [Trait::Drifts, Trait::Phases, Trait::Cliff];
-        for (letter, one) in ["a", "b", "c", "d", "e", "f"].into_iter().zip(traits.into_iter().cycle()) {
+        for (letter, one) in
+            ["a", "b", "c", "d", "e", "f"].into_iter().zip(traits.into_iter().cycle())
+        {
             profiles.push(profile(&mut dice, format!("unseen-{seed}{letter}"), one));
         }
         let mut costs = Vec::new();
         for (low, high) in [(5, 50), (50, 100)] {
             let percent = dice.within(low, high);
-            costs.push(Prices { name: format!("between-{percent}"), costs: between(percent as f64 / 100.0)? });
+            costs.push(Prices {
+                name: format!("between-{percent}"),
+                costs: between(percent as f64 / 100.0)?,
+            });
         }
         let depths = dice.others(DEPTHS, &CLOSED_DEPTHS, |dice| dice.log(1.0, 200.0));
         let loads = dice.others(DRAWN_LOADS, &LOADS, |dice| dice.within(2, 93));
@@ -83,29 +94,38 @@ impl Grid {
 fn profile(dice: &mut Dice, name: String, one: Trait) -> Profile {
     let base = dice.log(4_000.0, 250_000.0);
     let longer = |dice: &mut Dice| Nanos(base * dice.within(15, 200) / 10);
-    let mut read = Service { base: Nanos(base), jitter: Nanos(base * dice.within(0, 40) / 100), ..Service::default() };
+    let mut read = Service {
+        base: Nanos(base),
+        jitter: Nanos(base * dice.within(0, 40) / 100),
+        ..Service::default()
+    };
     let modes = dice.within(1, 4);
     if modes > 1 {
         (read.more_ppm, read.more) = (dice.log(1_000.0, 400_000.0) as u32, longer(dice));
     }
     match one {
         Trait::Drifts => {
-            (read.drift_pct, read.drift_run) = (dice.within(30, 300) as u32, dice.log(2_000.0, 20_000.0) as u32);
+            (read.drift_pct, read.drift_run) =
+                (dice.within(30, 300) as u32, dice.log(2_000.0, 20_000.0) as u32);
             if modes > 2 {
                 (read.tail_ppm, read.tail) = (dice.log(500.0, 100_000.0) as u32, longer(dice));
             }
         }
         Trait::Phases => {
-            (read.tail_ppm, read.tail, read.tail_run) = (dice.within(20, 400) as u32 * 1_000, longer(dice), dice.log(20.0, 500.0) as u32);
+            (read.tail_ppm, read.tail, read.tail_run) =
+                (dice.within(20, 400) as u32 * 1_000, longer(dice), dice.log(20.0, 500.0) as u32);
         }
-        // Half of the commands meet the full cache, in two runs of the least I/Os that a cell has with a seed.
+        // Half of the commands meet the full cache, in two runs of the least I/Os that a cell has
+        // with a seed.
         Trait::Cliff => {
-            (read.tail_ppm, read.tail, read.tail_run) = (500_000, longer(dice), dice.log(500.0, 1_500.0) as u32);
+            (read.tail_ppm, read.tail, read.tail_run) =
+                (500_000, longer(dice), dice.log(500.0, 1_500.0) as u32);
         }
     }
     let share = |time: Nanos, percent: u64| Nanos(time.0 * percent / 100);
     let faster = dice.within(20, 101);
-    let write = Service { base: share(read.base, faster), jitter: share(read.jitter, faster), ..read };
+    let write =
+        Service { base: share(read.base, faster), jitter: share(read.jitter, faster), ..read };
     let flush = Service { base: Nanos(dice.log(1_000.0, 400_000.0)), ..Service::default() };
     let channels = 8u32 << dice.within(0, 5);
     let bandwidth = dice.within(15, 71) * 100_000_000;
@@ -114,15 +134,31 @@ fn profile(dice: &mut Dice, name: String, one: Trait) -> Profile {
 
 /// A price list between the two that ship, at this part of the way in the logarithm of each price.
 fn between(part: f64) -> Result<Costs, SimError> {
-    let table = |costs: Costs| toml::Table::try_from(costs).map_err(|error| SimError::Unfit(error.to_string()));
+    let table = |costs: Costs| {
+        toml::Table::try_from(costs).map_err(|error| SimError::Unfit(error.to_string()))
+    };
     let (mut from, to) = (table(Costs::BARE_METAL)?, table(Costs::VIRTUAL)?);
     for (group, prices) in &mut from {
-        let (Some(prices), Some(to)) = (prices.as_table_mut(), to.get(group).and_then(toml::Value::as_table)) else { continue };
+        let (Some(prices), Some(to)) =
+            (prices.as_table_mut(), to.get(group).and_then(toml::Value::as_table))
+        else {
+            continue;
+        };
         for (name, price) in prices.iter_mut() {
-            let (Some(less), Some(more)) = (price.as_integer(), to.get(name).and_then(toml::Value::as_integer)) else { continue };
+            let (Some(less), Some(more)) =
+                (price.as_integer(), to.get(name).and_then(toml::Value::as_integer))
+            else {
+                continue;
+            };
             // From nothing there is no logarithm.
-            let way = |less: f64, more: f64| if less > 0.0 { less * (more / less).powf(part) } else { more * part };
-            *price = toml::Value::Integer(if less == more { less } else { way(less as f64, more as f64).round() as i64 });
+            let way = |less: f64, more: f64| {
+                if less > 0.0 { less * (more / less).powf(part) } else { more * part }
+            };
+            *price = toml::Value::Integer(if less == more {
+                less
+            } else {
+                way(less as f64, more as f64).round() as i64
+            });
         }
     }
     from.try_into().map_err(|error: toml::de::Error| SimError::Unfit(error.to_string()))

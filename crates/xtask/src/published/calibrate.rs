@@ -118,8 +118,14 @@ impl Knob {
 
     /// The row with this value, simulated ÷ published. The other constants are as in `set`.
     fn row(&self, value: u64, set: &[(usize, u64)]) -> Result<f64, SimError> {
-        let spec = SPECS.iter().find(|spec| spec.id == self.row).ok_or_else(|| SimError::Unfit(self.row.into()))?;
-        let case = CASES.iter().find(|case| case.name == spec.case).ok_or_else(|| SimError::Unfit(spec.case.into()))?;
+        let spec = SPECS
+            .iter()
+            .find(|spec| spec.id == self.row)
+            .ok_or_else(|| SimError::Unfit(self.row.into()))?;
+        let case = CASES
+            .iter()
+            .find(|case| case.name == spec.case)
+            .ok_or_else(|| SimError::Unfit(spec.case.into()))?;
         let mut scenario = case.scenario().map_err(|error| SimError::Unfit(error.to_string()))?;
         for (knob, value) in set.iter().filter_map(|(at, value)| Some((KNOBS.get(*at)?, value))) {
             // Constants of other files do not exist in this scenario.
@@ -152,7 +158,13 @@ pub fn calibrate(file: &str) -> Result<Vec<Found>, SimError> {
             if sweep + 1 == SWEEPS {
                 let shipped = knob.shipped().map_err(|error| SimError::Unfit(error.to_string()))?;
                 let ratio = knob.row(value, &set)?;
-                found.push(Found { knob: (knob.file, knob.key), row: knob.row, shipped, found: value, ratio });
+                found.push(Found {
+                    knob: (knob.file, knob.key),
+                    row: knob.row,
+                    shipped,
+                    found: value,
+                    ratio,
+                });
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The runs behind the rows: shipped scenarios, and what the posts varied in them.
 
 use completion::Mode;
-use workload::fio::{Nothing, Environment};
+use workload::fio::{Environment, Nothing};
 use workload::{BlockSizes, PerOp, Rate};
 
 use sim::file::{self, FileError};
@@ -31,7 +31,12 @@ pub(super) const FILES: [(&str, &str); 7] = [
     ("post-004.toml", include_str!("../../../../scenarios/post-004.toml")),
 ];
 
-const fn case(name: &'static str, file: &'static str, mode: &'static str, twist: fn(&mut Scenario)) -> Case {
+const fn case(
+    name: &'static str,
+    file: &'static str,
+    mode: &'static str,
+    twist: fn(&mut Scenario),
+) -> Case {
     Case { name, file, mode, twist }
 }
 
@@ -136,7 +141,11 @@ fn block(scenario: &mut Scenario, bytes: u64) {
 /// One more drive like the others, with its own thread and CPU.
 fn another_drive(scenario: &mut Scenario) {
     let cpu = scenario.devices.len();
-    let (Some(device), Some(spec)) = (scenario.devices.last().cloned(), scenario.jobs.last().cloned()) else { return };
+    let (Some(device), Some(spec)) =
+        (scenario.devices.last().cloned(), scenario.jobs.last().cloned())
+    else {
+        return;
+    };
     let name = format!("optane{cpu}");
     let mut job = JobSpec { ..spec };
     job.job.filenames = vec![name.clone()];

@@ -57,7 +57,14 @@ pub struct Against {
     pub without: &'static str,
 }
 
-const fn row(id: &'static str, published: f64, unit: &'static str, used: Use, case: &'static str, figure: fn(&Outcome) -> f64) -> Spec {
+const fn row(
+    id: &'static str,
+    published: f64,
+    unit: &'static str,
+    used: Use,
+    case: &'static str,
+    figure: fn(&Outcome) -> f64,
+) -> Spec {
     Spec { id, published, unit, used, case, figure, against: None }
 }
 
@@ -70,10 +77,23 @@ const fn predicted(
     baseline: &'static str,
     without: &'static str,
 ) -> Spec {
-    Spec { id, published, unit, used: Predict, case, figure, against: Some(Against { baseline, without }) }
+    Spec {
+        id,
+        published,
+        unit,
+        used: Predict,
+        case,
+        figure,
+        against: Some(Against { baseline, without }),
+    }
 }
 
-const fn share(id: &'static str, published: f64, case: &'static str, figure: fn(&Outcome) -> f64) -> Spec {
+const fn share(
+    id: &'static str,
+    published: f64,
+    case: &'static str,
+    figure: fn(&Outcome) -> f64,
+) -> Spec {
     row(id, published, "share", Shape, case, figure)
 }
 
@@ -110,7 +130,8 @@ fn slat(o: &Outcome) -> f64 {
 
 /// Share of a histogram's values in `range`.
 fn share_in(histogram: &Histogram, range: Range<u64>) -> f64 {
-    let inside: u64 = histogram.buckets().filter(|(value, _)| range.contains(value)).map(|(_, n)| n).sum();
+    let inside: u64 =
+        histogram.buckets().filter(|(value, _)| range.contains(value)).map(|(_, n)| n).sum();
     inside as f64 / histogram.total().max(1) as f64
 }
 
@@ -126,7 +147,8 @@ fn brought(o: &Outcome, from: u64, to: u64) -> f64 {
 
 /// The histograms among the rows. Their total variation ([`super::total_variation`]) has to be
 /// below 0.05.
-pub const HISTOGRAMS: [&str; 4] = ["002.one.delay", "002.five.delay", "002.one.completions", "002.deep.completions"];
+pub const HISTOGRAMS: [&str; 4] =
+    ["002.one.delay", "002.five.delay", "002.one.completions", "002.deep.completions"];
 
 const U4_IRQ: &str = "003.u4.irq.iops";
 const U4_INT: &str = "003.u4.irq.int";
@@ -178,16 +200,56 @@ pub const SPECS: &[Spec] = &[
     row(U4_INT, 2.82e6, "1/s", Calibrate, "003.u4.irq", interrupts),
     // 14.73, 14.90 and 14.90 million.
     predicted("003.u4.posted.iops", 14.84e6, "IOPS", "003.u4.posted", iops, U4_IRQ, "003.u4.irq"),
-    predicted("003.u4.posted.int", 2.34e6, "1/s", "003.u4.posted", interrupts, U4_INT, "003.u4.irq"),
+    predicted(
+        "003.u4.posted.int",
+        2.34e6,
+        "1/s",
+        "003.u4.posted",
+        interrupts,
+        U4_INT,
+        "003.u4.irq",
+    ),
     predicted("003.u5.irq.iops", 21.41e6, "IOPS", "003.u5.irq", iops, U4_IRQ, "003.u4.irq"),
-    predicted("003.u5.posted.iops", 21.90e6, "IOPS", "003.u5.posted", iops, "003.u5.irq.iops", "003.u5.irq"),
+    predicted(
+        "003.u5.posted.iops",
+        21.90e6,
+        "IOPS",
+        "003.u5.posted",
+        iops,
+        "003.u5.irq.iops",
+        "003.u5.irq",
+    ),
     row("003.l4.irq.iops", 1.615e6, "IOPS", Calibrate, "003.l4.irq", iops_a_drive),
     row("003.l4.irq.int_vector", 185_545.0, "1/s", Calibrate, "003.l4.irq", int_a_vector),
     // 32 vectors.
     row("003.l4.irq.int", 32.0 * 185_545.0, "1/s", Calibrate, "003.l4.irq", interrupts),
-    predicted("003.l4.posted.iops", 2.184e6, "IOPS", "003.l4.posted", iops_a_drive, "003.l4.irq.iops", "003.l4.irq"),
-    predicted("003.l4.posted.int_vector", 220_128.0, "1/s", "003.l4.posted", int_a_vector, "003.l4.irq.int_vector", "003.l4.irq"),
-    predicted("003.l4.posted.notifications", 5.50e6, "1/s", "003.l4.posted", interrupts, "003.l4.irq.int", "003.l4.irq"),
+    predicted(
+        "003.l4.posted.iops",
+        2.184e6,
+        "IOPS",
+        "003.l4.posted",
+        iops_a_drive,
+        "003.l4.irq.iops",
+        "003.l4.irq",
+    ),
+    predicted(
+        "003.l4.posted.int_vector",
+        220_128.0,
+        "1/s",
+        "003.l4.posted",
+        int_a_vector,
+        "003.l4.irq.int_vector",
+        "003.l4.irq",
+    ),
+    predicted(
+        "003.l4.posted.notifications",
+        5.50e6,
+        "1/s",
+        "003.l4.posted",
+        interrupts,
+        "003.l4.irq.int",
+        "003.l4.irq",
+    ),
     row("004.sum.path", 46.147, "µs", Calibrate, "004.sum", path),
     row("004.atomic.path", 0.456, "µs", Shape, "004.atomic", path),
     predicted("004.sum.slat", 78.35, "µs", "004.sum", slat, "004.sum.path", "004.atomic"),

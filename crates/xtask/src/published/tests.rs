@@ -48,7 +48,8 @@ fn every_row_has_its_case() {
 #[test]
 fn each_constant_has_one_row() {
     for (at, knob) in KNOBS.iter().enumerate() {
-        let row = SPECS.iter().find(|spec| spec.id == knob.row).unwrap_or_else(|| panic!("{}", knob.row));
+        let row =
+            SPECS.iter().find(|spec| spec.id == knob.row).unwrap_or_else(|| panic!("{}", knob.row));
         assert_eq!(row.used, Use::Calibrate, "{}", knob.key);
         assert!(KNOBS[..at].iter().all(|other| other.row != knob.row), "{}", knob.row);
         let shipped = knob.shipped().unwrap();
@@ -66,7 +67,12 @@ fn every_constant_moves_its_row() {
         let mut twice = scenario.clone();
         (knob.set)(&mut twice, 2 * (knob.get)(&scenario));
         let (before, after) = ((spec.figure)(&outcome(&scenario)), (spec.figure)(&outcome(&twice)));
-        assert!((after / before).ln().abs() > 0.03, "{} in {}: {before} and {after}", knob.key, knob.file);
+        assert!(
+            (after / before).ln().abs() > 0.03,
+            "{} in {}: {before} and {after}",
+            knob.key,
+            knob.file
+        );
     }
 }
 
@@ -85,7 +91,11 @@ fn numbers(value: &mut toml::Value, key: &str, with: &mut impl FnMut(&str, &mut 
         toml::Value::Array(list) => list.iter_mut().for_each(|value| numbers(value, key, with)),
         toml::Value::Table(table) => {
             for (name, value) in table.iter_mut() {
-                numbers(value, &if key.is_empty() { name.to_string() } else { format!("{key}.{name}") }, with);
+                numbers(
+                    value,
+                    &if key.is_empty() { name.to_string() } else { format!("{key}.{name}") },
+                    with,
+                );
             }
         }
         _ => {}
@@ -94,8 +104,12 @@ fn numbers(value: &mut toml::Value, key: &str, with: &mut impl FnMut(&str, &mut 
 
 /// What a file says of its machine, devices and application, and what a post did not measure.
 fn is_constant(key: &str) -> bool {
-    let reads = !key.starts_with("device.profile.write") && !key.starts_with("device.profile.flush");
-    reads && ["machine.costs.", "machine.interrupts.", "device.profile.", "job.work"].iter().any(|start| key.starts_with(start))
+    let reads =
+        !key.starts_with("device.profile.write") && !key.starts_with("device.profile.flush");
+    reads
+        && ["machine.costs.", "machine.interrupts.", "device.profile.", "job.work"]
+            .iter()
+            .any(|start| key.starts_with(start))
 }
 
 /// Constants that may be twice what they are without a row moving by a fiftieth, by the reason for
@@ -136,7 +150,10 @@ const BOUNDS: [(&str, &[&str]); 4] = [
     ),
     (
         "small, where the list's price would not be",
-        &["post-001-fast.toml machine.costs.thread.switch", "post-001-fast.toml machine.costs.thread.wake"],
+        &[
+            "post-001-fast.toml machine.costs.thread.switch",
+            "post-001-fast.toml machine.costs.thread.wake",
+        ],
     ),
 ];
 
@@ -150,8 +167,12 @@ fn every_scenario_number_matters() {
         let figures = |text: &str| {
             let scenario = cases::read(name, text).unwrap_or_else(|error| panic!("{error}"));
             let most = Nanos::from_millis(if scenario.devices.len() > 1 { 2 } else { 200 });
-            let outcomes: Vec<_> = cases().map(|case| (case.name, shortened(&case.of(scenario.clone()), most))).collect();
-            let of = |case: &str| outcomes.iter().find(|(name, _)| *name == case).map(|(_, outcome)| outcome);
+            let outcomes: Vec<_> = cases()
+                .map(|case| (case.name, shortened(&case.of(scenario.clone()), most)))
+                .collect();
+            let of = |case: &str| {
+                outcomes.iter().find(|(name, _)| *name == case).map(|(_, outcome)| outcome)
+            };
             rows(&of).iter().map(|row| row.simulated).collect::<Vec<f64>>()
         };
         let (mut keys, before) = (BTreeSet::new(), figures(text));
@@ -162,12 +183,16 @@ fn every_scenario_number_matters() {
             let mut twice = text.parse::<toml::Table>().unwrap().into();
             numbers(&mut twice, "", &mut |other, n| *n *= if other == key { 2 } else { 1 });
             let after = figures(&toml::to_string(&twice).unwrap());
-            if before.iter().zip(&after).all(|(a, b)| (a - b).abs() <= 0.02 * a.abs().max(b.abs())) {
+            if before.iter().zip(&after).all(|(a, b)| (a - b).abs() <= 0.02 * a.abs().max(b.abs()))
+            {
                 still.insert(format!("{name} {key}"));
             }
         }
     }
-    assert_eq!(still, BOUNDS.iter().flat_map(|(_, keys)| *keys).map(|key| (*key).to_owned()).collect());
+    assert_eq!(
+        still,
+        BOUNDS.iter().flat_map(|(_, keys)| *keys).map(|key| (*key).to_owned()).collect()
+    );
 }
 
 /// Prices that no row depends on: of a library in user space and its controllers in process, of
@@ -209,18 +234,23 @@ fn every_price_moves_a_row() {
             let mut costs = toml::Value::try_from(scenario.machine.costs).unwrap();
             numbers(&mut costs, "", &mut |key, n| *n *= if key == price { 2 } else { 1 });
             scenario.machine.costs = costs.try_into().unwrap();
-            let most = Nanos::from_millis(if scenario.devices.len() > 1 { 0 } else { 8 }) + Nanos::from_micros(300);
+            let most = Nanos::from_millis(if scenario.devices.len() > 1 { 0 } else { 8 })
+                + Nanos::from_micros(300);
             shortened(&scenario, most)
         };
         let outcomes: Vec<Outcome> = scenarios.iter().cloned().map(run).collect();
-        let of = |name: &str| CASES.iter().position(|case| case.name == name).and_then(|at| outcomes.get(at));
+        let of = |name: &str| {
+            CASES.iter().position(|case| case.name == name).and_then(|at| outcomes.get(at))
+        };
         rows(&of).iter().map(|row| row.simulated).collect::<Vec<f64>>()
     };
     let (mut prices, before) = (BTreeSet::new(), figures(""));
     numbers(&mut toml::Value::try_from(Costs::BARE_METAL).unwrap(), "", &mut |key, _| {
         prices.insert(key.to_owned());
     });
-    prices.retain(|price| figures(price).iter().zip(&before).all(|(a, b)| a == b || a.is_nan() && b.is_nan()));
+    prices.retain(|price| {
+        figures(price).iter().zip(&before).all(|(a, b)| a == b || a.is_nan() && b.is_nan())
+    });
     assert_eq!(prices, OTHERS.iter().map(|price| (*price).to_owned()).collect());
 }
 
@@ -242,12 +272,22 @@ fn scores_judge_effects() {
     let score = row.score.unwrap();
     assert!((score.score - (3.0f64 / (424.0 / 130.0)).ln().abs()).abs() < 1e-9, "{score:?}");
     assert!((score.without - (424.0f64 / 130.0).ln()).abs() < 1e-9, "{score:?}");
-    assert!(rows.iter().all(|row| row.id.starts_with("000")), "rows without their case are left out");
+    assert!(
+        rows.iter().all(|row| row.id.starts_with("000")),
+        "rows without their case are left out"
+    );
 }
 
 #[test]
 fn histogram_distance_compares_shares() {
-    let row = |id, published, simulated| Row { id, published, simulated, unit: "share", used: Use::Shape, score: None };
+    let row = |id, published, simulated| Row {
+        id,
+        published,
+        simulated,
+        unit: "share",
+        used: Use::Shape,
+        score: None,
+    };
     let rows = [row("a.0", 0.5, 0.5), row("a.1", 0.3, 0.1), row("ab.0", 1.0, 0.0)];
     // A fifth is elsewhere: in a bucket that the post does not have.
     assert!((total_variation(&rows, "a").unwrap() - 0.2).abs() < 1e-12);
@@ -257,8 +297,10 @@ fn histogram_distance_compares_shares() {
 /// The whole table, as `cargo xtask published` prints it.
 #[test]
 fn the_predictions_reach_their_goals() {
-    let outcomes: Vec<(&str, Outcome)> = CASES.iter().map(|case| (case.name, case.scenario().unwrap().run().unwrap())).collect();
-    let find = |name: &str| outcomes.iter().find(|(known, _)| *known == name).map(|(_, outcome)| outcome);
+    let outcomes: Vec<(&str, Outcome)> =
+        CASES.iter().map(|case| (case.name, case.scenario().unwrap().run().unwrap())).collect();
+    let find =
+        |name: &str| outcomes.iter().find(|(known, _)| *known == name).map(|(_, outcome)| outcome);
     let rows = rows(&find);
     assert_eq!(rows.len(), SPECS.len());
     for row in &rows {
@@ -281,11 +323,27 @@ fn the_predictions_reach_their_goals() {
     assert!(scores[scores.len() / 2] <= 0.10, "{scores:?}");
     // The shapes of post 001: each within a factor of two.
     for row in rows.iter().filter(|row| row.used == Use::Shape && row.id.starts_with("001")) {
-        assert!((0.5..=2.0).contains(&(row.simulated / row.published)), "{}: {}", row.id, row.simulated);
+        assert!(
+            (0.5..=2.0).contains(&(row.simulated / row.published)),
+            "{}: {}",
+            row.id,
+            row.simulated
+        );
     }
     // "The iopoll approach uses less CPU", at the same IOPS and with fewer interrupts.
-    let cpu = |name| find(name).map(|o| (o.all_cpus.hard + o.all_cpus.soft + o.thread).0 as f64 / o.counts.completed as f64).unwrap();
-    assert!(cpu("001.fast.on") < cpu("001.fast.off"), "{} and {}", cpu("001.fast.on"), cpu("001.fast.off"));
+    let cpu = |name| {
+        find(name)
+            .map(|o| {
+                (o.all_cpus.hard + o.all_cpus.soft + o.thread).0 as f64 / o.counts.completed as f64
+            })
+            .unwrap()
+    };
+    assert!(
+        cpu("001.fast.on") < cpu("001.fast.off"),
+        "{} and {}",
+        cpu("001.fast.on"),
+        cpu("001.fast.off")
+    );
     let interrupts = |name| find(name).map(|o| o.all_cpus.interrupts).unwrap();
     assert!(interrupts("001.fast.on") < interrupts("001.fast.off"));
     for histogram in HISTOGRAMS {
@@ -302,7 +360,9 @@ const LEARNING: Nanos = Nanos::from_millis(20);
 /// `adaptive`, too, leaves the completing to it.
 #[test]
 fn adaptive_matches_best_published_mode() {
-    let of = |name: &str| CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"));
+    let of = |name: &str| {
+        CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"))
+    };
     for (adaptive, others) in [
         ("000.irq", &["000.irq", "000.check"][..]),
         ("001.off.512", &["001.off.512", "001.on.512"]),
@@ -317,7 +377,10 @@ fn adaptive_matches_best_published_mode() {
             scenario.mode = mode.unwrap_or(scenario.mode);
             // 10 ms of 20 million I/Os a second are six trials: what is measured begins when those
             // are over.
-            scenario.jobs.iter_mut().for_each(|spec| spec.job.ramp_time = spec.job.ramp_time.max(LEARNING));
+            scenario
+                .jobs
+                .iter_mut()
+                .for_each(|spec| spec.job.ramp_time = spec.job.ramp_time.max(LEARNING));
             scenario.run().unwrap_or_else(|error| panic!("{}: {error}", case.name))
         };
         let mine = outcome(of(adaptive), Some(Mode::ADAPTIVE));

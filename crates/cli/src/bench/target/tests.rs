@@ -4,7 +4,8 @@ use workload::plan;
 use super::*;
 
 fn jobs(text: &str) -> (Vec<Job>, Plan) {
-    let parsed = fio::parse(&[Input { name: "test.fio", text: text.as_bytes() }], &fio::Nothing).unwrap();
+    let parsed =
+        fio::parse(&[Input { name: "test.fio", text: text.as_bytes() }], &fio::Nothing).unwrap();
     let plan = plan::plan(&parsed.jobs, &[0]);
     (parsed.jobs, plan)
 }
@@ -12,7 +13,8 @@ fn jobs(text: &str) -> (Vec<Job>, Plan) {
 /// The devices of these jobs with `--device given`, or why there are none.
 fn devices(given: Option<&str>, text: &str, allowed: Allowed) -> Result<Vec<TargetDevice>, String> {
     let (jobs, plan) = jobs(text);
-    let all = Filenames::of(given, &jobs).and_then(|filenames| filenames.devices(&jobs, &plan, allowed));
+    let all =
+        Filenames::of(given, &jobs).and_then(|filenames| filenames.devices(&jobs, &plan, allowed));
     all.map_err(|error| format!("{error:#}"))
 }
 
@@ -34,15 +36,29 @@ fn a_filename_is_a_path() {
     assert_eq!(uris(None, "[a]\n"), [USUAL]);
     // It names one.
     assert_eq!(uris(Some("kernel:"), &path), [format!("kernel:{here}?readonly=yes")]);
-    assert_eq!(uris(Some("kernel:?buffered=yes&lba=4096"), &path), [format!("kernel:{here}?readonly=yes&buffered=yes&lba=4096")]);
+    assert_eq!(
+        uris(Some("kernel:?buffered=yes&lba=4096"), &path),
+        [format!("kernel:{here}?readonly=yes&buffered=yes&lba=4096")]
+    );
     assert_eq!(uris(Some("mem:1G"), &path), ["mem:1G"]);
 }
 
 /// Each thread has files of its own, as in fio.
 #[test]
 fn a_directory_is_a_path() {
-    let own = uris(None, "[a]\ndirectory=/mnt\nsize=1m\nnumjobs=2\n[b]\nfilename_format=f.$filenum\nsize=1m\nnrfiles=2\n");
-    assert_eq!(own, ["kernel:/mnt/a.0.0?size=1M", "kernel:/mnt/a.1.0?size=1M", "kernel:f.0?size=512K", "kernel:f.1?size=512K"]);
+    let own = uris(
+        None,
+        "[a]\ndirectory=/mnt\nsize=1m\nnumjobs=2\n[b]\nfilename_format=f.$filenum\nsize=1m\nnrfiles=2\n",
+    );
+    assert_eq!(
+        own,
+        [
+            "kernel:/mnt/a.0.0?size=1M",
+            "kernel:/mnt/a.1.0?size=1M",
+            "kernel:f.0?size=512K",
+            "kernel:f.1?size=512K"
+        ]
+    );
 }
 
 /// fio's engine `null` opens nothing, and would write to nothing.
@@ -73,7 +89,10 @@ fn words_tell_paths_from_names() {
     };
     assert_eq!(words(None, "read"), format!("kernel:{} (a file, read-only)", file.display()));
     assert_eq!(words(None, "randrw"), format!("kernel:{} (a file, read-write)", file.display()));
-    assert_eq!(words(Some("mem:1G"), "read"), format!("mem:1G (embedded; filename={} is a name, not a path)", file.display()));
+    assert_eq!(
+        words(Some("mem:1G"), "read"),
+        format!("mem:1G (embedded; filename={} is a name, not a path)", file.display())
+    );
 }
 
 /// One of them would silently be an embedded device.
@@ -83,27 +102,40 @@ fn mixed_jobs_are_refused() {
     for others in ["filename=/nowhere", "directory=/mnt"] {
         let nameless = refusal(None, &format!("[a]\n{others}\n[b]\n"));
         assert!(
-            nameless.contains("job 'b' has no filename=, but others have; give it filename=") && nameless.contains("mem:SIZE"),
+            nameless.contains("job 'b' has no filename=, but others have; give it filename=")
+                && nameless.contains("mem:SIZE"),
             "{nameless}"
         );
     }
     let bare = refusal(Some("kernel:"), "[b]\n");
     assert!(bare.contains("job 'b' has no filename=;") && bare.contains("kernel:PATH"), "{bare}");
     let several = refusal(Some("kernel:/x"), "[a]\nfilename=a\n[b]\nfilename=b\n");
-    assert!(several.contains("is one file") && several.contains("give --device kernel: if the names are paths"), "{several}");
+    assert!(
+        several.contains("is one file")
+            && several.contains("give --device kernel: if the names are paths"),
+        "{several}"
+    );
 }
 
 #[test]
 fn new_file_spans_its_jobs() {
-    let new = |job: &str| uris(Some("kernel:"), &format!("[a]\nfilename=/nowhere/new\n{job}\n")).remove(0);
+    let new = |job: &str| {
+        uris(Some("kernel:"), &format!("[a]\nfilename=/nowhere/new\n{job}\n")).remove(0)
+    };
     assert_eq!(new("size=1m"), "kernel:/nowhere/new?size=1M");
-    assert_eq!(new("size=1m\noffset=64k\nnumjobs=3\noffset_increment=1m"), format!("kernel:/nowhere/new?size={}K", 64 + 3 * 1024));
+    assert_eq!(
+        new("size=1m\noffset=64k\nnumjobs=3\noffset_increment=1m"),
+        format!("kernel:/nowhere/new?size={}K", 64 + 3 * 1024)
+    );
     assert_eq!(new("size=10000\nbs=512"), "kernel:/nowhere/new?size=10000");
     // The library says what is missing.
     assert_eq!(new("rw=write"), "kernel:/nowhere/new");
     let two = uris(Some("kernel:"), "[a]\nfilename=/nowhere/x:/nowhere/y\nsize=8m\n");
     assert_eq!(two, ["kernel:/nowhere/x?size=4M", "kernel:/nowhere/y?size=4M"]);
-    assert_eq!(uris(Some("kernel:/nowhere/{filename}?size=1G"), "[a]\nfilename=/a/b\n"), ["kernel:/nowhere/a_b?size=1G"]);
+    assert_eq!(
+        uris(Some("kernel:/nowhere/{filename}?size=1G"), "[a]\nfilename=/a/b\n"),
+        ["kernel:/nowhere/a_b?size=1G"]
+    );
 }
 
 /// `readonly=` does not go with `size=`, which says nothing new of a file of that size.
@@ -115,7 +147,8 @@ fn reading_jobs_open_read_only() {
     let here = file.display();
     let opened = |query: &str, rw: &str| {
         let uri = format!("kernel:{here}{query}");
-        devices(Some(&uri), &format!("[a]\nrw={rw}\n"), Allowed::Own).map(|mut all| all.remove(0).uri)
+        devices(Some(&uri), &format!("[a]\nrw={rw}\n"), Allowed::Own)
+            .map(|mut all| all.remove(0).uri)
     };
     assert_eq!(opened("", "randread").unwrap(), format!("kernel:{here}?readonly=yes"));
     assert_eq!(opened("?size=8K", "randread").unwrap(), format!("kernel:{here}?readonly=yes"));
@@ -128,22 +161,34 @@ fn reading_jobs_open_read_only() {
 #[test]
 fn only_own_files_are_written() {
     // Every machine has it, and root owns it.
-    let Some(disk) = std::fs::read_dir("/dev").unwrap().flatten().map(|entry| entry.path()).find(|path| {
-        std::os::unix::fs::FileTypeExt::is_block_device(
-            &std::fs::metadata(path).map(|meta| meta.file_type()).unwrap_or_else(|_| std::fs::metadata("/").unwrap().file_type()),
-        )
-    }) else {
+    let Some(disk) =
+        std::fs::read_dir("/dev").unwrap().flatten().map(|entry| entry.path()).find(|path| {
+            std::os::unix::fs::FileTypeExt::is_block_device(
+                &std::fs::metadata(path)
+                    .map(|meta| meta.file_type())
+                    .unwrap_or_else(|_| std::fs::metadata("/").unwrap().file_type()),
+            )
+        })
+    else {
         return;
     };
     let disk = disk.display();
-    let error = devices(Some("kernel:"), &format!("[a]\nrw=randwrite\nfilename={disk}\nsize=0x1000\n"), Allowed::Own).unwrap_err();
+    let error = devices(
+        Some("kernel:"),
+        &format!("[a]\nrw=randwrite\nfilename={disk}\nsize=0x1000\n"),
+        Allowed::Own,
+    )
+    .unwrap_err();
     for words in ["job 'a'", "a block device", "--allow-writes", &format!("to {disk}")] {
         assert!(error.contains(words), "{words}: {error}");
     }
     let jobs = format!("[a]\nrw=randwrite\nfilename={disk}\n");
     assert_eq!(devices(None, &jobs, Allowed::All).unwrap()[0].uri, format!("kernel:{disk}"));
     let read = format!("[a]\nrw=randread\nfilename={disk}\n");
-    assert_eq!(devices(None, &read, Allowed::Own).unwrap()[0].uri, format!("kernel:{disk}?readonly=yes"));
+    assert_eq!(
+        devices(None, &read, Allowed::Own).unwrap()[0].uri,
+        format!("kernel:{disk}?readonly=yes")
+    );
 }
 
 #[test]
@@ -161,8 +206,14 @@ fn media_of_other_users_take_leave() {
         }
         assert!(opened("read", Allowed::Own).is_ok() && opened("write", Allowed::All).is_ok());
         let error = opened("write", Allowed::Own).unwrap_err();
-        assert!(error.contains("job 'a'") && error.contains("user 12345") && error.contains("--allow-writes"), "{error}");
-        std::os::unix::fs::chown(path.to_string(), Some(rustix::process::geteuid().as_raw()), None).unwrap();
+        assert!(
+            error.contains("job 'a'")
+                && error.contains("user 12345")
+                && error.contains("--allow-writes"),
+            "{error}"
+        );
+        std::os::unix::fs::chown(path.to_string(), Some(rustix::process::geteuid().as_raw()), None)
+            .unwrap();
     }
 }
 
@@ -180,7 +231,10 @@ fn bad_uris_have_a_place() {
 fn several_devices_need_several_files() {
     let names = [Some("/dev/nvme0n1".to_owned()), Some("b&c".to_owned()), None];
     let error = super::uris(&names, "file:/tmp/x").unwrap_err().to_string();
-    assert!(error.contains("3 devices (/dev/nvme0n1, b&c)") && error.contains("{filename}"), "{error}");
+    assert!(
+        error.contains("3 devices (/dev/nvme0n1, b&c)") && error.contains("{filename}"),
+        "{error}"
+    );
     assert_eq!(
         super::uris(&names, "file:/tmp/{filename}?size=1M").unwrap(),
         ["file:/tmp/dev_nvme0n1?size=1M", "file:/tmp/b_c?size=1M", "file:/tmp/default?size=1M"]
@@ -192,11 +246,16 @@ fn several_devices_need_several_files() {
 /// Each would write over the other's data.
 #[test]
 fn colliding_names_are_refused() {
-    for (a, b) in [(Some("a_b"), Some("/a/b")), (Some("x%y"), Some("x&y")), (None, Some("default"))] {
+    for (a, b) in [(Some("a_b"), Some("/a/b")), (Some("x%y"), Some("x&y")), (None, Some("default"))]
+    {
         let names = [Some("other"), a, b].map(|name| name.map(str::to_owned));
         for uri in ["file:/tmp/{filename}?size=1M", "multipath:?path=file:/tmp/{filename}"] {
             let error = super::uris(&names, uri).unwrap_err().to_string();
-            let both = format!("'{}' and '{}' would both be", a.unwrap_or("default"), b.unwrap_or("default"));
+            let both = format!(
+                "'{}' and '{}' would both be",
+                a.unwrap_or("default"),
+                b.unwrap_or("default")
+            );
             assert!(error.contains(&both) && error.contains("rename one of them"), "{error}");
         }
         assert_eq!(super::uris(&names, "mem:1G").unwrap().len(), 3, "memory is each one's own");
@@ -205,28 +264,58 @@ fn colliding_names_are_refused() {
 
 #[test]
 fn drive_writes_need_allow_writes() {
-    for uri in ["pcie:01:00.0", "vfio-user:/run/nvme.sock", "multipath:?path=vfio-user:/run/a.sock&path=vfio-user:/run/b.sock"] {
-        let drive = |rw, allowed| devices(Some(uri), &format!("[a]\nrw={rw}\n"), allowed).map(|mut named| named.remove(0).words);
+    for uri in [
+        "pcie:01:00.0",
+        "vfio-user:/run/nvme.sock",
+        "multipath:?path=vfio-user:/run/a.sock&path=vfio-user:/run/b.sock",
+    ] {
+        let drive = |rw, allowed| {
+            devices(Some(uri), &format!("[a]\nrw={rw}\n"), allowed)
+                .map(|mut named| named.remove(0).words)
+        };
         assert_eq!(drive("randread", Allowed::Own), Ok(format!("{uri} (drive, read-only)")));
         assert_eq!(drive("randwrite", Allowed::All), Ok(format!("{uri} (drive, read-write)")));
         let refused = drive("randwrite", Allowed::Own).unwrap_err();
-        assert!(refused.starts_with(&format!("job 'a': this would overwrite the drive {uri}")), "{refused}");
+        assert!(
+            refused.starts_with(&format!("job 'a': this would overwrite the drive {uri}")),
+            "{refused}"
+        );
     }
 }
 
 #[test]
 fn a_drive_is_one_device() {
     let refused = devices(Some("pcie:01:00.0"), "[a]\nfilename=x:y\n", Allowed::All).unwrap_err();
-    assert!(refused.starts_with("--device pcie:01:00.0 is one drive, but the jobs use 2 devices (x, y)"), "{refused}");
+    assert!(
+        refused
+            .starts_with("--device pcie:01:00.0 is one drive, but the jobs use 2 devices (x, y)"),
+        "{refused}"
+    );
     let filenames = Filenames::of(Some("pcie:01:00.0"), &jobs("[a]\n").0).unwrap();
-    assert_eq!((filenames.profile().unwrap().as_str(), filenames.is_embedded(), filenames.is_kernel()), ("pcie", false, false));
-    let filenames = Filenames::of(Some("vfio-user:/run/nvme.sock?vectors=2"), &jobs("[a]\n").0).unwrap();
-    assert_eq!((filenames.profile().unwrap().as_str(), filenames.is_embedded(), filenames.is_kernel()), ("vfio-user", false, false));
+    assert_eq!(
+        (filenames.profile().unwrap().as_str(), filenames.is_embedded(), filenames.is_kernel()),
+        ("pcie", false, false)
+    );
+    let filenames =
+        Filenames::of(Some("vfio-user:/run/nvme.sock?vectors=2"), &jobs("[a]\n").0).unwrap();
+    assert_eq!(
+        (filenames.profile().unwrap().as_str(), filenames.is_embedded(), filenames.is_kernel()),
+        ("vfio-user", false, false)
+    );
     let served = "multipath:?path=vfio-user:/run/nvme.sock";
     let filenames = Filenames::of(Some(served), &jobs("[a]\n").0).unwrap();
-    assert_eq!((filenames.profile().unwrap().as_str(), filenames.is_embedded()), ("multipath", false));
-    assert!(super::check(served).is_ok() && super::check("multipath:?path=vfio-user:/a?vector=1").is_err());
-    assert!(super::check("vfio-user:/run/nvme.sock").is_ok() && super::check("vfio-user:/run/nvme.sock?vector=1").is_err());
+    assert_eq!(
+        (filenames.profile().unwrap().as_str(), filenames.is_embedded()),
+        ("multipath", false)
+    );
+    assert!(
+        super::check(served).is_ok()
+            && super::check("multipath:?path=vfio-user:/a?vector=1").is_err()
+    );
+    assert!(
+        super::check("vfio-user:/run/nvme.sock").is_ok()
+            && super::check("vfio-user:/run/nvme.sock?vector=1").is_err()
+    );
 }
 
 #[test]
@@ -240,7 +329,8 @@ fn foreign_file_needs_allow_writes() {
     if std::os::unix::fs::chown(&own, Some(12_345), None).is_err() {
         return;
     }
-    let error = may_write(&own, &own.metadata().unwrap(), job, Allowed::Own).unwrap_err().to_string();
+    let error =
+        may_write(&own, &own.metadata().unwrap(), job, Allowed::Own).unwrap_err().to_string();
     assert!(
         error.contains("job 'a': this would write to")
             && error.contains("a regular file of user 12345")

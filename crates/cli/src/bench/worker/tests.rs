@@ -7,23 +7,34 @@ use super::*;
 
 fn job(text: &str) -> Job {
     let text = format!("[job]\n{text}\n");
-    fio::parse(&[Input { name: "test.fio", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs.remove(0)
+    fio::parse(&[Input { name: "test.fio", text: text.as_bytes() }], &fio::Nothing)
+        .unwrap()
+        .jobs
+        .remove(0)
 }
 
 /// Runs `job` on new devices, twice with the same worker.
 fn run(job: &Job, uri: &str, devices: usize, mode: Mode) -> [(Generator, Ran); 2] {
     let options = reap::OpenOptions::new().mode(mode);
-    let devices: Vec<Device> = (0..devices).map(|_| Device::open_with(uri, &options).unwrap()).collect();
+    let devices: Vec<Device> =
+        (0..devices).map(|_| Device::open_with(uri, &options).unwrap()).collect();
     let targets: Vec<Target> = devices
         .iter()
         .map(|device| first_namespace(device).unwrap())
-        .map(|namespace| Target { bytes: namespace.bytes(), block: namespace.block_bytes(), size_at_setup: None })
+        .map(|namespace| Target {
+            bytes: namespace.bytes(),
+            block: namespace.block_bytes(),
+            size_at_setup: None,
+        })
         .collect();
     let mut worker = Worker::new(job, devices, mode, Nanos(100)).unwrap();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
     [1, 2].map(|entropy| {
-        let mut generator = Generator::new(job, ThreadId { entropy, ..ThreadId::default() }, &targets).unwrap();
-        let ran = worker.run(&mut generator, &Control { stop: [&never, &never], progress: &progress }).unwrap();
+        let mut generator =
+            Generator::new(job, ThreadId { entropy, ..ThreadId::default() }, &targets).unwrap();
+        let ran = worker
+            .run(&mut generator, &Control { stop: [&never, &never], progress: &progress })
+            .unwrap();
         assert_eq!(progress.millionths.load(Relaxed), 1_000_000);
         (generator, ran)
     })
@@ -33,14 +44,19 @@ fn run(job: &Job, uri: &str, devices: usize, mode: Mode) -> [(Generator, Ran); 2
 fn every_mode_counts_every_io() {
     for mode in Mode::ALL {
         for batch in ["", "fsync=2\n", "iodepth_batch=8\niodepth_batch_complete_min=4\n"] {
-            let job = job(&format!("rw=randrw\nbs=4k\niodepth=16\nnumber_ios=500\nverify=crc32c\nsize=4m\n{batch}"));
+            let job = job(&format!(
+                "rw=randrw\nbs=4k\niodepth=16\nnumber_ios=500\nverify=crc32c\nsize=4m\n{batch}"
+            ));
             for (generator, ran) in run(&job, "mem:4M", 1, mode) {
                 assert_eq!((generator.error(), generator.in_flight()), (0, 0));
                 let stats = generator.stats();
                 // Half of them write, and what is written is read back.
                 assert_eq!(stats.read.ios, 500);
                 assert_eq!(ran.counted.ios, stats.read.ios + stats.write.ios);
-                assert!(ran.counted.cpu > Nanos::ZERO && ran.counted.sq_doorbells > 0.0, "{mode}: {ran:?}");
+                assert!(
+                    ran.counted.cpu > Nanos::ZERO && ran.counted.sq_doorbells > 0.0,
+                    "{mode}: {ran:?}"
+                );
             }
         }
     }
@@ -57,17 +73,35 @@ fn file_io_completes_in_batches() {
         eprintln!("skipped: {error}");
         return;
     }
-    for mode in [Mode::INTERRUPT, Mode::INTERRUPT_CHECKED, Mode::THREADED, Mode::POLL, Mode::ADAPTIVE] {
-        for batch in ["", "fsync=2\n", "iodepth_batch=8\niodepth_batch_complete_min=4\n", "rate_iops=20k\n", "iodepth=1\ngtod_reduce=1\n"] {
-            let job = job(&format!("rw=randrw\nbs=4k\niodepth=16\nnumber_ios=300\nverify=crc32c\nsize=4m\n{batch}"));
+    for mode in
+        [Mode::INTERRUPT, Mode::INTERRUPT_CHECKED, Mode::THREADED, Mode::POLL, Mode::ADAPTIVE]
+    {
+        for batch in [
+            "",
+            "fsync=2\n",
+            "iodepth_batch=8\niodepth_batch_complete_min=4\n",
+            "rate_iops=20k\n",
+            "iodepth=1\ngtod_reduce=1\n",
+        ] {
+            let job = job(&format!(
+                "rw=randrw\nbs=4k\niodepth=16\nnumber_ios=300\nverify=crc32c\nsize=4m\n{batch}"
+            ));
             for (generator, ran) in run(&job, &uri, 1, mode) {
                 assert_eq!((generator.error(), generator.in_flight()), (0, 0), "{mode} {batch}");
                 let stats = generator.stats();
-                assert_eq!((stats.read.ios, ran.counted.ios), (300, stats.read.ios + stats.write.ios), "{mode} {batch}");
+                assert_eq!(
+                    (stats.read.ios, ran.counted.ios),
+                    (300, stats.read.ios + stats.write.ios),
+                    "{mode} {batch}"
+                );
                 let calls = ran.counted.system_calls.unwrap();
-                // Where a thread spins, as `adaptive` does in its first stretches, each poll may be a call.
+                // Where a thread spins, as `adaptive` does in its first stretches, each poll may be
+                // a call.
                 let spins = [Mode::POLL, Mode::ADAPTIVE].contains(&mode);
-                assert!(calls > 0.0 && (spins || calls < 10.0 * ran.counted.ios as f64), "{mode} {batch}: {calls}");
+                assert!(
+                    calls > 0.0 && (spins || calls < 10.0 * ran.counted.ios as f64),
+                    "{mode} {batch}: {calls}"
+                );
             }
         }
     }
@@ -77,7 +111,9 @@ fn file_io_completes_in_batches() {
 /// it takes the next.
 #[test]
 fn completions_respect_batch_limits() {
-    let job = job("rw=randread\nbs=4k\niodepth=16\niodepth_batch=4\niodepth_batch_complete_min=4\nsize=4m");
+    let job = job(
+        "rw=randread\nbs=4k\niodepth=16\niodepth_batch=4\niodepth_batch_complete_min=4\nsize=4m",
+    );
     for (generator, _) in run(&job, "mem:4M", 1, Mode::INTERRUPT) {
         let complete = generator.stats().complete.0;
         assert_eq!((complete[1], complete[2..].iter().sum::<u64>()), (256, 0), "{complete:?}");
@@ -107,7 +143,11 @@ fn failed_io_ends_the_job() {
     let job = job("rw=write\nbs=64k\niodepth=4");
     let [(generator, ran), _] = run(&job, "mem:16M?alloc=1M", 1, Mode::INTERRUPT);
     assert_eq!(generator.failure().map(|failure| failure.code), Some(ErrorCode::ENOSPC));
-    assert!(ran.first_error.is_some_and(|error| error.to_string().contains("apacity")), "{:?}", ran.first_error);
+    assert!(
+        ran.first_error.is_some_and(|error| error.to_string().contains("apacity")),
+        "{:?}",
+        ran.first_error
+    );
 }
 
 #[test]
@@ -127,7 +167,8 @@ fn ramp_is_not_counted() {
 fn paced_job_reports_waiting_io() {
     let device = Device::open("mem:4M?profile=optane").unwrap();
     let namespace = first_namespace(&device).unwrap();
-    let targets = [Target { bytes: namespace.bytes(), block: namespace.block_bytes(), size_at_setup: None }];
+    let targets =
+        [Target { bytes: namespace.bytes(), block: namespace.block_bytes(), size_at_setup: None }];
     let paced = job("rw=randread\nbs=4k\niodepth=1\nrate_iops=200\ntime_based=1\nruntime=1h");
     let mut worker = Worker::new(&paced, vec![device], Mode::INTERRUPT, Nanos::ZERO).unwrap();
     let mut generator = Generator::new(&paced, ThreadId::default(), &targets).unwrap();
@@ -139,7 +180,10 @@ fn paced_job_reports_waiting_io() {
         // After a stall it has much to make up for.
         let mut turns = 0..1_000_000;
         while told(&worker).is_some() != waits {
-            assert!(turns.next().is_some() && worker.turn(&mut run, &mut generator, &control).unwrap(), "waits: {waits}");
+            assert!(
+                turns.next().is_some() && worker.turn(&mut run, &mut generator, &control).unwrap(),
+                "waits: {waits}"
+            );
         }
     }
     // The next run need not have a clock.

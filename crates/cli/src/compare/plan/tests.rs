@@ -23,7 +23,9 @@ fn names(modes: &[Mode]) -> Vec<String> {
 
 #[test]
 fn modes_are_named_once() {
-    assert!(modes(&args("--modes poll,interrupt,poll")).unwrap_err().to_string().contains("poll twice"));
+    assert!(
+        modes(&args("--modes poll,interrupt,poll")).unwrap_err().to_string().contains("poll twice")
+    );
     assert!(
         modes(&args("--modes poll,adaptive?delay-exponent=1,adaptive?delay-exponent=1"))
             .unwrap_err()
@@ -32,14 +34,19 @@ fn modes_are_named_once() {
     );
     assert_eq!(modes(&args("")).unwrap(), USUAL);
     let swept = names(&modes(&args("--loads 5")).unwrap());
-    assert_eq!(swept[SWEPT.len()..], ["0", "1", "10"].map(|n| format!("adaptive?delay-exponent={n}")));
+    assert_eq!(
+        swept[SWEPT.len()..],
+        ["0", "1", "10"].map(|n| format!("adaptive?delay-exponent={n}"))
+    );
 }
 
 #[test]
 fn missing_modes_are_left_out() {
     let all = modes(&args("--modes posted,poll,adaptive")).unwrap();
     let lacks = |mode| (mode == Mode::POLL).then(|| "no poll queues".to_owned());
-    let (kept, remarks) = available(&all, lacks, |mode| (mode != Mode::ADAPTIVE).then(|| "as in `interrupt`".to_owned()));
+    let (kept, remarks) = available(&all, lacks, |mode| {
+        (mode != Mode::ADAPTIVE).then(|| "as in `interrupt`".to_owned())
+    });
     assert_eq!(names(&kept), ["posted", "adaptive"]);
     assert_eq!(remarks, ["posted: as in `interrupt`.", "Left out: no poll queues."]);
 }
@@ -78,10 +85,17 @@ fn each_combination_is_a_scene() {
 fn threads_share_a_load() {
     let all = scenes_of("--loads 25,100").unwrap();
     let paced = all[0].paced(400_000.0, 2);
-    assert_eq!((paced[0].rate.read, paced[0].rate_process), (Some(Rate::Iops(50_000)), RateProcess::Poisson));
+    assert_eq!(
+        (paced[0].rate.read, paced[0].rate_process),
+        (Some(Rate::Iops(50_000)), RateProcess::Poisson)
+    );
     assert_eq!(all[1].paced(400_000.0, 2), all[1].jobs);
     assert!(!all[0].is_closed() && all[1].is_closed());
-    let mixed = Job { pattern: Pattern { direction: Direction::Mixed, random: true, step: 1 }, read_percent: 70, ..Job::default() };
+    let mixed = Job {
+        pattern: Pattern { direction: Direction::Mixed, random: true, step: 1 },
+        read_percent: 70,
+        ..Job::default()
+    };
     let scene = SceneJobs { jobs: vec![mixed], ..all[0].clone() };
     let rate = scene.paced(4000.0, 1)[0].rate;
     assert_eq!((rate.read, rate.write), (Some(Rate::Iops(700)), Some(Rate::Iops(300))));
@@ -89,14 +103,34 @@ fn threads_share_a_load() {
 
 #[test]
 fn conflicting_options_are_refused() {
-    assert!(scenes_of("--loads 50,5,50%").unwrap_err().to_string().contains("--loads names 50 twice"));
+    assert!(
+        scenes_of("--loads 50,5,50%").unwrap_err().to_string().contains("--loads names 50 twice")
+    );
     assert!(scenes_of("--qd 32,32").unwrap_err().to_string().contains("--qd names 32 twice"));
-    let rated = vec![Job { name: "own".into(), rate: PerOp::both(Some(Rate::Iops(5))), ..Job::default() }];
+    let rated =
+        vec![Job { name: "own".into(), rate: PerOp::both(Some(Rate::Iops(5))), ..Job::default() }];
     let plan = plan::plan(&rated, &[0]);
-    assert!(scenes(&args("--loads 5"), &rated, &plan, "optane").unwrap_err().to_string().contains("job 'own'"));
+    assert!(
+        scenes(&args("--loads 5"), &rated, &plan, "optane")
+            .unwrap_err()
+            .to_string()
+            .contains("job 'own'")
+    );
     assert!(scenes(&args("--qd 1,2"), &rated, &plan, "optane").is_ok());
-    for line in ["--loads 0", "--loads 101", "--loads x", "--loads -5", "--qd 0", "--background 0", "--background 101"] {
-        assert!(Cli::try_parse_from(["reap", "compare"].into_iter().chain(line.split_whitespace())).is_err(), "{line}");
+    for line in [
+        "--loads 0",
+        "--loads 101",
+        "--loads x",
+        "--loads -5",
+        "--qd 0",
+        "--background 0",
+        "--background 101",
+    ] {
+        assert!(
+            Cli::try_parse_from(["reap", "compare"].into_iter().chain(line.split_whitespace()))
+                .is_err(),
+            "{line}"
+        );
     }
 }
 
@@ -112,7 +146,10 @@ fn outside() -> Machine {
 }
 
 fn plan_of(text: &str) -> Plan {
-    plan::plan(&fio::parse(&[Input { name: "j", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs, &[0, 1, 2])
+    plan::plan(
+        &fio::parse(&[Input { name: "j", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs,
+        &[0, 1, 2],
+    )
 }
 
 /// A root where a file stands on a disk with interrupts on CPUs 2 and 1, and the URI of that file.
@@ -128,7 +165,9 @@ fn disk() -> (tempfile::TempDir, String) {
     fs::write(at("sys/devices/0000:02/nvme/nvme0/nvme0n1/size"), "8").unwrap();
     let link = at(&format!("sys/dev/block/{}:{}", major(number), minor(number)));
     symlink(root.path().join("sys/devices/0000:02/nvme/nvme0/nvme0n1"), link).unwrap();
-    for (irq, handler, cpu) in [("30", "nvme0q0", "0"), ("31", "nvme0q1", "2"), ("32", "nvme0q2", "1")] {
+    for (irq, handler, cpu) in
+        [("30", "nvme0q0", "0"), ("31", "nvme0q1", "2"), ("32", "nvme0q2", "1")]
+    {
         fs::write(at(&format!("sys/devices/0000:02/msi_irqs/{irq}")), "msix").unwrap();
         fs::write(at(&format!("proc/irq/{irq}/effective_affinity_list")), cpu).unwrap();
         fs::create_dir(at(&format!("proc/irq/{irq}/{handler}"))).unwrap();
@@ -142,7 +181,8 @@ fn threads_follow_the_disks_interrupts() {
     let (root, uri) = disk();
     let cpus = |jobs: &str| {
         let mut machine = outside();
-        let cpus = JobCpus::new(root.path(), &plan_of(jobs), &mut machine, &["mem:1G", &uri], false);
+        let cpus =
+            JobCpus::new(root.path(), &plan_of(jobs), &mut machine, &["mem:1G", &uri], false);
         (cpus.threads, cpus.disturbed, machine.seated.unwrap())
     };
     let one = "threads on CPU 2; nvme0n1's interrupts are on CPU 1-2".to_owned();
@@ -156,7 +196,13 @@ fn threads_follow_the_disks_interrupts() {
 #[test]
 fn unknown_interrupts_pin_nothing() {
     let (root, mut machine) = (tempfile::tempdir().unwrap(), outside());
-    let cpus = JobCpus::new(root.path(), &plan_of("[a]\n[b]\ncpus_allowed=1\n"), &mut machine, &["pcie:0000:01:00.0"], false);
+    let cpus = JobCpus::new(
+        root.path(),
+        &plan_of("[a]\n[b]\ncpus_allowed=1\n"),
+        &mut machine,
+        &["pcie:0000:01:00.0"],
+        false,
+    );
     assert_eq!((cpus.threads, cpus.used, cpus.needed), (vec![vec![], vec![1]], vec![0, 1, 2], 2));
     assert!(machine.seated.unwrap().starts_with("threads not pinned: "));
 }
@@ -166,7 +212,10 @@ fn given_cpus_are_used() {
     let (root, uri) = disk();
     let mut machine = outside().only(&[0, 1]).unwrap();
     let cpus = JobCpus::new(root.path(), &plan_of("[a]\n"), &mut machine, &[&uri], true);
-    assert_eq!((cpus.threads, machine.seated.unwrap().as_str()), (vec![vec![0]], "threads on CPU 0, as --cpus says"));
+    assert_eq!(
+        (cpus.threads, machine.seated.unwrap().as_str()),
+        (vec![vec![0]], "threads on CPU 0, as --cpus says")
+    );
 }
 
 #[test]

@@ -17,7 +17,11 @@ fn modes(names: &[&str]) -> Vec<Mode> {
 }
 
 fn scene(load: Option<f64>) -> SceneJobs {
-    SceneJobs { scene: Scene { load_pct: load.unwrap_or(100.0), ..Scene::default() }, jobs: vec![Job::default()], load }
+    SceneJobs {
+        scene: Scene { load_pct: load.unwrap_or(100.0), ..Scene::default() },
+        jobs: vec![Job::default()],
+        load,
+    }
 }
 
 /// Wake-ups that take nothing from other work.
@@ -30,7 +34,11 @@ fn outcome(names: &[&str], record: &Record, offered: Option<f64>) -> Option<Outc
 
 /// The ratio of a figure of `b` to the first mode's.
 fn against_first(all: &Outcome, b: &str, figure: &str) -> Estimate {
-    all.pairs.iter().find(|p| p.figure == figure && p.a == all.rows[0].mode && p.b == b).unwrap().ratio
+    all.pairs
+        .iter()
+        .find(|p| p.figure == figure && p.a == all.rows[0].mode && p.b == b)
+        .unwrap()
+        .ratio
 }
 
 /// A block at `kiops`, 100 ms long, with latencies of 50 µs and some of 90 µs.
@@ -52,10 +60,15 @@ fn sample(kiops: u64) -> Sample {
     Sample { iops: kiops as f64 * 1e3, counted, latency, ..Sample::default() }
 }
 
-/// Rounds of two modes and the first again: 100, 150 and 100 kIOPS, on a machine whose speed changes.
+/// Rounds of two modes and the first again: 100, 150 and 100 kIOPS, on a machine whose speed
+/// changes.
 fn record(rounds: u64) -> Record {
     let round = |n: u64| [100, 150, 100].map(|kiops| Some(sample(kiops * (1 + n % 3)))).to_vec();
-    Record { rounds: (0..rounds).map(round).collect(), stolen: vec![Some(900.0), None], ..Record::default() }
+    Record {
+        rounds: (0..rounds).map(round).collect(),
+        stolen: vec![Some(900.0), None],
+        ..Record::default()
+    }
 }
 
 #[test]
@@ -73,7 +86,8 @@ fn rows_are_medians_of_rounds() {
     let ratio = against_first(&all, "poll", IOPS);
     assert_eq!((ratio.value, ratio.interval), (1.5, Some([1.5, 1.5])));
     assert_eq!(against_first(&all, "interrupt (A/A)", CPU).value, 1.0);
-    let named: Vec<String> = all.pairs.iter().filter(|p| p.figure == IOPS).map(|p| format!("{} {}", p.a, p.b)).collect();
+    let named: Vec<String> =
+        all.pairs.iter().filter(|p| p.figure == IOPS).map(|p| format!("{} {}", p.a, p.b)).collect();
     assert_eq!(named, ["interrupt poll", "interrupt interrupt (A/A)", "poll interrupt (A/A)"]);
     assert_eq!(all.scene.load_pct, 100.0);
 }
@@ -86,9 +100,21 @@ fn wake_ups_are_part_of_cpu() {
         sample.counted.host.naps = sample.counted.ios / 10;
     }
     let wake_up = WakeUp { notified: 12_000.0, timer: 20_000.0, ..FREE };
-    let all = Outcome::new(&modes(&["interrupt", "poll"]), &record, &scene(None), 1, None, &wake_up, &mut rng()).unwrap();
+    let all = Outcome::new(
+        &modes(&["interrupt", "poll"]),
+        &record,
+        &scene(None),
+        1,
+        None,
+        &wake_up,
+        &mut rng(),
+    )
+    .unwrap();
     let row = &all.rows[0];
-    assert_eq!((row.cpu.unwrap().value, row.thread_cpu.unwrap().value), (700.0 + 3_000.0 + 2_000.0, 700.0));
+    assert_eq!(
+        (row.cpu.unwrap().value, row.thread_cpu.unwrap().value),
+        (700.0 + 3_000.0 + 2_000.0, 700.0)
+    );
     // As fast and as dear; half as many I/Os in the same latency.
     assert_eq!(against_first(&all, "poll", SCORE).value, 1.0);
     assert_eq!(score(Some(2.0), None, 1e8), score(Some(2.0), Some(10.0), 5.0));
@@ -107,7 +133,8 @@ fn tails_need_samples() {
     assert!(latency.p999.is_none() && latency.p9999.is_none(), "{latency:?}");
 }
 
-/// A gap of the device's thread hits the block of any mode: medians pass it by, and no block is chosen by it.
+/// A gap of the device's thread hits the block of any mode: medians pass it by, and no block is
+/// chosen by it.
 #[test]
 fn disturbed_blocks_move_no_median() {
     let mut record = record(40);
@@ -129,22 +156,42 @@ fn blocks_with_few_ios_count_together() {
     };
     let spun = |ios| block(ios, Nanos::from_millis(100));
     let slept = |ios| block(ios, Nanos(ios * 5_000));
-    let rounds = |n: u64| (0..n).map(|n| u64::from(n % 3 == 0)).map(|ios| vec![slept(ios), spun(ios), slept(ios)]).collect();
-    let all = outcome(&["interrupt", "poll"], &Record { rounds: rounds(180), ..Record::default() }, None).unwrap();
+    let rounds = |n: u64| {
+        (0..n)
+            .map(|n| u64::from(n % 3 == 0))
+            .map(|ios| vec![slept(ios), spun(ios), slept(ios)])
+            .collect()
+    };
+    let all =
+        outcome(&["interrupt", "poll"], &Record { rounds: rounds(180), ..Record::default() }, None)
+            .unwrap();
     assert_eq!(all.together, 30);
-    let figures: Vec<_> = all.rows.iter().map(|row| (row.iops.unwrap().value.round(), row.cpu.unwrap().value)).collect();
+    let figures: Vec<_> = all
+        .rows
+        .iter()
+        .map(|row| (row.iops.unwrap().value.round(), row.cpu.unwrap().value))
+        .collect();
     assert_eq!(figures, [(3.0, 5_000.0), (3.0, 300e6)]);
     assert_eq!(against_first(&all, "poll", CPU).value, 60_000.0);
     // Fewer in all than ten: one sum. None at all: nothing is known of what an I/O costs.
-    let few = outcome(&["interrupt", "poll"], &Record { rounds: rounds(4), ..Record::default() }, None).unwrap();
+    let few =
+        outcome(&["interrupt", "poll"], &Record { rounds: rounds(4), ..Record::default() }, None)
+            .unwrap();
     assert_eq!((few.together, few.rows[1].cpu.unwrap().value), (4, 200e6));
-    let none =
-        outcome(&["interrupt", "poll"], &Record { rounds: vec![vec![slept(0), spun(0), slept(0)]; 4], ..Record::default() }, None).unwrap();
+    let none = outcome(
+        &["interrupt", "poll"],
+        &Record { rounds: vec![vec![slept(0), spun(0), slept(0)]; 4], ..Record::default() },
+        None,
+    )
+    .unwrap();
     assert!(none.rows.iter().all(|row| row.cpu.is_none()) && none.pairs.is_empty(), "{none:?}");
     // Ten to a block are enough.
-    let enough =
-        outcome(&["interrupt", "poll"], &Record { rounds: vec![vec![slept(10), spun(10), slept(10)]; 4], ..Record::default() }, None)
-            .unwrap();
+    let enough = outcome(
+        &["interrupt", "poll"],
+        &Record { rounds: vec![vec![slept(10), spun(10), slept(10)]; 4], ..Record::default() },
+        None,
+    )
+    .unwrap();
     assert_eq!((enough.together, enough.rows[1].cpu.unwrap().value), (1, 10e6));
 }
 
@@ -154,7 +201,10 @@ fn load_is_share_of_capacity() {
     record.polled = vec![sample(400), sample(500), sample(4000)];
     let all = outcome(&["interrupt", "poll"], &record, Some(50_000.0)).unwrap();
     assert_eq!((all.capacity, all.scene.load_pct), (Some(500_000.0), 10.0));
-    assert!(all.rows.iter().all(|row| row.scene == all.scene) && all.pairs.iter().all(|pair| pair.scene == all.scene));
+    assert!(
+        all.rows.iter().all(|row| row.scene == all.scene)
+            && all.pairs.iter().all(|pair| pair.scene == all.scene)
+    );
 }
 
 #[test]
@@ -166,11 +216,18 @@ fn nothing_measured_is_no_comparison() {
 fn spun(share: f64) -> Sample {
     let wall = Nanos::from_millis(100);
     let cpu = Nanos((wall.0 as f64 * share) as u64);
-    Sample { counted: Counted { wall, cpu, ios: 100, ..Counted::default() }, took: wall, ..Sample::default() }
+    Sample {
+        counted: Counted { wall, cpu, ios: 100, ..Counted::default() },
+        took: wall,
+        ..Sample::default()
+    }
 }
 
 fn rounds(block: impl Fn(usize) -> Sample) -> Record {
-    Record { rounds: (0..30).map(|n| vec![Some(spun(0.3)), Some(block(n)), Some(spun(0.3))]).collect(), ..Record::default() }
+    Record {
+        rounds: (0..30).map(|n| vec![Some(spun(0.3)), Some(block(n)), Some(spun(0.3))]).collect(),
+        ..Record::default()
+    }
 }
 
 /// What a figure of interrupt is against itself, and poll's against it.
@@ -182,7 +239,10 @@ fn pairs(figure: &'static str, itself: Option<[f64; 2]>, other: f64) -> [Pair; 2
         figure,
         ratio: Estimate { value, interval },
     };
-    [pair("poll", other, itself.map(|_| [other * 0.99, other * 1.01])), pair("interrupt (A/A)", 1.0, itself)]
+    [
+        pair("poll", other, itself.map(|_| [other * 0.99, other * 1.01])),
+        pair("interrupt (A/A)", 1.0, itself),
+    ]
 }
 
 /// What is doubted of IOPS with such an interval of A/A, where polling has its CPU.
@@ -206,7 +266,9 @@ fn difference_beyond_aa_is_conclusive() {
 #[test]
 fn differences_within_a_a_are_inconclusive() {
     let noise = |itself: f64, others: f64| {
-        [format!("IOPS of interrupt differs from itself (A/A) by × {itself:.2}, and from other modes by × {others:.2} at most")]
+        [format!(
+            "IOPS of interrupt differs from itself (A/A) by × {itself:.2}, and from other modes by × {others:.2} at most"
+        )]
     };
     assert_eq!(of_pairs(Some([0.9, 1.2]), 1.1), noise(1.2, 1.1));
     // Down counts as up does.
@@ -229,7 +291,17 @@ fn few_rounds_and_one_mode() {
 
 /// How much of its CPU `poll` had, where that is too little, in a closed loop or with a load.
 fn starved(record: &Record, load: Option<f64>, cpus: usize) -> Vec<String> {
-    let doubts = Outcome::new(&modes(&["interrupt", "poll"]), record, &scene(load), cpus, None, &FREE, &mut rng()).unwrap().doubts;
+    let doubts = Outcome::new(
+        &modes(&["interrupt", "poll"]),
+        record,
+        &scene(load),
+        cpus,
+        None,
+        &FREE,
+        &mut rng(),
+    )
+    .unwrap()
+    .doubts;
     doubts.into_iter().filter(|text| text.contains("other work")).collect()
 }
 
@@ -238,7 +310,16 @@ fn poll_needs_its_cpu() {
     assert_eq!(starved(&rounds(|_| spun(0.97)), None, 1), NONE);
     let record = rounds(|_| spun(0.62));
     assert_eq!(starved(&record, None, 1), ["other work left poll 62 % of its CPU"]);
-    let all = Outcome::new(&modes(&["interrupt", "poll"]), &record, &scene(None), 1, None, &FREE, &mut rng()).unwrap();
+    let all = Outcome::new(
+        &modes(&["interrupt", "poll"]),
+        &record,
+        &scene(None),
+        1,
+        None,
+        &FREE,
+        &mut rng(),
+    )
+    .unwrap();
     assert!(all.rows.iter().all(|row| row.extra["valid"] == false), "{:?}", all.rows);
     // A few blocks do not matter: the median decides, as it does of the figures.
     assert_eq!(starved(&rounds(|n| spun(if n < 10 { 0.2 } else { 1.0 })), None, 1), NONE);
@@ -249,8 +330,13 @@ fn poll_needs_its_cpu() {
 
 #[test]
 fn background_threads_starve_nothing() {
-    let next_to = |had: u64| rounds(move |_| Sample { background: Some(Nanos::from_millis(had)), ..spun(0.5) });
-    assert_eq!((starved(&next_to(48), None, 1).len(), starved(&next_to(20), None, 1).len()), (0, 1));
+    let next_to = |had: u64| {
+        rounds(move |_| Sample { background: Some(Nanos::from_millis(had)), ..spun(0.5) })
+    };
+    assert_eq!(
+        (starved(&next_to(48), None, 1).len(), starved(&next_to(20), None, 1).len()),
+        (0, 1)
+    );
 }
 
 /// With a rate `poll` need not spin all the time; blocks without one decide.
@@ -264,7 +350,8 @@ fn a_rate_is_judged_without_it() {
 
 #[test]
 fn run_delay_counts_outside() {
-    let waited = |millis| rounds(move |_| Sample { away: Some(Nanos::from_millis(millis)), ..spun(0.5) });
+    let waited =
+        |millis| rounds(move |_| Sample { away: Some(Nanos::from_millis(millis)), ..spun(0.5) });
     assert_eq!(starved(&waited(3), None, 1), NONE);
     assert_eq!(starved(&waited(30), None, 1), ["other work left poll 70 % of its CPU"]);
 }

@@ -87,14 +87,19 @@ fn pairs_cancel_what_disturbs_both() {
 fn a_mode_against_itself_is_one() {
     let mut dice = rng(4);
     let mut block = |_| Some(1000.0 * (0.95 + 0.05 * noise(&mut dice)));
-    let (a, b): (Vec<_>, Vec<_>) = ((0..32).map(&mut block).collect(), (0..32).map(&mut block).collect());
+    let (a, b): (Vec<_>, Vec<_>) =
+        ((0..32).map(&mut block).collect(), (0..32).map(&mut block).collect());
     let aa = ratio(&a, &b, &mut rng(5)).unwrap();
     assert!(holds(&aa, 1.0), "{aa:?}");
 }
 
 #[test]
 fn incomplete_rounds_are_dropped() {
-    let one = ratio(&[Some(2.0), None, Some(4.0), Some(0.0)], &[Some(1.0), Some(1.0), None, Some(3.0)], &mut rng(6));
+    let one = ratio(
+        &[Some(2.0), None, Some(4.0), Some(0.0)],
+        &[Some(1.0), Some(1.0), None, Some(3.0)],
+        &mut rng(6),
+    );
     assert_eq!(one, Some(Estimate { value: 0.5, interval: None }));
     assert_eq!(ratio(&[None], &[Some(1.0)], &mut rng(6)), None);
 }
@@ -121,7 +126,9 @@ fn disturbed_block_widens_tail_interval() {
     let quiet: Vec<Histogram> = (0..10).map(|_| block((0..1000).map(|i| 1000 + i % 100))).collect();
     let mut disturbed = quiet.clone();
     disturbed[3] = block((0..1000).map(|i| if i < 150 { 90_000 } else { 1000 + i % 100 }));
-    let of = |blocks: &[Histogram]| percentile(&blocks.iter().collect::<Vec<_>>(), 99.0, &mut rng(8)).unwrap();
+    let of = |blocks: &[Histogram]| {
+        percentile(&blocks.iter().collect::<Vec<_>>(), 99.0, &mut rng(8)).unwrap()
+    };
     let (calm, wild) = (of(&quiet).interval.unwrap(), of(&disturbed).interval.unwrap());
     assert!(calm[1] < 1200.0, "{calm:?}");
     assert!(wild[0] < 1200.0 && wild[1] > 80_000.0, "{wild:?}");

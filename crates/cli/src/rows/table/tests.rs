@@ -75,7 +75,12 @@ fn paths_have_lines_per_mode() {
     for (path, ios) in [("mem:1G?seed=1", "1000"), ("mem:1G?seed=2", "2000")] {
         let lines: Vec<&str> = text.lines().filter(|line| line.contains(path)).collect();
         assert_eq!(lines.len(), 2, "{text}");
-        assert!(lines.iter().all(|line| [ios, "7.50", "51.0", "optimized"].iter().all(|cell| line.contains(cell))), "{text}");
+        assert!(
+            lines.iter().all(|line| [ios, "7.50", "51.0", "optimized"]
+                .iter()
+                .all(|cell| line.contains(cell))),
+            "{text}"
+        );
     }
 }
 
@@ -90,5 +95,9 @@ fn lines_break_between_words() {
 fn wide_tables_are_fitted() {
     let table = || ruled(["mode", "state"], vec![vec!["two words".into(), "of a state".into()]]);
     assert!(fitted(table(), 40).contains("two words  of a state"), "{}", fitted(table(), 40));
-    assert!(fitted(table(), 14).lines().all(|line| line.chars().count() <= 14), "{}", fitted(table(), 14));
+    assert!(
+        fitted(table(), 14).lines().all(|line| line.chars().count() <= 14),
+        "{}",
+        fitted(table(), 14)
+    );
 }

@@ -29,7 +29,11 @@ fn table_of(file: &ScenarioFile) -> String {
 
 #[test]
 fn small() {
-    insta::assert_snapshot!(table_of(&shipped("small.toml", Nanos::from_micros(500), Nanos::from_millis(5))));
+    insta::assert_snapshot!(table_of(&shipped(
+        "small.toml",
+        Nanos::from_micros(500),
+        Nanos::from_millis(5)
+    )));
 }
 
 #[test]
@@ -40,16 +44,28 @@ fn small_as_json() {
 
 #[test]
 fn common_case() {
-    insta::assert_snapshot!(table_of(&shipped("common-case.toml", Nanos::from_millis(1), Nanos::from_millis(60))));
+    insta::assert_snapshot!(table_of(&shipped(
+        "common-case.toml",
+        Nanos::from_millis(1),
+        Nanos::from_millis(60)
+    )));
 }
 
 #[test]
 fn eighty_cpus() {
-    insta::assert_snapshot!(table_of(&shipped("80-cpus.toml", Nanos::from_micros(400), Nanos::from_micros(600))));
+    insta::assert_snapshot!(table_of(&shipped(
+        "80-cpus.toml",
+        Nanos::from_micros(400),
+        Nanos::from_micros(600)
+    )));
 }
 
 /// A path that is lost, comes back, and changes its state.
 #[test]
 fn path_loss() {
-    insta::assert_snapshot!(table_of(&shipped("path-loss.toml", Nanos::ZERO, Nanos::from_millis(200))));
+    insta::assert_snapshot!(table_of(&shipped(
+        "path-loss.toml",
+        Nanos::ZERO,
+        Nanos::from_millis(200)
+    )));
 }

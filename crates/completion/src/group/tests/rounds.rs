@@ -56,7 +56,8 @@ fn drain(case: &Case, round: &mut impl Turns) -> Result<(), String> {
         let (began, mut taken) = (now, 0);
         loop {
             let look = Plan::Poll { budget: 64 };
-            let plans: Vec<Plan> = waiting.iter().map(|&n| if n > 0 { look } else { Plan::Rest }).collect();
+            let plans: Vec<Plan> =
+                waiting.iter().map(|&n| if n > 0 { look } else { Plan::Rest }).collect();
             let Some(turn) = round.turn(now, &plans) else { break };
             if plans.get(turn.queue) != Some(&look) {
                 return Err(format!("the turn of queue {} that plans no look", turn.queue));
@@ -76,7 +77,9 @@ fn drain(case: &Case, round: &mut impl Turns) -> Result<(), String> {
                 return Err("more than the budget".into());
             }
             passed[turn.queue] = 0;
-            for (queue, passed) in passed.iter_mut().enumerate().filter(|&(q, _)| q != turn.queue && waiting[q] > 0) {
+            for (queue, passed) in
+                passed.iter_mut().enumerate().filter(|&(q, _)| q != turn.queue && waiting[q] > 0)
+            {
                 *passed += 1;
                 if *passed >= case.waiting.len() {
                     return Err(format!("queue {queue} is passed over"));
@@ -88,8 +91,13 @@ fn drain(case: &Case, round: &mut impl Turns) -> Result<(), String> {
 }
 
 fn holds<T: Turns>(round: impl Fn(Round) -> T) -> Result<(), String> {
-    let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(300) });
-    runner.run(&any_case(), |case| drain(&case, &mut round(Round::default())).map_err(TestCaseError::fail)).map_err(|e| e.to_string())
+    let mut runner =
+        TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(300) });
+    runner
+        .run(&any_case(), |case| {
+            drain(&case, &mut round(Round::default())).map_err(TestCaseError::fail)
+        })
+        .map_err(|e| e.to_string())
 }
 
 #[test]
@@ -166,7 +174,10 @@ fn zero_budgets_still_poll() {
     let mut round = Round::default();
     for _ in 0..3 {
         round.begin(Nanos(1), PollLimits { weight: 0, budget: 0, time: Nanos::ZERO });
-        assert_eq!(round.turn(Nanos(1), &[Plan::Poll { budget: 64 }]), Some(Turn { queue: 0, budget: 1 }));
+        assert_eq!(
+            round.turn(Nanos(1), &[Plan::Poll { budget: 64 }]),
+            Some(Turn { queue: 0, budget: 1 })
+        );
         round.took(1);
         assert_eq!(round.turn(Nanos(1), &[Plan::Poll { budget: 64 }]), None);
     }

@@ -4,7 +4,8 @@ use crate::Woke;
 /// Devices that complete after so long, each command by itself.
 const DEVICE: Nanos = Nanos::from_micros(80);
 
-/// What a caller who keeps `depth` commands in flight meets: as an executor of one queue, in virtual time.
+/// What a caller who keeps `depth` commands in flight meets: as an executor of one queue, in
+/// virtual time.
 struct Loop {
     policy: Adaptive,
     now: Nanos,
@@ -51,7 +52,11 @@ impl Loop {
                 assert_eq!(self.policy.next(self.now, &seen), Plan::Rest);
                 self.now += every;
             }
-            let missing = if self.every.is_some() { u32::from(self.flight.is_empty()) } else { depth - self.flight.len() as u32 };
+            let missing = if self.every.is_some() {
+                u32::from(self.flight.is_empty())
+            } else {
+                depth - self.flight.len() as u32
+            };
             if missing > 0 {
                 self.now += Nanos(100);
                 self.awake += 100;
@@ -67,7 +72,10 @@ impl Loop {
                 Plan::Poll { .. } => {
                     let before = self.flight.len();
                     let posted = self.flight.iter().take_while(|&&at| at <= self.now).count();
-                    let age = self.flight.get(posted.saturating_sub(1)).map_or(self.device, |&at| self.now + self.device - at);
+                    let age = self
+                        .flight
+                        .get(posted.saturating_sub(1))
+                        .map_or(self.device, |&at| self.now + self.device - at);
                     self.flight.drain(..posted);
                     seen.found = (before - self.flight.len()) as u32;
                     self.done += u64::from(seen.found);
@@ -113,7 +121,8 @@ fn settled(n: DelayExponent, machine: Cycle, depth: u32) -> Loop {
     all
 }
 
-/// 80 µs of spinning to be 2.5 µs sooner are not worth it; 22 µs sooner are, where a sleep takes 15 µs of CPU time.
+/// 80 µs of spinning to be 2.5 µs sooner are not worth it; 22 µs sooner are, where a sleep takes 15
+/// µs of CPU time.
 #[test]
 fn long_waits_are_slept_on_bare_metal() {
     let state = settled(DelayExponent::DEFAULT, Cycle::BARE_METAL, 1).policy.state;
@@ -127,14 +136,19 @@ fn short_waits_are_spun() {
     let mut quick = Loop::new(DelayExponent::DEFAULT, Cycle::VIRTUAL);
     quick.device = Nanos::from_micros(5);
     quick.run(1, 20_000);
-    assert!(matches!(quick.policy.state.action, Action::Spin | Action::Brief), "{}", quick.policy.state);
+    assert!(
+        matches!(quick.policy.state.action, Action::Spin | Action::Brief),
+        "{}",
+        quick.policy.state
+    );
 }
 
 /// The exponent trades: less CPU time at 0 than by default, and the least latency at infinity.
 #[test]
 fn exponent_trades_time_for_latency() {
     let cost = |n| settled(n, Cycle::VIRTUAL, 32).cost(32, 10_000);
-    let [none, usual, all] = [DelayExponent::CPU_ALONE, DelayExponent::DEFAULT, DelayExponent::LATENCY_ALONE].map(cost);
+    let [none, usual, all] =
+        [DelayExponent::CPU_ALONE, DelayExponent::DEFAULT, DelayExponent::LATENCY_ALONE].map(cost);
     assert!(none <= usual && usual < all, "{none} {usual} {all}");
 }
 
@@ -149,7 +163,10 @@ fn wanted_cpus_are_not_spun_on() {
     crowded.cpu_wanted = false;
     crowded.run(2, u64::from(CROWDED));
     let since = crowded.policy.decisions.since(&before);
-    assert!(since.spun == 0 && since.slept > 0 && since.tried == 0 && since.gave_way >= since.slept, "{since:?}");
+    assert!(
+        since.spun == 0 && since.slept > 0 && since.tried == 0 && since.gave_way >= since.slept,
+        "{since:?}"
+    );
     crowded.run(2, 8_000);
     assert!(crowded.policy.decisions.spun > before.spun, "it spins again");
 }
@@ -181,7 +198,11 @@ fn slower_devices_are_noticed() {
     let mut all = Loop::new(DelayExponent::DEFAULT, Cycle::BARE_METAL);
     all.device = Nanos::from_micros(2);
     all.run(1, 20_000);
-    assert!(matches!(all.policy.state.action, Action::Spin | Action::Brief), "{}", all.policy.state);
+    assert!(
+        matches!(all.policy.state.action, Action::Spin | Action::Brief),
+        "{}",
+        all.policy.state
+    );
     all.device = Nanos::from_micros(200);
     all.run(1, 2_000);
     assert_eq!(all.policy.state.action, Action::Sleep, "{}", all.policy.state);
@@ -207,5 +228,8 @@ fn heirs_keep_the_action() {
     let earlier = settled(DelayExponent::DEFAULT, Cycle::BARE_METAL, 1).policy;
     let mut heir = Adaptive::new(DelayExponent::per_mille(1_000), &Cycle::BARE_METAL);
     heir.inherit(earlier.clone());
-    assert_eq!((heir.action, heir.known.low.to_bits(), heir.in_flight), (earlier.state.action, earlier.known.low.to_bits(), 0));
+    assert_eq!(
+        (heir.action, heir.known.low.to_bits(), heir.in_flight),
+        (earlier.state.action, earlier.known.low.to_bits(), 0)
+    );
 }

@@ -1,11 +1,15 @@
-//! The contract of `lib/irq_poll.c`: the notification masks and schedules a poller; one that uses its weight stays scheduled, one that
-//! does not is complete, and its vector is armed again.
+//! The contract of `lib/irq_poll.c`: the notification masks and schedules a poller; one that uses
+//! its weight stays scheduled, one that does not is complete, and its vector is armed again.
 
 use super::*;
 use crate::testing::{Event, ask};
 
 /// How `policy` breaks the contract when it is told of `script`; `tamper` changes its answers.
-fn breach(mut policy: ModePolicy, script: &[Event], tamper: fn(&Seen, Plan) -> Plan) -> Option<String> {
+fn breach(
+    mut policy: ModePolicy,
+    script: &[Event],
+    tamper: fn(&Seen, Plan) -> Plan,
+) -> Option<String> {
     if !policy.facts().masks {
         return Some("the notification does not mask".into());
     }
@@ -31,7 +35,11 @@ fn found(mode: Mode, tamper: fn(&Seen, Plan) -> Plan) -> Option<String> {
 fn only_irq_poll_keeps_the_contract() {
     for mode in Mode::ALL {
         let broken = found(mode, |_, plan| plan);
-        assert_eq!(broken.is_none(), matches!(mode.preset(), Preset::IrqPoll(_)), "{mode}: {broken:?}");
+        assert_eq!(
+            broken.is_none(),
+            matches!(mode.preset(), Preset::IrqPoll(_)),
+            "{mode}: {broken:?}"
+        );
     }
 }
 
@@ -45,7 +53,9 @@ fn whole_weight_mutant_is_caught() {
         Plan::Sleep { .. } if seen.found > 0 => Plan::Spin { until: Nanos::MAX },
         _ => plan,
     };
-    let light = |_: &Seen, plan| if matches!(plan, Plan::Poll { .. }) { Plan::Poll { budget: 32 } } else { plan };
+    let light = |_: &Seen, plan| {
+        if matches!(plan, Plan::Poll { .. }) { Plan::Poll { budget: 32 } } else { plan }
+    };
     for tamper in [hasty, stubborn, light] {
         assert!(found(Mode::IRQ_POLL, tamper).is_some());
     }
@@ -53,10 +63,17 @@ fn whole_weight_mutant_is_caught() {
 
 #[test]
 fn a_poll_is_within_weight_and_budget() {
-    for (text, budget) in
-        [("irq-poll?weight=16", 16), ("irq-poll?weight=16&budget=8", 8), ("irq-poll?budget=8", 8), ("irq-poll?weight=200", 200)]
-    {
+    for (text, budget) in [
+        ("irq-poll?weight=16", 16),
+        ("irq-poll?weight=16&budget=8", 8),
+        ("irq-poll?budget=8", 8),
+        ("irq-poll?weight=200", 200),
+    ] {
         let seen = Seen { in_flight: 300, pending: true, ..Seen::default() };
-        assert_eq!(of(text.parse().unwrap()).next(Nanos(1), &seen), Plan::Poll { budget }, "{text}");
+        assert_eq!(
+            of(text.parse().unwrap()).next(Nanos(1), &seen),
+            Plan::Poll { budget },
+            "{text}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Threads that share a queue, step by step, with a device that posts whenever it likes: each thread with something to come is told, looks,
-//! or has somebody look for it.
+//! Threads that share a queue, step by step, with a device that posts whenever it likes: each
+//! thread with something to come is told, looks, or has somebody look for it.
 
 use std::collections::VecDeque;
 
@@ -83,13 +83,14 @@ struct Thread {
     /// What others took for it.
     inbox: u32,
     in_flight: u32,
-    /// Batches that follow the first one, each when nothing is in flight: of two and of one in turn.
+    /// Batches that follow the first one, each when nothing is in flight: of two and of one in
+    /// turn.
     later: u32,
     switch: Option<Mode>,
 }
 
-/// One to three threads, each with two modes, this many commands to wait for at first, and this many later; and who moves when: a thread,
-/// or the device.
+/// One to three threads, each with two modes, this many commands to wait for at first, and this
+/// many later; and who moves when: a thread, or the device.
 #[derive(Clone, Debug)]
 struct Case {
     threads: Vec<(Mode, Option<Mode>, u32, u32)>,
@@ -99,10 +100,21 @@ struct Case {
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
-    let mode = || prop::sample::select(vec![Mode::INTERRUPT, Mode::IRQ_POLL, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE, Mode::HYBRID_MEAN]);
-    let thread = (mode(), prop::option::weighted(0.4, mode()), 1u32..5, prop_oneof![Just(0u32), 1u32..20]);
+    let mode = || {
+        prop::sample::select(vec![
+            Mode::INTERRUPT,
+            Mode::IRQ_POLL,
+            Mode::SUSPEND,
+            Mode::POLL,
+            Mode::ADAPTIVE,
+            Mode::HYBRID_MEAN,
+        ])
+    };
+    let thread =
+        (mode(), prop::option::weighted(0.4, mode()), 1u32..5, prop_oneof![Just(0u32), 1u32..20]);
     let moves = prop::collection::vec(0usize..8, 10..200);
-    (prop::collection::vec(thread, 1..4), moves, any::<bool>()).prop_map(|(threads, moves, cpu_wanted)| Case { threads, moves, cpu_wanted })
+    (prop::collection::vec(thread, 1..4), moves, any::<bool>())
+        .prop_map(|(threads, moves, cpu_wanted)| Case { threads, moves, cpu_wanted })
 }
 
 struct World {
@@ -118,10 +130,19 @@ impl World {
         let shared = Shared { shared: case.threads.len() > 1, ..Shared::default() };
         let thread = |&(mode, switch, in_flight, later): &(Mode, Option<Mode>, u32, u32)| {
             let seen = Seen { cpu_wanted: case.cpu_wanted, ..Seen::default() };
-            let waiter = Waiter { owner: case.threads.len() == 1, seen, ..Waiter::new(mode, &Cycle::default(), habits) };
+            let waiter = Waiter {
+                owner: case.threads.len() == 1,
+                seen,
+                ..Waiter::new(mode, &Cycle::default(), habits)
+            };
             Thread { waiter, at: At::Decide, called: false, inbox: 0, in_flight, later, switch }
         };
-        let mut world = World { shared, threads: case.threads.iter().map(thread).collect(), device: VecDeque::new(), now: Nanos(1) };
+        let mut world = World {
+            shared,
+            threads: case.threads.iter().map(thread).collect(),
+            device: VecDeque::new(),
+            now: Nanos(1),
+        };
         let most = case.threads.iter().map(|thread| thread.2).max().unwrap_or(0);
         for n in 0..most {
             world.device.extend((0..case.threads.len()).filter(|&me| n < case.threads[me].2));
@@ -169,7 +190,9 @@ impl World {
                     |(waiter, mut bound)| waiter.look_once_more(&mut bound),
                 ) {
                     Step::Found(_) => self.back(me, None),
-                    Step::Block => thread.at = At::Blocked(!matches!(thread.waiter.plan, Plan::Sleep { .. })),
+                    Step::Block => {
+                        thread.at = At::Blocked(!matches!(thread.waiter.plan, Plan::Sleep { .. }))
+                    }
                     Step::Armed(_) | Step::Empty(_) => {}
                 }
             }
@@ -298,7 +321,8 @@ fn waiters_with_other_habits_are_caught() {
         Mutant { breaks: Some(Rule::NotifyOwner), ..LAWFUL },
     ];
     for twin in twins {
-        let message = holds(twin, any_case(), |case| run(&case, twin)).expect_err(&format!("no case finds {twin:?}"));
+        let message = holds(twin, any_case(), |case| run(&case, twin))
+            .expect_err(&format!("no case finds {twin:?}"));
         assert!(message.contains("standstill"), "{twin:?}: {message}");
     }
 }

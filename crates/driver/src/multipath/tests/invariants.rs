@@ -107,13 +107,18 @@ struct World {
 
 impl World {
     fn new(mutant: Mutant, fast: bool) -> World {
-        let config = FailoverConfig { unsafe_fast_failover: fast, no_path_timeout: Nanos::from_secs(5), ..FailoverConfig::default() };
+        let config = FailoverConfig {
+            unsafe_fast_failover: fast,
+            no_path_timeout: Nanos::from_secs(5),
+            ..FailoverConfig::default()
+        };
         let traits = PathTraits {
             quiesce_after: PathTraits::quiesce_after(KEEP_ALIVE, false, QUIESCE),
             ana_transition: Nanos::from_secs(2),
             volatile_cache: mutant != Mutant::SkipsFlush,
         };
-        let failover = Failover::new(config, &[traits; PATHS], &WriteMarks::new(1, PATHS), 0, 4).unwrap();
+        let failover =
+            Failover::new(config, &[traits; PATHS], &WriteMarks::new(1, PATHS), 0, 4).unwrap();
         let mut world = World {
             mutant,
             now: Nanos::from_secs(1),
@@ -136,7 +141,9 @@ impl World {
     /// has expired.
     fn can_act(&self, path: usize) -> bool {
         let controller = &self.controllers[path];
-        controller.live || controller.resetting || controller.lost_at.is_some_and(|at| self.now < at + KEEP_ALIVE + QUIESCE)
+        controller.live
+            || controller.resetting
+            || controller.lost_at.is_some_and(|at| self.now < at + KEEP_ALIVE + QUIESCE)
     }
 
     fn sent(&mut self, request: RequestId, token: u64, path: PathId) {
@@ -144,9 +151,14 @@ impl World {
         for other in 0..PATHS {
             if op.changes_blocks()
                 && self.can_act(other)
-                && self.controllers[other].in_flight.iter().any(|in_flight| in_flight.token == token)
+                && self.controllers[other]
+                    .in_flight
+                    .iter()
+                    .any(|in_flight| in_flight.token == token)
             {
-                self.violate(format!("write {token} is sent on path {path} while path {other} may still execute it"));
+                self.violate(format!(
+                    "write {token} is sent on path {path} while path {other} may still execute it"
+                ));
             }
         }
         let controller = &mut self.controllers[path.index()];
@@ -155,11 +167,15 @@ impl World {
             // and not passed on.
             let reported = controller.reported.is_some_and(AnaState::is_accessible);
             if !controller.live || !reported {
-                self.violate(format!("request {token} is sent on path {path}, which cannot be used"));
+                self.violate(format!(
+                    "request {token} is sent on path {path}, which cannot be used"
+                ));
             }
         }
         if self.controllers[path.index()].wrong_size && op != Op::Flush {
-            self.violate(format!("request {token} is sent on path {path}, where the namespace has another size"));
+            self.violate(format!(
+                "request {token} is sent on path {path}, where the namespace has another size"
+            ));
         }
         let controller = &mut self.controllers[path.index()];
         let covers = controller.cache.clone();
@@ -173,11 +189,18 @@ impl World {
         }
         if self.ops[&token] == Op::Flush && status.is_some_and(Status::is_success) {
             let covers = self.covers.remove(&token).unwrap_or_default();
-            if let Some((path, write)) = covers.iter().find(|(path, write)| self.controllers[*path].gone.contains(write)) {
+            if let Some((path, write)) =
+                covers.iter().find(|(path, write)| self.controllers[*path].gone.contains(write))
+            {
                 self.violate(format!("Flush {token} succeeds and write {write} was lost with the power of path {path}"));
             }
-            if let Some((path, write)) = covers.into_iter().find(|(path, write)| self.controllers[*path].cache.contains(write)) {
-                self.violate(format!("Flush {token} succeeds and write {write} is in the cache of path {path}"));
+            if let Some((path, write)) = covers
+                .into_iter()
+                .find(|(path, write)| self.controllers[*path].cache.contains(write))
+            {
+                self.violate(format!(
+                    "Flush {token} succeeds and write {write} is in the cache of path {path}"
+                ));
             }
         }
     }
@@ -186,9 +209,11 @@ impl World {
     fn drain(&mut self) {
         for _ in 0..10_000 {
             let choice = self.now.0 as usize;
-            match self.failover.poll(self.now, |token, among| pick(among, choice + token as usize)) {
+            match self.failover.poll(self.now, |token, among| pick(among, choice + token as usize))
+            {
                 None => return,
-                Some(Action::Send { token, .. }) if self.mutant == Mutant::DropsRetries && token % 3 == 0 => {}
+                Some(Action::Send { token, .. })
+                    if self.mutant == Mutant::DropsRetries && token % 3 == 0 => {}
                 Some(Action::Send { request, token, path }) => self.sent(request, token, path),
                 Some(Action::End { token, status }) => self.end(token, Some(status)),
                 Some(Action::Fail { token, .. }) => self.end(token, None),
@@ -212,9 +237,17 @@ impl World {
     }
 
     fn up(&mut self, path: usize, ana: AnaState) {
-        let Controller { cache, gone, lost_power, wrong_size, .. } = std::mem::take(&mut self.controllers[path]);
-        self.controllers[path] =
-            Controller { live: true, ana: Some(ana), reported: Some(ana), cache, gone, wrong_size, ..Controller::default() };
+        let Controller { cache, gone, lost_power, wrong_size, .. } =
+            std::mem::take(&mut self.controllers[path]);
+        self.controllers[path] = Controller {
+            live: true,
+            ana: Some(ana),
+            reported: Some(ana),
+            cache,
+            gone,
+            wrong_size,
+            ..Controller::default()
+        };
         if lost_power && self.mutant != Mutant::IgnoresPowerLoss {
             self.failover.marks.cache_lost(PathId(path as u8));
         }
@@ -235,25 +268,39 @@ impl World {
         match *event {
             Event::Submit(op) => self.submit(op, token),
             Event::Answer(path, n, answer) => self.answer(path, n, answer),
-            Event::Lose(path) if self.controllers[path].live || self.controllers[path].resetting => {
+            Event::Lose(path)
+                if self.controllers[path].live || self.controllers[path].resetting =>
+            {
                 let controller = &mut self.controllers[path];
-                (controller.live, controller.resetting, controller.lost_at) = (false, false, Some(self.now));
+                (controller.live, controller.resetting, controller.lost_at) =
+                    (false, false, Some(self.now));
                 let id = PathId(path as u8);
                 self.failover.path_lost(self.now, id);
                 if self.mutant == Mutant::NoWait {
                     self.failover.quiesced(self.now, id);
                 }
             }
-            Event::LateWrite(path, n) if self.controllers[path].lost_at.is_some() && self.can_act(path) => {
-                let writes = self.controllers[path].in_flight.iter().filter(|in_flight| in_flight.op.changes_blocks());
+            Event::LateWrite(path, n)
+                if self.controllers[path].lost_at.is_some() && self.can_act(path) =>
+            {
+                let writes = self.controllers[path]
+                    .in_flight
+                    .iter()
+                    .filter(|in_flight| in_flight.op.changes_blocks());
                 let done: Vec<_> = writes.map(|in_flight| in_flight.token).collect();
                 if let Some(&token) = done.get(n % done.len().max(1))
                     && self.ended.contains_key(&token)
                 {
-                    self.violate(format!("write {token} is executed by a lost controller after it has ended"));
+                    self.violate(format!(
+                        "write {token} is executed by a lost controller after it has ended"
+                    ));
                 }
             }
-            Event::Reset(path) if self.controllers[path].live || self.controllers[path].lost_at.is_some() => self.reset(path),
+            Event::Reset(path)
+                if self.controllers[path].live || self.controllers[path].lost_at.is_some() =>
+            {
+                self.reset(path)
+            }
             Event::Stopped(path) if self.controllers[path].resetting => {
                 self.controllers[path].resetting = false;
                 self.controllers[path].in_flight.clear();
@@ -301,10 +348,18 @@ impl World {
         self.ops.insert(token, op);
         if op == Op::Flush {
             let caches = self.controllers.iter().enumerate();
-            self.covers.insert(token, caches.flat_map(|(path, c)| c.cache.union(&c.gone).map(move |&write| (path, write))).collect());
+            self.covers.insert(
+                token,
+                caches
+                    .flat_map(|(path, c)| c.cache.union(&c.gone).map(move |&write| (path, write)))
+                    .collect(),
+            );
         }
         let choice = self.now.0 as usize;
-        match self.failover.submit(self.now, token, op, |among| pick(among, choice + token as usize)) {
+        match self
+            .failover
+            .submit(self.now, token, op, |among| pick(among, choice + token as usize))
+        {
             Submitted::Send { request, path } => self.sent(request, token, path),
             Submitted::Queued => {}
             Submitted::Refused(_) => self.end(token, None),
@@ -332,7 +387,9 @@ impl World {
         };
         if status.is_success() {
             match in_flight.op {
-                Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable => drop(controller.cache.insert(in_flight.token)),
+                Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable => {
+                    _ = controller.cache.insert(in_flight.token)
+                }
                 Op::Flush => controller.cache.retain(|write| !in_flight.covers.contains(write)),
                 Op::Read | Op::Compare | Op::Verify => {}
             }
@@ -371,9 +428,25 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
             AnaState::CHANGE,
         ])
     };
-    let answers =
-        vec![Answer::Success, Answer::Success, Answer::Success, Answer::Path, Answer::Interrupted, Answer::Media, Answer::GivenUp];
-    let op = prop::sample::select(vec![Op::Read, Op::Read, Op::Write, Op::Write, Op::WriteZeroes, Op::Deallocate, Op::Flush, Op::Flush]);
+    let answers = vec![
+        Answer::Success,
+        Answer::Success,
+        Answer::Success,
+        Answer::Path,
+        Answer::Interrupted,
+        Answer::Media,
+        Answer::GivenUp,
+    ];
+    let op = prop::sample::select(vec![
+        Op::Read,
+        Op::Read,
+        Op::Write,
+        Op::Write,
+        Op::WriteZeroes,
+        Op::Deallocate,
+        Op::Flush,
+        Op::Flush,
+    ]);
     let event = prop_oneof![
         8 => op.prop_map(Event::Submit),
         8 => (path.clone(), 0usize..9, prop::sample::select(answers)).prop_map(|(path, n, answer)| Event::Answer(path, n, answer)),
@@ -410,21 +483,29 @@ fn play(events: &[Event], mutant: Mutant, fast: bool) -> Result<Counters, String
             world.happen(&Event::Up(path, AnaState::OPTIMIZED), 0);
         }
         for _ in 0..400 {
-            (0..PATHS).for_each(|path| world.happen(&Event::Answer(path, round, Answer::Success), 0));
+            (0..PATHS)
+                .for_each(|path| world.happen(&Event::Answer(path, round, Answer::Success), 0));
         }
     }
     let unended = (0..submitted).find(|token| world.ended.get(token) != Some(&1));
     match (world.violation, unended) {
         (Some(violation), _) => Err(violation),
-        (None, Some(token)) => Err(format!("request {token} ends {} times", world.ended.get(&token).unwrap_or(&0))),
-        (None, None) if !world.failover.is_idle() => Err("a request is left although all have ended".into()),
+        (None, Some(token)) => {
+            Err(format!("request {token} ends {} times", world.ended.get(&token).unwrap_or(&0)))
+        }
+        (None, None) if !world.failover.is_idle() => {
+            Err("a request is left although all have ended".into())
+        }
         (None, None) => Ok(world.failover.counters()),
     }
 }
 
 /// The first violation of a mutant, over the same scripts each time.
 fn first_violation(mutant: Mutant, fast: bool) -> Option<String> {
-    let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let mut runner = TestRunner::new_with_rng(
+        ProptestConfig::default(),
+        TestRng::deterministic_rng(RngAlgorithm::ChaCha),
+    );
     (0..400).find_map(|_| {
         let script = events().new_tree(&mut runner).unwrap().current();
         play(&script, mutant, fast).err()
@@ -456,7 +537,8 @@ fn each_mutant_breaks_its_invariant() {
         (Mutant::EndsTwice, false, "ends 2 times"),
         (Mutant::DropsRetries, false, "ends 0 times"),
     ] {
-        let violation = first_violation(mutant, fast).unwrap_or_else(|| panic!("{mutant:?} violates nothing"));
+        let violation =
+            first_violation(mutant, fast).unwrap_or_else(|| panic!("{mutant:?} violates nothing"));
         assert!(violation.contains(expected), "{mutant:?}: {violation}");
     }
 }
@@ -464,10 +546,14 @@ fn each_mutant_breaks_its_invariant() {
 /// The scripts reach every outcome.
 #[test]
 fn scripts_reach_every_outcome() {
-    let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let mut runner = TestRunner::new_with_rng(
+        ProptestConfig::default(),
+        TestRng::deterministic_rng(RngAlgorithm::ChaCha),
+    );
     let mut sum = Counters::default();
     for _ in 0..300 {
-        let counters = play(&events().new_tree(&mut runner).unwrap().current(), Mutant::None, false).unwrap();
+        let counters =
+            play(&events().new_tree(&mut runner).unwrap().current(), Mutant::None, false).unwrap();
         sum.retried += counters.retried;
         sum.failed_over += counters.failed_over;
         sum.held += counters.held;
@@ -475,6 +561,13 @@ fn scripts_reach_every_outcome() {
         sum.failed += counters.failed;
         sum.longest_hold = sum.longest_hold.max(counters.longest_hold);
     }
-    assert!(sum.retried > 300 && sum.failed_over > 300 && sum.held > 100 && sum.waited > 100 && sum.failed > 20, "{sum:?}");
+    assert!(
+        sum.retried > 300
+            && sum.failed_over > 300
+            && sum.held > 100
+            && sum.waited > 100
+            && sum.failed > 20,
+        "{sum:?}"
+    );
     assert!(sum.longest_hold > Nanos::from_millis(200), "{sum:?}");
 }

@@ -102,8 +102,12 @@ fn recovery_config() -> RecoveryConfig {
 
 impl PathHost {
     fn new(subsystem: &mut Subsystem, id: u16) -> PathHost {
-        let bus =
-            Bus { memory: Memory::default(), registers: MemRegisters::default(), doorbells: MemDoorbells::new(4), messages: Rc::default() };
+        let bus = Bus {
+            memory: Memory::default(),
+            registers: MemRegisters::default(),
+            doorbells: MemDoorbells::new(4),
+            messages: Rc::default(),
+        };
         let config = Config {
             controller_id: id,
             quiesce_time: QUIESCE,
@@ -114,7 +118,17 @@ impl PathHost {
         let (.., sq, cq) = bus.memory.rings(SIZES);
         let admin = QueuePair::new(QueueId::ADMIN, SIZES, sq, cq).unwrap();
         let page = bus.memory.page();
-        PathHost { device, bus, admin, io: None, page, recovery: None, identity: None, traits: None, keep_alive_at: Nanos::MAX }
+        PathHost {
+            device,
+            bus,
+            admin,
+            io: None,
+            page,
+            recovery: None,
+            identity: None,
+            traits: None,
+            keep_alive_at: Nanos::MAX,
+        }
     }
 
     fn post_admin(&self, command: AdminCommand, purpose: Purpose, now: Nanos) {
@@ -153,7 +167,11 @@ impl PathHost {
                     *now += TICK;
                     for answer in self.admin_answers() {
                         let page = self.bus.memory.read(self.page);
-                        bringup.completed(&AdminReply { status: answer.status, result: answer.result, page: &page });
+                        bringup.completed(&AdminReply {
+                            status: answer.status,
+                            result: answer.result,
+                            page: &page,
+                        });
                     }
                 }
                 BringupAction::Admin(command) => self.post_admin(command, Purpose::Sequence, *now),
@@ -164,15 +182,22 @@ impl PathHost {
                 }
                 BringupAction::Ready(inventory) => break *inventory,
                 BringupAction::Failed(error) => panic!("{error}"),
-                BringupAction::ReopenAdmin => unreachable!("asked only of controllers of before version 1.3"),
+                BringupAction::ReopenAdmin => {
+                    unreachable!("asked only of controllers of before version 1.3")
+                }
             }
         };
-        let again = BringupConfig { queues: WantedQueues::Existing(inventory.queues.clone()), ..config };
+        let again =
+            BringupConfig { queues: WantedQueues::Existing(inventory.queues.clone()), ..config };
         self.recovery = Some(Recovery::new(recovery_config(), again, &inventory));
         self.identity = Some(PathIdentity::new(&inventory, &inventory.namespaces[0]));
         let subsystem = &inventory.subsystem;
         self.traits = Some(PathTraits {
-            quiesce_after: PathTraits::quiesce_after(inventory.keep_alive, subsystem.traffic_keep_alive, subsystem.quiesce_time),
+            quiesce_after: PathTraits::quiesce_after(
+                inventory.keep_alive,
+                subsystem.traffic_keep_alive,
+                subsystem.quiesce_time,
+            ),
             ana_transition: subsystem.ana_transition.unwrap_or_default(),
             volatile_cache: inventory.limits.is_some_and(|limits| limits.volatile_cache),
         });
@@ -190,7 +215,11 @@ impl PathHost {
         for answer in self.admin_answers() {
             if Purpose::from_token(answer.token) == Purpose::Sequence {
                 let page = self.bus.memory.read(self.page);
-                recovery.completed(&AdminReply { status: answer.status, result: answer.result, page: &page });
+                recovery.completed(&AdminReply {
+                    status: answer.status,
+                    result: answer.result,
+                    page: &page,
+                });
             }
         }
         for _ in 0..100 {
@@ -206,8 +235,14 @@ impl PathHost {
                 }
                 RecoveryAction::Lost(_) => events.push(PathEvent::Lost),
                 RecoveryAction::Abandon(buffers) => {
-                    assert_eq!(buffers, Buffers::Returned, "a patient host takes back only what has stopped");
-                    [&self.admin, self.io()].into_iter().for_each(|pair| drop(pair.exclusive().abandon()));
+                    assert_eq!(
+                        buffers,
+                        Buffers::Returned,
+                        "a patient host takes back only what has stopped"
+                    );
+                    [&self.admin, self.io()]
+                        .into_iter()
+                        .for_each(|pair| drop(pair.exclusive().abandon()));
                     self.admin.exclusive().reopen();
                     events.push(PathEvent::Quiesced);
                 }
@@ -222,7 +257,11 @@ impl PathHost {
         }
         self.recovery = Some(recovery);
         if now >= self.keep_alive_at {
-            self.post_admin(AdminCommand { sqe: nvme::admin::keep_alive(), page: false }, Purpose::KeepAlive, now);
+            self.post_admin(
+                AdminCommand { sqe: nvme::admin::keep_alive(), page: false },
+                Purpose::KeepAlive,
+                now,
+            );
             self.keep_alive_at = now + Nanos(KEEP_ALIVE.0 / 2);
         }
         events
@@ -258,11 +297,20 @@ impl World {
         let mut now = Nanos::from_secs(1);
         let mut ends: Vec<_> = [1, 2].map(|id| PathHost::new(&mut subsystem, id)).into();
         ends.iter_mut().for_each(|end| end.bring_up(&mut now));
-        join(&ends.iter().filter_map(|end| end.identity.clone()).collect::<Vec<_>>()).expect("two paths to one namespace");
+        join(&ends.iter().filter_map(|end| end.identity.clone()).collect::<Vec<_>>())
+            .expect("two paths to one namespace");
         let traits: Vec<_> = ends.iter().filter_map(|end| end.traits).collect();
         let mut failover = Failover::new(config, &traits, &WriteMarks::new(1, 2), 0, 16).unwrap();
         (0..2).for_each(|path| failover.path_up(now, PathId(path), AnaState::OPTIMIZED));
-        World { now, ends, control: subsystem.control(), failover, requests: BTreeMap::new(), done: BTreeMap::new(), sent: Vec::new() }
+        World {
+            now,
+            ends,
+            control: subsystem.control(),
+            failover,
+            requests: BTreeMap::new(),
+            done: BTreeMap::new(),
+            sent: Vec::new(),
+        }
     }
 
     fn send(&mut self, request: RequestId, token: u64, path: PathId) {
@@ -276,7 +324,9 @@ impl World {
         }
         let sqe = match op {
             Op::Write => nvme::io::write(Nsid(1), Lba(lba), 1, data, nvme::io::Flags::NONE),
-            Op::WriteZeroes => nvme::io::write_zeroes(Nsid(1), Lba(lba), 1, nvme::io::Flags::DEALLOCATE),
+            Op::WriteZeroes => {
+                nvme::io::write_zeroes(Nsid(1), Lba(lba), 1, nvme::io::Flags::DEALLOCATE)
+            }
             Op::Deallocate => nvme::io::deallocate(Nsid(1), 1, data),
             _ => nvme::io::read(Nsid(1), Lba(lba), 1, data, nvme::io::Flags::NONE),
         };
@@ -314,7 +364,9 @@ impl World {
             end.io().reap(&end.bus.doorbells, 16, &mut out);
             for completed in out {
                 let request = RequestId::from_bits(completed.token);
-                if let CompletionOutcome::Done { token, status } = self.failover.ended(self.now, request, path, completed.status) {
+                if let CompletionOutcome::Done { token, status } =
+                    self.failover.ended(self.now, request, path, completed.status)
+                {
                     assert_eq!(self.done.insert(token, status), None, "request {token} ends twice");
                 }
             }
@@ -371,12 +423,23 @@ enum After {
 /// The controller of path 0 has a write when it is lost. The host sends the write again when it
 /// may, then writes other data to the same block. After that the controller executes the first
 /// write. Returns the block's contents, and the time from the loss to the retry.
-fn write_late(config: FailoverConfig, loss: Loss, after: After, released_after: Nanos) -> (u8, Nanos) {
+fn write_late(
+    config: FailoverConfig,
+    loss: Loss,
+    after: After,
+    released_after: Nanos,
+) -> (u8, Nanos) {
     write_late_op(Op::Write, config, loss, after, released_after)
 }
 
 /// The same with any operation that changes blocks.
-fn write_late_op(op: Op, config: FailoverConfig, loss: Loss, after: After, released_after: Nanos) -> (u8, Nanos) {
+fn write_late_op(
+    op: Op,
+    config: FailoverConfig,
+    loss: Loss,
+    after: After,
+    released_after: Nanos,
+) -> (u8, Nanos) {
     let mut world = World::new(config);
     world.change(0, Change::Hold(Some(op)));
     world.submit(1, op, 0, 1);
@@ -393,7 +456,8 @@ fn write_late_op(op: Op, config: FailoverConfig, loss: Loss, after: After, relea
     }
     world.run_until(|world| world.done.contains_key(&1));
     assert_eq!(world.done[&1], Status::SUCCESS);
-    let sent_again = world.sent.iter().filter(|(token, ..)| *token == 1).nth(1).map(|(.., at)| *at - lost_at);
+    let sent_again =
+        world.sent.iter().filter(|(token, ..)| *token == 1).nth(1).map(|(.., at)| *at - lost_at);
     world.submit(2, Op::Write, 0, 2);
     world.run_until(|world| world.done.contains_key(&2));
     assert_eq!(world.read(3, 0), 2);
@@ -407,7 +471,8 @@ fn write_late_op(op: Op, config: FailoverConfig, loss: Loss, after: After, relea
 
 #[test]
 fn quiesce_time_protects_later_write() {
-    let (value, waited) = write_late(FailoverConfig::default(), Loss::Gone, After::StaysAway, Nanos::ZERO);
+    let (value, waited) =
+        write_late(FailoverConfig::default(), Loss::Gone, After::StaysAway, Nanos::ZERO);
     assert_eq!(value, 2);
     // Two keep-alive time-outs and the quiesce time, from when the loss was noticed.
     let least = KEEP_ALIVE + KEEP_ALIVE + QUIESCE;
@@ -418,7 +483,8 @@ fn quiesce_time_protects_later_write() {
 fn acknowledged_reset_protects_later_write() {
     for loss in [Loss::Gone, Loss::Frozen] {
         let back = Nanos::from_millis(40);
-        let (value, waited) = write_late(FailoverConfig::default(), loss, After::ComesBack(back), Nanos::ZERO);
+        let (value, waited) =
+            write_late(FailoverConfig::default(), loss, After::ComesBack(back), Nanos::ZERO);
         assert_eq!(value, 2, "{loss:?}");
         assert!(waited >= back && waited < back + Nanos::from_millis(50), "{loss:?}: {waited}");
     }
@@ -429,12 +495,18 @@ fn acknowledged_reset_protects_later_write() {
 fn zeroing_is_held_like_writes() {
     let unsafe_config = FailoverConfig { unsafe_fast_failover: true, ..FailoverConfig::default() };
     for op in [Op::WriteZeroes, Op::Deallocate] {
-        let (value, waited) = write_late_op(op, FailoverConfig::default(), Loss::Gone, After::StaysAway, Nanos::ZERO);
+        let (value, waited) =
+            write_late_op(op, FailoverConfig::default(), Loss::Gone, After::StaysAway, Nanos::ZERO);
         assert_eq!(value, 2, "{op:?}");
         assert!(waited >= KEEP_ALIVE + KEEP_ALIVE + QUIESCE, "{op:?}: {waited}");
         let back = After::ComesBack(Nanos::from_millis(40));
-        assert_eq!(write_late_op(op, FailoverConfig::default(), Loss::Frozen, back, Nanos::ZERO).0, 2, "{op:?}");
-        let (value, _) = write_late_op(op, unsafe_config, Loss::Gone, After::StaysAway, Nanos::ZERO);
+        assert_eq!(
+            write_late_op(op, FailoverConfig::default(), Loss::Frozen, back, Nanos::ZERO).0,
+            2,
+            "{op:?}"
+        );
+        let (value, _) =
+            write_late_op(op, unsafe_config, Loss::Gone, After::StaysAway, Nanos::ZERO);
         assert_eq!(value, 0, "{op:?}: unsafe failover should lose the later write");
     }
 }

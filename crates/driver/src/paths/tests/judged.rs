@@ -11,7 +11,8 @@ const TLC: Model = Model { servers: 64, service: Service::Exponential(80_000), w
 /// A fast drive: 10 µs, 7 at a time.
 const FAST: Model = Model { servers: 7, service: Service::Exponential(10_000), wire: 2_000 };
 /// A drive that is slow once in ten.
-const BIMODAL: Model = Model { servers: 32, service: Service::Bimodal(10_000, 500_000), wire: 2_000 };
+const BIMODAL: Model =
+    Model { servers: 32, service: Service::Bimodal(10_000, 500_000), wire: 2_000 };
 /// A drive with constant latency.
 const STEADY: Model = Model { servers: 16, service: Service::Fixed(100_000), wire: 0 };
 
@@ -43,8 +44,18 @@ fn judge(world: &World) -> (Outcome, Outcome) {
 fn is_better(what: &str, world: World) {
     let (depth, latency) = judge(&world);
     let ratio = latency.iops / depth.iops;
-    assert!(ratio >= 1.1, "{what}: {ratio:.3} of queue-depth's throughput; by path {:?} and {:?}", depth.by_path, latency.by_path);
-    assert!(latency.p99 <= depth.p99, "{what}: p99 {} ns, queue-depth's {} ns", latency.p99, depth.p99);
+    assert!(
+        ratio >= 1.1,
+        "{what}: {ratio:.3} of queue-depth's throughput; by path {:?} and {:?}",
+        depth.by_path,
+        latency.by_path
+    );
+    assert!(
+        latency.p99 <= depth.p99,
+        "{what}: p99 {} ns, queue-depth's {} ns",
+        latency.p99,
+        depth.p99
+    );
 }
 
 #[test]
@@ -64,8 +75,16 @@ fn unequal_paths_are_told_apart() {
 
 #[test]
 fn degrading_path_is_left() {
-    for (name, worse) in [("30 ms farther", farther(TLC, 30_000_000)), ("20 times slower", slower(TLC, 20))] {
-        let world = World { paths: vec![TLC; 2], changes: vec![(LENGTH / 2, 1, worse)], queues: 1, depth: 32, length: LENGTH };
+    for (name, worse) in
+        [("30 ms farther", farther(TLC, 30_000_000)), ("20 times slower", slower(TLC, 20))]
+    {
+        let world = World {
+            paths: vec![TLC; 2],
+            changes: vec![(LENGTH / 2, 1, worse)],
+            queues: 1,
+            depth: 32,
+            length: LENGTH,
+        };
         is_better(name, world);
     }
 }
@@ -74,7 +93,13 @@ fn degrading_path_is_left() {
 #[test]
 fn a_path_that_recovers_is_found() {
     let changes = vec![(LENGTH / 4, 1, STEADY)];
-    let world = World { paths: vec![STEADY, farther(STEADY, 5_000_000)], changes, queues: 1, depth: 32, length: 5 * LENGTH };
+    let world = World {
+        paths: vec![STEADY, farther(STEADY, 5_000_000)],
+        changes,
+        queues: 1,
+        depth: 32,
+        length: 5 * LENGTH,
+    };
     let outcome = world.run(Policy::Latency, 1);
     assert!(outcome.by_path[1] * 4 > outcome.by_path[0], "by path {:?}", outcome.by_path);
 }
@@ -83,11 +108,21 @@ fn a_path_that_recovers_is_found() {
 fn equal_paths_lose_nothing() {
     for model in [TLC, FAST, BIMODAL, STEADY] {
         for (count, queues, depth) in [(2, 1, 8), (2, 1, 32), (2, 4, 32), (4, 4, 8), (4, 1, 64)] {
-            let world = World { paths: vec![model; count], changes: Vec::new(), queues, depth, length: LENGTH / 2 };
+            let world = World {
+                paths: vec![model; count],
+                changes: Vec::new(),
+                queues,
+                depth,
+                length: LENGTH / 2,
+            };
             let best = [DEPTH, Policy::RoundRobin].map(|policy| world.run(policy, 1).iops);
             let best = best.into_iter().fold(0.0, f64::max);
             let latency = world.run(Policy::Latency, 1);
-            assert!(latency.iops >= 0.98 * best, "{model:?} × {count}, {queues} × {depth}: {:.3} of the best", latency.iops / best);
+            assert!(
+                latency.iops >= 0.98 * best,
+                "{model:?} × {count}, {queues} × {depth}: {:.3} of the best",
+                latency.iops / best
+            );
             assert_eq!(latency.counted_at_end, 0);
         }
     }
@@ -96,8 +131,21 @@ fn equal_paths_lose_nothing() {
 /// With both paths saturated there is nothing to gain, and almost nothing is lost to trials.
 #[test]
 fn saturated_paths_stay_saturated() {
-    for (model, queues, depth) in [(FAST, 1, 128), (TLC, 1, 128), (TLC, 4, 32), (TLC, 4, 64), (BIMODAL, 1, 96), (STEADY, 4, 16)] {
-        let world = |length| World { paths: vec![model, slower(model, 3)], changes: Vec::new(), queues, depth, length };
+    for (model, queues, depth) in [
+        (FAST, 1, 128),
+        (TLC, 1, 128),
+        (TLC, 4, 32),
+        (TLC, 4, 64),
+        (BIMODAL, 1, 96),
+        (STEADY, 4, 16),
+    ] {
+        let world = |length| World {
+            paths: vec![model, slower(model, 3)],
+            changes: Vec::new(),
+            queues,
+            depth,
+            length,
+        };
         for (length, least) in [(2 * LENGTH, 0.98), (LENGTH / 4, 0.94)] {
             let (depth, latency) = judge(&world(length));
             let ratio = latency.iops / depth.iops;
@@ -110,7 +158,13 @@ fn saturated_paths_stay_saturated() {
 #[test]
 fn far_path_is_spared_when_useless() {
     for (queues, depth) in [(1, 128), (4, 32)] {
-        let world = World { paths: vec![TLC, farther(TLC, 30_000_000)], changes: Vec::new(), queues, depth, length: LENGTH };
+        let world = World {
+            paths: vec![TLC, farther(TLC, 30_000_000)],
+            changes: Vec::new(),
+            queues,
+            depth,
+            length: LENGTH,
+        };
         let (depth, latency) = judge(&world);
         assert!(latency.iops >= depth.iops, "{:.3} of queue-depth's", latency.iops / depth.iops);
         assert!(latency.by_path[1] * 1000 < latency.by_path[0], "by path {:?}", latency.by_path);
@@ -131,20 +185,57 @@ fn scoreboard() {
         ("a third, bimodal", vec![BIMODAL, slower(BIMODAL, 3)]),
         ("one of four farther", vec![TLC, TLC, farther(TLC, 2_000_000), TLC]),
     ];
-    let degrading =
-        [("30 ms in the middle", farther(TLC, 30_000_000)), ("20 × in the middle", slower(TLC, 20)), ("3 × in the middle", slower(TLC, 3))];
-    println!("{:<22} {:>7} {:>9} {:>9} {:>6} {:>9} {:>9}", "", "", "depth", "latency", "ratio", "p99 depth", "p99 lat.");
-    for (queues, depth) in [(1, 1), (1, 8), (1, 32), (4, 8), (1, 64), (4, 16), (1, 96), (1, 128), (4, 32), (1, 192), (4, 64)] {
+    let degrading = [
+        ("30 ms in the middle", farther(TLC, 30_000_000)),
+        ("20 × in the middle", slower(TLC, 20)),
+        ("3 × in the middle", slower(TLC, 3)),
+    ];
+    println!(
+        "{:<22} {:>7} {:>9} {:>9} {:>6} {:>9} {:>9}",
+        "", "", "depth", "latency", "ratio", "p99 depth", "p99 lat."
+    );
+    for (queues, depth) in [
+        (1, 1),
+        (1, 8),
+        (1, 32),
+        (4, 8),
+        (1, 64),
+        (4, 16),
+        (1, 96),
+        (1, 128),
+        (4, 32),
+        (1, 192),
+        (4, 64),
+    ] {
         let world = |paths, changes, length| World { paths, changes, queues, depth, length };
         let print = |name: &str, world: World| {
             let (depth, latency) = judge(&world);
-            let row = format!("{:>9.0} {:>9.0} {:>6.3}", depth.iops, latency.iops, latency.iops / depth.iops);
-            println!("{name:<22} {:>2} × {:>2} {row} {:>9} {:>9}", world.queues, world.depth, depth.p99, latency.p99);
+            let row = format!(
+                "{:>9.0} {:>9.0} {:>6.3}",
+                depth.iops,
+                latency.iops,
+                latency.iops / depth.iops
+            );
+            println!(
+                "{name:<22} {:>2} × {:>2} {row} {:>9} {:>9}",
+                world.queues, world.depth, depth.p99, latency.p99
+            );
         };
-        unequal.iter().for_each(|(name, paths)| print(name, world(paths.clone(), Vec::new(), LENGTH)));
-        degrading.iter().for_each(|&(name, worse)| print(name, world(vec![TLC; 2], vec![(LENGTH / 2, 1, worse)], LENGTH)));
-        for (name, model) in [("equal, TLC", TLC), ("equal, fast", FAST), ("equal, bimodal", BIMODAL), ("equal, steady", STEADY)] {
-            [2, 4].into_iter().for_each(|count| print(name, world(vec![model; count], Vec::new(), LENGTH / 2)));
+        unequal
+            .iter()
+            .for_each(|(name, paths)| print(name, world(paths.clone(), Vec::new(), LENGTH)));
+        degrading.iter().for_each(|&(name, worse)| {
+            print(name, world(vec![TLC; 2], vec![(LENGTH / 2, 1, worse)], LENGTH))
+        });
+        for (name, model) in [
+            ("equal, TLC", TLC),
+            ("equal, fast", FAST),
+            ("equal, bimodal", BIMODAL),
+            ("equal, steady", STEADY),
+        ] {
+            [2, 4]
+                .into_iter()
+                .for_each(|count| print(name, world(vec![model; count], Vec::new(), LENGTH / 2)));
         }
     }
 }
@@ -159,19 +250,37 @@ fn full_paths() {
     let cases = [
         ("2 ms farther", vec![near, farther(near, 2_000_000)], device),
         ("30 ms farther", vec![near, farther(near, 30_000_000)], device),
-        ("a third", vec![TLC, slower(TLC, 3)], &[(1, 128), (4, 32), (16, 8), (1, 192), (4, 48), (4, 64), (16, 16)]),
-        ("a third, fast", vec![FAST, slower(FAST, 3)], &[(1, 32), (4, 8), (1, 64), (4, 16), (1, 128), (4, 32)]),
+        (
+            "a third",
+            vec![TLC, slower(TLC, 3)],
+            &[(1, 128), (4, 32), (16, 8), (1, 192), (4, 48), (4, 64), (16, 16)],
+        ),
+        (
+            "a third, fast",
+            vec![FAST, slower(FAST, 3)],
+            &[(1, 32), (4, 8), (1, 64), (4, 16), (1, 128), (4, 32)],
+        ),
         ("a third, steady", vec![STEADY, slower(STEADY, 3)], &[(1, 32), (4, 8), (1, 64), (4, 16)]),
-        ("a third, bimodal", vec![BIMODAL, slower(BIMODAL, 3)], &[(1, 64), (4, 16), (1, 96), (1, 128), (16, 8), (4, 64)]),
+        (
+            "a third, bimodal",
+            vec![BIMODAL, slower(BIMODAL, 3)],
+            &[(1, 64), (4, 16), (1, 96), (1, 128), (16, 8), (4, 64)],
+        ),
     ];
     println!("{:<18} {:>7} {:>16} {:>16}", "", "", "50 ms", "200 ms");
     for (name, paths, shapes) in cases {
         for &(queues, depth) in shapes {
             let ratios = [LENGTH / 4, LENGTH].map(|length| {
-                let world = World { paths: paths.clone(), changes: Vec::new(), queues, depth, length };
-                let ratio = |seed| world.run(Policy::Latency, seed).iops / world.run(DEPTH, seed).iops;
+                let world =
+                    World { paths: paths.clone(), changes: Vec::new(), queues, depth, length };
+                let ratio =
+                    |seed| world.run(Policy::Latency, seed).iops / world.run(DEPTH, seed).iops;
                 let ratios = [1, 2, 3].map(ratio);
-                format!("{:.3} ({:.3})", ratios.iter().sum::<f64>() / 3.0, ratios.into_iter().fold(9.0, f64::min))
+                format!(
+                    "{:.3} ({:.3})",
+                    ratios.iter().sum::<f64>() / 3.0,
+                    ratios.into_iter().fold(9.0, f64::min)
+                )
             });
             println!("{name:<18} {queues:>2} × {depth:>3} {:>16} {:>16}", ratios[0], ratios[1]);
         }

@@ -116,9 +116,11 @@ const READ_4K: (Op, u32) = (Op::Read, 4096);
 
 impl Run {
     fn send(&mut self, queue: u16, now: u64) {
-        let (selector, class) = (&mut self.selectors[usize::from(queue)], Class::new(READ_4K.0, READ_4K.1));
+        let (selector, class) =
+            (&mut self.selectors[usize::from(queue)], Class::new(READ_4K.0, READ_4K.1));
         selector.begin(Nanos(now));
-        let token = selector.send_next(PathSet::below(self.stations.len()), class, Nanos(now)).unwrap();
+        let token =
+            selector.send_next(PathSet::below(self.stations.len()), class, Nanos(now)).unwrap();
         selector.commit(Nanos(now));
         let back = self.stations[token.path().index()].serve(now, &mut self.random);
         self.answers.push(Reverse((back, self.tokens.len() as u64, queue, now)));
@@ -132,9 +134,16 @@ impl World {
         let paths = self.paths.len();
         let distances = Distances(vec![(0..paths).map(|path| 10 + path as u8).collect()]);
         let shared = Arc::new(Paths::new(paths, distances, policy).unwrap());
-        let selectors = (0..self.queues).map(|queue| Selector::new(shared.clone(), queue.into())).collect();
+        let selectors =
+            (0..self.queues).map(|queue| Selector::new(shared.clone(), queue.into())).collect();
         let stations = self.paths.iter().map(|&model| Station::new(model)).collect();
-        let mut run = Run { selectors, stations, random: Random(seed | 1), answers: BinaryHeap::new(), tokens: Vec::new() };
+        let mut run = Run {
+            selectors,
+            stations,
+            random: Random(seed | 1),
+            answers: BinaryHeap::new(),
+            tokens: Vec::new(),
+        };
         for queue in 0..self.queues {
             (0..self.depth).for_each(|_| run.send(queue, 0));
         }

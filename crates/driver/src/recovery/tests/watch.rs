@@ -39,7 +39,11 @@ fn first_seen_at_one(posted_at: Nanos) -> (TimeoutScan, Pair) {
 fn slow_clock_makes_no_command_late() {
     let (mut watch, pair) = first_seen_at_one(Nanos(1));
     let found = (1..=4).map(|n| late(&mut watch, &pair, sec(n))).collect::<Vec<_>>();
-    assert_eq!(found, [(0, false), (1, false), (1, true), (1, true)], "it counts from the look that saw it first");
+    assert_eq!(
+        found,
+        [(0, false), (1, false), (1, true), (1, true)],
+        "it counts from the look that saw it first"
+    );
 }
 
 /// The command table compares all fields: an Abort of another command would be refused and

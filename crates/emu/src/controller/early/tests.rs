@@ -17,7 +17,12 @@ fn host(fetch: Fetch) -> (Host<TestPort>, Pair) {
 }
 
 /// A command is announced and fetched, `meanwhile` happens, and it ends.
-fn run(host: &mut Host<TestPort>, pair: &mut Pair, sqe: Sqe, meanwhile: impl FnOnce(&TestPort)) -> Cqe {
+fn run(
+    host: &mut Host<TestPort>,
+    pair: &mut Pair,
+    sqe: Sqe,
+    meanwhile: impl FnOnce(&TestPort),
+) -> Cqe {
     let cid = host.cid();
     host.post(pair, sqe, cid);
     host.ring(pair);
@@ -53,8 +58,9 @@ fn written_although_changed(fetch: Fetch) -> u8 {
     stored(&mut host, &mut pair, 7)
 }
 
-/// Two broken hosts. One fills its buffer after the doorbell, and gets away with it where data are fetched late. The other uses its buffer
-/// again before the completion, and gets away with it where they are fetched early.
+/// Two broken hosts. One fills its buffer after the doorbell, and gets away with it where data are
+/// fetched late. The other uses its buffer again before the completion, and gets away with it where
+/// they are fetched early.
 #[test]
 fn touched_buffer_is_noticed() {
     let fills_late = |fetch| written_although_changed(fetch) != 2;
@@ -65,7 +71,9 @@ fn touched_buffer_is_noticed() {
 /// A host that lets a list of pointers go, or has yet to write it, while the command is in service.
 #[test]
 fn pointer_lists_are_fetched_early() {
-    for (fetch, expected) in [(Fetch::Late, Status::DATA_TRANSFER_ERROR), (Fetch::Early, Status::SUCCESS)] {
+    for (fetch, expected) in
+        [(Fetch::Late, Status::DATA_TRANSFER_ERROR), (Fetch::Early, Status::SUCCESS)]
+    {
         for op in [nvme::io::read, nvme::io::write] {
             let (mut host, mut pair) = host(fetch);
             let data = host.page(8);
@@ -73,7 +81,10 @@ fn pointer_lists_are_fetched_early() {
             let sqe = op(Nsid(1), Lba(0), 64, dptr, Flags::NONE);
             let spoil = |port: &TestPort| port.memory.write(list, &[0xff; 8 * 7]).unwrap();
             let status = run(&mut host, &mut pair, sqe, spoil).status().kind();
-            assert!(if fetch == Fetch::Late { status != Status::SUCCESS } else { status == expected }, "{fetch:?}: {status}");
+            assert!(
+                if fetch == Fetch::Late { status != Status::SUCCESS } else { status == expected },
+                "{fetch:?}: {status}"
+            );
         }
     }
 }
@@ -86,8 +97,16 @@ fn early_list_reads_current_data() {
     host.port.memory.write(from, &pattern).unwrap();
     let (_, out) = listed(&mut host, from, 32 << 10);
     let (_, back) = listed(&mut host, to, 32 << 10);
-    assert_eq!(run(&mut host, &mut pair, nvme::io::write(Nsid(1), Lba(8), 64, out, Flags::NONE), |_| ()).status(), Status::SUCCESS);
-    assert_eq!(run(&mut host, &mut pair, nvme::io::read(Nsid(1), Lba(8), 64, back, Flags::NONE), |_| ()).status(), Status::SUCCESS);
+    assert_eq!(
+        run(&mut host, &mut pair, nvme::io::write(Nsid(1), Lba(8), 64, out, Flags::NONE), |_| ())
+            .status(),
+        Status::SUCCESS
+    );
+    assert_eq!(
+        run(&mut host, &mut pair, nvme::io::read(Nsid(1), Lba(8), 64, back, Flags::NONE), |_| ())
+            .status(),
+        Status::SUCCESS
+    );
     assert_eq!(host.port.memory.bytes(to, 32 << 10), pattern);
 }
 
@@ -100,7 +119,8 @@ fn unreachable_memory_fails_in_time() {
     assert!(host.now > begun);
 }
 
-/// By the seed some commands fetch early and some late: over a few, each kind of broken host meets the other kind.
+/// By the seed some commands fetch early and some late: over a few, each kind of broken host meets
+/// the other kind.
 #[test]
 fn mixed_order_follows_the_seed() {
     let kinds = |seed| {
@@ -110,7 +130,9 @@ fn mixed_order_follows_the_seed() {
         let from = host.page(1);
         let early = |lba: u64| {
             host.port.memory.write(from, &[1; 512]).unwrap();
-            run(&mut host, &mut pair, write(lba, 1, from, 512), |port| port.memory.write(from, &[2; 512]).unwrap());
+            run(&mut host, &mut pair, write(lba, 1, from, 512), |port| {
+                port.memory.write(from, &[2; 512]).unwrap()
+            });
             stored(&mut host, &mut pair, lba) == 1
         };
         (0..32).map(early).collect::<Vec<_>>()
@@ -139,7 +161,13 @@ fn lost_path_executes_fetched_commands() {
         host.run_until(host.now + Nanos::from_millis(1));
         assert!(host.reap(&mut pair, 9).is_empty());
         let mut block = [0; 512];
-        host.device.store.get_mut(Nsid(1)).unwrap().media_mut().read_at(3 * 512, &mut block).unwrap();
+        host.device
+            .store
+            .get_mut(Nsid(1))
+            .unwrap()
+            .media_mut()
+            .read_at(3 * 512, &mut block)
+            .unwrap();
         assert_eq!(block[0], expected, "{fetch:?}");
     }
 }

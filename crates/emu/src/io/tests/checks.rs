@@ -16,7 +16,10 @@ fn page_of(host: &mut Host<TestPort>, byte: u8) -> u64 {
 fn bad_checks_get_their_status() {
     let (mut host, mut pair) = host(vec![mem(1 << 20, 512), mem(8 << 20, 4096)]);
     let zeroes = page_of(&mut host, 0);
-    for (good, has_data) in [(compare(Nsid(1), Lba(0), 1, Dptr { prp1: zeroes, prp2: 0 }), true), (verify(Nsid(1), Lba(0), 1), false)] {
+    for (good, has_data) in [
+        (compare(Nsid(1), Lba(0), 1, Dptr { prp1: zeroes, prp2: 0 }), true),
+        (verify(Nsid(1), Lba(0), 1), false),
+    ] {
         for (sqe, expected) in [
             (good, Status::SUCCESS),
             (Sqe { cdw10: 2047, ..good }, Status::SUCCESS),
@@ -28,11 +31,21 @@ fn bad_checks_get_their_status() {
             (Sqe { nsid: 3, ..good }, Status::INVALID_NAMESPACE_OR_FORMAT),
             (Sqe { flags: 1, ..good }, Status::INVALID_FIELD),
             (Sqe { cdw12: 1 << 29, ..good }, Status::INVALID_PROTECTION_INFORMATION),
-            (Sqe { prp1: zeroes + 2, ..good }, if has_data { Status::PRP_OFFSET_INVALID } else { Status::SUCCESS }),
-            (Sqe { prp1: 0xdead_0000, ..good }, if has_data { Status::DATA_TRANSFER_ERROR } else { Status::SUCCESS }),
+            (
+                Sqe { prp1: zeroes + 2, ..good },
+                if has_data { Status::PRP_OFFSET_INVALID } else { Status::SUCCESS },
+            ),
+            (
+                Sqe { prp1: 0xdead_0000, ..good },
+                if has_data { Status::DATA_TRANSFER_ERROR } else { Status::SUCCESS },
+            ),
         ] {
             let status = run(&mut host, &mut pair, sqe);
-            assert_eq!((status.kind(), status.do_not_retry()), (expected, expected != Status::SUCCESS), "{sqe:?}");
+            assert_eq!(
+                (status.kind(), status.do_not_retry()),
+                (expected, expected != Status::SUCCESS),
+                "{sqe:?}"
+            );
         }
     }
 }
@@ -51,9 +64,16 @@ fn unsupported_check_opcodes_are_invalid() {
 /// On memory and on any other medium, whenever the data are fetched; nothing is changed by it.
 #[test]
 fn compare_covers_every_bit() {
-    let other = || Namespace::new(WriteCache::new(Mem::new(1 << 20, Budget::new(1 << 20)), 512, 3), 512).unwrap();
-    for (fetch, namespace) in [Fetch::Late, Fetch::Early].into_iter().flat_map(|fetch| [(fetch, mem(1 << 20, 512)), (fetch, other())]) {
-        let mut host = Host::new(Config { fetch, ..Config::new(Profile::optane()) }, vec![namespace]).ready();
+    let other = || {
+        Namespace::new(WriteCache::new(Mem::new(1 << 20, Budget::new(1 << 20)), 512, 3), 512)
+            .unwrap()
+    };
+    for (fetch, namespace) in [Fetch::Late, Fetch::Early]
+        .into_iter()
+        .flat_map(|fetch| [(fetch, mem(1 << 20, 512)), (fetch, other())])
+    {
+        let mut host =
+            Host::new(Config { fetch, ..Config::new(Profile::optane()) }, vec![namespace]).ready();
         let mut pair = host.pair(1, 16);
         let page = page_of(&mut host, 7);
         assert_eq!(run(&mut host, &mut pair, write(8, 8, page, 4096)), Status::SUCCESS);
@@ -65,7 +85,11 @@ fn compare_covers_every_bit() {
             run(host, &mut pair, compare(Nsid(1), Lba(8), 8, Dptr { prp1: data, prp2: 0 })).kind()
         };
         let statuses = [None, Some(0), Some(4095), None].map(|at| compared(&mut host, at));
-        assert_eq!(statuses, [Status::SUCCESS, Status::COMPARE_FAILURE, Status::COMPARE_FAILURE, Status::SUCCESS], "{fetch:?}");
+        assert_eq!(
+            statuses,
+            [Status::SUCCESS, Status::COMPARE_FAILURE, Status::COMPARE_FAILURE, Status::SUCCESS],
+            "{fetch:?}"
+        );
     }
 }
 
@@ -77,5 +101,8 @@ fn verify_finds_unreadable_blocks() {
     let both = [compare(Nsid(1), Lba(0), 1, data), verify(Nsid(1), Lba(0), 8)];
     assert_eq!(run(&mut host, &mut pair, both[1]), Status::SUCCESS);
     *refuse.lock().unwrap() = Some(Access::Read);
-    assert_eq!(both.map(|sqe| run(&mut host, &mut pair, sqe).kind()), [Status::UNRECOVERED_READ_ERROR; 2]);
+    assert_eq!(
+        both.map(|sqe| run(&mut host, &mut pair, sqe).kind()),
+        [Status::UNRECOVERED_READ_ERROR; 2]
+    );
 }

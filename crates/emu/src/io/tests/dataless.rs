@@ -8,7 +8,8 @@ use crate::{Change, Loss};
 /// A Deallocate of these ranges, whose list is in a page of its own.
 fn deallocate_at(host: &mut Host<TestPort>, ranges: &[(u64, u32)]) -> Sqe {
     let page = host.page(1);
-    let list: Vec<u8> = ranges.iter().flat_map(|&(lba, blocks)| Range::new(Lba(lba), blocks).to_bytes()).collect();
+    let list: Vec<u8> =
+        ranges.iter().flat_map(|&(lba, blocks)| Range::new(Lba(lba), blocks).to_bytes()).collect();
     host.port.memory.write(page, &list).unwrap();
     deallocate(Nsid(1), ranges.len() as u32, Dptr { prp1: page, prp2: 0 })
 }
@@ -55,12 +56,20 @@ fn bad_dataless_commands_get_their_status() {
 #[test]
 fn unsupported_dataless_opcodes_are_invalid() {
     for (write_zeroes_there, dataset_management) in [(false, true), (true, false)] {
-        let config = Config { write_zeroes: write_zeroes_there, dataset_management, ..Config::new(Profile::optane()) };
+        let config = Config {
+            write_zeroes: write_zeroes_there,
+            dataset_management,
+            ..Config::new(Profile::optane())
+        };
         let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
         let mut pair = host.pair(1, 16);
         let list = deallocate_at(&mut host, &[(0, 1)]);
-        let statuses = [write_zeroes(Nsid(1), Lba(0), 1, Flags::NONE), list].map(|sqe| run(&mut host, &mut pair, sqe).kind());
-        assert_eq!(statuses.map(|status| status == Status::INVALID_OPCODE), [!write_zeroes_there, !dataset_management]);
+        let statuses = [write_zeroes(Nsid(1), Lba(0), 1, Flags::NONE), list]
+            .map(|sqe| run(&mut host, &mut pair, sqe).kind());
+        assert_eq!(
+            statuses.map(|status| status == Status::INVALID_OPCODE),
+            [!write_zeroes_there, !dataset_management]
+        );
     }
 }
 
@@ -103,7 +112,8 @@ fn refused_zeroing_is_write_fault() {
 
 #[test]
 fn zeroes_are_as_durable_as_writes() {
-    let cache = Arc::new(Mutex::new(WriteCache::new(Mem::new(1 << 16, Budget::new(1 << 20)), 512, 99)));
+    let cache =
+        Arc::new(Mutex::new(WriteCache::new(Mem::new(1 << 16, Budget::new(1 << 20)), 512, 99)));
     let (mut host, mut pair) = host(vec![Namespace::new(cache.clone(), 512).unwrap()]);
     let dirty = || cache.lock().unwrap().dirty_blocks();
     let list = deallocate_at(&mut host, &[(8, 4), (40, 1)]);
@@ -121,7 +131,8 @@ fn zeroes_are_as_durable_as_writes() {
 /// What was inside a controller when its path was lost is carried out all the same, as a write is.
 #[test]
 fn lost_controller_finishes_dataless_commands() {
-    let cache = Arc::new(Mutex::new(WriteCache::new(Mem::new(1 << 16, Budget::new(1 << 20)), 512, 99)));
+    let cache =
+        Arc::new(Mutex::new(WriteCache::new(Mem::new(1 << 16, Budget::new(1 << 20)), 512, 99)));
     let (mut host, mut pair) = host(vec![Namespace::new(cache.clone(), 512).unwrap()]);
     cache.lock().unwrap().write_at(0, &[7; 1 << 16], false).unwrap();
     let list = deallocate_at(&mut host, &[(8, 4), (40, 1)]);

@@ -45,7 +45,10 @@ fn bad_sgls_move_no_data() {
         (of_kind(0x41), Status::INVALID_FIELD),
         (through(Descriptor::data_block(to, 512)), Status::DATA_SGL_LENGTH_INVALID),
         (through(Descriptor::last_segment(list, 2)), Status::DATA_SGL_LENGTH_INVALID),
-        (through(Descriptor::last_segment(list, MOST_DESCRIPTORS + 1)), Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS),
+        (
+            through(Descriptor::last_segment(list, MOST_DESCRIPTORS + 1)),
+            Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS,
+        ),
         (through(Descriptor::last_segment(0x1000, 1)), Status::DATA_TRANSFER_ERROR),
         (through(Descriptor { kind: 0x10, ..block }), Status::SGL_DESCRIPTOR_TYPE_INVALID),
         (Sqe { opcode: 0x7f, ..through(block) }, Status::INVALID_OPCODE),
@@ -55,14 +58,22 @@ fn bad_sgls_move_no_data() {
         assert_eq!(host.port.dma_written.get(), before, "{sqe:?}");
     }
     assert_eq!(run(&mut host, &mut pair, through(block)), Status::SUCCESS);
-    assert_eq!(run(&mut host, &mut pair, Sqe { flags: Sqe::PSDT_SGL, ..nvme::io::flush(Nsid(1)) }), Status::SUCCESS);
+    assert_eq!(
+        run(&mut host, &mut pair, Sqe { flags: Sqe::PSDT_SGL, ..nvme::io::flush(Nsid(1)) }),
+        Status::SUCCESS
+    );
 }
 
 #[test]
 fn admin_commands_have_prps() {
     let (mut host, _) = host_with(mem(1 << 20, 512), crate::Fetch::Late);
     let to = host.page(1);
-    let identify = nvme::admin::Identify::new(nvme::admin::cns::CONTROLLER, Nsid(0), Dptr { prp1: to, prp2: 0 }).to_sqe();
+    let identify = nvme::admin::Identify::new(
+        nvme::admin::cns::CONTROLLER,
+        Nsid(0),
+        Dptr { prp1: to, prp2: 0 },
+    )
+    .to_sqe();
     assert!(host.admin(identify).status().is_success());
     let page = host.port.memory.bytes(to, 4096);
     assert_eq!(page[536..540], nvme::identify::Controller::SGLS_DWORDS.to_le_bytes());
@@ -71,7 +82,12 @@ fn admin_commands_have_prps() {
 }
 
 /// `len` bytes at `addr` cut into blocks and segments of any size.
-fn any_list(host: &mut Host<TestPort>, roll: &mut impl FnMut(u64) -> u64, addr: u64, len: u64) -> Descriptor {
+fn any_list(
+    host: &mut Host<TestPort>,
+    roll: &mut impl FnMut(u64) -> u64,
+    addr: u64,
+    len: u64,
+) -> Descriptor {
     let (mut blocks, mut at) = (Vec::new(), addr);
     while at < addr + len {
         let piece = ((4 + roll(len / 8 + 8)) & !3).min(addr + len - at) as u32;
@@ -95,7 +111,8 @@ fn any_list(host: &mut Host<TestPort>, roll: &mut impl FnMut(u64) -> u64, addr: 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
 
-    /// Reads return what was written, through lists of every shape, on memory and on any other medium, whenever lists are fetched.
+    /// Reads return what was written, through lists of every shape, on memory and on any other
+    /// medium, whenever lists are fetched.
     #[test]
     fn data_are_what_a_model_says(seed in any::<u64>(), plain in any::<bool>(), fetch in 0usize..3) {
         const BYTES: u64 = 1 << 20;

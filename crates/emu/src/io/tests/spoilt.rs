@@ -35,21 +35,32 @@ fn bad_write_uncorrectable_gets_status() {
 fn lost(host: &mut Host<TestPort>, pair: &mut Pair, page: u64) -> Vec<u64> {
     let mut fails = |lba: &u64| {
         let status = run(host, pair, read(*lba, 1, page, 512));
-        assert!([Status::SUCCESS, Status::UNRECOVERED_READ_ERROR].contains(&status.kind()), "{status}");
+        assert!(
+            [Status::SUCCESS, Status::UNRECOVERED_READ_ERROR].contains(&status.kind()),
+            "{status}"
+        );
         status != Status::SUCCESS
     };
     (0..48).filter(|lba| fails(lba)).collect()
 }
 
-/// On memory, on any other medium, and on one that several controllers share; whenever the data are fetched.
+/// On memory, on any other medium, and on one that several controllers share; whenever the data are
+/// fetched.
 #[test]
 fn uncorrectable_blocks_recover_when_written() {
-    let other = || Namespace::new(WriteCache::new(Mem::new(1 << 20, Budget::new(1 << 20)), 512, 3), 512).unwrap();
+    let other = || {
+        Namespace::new(WriteCache::new(Mem::new(1 << 20, Budget::new(1 << 20)), 512, 3), 512)
+            .unwrap()
+    };
     let shared = || mem(1 << 20, 512).share();
-    for (fetch, namespace) in
-        [(Fetch::Late, mem(1 << 20, 512)), (Fetch::Early, mem(1 << 20, 512)), (Fetch::Late, other()), (Fetch::Late, shared())]
-    {
-        let mut host = Host::new(Config { fetch, ..Config::new(Profile::optane()) }, vec![namespace]).ready();
+    for (fetch, namespace) in [
+        (Fetch::Late, mem(1 << 20, 512)),
+        (Fetch::Early, mem(1 << 20, 512)),
+        (Fetch::Late, other()),
+        (Fetch::Late, shared()),
+    ] {
+        let mut host =
+            Host::new(Config { fetch, ..Config::new(Profile::optane()) }, vec![namespace]).ready();
         let mut pair = host.pair(1, 16);
         let page = host.page(1);
         host.port.memory.write(page, &[7; 4096]).unwrap();
@@ -61,18 +72,31 @@ fn uncorrectable_blocks_recover_when_written() {
         }
         let expected: Vec<u64> = (10..32).chain([40]).collect();
         assert_eq!(lost(&mut host, &mut pair, page), expected, "{fetch:?}");
-        // Whoever looks at one of them fails, wherever in the command it lies; its neighbours are as they were.
+        // Whoever looks at one of them fails, wherever in the command it lies; its neighbours are
+        // as they were.
         let data = Dptr { prp1: page, prp2: 0 };
-        for sqe in [read(3, 8, page, 4096), read(31, 8, page, 4096), verify(Nsid(1), Lba(39), 3), compare(Nsid(1), Lba(40), 1, data)] {
+        for sqe in [
+            read(3, 8, page, 4096),
+            read(31, 8, page, 4096),
+            verify(Nsid(1), Lba(39), 3),
+            compare(Nsid(1), Lba(40), 1, data),
+        ] {
             let status = run(&mut host, &mut pair, sqe);
-            assert_eq!((status.kind(), status.do_not_retry()), (Status::UNRECOVERED_READ_ERROR, true), "{sqe:?}");
+            assert_eq!(
+                (status.kind(), status.do_not_retry()),
+                (Status::UNRECOVERED_READ_ERROR, true),
+                "{sqe:?}"
+            );
         }
         host.port.memory.write(page, &[0; 4096]).unwrap();
         assert_eq!(run(&mut host, &mut pair, read(32, 8, page, 4096)), Status::SUCCESS);
         assert_eq!(host.port.memory.bytes(page, 4096), [7; 4096], "{fetch:?}");
         // A Write and a Write Zeroes bring blocks back, and no others.
         assert_eq!(run(&mut host, &mut pair, write(14, 8, page, 4096)), Status::SUCCESS);
-        assert_eq!(run(&mut host, &mut pair, write_zeroes(Nsid(1), Lba(40), 1, Flags::NONE)), Status::SUCCESS);
+        assert_eq!(
+            run(&mut host, &mut pair, write_zeroes(Nsid(1), Lba(40), 1, Flags::NONE)),
+            Status::SUCCESS
+        );
         let expected: Vec<u64> = (10..14).chain(22..32).collect();
         assert_eq!(lost(&mut host, &mut pair, page), expected, "{fetch:?}");
     }

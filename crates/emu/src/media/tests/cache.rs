@@ -7,14 +7,16 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::{Media, MediaError};
 
-/// A volatile cache in front of a medium. What [`Media::flush`] or a write with FUA acknowledged is on the medium; of
-/// everything else a power cut keeps what it likes, but never part of a block: a logical block is atomic (NVM 2.1.4).
+/// A volatile cache in front of a medium. What [`Media::flush`] or a write with FUA acknowledged is
+/// on the medium; of everything else a power cut keeps what it likes, but never part of a block: a
+/// logical block is atomic (NVM 2.1.4).
 #[derive(Debug)]
 pub(crate) struct WriteCache<M> {
     inner: M,
     block: usize,
     capacity: usize,
-    /// Every version of a block written since the last flush, oldest first: any of them may have reached the medium.
+    /// Every version of a block written since the last flush, oldest first: any of them may have
+    /// reached the medium.
     dirty: BTreeMap<u64, Vec<Version>>,
 }
 
@@ -29,8 +31,8 @@ enum Version {
 }
 
 impl<M: Media> WriteCache<M> {
-    /// A cache of blocks of `block` bytes, the logical block size. With more than `capacity` dirty blocks it writes
-    /// back on its own.
+    /// A cache of blocks of `block` bytes, the logical block size. With more than `capacity` dirty
+    /// blocks it writes back on its own.
     pub(crate) fn new(inner: M, block: u32, capacity: usize) -> WriteCache<M> {
         WriteCache { inner, block: block.max(1) as usize, capacity, dirty: BTreeMap::new() }
     }
@@ -40,8 +42,8 @@ impl<M: Media> WriteCache<M> {
         self.dirty.len()
     }
 
-    /// Power goes and comes back: each dirty block keeps, by the dice of `seed`, its durable content or one of the
-    /// versions written since. Errors are the medium's.
+    /// Power goes and comes back: each dirty block keeps, by the dice of `seed`, its durable
+    /// content or one of the versions written since. Errors are the medium's.
     pub(crate) fn cut(&mut self, seed: u64) -> Result<(), MediaError> {
         let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
         for (block, versions) in std::mem::take(&mut self.dirty) {
@@ -63,7 +65,8 @@ impl<M: Media> WriteCache<M> {
         Ok(())
     }
 
-    /// Calls `each` with (block, offset in the block, range of the buffer) for every block that a range touches.
+    /// Calls `each` with (block, offset in the block, range of the buffer) for every block that a
+    /// range touches.
     fn for_blocks(
         block: usize,
         at: u64,
@@ -83,10 +86,18 @@ impl<M: Media> WriteCache<M> {
 }
 
 /// Stores a version of the block of `size` bytes at `at`; the last one of a medium may be shorter.
-fn put(inner: &mut impl Media, at: u64, size: usize, version: &Version, fua: bool) -> Result<(), MediaError> {
+fn put(
+    inner: &mut impl Media,
+    at: u64,
+    size: usize,
+    version: &Version,
+    fua: bool,
+) -> Result<(), MediaError> {
     match version {
         Version::Data(data) => inner.write_at(at, data, fua),
-        Version::Zeroes { deallocate } => inner.zero_at(at, (inner.bytes() - at).min(size as u64), *deallocate, fua),
+        Version::Zeroes { deallocate } => {
+            inner.zero_at(at, (inner.bytes() - at).min(size as u64), *deallocate, fua)
+        }
     }
 }
 
@@ -136,10 +147,21 @@ impl<M: Media> Media for WriteCache<M> {
         if self.dirty.len() > self.capacity { self.write_back() } else { Ok(()) }
     }
 
-    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+    fn zero_at(
+        &mut self,
+        at: u64,
+        len: u64,
+        deallocate: bool,
+        fua: bool,
+    ) -> Result<(), MediaError> {
         let block = self.block as u64;
-        if !at.is_multiple_of(block) || !len.is_multiple_of(block) || at.checked_add(len).is_none_or(|end| end > self.bytes()) {
-            return super::write_zeroes(len, |done, zeroes| self.write_at(at.saturating_add(done), zeroes, fua));
+        if !at.is_multiple_of(block)
+            || !len.is_multiple_of(block)
+            || at.checked_add(len).is_none_or(|end| end > self.bytes())
+        {
+            return super::write_zeroes(len, |done, zeroes| {
+                self.write_at(at.saturating_add(done), zeroes, fua)
+            });
         }
         let blocks = at / block..(at + len) / block;
         if fua {

@@ -1,4 +1,5 @@
-//! Zeroing and deallocating: what blocks read as, what room is given back, and what a power cut may do.
+//! Zeroing and deallocating: what blocks read as, what room is given back, and what a power cut may
+//! do.
 
 use super::*;
 
@@ -14,8 +15,19 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     // Near the edges of pages, slabs and leaves as often as anywhere.
-    let at = prop_oneof![0..BYTES, (0..BYTES / 4096).prop_map(|page| page * 4096), Just(0), Just(4 << 20), Just(8 << 20)];
-    let len = prop_oneof![1usize..9000, (1usize..400).prop_map(|pages| pages * 4096), Just(4 << 20), Just(BYTES)];
+    let at = prop_oneof![
+        0..BYTES,
+        (0..BYTES / 4096).prop_map(|page| page * 4096),
+        Just(0),
+        Just(4 << 20),
+        Just(8 << 20)
+    ];
+    let len = prop_oneof![
+        1usize..9000,
+        (1usize..400).prop_map(|pages| pages * 4096),
+        Just(4 << 20),
+        Just(BYTES)
+    ];
     let step = (at, len, 0u8..6, 1u8..255).prop_map(|(at, len, kind, byte)| {
         let len = len.min(BYTES - at);
         match kind {
@@ -38,7 +50,9 @@ fn like_a_vector(media: &mut impl Media, steps: &[Step]) -> Result<Vec<u8>, Stri
                 model[at..at + len].fill(byte);
             }
             Step::Zero(at, len, deallocate) => {
-                media.zero_at(at as u64, len as u64, deallocate, false).map_err(|e| e.to_string())?;
+                media
+                    .zero_at(at as u64, len as u64, deallocate, false)
+                    .map_err(|e| e.to_string())?;
                 model[at..at + len].fill(0);
             }
             Step::Read(at, len) => {
@@ -71,7 +85,13 @@ impl Media for Coarse {
         self.0.write_at(at, from, fua)
     }
 
-    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+    fn zero_at(
+        &mut self,
+        at: u64,
+        len: u64,
+        deallocate: bool,
+        fua: bool,
+    ) -> Result<(), MediaError> {
         let (at, end) = (at.next_multiple_of(4096), (at + len) / 4096 * 4096);
         if at < end { self.0.zero_at(at, end - at, deallocate, fua) } else { Ok(()) }
     }
@@ -111,11 +131,17 @@ proptest! {
 #[test]
 fn partly_zeroed_pages_are_caught() {
     let coarse = || Coarse(Mem::new(BYTES as u64, Budget::new(16 << 20)));
-    assert!(like_a_vector(&mut coarse(), &[Step::Write(0, 4096, 1), Step::Zero(0, 4096, true)]).is_ok());
-    assert!(like_a_vector(&mut coarse(), &[Step::Write(0, 4096, 1), Step::Zero(512, 512, true)]).is_err());
+    assert!(
+        like_a_vector(&mut coarse(), &[Step::Write(0, 4096, 1), Step::Zero(0, 4096, true)]).is_ok()
+    );
+    assert!(
+        like_a_vector(&mut coarse(), &[Step::Write(0, 4096, 1), Step::Zero(512, 512, true)])
+            .is_err()
+    );
 }
 
-/// Writes, zeroes, flushes and cuts at random: after a cut a block holds what was durable, or a later version.
+/// Writes, zeroes, flushes and cuts at random: after a cut a block holds what was durable, or a
+/// later version.
 fn any_version_survives(mut cache: impl Cut, seed: u64) -> Result<(), String> {
     let mut roll = dice(seed);
     // By block, what may survive; the last is what it reads as.
@@ -135,7 +161,9 @@ fn any_version_survives(mut cache: impl Cut, seed: u64) -> Result<(), String> {
                 for (block, versions) in (0..).zip(&mut versions) {
                     let found = content(&mut cache, block)?;
                     if !versions.contains(&found) {
-                        return Err(format!("block {block} holds {found}, which is none of {versions:?}"));
+                        return Err(format!(
+                            "block {block} holds {found}, which is none of {versions:?}"
+                        ));
                     }
                     *versions = vec![found];
                 }
@@ -143,7 +171,9 @@ fn any_version_survives(mut cache: impl Cut, seed: u64) -> Result<(), String> {
             }
             kind => {
                 let zero = kind > 4;
-                versions[blocks.clone()].iter_mut().for_each(|versions| versions.push(if zero { 0 } else { number }));
+                versions[blocks.clone()]
+                    .iter_mut()
+                    .for_each(|versions| versions.push(if zero { 0 } else { number }));
                 if fua {
                     versions[blocks.clone()].iter_mut().for_each(settle);
                 }
@@ -161,7 +191,8 @@ fn any_version_survives(mut cache: impl Cut, seed: u64) -> Result<(), String> {
 
 #[test]
 fn missing_flush_loses_zeroes() {
-    let caught = (0..20).filter_map(|seed| any_version_survives(LazyFlush(cache(99)), seed).err()).next();
+    let caught =
+        (0..20).filter_map(|seed| any_version_survives(LazyFlush(cache(99)), seed).err()).next();
     assert!(caught.is_some_and(|what| what.contains("none of")));
 }
 

@@ -43,7 +43,11 @@ fn what_is_read_only_stays() {
     for at in [0, 8, 0x2c, 0x34, 0x100] {
         assert_eq!(read32(&space, at), read32(&before, at));
     }
-    assert!(space.read(4093, 4).is_none() && space.read(4092, 4).is_some() && space.read(usize::MAX, 4).is_none());
+    assert!(
+        space.read(4093, 4).is_none()
+            && space.read(4092, 4).is_some()
+            && space.read(usize::MAX, 4).is_none()
+    );
 }
 
 #[test]

@@ -42,16 +42,24 @@ impl Running {
         Running::with(paths, allowed, script, |_| {})
     }
 
-    fn with(paths: usize, allowed: &[&str], script: &str, change: impl FnOnce(&mut TcpServer) + Send + 'static) -> Running {
+    fn with(
+        paths: usize,
+        allowed: &[&str],
+        script: &str,
+        change: impl FnOnce(&mut TcpServer) + Send + 'static,
+    ) -> Running {
         let (stop, stopped) = UnixStream::pair().unwrap();
         let (made, addresses) = mpsc::channel();
-        let (allowed, script) = (allowed.iter().map(ToString::to_string).collect(), script.parse::<Script>().unwrap());
+        let (allowed, script) =
+            (allowed.iter().map(ToString::to_string).collect(), script.parse::<Script>().unwrap());
         let ahead = Arc::new(AtomicU64::new(0));
         let clock = ahead.clone();
         let thread = thread::spawn(move || {
             AHEAD.replace(clock);
             let mut subsystem = Subsystem::new(NQN).unwrap();
-            subsystem.share(Namespace::mem(Mem::new(4 << 20, Budget::new(8 << 20)), 512).unwrap()).unwrap();
+            subsystem
+                .share(Namespace::mem(Mem::new(4 << 20, Budget::new(8 << 20)), 512).unwrap())
+                .unwrap();
             let mut server = TcpServer::new(subsystem, allowed).unwrap();
             let config = Config {
                 ana: Some(Ana::new(nvme::AnaState::OPTIMIZED)),
@@ -59,9 +67,17 @@ impl Running {
                 queue_pairs: 2,
                 ..Config::new(Profile::null())
             };
-            let config = Config { profile: Profile { moves_data: true, ..config.profile.clone() }, ..config };
+            let config = Config {
+                profile: Profile { moves_data: true, ..config.profile.clone() },
+                ..config
+            };
             let any = "127.0.0.1:0".parse().unwrap();
-            made.send((0..paths).map(|_| server.add(any, "mem".into(), config.clone()).unwrap()).collect()).unwrap();
+            made.send(
+                (0..paths)
+                    .map(|_| server.add(any, "mem".into(), config.clone()).unwrap())
+                    .collect(),
+            )
+            .unwrap();
             server.play(script).unwrap();
             change(&mut server);
             let mut told = Vec::new();
@@ -115,9 +131,21 @@ impl Queue {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let digests = Digests::from_bits(bits);
-        let mut queue =
-            Queue { stream, receiver: Receiver::new(Side::Host), digests: Digests::default(), cid: 0, term: None, wrong_digests: 0 };
-        queue.send(&Pdu::new(Body::IcReq(Greeting { digests: bits, ..Greeting::default() })).to_bytes(&[], Digests::default(), 0));
+        let mut queue = Queue {
+            stream,
+            receiver: Receiver::new(Side::Host),
+            digests: Digests::default(),
+            cid: 0,
+            term: None,
+            wrong_digests: 0,
+        };
+        queue.send(
+            &Pdu::new(Body::IcReq(Greeting { digests: bits, ..Greeting::default() })).to_bytes(
+                &[],
+                Digests::default(),
+                0,
+            ),
+        );
         assert!(matches!(queue.next(), Some((Pdu { body: Body::IcResp(_), .. }, _))));
         queue.receiver.begin(digests, 1 << 16);
         queue.digests = digests;
@@ -161,13 +189,15 @@ impl Queue {
     fn post(&mut self, sqe: Sqe, sgl: Descriptor, data: &[u8]) -> u16 {
         self.cid = self.cid.wrapping_add(1) & 0x7fff;
         let dptr = sgl.dptr();
-        let sqe = Sqe { cid: self.cid, flags: Sqe::PSDT_SGL, prp1: dptr.prp1, prp2: dptr.prp2, ..sqe };
+        let sqe =
+            Sqe { cid: self.cid, flags: Sqe::PSDT_SGL, prp1: dptr.prp1, prp2: dptr.prp2, ..sqe };
         let bytes = Pdu::new(Body::CapsuleCmd(sqe)).to_bytes(data, self.digests, 0);
         self.send(&bytes);
         self.cid
     }
 
-    /// The end of the command that has been sent last, and its data. R2Ts are answered from `data`. `None`: the connection is over.
+    /// The end of the command that has been sent last, and its data. R2Ts are answered from `data`.
+    /// `None`: the connection is over.
     fn finish(&mut self, data: &[u8]) -> Option<(Cqe, Vec<u8>)> {
         let mut come = Vec::new();
         loop {
@@ -182,7 +212,8 @@ impl Queue {
                         return None;
                     };
                     let body = Body::H2cData(Data { ..r2t });
-                    let bytes = Pdu { flags: flags::LAST, body, data: 0 }.to_bytes(piece, self.digests, 0);
+                    let bytes =
+                        Pdu { flags: flags::LAST, body, data: 0 }.to_bytes(piece, self.digests, 0);
                     self.send(&bytes);
                 }
                 Body::C2hTermReq(term) => self.term = Some(term),
@@ -197,7 +228,14 @@ impl Queue {
     }
 
     fn connect(&mut self, change: impl FnOnce(&mut Connect, &mut ConnectData)) -> Cqe {
-        let mut connect = Connect { format: 0, queue: QueueId(0), entries: 32, no_flow_control: false, kato: 0, data: Dptr::NONE };
+        let mut connect = Connect {
+            format: 0,
+            queue: QueueId(0),
+            entries: 32,
+            no_flow_control: false,
+            kato: 0,
+            data: Dptr::NONE,
+        };
         let mut data = ConnectData {
             host_id: [7; 16],
             cntlid: ConnectData::ANY.into(),
@@ -216,7 +254,11 @@ impl Queue {
         let cqe = queue.connect(|connect, _| connect.kato = kato);
         assert!(cqe.status().is_success(), "{cqe:?}");
         let cc = Cc::new().with_en(true).with_iosqes(6).with_iocqes(4);
-        queue.post(Property::to_set(regs::CC, false, cc.into_bits().into()), Descriptor::default(), &[]);
+        queue.post(
+            Property::to_set(regs::CC, false, cc.into_bits().into()),
+            Descriptor::default(),
+            &[],
+        );
         assert!(queue.finish(&[]).unwrap().0.status().is_success());
         let get = Property::to_get(regs::CSTS, false);
         while queue.do_to_host(get, 0).unwrap().0.result & 1 == 0 {}
@@ -225,7 +267,8 @@ impl Queue {
 
     fn io(address: SocketAddr, cntlid: u16, bits: u8) -> Queue {
         let mut queue = Queue::new(address, bits);
-        let cqe = queue.connect(|connect, data| (connect.queue, data.cntlid) = (QueueId(1), cntlid.into()));
+        let cqe = queue
+            .connect(|connect, data| (connect.queue, data.cntlid) = (QueueId(1), cntlid.into()));
         assert!(cqe.status().is_success(), "{cqe:?}");
         queue
     }
@@ -236,7 +279,11 @@ impl Queue {
     }
 
     fn read(&mut self, lba: u64, len: usize) -> Option<Vec<u8>> {
-        self.do_to_host(read(Nsid(1), Lba(lba), (len / 512) as u32, Dptr::NONE, Flags::NONE), len as u32).map(|(_, data)| data)
+        self.do_to_host(
+            read(Nsid(1), Lba(lba), (len / 512) as u32, Dptr::NONE, Flags::NONE),
+            len as u32,
+        )
+        .map(|(_, data)| data)
     }
 }
 
@@ -267,9 +314,13 @@ fn host_writes_and_reads() {
         assert_eq!(io.read(0, 4096), Some(vec![bits; 4096]));
         // More, or less, than the command says.
         let read = read(Nsid(1), Lba(0), 8, Dptr::NONE, Flags::NONE);
-        assert_eq!(io.do_to_host(read, 512).unwrap().0.status().kind(), Status::DATA_SGL_LENGTH_INVALID);
+        assert_eq!(
+            io.do_to_host(read, 512).unwrap().0.status().kind(),
+            Status::DATA_SGL_LENGTH_INVALID
+        );
         // A log page of more than two memory pages has a list of them on a bus.
-        let errors = admin::GetLogPage::new(nvme::log::lid::COMMANDS_SUPPORTED, 12_288, Dptr::NONE).to_sqe();
+        let errors =
+            admin::GetLogPage::new(nvme::log::lid::COMMANDS_SUPPORTED, 12_288, Dptr::NONE).to_sqe();
         assert_eq!(admin.do_to_host(errors, 12_288).unwrap().1.len(), 12_288);
     }
     server.end();
@@ -293,11 +344,18 @@ fn discovered_addresses(server: Running) -> Vec<String> {
     let cqe = queue.connect(|_, data| data.subnqn = Text::nul_terminated(DISCOVERY_NQN));
     assert!(cqe.status().is_success());
     let cc = Cc::new().with_en(true).with_iosqes(6).with_iocqes(4);
-    queue.post(Property::to_set(regs::CC, false, cc.into_bits().into()), Descriptor::default(), &[]);
+    queue.post(
+        Property::to_set(regs::CC, false, cc.into_bits().into()),
+        Descriptor::default(),
+        &[],
+    );
     assert!(queue.finish(&[]).is_some());
     while queue.do_to_host(Property::to_get(regs::CSTS, false), 0).unwrap().0.result & 1 == 0 {}
     assert_eq!(identify(&mut queue).cntrltype, nvme::identify::Controller::TYPE_DISCOVERY);
-    let sqe = Sqe { nsid: 0, ..admin::GetLogPage::new(nvme::log::lid::DISCOVERY, 3072, Dptr::NONE).to_sqe() };
+    let sqe = Sqe {
+        nsid: 0,
+        ..admin::GetLogPage::new(nvme::log::lid::DISCOVERY, 3072, Dptr::NONE).to_sqe()
+    };
     let (cqe, log) = queue.do_to_host(sqe, 3072).unwrap();
     assert!(cqe.status().is_success(), "{cqe:?}");
     assert_eq!(DiscoveryHeader::from_page(&log).unwrap().records.get(), 2);
@@ -310,7 +368,11 @@ fn discovered_addresses(server: Running) -> Vec<String> {
     }
     let mut io = Queue::new(server.addresses[1], 0);
     let cqe = io.connect(|connect, data| (connect.queue, data.cntlid) = (QueueId(1), 1.into()));
-    assert_eq!(cqe.status().kind(), fabrics::INVALID_PARAMETERS, "a discovery controller has no I/O queues");
+    assert_eq!(
+        cqe.status().kind(),
+        fabrics::INVALID_PARAMETERS,
+        "a discovery controller has no I/O queues"
+    );
     server.end();
     named
 }
@@ -322,20 +384,31 @@ fn connect_parameters_are_checked() {
         let cqe = Queue::new(server.addresses[0], 0).connect(change);
         (cqe.status().kind(), cqe.result)
     };
-    let invalid = |at, in_data| (fabrics::INVALID_PARAMETERS, fabrics::invalid_parameter(at, in_data));
+    let invalid =
+        |at, in_data| (fabrics::INVALID_PARAMETERS, fabrics::invalid_parameter(at, in_data));
     assert_eq!(refused(&|connect, _| connect.format = 1).0, fabrics::INCOMPATIBLE_FORMAT);
-    assert_eq!(refused(&|_, data| data.hostnqn = Text::nul_terminated("nqn.x:other")).0, fabrics::INVALID_HOST);
+    assert_eq!(
+        refused(&|_, data| data.hostnqn = Text::nul_terminated("nqn.x:other")).0,
+        fabrics::INVALID_HOST
+    );
     assert_eq!(refused(&|_, data| data.hostnqn = Text([1; 256])), invalid(512, true));
-    assert_eq!(refused(&|_, data| data.subnqn = Text::nul_terminated("nqn.x:other")), invalid(256, true));
+    assert_eq!(
+        refused(&|_, data| data.subnqn = Text::nul_terminated("nqn.x:other")),
+        invalid(256, true)
+    );
     assert_eq!(refused(&|_, data| data.cntlid = 1.into()), invalid(16, true));
     assert_eq!(refused(&|connect, _| connect.entries = 1), invalid(44, false));
     assert_eq!(refused(&|connect, _| connect.entries = 65_536), invalid(44, false));
-    assert_eq!(refused(&|connect, data| (connect.queue, data.cntlid) = (QueueId(1), 77.into())), invalid(16, true));
+    assert_eq!(
+        refused(&|connect, data| (connect.queue, data.cntlid) = (QueueId(1), 77.into())),
+        invalid(16, true)
+    );
     let (admin, cntlid) = Queue::admin(server.addresses[0], 0);
     let io = |path: usize, queue, entries, id| {
         let mut io = Queue::new(server.addresses[path], 0);
         let change = |connect: &mut Connect, data: &mut ConnectData| {
-            (connect.queue, connect.entries, data.cntlid, data.host_id) = (QueueId(queue), entries, cntlid.into(), [id; 16]);
+            (connect.queue, connect.entries, data.cntlid, data.host_id) =
+                (QueueId(queue), entries, cntlid.into(), [id; 16]);
         };
         let cqe = io.connect(change);
         (cqe.status().kind(), cqe.result)
@@ -345,11 +418,16 @@ fn connect_parameters_are_checked() {
     assert_eq!(io(0, 3, 32, 7), invalid(42, false));
     assert_eq!(io(0, 1, 2048, 7), invalid(44, false));
     let mut stranger = Queue::new(server.addresses[0], 0);
-    assert_eq!(stranger.do_to_host(Property::to_get(regs::CAP, true), 0).unwrap().0.status().kind(), Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(
+        stranger.do_to_host(Property::to_get(regs::CAP, true), 0).unwrap().0.status().kind(),
+        Status::COMMAND_SEQUENCE_ERROR
+    );
     drop(admin);
     server.end();
     let mut open = TcpServer::new(Subsystem::new(NQN).unwrap(), Vec::new()).unwrap();
-    let error = open.add("0.0.0.0:0".parse().unwrap(), "mem".into(), Config::new(Profile::null())).unwrap_err();
+    let error = open
+        .add("0.0.0.0:0".parse().unwrap(), "mem".into(), Config::new(Profile::null()))
+        .unwrap_err();
     assert!(error.to_string().contains("--allow"), "{error}");
 }
 
@@ -365,7 +443,10 @@ fn silent_hosts_lose_their_controllers() {
     }
     assert!(admin.next().is_none() && io.next().is_none());
     let told = server.end();
-    assert!(told.iter().any(|event| event.to_string().contains("no Keep Alive came in time")), "{told:?}");
+    assert!(
+        told.iter().any(|event| event.to_string().contains("no Keep Alive came in time")),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -404,7 +485,10 @@ fn cross_controller_reset_forgets_held_writes() {
     assert_eq!(page.ccrl, 1);
     server.fault(0, "lost");
     let wrong = CrossControllerReset { ciu: page.ciu, icid: first, cirn: page.cirn ^ 1 };
-    assert_eq!(other_admin.do_to_host(wrong.to_sqe(), 0).unwrap().0.status().kind(), Status::INVALID_FIELD);
+    assert_eq!(
+        other_admin.do_to_host(wrong.to_sqe(), 0).unwrap().0.status().kind(),
+        Status::INVALID_FIELD
+    );
     let reset = CrossControllerReset { cirn: page.cirn, ..wrong };
     let (cqe, _) = other_admin.do_to_host(reset.to_sqe(), 0).unwrap();
     assert_eq!((cqe.status(), cqe.result), (Status::SUCCESS, CrossControllerReset::RESET));
@@ -441,7 +525,10 @@ fn wire_faults_reach_io_queues() {
     assert_eq!(io.term.unwrap().fes, Fes(4));
     let (_admin, mut io) = again(0);
     server.fault(0, "cut 1000");
-    assert!(io.read(0, 512).is_some() && io.read(0, 512).is_none(), "560 bytes have been sent, and then 440");
+    assert!(
+        io.read(0, 512).is_some() && io.read(0, 512).is_none(),
+        "560 bytes have been sent, and then 440"
+    );
     let (mut admin, mut io) = again(0);
     server.fault(0, "stall 300ms");
     let begun = hw::now();
@@ -456,7 +543,9 @@ fn answers_come_last_first() {
     let server = Running::new(1, &[], "at 0s path 0 reorder; at 0s path 0 hold writes");
     let (_admin, cntlid) = Queue::admin(server.addresses[0], 0);
     let mut io = Queue::io(server.addresses[0], cntlid, 0);
-    let posted: Vec<u16> = (0..5).map(|lba| io.post(write_of(lba, 512), Descriptor::in_capsule(0, 512), &[1; 512])).collect();
+    let posted: Vec<u16> = (0..5)
+        .map(|lba| io.post(write_of(lba, 512), Descriptor::in_capsule(0, 512), &[1; 512]))
+        .collect();
     // They have been fetched by the time that a Read which follows is answered.
     assert!(io.read(9, 512).is_some());
     server.fault(0, "release");
@@ -488,7 +577,8 @@ fn rubbish_harms_no_other_connection() {
     let server = Running::new(1, &[], "");
     let (_admin, cntlid) = Queue::admin(server.addresses[0], 0);
     let mut io = Queue::io(server.addresses[0], cntlid, 0);
-    let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(server.addresses[0]).unwrap()).collect();
+    let silent: Vec<TcpStream> =
+        (0..300).map(|_| TcpStream::connect(server.addresses[0]).unwrap()).collect();
     for n in 0..100u8 {
         let mut stream = TcpStream::connect(server.addresses[0]).unwrap();
         let rubbish: Vec<u8> = (0..200u8).map(|at| at.wrapping_mul(n) ^ n).collect();
@@ -519,7 +609,12 @@ fn frozen_path_answers_nothing() {
     server.fault(0, "lost frozen");
     // The kernel accepts the connection; the server does not.
     let mut late = TcpStream::connect(server.addresses[0]).unwrap();
-    late.write_all(&Pdu::new(Body::IcReq(Greeting::default())).to_bytes(&[], Digests::default(), 0)).unwrap();
+    late.write_all(&Pdu::new(Body::IcReq(Greeting::default())).to_bytes(
+        &[],
+        Digests::default(),
+        0,
+    ))
+    .unwrap();
     io.post(read(Nsid(1), Lba(0), 1, Dptr::NONE, Flags::NONE), Descriptor::transport(512), &[]);
     late.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     assert_eq!(late.read(&mut [0; 128]).unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -586,12 +681,17 @@ fn missing_data_end_connections() {
     // A capsule of which half has come.
     let (_admin, mut io) = begin();
     let dptr = Descriptor::in_capsule(0, 4096).dptr();
-    let sqe = Sqe { cid: 1, flags: Sqe::PSDT_SGL, prp1: dptr.prp1, prp2: dptr.prp2, ..write_of(0, 4096) };
+    let sqe =
+        Sqe { cid: 1, flags: Sqe::PSDT_SGL, prp1: dptr.prp1, prp2: dptr.prp2, ..write_of(0, 4096) };
     io.send(&Pdu::new(Body::CapsuleCmd(sqe)).to_bytes(&[0; 4096], Digests::default(), 0)[..2000]);
     server.outwait(0);
     assert!(io.next().is_none());
     let told = server.end();
-    assert_eq!(told.iter().filter(|event| event.to_string().contains("asked for did not come")).count(), 2, "{told:?}");
+    assert_eq!(
+        told.iter().filter(|event| event.to_string().contains("asked for did not come")).count(),
+        2,
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -619,15 +719,19 @@ fn cross_controller_reset_takes_time() {
         CrossControllerReset { ciu: page.ciu, icid, cirn: page.cirn }.to_sqe()
     });
     server.fault(0, "reset-takes 5s");
-    let set = Sqe { opcode: opcode::admin::SET_FEATURES, cdw10: 0x0b, cdw11: 1 << 20, ..Sqe::default() };
+    let set =
+        Sqe { opcode: opcode::admin::SET_FEATURES, cdw10: 0x0b, cdw11: 1 << 20, ..Sqe::default() };
     assert!(admin.do_to_host(set, 0).unwrap().0.status().is_success());
     let event = admin.post(admin::async_event_request(), Descriptor::default(), &[]);
-    let mut reset = |n: usize| admin.do_to_host(resets[n], 0).map(|(cqe, _)| (cqe.status().kind(), cqe.result)).unwrap();
+    let mut reset = |n: usize| {
+        admin.do_to_host(resets[n], 0).map(|(cqe, _)| (cqe.status().kind(), cqe.result)).unwrap()
+    };
     assert_eq!(reset(0), (Status::SUCCESS, 0), "not at once");
     assert_eq!(reset(0).0, Status::CROSS_RESET_IN_PROGRESS);
     assert_eq!(reset(1).0, Status::CROSS_RESET_LIMIT_EXCEEDED);
     let log = |queue: &mut Queue, lsp: u32| {
-        let sqe = admin::GetLogPage::new(nvme::log::lid::CROSS_CONTROLLER_RESET, 4096, Dptr::NONE).to_sqe();
+        let sqe = admin::GetLogPage::new(nvme::log::lid::CROSS_CONTROLLER_RESET, 4096, Dptr::NONE)
+            .to_sqe();
         let data = queue.do_to_host(Sqe { cdw10: sqe.cdw10 | lsp << 8, ..sqe }, 4096).unwrap().1;
         (data[0], data[8..16].to_vec())
     };

@@ -7,7 +7,11 @@ fn the_example_reads_as_it_says() {
     let text = "# Path 0 is pulled out.\nat 200ms path 1 ana inaccessible\n\n at 1.5s path 0 delay 30ms; at 2s path 1 ana change group 2 # now\nat 3s path 0 lost frozen";
     let second = Nanos::from_secs;
     let expected = Script::default()
-        .with(Nanos::from_millis(200), 1, Change::Ana { group: None, state: AnaState::INACCESSIBLE })
+        .with(
+            Nanos::from_millis(200),
+            1,
+            Change::Ana { group: None, state: AnaState::INACCESSIBLE },
+        )
         .with(Nanos::from_millis(1_500), 0, Change::Delay(Nanos::from_millis(30)))
         .with(second(2), 1, Change::Ana { group: Some(2), state: AnaState::CHANGE })
         .with(second(3), 0, Change::Lost(Loss::Frozen));
@@ -19,21 +23,39 @@ fn the_example_reads_as_it_says() {
 #[test]
 fn mistakes_are_named_where_they_are() {
     let cases = [
-        ("at 1s path 0 gone", "line 1: `gone` is no change: there are ana STATE [group N], lost [frozen],"),
-        ("\n  at 1 path 0 lost", "line 2: `1` is not a duration: write a number and its unit, ns, us, ms or s, as in 1.5ms"),
+        (
+            "at 1s path 0 gone",
+            "line 1: `gone` is no change: there are ana STATE [group N], lost [frozen],",
+        ),
+        (
+            "\n  at 1 path 0 lost",
+            "line 2: `1` is not a duration: write a number and its unit, ns, us, ms or s, as in 1.5ms",
+        ),
         ("at 1s path -1 lost", "line 1: `-1` is no path: they are numbers, from 0"),
-        ("at 1s pfad 0 lost", "line 1: `at 1s pfad 0 lost` is no step: one reads `at TIME path NUMBER CHANGE`"),
+        (
+            "at 1s pfad 0 lost",
+            "line 1: `at 1s pfad 0 lost` is no step: one reads `at TIME path NUMBER CHANGE`",
+        ),
         ("at 1s path 0", "line 1: `` is no change"),
-        ("at 1s path 0 lost; at 2s path 0 ana gut", "line 1: `gut` is no ANA state: there are optimized, non-optimized,"),
+        (
+            "at 1s path 0 lost; at 2s path 0 ana gut",
+            "line 1: `gut` is no ANA state: there are optimized, non-optimized,",
+        ),
         ("at 1s path 0 ana optimized group 0", "line 1: `0` is not a whole number from 1"),
         ("at 1s path 0 lost forever", "line 1: `lost forever` is no change"),
         ("at 1s path 0 resize big", "line 1: `big` is not a whole number from 0"),
         ("at 1s path 0 resize 9 namespace 0", "line 1: `0` is not a whole number from 1"),
         ("at 1s path 0 reset-takes long", "line 1: `long` is not a duration"),
-        ("at 1s path 0 wrong-status 0", "line 1: `0` is no status of a failure: write its type and code in hexadecimal, as 0x281"),
+        (
+            "at 1s path 0 wrong-status 0",
+            "line 1: `0` is no status of a failure: write its type and code in hexadecimal, as 0x281",
+        ),
         ("at 1s path 0 wrong-cid times 0", "line 1: `0` is not a whole number from 1"),
         ("at 1s path 0 back now", "line 1: `back now` is no change"),
-        ("at 1s path 0 hold trims", "line 1: `trims` cannot be held: write reads, writes, flushes,"),
+        (
+            "at 1s path 0 hold trims",
+            "line 1: `trims` cannot be held: write reads, writes, flushes,",
+        ),
         ("at 1s path 0 delay 0.5ns", "line 1: `0.5ns` is not a duration"),
     ];
     for (text, message) in cases {
@@ -80,12 +102,24 @@ fn faults() -> impl Strategy<Value = Fault> {
 fn changes() -> impl Strategy<Value = Change> {
     let ops = prop::option::of(prop::sample::select(Op::ALL.to_vec()));
     prop_oneof![
-        (prop::option::of(1u32..9), prop::sample::select(AnaState::ALL.to_vec())).prop_map(|(group, state)| Change::Ana { group, state }),
-        prop::sample::select(vec![Change::Lost(Loss::Gone), Change::Lost(Loss::Frozen), Change::Back, Change::Release, Change::PowerLost]),
-        (1u32..4, any::<u64>()).prop_map(|(nsid, blocks)| Change::Resize { nsid: Nsid(nsid), blocks }),
+        (prop::option::of(1u32..9), prop::sample::select(AnaState::ALL.to_vec()))
+            .prop_map(|(group, state)| Change::Ana { group, state }),
+        prop::sample::select(vec![
+            Change::Lost(Loss::Gone),
+            Change::Lost(Loss::Frozen),
+            Change::Back,
+            Change::Release,
+            Change::PowerLost
+        ]),
+        (1u32..4, any::<u64>())
+            .prop_map(|(nsid, blocks)| Change::Resize { nsid: Nsid(nsid), blocks }),
         any::<u64>().prop_map(|n| Change::Delay(Nanos(n))),
         ops.prop_map(Change::Hold),
-        prop_oneof![Just(Change::Fail), Just(Change::ResetTakes(Nanos::MAX)), any::<u64>().prop_map(|n| Change::ResetTakes(Nanos(n)))],
+        prop_oneof![
+            Just(Change::Fail),
+            Just(Change::ResetTakes(Nanos::MAX)),
+            any::<u64>().prop_map(|n| Change::ResetTakes(Nanos(n)))
+        ],
         (faults(), 1u32..).prop_map(|(fault, times)| Change::Fault { fault, times }),
     ]
 }

@@ -4,7 +4,11 @@ use super::*;
 
 fn listen(host: &mut Host<TestPort>) {
     let config = AsyncEventConfig::new().with_ana_change(true);
-    assert!(host.admin(SetFeatures::new(fid::ASYNC_EVENT_CONFIG, config).to_sqe()).status().is_success());
+    assert!(
+        host.admin(SetFeatures::new(fid::ASYNC_EVENT_CONFIG, config).to_sqe())
+            .status()
+            .is_success()
+    );
     host.post_admin(nvme::admin::async_event_request());
     host.post_admin(nvme::admin::async_event_request());
     host.settle();
@@ -23,7 +27,12 @@ fn ana_state_affects_its_path_only() {
     for state in AnaState::ALL {
         subsystem.control().apply(0, Change::Ana { group: None, state }).unwrap();
         let expected = state.refusal().unwrap_or(Status::SUCCESS);
-        for sqe in [read(0, 1, at, 512), write(0, 1, at, 512), nvme::io::flush(Nsid(1)), nvme::io::flush(Nsid::ALL)] {
+        for sqe in [
+            read(0, 1, at, 512),
+            write(0, 1, at, 512),
+            nvme::io::flush(Nsid(1)),
+            nvme::io::flush(Nsid::ALL),
+        ] {
             assert_eq!(a.io(on_a, sqe).unwrap().kind(), expected, "{state} {sqe:?}");
         }
         assert_eq!(b.io(on_b, read(0, 1, other, 512)), Some(Status::SUCCESS));
@@ -31,7 +40,10 @@ fn ana_state_affects_its_path_only() {
         assert_eq!((page.nsze, page.nuse > 0), (2048, state.is_accessible()), "{state}");
     }
     // What is wrong with the command itself is said first: no other path would take it.
-    assert_eq!(a.io(on_a, Sqe { opcode: 0x7f, nsid: 1, ..Sqe::default() }).unwrap().kind(), Status::INVALID_OPCODE);
+    assert_eq!(
+        a.io(on_a, Sqe { opcode: 0x7f, nsid: 1, ..Sqe::default() }).unwrap().kind(),
+        Status::INVALID_OPCODE
+    );
     assert_eq!(a.io(on_a, read(9999, 1, at, 512)).unwrap().kind(), Status::LBA_OUT_OF_RANGE);
 }
 
@@ -41,7 +53,10 @@ fn state_change_fails_commands_in_service() {
     let (a, on_a) = &mut hosts[0];
     let at = a.fill(1);
     a.send(on_a, write(0, 1, at, 512));
-    subsystem.control().apply(0, Change::Ana { group: None, state: AnaState::INACCESSIBLE }).unwrap();
+    subsystem
+        .control()
+        .apply(0, Change::Ana { group: None, state: AnaState::INACCESSIBLE })
+        .unwrap();
     a.run_until(a.now + MS);
     assert_eq!(a.reap(on_a, 9)[0].status().kind(), Status::ANA_INACCESSIBLE);
     let (b, on_b) = &mut hosts[1];
@@ -58,15 +73,28 @@ fn groups_change_one_by_one() {
     let mut hosts = hosts_of(&mut subsystem, vec![config(1)]);
     let (host, pair) = &mut hosts[0];
     let at = host.fill(1);
-    subsystem.control().apply(0, Change::Ana { group: Some(2), state: AnaState::PERSISTENT_LOSS }).unwrap();
+    subsystem
+        .control()
+        .apply(0, Change::Ana { group: Some(2), state: AnaState::PERSISTENT_LOSS })
+        .unwrap();
     let on = |nsid| Sqe { nsid, ..read(0, 1, at, 512) };
     assert_eq!(host.io(pair, on(1)), Some(Status::SUCCESS));
     assert_eq!(host.io(pair, on(2)).unwrap().kind(), Status::ANA_PERSISTENT_LOSS);
     assert_eq!(host.io(pair, nvme::io::flush(Nsid(1))), Some(Status::SUCCESS));
-    assert_eq!(host.io(pair, nvme::io::flush(Nsid::ALL)).unwrap().kind(), Status::ANA_PERSISTENT_LOSS);
+    assert_eq!(
+        host.io(pair, nvme::io::flush(Nsid::ALL)).unwrap().kind(),
+        Status::ANA_PERSISTENT_LOSS
+    );
     let log = host.ana_log(0);
-    assert_eq!((log.change_count, log.state_of(1), log.state_of(2)), (1, Some(AnaState::OPTIMIZED), Some(AnaState::PERSISTENT_LOSS)));
-    let listed: Vec<_> = log.groups.iter().map(|(group, ids)| (group.group, group.change_count, ids.clone())).collect();
+    assert_eq!(
+        (log.change_count, log.state_of(1), log.state_of(2)),
+        (1, Some(AnaState::OPTIMIZED), Some(AnaState::PERSISTENT_LOSS))
+    );
+    let listed: Vec<_> = log
+        .groups
+        .iter()
+        .map(|(group, ids)| (group.group, group.change_count, ids.clone()))
+        .collect();
     assert_eq!(listed, [(1, 0, vec![Nsid(1)]), (2, 1, vec![Nsid(2)])]);
     let groups = host.ana_log(GROUPS_ONLY);
     assert!(groups.groups.iter().all(|(group, ids)| group.namespaces == 0 && ids.is_empty()));
@@ -86,12 +114,18 @@ fn one_event_until_log_is_read() {
     change(AnaState::NON_OPTIMIZED);
     let told = events(a);
     assert_eq!(told.len(), 1);
-    assert_eq!((told[0].event_type(), told[0].info(), told[0].lid()), (event_type::NOTICE, notice::ANA_CHANGE, lid::ANA));
+    assert_eq!(
+        (told[0].event_type(), told[0].info(), told[0].lid()),
+        (event_type::NOTICE, notice::ANA_CHANGE, lid::ANA)
+    );
     change(AnaState::CHANGE);
     change(AnaState::INACCESSIBLE);
     assert_eq!(events(a), []);
     let log = a.ana_log(0);
-    assert_eq!((log.change_count, log.state_of(1), log.groups[0].0.change_count), (3, Some(AnaState::INACCESSIBLE), 3));
+    assert_eq!(
+        (log.change_count, log.state_of(1), log.groups[0].0.change_count),
+        (3, Some(AnaState::INACCESSIBLE), 3)
+    );
     // The two changes after the report are one event, which the read has unmasked.
     a.settle();
     assert_eq!(a.events.len() + events(a).len(), 1);
@@ -104,7 +138,10 @@ fn ana_events_need_a_request() {
     let (subsystem, mut hosts) = two();
     let (a, _) = &mut hosts[0];
     a.post_admin(nvme::admin::async_event_request());
-    subsystem.control().apply(0, Change::Ana { group: None, state: AnaState::INACCESSIBLE }).unwrap();
+    subsystem
+        .control()
+        .apply(0, Change::Ana { group: None, state: AnaState::INACCESSIBLE })
+        .unwrap();
     assert_eq!(events(a), []);
     a.set_cc(nvme::regs::Cc::new());
     a.settle();
@@ -132,8 +169,12 @@ fn a_script_happens_at_its_times() {
         }
         states.push([0, 1].map(|n: usize| hosts[n].0.ana_log(0).state_of(1).unwrap()));
     }
-    let (best, second, none) = (AnaState::OPTIMIZED, AnaState::NON_OPTIMIZED, AnaState::INACCESSIBLE);
-    assert_eq!(states, [[best, best], [none, best], [none, second], [none, second], [best, second]]);
+    let (best, second, none) =
+        (AnaState::OPTIMIZED, AnaState::NON_OPTIMIZED, AnaState::INACCESSIBLE);
+    assert_eq!(
+        states,
+        [[best, best], [none, best], [none, second], [none, second], [best, second]]
+    );
     // Each controller says itself when its next change is due.
     let (host, _) = &mut hosts[0];
     let due = host.now + Nanos::from_millis(7);
@@ -142,7 +183,10 @@ fn a_script_happens_at_its_times() {
     assert_eq!(host.settle().next, Some(due));
     let stranger: Script = "at 1s path 0 lost; at 1s path 2 lost".parse().unwrap();
     let refused = subsystem.control().play(&stranger, Nanos::ZERO).unwrap_err();
-    assert_eq!(refused.to_string(), "there is no path 2: the subsystem has 2 controllers, counted from 0");
+    assert_eq!(
+        refused.to_string(),
+        "there is no path 2: the subsystem has 2 controllers, counted from 0"
+    );
     host.run_until(host.now + Nanos::from_secs(2));
     assert!(host.csts().rdy(), "nothing of a script that is refused happens");
 }

@@ -19,7 +19,9 @@ fn block(host: &mut Host<TestPort>, pair: &mut Pair, lba: u64) -> u8 {
 }
 
 fn registers(host: &Host<TestPort>) -> Vec<u32> {
-    [regs::CAP, regs::CAP + 4, regs::VS, regs::CC, regs::CSTS].map(|at| host.port.bar.read32(at)).into()
+    [regs::CAP, regs::CAP + 4, regs::VS, regs::CC, regs::CSTS]
+        .map(|at| host.port.bar.read32(at))
+        .into()
 }
 
 #[test]
@@ -34,7 +36,11 @@ fn lost_path_reads_all_ones() {
     assert_eq!(a.io(on_a, write(0, 1, at, 512)), None);
     a.set_cc(Cc::new());
     a.run_until(a.now + Nanos::from_secs(1));
-    assert_eq!(registers(a), [u32::MAX; 5], "a write to a register that is not there changes nothing");
+    assert_eq!(
+        registers(a),
+        [u32::MAX; 5],
+        "a write to a register that is not there changes nothing"
+    );
     change(&subsystem, 0, Change::Back);
     a.settle();
     assert_eq!(registers(a)[..4], before[..4]);
@@ -69,7 +75,8 @@ fn frozen_path_keeps_its_registers() {
     assert_eq!(block(a, &mut again, 0), 0, "the write was never fetched");
 }
 
-/// A write that was fetched is carried out although nobody hears of it; a read leaves the host's memory alone.
+/// A write that was fetched is carried out although nobody hears of it; a read leaves the host's
+/// memory alone.
 #[test]
 fn lost_controller_finishes_its_commands() {
     for loss in [Loss::Gone, Loss::Frozen] {
@@ -85,7 +92,10 @@ fn lost_controller_finishes_its_commands() {
         a.port.memory.write(from, &[9; 512]).unwrap();
         a.run_until(a.now + MS);
         assert!(a.reap(on_a, 9).is_empty());
-        assert_eq!((a.port.dma_written.get(), a.port.memory.bytes(to, 512)), (touched, vec![2; 512]));
+        assert_eq!(
+            (a.port.dma_written.get(), a.port.memory.bytes(to, 512)),
+            (touched, vec![2; 512])
+        );
         let (b, on_b) = &mut hosts[1];
         assert_eq!(block(b, on_b, 0), 1, "{loss:?}");
     }
@@ -133,12 +143,17 @@ fn held_commands_complete_on_release() {
     assert!(a.admin(abort.to_sqe()).result == nvme::admin::Abort::ABORTED);
     change(&subsystem, 0, Change::Release);
     a.settle();
-    let statuses: Vec<_> = a.reap(on_a, 9).iter().map(|cqe| (cqe.cid() == middle, cqe.status().kind())).collect();
-    assert_eq!(statuses, [(true, Status::ABORT_REQUESTED), (false, Status::SUCCESS), (false, Status::SUCCESS)]);
+    let statuses: Vec<_> =
+        a.reap(on_a, 9).iter().map(|cqe| (cqe.cid() == middle, cqe.status().kind())).collect();
+    assert_eq!(
+        statuses,
+        [(true, Status::ABORT_REQUESTED), (false, Status::SUCCESS), (false, Status::SUCCESS)]
+    );
     assert_eq!(a.io(on_a, write(0, 1, from, 512)), Some(Status::SUCCESS), "no more are held");
 }
 
-/// Keep-alive bounds how long a lost controller goes on: its time-out, and then the Command Quiesce Time.
+/// Keep-alive bounds how long a lost controller goes on: its time-out, and then the Command Quiesce
+/// Time.
 #[test]
 fn lost_controller_quiesces_in_time() {
     for (released_after, expected) in [(100, 1), (249, 1), (251, 0)] {
@@ -147,14 +162,21 @@ fn lost_controller_quiesces_in_time() {
         let slow_to_stop = Config { quiesce_time: Nanos::from_millis(50), ..config(1) };
         let mut hosts = hosts_of(&mut subsystem, vec![slow_to_stop, config(2)]);
         let (a, on_a) = &mut hosts[0];
-        assert!(a.admin(SetFeatures::new(fid::KEEP_ALIVE_TIMER, 200_u32).to_sqe()).status().is_success());
+        assert!(
+            a.admin(SetFeatures::new(fid::KEEP_ALIVE_TIMER, 200_u32).to_sqe())
+                .status()
+                .is_success()
+        );
         let from = a.fill(1);
         change(&subsystem, 0, Change::Hold(Some(Op::Write)));
         a.device.step(a.now);
         a.send(on_a, write(0, 1, from, 512));
         let start = a.now;
         change(&subsystem, 0, Change::Lost(Loss::Gone));
-        subsystem.control().at(start + Nanos::from_millis(released_after), 0, Change::Release).unwrap();
+        subsystem
+            .control()
+            .at(start + Nanos::from_millis(released_after), 0, Change::Release)
+            .unwrap();
         a.run_until(start + Nanos::from_secs(1));
         change(&subsystem, 0, Change::Back);
         a.settle();
@@ -171,7 +193,9 @@ fn lost_during_shutdown_also_quiesces() {
     subsystem.share(mem(1 << 20, 512)).unwrap();
     let slow = Config { shutdown_delay: Nanos::from_secs(5), ..config(1) };
     let (a, _) = &mut hosts_of(&mut subsystem, vec![slow])[0];
-    assert!(a.admin(SetFeatures::new(fid::KEEP_ALIVE_TIMER, 200_u32).to_sqe()).status().is_success());
+    assert!(
+        a.admin(SetFeatures::new(fid::KEEP_ALIVE_TIMER, 200_u32).to_sqe()).status().is_success()
+    );
     a.set_cc(Host::<TestPort>::cc().with_shn(Cc::SHN_NORMAL));
     a.settle();
     change(&subsystem, 0, Change::Lost(Loss::Gone));
@@ -250,7 +274,10 @@ fn survive(changes: &[(usize, Change)], seed: u64, twin: Twin) -> Result<(), Str
         for (n, (host, pair)) in hosts.iter_mut().enumerate() {
             let at = host.fill(n as u8 + 1);
             if roll(2) == 0 && !host.csts().is_gone() && host.csts().rdy() {
-                host.send(pair, [read(roll(64), 1, at, 512), write(roll(64), 1, at, 512)][roll(2) as usize]);
+                host.send(
+                    pair,
+                    [read(roll(64), 1, at, 512), write(roll(64), 1, at, 512)][roll(2) as usize],
+                );
                 sent[n].push(host.last_cid());
             }
             if roll(8) == 0 {
@@ -260,7 +287,9 @@ fn survive(changes: &[(usize, Change)], seed: u64, twin: Twin) -> Result<(), Str
             host.run_until(host.now + Nanos(roll(300_000)));
             for cqe in host.reap(pair, 99) {
                 let known = sent[n].iter().position(|&cid| cid == cqe.cid());
-                sent[n].remove(known.ok_or_else(|| format!("command {} completes, and is not outstanding", cqe.cid()))?);
+                sent[n].remove(known.ok_or_else(|| {
+                    format!("command {} completes, and is not outstanding", cqe.cid())
+                })?);
             }
             if lost[n] && host.port.dma_written.get() != touched {
                 return Err("a lost controller wrote to the host's memory".into());
@@ -277,7 +306,12 @@ fn survive(changes: &[(usize, Change)], seed: u64, twin: Twin) -> Result<(), Str
         hosts[path].0.settle();
     }
     hosts.iter_mut().enumerate().try_for_each(|(n, (host, _))| {
-        for what in [Change::Back, Change::Release, Change::Delay(Nanos::ZERO), Change::Ana { group: None, state: AnaState::OPTIMIZED }] {
+        for what in [
+            Change::Back,
+            Change::Release,
+            Change::Delay(Nanos::ZERO),
+            Change::Ana { group: None, state: AnaState::OPTIMIZED },
+        ] {
             change(&subsystem, n, what);
         }
         host.settle();
@@ -287,7 +321,9 @@ fn survive(changes: &[(usize, Change)], seed: u64, twin: Twin) -> Result<(), Str
         let mut pair = host.pair(1, 16);
         let at = host.fill(7);
         let done = host.io(&mut pair, write(0, 1, at, 512));
-        (done == Some(Status::SUCCESS)).then_some(()).ok_or_else(|| format!("in the end a write gives {done:?}"))
+        (done == Some(Status::SUCCESS))
+            .then_some(())
+            .ok_or_else(|| format!("in the end a write gives {done:?}"))
     })
 }
 
@@ -299,8 +335,9 @@ enum Twin {
 }
 
 proptest! {
-    /// Whatever happens and however the host meddles with the registers: nothing of the host's is touched while a path is
-    /// lost, no command completes twice, time goes on, and with every path back and reset all is well.
+    /// Whatever happens and however the host meddles with the registers: nothing of the host's is
+    /// touched while a path is lost, no command completes twice, time goes on, and with every path
+    /// back and reset all is well.
     #[test]
     fn any_changes_are_survived(changes in changes(), seed in any::<u64>()) {
         survive(&changes, seed, Twin::Right).map_err(TestCaseError::fail)?;
@@ -309,7 +346,9 @@ proptest! {
 
 #[test]
 fn controller_not_lost_is_caught() {
-    let changes: Vec<_> = std::iter::once((0, Change::Lost(Loss::Frozen))).chain([(1, Change::Release); 20]).collect();
+    let changes: Vec<_> = std::iter::once((0, Change::Lost(Loss::Frozen)))
+        .chain([(1, Change::Release); 20])
+        .collect();
     let broken = (0..20).find_map(|seed| survive(&changes, seed, Twin::InTouch).err());
     assert_eq!(broken.as_deref(), Some("a lost controller wrote to the host's memory"));
     assert!((0..20).all(|seed| survive(&changes, seed, Twin::Right).is_ok()));

@@ -21,7 +21,11 @@ impl Tree {
         let number = fs::metadata(&tree.file).unwrap().dev();
         tree.link(dir, &format!("sys/dev/block/{}:{}", major(number), minor(number)));
         tree.write(&format!("{DISK}/mq/0/cpu_list"), "0, 1");
-        for (irq, name, cpu) in [("35", "virtio1-config", "0"), ("36", "virtio1-req.0", "1"), ("37", "virtio1-req.1", "3")] {
+        for (irq, name, cpu) in [
+            ("35", "virtio1-config", "0"),
+            ("36", "virtio1-req.0", "1"),
+            ("37", "virtio1-req.1", "3"),
+        ] {
             tree.write(&format!("sys/devices/pci0/0000:00:02.0/msi_irqs/{irq}"), "msix");
             tree.write(&format!("proc/irq/{irq}/effective_affinity_list"), cpu);
             fs::create_dir_all(tree.root.path().join(format!("proc/irq/{irq}/{name}"))).unwrap();
@@ -89,8 +93,17 @@ fn unknown_disks_are_none() {
 
 #[test]
 fn admin_queues_complete_no_io() {
-    for (name, io) in [("nvme0q0", false), ("nvme0q10", true), ("nvme10q1", true), ("virtio0-request", true), ("virtio0-event", false)] {
+    for (name, io) in [
+        ("nvme0q0", false),
+        ("nvme0q10", true),
+        ("nvme10q1", true),
+        ("virtio0-request", true),
+        ("virtio0-event", false),
+    ] {
         assert_eq!(is_io(name), io, "{name}");
     }
-    assert_eq!(unique_cpus(["0-2,5".into(), "1, 7".into(), "x".into(), String::new()].into_iter()), [0, 1, 2, 5, 7]);
+    assert_eq!(
+        unique_cpus(["0-2,5".into(), "1, 7".into(), "x".into(), String::new()].into_iter()),
+        [0, 1, 2, 5, 7]
+    );
 }

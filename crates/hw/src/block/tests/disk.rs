@@ -48,9 +48,16 @@ fn partitions_share_their_disks_queue() {
     let (whole, part) = (disk(&root, 0).unwrap(), disk(&root, 1).unwrap());
     assert!(!whole.is_partition() && part.is_partition());
     assert_eq!((part.name(), part.whole_name()), ("nvme0n1p1".into(), "nvme0n1".into()));
-    assert_eq!((part.queue("io_poll"), part.queue("logical_block_size"), part.queue("no_such")), (Some(1), Some(4096), None));
+    assert_eq!(
+        (part.queue("io_poll"), part.queue("logical_block_size"), part.queue("no_such")),
+        (Some(1), Some(4096), None)
+    );
     assert_eq!(part.attribute("queue/write_cache").as_deref(), Some("write through"));
-    let identity = Identity { model: Some("Model X".into()), serial: Some("S123".into()), firmware: Some("1.0".into()) };
+    let identity = Identity {
+        model: Some("Model X".into()),
+        serial: Some("S123".into()),
+        firmware: Some("1.0".into()),
+    };
     assert_eq!((part.identity(), whole.identity()), (identity.clone(), identity));
     assert!(part.read_only() && !whole.read_only());
     assert_eq!((part.number(), part.node()), (Some(makedev(259, 1)), "/dev/nvme0n1p1".into()));
@@ -88,7 +95,8 @@ fn generic_devices_find_their_disk() {
         fs::create_dir_all(root.path().join("sys/dev/char")).unwrap();
         symlink(root.path().join("class").join(class), dir.join("subsystem")).unwrap();
         symlink(&dir, root.path().join(format!("sys/dev/char/240:{number}"))).unwrap();
-        Disk::of_character(root.path(), makedev(240, number)).map(|disk| disk.map(|disk| disk.name()))
+        Disk::of_character(root.path(), makedev(240, number))
+            .map(|disk| disk.map(|disk| disk.name()))
     };
     assert_eq!(character("ng0n1", 0, "nvme-generic"), Some(Some("nvme0n1".into())));
     // A namespace that the kernel does not drive: a disk without a number.

@@ -29,13 +29,18 @@ fn mountinfo_is_parsed() {
     let mounts = parse_mounts(MOUNTS);
     assert_eq!(mounts.len(), 3);
     assert_eq!((mounts[0].number, &*mounts[0].filesystem), (makedev(259, 2), "ext4"));
-    assert_eq!((&*mounts[1].at, &*mounts[1].source), (Path::new("/srv/a b"), Path::new("/dev/nvme1n1")));
+    assert_eq!(
+        (&*mounts[1].at, &*mounts[1].source),
+        (Path::new("/srv/a b"), Path::new("/dev/nvme1n1"))
+    );
 }
 
 #[test]
 fn files_find_their_mount() {
     let mounts = parse_mounts(MOUNTS);
-    let found = |number, path: &str| mount_of(&mounts, number, Path::new(path)).map(|mount| &*mount.filesystem);
+    let found = |number, path: &str| {
+        mount_of(&mounts, number, Path::new(path)).map(|mount| &*mount.filesystem)
+    };
     assert_eq!(found(makedev(259, 2), "/anything"), Some("ext4"));
     // A btrfs file has the number of its subvolume.
     assert_eq!(found(makedev(0, 77), "/srv/a b/disk"), Some("btrfs"));
@@ -71,7 +76,9 @@ fn users_include_those_of_holders() {
         fs::create_dir_all(root.path().join(path).parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(root.path().join(to), root.path().join(path)).unwrap();
     };
-    for (disk, number) in [("sdx10", "199:7"), ("sdx2", "199:8"), ("dm-9", "199:9"), ("hid", "199:10")] {
+    for (disk, number) in
+        [("sdx10", "199:7"), ("sdx2", "199:8"), ("dm-9", "199:9"), ("hid", "199:10")]
+    {
         file(&format!("devices/{disk}/dev"), number);
         link(&format!("devices/{disk}"), &format!("sys/block/{disk}"));
     }
@@ -87,15 +94,24 @@ fn users_include_those_of_holders() {
     assert_eq!(users.of(&disks[2]), ["used as swap"]);
     assert!(users.of(&disks[1]).is_empty(), "its partition is another device");
     let partition = &disks[1].family()[1];
-    assert_eq!(users.of(partition), ["held by dm-9 (vg-home)", "dm-9 (vg-home): mounted on /srv (xfs)"]);
-    assert_eq!(users.holders(&disks[1]), ["sdx2p1: held by dm-9 (vg-home)", "sdx2p1: dm-9 (vg-home): mounted on /srv (xfs)"]);
+    assert_eq!(
+        users.of(partition),
+        ["held by dm-9 (vg-home)", "dm-9 (vg-home): mounted on /srv (xfs)"]
+    );
+    assert_eq!(
+        users.holders(&disks[1]),
+        ["sdx2p1: held by dm-9 (vg-home)", "sdx2p1: dm-9 (vg-home): mounted on /srv (xfs)"]
+    );
 }
 
 #[test]
 fn open_files_name_their_process() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_owned();
-    assert_eq!(openers(std::slice::from_ref(&path)), BTreeSet::from([(path, "this process".to_owned())]));
+    assert_eq!(
+        openers(std::slice::from_ref(&path)),
+        BTreeSet::from([(path, "this process".to_owned())])
+    );
 }
 
 proptest! {

@@ -67,12 +67,14 @@ proptest! {
 
 #[test]
 fn double_allocation_mutant_is_caught() {
-    let twice = |buddy: &mut Buddy, size| buddy.alloc(size).inspect(|&offset| buddy.free(offset, size));
+    let twice =
+        |buddy: &mut Buddy, size| buddy.alloc(size).inspect(|&offset| buddy.free(offset, size));
     assert!(blocks_are_disjoint(&[(true, 512), (true, 512)], twice, free).is_err());
 }
 
 #[test]
 fn no_merge_mutant_is_caught() {
-    let split = |buddy: &mut Buddy, (offset, size): Block| _ = buddy.free[order_of(size)].insert(offset);
+    let split =
+        |buddy: &mut Buddy, (offset, size): Block| _ = buddy.free[order_of(size)].insert(offset);
     assert!(blocks_are_disjoint(&[(true, 512)], Buddy::alloc, split).is_err());
 }

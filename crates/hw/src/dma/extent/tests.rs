@@ -14,7 +14,12 @@ impl Pinner for Noted {
         if pinned.iter().map(|(_, bytes)| bytes).sum::<u64>() + chunk.bytes > self.most {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
-        assert!(pinned.iter().all(|&(addr, bytes)| chunk.addr + chunk.bytes <= addr || addr + bytes <= chunk.addr), "pinned twice");
+        assert!(
+            pinned.iter().all(
+                |&(addr, bytes)| chunk.addr + chunk.bytes <= addr || addr + bytes <= chunk.addr
+            ),
+            "pinned twice"
+        );
         // The memory is mapped.
         // SAFETY: a chunk is mapped memory that is not in use while the pool allocates none of it.
         unsafe { chunk.memory.write_volatile(0) };
@@ -24,7 +29,8 @@ impl Pinner for Noted {
 
     fn unpin(&self, chunk: Chunk) {
         let mut pinned = lock(&self.pinned);
-        let at = pinned.iter().position(|&one| one == (chunk.addr, chunk.bytes)).expect("it was pinned");
+        let at =
+            pinned.iter().position(|&one| one == (chunk.addr, chunk.bytes)).expect("it was pinned");
         pinned.remove(at);
         // It is still mapped.
         // SAFETY: as above; none of it is in use any more.
@@ -97,5 +103,8 @@ fn pin_errors_name_the_limit() {
          raise it to 12582912 or more (`ulimit -l 12288`, or `LimitMEMLOCK=12582912` of a service)"
     );
     let other = PinError::System { wanted: 4096, source: io::Error::from_raw_os_error(libc::EIO) };
-    assert_eq!(other.to_string(), "cannot pin 4096 bytes for a device: Input/output error (os error 5)");
+    assert_eq!(
+        other.to_string(),
+        "cannot pin 4096 bytes for a device: Input/output error (os error 5)"
+    );
 }

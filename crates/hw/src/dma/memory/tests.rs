@@ -84,7 +84,9 @@ fn only_memory_files_have_descriptors() {
 /// machine with some.
 fn set_aside() -> usize {
     let read = |what: &str| -> Option<usize> {
-        let text = std::fs::read_to_string(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{what}")).ok()?;
+        let text =
+            std::fs::read_to_string(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{what}"))
+                .ok()?;
         text.trim().parse().ok()
     };
     ["nr_hugepages", "nr_overcommit_hugepages"].into_iter().filter_map(read).sum()
@@ -111,7 +113,8 @@ fn huge_pages_are_huge() {
 #[test]
 fn missing_huge_pages_fall_back() {
     let more = ((set_aside() + 2) as u64) << 21;
-    let pool = PoolOptions { backing: Backing::HugeMemfd, ..PoolOptions::default() }.open(more).unwrap();
+    let pool =
+        PoolOptions { backing: Backing::HugeMemfd, ..PoolOptions::default() }.open(more).unwrap();
     assert_eq!(pool.backing(), Backing::Memfd);
     assert_eq!(pool.alloc(4096).unwrap()[0], 0);
 }

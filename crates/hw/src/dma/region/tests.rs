@@ -54,12 +54,17 @@ fn regions_cross_threads() {
 fn partial_pages_are_refused() {
     let pool = pool();
     for range in [0..0, 0..4095, 512..4608, 1..4097] {
-        let (why, part) = pool.register(Part(Pages::new(8192).unwrap(), range.clone())).unwrap_err();
+        let (why, part) =
+            pool.register(Part(Pages::new(8192).unwrap(), range.clone())).unwrap_err();
         assert!(matches!(why, RegisterError::Shape { .. }), "{range:?}: {why}");
         assert_eq!(part.1, range);
     }
     let (why, _) = pool.register(Part(Pages::new(4096).unwrap(), 0..512)).unwrap_err();
-    assert!(why.to_string().ends_with(" are not 1 page to 1 TiB of whole pages; align address and length to 4096"), "{why}");
+    assert!(
+        why.to_string()
+            .ends_with(" are not 1 page to 1 TiB of whole pages; align address and length to 4096"),
+        "{why}"
+    );
     assert!(pool.register(Part(Pages::new(8192).unwrap(), 4096..8192)).is_ok());
 }
 
@@ -105,7 +110,8 @@ impl Pinner for Elsewhere {
 #[test]
 fn shared_memory_is_sealed() {
     let sealed = |flags, seals| {
-        let file = memfd_create("memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags).ok()?;
+        let file =
+            memfd_create("memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags).ok()?;
         ftruncate(&file, 2 << 20).unwrap();
         fcntl_add_seals(&file, seals).unwrap();
         Some(file)
@@ -121,10 +127,18 @@ fn shared_memory_is_sealed() {
                 println!("SKIPPED: this kernel has no hugetlbfs");
                 continue;
             };
-            let pool = PoolOptions { pinner: Some(Arc::new(Elsewhere { trusted })), ..PoolOptions::default() }.open(4 << 20).unwrap();
-            match (pool.register(Filed(Pages::new(4096).unwrap(), file)), why.filter(|_| !trusted)) {
+            let pool = PoolOptions {
+                pinner: Some(Arc::new(Elsewhere { trusted })),
+                ..PoolOptions::default()
+            }
+            .open(4 << 20)
+            .unwrap();
+            match (pool.register(Filed(Pages::new(4096).unwrap(), file)), why.filter(|_| !trusted))
+            {
                 (Ok(_), None) => {}
-                (Err((error @ RegisterError::MayLosePages(_), _)), Some(why)) => assert!(error.to_string().contains(why), "{error}"),
+                (Err((error @ RegisterError::MayLosePages(_), _)), Some(why)) => {
+                    assert!(error.to_string().contains(why), "{error}")
+                }
                 (registered, why) => panic!("{registered:?}, {why:?}"),
             }
         }
@@ -155,16 +169,31 @@ fn ranges_are_used_once() {
     let region = pool.register(Pages::new(16384).unwrap()).unwrap();
     let middle = region.buffer(4096..8192).unwrap();
     for range in [4096..8192, 0..4608, 7680..8704, 0..16384, 4608..5120] {
-        assert!(matches!(region.buffer(range.clone()), Err(RangeError::Taken { start: 4096, end: 8192 })), "{range:?}");
+        assert!(
+            matches!(
+                region.buffer(range.clone()),
+                Err(RangeError::Taken { start: 4096, end: 8192 })
+            ),
+            "{range:?}"
+        );
     }
     let taken = region.buffer(0..16384).unwrap_err();
-    assert_eq!(taken.to_string(), "bytes 4096..8192 of the region are in use until their buffer is dropped");
+    assert_eq!(
+        taken.to_string(),
+        "bytes 4096..8192 of the region are in use until their buffer is dropped"
+    );
     #[expect(clippy::reversed_empty_ranges, reason = "bad input")]
     for range in [0..0, 8192..4096, 0..511, 100..612, 16384..16896, 0..usize::MAX] {
-        assert!(matches!(region.buffer(range.clone()), Err(RangeError::Shape { bytes: 16384, .. })), "{range:?}");
+        assert!(
+            matches!(region.buffer(range.clone()), Err(RangeError::Shape { bytes: 16384, .. })),
+            "{range:?}"
+        );
     }
     let shape = region.buffer(0..100).unwrap_err();
-    assert_eq!(shape.to_string(), "bytes 0..100 are not whole units of 512 bytes in a region of 16384 bytes");
+    assert_eq!(
+        shape.to_string(),
+        "bytes 0..100 are not whole units of 512 bytes in a region of 16384 bytes"
+    );
     assert_eq!((middle.addr(), middle.len()), (region.base() + 4096, 4096));
     let sides = [region.buffer(0..4096).unwrap(), region.buffer(8192..16384).unwrap()];
     drop(middle);
@@ -195,7 +224,9 @@ fn copies_stay_in_their_region() {
     assert_eq!((one.base(), two.base()), (pool.base() + pool.len(), one.base() + 4096));
     let lent = [&one, &two].map(|region| region.buffer(0..4096).unwrap().lend());
     assert!(pool.check(one.base(), 4096).is_ok() && pool.check(two.base(), 4096).is_ok());
-    for (addr, len) in [(one.base() + 4095, 2), (one.base() - 1, 2), (two.base(), 4097), (two.base() + 4096, 1)] {
+    for (addr, len) in
+        [(one.base() + 4095, 2), (one.base() - 1, 2), (two.base(), 4097), (two.base() + 4096, 1)]
+    {
         assert_eq!(pool.check(addr, len), Err(BusError { addr, len }));
     }
     assert!(self::pool().check(one.base(), 1).is_err());
@@ -235,7 +266,8 @@ fn probes_of_changing_regions_are_refused() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                let reached = pool.dma_write(first, &[1]).is_ok() || pool.dma_read(first + 4095, &mut [0]).is_ok();
+                let reached = pool.dma_write(first, &[1]).is_ok()
+                    || pool.dma_read(first + 4095, &mut [0]).is_ok();
                 met.fetch_add(reached.into(), Ordering::Relaxed);
             }
         });

@@ -9,10 +9,20 @@ const GIB: u64 = 1 << 30;
 #[test]
 fn pools_fit_the_address_width() {
     for _ in 0..2 * SLOTS {
-        for (bytes, bits) in [(GIB, 34), (GIB, 39), (400 * GIB, 39), (508 * GIB, 39), (1024 * GIB, 48), (1024 * GIB, 64)] {
+        for (bytes, bits) in [
+            (GIB, 34),
+            (GIB, 39),
+            (400 * GIB, 39),
+            (508 * GIB, 39),
+            (1024 * GIB, 48),
+            (1024 * GIB, 64),
+        ] {
             let space = AddressSpace::new(bytes, bits, &[]).unwrap();
             let (base, limit) = (space.pool(), space.limit());
-            assert!(base >= FIRST && base % 4096 == 0 && base + bytes <= limit, "{bytes} at {base:#x} below {limit:#x}");
+            assert!(
+                base >= FIRST && base % 4096 == 0 && base + bytes <= limit,
+                "{bytes} at {base:#x} below {limit:#x}"
+            );
             assert_eq!(limit, 1 << bits.min(63));
         }
     }
@@ -23,9 +33,13 @@ fn pools_fit_the_address_width() {
 
 #[test]
 fn two_pools_rarely_share_an_address() {
-    let spaces: Vec<AddressSpace> = (0..8).map(|_| AddressSpace::new(GIB, 39, &[]).unwrap()).collect();
+    let spaces: Vec<AddressSpace> =
+        (0..8).map(|_| AddressSpace::new(GIB, 39, &[]).unwrap()).collect();
     for (n, one) in spaces.iter().enumerate() {
-        assert!(spaces[n + 1..].iter().all(|other| !other.pool.contains(&one.pool())), "{spaces:#x?}");
+        assert!(
+            spaces[n + 1..].iter().all(|other| !other.pool.contains(&one.pool())),
+            "{spaces:#x?}"
+        );
     }
 }
 
@@ -37,7 +51,11 @@ fn regions_are_disjoint(
     free: impl Fn(&AddressSpace, u64),
 ) -> Result<(), String> {
     const UNIT: u64 = GIB / 4;
-    let space = AddressSpace { pool: FIRST + GIB..FIRST + 2 * GIB, windows: vec![FIRST..FIRST + 4 * GIB], regions: Mutex::default() };
+    let space = AddressSpace {
+        pool: FIRST + GIB..FIRST + 2 * GIB,
+        windows: vec![FIRST..FIRST + 4 * GIB],
+        regions: Mutex::default(),
+    };
     let mut taken: Vec<Range<u64>> = Vec::new();
     for &(take, n) in steps {
         if !take {
@@ -47,11 +65,19 @@ fn regions_are_disjoint(
             continue;
         }
         let bytes = (1 + n % 8) * UNIT;
-        let hits = |range: &Range<u64>| taken.iter().chain([&space.pool]).any(|t| range.start < t.end && t.start < range.end);
-        let room = (FIRST..=space.limit() - bytes).step_by(UNIT as usize).any(|at| !hits(&(at..at + bytes)));
+        let hits = |range: &Range<u64>| {
+            taken.iter().chain([&space.pool]).any(|t| range.start < t.end && t.start < range.end)
+        };
+        let room = (FIRST..=space.limit() - bytes)
+            .step_by(UNIT as usize)
+            .any(|at| !hits(&(at..at + bytes)));
         match reserve(&space, bytes) {
-            Some(base) if hits(&(base..base + bytes)) => return Err(format!("{bytes:#x} at {base:#x} among {taken:x?}")),
-            Some(base) if base < FIRST || base + bytes > space.limit() => return Err(format!("{base:#x} is outside")),
+            Some(base) if hits(&(base..base + bytes)) => {
+                return Err(format!("{bytes:#x} at {base:#x} among {taken:x?}"));
+            }
+            Some(base) if base < FIRST || base + bytes > space.limit() => {
+                return Err(format!("{base:#x} is outside"));
+            }
             Some(base) => taken.push(base..base + bytes),
             None if room => return Err(format!("no {bytes:#x} among {taken:x?}")),
             None => {}
@@ -69,7 +95,8 @@ proptest! {
 
 #[test]
 fn overlap_mutant_is_caught() {
-    let twice = |space: &AddressSpace, bytes| space.reserve(bytes).inspect(|&base| space.free(base));
+    let twice =
+        |space: &AddressSpace, bytes| space.reserve(bytes).inspect(|&base| space.free(base));
     assert!(regions_are_disjoint(&[(true, 0), (true, 0)], twice, AddressSpace::free).is_err());
 }
 
@@ -88,14 +115,28 @@ fn iommu_windows_are_respected() {
         assert!(space.pool() >= FIRST && space.pool() + GIB <= 1 << 39, "{space:#x?}");
         assert_eq!(space.limit(), 1 << 39);
     }
-    assert_eq!(AddressSpace::new(GIB, 48, &[0..0xfee0_0000]).unwrap_err(), 0, "nothing above 4 GiB");
-    assert_eq!(AddressSpace::new(2 * GIB, 48, &[FIRST..FIRST + GIB, 4 * FIRST..5 * FIRST - 5000]).unwrap().pool(), 4 * FIRST);
-    assert_eq!(AddressSpace::new(9 * GIB, 48, &[FIRST..FIRST + GIB, 4 * FIRST..4 * FIRST + 2 * GIB]).unwrap_err(), 2 * GIB);
+    assert_eq!(
+        AddressSpace::new(GIB, 48, &[0..0xfee0_0000]).unwrap_err(),
+        0,
+        "nothing above 4 GiB"
+    );
+    assert_eq!(
+        AddressSpace::new(2 * GIB, 48, &[FIRST..FIRST + GIB, 4 * FIRST..5 * FIRST - 5000])
+            .unwrap()
+            .pool(),
+        4 * FIRST
+    );
+    assert_eq!(
+        AddressSpace::new(9 * GIB, 48, &[FIRST..FIRST + GIB, 4 * FIRST..4 * FIRST + 2 * GIB])
+            .unwrap_err(),
+        2 * GIB
+    );
 }
 
 fn windows() -> impl Strategy<Value = Vec<Range<u64>>> {
-    prop::collection::vec((0..40 * GIB, 0..10 * GIB), 1..6)
-        .prop_map(|windows| windows.into_iter().map(|(start, bytes)| start..start + bytes).collect())
+    prop::collection::vec((0..40 * GIB, 0..10 * GIB), 1..6).prop_map(|windows| {
+        windows.into_iter().map(|(start, bytes)| start..start + bytes).collect()
+    })
 }
 
 proptest! {

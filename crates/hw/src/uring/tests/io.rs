@@ -10,7 +10,10 @@ fn registered_and_not(ring: &Ring, fd: OwnedFd, lent: &Lent) -> [(FileSlot, Opti
 }
 
 fn span(lent: &Lent, range: std::ops::Range<usize>, fixed: Option<Fixed>) -> Span {
-    fixed.map_or_else(|| Span::of(lent, range.clone()), |fixed| Span::fixed(lent, range.clone(), fixed))
+    fixed.map_or_else(
+        || Span::of(lent, range.clone()),
+        |fixed| Span::fixed(lent, range.clone(), fixed),
+    )
 }
 
 #[test]
@@ -28,7 +31,11 @@ fn writes_are_read_back() {
             assert_eq!(span(&lent, 0..BLOCK, fixed).is_fixed(), fixed.is_some());
             let offset = ((n + 1) * BLOCK) as u64;
             let flags = n % 2 == 0;
-            assert_eq!(whole.result(Entry::write(at, offset, span(&lent, 0..BLOCK, fixed), flags)), BLOCK as i32, "{options:?}");
+            assert_eq!(
+                whole.result(Entry::write(at, offset, span(&lent, 0..BLOCK, fixed), flags)),
+                BLOCK as i32,
+                "{options:?}"
+            );
             assert_eq!(whole.result(Entry::fsync(at, n % 2 == 0)), 0);
             let read = Entry::read(at, offset, span(&lent, 2 * BLOCK..3 * BLOCK, fixed));
             assert_eq!(whole.result(read), BLOCK as i32);
@@ -49,7 +56,10 @@ fn reads_end_with_the_file() {
         let lent = filled(&pool, 4 * BLOCK, 9);
         let (_file, fd) = file(BLOCK as u64 + 512);
         let kept = whole.keep(&fd);
-        assert_eq!(whole.result(Entry::read(kept, 0, Span::of(&lent, 0..4 * BLOCK))), BLOCK as i32 + 512);
+        assert_eq!(
+            whole.result(Entry::read(kept, 0, Span::of(&lent, 0..4 * BLOCK))),
+            BLOCK as i32 + 512
+        );
         assert_eq!(whole.result(Entry::read(kept, 8 * BLOCK as u64, Span::of(&lent, 0..BLOCK))), 0);
         let buf = lent.take_back();
         // The bytes after them are unspecified: the kernel may fill in zeroes past the end of the
@@ -68,7 +78,10 @@ fn files_grow_and_get_holes() {
         assert_eq!(whole.result(Entry::allocate(kept, 0, 0, 8 * BLOCK as u64)), 0);
         assert_eq!(file.metadata().unwrap().len(), 8 * BLOCK as u64);
         let lent = filled(&pool, BLOCK, 7);
-        assert_eq!(whole.result(Entry::write(kept, 0, Span::of(&lent, 0..BLOCK), false)), BLOCK as i32);
+        assert_eq!(
+            whole.result(Entry::write(kept, 0, Span::of(&lent, 0..BLOCK), false)),
+            BLOCK as i32
+        );
         let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         assert_eq!(whole.result(Entry::allocate(kept, hole, 0, BLOCK as u64)), 0);
         assert_eq!(whole.result(Entry::read(kept, 0, Span::of(&lent, 0..BLOCK))), BLOCK as i32);
@@ -92,7 +105,10 @@ fn empty_file_slots_are_errors() {
         assert_eq!(whole.result(read(FileSlot(0), Some(fixed))), BLOCK as i32);
         whole.ring.unregister_file(FileSlot(0)).unwrap();
         assert_eq!(whole.result(read(FileSlot(0), None)), -libc::EBADF);
-        assert!(matches!(whole.ring.register_file(FileSlot(16), &fd), Err(RingError::System { .. })));
+        assert!(matches!(
+            whole.ring.register_file(FileSlot(16), &fd),
+            Err(RingError::System { .. })
+        ));
         assert!(matches!(whole.ring.register_buffer(4, &lent), Err(RingError::System { .. })));
         drop(lent.take_back());
     }
@@ -160,7 +176,11 @@ fn a_file_is_not_discarded() {
     for options in kinds() {
         let mut whole = Whole::new(&options);
         let kept = whole.keep(&fd);
-        assert_eq!(whole.result(Entry::discard(kept, 0, BLOCK as u64)), -libc::EOPNOTSUPP, "{options:?}");
+        assert_eq!(
+            whole.result(Entry::discard(kept, 0, BLOCK as u64)),
+            -libc::EOPNOTSUPP,
+            "{options:?}"
+        );
     }
     assert_eq!(file.metadata().unwrap().len(), 4 * BLOCK as u64);
 }

@@ -30,11 +30,18 @@ fn overflowing_rings_lose_nothing() {
             }
         }
         while seen.len() < 100 {
-            whole.ring.enter(Enter { submit: whole.sq.unsubmitted(), wait_for: 1, ..Enter::default() }).unwrap();
+            whole
+                .ring
+                .enter(Enter { submit: whole.sq.unsubmitted(), wait_for: 1, ..Enter::default() })
+                .unwrap();
             assert_ne!(whole.ring.cq_state(), CqState::None);
             seen.extend(whole.take());
         }
-        assert_eq!(seen.iter().map(|cqe| cqe.user_data).collect::<HashSet<_>>().len(), 100, "{options:?}");
+        assert_eq!(
+            seen.iter().map(|cqe| cqe.user_data).collect::<HashSet<_>>().len(),
+            100,
+            "{options:?}"
+        );
         assert_eq!((whole.ring.cq_state(), whole.sq.unsubmitted()), (CqState::None, 0));
     }
 }
@@ -65,7 +72,10 @@ fn bad_entries_stop_no_others() {
     for options in kinds() {
         let mut whole = Whole::new(&options);
         for n in 0..3 {
-            whole.push(if n == 1 { Entry::allocate(FileSlot(9), 0, 0, 1) } else { Entry::nop() }.user_data(n));
+            whole.push(
+                if n == 1 { Entry::allocate(FileSlot(9), 0, 0, 1) } else { Entry::nop() }
+                    .user_data(n),
+            );
         }
         assert_eq!(whole.results(3), [(0, 0), (1, -libc::EBADF), (2, 0)], "{options:?}");
     }
@@ -75,9 +85,16 @@ fn bad_entries_stop_no_others() {
 fn failed_chains_are_cancelled() {
     for options in kinds() {
         let mut whole = Whole::new(&options);
-        assert!(whole.sq.push_chain([Entry::allocate(FileSlot(9), 0, 0, 1).user_data(0), Entry::nop().user_data(1)]));
+        assert!(whole.sq.push_chain([
+            Entry::allocate(FileSlot(9), 0, 0, 1).user_data(0),
+            Entry::nop().user_data(1)
+        ]));
         whole.push(Entry::nop().user_data(2));
-        assert_eq!(whole.results(3), [(0, -libc::EBADF), (1, -libc::ECANCELED), (2, 0)], "{options:?}");
+        assert_eq!(
+            whole.results(3),
+            [(0, -libc::EBADF), (1, -libc::ECANCELED), (2, 0)],
+            "{options:?}"
+        );
     }
 }
 
@@ -147,13 +164,17 @@ fn forked_children_leave_rings_alone() {
         // without running anything.
         match unsafe { libc::fork() } {
             0 => {
-                let refused = matches!(whole.ring.enter(Enter { run_tasks: true, ..Enter::default() }), Err(RingError::Forked))
-                    && !whole.sq.push(Entry::nop())
+                let refused = matches!(
+                    whole.ring.enter(Enter { run_tasks: true, ..Enter::default() }),
+                    Err(RingError::Forked)
+                ) && !whole.sq.push(Entry::nop())
                     && whole.cq.pop().is_none()
                     && matches!(whole.ring.unregister_file(FileSlot(0)), Err(RingError::Forked));
                 drop(whole);
                 // A ring made in the child works.
-                let own = Ring::new(&options).is_ok_and(|(ring, ..)| ring.enter(Enter { run_tasks: true, ..Enter::default() }).is_ok());
+                let own = Ring::new(&options).is_ok_and(|(ring, ..)| {
+                    ring.enter(Enter { run_tasks: true, ..Enter::default() }).is_ok()
+                });
                 // SAFETY: ends the child at once.
                 unsafe { libc::_exit(i32::from(!refused) + 2 * i32::from(!own)) };
             }
@@ -162,7 +183,11 @@ fn forked_children_leave_rings_alone() {
                 let mut status = 0;
                 // SAFETY: `status` is a place for the answer.
                 assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-                assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 0), "{options:?}");
+                assert_eq!(
+                    (libc::WIFEXITED(status), libc::WEXITSTATUS(status)),
+                    (true, 0),
+                    "{options:?}"
+                );
             }
         }
         // The ring of the parent is unaffected.
@@ -180,9 +205,13 @@ fn unpinnable_memory_is_used_unregistered() {
     }
     if std::env::var_os(LIMITED).is_none() {
         let name = "uring::tests::limits::unpinnable_memory_is_used_unregistered";
-        let child =
-            Process::new(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]).env(LIMITED, "1").output().unwrap();
-        let output = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
+        let child = Process::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(LIMITED, "1")
+            .output()
+            .unwrap();
+        let output = String::from_utf8_lossy(&child.stdout).into_owned()
+            + &String::from_utf8_lossy(&child.stderr);
         assert!(child.status.success() && output.contains("1 passed"), "{output}");
         return;
     }
@@ -198,7 +227,10 @@ fn unpinnable_memory_is_used_unregistered() {
         let lent = filled(&pool, BLOCK, 9);
         let (_file, fd) = file(BLOCK as u64);
         let error = whole.ring.register_buffer(0, &lent).unwrap_err();
-        assert!(matches!(error, RingError::Memlock { wanted: 0x40_0000, limit: 0x10_0000 }), "{error:?}");
+        assert!(
+            matches!(error, RingError::Memlock { wanted: 0x40_0000, limit: 0x10_0000 }),
+            "{error:?}"
+        );
         assert!(error.to_string().contains("RLIMIT_MEMLOCK is 1048576 bytes"), "{error}");
         let kept = whole.keep(&fd);
         assert_eq!(whole.result(Entry::read(kept, 0, Span::of(&lent, 0..BLOCK))), BLOCK as i32);
@@ -218,7 +250,10 @@ fn registered_regions_are_returned() {
         let lent = region.buffer((4 << 20) + BLOCK..(4 << 20) + 2 * BLOCK).unwrap().lend();
         let fixed = whole.ring.register_buffer(3, &lent).unwrap();
         assert_eq!((fixed.slot, fixed.chunk.index, Some(fixed.chunk)), (3, 1, lent.chunk_id()));
-        assert_eq!(whole.result(Entry::read(kept, 0, Span::fixed(&lent, 0..BLOCK, fixed))), BLOCK as i32);
+        assert_eq!(
+            whole.result(Entry::read(kept, 0, Span::fixed(&lent, 0..BLOCK, fixed))),
+            BLOCK as i32
+        );
         let crossing = region.buffer((4 << 20) - BLOCK..(4 << 20) + BLOCK).unwrap().lend();
         assert!(matches!(whole.ring.register_buffer(0, &crossing), Err(RingError::Crosses)));
         drop((crossing.take_back(), lent.take_back()));
@@ -246,7 +281,11 @@ fn passthrough_needs_an_nvme_namespace() {
         let lent = filled(&pool, BLOCK, 9);
         let kept = whole.keep(&file(BLOCK as u64).1);
         let read = Sqe { opcode: 2, nsid: 1, ..Sqe::default() };
-        assert!(whole.sq.push_command(Command::new(kept, &read, Some(Span::of(&lent, 0..BLOCK))).user_data(4)));
+        assert!(
+            whole.sq.push_command(
+                Command::new(kept, &read, Some(Span::of(&lent, 0..BLOCK))).user_data(4)
+            )
+        );
         assert_eq!(whole.results(1), [(4, -libc::EOPNOTSUPP)]);
         drop(lent.take_back());
     }
@@ -274,10 +313,19 @@ fn setup_errors_name_the_options() {
     if features().is_none() {
         return;
     }
-    let error = Ring::new(&Options { entries: 1 << 20, owner: true, ..Options::default() }).unwrap_err();
-    let (start, end) = ("the kernel refuses an io_uring of Options { entries: 1048576, ", "owner: true, poll: No, big: false, ");
+    let error =
+        Ring::new(&Options { entries: 1 << 20, owner: true, ..Options::default() }).unwrap_err();
+    let (start, end) = (
+        "the kernel refuses an io_uring of Options { entries: 1048576, ",
+        "owner: true, poll: No, big: false, ",
+    );
     let words = error.to_string();
-    assert!(words.starts_with(start) && words.contains(end) && words.ends_with("}: Invalid argument (os error 22)"), "{words}");
+    assert!(
+        words.starts_with(start)
+            && words.contains(end)
+            && words.ends_with("}: Invalid argument (os error 22)"),
+        "{words}"
+    );
     let error = Ring::new(&Options { buffers: 1 << 20, ..Options::default() }).unwrap_err();
     assert!(error.to_string().contains("a table of 1048576 buffers"), "{error}");
 }

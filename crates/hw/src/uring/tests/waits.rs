@@ -20,7 +20,10 @@ fn multishot_polls_until_cancelled() {
                 whole.submit(1);
                 ringing.join().unwrap();
                 let cqes = whole.take();
-                assert_eq!((cqes.len(), cqes[0].user_data, cqes[0].result & i32::from(libc::POLLIN)), (1, 5, libc::POLLIN.into()));
+                assert_eq!(
+                    (cqes.len(), cqes[0].user_data, cqes[0].result & i32::from(libc::POLLIN)),
+                    (1, 5, libc::POLLIN.into())
+                );
                 assert!(cqes[0].more());
             }
         });
@@ -59,7 +62,11 @@ fn waits_end_by_count_or_timeout() {
         assert_eq!(whole.ring.ready(), 2);
         // Completions that can be popped already count.
         whole.ring.enter(wait(3, Nanos(2_000_000))).unwrap();
-        assert_eq!((whole.ring.cq_state(), whole.ring.ready()), (CqState::Entries, 2), "{options:?}");
+        assert_eq!(
+            (whole.ring.cq_state(), whole.ring.ready()),
+            (CqState::Entries, 2),
+            "{options:?}"
+        );
         whole.ring.enter(wait(2, Nanos::MAX)).unwrap();
         events[1].signal();
         whole.ring.enter(wait(3, Nanos(60 * SECOND.0))).unwrap();
@@ -146,7 +153,10 @@ fn task_work_shows_without_enter() {
         events[0].signal();
         assert_eq!(whole.ring.cq_state(), CqState::TaskWork);
         // poll(2) on the descriptor sees it too.
-        assert_eq!(poll(&mut [PollFd::new(&whole.ring, PollFlags::IN)], Some(&Default::default())), Ok(1));
+        assert_eq!(
+            poll(&mut [PollFd::new(&whole.ring, PollFlags::IN)], Some(&Default::default())),
+            Ok(1)
+        );
         // Submitting alone does not run task work.
         whole.push(Entry::nop());
         let submit = whole.sq.unsubmitted();
@@ -212,7 +222,8 @@ fn epoll_wakes_for_shared_rings() {
 #[test]
 fn epoll_wakes_by_ring_eventfd() {
     for options in kinds() {
-        let (mut whole, poller, event) = (Whole::new(&options), Poller::new().unwrap(), EventFd::new().unwrap());
+        let (mut whole, poller, event) =
+            (Whole::new(&options), Poller::new().unwrap(), EventFd::new().unwrap());
         whole.ring.notify(&event).unwrap();
         poller.add(&event, 9).unwrap();
         let _writer = wakes(&mut whole, &poller, 9, &format!("{options:?}"));

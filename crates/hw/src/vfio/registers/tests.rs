@@ -40,7 +40,10 @@ fn offsets_beyond_the_bar_read_ones() {
     let registers = registers.unwrap();
     registers.ring_sq(QueueId(1000), 7);
     registers.write32(u32::MAX - 3, 1);
-    assert_eq!((registers.read32(0x2000), registers.read32(0x1ffe), registers.read32(u32::MAX)), (u32::MAX, u32::MAX, u32::MAX));
+    assert_eq!(
+        (registers.read32(0x2000), registers.read32(0x1ffe), registers.read32(u32::MAX)),
+        (u32::MAX, u32::MAX, u32::MAX)
+    );
     assert_eq!(file.metadata().unwrap().len(), 0x2000);
 }
 

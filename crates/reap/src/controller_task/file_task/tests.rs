@@ -24,7 +24,10 @@ fn software_queues_have_bounds() {
     }
     for queues in [0, 65_536] {
         let error = open(queues).unwrap_err().to_string();
-        assert!(error.contains(&format!("{queues} software queues: there must be 1 to 65535")), "{error}");
+        assert!(
+            error.contains(&format!("{queues} software queues: there must be 1 to 65535")),
+            "{error}"
+        );
     }
 }
 
@@ -68,11 +71,17 @@ impl std::task::Wake for Woken {
 /// some time after the close.
 #[test]
 fn orphans_delay_no_late_request() {
-    let control = Control::new(Arc::new(Kick::new().unwrap()), EventSource::new(Arc::default(), None));
+    let control =
+        Control::new(Arc::new(Kick::new().unwrap()), EventSource::new(Arc::default(), None));
     let queues = Arc::new(FileQueues::new(2));
     let mut task = FileTask::new(control.shared(), queues.clone(), Nanos::from_secs(30));
-    let (sleeper, left) = (queues.add(|| Mode::INTERRUPT).unwrap(), queues.add(|| Mode::INTERRUPT).unwrap());
-    let (signal, said, now) = (sleeper.wake.try_clone_signal().unwrap(), Arc::<Mutex<Vec<_>>>::default(), Nanos::from_secs(1000));
+    let (sleeper, left) =
+        (queues.add(|| Mode::INTERRUPT).unwrap(), queues.add(|| Mode::INTERRUPT).unwrap());
+    let (signal, said, now) = (
+        sleeper.wake.try_clone_signal().unwrap(),
+        Arc::<Mutex<Vec<_>>>::default(),
+        Nanos::from_secs(1000),
+    );
     sleeper.set_open(1);
     left.set_open(1);
     left.set_orphaned(true);

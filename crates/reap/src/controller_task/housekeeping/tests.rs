@@ -55,7 +55,8 @@ fn task_panics_stay_isolated() {
             while device.health().resets == 0 {
                 thread::sleep(Duration::from_millis(1));
             }
-            let (result, _) = queue.block_on(queue.read(&ns, 0, queue.buffer(4096).unwrap())).unwrap();
+            let (result, _) =
+                queue.block_on(queue.read(&ns, 0, queue.buffer(4096).unwrap())).unwrap();
             result.unwrap();
         });
     }
@@ -82,13 +83,16 @@ fn blocking_wakers_delay_no_other_device() {
     let queue = device.queue().unwrap();
     let mut future = Box::pin(queue.start(Request::flush(&device.namespaces()[0])));
     let ((called, is_called), (go, may_go)) = (channel(), channel());
-    let waker = Waker::from(Arc::new(Blocks { called: Mutex::new(called), go: Mutex::new(may_go) }));
+    let waker =
+        Waker::from(Arc::new(Blocks { called: Mutex::new(called), go: Mutex::new(may_go) }));
     assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     drop(queue);
     is_called.recv_timeout(PATIENCE).unwrap();
     in_time(|| drop(Device::open("mem:1M?profile=null").unwrap()));
     go.send(()).unwrap();
-    assert!(matches!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(done) if done.result.is_ok()));
+    assert!(
+        matches!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(done) if done.result.is_ok())
+    );
 }
 
 /// The owner of a region's memory: it blocks or panics when it is dropped, as the test says.
@@ -116,9 +120,15 @@ fn blocking_memory_drops_delay_no_device() {
         _ = panicking.send(thread::current().name().map(str::to_owned));
         panic!("as the test says");
     };
-    for (end, ended_on) in [(Box::new(blocks) as Box<dyn FnOnce() + Send>, ends), (Box::new(panics_at_its_end), panics)] {
+    for (end, ended_on) in [
+        (Box::new(blocks) as Box<dyn FnOnce() + Send>, ends),
+        (Box::new(panics_at_its_end), panics),
+    ] {
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
-        let region = device.register((hw::Pages::new(4096).unwrap(), AtItsEnd(Some(end)))).map_err(|(why, _)| why).unwrap();
+        let region = device
+            .register((hw::Pages::new(4096).unwrap(), AtItsEnd(Some(end))))
+            .map_err(|(why, _)| why)
+            .unwrap();
         let read = queue.read(&ns, 0, region.buffer(0..4096).unwrap());
         queue.commit();
         drop((read, region, queue));

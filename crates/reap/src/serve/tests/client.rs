@@ -18,8 +18,8 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::Errno;
 use sync::shadow;
 use vfio_user::{
-    Access, Capabilities, DmaMap, DmaUnmap, Flags, Header, IrqAction, IrqData, Received, Region, Request, SetIrqs, Socket, Version, irq,
-    region,
+    Access, Capabilities, DmaMap, DmaUnmap, Flags, Header, IrqAction, IrqData, Received, Region,
+    Request, SetIrqs, Socket, Version, irq, region,
 };
 
 use super::lent::{Lent, RAM};
@@ -31,7 +31,8 @@ const ENTRIES: u32 = 8;
 const QUEUES: u64 = 0x1_0000;
 
 pub(super) fn memory(bytes: u64, sealed: bool) -> File {
-    let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memory file");
+    let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .expect("a memory file");
     ftruncate(&file, bytes).expect("its size");
     if sealed {
         fcntl_add_seals(&file, SealFlags::SHRINK).expect("a seal");
@@ -59,7 +60,9 @@ struct Words<'a> {
 
 impl Words<'_> {
     fn load(&self, base: u64) -> Result<u32, ()> {
-        Ok(u32::from_ne_bytes(self.guest.read_ram(base + self.at, 4).try_into().expect("four bytes")))
+        Ok(u32::from_ne_bytes(
+            self.guest.read_ram(base + self.at, 4).try_into().expect("four bytes"),
+        ))
     }
 }
 
@@ -110,8 +113,8 @@ pub(super) struct Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // A child process that another test has just forked keeps a copy of the descriptor until it runs its program: the server sees
-        // the end at once all the same.
+        // A child process that another test has just forked keeps a copy of the descriptor until it
+        // runs its program: the server sees the end at once all the same.
         _ = self.stream.shutdown(Shutdown::Both);
     }
 }
@@ -152,7 +155,12 @@ impl Guest {
 
     /// The same, of a client that takes this many bytes in a message.
     pub(super) fn taking(server: &Running, most: u32) -> Guest {
-        Guest::come(server, 0, true, Capabilities { max_data_xfer_size: most.into(), ..Capabilities::default() })
+        Guest::come(
+            server,
+            0,
+            true,
+            Capabilities { max_data_xfer_size: most.into(), ..Capabilities::default() },
+        )
     }
 
     /// The same at one of several sockets.
@@ -173,7 +181,8 @@ impl Guest {
     fn come(server: &Running, path: usize, sealed: bool, capabilities: Capabilities) -> Guest {
         let begun = Instant::now();
         let mut guest = loop {
-            // As long as the server has not seen that the client before is gone it sends this one away.
+            // As long as the server has not seen that the client before is gone it sends this one
+            // away.
             let mut guest = Guest::on(server.connect_at(path), sealed);
             let version = Version { major: 0, minor: 0, capabilities };
             match guest.try_ask(&Request::Version(version).to_bytes(1, Flags::REQUEST), &[]) {
@@ -196,12 +205,21 @@ impl Guest {
         let begun = Instant::now();
         loop {
             match self.socket.receive() {
-                Ok(Received::Message(message)) if !message.header.flags.is_reply() => self.lend(&message.header, &message.body),
+                Ok(Received::Message(message)) if !message.header.flags.is_reply() => {
+                    self.lend(&message.header, &message.body)
+                }
                 Ok(Received::Message(message)) => {
-                    assert!(message.header.flags.is_reply() && bytes.starts_with(&message.header.id.to_ne_bytes()));
+                    assert!(
+                        message.header.flags.is_reply()
+                            && bytes.starts_with(&message.header.id.to_ne_bytes())
+                    );
                     self.came = message.fds;
                     let error = || Errno::from_raw_os_error(message.header.error as i32);
-                    return Some(if message.header.flags.is_error() { Err(error()) } else { Ok(message.body) });
+                    return Some(if message.header.flags.is_error() {
+                        Err(error())
+                    } else {
+                        Ok(message.body)
+                    });
                 }
                 Ok(Received::Nothing) => assert!(begun.elapsed() < PATIENCE, "no answer"),
                 Ok(Received::End) | Err(_) => return None,
@@ -212,8 +230,8 @@ impl Guest {
         }
     }
 
-    /// Until the server says something, or for a moment. A thread that only gave way would come after all that spin, for each message of a
-    /// transfer, and the server's patience has an end.
+    /// Until the server says something, or for a moment. A thread that only gave way would come
+    /// after all that spin, for each message of a transfer, and the server's patience has an end.
     fn rest(&self) {
         let moment = Timespec { tv_sec: 0, tv_nsec: 50_000 };
         _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&moment));
@@ -252,7 +270,11 @@ impl Guest {
         self.socket.send(bytes, &[]).expect("sent");
     }
 
-    pub(super) fn ask(&mut self, request: &Request<'_>, fds: &[BorrowedFd<'_>]) -> Result<Vec<u8>, Errno> {
+    pub(super) fn ask(
+        &mut self,
+        request: &Request<'_>,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Vec<u8>, Errno> {
         self.asked += 1;
         let bytes = request.to_bytes(self.asked, Flags::REQUEST);
         self.try_ask(&bytes, fds).expect("a connection")
@@ -273,13 +295,28 @@ impl Guest {
     }
 
     pub(super) fn unmap_ram(&mut self) {
-        assert!(self.ask(&Request::DmaUnmap(DmaUnmap { all: false, bitmap: false, address: 0, size: RAM }), &[]).is_ok());
+        assert!(
+            self.ask(
+                &Request::DmaUnmap(DmaUnmap { all: false, bitmap: false, address: 0, size: RAM }),
+                &[]
+            )
+            .is_ok()
+        );
     }
 
     pub(super) fn give_vectors(&mut self) {
-        let set = SetIrqs { index: irq::MSIX, start: 0, count: 2, action: IrqAction::Trigger, data: IrqData::Eventfds };
+        let set = SetIrqs {
+            index: irq::MSIX,
+            start: 0,
+            count: 2,
+            action: IrqAction::Trigger,
+            data: IrqData::Eventfds,
+        };
         let fds = [0, 1].map(|n| self.vectors[n].try_clone().expect("a descriptor"));
-        assert_eq!(self.ask(&Request::SetIrqs(set), &[fds[0].as_fd(), fds[1].as_fd()]), Ok(Vec::new()));
+        assert_eq!(
+            self.ask(&Request::SetIrqs(set), &[fds[0].as_fd(), fds[1].as_fd()]),
+            Ok(Vec::new())
+        );
     }
 
     pub(super) fn register(&mut self, at: u32) -> u32 {
@@ -352,18 +389,24 @@ impl Guest {
 
     pub(super) fn make_queues(&mut self) {
         let (queue, vector) = (QueueId(1), Some(Vector(1)));
-        let cq = CreateCq { queue, entries: ENTRIES, addr: QUEUES + 0x3000, contiguous: true, vector };
+        let cq =
+            CreateCq { queue, entries: ENTRIES, addr: QUEUES + 0x3000, contiguous: true, vector };
         assert_eq!(self.admin(cq.to_sqe()), Status::SUCCESS);
-        let mut sq =
-            CreateSq::from_sqe(&Sqe { prp1: QUEUES + 0x2000, cdw10: (ENTRIES - 1) << 16 | 1, cdw11: 1 << 16 | 1, ..Sqe::default() })
-                .to_sqe();
+        let mut sq = CreateSq::from_sqe(&Sqe {
+            prp1: QUEUES + 0x2000,
+            cdw10: (ENTRIES - 1) << 16 | 1,
+            cdw11: 1 << 16 | 1,
+            ..Sqe::default()
+        })
+        .to_sqe();
         sq.opcode = opcode::admin::CREATE_SQ;
         assert_eq!(self.admin(sq), Status::SUCCESS);
     }
 
     /// Asks for a second completion queue there.
     pub(super) fn queue_at(&mut self, addr: u64) -> Status {
-        let cq = CreateCq { queue: QueueId(2), entries: ENTRIES, addr, contiguous: true, vector: None };
+        let cq =
+            CreateCq { queue: QueueId(2), entries: ENTRIES, addr, contiguous: true, vector: None };
         self.admin(cq.to_sqe()).kind()
     }
 
@@ -401,8 +444,12 @@ impl Guest {
 
     /// What can be mapped of BAR 0, and its descriptors, for an answer of this many bytes.
     pub(super) fn mappable(&mut self, room: u32) -> (Region, Vec<OwnedFd>) {
-        let body = self.ask(&Request::RegionInfo { index: region::BAR0, room }, &[]).expect("an answer");
-        (Region::from_answer(region::BAR0, &body).expect("a region"), std::mem::take(&mut self.came))
+        let body =
+            self.ask(&Request::RegionInfo { index: region::BAR0, room }, &[]).expect("an answer");
+        (
+            Region::from_answer(region::BAR0, &body).expect("a region"),
+            std::mem::take(&mut self.came),
+        )
     }
 
     /// Doorbells are written there, as by a mapping, from now on.
@@ -413,10 +460,16 @@ impl Guest {
 
     /// Doorbell Buffer Config with these buffers.
     pub(super) fn doorbell_buffers(&mut self, registers: u64, events: u64) -> Status {
-        self.admin(Sqe { opcode: opcode::admin::DOORBELL_BUFFER_CONFIG, prp1: registers, prp2: events, ..Sqe::default() })
+        self.admin(Sqe {
+            opcode: opcode::admin::DOORBELL_BUFFER_CONFIG,
+            prp1: registers,
+            prp2: events,
+            ..Sqe::default()
+        })
     }
 
-    /// Doorbells from queue `first` on are kept in memory, as drivers do (1), or as the specification has it (0).
+    /// Doorbells from queue `first` on are kept in memory, as drivers do (1), or as the
+    /// specification has it (0).
     pub(super) fn keep_doorbells(&mut self, first: usize) {
         self.write_ram(BELLS, &[0; 0x2000]);
         assert_eq!(self.doorbell_buffers(BELLS, EVENTS), Status::SUCCESS);
@@ -442,7 +495,8 @@ impl Guest {
         let phase = ((self.pairs[1].taken + ENTRIES - 2) / ENTRIES).is_multiple_of(2);
         loop {
             let bytes = self.read_ram(QUEUES + 0x3000 + u64::from(last) * 16, 16);
-            let word = |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().expect("a word"));
+            let word =
+                |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().expect("a word"));
             if Cqe::from_words([word(0), word(1)]).phase() == phase {
                 return;
             }
@@ -476,8 +530,10 @@ impl Guest {
         let (pair, begun) = (self.pairs[queue], Instant::now());
         let phase = (pair.taken / ENTRIES).is_multiple_of(2);
         loop {
-            let bytes = self.read_ram(QUEUES + 0x2000 * queue as u64 + 0x1000 + u64::from(pair.head) * 16, 16);
-            let word = |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().expect("a word"));
+            let bytes = self
+                .read_ram(QUEUES + 0x2000 * queue as u64 + 0x1000 + u64::from(pair.head) * 16, 16);
+            let word =
+                |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().expect("a word"));
             let cqe = Cqe::from_words([word(0), word(1)]);
             if cqe.phase() == phase {
                 let pair = &mut self.pairs[queue];
@@ -512,7 +568,18 @@ impl Guest {
             self.lent.put(self.list, &list)
         }
         let prp2 = if blocks <= 16 { at + 4096 } else { self.list };
-        self.post(1, Sqe { opcode: op, nsid: 1, prp1: at, prp2, cdw10: lba as u32, cdw12: blocks - 1, ..Sqe::default() })
+        self.post(
+            1,
+            Sqe {
+                opcode: op,
+                nsid: 1,
+                prp1: at,
+                prp2,
+                cdw10: lba as u32,
+                cdw12: blocks - 1,
+                ..Sqe::default()
+            },
+        )
     }
 
     /// Does it and waits for its message; other messages may have come as well.
@@ -541,7 +608,8 @@ impl Guest {
         let (pair, phase) = (self.pairs[1], (self.pairs[1].taken / ENTRIES).is_multiple_of(2));
         loop {
             let bytes = self.read_ram(QUEUES + 0x3000 + u64::from(pair.head) * 16, 16);
-            let word = |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().expect("a word"));
+            let word =
+                |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().expect("a word"));
             let cqe = Cqe::from_words([word(0), word(1)]);
             if cqe.phase() == phase {
                 assert_eq!(cqe.cid, cid);
@@ -561,7 +629,8 @@ impl Guest {
     /// Aborts the command that was posted before the last one; whether its entry then says so.
     pub(super) fn abort_first_read(&mut self) -> bool {
         let cid = self.cid - 1;
-        let abort = Sqe { opcode: opcode::admin::ABORT, cdw10: u32::from(cid) << 16 | 1, ..Sqe::default() };
+        let abort =
+            Sqe { opcode: opcode::admin::ABORT, cdw10: u32::from(cid) << 16 | 1, ..Sqe::default() };
         assert_eq!(self.admin(abort), Status::SUCCESS);
         let cqe = self.take(1);
         cqe.cid == cid && cqe.status().kind() == Status::ABORT_REQUESTED

@@ -29,14 +29,20 @@ fn ask_soon(server: &Running, order: &str) -> Result<String, ControlError> {
 fn status_reports_injected_faults() {
     let server = Running::new(OPTANE, None);
     let idle = ask_soon(&server, "status").expect("an answer");
-    assert!(idle.starts_with(&format!("device {OPTANE}\n")) && idle.contains("\ncsts 0x00000000\n"), "{idle}");
+    assert!(
+        idle.starts_with(&format!("device {OPTANE}\n")) && idle.contains("\ncsts 0x00000000\n"),
+        "{idle}"
+    );
     let mut guest = Guest::new(&server, true);
     guest.enable();
     guest.make_queues();
     let order = |order: &str| ask(server.socket(), order);
     let refused = Status(0x281);
     assert_eq!(order("fault wrong-status 0x281").expect("done"), "");
-    assert_eq!((guest.read(0, 1, 0x4_0000), guest.read(0, 1, 0x4_0000)), (refused, Status::SUCCESS));
+    assert_eq!(
+        (guest.read(0, 1, 0x4_0000), guest.read(0, 1, 0x4_0000)),
+        (refused, Status::SUCCESS)
+    );
     assert_eq!(order("fault hold reads").expect("done"), "");
     guest.post_read(0, 1, 0x4_0000);
     assert_eq!(guest.write(0, 1, 0x4_0000), Status::SUCCESS, "a read before it is held");
@@ -79,13 +85,19 @@ fn random_orders_get_one_answer() {
     let server = Running::new(OPTANE, None);
     drop(server.connect());
     let path = path_of(server.socket());
-    let silent: Vec<UnixStream> = (0..40).map(|_| UnixStream::connect(&path).expect("connected")).collect();
-    for (bytes, words) in [(vec![b'x'; 4096], "at most 1024 bytes"), (b"fault \xff\n".to_vec(), "not UTF-8"), (b"fault fa".to_vec(), "")] {
+    let silent: Vec<UnixStream> =
+        (0..40).map(|_| UnixStream::connect(&path).expect("connected")).collect();
+    for (bytes, words) in [
+        (vec![b'x'; 4096], "at most 1024 bytes"),
+        (b"fault \xff\n".to_vec(), "not UTF-8"),
+        (b"fault fa".to_vec(), ""),
+    ] {
         let mut caller = UnixStream::connect(&path).expect("connected");
         caller.write_all(&bytes).expect("sent");
         caller.shutdown(std::net::Shutdown::Write).expect("ended");
         let mut answer = String::new();
-        // What is not read of a long line may end the connection, once the answer has been read or before.
+        // What is not read of a long line may end the connection, once the answer has been read or
+        // before.
         _ = caller.read_to_string(&mut answer);
         assert!(answer.contains(words), "{answer}");
     }
@@ -106,7 +118,8 @@ fn absent_servers_are_reported() {
     });
     assert!(matches!(ask(&socket, "status"), Err(ControlError::NoAnswer { .. })));
     other.join().expect("no panic");
-    // A child that another test starts at this moment has the listener, too, until it runs its program.
+    // A child that another test starts at this moment has the listener, too, until it runs its
+    // program.
     let begun = Instant::now();
     while !matches!(ask(&socket, "status"), Err(ControlError::NoServer { .. })) {
         assert!(begun.elapsed() < PATIENCE, "the socket has a listener still");

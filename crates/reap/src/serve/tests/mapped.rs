@@ -20,10 +20,15 @@ fn mapped(server: &Running) -> Guest {
     guest
 }
 
-/// In its memory or in registers: what is mapped needs no message, and what is in neither has no other way.
+/// In its memory or in registers: what is mapped needs no message, and what is in neither has no
+/// other way.
 #[test]
 fn a_mapped_doorbell_is_no_message() {
-    for (uri, shadow) in [(MAPPED, false), (MAPPED, true), ("mem:16M?profile=optane&doorbells=mapped&shadow=no", false)] {
+    for (uri, shadow) in [
+        (MAPPED, false),
+        (MAPPED, true),
+        ("mem:16M?profile=optane&doorbells=mapped&shadow=no", false),
+    ] {
         let server = Running::new(uri, None);
         let mut guest = mapped(&server);
         if shadow {
@@ -37,7 +42,10 @@ fn a_mapped_doorbell_is_no_message() {
         drop(guest);
         let told = server.stop();
         assert!(told.contains(&ServeEvent::Polls), "{told:?}");
-        assert!(matches!(told.last(), Some(ServeEvent::Detached { doorbells: 0, commands, .. }) if *commands > 700), "{told:?}");
+        assert!(
+            matches!(told.last(), Some(ServeEvent::Detached { doorbells: 0, commands, .. }) if *commands > 700),
+            "{told:?}"
+        );
     }
 }
 
@@ -69,7 +77,10 @@ fn mapped_doorbells_are_opt_in() {
     let (_, files) = guest.mappable(32);
     assert!(files.is_empty(), "a descriptor without a part");
     let (region, files) = guest.mappable(Region::MOST_BYTES);
-    assert_eq!((region.areas, region.readable, region.writable), (vec![Area { offset: 0x1000, bytes: 0x1000 }], true, true));
+    assert_eq!(
+        (region.areas, region.readable, region.writable),
+        (vec![Area { offset: 0x1000, bytes: 0x1000 }], true, true)
+    );
     assert_eq!(files.len(), 1);
 }
 
@@ -80,13 +91,19 @@ fn nonsense_costs_a_reset_at_most() {
     let mut guest = mapped(&server);
     let registers = guest.registers.as_ref().expect("mapped").try_clone().expect("a descriptor");
     for seed in 0..40u32 {
-        let noise: Vec<u8> = (0..0x1000u32).map(|n| ((n ^ seed).wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+        let noise: Vec<u8> =
+            (0..0x1000u32).map(|n| ((n ^ seed).wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
         registers.write_all_at(&noise, 0x1000).expect("written");
         // Small numbers are places in rings.
-        registers.write_all_at(&[seed.to_ne_bytes(), (seed / 3).to_ne_bytes()].concat(), 0x1008).expect("written");
+        registers
+            .write_all_at(&[seed.to_ne_bytes(), (seed / 3).to_ne_bytes()].concat(), 0x1008)
+            .expect("written");
         assert_ne!(guest.register(regs::VS), u32::MAX);
     }
-    assert!(registers.set_len(0).is_err() && registers.set_len(1 << 20).is_err(), "its length stays");
+    assert!(
+        registers.set_len(0).is_err() && registers.set_len(1 << 20).is_err(),
+        "its length stays"
+    );
     guest.set_register(regs::CC, 0);
     guest.wait_for(|csts| !csts.rdy());
     guest.forget_queues();

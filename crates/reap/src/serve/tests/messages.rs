@@ -19,7 +19,8 @@ const DEVICE: &str = "mem:16M?profile=optane";
 const REFUSED: Status = Status::DATA_TRANSFER_ERROR;
 
 /// Where it is.
-const THERE: DmaMap = DmaMap { readable: true, writable: true, offset: 0, address: RAM, size: LENT };
+const THERE: DmaMap =
+    DmaMap { readable: true, writable: true, offset: 0, address: RAM, size: LENT };
 
 /// A guest, ready, that lends memory in this manner.
 fn lending(mut guest: Guest, manner: Manner) -> Guest {
@@ -34,7 +35,8 @@ fn refusals(told: &[ServeEvent]) -> usize {
     told.iter().filter(|event| **event == ServeEvent::GivesNoMemory).count()
 }
 
-/// Data, lists of pages and what the admin queue answers, in messages of any size, also where a transfer has only some of its pages there.
+/// Data, lists of pages and what the admin queue answers, in messages of any size, also where a
+/// transfer has only some of its pages there.
 #[test]
 fn commands_point_to_it() {
     for most in [1 << 20, 1000, 100] {
@@ -50,7 +52,10 @@ fn commands_point_to_it() {
             guest.lent.bytes.fill(0);
         }
         assert_eq!(guest.read(0, 32, RAM - 0x2000), Status::SUCCESS);
-        assert_eq!([&guest.read_ram(RAM - 0x2000, 0x2000), guest.lent.get(RAM, 0x2000)].concat(), data);
+        assert_eq!(
+            [&guest.read_ram(RAM - 0x2000, 0x2000), guest.lent.get(RAM, 0x2000)].concat(),
+            data
+        );
         assert_eq!(guest.identify(RAM + 0x2_0000), Status::SUCCESS);
         assert_eq!(guest.identify(0x4_0000), Status::SUCCESS);
         assert_eq!(guest.lent.get(RAM + 0x2_0000, 4096), guest.read_ram(0x4_0000, 4096));
@@ -67,7 +72,13 @@ fn memory_descriptors_spare_messages() {
     let mut guest = lending(Guest::new(&server, true), Manner::Honest);
     let file = memory(0x1000, true);
     file.write_all_at(&[7; 512], 0).expect("written");
-    let map = DmaMap { readable: true, writable: false, offset: 0, address: RAM + 0x10_0000, size: 0x1000 };
+    let map = DmaMap {
+        readable: true,
+        writable: false,
+        offset: 0,
+        address: RAM + 0x10_0000,
+        size: 0x1000,
+    };
     assert_eq!(guest.ask(&Request::DmaMap(map), &[file.as_fd()]), Ok(Vec::new()));
     assert_eq!(guest.write(3, 1, RAM + 0x10_0000), Status::SUCCESS);
     assert_eq!(guest.read(3, 1, RAM + 0x10_0000).kind(), REFUSED);
@@ -81,7 +92,14 @@ fn memory_descriptors_spare_messages() {
 /// Each costs that command an error, and none the client or another command.
 #[test]
 fn answers_that_are_none() {
-    for manner in [Manner::Refuses, Manner::Short, Manner::Long, Manner::Elsewhere, Manner::Qemu, Manner::Flood] {
+    for manner in [
+        Manner::Refuses,
+        Manner::Short,
+        Manner::Long,
+        Manner::Elsewhere,
+        Manner::Qemu,
+        Manner::Flood,
+    ] {
         let server = Running::new(DEVICE, None);
         let mut guest = lending(Guest::new(&server, true), manner);
         guest.lent.bytes.fill(9);
@@ -90,9 +108,16 @@ fn answers_that_are_none() {
         assert!(guest.lent.bytes.iter().all(|byte| *byte == 9), "{manner:?}");
         // Who answers wrongly is not asked again; who refuses may think better of it.
         assert_eq!(guest.lent.asked, if manner == Manner::Refuses { 2 } else { 1 }, "{manner:?}");
-        assert_eq!((guest.read(0, 1, 0x8_0000), guest.read_ram(0x8_0000, 512)), (Status::SUCCESS, vec![0; 512]));
+        assert_eq!(
+            (guest.read(0, 1, 0x8_0000), guest.read_ram(0x8_0000, 512)),
+            (Status::SUCCESS, vec![0; 512])
+        );
         guest.lent.manner = Manner::Honest;
-        assert_eq!(guest.read(0, 1, RAM).kind() == Status::SUCCESS, manner == Manner::Refuses, "{manner:?}");
+        assert_eq!(
+            guest.read(0, 1, RAM).kind() == Status::SUCCESS,
+            manner == Manner::Refuses,
+            "{manner:?}"
+        );
         drop(guest);
         assert_eq!(refusals(&server.stop()), usize::from(manner != Manner::Refuses), "{manner:?}");
     }
@@ -112,7 +137,8 @@ fn a_client_that_changes_its_manner() {
     }
 }
 
-/// It is waited for once. An answer that comes late is passed over, and one more is an answer to nothing.
+/// It is waited for once. An answer that comes late is passed over, and one more is an answer to
+/// nothing.
 #[test]
 fn a_client_that_never_answers() {
     let server = Running::new(DEVICE, None);
@@ -130,10 +156,14 @@ fn a_client_that_never_answers() {
     drop(guest);
     let told = server.stop();
     assert_eq!(refusals(&told), 1, "{told:?}");
-    assert!(told.iter().any(|event| matches!(event, ServeEvent::Detached { why: Some(_), .. })), "{told:?}");
+    assert!(
+        told.iter().any(|event| matches!(event, ServeEvent::Detached { why: Some(_), .. })),
+        "{told:?}"
+    );
 }
 
-/// What answers no question ends the connection, while one is open as at any other time; and so does a client that goes meanwhile.
+/// What answers no question ends the connection, while one is open as at any other time; and so
+/// does a client that goes meanwhile.
 #[test]
 fn connections_that_end_meanwhile() {
     for manner in [Manner::OtherId, Manner::OtherCommand, Manner::Huge, Manner::Never] {
@@ -151,12 +181,16 @@ fn connections_that_end_meanwhile() {
         assert_eq!(guest.read(0, 1, RAM), Status::SUCCESS, "{manner:?}");
         drop(guest);
         let told = server.stop();
-        let let_go = told.iter().filter(|event| matches!(event, ServeEvent::Detached { why: Some(_), .. })).count();
+        let let_go = told
+            .iter()
+            .filter(|event| matches!(event, ServeEvent::Detached { why: Some(_), .. }))
+            .count();
         assert_eq!(let_go, usize::from(manner != Manner::Never), "{told:?}");
     }
 }
 
-/// Requests that come before the answer are carried out after it, in their order, and none is left lying.
+/// Requests that come before the answer are carried out after it, in their order, and none is left
+/// lying.
 #[test]
 fn requests_that_come_before_the_answer() {
     for device in [DEVICE, "mem:16M?profile=optane&doorbells=mapped"] {
@@ -165,7 +199,8 @@ fn requests_that_come_before_the_answer() {
         for _ in 0..5 {
             let (before, asked) = (guest.messages(), guest.lent.asked);
             guest.post_read(0, 1, RAM);
-            // The command's own message, and one that the client tries with each answer: nothing else wakes the server meanwhile.
+            // The command's own message, and one that the client tries with each answer: nothing
+            // else wakes the server meanwhile.
             while guest.lent.asked < asked + 1 + u64::from(asked == 0) {
                 guest.serve();
             }
@@ -178,7 +213,8 @@ fn requests_that_come_before_the_answer() {
     }
 }
 
-/// A queue lies in memory that has a descriptor: one that does not is refused, and nothing is asked.
+/// A queue lies in memory that has a descriptor: one that does not is refused, and nothing is
+/// asked.
 #[test]
 fn queues_do_not_lie_there() {
     let server = Running::new(DEVICE, None);
@@ -203,16 +239,22 @@ fn the_projects_own_client_answers() {
         let mut own = own.lock().expect("a lock");
         match *ask {
             DmaRequest::Read { count, .. } => own.get(at..at + count as usize).map(<[u8]>::to_vec),
-            DmaRequest::Write { data, .. } => {
-                own.get_mut(at..at + data.len()).map(|bytes| bytes.copy_from_slice(data)).map(|()| Vec::new())
-            }
+            DmaRequest::Write { data, .. } => own
+                .get_mut(at..at + data.len())
+                .map(|bytes| bytes.copy_from_slice(data))
+                .map(|()| Vec::new()),
         }
     }));
-    let set = |at: u32, value: u32| client.write(region::BAR0, at.into(), &value.to_le_bytes()).expect("written");
+    let set = |at: u32, value: u32| {
+        client.write(region::BAR0, at.into(), &value.to_le_bytes()).expect("written")
+    };
     set(regs::AQA, Aqa::new().with_asqs(7).with_acqs(7).into_bits());
     set(regs::ASQ, 0x1000);
     set(regs::ACQ, 0x2000);
-    set(regs::CC, Cc::new().with_en(true).with_iosqes(Sqe::SIZE_LOG2).with_iocqes(Cqe::SIZE_LOG2).into_bits());
+    set(
+        regs::CC,
+        Cc::new().with_en(true).with_iosqes(Sqe::SIZE_LOG2).with_iocqes(Cqe::SIZE_LOG2).into_bits(),
+    );
     let ready = || {
         let mut csts = [0; 4];
         client.read(region::BAR0, regs::CSTS.into(), &mut csts).expect("read");
@@ -231,7 +273,8 @@ fn the_projects_own_client_answers() {
             thread::yield_now();
             ram.read_exact_at(&mut entry, 0x2000 + 16 * n as u64).expect("read");
         }
-        let words = [0, 8].map(|at| u64::from_le_bytes(entry[at..at + 8].try_into().expect("a word")));
+        let words =
+            [0, 8].map(|at| u64::from_le_bytes(entry[at..at + 8].try_into().expect("a word")));
         assert_eq!(Cqe::from_words(words).status(), Status::SUCCESS);
     }
     let mut page = vec![0; 4096];

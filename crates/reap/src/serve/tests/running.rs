@@ -34,9 +34,13 @@ impl Running {
         Running::start(paths, move |sockets| super::super::open_paths(&uri, sockets, script))
     }
 
-    fn start(sockets: usize, server: impl FnOnce(&[PathBuf]) -> Result<Server, ServeError> + Send + 'static) -> Running {
+    fn start(
+        sockets: usize,
+        server: impl FnOnce(&[PathBuf]) -> Result<Server, ServeError> + Send + 'static,
+    ) -> Running {
         let dir = tempfile::tempdir().expect("a directory");
-        let sockets: Vec<PathBuf> = (0..sockets).map(|n| dir.path().join(format!("socket{n}"))).collect();
+        let sockets: Vec<PathBuf> =
+            (0..sockets).map(|n| dir.path().join(format!("socket{n}"))).collect();
         let ((stop, stopped), paths) = (UnixStream::pair().expect("sockets"), sockets.clone());
         let (made, is_made) = mpsc::channel();
         let thread = thread::spawn(move || {

@@ -12,13 +12,16 @@ use super::client::{Guest, memory};
 use super::lent::RAM;
 use super::running::Running;
 
-/// Of each read two doorbells are moved. Both are messages where they are registers. In memory a head is one once a lap, as nobody waits for it.
+/// Of each read two doorbells are moved. Both are messages where they are registers. In memory a
+/// head is one once a lap, as nobody waits for it.
 #[test]
 fn unneeded_eventidx_updates_are_skipped() {
     const READS: u64 = 200;
-    for (uri, sealed) in
-        [("mem:16M?profile=optane", true), ("mem:16M?profile=null", false), ("mem:16M?profile=optane&doorbells=late", true)]
-    {
+    for (uri, sealed) in [
+        ("mem:16M?profile=optane", true),
+        ("mem:16M?profile=null", false),
+        ("mem:16M?profile=optane&doorbells=late", true),
+    ] {
         let server = Running::new(uri, None);
         let mut guest = Guest::with_queues(&server, sealed);
         assert!(guest.may_keep_doorbells());
@@ -32,12 +35,15 @@ fn unneeded_eventidx_updates_are_skipped() {
         let rung = guest.rung;
         drop(guest);
         let told = server.stop();
-        assert!(matches!(told.last(), Some(ServeEvent::Detached { doorbells, .. }) if *doorbells == rung), "{told:?}, {rung}");
+        assert!(
+            matches!(told.last(), Some(ServeEvent::Detached { doorbells, .. }) if *doorbells == rung),
+            "{told:?}, {rung}"
+        );
     }
 }
 
-/// The server sleeps and wakes in between as it likes: whatever it misses is never completed. As many rounds as ten seconds allow: each
-/// waits for the server's turn of the CPU.
+/// The server sleeps and wakes in between as it likes: whatever it misses is never completed. As
+/// many rounds as ten seconds allow: each waits for the server's turn of the CPU.
 #[test]
 fn shadow_doorbells_miss_no_command() {
     for sealed in [true, false] {
@@ -93,8 +99,19 @@ fn invalid_shadow_buffers_are_refused() {
     let map = DmaMap { readable: true, writable: false, offset: 0, address: RAM, size: 0x1000 };
     assert_eq!(guest.ask(&Request::DmaMap(map), &[file.as_fd()]), Ok(Vec::new()));
     let (one, other) = (0x2_0000, 0x2_1000);
-    for (registers, events) in [(one + 4, other), (one, other + 2048), (one, one), (0x4000_0000, other), (one, 0x4000_0000), (one, RAM)] {
-        assert_eq!(guest.doorbell_buffers(registers, events).kind(), Status::INVALID_FIELD, "{registers:#x}, {events:#x}");
+    for (registers, events) in [
+        (one + 4, other),
+        (one, other + 2048),
+        (one, one),
+        (0x4000_0000, other),
+        (one, 0x4000_0000),
+        (one, RAM),
+    ] {
+        assert_eq!(
+            guest.doorbell_buffers(registers, events).kind(),
+            Status::INVALID_FIELD,
+            "{registers:#x}, {events:#x}"
+        );
     }
     // Of doorbells that have not been rung the controller writes EventIdx alone.
     assert_eq!(guest.doorbell_buffers(RAM, other), Status::SUCCESS);
@@ -155,7 +172,9 @@ fn shadow_no_offers_none() {
 fn doorbell_messages() {
     const ROUNDS: u32 = 20_000;
     println!("| profile | depth | registers | in memory |\n| --- | --- | --- | --- |");
-    for (profile, depth) in ["null", "optane"].into_iter().flat_map(|profile| [1, 4, 7].map(|depth| (profile, depth))) {
+    for (profile, depth) in
+        ["null", "optane"].into_iter().flat_map(|profile| [1, 4, 7].map(|depth| (profile, depth)))
+    {
         let messages = ["no", "yes"].map(|shadow| {
             let server = Running::new(&format!("mem:16M?profile={profile}&shadow={shadow}"), None);
             let mut guest = Guest::with_queues(&server, true);

@@ -4,7 +4,13 @@ use proptest::prelude::*;
 use super::*;
 
 fn done(tag: u64) -> Completion {
-    Completion { tag, result: Ok(()), buf: None, submitted_at: Instant::from_nanos(0), completed_at: Instant::from_nanos(0) }
+    Completion {
+        tag,
+        result: Ok(()),
+        buf: None,
+        submitted_at: Instant::from_nanos(0),
+        completed_at: Instant::from_nanos(0),
+    }
 }
 
 /// A step of the test.

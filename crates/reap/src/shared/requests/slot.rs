@@ -133,7 +133,8 @@ impl Slot {
         // The casts lose nothing: a request has fewer than 2^32 blocks, limited by the pool or,
         // without data, by its check. `bytes` is used only for a request of one part, which has
         // fewer than 2^32.
-        (self.lba, self.blocks, self.bytes) = (lba, (bytes >> splitter.block_log2()) as u32, bytes as u32);
+        (self.lba, self.blocks, self.bytes) =
+            (lba, (bytes >> splitter.block_log2()) as u32, bytes as u32);
         (self.tag, self.submitted_at) = (tag, now);
         // A free slot has no buffer. `forget` keeps the compiler from adding the drop of an old
         // one.
@@ -146,7 +147,17 @@ impl Slot {
     pub(super) fn only_part(&self) -> Option<Part<'_>> {
         let Slot { op, modifiers, nsid, lba, blocks, addr, bytes, .. } = *self;
         let (buf, fua, keep) = (&self.buf, modifiers.fua(), modifiers.keep());
-        self.splitter.fits_one(lba, blocks).then_some(Part { op, fua, keep, nsid, lba, blocks, addr, bytes, buf })
+        self.splitter.fits_one(lba, blocks).then_some(Part {
+            op,
+            fua,
+            keep,
+            nsid,
+            lba,
+            blocks,
+            addr,
+            bytes,
+            buf,
+        })
     }
 
     /// The extra state, made if there is none.
@@ -185,11 +196,18 @@ impl Slot {
 
     /// The completion, with the buffer. The slot is empty afterwards.
     pub(super) fn complete(&mut self, now: Nanos) -> Completion {
-        let SlotExtra { failure, lost, .. } = self.extra.take().map(|extra| *extra).unwrap_or_default();
+        let SlotExtra { failure, lost, .. } =
+            self.extra.take().map(|extra| *extra).unwrap_or_default();
         // Dropping a `Lent` leaks its memory, and counts it as leaked.
         let buf = self.buf.take().filter(|_| !lost).map(Lent::take_back);
         let result = failure.map_or(Ok(()), |failure| Err(self.io_error(failure)));
-        Completion { tag: self.tag, result, buf, submitted_at: Instant::of(self.submitted_at), completed_at: Instant::of(now) }
+        Completion {
+            tag: self.tag,
+            result,
+            buf,
+            submitted_at: Instant::of(self.submitted_at),
+            completed_at: Instant::of(now),
+        }
     }
 
     /// The error that the caller gets for a failure.
@@ -198,7 +216,9 @@ impl Slot {
         let optional = !matches!(self.op, Op::Read | Op::Write | Op::Flush);
         match failure {
             // A file system may reject an optional operation only when it is tried.
-            Failure::System(EOPNOTSUPP) if optional => Refused::Unsupported { op: self.op, nsid: self.nsid.0 }.into(),
+            Failure::System(EOPNOTSUPP) if optional => {
+                Refused::Unsupported { op: self.op, nsid: self.nsid.0 }.into()
+            }
             _ => failure.into(),
         }
     }
@@ -208,7 +228,13 @@ impl Slot {
     #[inline(always)]
     pub(super) fn complete_ok(&mut self, now: Nanos) -> Completion {
         let buf = self.buf.take().map(Lent::take_back);
-        Completion { tag: self.tag, result: Ok(()), buf, submitted_at: Instant::of(self.submitted_at), completed_at: Instant::of(now) }
+        Completion {
+            tag: self.tag,
+            result: Ok(()),
+            buf,
+            submitted_at: Instant::of(self.submitted_at),
+            completed_at: Instant::of(now),
+        }
     }
 
     /// The average number of retries of a part: one reset returns all parts of a large request at
@@ -251,11 +277,31 @@ impl Slot {
         let (buf, fua, keep) = (&self.buf, modifiers.fua(), modifiers.keep());
         if modifiers.listed() {
             // `left` counts ranges here, so that the part's `blocks` add up to the request's.
-            return Part { op, fua, keep, nsid, lba: first, blocks: left, addr: self.addr, bytes: left * Range::LEN as u32, buf };
+            return Part {
+                op,
+                fua,
+                keep,
+                nsid,
+                lba: first,
+                blocks: left,
+                addr: self.addr,
+                bytes: left * Range::LEN as u32,
+                buf,
+            };
         }
         if let Some(most) = self.most_of_range() {
             let addr = self.addr + u64::from(from / most) * Range::LEN as u64;
-            return Part { op, fua, keep, nsid, lba: first, blocks: left.min(most), addr, bytes: Range::LEN as u32, buf };
+            return Part {
+                op,
+                fua,
+                keep,
+                nsid,
+                lba: first,
+                blocks: left.min(most),
+                addr,
+                bytes: Range::LEN as u32,
+                buf,
+            };
         }
         let blocks = self.splitter.split(first, left).next().map_or(0, |part| part.blocks);
         let addr = self.addr + (u64::from(from) << log2);

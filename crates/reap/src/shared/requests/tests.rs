@@ -97,7 +97,8 @@ impl Bench {
     }
 
     fn end_part(&mut self, token: Token, status: Status) {
-        let (completed, mut wakers) = (Completed { token: token.0, status, ..Completed::default() }, Vec::new());
+        let (completed, mut wakers) =
+            (Completed { token: token.0, status, ..Completed::default() }, Vec::new());
         self.book.complete(&[completed], Nanos(5), &mut wakers);
         assert!(wakers.is_empty());
     }
@@ -176,14 +177,18 @@ proptest! {
 #[test]
 fn lost_range_lists_are_leaked() {
     let mut bench = Bench::new();
-    let ns = Namespace::new(Nsid(1), namespace(0).splitter().with_dataless(None, Some(256)), 1 << 20, 0);
+    let ns =
+        Namespace::new(Nsid(1), namespace(0).splitter().with_dataless(None, Some(256)), 1 << 20, 0);
     bench.book.begin();
     bench.enter_request(Request::deallocate(&ns, 0, 8));
     let leaked = bench.pool.leaked();
     let posted = bench.post_entered(1);
     bench.end_part(posted[0].1, LOST);
     let done = bench.take_done().unwrap();
-    assert_eq!((done.result, done.buf.is_none(), bench.pool.leaked() - leaked), (Err(IoError::DeviceLost), true, 512));
+    assert_eq!(
+        (done.result, done.buf.is_none(), bench.pool.leaked() - leaked),
+        (Err(IoError::DeviceLost), true, 512)
+    );
 }
 
 #[test]
@@ -231,7 +236,10 @@ fn lost_buffers_are_counted() {
     let posted = bench.post(8);
     bench.end_part(posted[0].1, LOST);
     let done = bench.take_done().unwrap();
-    assert_eq!((done.result, done.buf.is_none(), bench.pool.leaked() - leaked), (Err(IoError::DeviceLost), true, 4096));
+    assert_eq!(
+        (done.result, done.buf.is_none(), bench.pool.leaked() - leaked),
+        (Err(IoError::DeviceLost), true, 4096)
+    );
 }
 
 #[test]

@@ -17,9 +17,13 @@ impl Drop for Panics {
 /// A panic in the drop of one caller's memory does not keep the others' alive.
 #[test]
 fn panicking_memory_stays_isolated() {
-    let (device, dropped) = (Device::open("mem:1M?profile=null").unwrap(), Arc::new(AtomicU32::new(0)));
+    let (device, dropped) =
+        (Device::open("mem:1M?profile=null").unwrap(), Arc::new(AtomicU32::new(0)));
     let memory = (0..3).map(|_| {
-        let region = device.register((hw::Pages::new(4096).unwrap(), Panics(dropped.clone()))).map_err(|(why, _)| why).unwrap();
+        let region = device
+            .register((hw::Pages::new(4096).unwrap(), Panics(dropped.clone())))
+            .map_err(|(why, _)| why)
+            .unwrap();
         region.buffer(0..4096).unwrap()
     });
     drop_buffers(memory.collect());

@@ -30,7 +30,11 @@ fn drain_thread_arms_and_polls() {
 
     sleep::arm(&mut context);
     assert!(hardware.drain.wake.flag().is_armed());
-    assert_eq!(hardware.role.owner(), Some(hardware.drain_id()), "a thread that goes away from entries finds it by the role");
+    assert_eq!(
+        hardware.role.owner(),
+        Some(hardware.drain_id()),
+        "a thread that goes away from entries finds it by the role"
+    );
     assert!(!sleep::check(&mut context), "there is nothing");
     sleep::wake(&mut context);
     assert!(!hardware.drain.wake.flag().is_armed());

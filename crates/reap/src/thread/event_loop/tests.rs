@@ -135,7 +135,11 @@ impl LoopQueue for Scripted {
         let Slept { found, nap, notified, cycle, .. } = *slept;
         self.measured.set(self.measured.get() + u32::from(cycle.is_some()));
         let why = [(found, " found"), (nap, " nap"), (notified, " notified")];
-        self.note(why.into_iter().filter(|(is, _)| *is).fold("woken".to_owned(), |all, (_, why)| all + why));
+        self.note(
+            why.into_iter()
+                .filter(|(is, _)| *is)
+                .fold("woken".to_owned(), |all, (_, why)| all + why),
+        );
     }
 
     fn leave(&self) {
@@ -149,7 +153,9 @@ fn drive(queues: &[&Scripted], until: Nanos, for_others: bool) -> LoopEnd {
         signal.signal();
         place.poller().add(&signal, if notified { 0 } else { WOKEN }).unwrap();
     }
-    place.drive(queues, hw::now(), until, for_others, || queues.iter().all(|queue| queue.is_done())).unwrap()
+    place
+        .drive(queues, hw::now(), until, for_others, || queues.iter().all(|queue| queue.is_done()))
+        .unwrap()
 }
 
 /// A poll with the largest budget.
@@ -170,8 +176,13 @@ fn sleep_arms_polls_and_blocks() {
     assert_eq!(told.notes(), ["arm", "look once more", "woken found"]);
 
     // Its poller may have reported something else than its notification.
-    for (blocks, reports, woken) in [(Some(true), true, "woken notified"), (Some(true), false, "woken"), (Some(false), true, "woken")] {
-        let queue = Scripted { blocks, reports, ..Scripted::new(&[sleep(), Plan::Poll { budget: 7 }]) };
+    for (blocks, reports, woken) in [
+        (Some(true), true, "woken notified"),
+        (Some(true), false, "woken"),
+        (Some(false), true, "woken"),
+    ] {
+        let queue =
+            Scripted { blocks, reports, ..Scripted::new(&[sleep(), Plan::Poll { budget: 7 }]) };
         assert_eq!(drive(&[&queue], Nanos::MAX, false), LoopEnd::Enough);
         assert_eq!(queue.notes(), ["arm", "look once more", woken, "look 7"]);
     }
@@ -182,14 +193,18 @@ fn sleep_arms_polls_and_blocks() {
 
 #[test]
 fn sleeps_end_at_their_deadline() {
-    for (plan, woken) in [(sleep(), "woken"), (Plan::nap(LATER), "woken nap"), (Plan::sleep(LATER), "woken")] {
-        let queue = Scripted { blocks: Some(false), ..Scripted::new(&[plan, Plan::Poll { budget: 1 }]) };
+    for (plan, woken) in
+        [(sleep(), "woken"), (Plan::nap(LATER), "woken nap"), (Plan::sleep(LATER), "woken")]
+    {
+        let queue =
+            Scripted { blocks: Some(false), ..Scripted::new(&[plan, Plan::Poll { budget: 1 }]) };
         assert_eq!(drive(&[&queue], hw::now() + Nanos::from_secs(100), false), LoopEnd::Enough);
         assert_eq!(queue.notes(), ["arm", "look once more", woken, "look 1"]);
     }
     // Nothing wakes it earlier.
     let slept = || {
-        let queue = Scripted { blocks: None, ..Scripted::new(&[sleep(), Plan::Poll { budget: 1 }]) };
+        let queue =
+            Scripted { blocks: None, ..Scripted::new(&[sleep(), Plan::Poll { budget: 1 }]) };
         assert_eq!(drive(&[&queue], hw::now() + Nanos::from_millis(2), false), LoopEnd::Deadline);
         queue.notes()
     };
@@ -207,17 +222,21 @@ fn queues_sleep_in_one_poller() {
     let other = hw::EventFd::new().unwrap();
     place.poller().add(&other, 2).unwrap();
     other.signal();
-    let [first, second, third] = [true, true, false].map(|reports| Scripted { reports, ..Scripted::new(&[sleep(), Plan::Rest]) });
+    let [first, second, third] = [true, true, false]
+        .map(|reports| Scripted { reports, ..Scripted::new(&[sleep(), Plan::Rest]) });
     bell.signal();
     let queues = [&first, &second, &third];
     let enough = Cell::new(3);
-    place.drive(&queues, hw::now(), Nanos::MAX, false, || enough.replace(enough.get() - 1) == 1).unwrap();
+    place
+        .drive(&queues, hw::now(), Nanos::MAX, false, || enough.replace(enough.get() - 1) == 1)
+        .unwrap();
     // Only the second queue's key was reported, so only its poller is read.
     for (queue, woken) in [(&first, "woken"), (&second, "woken notified"), (&third, "woken")] {
         assert_eq!(queue.notes(), ["arm", "look once more", woken]);
     }
     // One that finds something keeps all awake.
-    let [first, second] = [false, true].map(|met| Scripted { met, ..Scripted::new(&[sleep(), Plan::Poll { budget: 3 }]) });
+    let [first, second] = [false, true]
+        .map(|met| Scripted { met, ..Scripted::new(&[sleep(), Plan::Poll { budget: 3 }]) });
     assert_eq!(drive(&[&first, &second], Nanos::MAX, false), LoopEnd::Enough);
     for queue in [&first, &second] {
         assert_eq!(queue.notes(), ["arm", "look once more", "woken found", "look 3"]);
@@ -227,28 +246,43 @@ fn queues_sleep_in_one_poller() {
 #[test]
 fn weighed_sleeps_are_sampled() {
     for weighs in [false, true] {
-        let (place, queue) = (EventLoop::new().unwrap(), Scripted { weighs, blocks: None, ..Scripted::new(&[]) });
+        let (place, queue) =
+            (EventLoop::new().unwrap(), Scripted { weighs, blocks: None, ..Scripted::new(&[]) });
         let sleep = || {
-            place.drive(&[&queue], hw::now(), hw::now() + Nanos::from_millis(1), true, || false).unwrap();
+            place
+                .drive(&[&queue], hw::now(), hw::now() + Nanos::from_millis(1), true, || false)
+                .unwrap();
             queue.measured.get() > 0
         };
         // On a busy machine the instant may have come before the thread could sleep, which is no
         // sleep.
         let most = if weighs { 100 * MEASURED_SLEEPS } else { 2 * MEASURED_SLEEPS };
-        assert_eq!((0..most).find(|_| sleep()).map(|n| (n + 1) % MEASURED_SLEEPS), weighs.then_some(0));
+        assert_eq!(
+            (0..most).find(|_| sleep()).map(|n| (n + 1) % MEASURED_SLEEPS),
+            weighs.then_some(0)
+        );
     }
 }
 
 #[test]
 fn spins_end_found_or_empty() {
-    let finds = Scripted { spins_until: Cell::new(20), ..Scripted::new(&[Plan::Spin { until: LATER }, Plan::Rest]) };
+    let finds = Scripted {
+        spins_until: Cell::new(20),
+        ..Scripted::new(&[Plan::Spin { until: LATER }, Plan::Rest])
+    };
     assert_eq!(drive(&[&finds], Nanos::MAX, false), LoopEnd::Idle);
     assert_eq!(finds.notes(), ["spins", &whole_look()]);
 
     for yields in [false, true] {
-        let vain = Scripted { yields, ..Scripted::new(&[Plan::Spin { until: hw::now() + Nanos::from_millis(1) }, Plan::Rest]) };
+        let vain = Scripted {
+            yields,
+            ..Scripted::new(&[Plan::Spin { until: hw::now() + Nanos::from_millis(1) }, Plan::Rest])
+        };
         let place = EventLoop::new().unwrap();
-        assert_eq!(place.drive(&[&vain], hw::now(), Nanos::MAX, false, || false).unwrap(), LoopEnd::Idle);
+        assert_eq!(
+            place.drive(&[&vain], hw::now(), Nanos::MAX, false, || false).unwrap(),
+            LoopEnd::Idle
+        );
         assert_eq!(vain.notes(), ["spins", "in vain"]);
     }
     // `enough` is true.
@@ -258,10 +292,14 @@ fn spins_end_found_or_empty() {
 
     // Of several queues only the one that found something polls, if it was spinning.
     let spin = Plan::Spin { until: LATER };
-    let [quiet, finds] = [u32::MAX, 3].map(|n| Scripted { spins_until: Cell::new(n), ..Scripted::new(&[spin, Plan::Rest]) });
+    let [quiet, finds] = [u32::MAX, 3]
+        .map(|n| Scripted { spins_until: Cell::new(n), ..Scripted::new(&[spin, Plan::Rest]) });
     let sleeps = Scripted { spins_until: Cell::new(3), ..Scripted::new(&[sleep(), Plan::Rest]) };
     assert_eq!(drive(&[&quiet, &finds, &sleeps], Nanos::MAX, false), LoopEnd::Idle);
-    assert_eq!((quiet.notes(), sleeps.notes()), (vec!["spins".to_owned()], vec!["spins".to_owned()]));
+    assert_eq!(
+        (quiet.notes(), sleeps.notes()),
+        (vec!["spins".to_owned()], vec!["spins".to_owned()])
+    );
     assert_eq!(finds.notes(), ["spins", &whole_look()]);
 }
 
@@ -271,18 +309,31 @@ fn waits_need_a_possible_event() {
     let idle = |in_flight| Scripted { in_flight, ..Scripted::new(&[spin, sleep()]) };
     // A spin to the caller's deadline with nothing in flight.
     let [none, one] = [0, 1].map(idle);
-    assert_eq!((drive(&[&none], hw::now() + Nanos::from_secs(100), false), none.notes()), (LoopEnd::Idle, vec![]));
+    assert_eq!(
+        (drive(&[&none], hw::now() + Nanos::from_secs(100), false), none.notes()),
+        (LoopEnd::Idle, vec![])
+    );
     assert_eq!(drive(&[&one], soon(), false), LoopEnd::Deadline);
     let (none, one) = (idle(0), idle(1));
-    assert_eq!(drive(&[&none, &one], soon(), false), LoopEnd::Deadline, "one of two has something in flight");
-    assert_eq!(drive(&[&idle(0)], soon(), true), LoopEnd::Deadline, "others may do what the caller waits for");
-    let endless = Scripted { in_flight: 0, ..Scripted::new(&[Plan::Spin { until: soon() }, Plan::Rest]) };
+    assert_eq!(
+        drive(&[&none, &one], soon(), false),
+        LoopEnd::Deadline,
+        "one of two has something in flight"
+    );
+    assert_eq!(
+        drive(&[&idle(0)], soon(), true),
+        LoopEnd::Deadline,
+        "others may do what the caller waits for"
+    );
+    let endless =
+        Scripted { in_flight: 0, ..Scripted::new(&[Plan::Spin { until: soon() }, Plan::Rest]) };
     assert_eq!(drive(&[&endless], Nanos::MAX, false), LoopEnd::Idle);
     assert_eq!(endless.notes(), ["spins", "in vain"], "without a limit a spin is one");
 
     let rests = Scripted::new(&[Plan::Rest, Plan::Rest]);
     assert_eq!((drive(&[&rests], Nanos::MAX, false), rests.notes()), (LoopEnd::Idle, vec![]));
-    let rests = Scripted { blocks: Some(false), ..Scripted::new(&[Plan::Rest, Plan::Poll { budget: 1 }]) };
+    let rests =
+        Scripted { blocks: Some(false), ..Scripted::new(&[Plan::Rest, Plan::Poll { budget: 1 }]) };
     assert_eq!(drive(&[&rests], Nanos::MAX, true), LoopEnd::Enough);
     assert_eq!(rests.notes(), ["arm", "look once more", "woken", "look 1"]);
     let late = Scripted::new(&[sleep()]);
@@ -315,8 +366,11 @@ fn wakeup_causes_are_classified() {
 #[test]
 fn slices_keep_the_order() {
     for count in [0, 1, 2, STACK_QUEUES - 1, STACK_QUEUES, STACK_QUEUES + 5] {
-        let queues: Vec<_> = (0..count).map(|n| Scripted { in_flight: n as u32, ..Scripted::new(&[]) }).collect();
-        let lent = together(queues.iter(), |queues| queues.iter().map(|queue| queue.in_flight()).collect::<Vec<_>>());
+        let queues: Vec<_> =
+            (0..count).map(|n| Scripted { in_flight: n as u32, ..Scripted::new(&[]) }).collect();
+        let lent = together(queues.iter(), |queues| {
+            queues.iter().map(|queue| queue.in_flight()).collect::<Vec<_>>()
+        });
         assert_eq!(lent, (0..count as u32).collect::<Vec<_>>());
     }
 }

@@ -78,7 +78,9 @@ fn deferred_submission_is_one_call() {
 /// A sleep waits for several completions if none of them has a waiter of its own.
 #[test]
 fn waits_count_wanted_completions() {
-    let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT).depth(64)) else { return };
+    let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT).depth(64)) else {
+        return;
+    };
     let queue = device.local_queue().unwrap();
     let wants = |wanted: u32| {
         let mut inner = pair(&queue).inner.borrow_mut();
@@ -117,7 +119,9 @@ fn waits_count_wanted_completions() {
 /// More requests than the ring has room for are posted as others finish, each once.
 #[test]
 fn requests_beyond_depth_finish() {
-    let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT).depth(4)) else { return };
+    let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT).depth(4)) else {
+        return;
+    };
     let queue = device.queue().unwrap();
     submit(&queue, 50);
     assert_eq!(pair(&queue).inner.borrow().requests.posted(), 4);
@@ -133,7 +137,11 @@ fn iterators_cannot_use_their_queue() {
     let queue = device.queue().unwrap();
     let refused = Cell::new(false);
     let requests = (0..2).map(|lba| {
-        assert!(queue.wait(1, None).is_err() && queue.reap(&mut Vec::new()) == 0 && queue.poll_events(1).more);
+        assert!(
+            queue.wait(1, None).is_err()
+                && queue.reap(&mut Vec::new()) == 0
+                && queue.poll_events(1).more
+        );
         assert!(queue.block_on(queue.flush(&queue.namespaces()[0])).is_err());
         // Everything else works.
         queue.set_spin(Spin::Yields);
@@ -143,9 +151,19 @@ fn iterators_cannot_use_their_queue() {
         queue.commit();
         queue.leave_loop();
         drop(queue.prepare(queue.buffer(4096).unwrap()));
-        assert_eq!((queue.mode(), queue.next_deadline(), queue.decisions()), (Mode::INTERRUPT, None, None));
-        assert_eq!((queue.finished(), queue.take_counters().entries, queue.wakeups().completions.max), (0, 0, 0));
-        assert!(queue.hardware_counters().finished <= 8 && queue.in_flight() <= 2 && queue.next_due().is_none());
+        assert_eq!(
+            (queue.mode(), queue.next_deadline(), queue.decisions()),
+            (Mode::INTERRUPT, None, None)
+        );
+        assert_eq!(
+            (queue.finished(), queue.take_counters().entries, queue.wakeups().completions.max),
+            (0, 0, 0)
+        );
+        assert!(
+            queue.hardware_counters().finished <= 8
+                && queue.in_flight() <= 2
+                && queue.next_due().is_none()
+        );
         let inside = queue.submit([read(&queue, 0)]);
         refused.set(matches!(inside, Err((Refused::InsideSubmit, _))));
         read(&queue, lba)
@@ -154,7 +172,8 @@ fn iterators_cannot_use_their_queue() {
     assert!(refused.get());
     assert_eq!(queue.wait(2, None).unwrap(), 2);
     assert_eq!(reap(&queue), 2);
-    let panics = (0..4).map(|lba| if lba < 3 { read(&queue, lba) } else { panic!("as the test wants") });
+    let panics =
+        (0..4).map(|lba| if lba < 3 { read(&queue, lba) } else { panic!("as the test wants") });
     assert!(catch_unwind(AssertUnwindSafe(|| queue.submit(panics).is_ok())).is_err());
     assert_eq!(queue.wait(3, None).unwrap(), 3);
     assert_eq!(reap(&queue), 3);
@@ -165,7 +184,11 @@ fn iterators_cannot_use_their_queue() {
 #[test]
 fn late_requests_are_cancelled_once() {
     let timeout = Nanos::from_secs(5);
-    let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT).timeout(timeout.into())) else { return };
+    let Some((device, _file)) =
+        open(&OpenOptions::new().mode(Mode::INTERRUPT).timeout(timeout.into()))
+    else {
+        return;
+    };
     for queue in [device.queue().unwrap(), device.queue().unwrap()] {
         let began = hw::now();
         queue.post([read(&queue, 0), read(&queue, 8)]).map_err(|(why, _)| why).unwrap();
@@ -196,7 +219,9 @@ fn late_requests_are_cancelled_once() {
 /// A thread that sleeps without a time-out is woken when a request of its queue is late.
 #[test]
 fn sleeping_owners_are_woken_when_late() {
-    let Some((device, _file)) = open(&OpenOptions::new().timeout(Duration::from_millis(20))) else { return };
+    let Some((device, _file)) = open(&OpenOptions::new().timeout(Duration::from_millis(20))) else {
+        return;
+    };
     let queue = device.queue().unwrap();
     let shared = pair(&queue).shared.clone();
     // Open and late, as the housekeeping thread sees it.
@@ -221,7 +246,9 @@ fn dropped_queues_finish_their_requests() {
         }
     }
     for bound in [false, true] {
-        let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT).depth(4)) else { return };
+        let Some((device, _file)) = open(&OpenOptions::new().mode(Mode::INTERRUPT).depth(4)) else {
+            return;
+        };
         let (sent, local);
         let queue: &Queue = if bound {
             local = Some(device.local_queue().unwrap());
@@ -233,7 +260,8 @@ fn dropped_queues_finish_their_requests() {
             sent.as_ref().unwrap()
         };
         let woken = Arc::new(Count(AtomicU32::new(0)));
-        let mut future = Box::pin(queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap()));
+        let mut future =
+            Box::pin(queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap()));
         let waker = woken.clone().into();
         assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         queue.post((0..20).map(|lba| read(queue, lba))).map_err(|(why, _)| why).unwrap();
@@ -243,7 +271,10 @@ fn dropped_queues_finish_their_requests() {
             assert!(hw::now() < limit, "{} are left", device.in_flight());
             std::thread::yield_now();
         }
-        assert!(matches!(future.as_mut().poll(&mut Context::from_waker(&waker)), std::task::Poll::Ready((Ok(()), _))));
+        assert!(matches!(
+            future.as_mut().poll(&mut Context::from_waker(&waker)),
+            std::task::Poll::Ready((Ok(()), _))
+        ));
         assert_eq!(device.counters().leaked_bytes, 0);
         // The queue is free again, under its number.
         assert_eq!(device.queue().unwrap().hardware_queue(), 0);
@@ -267,7 +298,10 @@ fn unanswered_requests_leak_their_buffers() {
     }
     let mut future = Box::pin(future);
     let done = future.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
-    assert!(matches!(done, std::task::Poll::Ready((Err(crate::IoError::DeviceLost), _))), "{done:?}");
+    assert!(
+        matches!(done, std::task::Poll::Ready((Err(crate::IoError::DeviceLost), _))),
+        "{done:?}"
+    );
     assert_eq!(device.counters().leaked_bytes, 4 * 4096);
 }
 
@@ -284,7 +318,9 @@ fn eventfd_wakes_other_sleepers() {
         assert_eq!(group.wait(4, None).unwrap(), 4);
         assert_eq!(group.queues().iter().map(|queue| reap(queue)).sum::<usize>(), 4);
     }
-    let counted = |queue: &Queue| pair(queue).inner.borrow().transport.eventfd().and_then(|event| event.count().ok());
+    let counted = |queue: &Queue| {
+        pair(queue).inner.borrow().transport.eventfd().and_then(|event| event.count().ok())
+    };
     assert!(group.queues().iter().all(|queue| counted(queue) > Some(0)));
 }
 

@@ -70,13 +70,21 @@ fn read(queue: &Queue, ios: u64) {
 /// poller again.
 #[test]
 fn drained_queues_return_to_their_thread() {
-    let device = Device::open_with("mem:1M?profile=optane", &OpenOptions::new().mode(Mode::INTERRUPT)).unwrap();
+    let device =
+        Device::open_with("mem:1M?profile=optane", &OpenOptions::new().mode(Mode::INTERRUPT))
+            .unwrap();
     let queue = device.queue().unwrap();
     let hardware = pair(&queue).transport().hardware().clone();
     let alone = || {
         let inner = pair(&queue).inner.borrow();
         let (ring, waiter) = (&inner.transport, &inner.waiter);
-        assert!(!hardware.is_shared() && waiter.owner && ring.watched && !ring.drained && !waiter.others_look);
+        assert!(
+            !hardware.is_shared()
+                && waiter.owner
+                && ring.watched
+                && !ring.drained
+                && !waiter.others_look
+        );
         assert_eq!(hardware.role.owner(), None);
     };
     alone();
@@ -97,7 +105,10 @@ fn drained_queues_return_to_their_thread() {
     drop(queue);
     let queue = device.queue().unwrap();
     let others_poll = pair(&queue).inner.borrow().waiter.others_look;
-    assert_eq!((others_poll, pair(&queue).transport().drained), (hardware.is_shared(), hardware.is_shared()));
+    assert_eq!(
+        (others_poll, pair(&queue).transport().drained),
+        (hardware.is_shared(), hardware.is_shared())
+    );
     read(&queue, 1);
 }
 
@@ -115,12 +126,21 @@ fn counters_match_the_calls() {
         assert_eq!((counted.entries, counted.submit_checks), (IOS * 8, 0), "{mode}: {counted:?}");
         assert_eq!(counted.polls, counted.drains + counted.empty_polls, "{mode}: {counted:?}");
         // 8 requests at a time.
-        assert!((IOS..=IOS * 8).contains(&counted.drains) && (1..=8).contains(&counted.drain_max), "{mode}: {counted:?}");
-        assert!(counted.entries <= counted.drains * u64::from(counted.drain_max), "{mode}: {counted:?}");
+        assert!(
+            (IOS..=IOS * 8).contains(&counted.drains) && (1..=8).contains(&counted.drain_max),
+            "{mode}: {counted:?}"
+        );
+        assert!(
+            counted.entries <= counted.drains * u64::from(counted.drain_max),
+            "{mode}: {counted:?}"
+        );
         assert!(counted.wakeups <= counted.sleeps + counted.naps, "{mode}: {counted:?}");
         // If other threads want the CPU, a thread that spins also naps.
         match mode {
-            Mode::INTERRUPT => assert!(counted.sleeps > 0 && counted.naps == 0 && counted.spins == 0, "{counted:?}"),
+            Mode::INTERRUPT => assert!(
+                counted.sleeps > 0 && counted.naps == 0 && counted.spins == 0,
+                "{counted:?}"
+            ),
             Mode::POLL => assert!(counted.sleeps == 0 && counted.spins > 0, "{counted:?}"),
             _ => assert!(counted.naps > 0, "{counted:?}"),
         }
@@ -159,9 +179,21 @@ fn posted_messages_notify_the_group() {
         first.set_mode(mode);
         for n in 0..50 {
             let batch = [posted, first].into_iter().take(1 + n % 2);
-            let sent = batch.map(|queue| queue.submit([Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap())]));
+            let sent = batch.map(|queue| {
+                queue.submit([Request::read(
+                    &queue.namespaces()[0],
+                    0,
+                    queue.buffer(4096).unwrap(),
+                )])
+            });
             let sent = sent.map(|sent| sent.map_err(|(why, _)| why).unwrap()).count();
-            assert_eq!(group.wait(sent, Some(crate::Instant::now() + std::time::Duration::from_secs(60))).unwrap(), sent, "{mode}");
+            assert_eq!(
+                group
+                    .wait(sent, Some(crate::Instant::now() + std::time::Duration::from_secs(60)))
+                    .unwrap(),
+                sent,
+                "{mode}"
+            );
             group.queues().iter().for_each(|queue| _ = queue.reap(&mut done));
         }
     }
@@ -174,7 +206,8 @@ fn posted_messages_notify_the_group() {
 fn group_members_can_wait_alone() {
     // No other thread would find the completion.
     let late = std::time::Duration::from_secs(600);
-    let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::POSTED).timeout(late);
+    let options =
+        OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::POSTED).timeout(late);
     let device = Device::open_with("mem:1M?profile=optane&queues=2&vectors=3", &options).unwrap();
     let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
     let mut done = Vec::with_capacity(8);
@@ -191,7 +224,11 @@ fn group_members_can_wait_alone() {
         (round % 2 == 0).then(|| submit(other));
         assert_eq!(alone.wait(1, limit()).unwrap(), 1, "round {round}");
         alone.reap(&mut done);
-        assert_eq!(group.wait(1, (round % 2 == 0).then(limit).flatten()).unwrap(), usize::from(round % 2 == 0), "round {round}");
+        assert_eq!(
+            group.wait(1, (round % 2 == 0).then(limit).flatten()).unwrap(),
+            usize::from(round % 2 == 0),
+            "round {round}"
+        );
         other.reap(&mut done);
     }
     assert!(done.len() == 150 && done.iter().all(|done| done.result.is_ok()));
@@ -216,7 +253,13 @@ fn iterator_panics_keep_earlier_requests() {
             // Earlier requests are finished and not reaped.
             all += yielded as usize;
             assert_eq!(queue.in_flight() as usize + queue.finished(), all, "in {mode}");
-            assert_eq!(queue.wait(all, Some(crate::Instant::now() + std::time::Duration::from_secs(60))).unwrap(), all, "in {mode}");
+            assert_eq!(
+                queue
+                    .wait(all, Some(crate::Instant::now() + std::time::Duration::from_secs(60)))
+                    .unwrap(),
+                all,
+                "in {mode}"
+            );
             assert_eq!(queue.in_flight(), 0, "in {mode}");
         }
         let mut done = Vec::with_capacity(all);
@@ -228,7 +271,10 @@ fn iterator_panics_keep_earlier_requests() {
 
 #[test]
 fn zero_timeout_is_refused() {
-    let opened = Device::open_with("mem:1M?profile=null", &OpenOptions::new().timeout(std::time::Duration::ZERO));
+    let opened = Device::open_with(
+        "mem:1M?profile=null",
+        &OpenOptions::new().timeout(std::time::Duration::ZERO),
+    );
     let refused = opened.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("time-out of 0"), "{refused}");
 }
@@ -238,7 +284,8 @@ fn zero_timeout_is_refused() {
 #[test]
 fn poll_before_sleep_finds_completions() {
     let _lock = manual_stepping();
-    let device = Device::open_with("mem:1M?profile=null", &OpenOptions::new().mode(Mode::IRQ_POLL)).unwrap();
+    let device =
+        Device::open_with("mem:1M?profile=null", &OpenOptions::new().mode(Mode::IRQ_POLL)).unwrap();
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().manual_step());
     let pair = pair(&queue);
     let (shared, hardware) = (&pair.shared, pair.transport().hardware().clone());
@@ -249,7 +296,14 @@ fn poll_before_sleep_finds_completions() {
         assert!(shared.wake.flag().is_armed());
         meanwhile();
         let found = pair.check_before_sleep();
-        pair.woken(&Slept { found, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
+        pair.woken(&Slept {
+            found,
+            nap: false,
+            notified: false,
+            woke_at: now(),
+            until: Nanos::MAX,
+            cycle: None,
+        });
         assert!(!shared.wake.flag().is_armed());
         poll_while_planned(pair);
         found
@@ -278,7 +332,10 @@ fn poll_before_sleep_finds_completions() {
     poll_while_planned(pair);
     assert!(!finds(&|| {}));
 
-    assert!(finds(&|| shared.notice()), "another thread has left something else: a tag that came back");
+    assert!(
+        finds(&|| shared.notice()),
+        "another thread has left something else: a tag that came back"
+    );
     assert!(!finds(&|| {}), "once");
 
     submit(&queue, 1);
@@ -308,11 +365,20 @@ fn role_holder_is_woken() {
     }
     let owner = |pair: &QueuePair<RingQueue>| pair.inner.borrow().waiter.owner;
     let armed = |pair: &QueuePair<RingQueue>| pair.shared.wake.flag().is_armed();
-    assert!(owner(first) && !owner(second) && first.transport().watched && !second.transport().watched);
+    assert!(
+        owner(first) && !owner(second) && first.transport().watched && !second.transport().watched
+    );
     // The owner leaves: the other thread is the next owner, and is woken.
     first.leave();
     assert!(!armed(second) && armed(first));
-    second.woken(&Slept { found: false, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
+    second.woken(&Slept {
+        found: false,
+        nap: false,
+        notified: false,
+        woke_at: now(),
+        until: Nanos::MAX,
+        cycle: None,
+    });
     assert!(owner(second));
     // A thread that naps passes the role on as well.
     first.arm();

@@ -30,21 +30,35 @@ impl FileMedia {
     /// Opens `path` for reading and writing. With `bytes` the file is created, or extended, to that
     /// size; without, its own size counts, rounded down to whole blocks. `access`: whether other
     /// processes may write to it as well.
-    pub(super) fn open(path: &Path, bytes: Option<u64>, block: u32, access: FileAccess) -> Result<FileMedia, OpenError> {
+    pub(super) fn open(
+        path: &Path,
+        bytes: Option<u64>,
+        block: u32,
+        access: FileAccess,
+    ) -> Result<FileMedia, OpenError> {
         let fail = |what: &str, source: Option<io::Error>| {
             let what = source.as_ref().map_or_else(|| what.to_owned(), |e| format!("{what}: {e}"));
             OpenError::Media { path: path.to_owned(), what, source }
         };
         let held = |fault: TargetFault| fail(&fault.to_string(), None);
         check_limit(bytes.unwrap_or(0)).map_err(held)?;
-        let file = OpenOptions::new().read(true).write(true).create(bytes.is_some()).truncate(false).open(path).map_err(|e| {
-            let absent = bytes.is_none() && e.kind() == io::ErrorKind::NotFound;
-            let remedy = if absent { " (`size=` creates it)" } else { "" };
-            fail(&format!("cannot open it for reading and writing{remedy}"), Some(e))
-        })?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(bytes.is_some())
+            .truncate(false)
+            .open(path)
+            .map_err(|e| {
+                let absent = bytes.is_none() && e.kind() == io::ErrorKind::NotFound;
+                let remedy = if absent { " (`size=` creates it)" } else { "" };
+                fail(&format!("cannot open it for reading and writing{remedy}"), Some(e))
+            })?;
         let meta = file.metadata().map_err(|e| fail("cannot examine it", Some(e)))?;
         if !meta.is_file() {
-            return Err(fail("it is not a regular file; Reap writes to files, never to block devices or directories", None));
+            return Err(fail(
+                "it is not a regular file; Reap writes to files, never to block devices or directories",
+                None,
+            ));
         }
         // Locked before the file is extended: it may be another program's.
         let shared = LockedFile::of(&file, access).map_err(held)?;
@@ -55,9 +69,18 @@ impl FileMedia {
         }
         let usable = len / u64::from(block) * u64::from(block);
         if usable == 0 {
-            return Err(fail(&format!("{len} bytes hold no block of {block} bytes; give it a size with `size=`"), None));
+            return Err(fail(
+                &format!("{len} bytes hold no block of {block} bytes; give it a size with `size=`"),
+                None,
+            ));
         }
-        Ok(FileMedia { file, bytes: usable, shared, refused: FallocateFlags::empty(), said_full: false })
+        Ok(FileMedia {
+            file,
+            bytes: usable,
+            shared,
+            refused: FallocateFlags::empty(),
+            said_full: false,
+        })
     }
 
     /// Checks that the file was not truncated: a write would make it grow again.
@@ -71,10 +94,14 @@ impl FileMedia {
     /// The error of a write. An NVMe status cannot say which file system is full, so the log does,
     /// once.
     fn failed(&mut self, what: Access, at: u64, source: io::Error) -> MediaError {
-        if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) && !self.said_full {
+        if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            && !self.said_full
+        {
             self.said_full = true;
             let path = name_of(&self.file);
-            tracing::error!("{path}: {source}: its file system has no room for blocks that were not written before; free some");
+            tracing::error!(
+                "{path}: {source}: its file system has no room for blocks that were not written before; free some"
+            );
         }
         MediaError::Io { what, at, source }
     }
@@ -109,23 +136,37 @@ impl Media for FileMedia {
     }
 
     fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
-        self.file.read_exact_at(into, at).map_err(|source| MediaError::Io { what: Access::Read, at, source })
+        self.file.read_exact_at(into, at).map_err(|source| MediaError::Io {
+            what: Access::Read,
+            at,
+            source,
+        })
     }
 
     fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
         self.fits()?;
-        self.file.write_all_at(from, at).map_err(|source| self.failed(Access::Write, at, source))?;
+        self.file
+            .write_all_at(from, at)
+            .map_err(|source| self.failed(Access::Write, at, source))?;
         if fua { self.flush() } else { Ok(()) }
     }
 
-    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+    fn zero_at(
+        &mut self,
+        at: u64,
+        len: u64,
+        deallocate: bool,
+        fua: bool,
+    ) -> Result<(), MediaError> {
         self.fits()?;
         let how = if deallocate { FallocateFlags::PUNCH_HOLE } else { FallocateFlags::ZERO_RANGE };
         // Without file system support zeroes are written like any other data.
         if !self.fallocate(how, at, len)? {
             write_zeroes(len, |done, zeroes| {
                 let at = at + done;
-                self.file.write_all_at(zeroes, at).map_err(|source| self.failed(Access::Zero, at, source))
+                self.file
+                    .write_all_at(zeroes, at)
+                    .map_err(|source| self.failed(Access::Zero, at, source))
             })?;
         }
         if fua { self.flush() } else { Ok(()) }

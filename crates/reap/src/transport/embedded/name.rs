@@ -28,7 +28,9 @@ pub(super) fn nqn(uri: &DeviceUri) -> Result<String, OpenError> {
 pub(super) fn serial(nqn: &str) -> String {
     // FNV-1a, 64 bits: it must be the same in every version of Reap, which `std`'s hasher does not
     // promise.
-    let hash = nqn.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let hash = nqn.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
     format!("REAP{hash:016x}")
 }
 
@@ -39,7 +41,11 @@ fn file(path: &Path) -> Result<String, OpenError> {
         let what = format!("cannot examine it: {error}");
         OpenError::Media { path: path.to_owned(), what, source: Some(error) }
     })?;
-    let made = meta.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok()).map_or(0, |made| made.as_nanos());
+    let made = meta
+        .created()
+        .ok()
+        .and_then(|made| made.duration_since(UNIX_EPOCH).ok())
+        .map_or(0, |made| made.as_nanos());
     Ok(format!("file:{:x}:{:x}:{made:x}", meta.dev(), meta.ino()))
 }
 

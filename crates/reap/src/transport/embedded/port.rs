@@ -26,7 +26,12 @@ pub(super) struct Attachment {
 impl Attachment {
     pub(super) fn new(vectors: u16, gate: Option<Gate>) -> Attachment {
         let message_at = (0..vectors).map(|_| AtomicU64::new(0)).collect();
-        Attachment { detached: AtomicBool::new(false), notify_ns: AtomicU64::new(0), message_at, gate }
+        Attachment {
+            detached: AtomicBool::new(false),
+            notify_ns: AtomicU64::new(0),
+            message_at,
+            gate,
+        }
     }
 
     /// Keeps the time of the first message only: it is what a sleeping thread has waited from.
@@ -70,11 +75,15 @@ impl Port for EmbeddedPort {
     type Cq = CqRing;
 
     fn map_sq(&self, addr: u64, entries: u32) -> Result<SqRing, BusError> {
-        self.pool.sq(addr, entries).ok_or(BusError { addr, len: u64::from(entries) << nvme::Sqe::SIZE_LOG2 })
+        self.pool
+            .sq(addr, entries)
+            .ok_or(BusError { addr, len: u64::from(entries) << nvme::Sqe::SIZE_LOG2 })
     }
 
     fn map_cq(&self, addr: u64, entries: u32) -> Result<CqRing, BusError> {
-        self.pool.cq(addr, entries).ok_or(BusError { addr, len: u64::from(entries) << nvme::Cqe::SIZE_LOG2 })
+        self.pool
+            .cq(addr, entries)
+            .ok_or(BusError { addr, len: u64::from(entries) << nvme::Cqe::SIZE_LOG2 })
     }
 
     #[inline]

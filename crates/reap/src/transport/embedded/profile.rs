@@ -13,11 +13,15 @@ const MAX_PROFILE_BYTES: u64 = 16 << 20;
 pub(super) fn load(name: &str) -> Result<Profile, OpenError> {
     let fail = |what: String| OpenError::Profile { name: name.to_owned(), what };
     if !name.ends_with(".toml") {
-        return name.parse().map_err(|e| fail(format!("{e}; a profile of your own is the path of a file that ends in `.toml`")));
+        return name.parse().map_err(|e| {
+            fail(format!("{e}; a profile of your own is the path of a file that ends in `.toml`"))
+        });
     }
-    let text = hw::read_text(Path::new(name), MAX_PROFILE_BYTES).map_err(|e| fail(format!("cannot read it: {e}")))?;
+    let text = hw::read_text(Path::new(name), MAX_PROFILE_BYTES)
+        .map_err(|e| fail(format!("cannot read it: {e}")))?;
     let file: Profile = toml::from_str(&text).map_err(|e| fail(format!("not a profile: {e}")))?;
-    let stem = Path::new(name).file_stem().map_or(name.into(), |s| s.to_string_lossy().into_owned());
+    let stem =
+        Path::new(name).file_stem().map_or(name.into(), |s| s.to_string_lossy().into_owned());
     Ok(Profile { name: stem, ..file })
 }
 

@@ -107,7 +107,8 @@ impl Runner {
         let runner = Arc::new(Runner::new(cpu)?);
         let poller = Poller::new()?;
         poller.add(&runner.wake_fd, 0)?;
-        let device_thread = DeviceThread { runner: Arc::downgrade(&runner), poller, events: Vec::new() };
+        let device_thread =
+            DeviceThread { runner: Arc::downgrade(&runner), poller, events: Vec::new() };
         thread::Builder::new().name("reap-device".into()).spawn(move || device_thread.run(cpu))?;
         Ok(runner)
     }
@@ -177,8 +178,8 @@ impl Drop for Measured {
 }
 
 /// While this lives the device thread rests, and its embedded controllers run only when
-/// [`ManualStepper::step`] is called. For instruction counts, and for tests that must know when the device
-/// does what.
+/// [`ManualStepper::step`] is called. For instruction counts, and for tests that must know when the
+/// device does what.
 #[cfg(feature = "testing")]
 pub struct ManualStepper(Arc<Runner>);
 
@@ -229,7 +230,9 @@ impl DeviceThread {
     fn run(mut self, cpu: Option<usize>) {
         match cpu.map(|cpu| (cpu, hw::pin(cpu))) {
             // A CPU that is not there is no reason not to run.
-            Some((cpu, Err(error))) => tracing::warn!(cpu, %error, "the device thread is not pinned"),
+            Some((cpu, Err(error))) => {
+                tracing::warn!(cpu, %error, "the device thread is not pinned")
+            }
             Some(_) => {}
             // The creating thread may be pinned; this one must not inherit that.
             None => hw::clear_affinity(),
@@ -256,7 +259,8 @@ impl DeviceThread {
         runner.idle.arm();
         let now = hw::now();
         // While guards live, the thread must not step, not even this once.
-        let step = if by_hand { Step { worked: false, next: None } } else { step_all(&mut steppers, now) };
+        let step =
+            if by_hand { Step { worked: false, next: None } } else { step_all(&mut steppers, now) };
         // Released before blocking: `ManualStepper` steps while the thread sleeps.
         drop(steppers);
         if !step.worked && !runner.changed.load(Acquire) {

@@ -20,7 +20,10 @@ fn waiting_locks_are_not_held() {
 #[test]
 fn file_size_limit_is_checked_first() {
     let refused = within(4097, Some(4096)).unwrap_err();
-    assert!(matches!(&refused, TargetFault::NoSpace(why) if why.contains("4097 bytes") && why.contains("ulimit")), "{refused}");
+    assert!(
+        matches!(&refused, TargetFault::NoSpace(why) if why.contains("4097 bytes") && why.contains("ulimit")),
+        "{refused}"
+    );
     assert!(within(4096, Some(4096)).is_ok() && within(u64::MAX, None).is_ok());
 }
 

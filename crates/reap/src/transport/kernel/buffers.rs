@@ -30,11 +30,24 @@ pub(super) struct RegisteredBuffers {
 impl RegisteredBuffers {
     /// Bytes `start..end` of a buffer, as registered memory where possible.
     #[inline]
-    pub(super) fn span(&mut self, ring: &Ring, kernel_file: &KernelFile, lent: &Lent, (start, end): (usize, usize)) -> Span {
-        if let Some(span) = self.last.map(|fixed| Span::fixed(lent, start..end, fixed)).filter(|span| span.is_fixed()) {
+    pub(super) fn span(
+        &mut self,
+        ring: &Ring,
+        kernel_file: &KernelFile,
+        lent: &Lent,
+        (start, end): (usize, usize),
+    ) -> Span {
+        if let Some(span) = self
+            .last
+            .map(|fixed| Span::fixed(lent, start..end, fixed))
+            .filter(|span| span.is_fixed())
+        {
             return span;
         }
-        self.look_up(ring, kernel_file, lent).map_or_else(|| Span::of(lent, start..end), |fixed| Span::fixed(lent, start..end, fixed))
+        self.look_up(ring, kernel_file, lent).map_or_else(
+            || Span::of(lent, start..end),
+            |fixed| Span::fixed(lent, start..end, fixed),
+        )
     }
 
     /// Registers the memory of a buffer unless it is registered already.

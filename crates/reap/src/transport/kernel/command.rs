@@ -87,9 +87,25 @@ impl RingCommand {
 
     /// The request for a part that begins at byte `offset`.
     #[inline(always)] // Once for each request.
-    pub(super) fn new(token: u64, posted_at: Nanos, part: &Part<'_>, offset: u64, remaining: Remaining) -> RingCommand {
+    pub(super) fn new(
+        token: u64,
+        posted_at: Nanos,
+        part: &Part<'_>,
+        offset: u64,
+        remaining: Remaining,
+    ) -> RingCommand {
         let (op, fua) = (part.op, part.fua);
-        RingCommand { token, posted_at, since: None, op, fua, offset, remaining, open: true, cancelled: false }
+        RingCommand {
+            token,
+            posted_at,
+            since: None,
+            op,
+            fua,
+            offset,
+            remaining,
+            open: true,
+            cancelled: false,
+        }
     }
 
     /// The SQE for what remains.
@@ -118,7 +134,9 @@ impl RingCommand {
     #[inline]
     pub(super) fn update(&mut self, result: i32, methods: &ZeroMethods) -> Progress {
         match self.remaining {
-            Remaining::Data(span) if result as u32 == span.len() && !self.fua => Progress::Done(Status::SUCCESS, 0),
+            Remaining::Data(span) if result as u32 == span.len() && !self.fua => {
+                Progress::Done(Status::SUCCESS, 0)
+            }
             _ => self.update_slow(result, methods),
         }
     }
@@ -136,7 +154,9 @@ impl RingCommand {
                 Progress::Resubmit
             }
             (_, errno) if errno < 0 => self.failed(errno),
-            (Remaining::Data(span), moved) if moved.cast_unsigned() == span.len() => Progress::Done(Status::SUCCESS, 0),
+            (Remaining::Data(span), moved) if moved.cast_unsigned() == span.len() => {
+                Progress::Done(Status::SUCCESS, 0)
+            }
             // fallocate(2) has no flag for FUA: an fdatasync that follows makes the zeroes durable.
             (Remaining::Range { .. }, _) if self.fua && self.op == Op::WriteZeroes => {
                 self.remaining = Remaining::Sync;
@@ -182,7 +202,10 @@ mod tests {
     fn write() -> (RingCommand, hw::Lent) {
         let lent = PoolOptions::default().open(1 << 20).unwrap().alloc(12 << 10).unwrap().lend();
         let remaining = Remaining::Data(Span::of(&lent, 0..lent.len()));
-        (RingCommand { op: Op::Write, offset: 4096, remaining, open: true, ..RingCommand::NONE }, lent)
+        (
+            RingCommand { op: Op::Write, offset: 4096, remaining, open: true, ..RingCommand::NONE },
+            lent,
+        )
     }
 
     fn methods() -> ZeroMethods {

@@ -13,7 +13,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use driver::{Completed, clamp_posted_at};
-use hw::uring::{Cq, CqState, Cqe, Enter, Entry, FileSlot, Options, Poll, Ring, RingError, Span, Sq};
+use hw::uring::{
+    Cq, CqState, Cqe, Enter, Entry, FileSlot, Options, Poll, Ring, RingError, Span, Sq,
+};
 use hw::{EventFd, ForkGuard, Lent};
 use nvme::{Cid, QueueId, Status};
 use units::{Nanos, Op};
@@ -109,8 +111,15 @@ impl CommandRing {
         // that it does not overflow while the thread computes.
         let entries = (tags + SPARE_ENTRIES + MAX_WAKE_CQES).next_power_of_two();
         let owner = owned && kernel_file.features().owner;
-        let options =
-            Options { entries, cq_entries: 2 * entries, owner, poll, big: passthrough.is_some(), files: 2, buffers: BUFFER_SLOTS };
+        let options = Options {
+            entries,
+            cq_entries: 2 * entries,
+            owner,
+            poll,
+            big: passthrough.is_some(),
+            files: 2,
+            buffers: BUFFER_SLOTS,
+        };
         let (ring, sq, cq) = Ring::new(&options).map_err(|e| refused(&e))?;
         // The kernel reports a failed write-back once to each open file description, so each ring
         // has its own.
@@ -157,8 +166,17 @@ impl CommandRing {
 
     /// Tests an IOPOLL ring with a Read of one block. `None`: the kernel cannot poll the device.
     pub(super) fn test_polling(mut self) -> Option<CommandRing> {
-        let lent = self.kernel_file.pool().alloc(self.kernel_file.target().facts().lba_bytes as usize).ok()?.lend();
-        self.commands[0] = RingCommand { op: Op::Read, remaining: Remaining::Data(Span::of(&lent, 0..lent.len())), ..RingCommand::NONE };
+        let lent = self
+            .kernel_file
+            .pool()
+            .alloc(self.kernel_file.target().facts().lba_bytes as usize)
+            .ok()?
+            .lend();
+        self.commands[0] = RingCommand {
+            op: Op::Read,
+            remaining: Remaining::Data(Span::of(&lent, 0..lent.len())),
+            ..RingCommand::NONE
+        };
         if !self.push(0) || self.submit() == 0 {
             // The buffer stays lent (leaked), in case the kernel took the command after all.
             return None;
@@ -225,7 +243,12 @@ impl CommandRing {
         let Some(lent) = part.buf else { return false };
         let Some(at) = self.free.pop() else { return false };
         let start = (part.addr - lent.addr()) as usize;
-        let span = self.buffers.span(&self.ring, &self.kernel_file, lent, (start, start + part.bytes as usize));
+        let span = self.buffers.span(
+            &self.ring,
+            &self.kernel_file,
+            lent,
+            (start, start + part.bytes as usize),
+        );
         if part.op != Op::Read || self.passthrough.is_some() {
             self.begin(at, part, Remaining::Data(span), token, now);
             return true;
@@ -233,7 +256,8 @@ impl CommandRing {
         // A Read needs no size check and no ordering with durable writes, so it goes straight into
         // the ring.
         let offset = part.lba << self.lba_log2;
-        self.commands[usize::from(at)] = RingCommand::new(token.0, now, part, offset, Remaining::Data(span));
+        self.commands[usize::from(at)] =
+            RingCommand::new(token.0, now, part, offset, Remaining::Data(span));
         self.in_flight += 1;
         match self.sq.push(Entry::read(TARGET, offset, span).user_data(at.into())) {
             true => self.to_submit += 1,
@@ -266,7 +290,14 @@ impl CommandRing {
 
     /// Starts command `at`: checks the file's size before a write, and queues it behind a durable
     /// one.
-    fn begin(&mut self, at: u16, part: &Part<'_>, mut remaining: Remaining, token: Token, now: Nanos) {
+    fn begin(
+        &mut self,
+        at: u16,
+        part: &Part<'_>,
+        mut remaining: Remaining,
+        token: Token,
+        now: Nanos,
+    ) {
         if part.op != Op::Read && !self.size_checked {
             // A system call, so once per batch. A write to a truncated file would make it grow
             // again.
@@ -275,7 +306,8 @@ impl CommandRing {
                 remaining = Remaining::Refused;
             }
         }
-        self.commands[usize::from(at)] = RingCommand::new(token.0, now, part, part.lba << self.lba_log2, remaining);
+        self.commands[usize::from(at)] =
+            RingCommand::new(token.0, now, part, part.lba << self.lba_log2, remaining);
         self.in_flight += 1;
         if (part.fua || part.op == Op::Flush) && self.kernel_file.target().uses_page_cache() {
             if self.durable.is_some() {
@@ -293,7 +325,11 @@ impl CommandRing {
     #[inline]
     fn push(&mut self, at: u16) -> bool {
         let command = &self.commands[usize::from(at)];
-        let pushed = match self.passthrough.as_ref().and_then(|passthrough| passthrough.entry(command, TARGET)) {
+        let pushed = match self
+            .passthrough
+            .as_ref()
+            .and_then(|passthrough| passthrough.entry(command, TARGET))
+        {
             None => self.sq.push(command.entry(TARGET).user_data(at.into())),
             Some(entry) => self.sq.push_command(entry.user_data(at.into())),
         };
@@ -307,7 +343,9 @@ impl CommandRing {
         while let Some(&user_data) = self.backlog.last() {
             let pushed = match user_data {
                 WAKE => self.push_entry(Entry::poll(WAKE_FILE, true).user_data(WAKE)),
-                cancel if cancel >= CANCEL => self.push_entry(Entry::cancel(cancel & !CANCEL).user_data(cancel)),
+                cancel if cancel >= CANCEL => {
+                    self.push_entry(Entry::cancel(cancel & !CANCEL).user_data(cancel))
+                }
                 command => self.push(command as u16),
             };
             if !pushed {
@@ -406,7 +444,9 @@ impl CommandRing {
                 WAKE if !cqe.more() => self.backlog.push(WAKE),
                 // The first CQE of a chain ends it: what is left would be too few for another
                 // sleep.
-                round if round >= WAKE_CQES && self.wake_cqes == Some(round as u32) => self.wake_cqes = None,
+                round if round >= WAKE_CQES && self.wake_cqes == Some(round as u32) => {
+                    self.wake_cqes = None
+                }
                 _ => {}
             }
             return None;
@@ -424,7 +464,13 @@ impl CommandRing {
         let command = &mut self.commands[usize::from(at)];
         command.open = false;
         self.free.push(at);
-        Some(Completed { token: command.token, cid: Cid(at), status, result, posted_at: command.posted_at })
+        Some(Completed {
+            token: command.token,
+            cid: Cid(at),
+            status,
+            result,
+            posted_at: command.posted_at,
+        })
     }
 
     /// Updates command `at` with the result of its CQE.
@@ -515,8 +561,9 @@ impl CommandRing {
             self.rounds = self.rounds.wrapping_add(1);
             self.wake_cqes = Some(self.rounds);
             let user_data = WAKE_CQES | u64::from(self.rounds);
-            let chain: [Entry; MAX_WAKE_CQES as usize] =
-                std::array::from_fn(|n| if n == 0 { Entry::poll(WAKE_FILE, false) } else { Entry::nop() });
+            let chain: [Entry; MAX_WAKE_CQES as usize] = std::array::from_fn(|n| {
+                if n == 0 { Entry::poll(WAKE_FILE, false) } else { Entry::nop() }
+            });
             match self.sq.push_chain(chain.map(|entry| entry.user_data(user_data))) {
                 true => self.to_submit += MAX_WAKE_CQES,
                 false => tracing::debug!("a wake-up will not end a sleep for several completions"),
@@ -529,13 +576,16 @@ impl CommandRing {
     /// how many, and when the next command becomes late.
     #[cold]
     pub(super) fn cancel_late(&mut self, now: Nanos, timeout: Nanos) -> (u32, Nanos) {
-        let (before, mut late, mut next) = (std::mem::replace(&mut self.late_scan_at, now), 0, Nanos::MAX);
+        let (before, mut late, mut next) =
+            (std::mem::replace(&mut self.late_scan_at, now), 0, Nanos::MAX);
         for (at, command) in (0..).zip(self.commands.iter_mut()) {
             if !command.open || command.cancelled {
                 continue;
             }
             // The caller's clock may be wrong: bound it by the times of the searches.
-            let since = *command.since.get_or_insert_with(|| clamp_posted_at(command.posted_at, Some(before), now));
+            let since = *command
+                .since
+                .get_or_insert_with(|| clamp_posted_at(command.posted_at, Some(before), now));
             if now >= since + timeout {
                 command.cancelled = true;
                 late += 1;

@@ -41,9 +41,14 @@ pub(super) enum IoPath {
 ///
 /// # Errors
 /// Direct I/O is asked for and refused, or the flags cannot be set.
-pub(super) fn choose(file: &File, wanted: Buffered, disk: Option<&Disk>) -> Result<IoPath, TargetFault> {
+pub(super) fn choose(
+    file: &File,
+    wanted: Buffered,
+    disk: Option<&Disk>,
+) -> Result<IoPath, TargetFault> {
     let fail = |what| move |e: Errno| TargetFault::System { what, source: e.into() };
-    let plain = fcntl_getfl(file).map_err(fail("read its flags"))? - OFlags::NONBLOCK - OFlags::DIRECT;
+    let plain =
+        fcntl_getfl(file).map_err(fail("read its flags"))? - OFlags::NONBLOCK - OFlags::DIRECT;
     fcntl_setfl(file, plain).map_err(fail("set its flags"))?;
     if wanted == Buffered::Yes {
         return Ok(IoPath::Buffered(None));
@@ -59,7 +64,9 @@ pub(super) fn choose(file: &File, wanted: Buffered, disk: Option<&Disk>) -> Resu
     };
     fcntl_setfl(file, plain).map_err(fail("set its flags"))?;
     if wanted == Buffered::No {
-        return Err(TargetFault::Parameter(format!("{why}, and `buffered=no` forbids the page cache; leave `buffered=no` out")));
+        return Err(TargetFault::Parameter(format!(
+            "{why}, and `buffered=no` forbids the page cache; leave `buffered=no` out"
+        )));
     }
     Ok(IoPath::Buffered(Some(format!("{why}, so I/O goes through the page cache"))))
 }
@@ -70,14 +77,23 @@ fn alignment(file: &File, disk: Option<&Disk>) -> Result<Alignment, String> {
     let of_disk = || {
         let disk = disk?;
         let offset = u32::try_from(disk.queue("logical_block_size")?).ok()?;
-        let memory = disk.queue("dma_alignment").and_then(|mask| u32::try_from(mask + 1).ok()).unwrap_or(offset);
-        (offset.is_power_of_two() && memory.is_power_of_two()).then_some(Alignment { offset, memory })
+        let memory = disk
+            .queue("dma_alignment")
+            .and_then(|mask| u32::try_from(mask + 1).ok())
+            .unwrap_or(offset);
+        (offset.is_power_of_two() && memory.is_power_of_two())
+            .then_some(Alignment { offset, memory })
     };
     let claimed = match statx_alignment(file)? {
         Some(alignment) => vec![alignment],
-        None => of_disk().into_iter().chain([512, 4096].map(|n| Alignment { offset: n, memory: n })).collect(),
+        None => of_disk()
+            .into_iter()
+            .chain([512, 4096].map(|n| Alignment { offset: n, memory: n }))
+            .collect(),
     };
-    let read = |alignment: Alignment| test_read(alignment, |buffer| file.read_at(buffer, u64::from(alignment.offset)));
+    let read = |alignment: Alignment| {
+        test_read(alignment, |buffer| file.read_at(buffer, u64::from(alignment.offset)))
+    };
     for alignment in claimed {
         match read(alignment) {
             TestRead::Accepted => return Ok(alignment),
@@ -98,14 +114,20 @@ fn alignment(file: &File, disk: Option<&Disk>) -> Result<Alignment, String> {
 /// STATX_DIOALIGN (Linux 6.1; ext4, xfs, f2fs, btrfs and block devices report it). `None`: not
 /// reported here.
 fn statx_alignment(file: &File) -> Result<Option<Alignment>, String> {
-    let Ok(stat) = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else { return Ok(None) };
+    let Ok(stat) = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
+        return Ok(None);
+    };
     if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
         return Ok(None);
     }
     match (stat.stx_dio_offset_align, stat.stx_dio_mem_align) {
         (0, _) | (_, 0) => Err("the file system takes no direct I/O on this file".into()),
-        (offset, memory) if offset.is_power_of_two() && memory.is_power_of_two() => Ok(Some(Alignment { offset, memory })),
-        (offset, memory) => Err(format!("direct I/O needs multiples of {offset} bytes at multiples of {memory}, which no block has")),
+        (offset, memory) if offset.is_power_of_two() && memory.is_power_of_two() => {
+            Ok(Some(Alignment { offset, memory }))
+        }
+        (offset, memory) => Err(format!(
+            "direct I/O needs multiples of {offset} bytes at multiples of {memory}, which no block has"
+        )),
     }
 }
 
@@ -120,7 +142,10 @@ enum TestRead {
 /// One `read` with exactly this alignment, into guarded memory. A read that fails for any reason
 /// other than its alignment is no evidence against it.
 fn test_read(alignment: Alignment, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> TestRead {
-    let Ok(mut memory) = GuardedBuffer::new(alignment.offset as usize, alignment.memory as usize) else { return TestRead::Refused };
+    let Ok(mut memory) = GuardedBuffer::new(alignment.offset as usize, alignment.memory as usize)
+    else {
+        return TestRead::Refused;
+    };
     // Every usable file has a second block, or the read ends at the end of the file, which proves
     // the alignment too.
     let answer = read(memory.bytes());

@@ -45,22 +45,42 @@ impl KernelFile {
     /// # Errors
     /// See [`OpenError`].
     pub(crate) fn open(uri: &KernelUri, pool_bytes: u64) -> Result<KernelFile, OpenError> {
-        let unusable = |what: String| OpenError::Kernel { path: uri.path.clone(), fault: TargetFault::Kernel(what) };
+        let unusable = |what: String| OpenError::Kernel {
+            path: uri.path.clone(),
+            fault: TargetFault::Kernel(what),
+        };
         let features = Features::probe().map_err(|e| unusable(e.to_string()))?;
         // Without `keeps_overflow` the kernel would drop completions.
         if !features.timeouts || !features.keeps_overflow || !features.shared {
             return Err(unusable("its io_uring lacks time-outs, overflow or cooperative tasks; Linux 5.19 and newer have them".into()));
         }
         let target = Target::open(uri, true)?;
-        let pool = PoolOptions { alignment: target.facts().mem_align, ..PoolOptions::default() }.open(pool_bytes);
+        let pool = PoolOptions { alignment: target.facts().mem_align, ..PoolOptions::default() }
+            .open(pool_bytes);
         let pool = pool.map_err(|source| OpenError::System { what: "buffer pool", source })?;
         let is_device = matches!(target.facts().kind, TargetKind::Block { .. });
-        let zero_methods = ZeroMethods::new(&uri.path.display().to_string(), target.facts(), is_device && features.discards(target.file()));
-        let kernel_file = KernelFile { target, pool, features, zero_methods, number: next_number(), unregistered: AtomicBool::new(false) };
+        let zero_methods = ZeroMethods::new(
+            &uri.path.display().to_string(),
+            target.facts(),
+            is_device && features.discards(target.file()),
+        );
+        let kernel_file = KernelFile {
+            target,
+            pool,
+            features,
+            zero_methods,
+            number: next_number(),
+            unregistered: AtomicBool::new(false),
+        };
         if let Some(passthrough) = kernel_file.target.passthrough() {
-            let probe =
-                PassthroughProbe { file: kernel_file.target.file(), pool: &kernel_file.pool, features: &kernel_file.features, passthrough };
-            let registers = probe.run().map_err(|fault| OpenError::Kernel { path: uri.path.clone(), fault })?;
+            let probe = PassthroughProbe {
+                file: kernel_file.target.file(),
+                pool: &kernel_file.pool,
+                features: &kernel_file.features,
+                passthrough,
+            };
+            let registers =
+                probe.run().map_err(|fault| OpenError::Kernel { path: uri.path.clone(), fault })?;
             if !registers && kernel_file.stop_registering() {
                 tracing::warn!(
                     "with commands that pass through, this kernel takes no registered memory; Linux 6.1 and newer do, and are faster"
@@ -83,7 +103,9 @@ impl KernelFile {
     pub(crate) fn admin_command(&self, command: &Sqe, data: &mut [u8]) -> Result<u32, AdminError> {
         match self.target.passthrough() {
             Some(_) => Ok(hw::passthrough::admin(self.target.file(), command, data)?),
-            None => Err(AdminError::NoController(self.target.facts().identity.model.clone().unwrap_or_else(|| "the file".to_owned()))),
+            None => Err(AdminError::NoController(
+                self.target.facts().identity.model.clone().unwrap_or_else(|| "the file".to_owned()),
+            )),
         }
     }
 
@@ -131,7 +153,8 @@ impl KernelFile {
     pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
         let facts = self.target.facts();
         // The size at open, if the system does not report the present one.
-        let blocks = self.target.current_bytes().unwrap_or(facts.bytes) / u64::from(facts.lba_bytes);
+        let blocks =
+            self.target.current_bytes().unwrap_or(facts.bytes) / u64::from(facts.lba_bytes);
         namespace.with_blocks(blocks).with_splitter(self.with_dataless(namespace.splitter()))
     }
 
@@ -144,7 +167,9 @@ impl KernelFile {
     /// queues.
     pub(crate) fn may_poll(&self) -> bool {
         let facts = self.target.facts();
-        self.features.io_poll && facts.direct && facts.disk.as_ref().is_some_and(|disk| disk.poll_queues)
+        self.features.io_poll
+            && facts.direct
+            && facts.disk.as_ref().is_some_and(|disk| disk.poll_queues)
     }
 
     /// Why `mode`, one of the kernel's own, is not supported here, as far as is known before a
@@ -153,12 +178,22 @@ impl KernelFile {
         let facts = self.target.facts();
         let poll_queues = facts.disk.as_ref().is_some_and(|disk| disk.poll_queues);
         match mode {
-            Mode::KERNEL_SQPOLL => (!self.features.sq_poll).then_some(UnsupportedMode::NoSqPoll(mode)),
-            Mode::KERNEL_HYBRID_IOPOLL if !self.features.hybrid_io_poll => Some(UnsupportedMode::NoHybridPolling(mode)),
-            Mode::KERNEL_HYBRID_IOPOLL if self.target.passthrough().is_some() => Some(UnsupportedMode::Passthrough(mode)),
+            Mode::KERNEL_SQPOLL => {
+                (!self.features.sq_poll).then_some(UnsupportedMode::NoSqPoll(mode))
+            }
+            Mode::KERNEL_HYBRID_IOPOLL if !self.features.hybrid_io_poll => {
+                Some(UnsupportedMode::NoHybridPolling(mode))
+            }
+            Mode::KERNEL_HYBRID_IOPOLL if self.target.passthrough().is_some() => {
+                Some(UnsupportedMode::Passthrough(mode))
+            }
             Mode::KERNEL_IOPOLL if !self.features.io_poll => Some(UnsupportedMode::NoIoPoll(mode)),
-            Mode::KERNEL_IOPOLL | Mode::KERNEL_HYBRID_IOPOLL if !facts.direct => Some(UnsupportedMode::PageCache(mode)),
-            Mode::KERNEL_IOPOLL | Mode::KERNEL_HYBRID_IOPOLL if !poll_queues => Some(UnsupportedMode::NoPollQueues(mode)),
+            Mode::KERNEL_IOPOLL | Mode::KERNEL_HYBRID_IOPOLL if !facts.direct => {
+                Some(UnsupportedMode::PageCache(mode))
+            }
+            Mode::KERNEL_IOPOLL | Mode::KERNEL_HYBRID_IOPOLL if !poll_queues => {
+                Some(UnsupportedMode::NoPollQueues(mode))
+            }
             _ => None,
         }
     }
@@ -167,10 +202,14 @@ impl KernelFile {
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<ModeNote> {
         let polls = mode == Mode::POLL || mode == Mode::HYBRID_MEAN || mode == Mode::HYBRID_MIN;
         match mode {
-            _ if mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked) => Some(ModeNote::NotCoalesced(mode)),
+            _ if mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked) => {
+                Some(ModeNote::NotCoalesced(mode))
+            }
             _ if mode.facts().posted => Some(ModeNote::NotPosted(mode)),
             _ if mode.facts().drain_thread => Some(ModeNote::NotDrained(mode)),
-            _ if !self.features.min_wait && matches!(mode.preset(), Preset::Suspend | Preset::Adaptive(_)) => {
+            _ if !self.features.min_wait
+                && matches!(mode.preset(), Preset::Suspend | Preset::Adaptive(_)) =>
+            {
                 Some(ModeNote::NapsCost(mode))
             }
             _ if polls && !self.may_poll() => Some(ModeNote::Interrupted(mode)),

@@ -54,17 +54,24 @@ impl<'a> NewFile<'a> {
         // does not have the size that was asked for.
         match fallocate(self.file, FallocateFlags::KEEP_SIZE, 0, bytes) {
             Ok(()) => {}
-            Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => return Err(self.failed(bytes, e.into())),
+            Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+                return Err(self.failed(bytes, e.into()));
+            }
             // Not every file system can reserve. Writing does as well, but is not begun where it
             // cannot end.
-            Err(_) if free(self.path).is_some_and(|free| free < bytes) => return Err(self.failed(bytes, Errno::NOSPC.into())),
+            Err(_) if free(self.path).is_some_and(|free| free < bytes) => {
+                return Err(self.failed(bytes, Errno::NOSPC.into()));
+            }
             Err(_) => {}
         }
         self.fill(bytes).and_then(|()| self.file.sync_all()).map_err(|e| self.failed(bytes, e))?;
         // Drop the pages: they would stay in memory for nothing, and buffered readers would read
         // them instead of the disk.
         let _ = fadvise(self.file, 0, None, Advice::DontNeed);
-        sync_parent(self.path).map_err(|source| TargetFault::System { what: "make the new file's name durable", source })?;
+        sync_parent(self.path).map_err(|source| TargetFault::System {
+            what: "make the new file's name durable",
+            source,
+        })?;
         self.done = true;
         Ok(())
     }
@@ -89,9 +96,9 @@ impl<'a> NewFile<'a> {
                     "the file system has no room for {asked} bytes ({source}); {free} bytes are free to this user: make room, or ask for less"
                 ))
             }
-            Some(Errno::FBIG) => {
-                TargetFault::NoSpace(format!("no file may have {asked} bytes here: the file system's limit is lower; ask for less"))
-            }
+            Some(Errno::FBIG) => TargetFault::NoSpace(format!(
+                "no file may have {asked} bytes here: the file system's limit is lower; ask for less"
+            )),
             _ => TargetFault::System { what: "lay it out", source },
         }
     }
@@ -125,7 +132,14 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     match File::open(parent(path)).and_then(|dir| dir.sync_all()) {
         // A directory that may be searched and written need not be readable, and some file systems
         // do not sync directories.
-        Err(e) if matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => Ok(()),
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput
+            ) =>
+        {
+            Ok(())
+        }
         other => other,
     }
 }

@@ -34,16 +34,29 @@ impl Passthrough {
 
     #[inline]
     fn sqe(&self, command: &RingCommand) -> Sqe {
-        let (lba, fua) = (Lba(command.offset >> self.block_log2), if command.fua { Flags::FUA } else { Flags::NONE });
+        let (lba, fua) = (
+            Lba(command.offset >> self.block_log2),
+            if command.fua { Flags::FUA } else { Flags::NONE },
+        );
         let blocks = |bytes: u64| (bytes >> self.block_log2) as u32;
         match (command.op, command.remaining) {
-            (Op::Read, Remaining::Data(span)) => io::read(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
-            (Op::Write, Remaining::Data(span)) => io::write(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
+            (Op::Read, Remaining::Data(span)) => {
+                io::read(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua)
+            }
+            (Op::Write, Remaining::Data(span)) => {
+                io::write(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua)
+            }
             // The data of a Deallocate is its list of ranges.
-            (Op::Deallocate, Remaining::Data(span)) => io::deallocate(self.nsid, span.len() / io::Range::LEN as u32, Dptr::NONE),
-            (Op::Compare, Remaining::Data(span)) => io::compare(self.nsid, lba, blocks(span.len().into()), Dptr::NONE),
+            (Op::Deallocate, Remaining::Data(span)) => {
+                io::deallocate(self.nsid, span.len() / io::Range::LEN as u32, Dptr::NONE)
+            }
+            (Op::Compare, Remaining::Data(span)) => {
+                io::compare(self.nsid, lba, blocks(span.len().into()), Dptr::NONE)
+            }
             (Op::Verify, Remaining::Check { bytes }) => io::verify(self.nsid, lba, blocks(bytes)),
-            (Op::WriteUncorrectable, Remaining::Check { bytes }) => io::write_uncorrectable(self.nsid, lba, blocks(bytes)),
+            (Op::WriteUncorrectable, Remaining::Check { bytes }) => {
+                io::write_uncorrectable(self.nsid, lba, blocks(bytes))
+            }
             (_, Remaining::Range { bytes, method, .. }) => {
                 let deac = if method == ZeroMethod::Zero { Flags::NONE } else { Flags::DEALLOCATE };
                 io::write_zeroes(self.nsid, lba, blocks(bytes), fua | deac)

@@ -25,7 +25,9 @@ use super::command_ring::CommandRing;
 use super::file::KernelFile;
 use crate::error::QueueError;
 use crate::request::{ERRNO, TRUNCATED, Token};
-use crate::transport::queue_transport::{KEY_NOTIFICATION, Polled, QueueTransport, SleepFor, TransportCounts};
+use crate::transport::queue_transport::{
+    KEY_NOTIFICATION, Polled, QueueTransport, SleepFor, TransportCounts,
+};
 use crate::transport::{Part, Post};
 use crate::wake::Wake;
 
@@ -80,7 +82,8 @@ impl UringQueue {
         mode: Mode,
         poller: Arc<Poller>,
     ) -> Result<UringQueue, QueueError> {
-        let ring = |tags, poll| CommandRing::new(kernel_file, id, tags, (wake, counts), owned, poll);
+        let ring =
+            |tags, poll| CommandRing::new(kernel_file, id, tags, (wake, counts), owned, poll);
         let queue = |interrupt, poll| UringQueue {
             kernel_file: kernel_file.clone(),
             interrupt,
@@ -102,13 +105,28 @@ impl UringQueue {
         }
         let poll = match mode {
             Mode::KERNEL_SQPOLL => {
-                let interrupt = CommandRing::new(kernel_file, id, tags, (wake, counts), false, Poll::Sq { idle_ms: SQPOLL_IDLE_MS })?;
-                return Ok(UringQueue { kernel_mode: Some(mode), bound: false, ..queue(interrupt, None) });
+                let interrupt = CommandRing::new(
+                    kernel_file,
+                    id,
+                    tags,
+                    (wake, counts),
+                    false,
+                    Poll::Sq { idle_ms: SQPOLL_IDLE_MS },
+                )?;
+                return Ok(UringQueue {
+                    kernel_mode: Some(mode),
+                    bound: false,
+                    ..queue(interrupt, None)
+                });
             }
             Mode::KERNEL_HYBRID_IOPOLL => ring(tags, Poll::HybridIo)?,
             _ => ring(tags, Poll::Io)?,
         };
-        let refused = || QueueError::Ring(format!("`{mode}`: a test read was refused: the kernel cannot poll this device"));
+        let refused = || {
+            QueueError::Ring(format!(
+                "`{mode}`: a test read was refused: the kernel cannot poll this device"
+            ))
+        };
         let poll = poll.test_polling().ok_or_else(refused)?;
         let interrupt = ring(INTERRUPT_TAGS, Poll::No)?;
         Ok(UringQueue { kernel_mode: Some(mode), polls: true, ..queue(interrupt, Some(poll)) })
@@ -159,7 +177,11 @@ impl Post for &mut UringQueue {
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         // A write with FUA is the same SQE with a flag.
-        let ring = if part.op.moves_data() && part.op != Op::Compare { self.data_ring() } else { &mut self.interrupt };
+        let ring = if part.op.moves_data() && part.op != Op::Compare {
+            self.data_ring()
+        } else {
+            &mut self.interrupt
+        };
         ring.push_other(part, token, now)
     }
 
@@ -227,7 +249,12 @@ impl QueueTransport for UringQueue {
         {
             found += poll.reap(budget - found, &mut translated);
         }
-        Polled { found, budget_used_up: found == budget, more: self.interrupt.has_entries(), ..Polled::default() }
+        Polled {
+            found,
+            budget_used_up: found == budget,
+            more: self.interrupt.has_entries(),
+            ..Polled::default()
+        }
     }
 
     fn can_extend_nap(&self) -> bool {
@@ -276,10 +303,18 @@ impl QueueTransport for UringQueue {
     /// For a thread with several queues or an event loop of its own. In its own sleep the ring
     /// reports completions itself.
     fn watch(&mut self, sleeps: bool) {
-        let Some(event) = self.interrupt.eventfd().filter(|_| self.watched != sleeps) else { return };
-        match if sleeps { self.poller.add(event, KEY_NOTIFICATION) } else { self.poller.remove(event) } {
+        let Some(event) = self.interrupt.eventfd().filter(|_| self.watched != sleeps) else {
+            return;
+        };
+        match if sleeps {
+            self.poller.add(event, KEY_NOTIFICATION)
+        } else {
+            self.poller.remove(event)
+        } {
             Ok(()) => self.watched = sleeps,
-            Err(error) => tracing::error!(%error, sleeps, "a queue's notification cannot be watched, or left alone"),
+            Err(error) => {
+                tracing::error!(%error, sleeps, "a queue's notification cannot be watched, or left alone")
+            }
         }
     }
 }

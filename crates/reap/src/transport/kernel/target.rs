@@ -124,7 +124,11 @@ impl Target {
     pub(crate) fn reopen(&self) -> io::Result<File> {
         // O_EXCL would fail against our own exclusive open.
         let flags = fcntl_getfl(&self.file)? - OFlags::CREATE - OFlags::EXCL;
-        let options = OpenOptions::new().read(true).write(!self.facts.read_only).custom_flags(flags.bits().cast_signed()).clone();
+        let options = OpenOptions::new()
+            .read(true)
+            .write(!self.facts.read_only)
+            .custom_flags(flags.bits().cast_signed())
+            .clone();
         options.open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 
@@ -140,7 +144,8 @@ impl Target {
 
     /// Whether it is a regular file that was truncated since it was opened.
     pub(crate) fn is_truncated(&self) -> bool {
-        matches!(self.facts.kind, TargetKind::File { .. }) && self.write_back.is_truncated(&self.file, self.facts.bytes)
+        matches!(self.facts.kind, TargetKind::File { .. })
+            && self.write_back.is_truncated(&self.file, self.facts.bytes)
     }
 
     /// Its limits and properties.
@@ -162,7 +167,9 @@ impl Target {
         match self.facts.kind {
             TargetKind::File { .. } => Ok(self.file.metadata()?.len()),
             TargetKind::Block { .. } => (&self.file).seek(SeekFrom::End(0)),
-            TargetKind::Namespace(passthrough) => namespace::current_bytes(&self.file, passthrough.nsid),
+            TargetKind::Namespace(passthrough) => {
+                namespace::current_bytes(&self.file, passthrough.nsid)
+            }
         }
     }
 
@@ -173,20 +180,28 @@ impl Target {
             (TargetKind::File { .. }, _) => false,
             (_, Ok(bytes)) => bytes == 0,
             // Other errors of Identify do not mean that the device is gone.
-            (TargetKind::Namespace(_), Err(e)) => matches!(Errno::from_io_error(&e), Some(Errno::NODEV | Errno::NXIO | Errno::NOTTY)),
+            (TargetKind::Namespace(_), Err(e)) => {
+                matches!(Errno::from_io_error(&e), Some(Errno::NODEV | Errno::NXIO | Errno::NOTTY))
+            }
             (TargetKind::Block { .. }, Err(_)) => true,
         }
     }
 
     /// The present size of a file in bytes, if it is smaller than at open.
     pub(crate) fn truncated_to(&self) -> Option<u64> {
-        let (TargetKind::File { .. }, Ok(bytes)) = (&self.facts.kind, self.current_bytes()) else { return None };
+        let (TargetKind::File { .. }, Ok(bytes)) = (&self.facts.kind, self.current_bytes()) else {
+            return None;
+        };
         (bytes < self.facts.bytes).then_some(bytes)
     }
 
     /// Its pass-through parameters, if it is an NVMe character device.
     pub(crate) fn passthrough(&self) -> Option<Passthrough> {
-        if let TargetKind::Namespace(passthrough) = self.facts.kind { Some(passthrough) } else { None }
+        if let TargetKind::Namespace(passthrough) = self.facts.kind {
+            Some(passthrough)
+        } else {
+            None
+        }
     }
 }
 
@@ -237,19 +252,27 @@ impl OpenRequest<'_> {
             Ok(meta) => meta,
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 return match fs::read_link(path) {
-                    Ok(to) => Err(TargetFault::NotFound(format!("it is a symbolic link to {}, which does not exist", to.display()))),
+                    Ok(to) => Err(TargetFault::NotFound(format!(
+                        "it is a symbolic link to {}, which does not exist",
+                        to.display()
+                    ))),
                     Err(_) => Ok(PathKind::Missing),
                 };
             }
             Err(e) => return Err(self.refused(e, false)),
         };
         let kind = meta.file_type();
-        let unsupported =
-            |what| TargetFault::Unusable(format!("it is {what}; only regular files, block devices and NVMe namespaces can be used"));
+        let unsupported = |what| {
+            TargetFault::Unusable(format!(
+                "it is {what}; only regular files, block devices and NVMe namespaces can be used"
+            ))
+        };
         match kind {
             _ if kind.is_file() => Ok(PathKind::File),
             _ if kind.is_block_device() => Ok(PathKind::Block(meta)),
-            _ if kind.is_dir() => Err(TargetFault::Unusable("it is a directory; name a file in it, and `size=` lays that out".into())),
+            _ if kind.is_dir() => Err(TargetFault::Unusable(
+                "it is a directory; name a file in it, and `size=` lays that out".into(),
+            )),
             _ if kind.is_fifo() => Err(unsupported("a FIFO")),
             _ if kind.is_socket() => Err(unsupported("a socket")),
             _ => match Disk::of_character(Path::new("/"), meta.rdev()) {
@@ -263,12 +286,16 @@ impl OpenRequest<'_> {
         let path = &self.uri.path;
         let bytes = match self.uri.bytes {
             // A mistyped device name must not become a file in memory (devtmpfs) that fills up.
-            _ if path.starts_with("/dev") && !path.starts_with("/dev/shm") => {
-                Err("there is no such device, and no file is laid out below /dev; check the name, or whether the device is gone")
+            _ if path.starts_with("/dev") && !path.starts_with("/dev/shm") => Err(
+                "there is no such device, and no file is laid out below /dev; check the name, or whether the device is gone",
+            ),
+            _ if path.starts_with("~") => {
+                Err("there is no such file; `~` is the shell's: write the path out")
             }
-            _ if path.starts_with("~") => Err("there is no such file; `~` is the shell's: write the path out"),
             None => Err("there is no such file; `size=` lays one out"),
-            Some(_) if !self.writing => Err("there is no such file, and a device that is opened only for reading lays none out"),
+            Some(_) if !self.writing => Err(
+                "there is no such file, and a device that is opened only for reading lays none out",
+            ),
             Some(bytes) => Ok(bytes),
         };
         let bytes = bytes.map_err(|why| TargetFault::NotFound(why.into()))?;
@@ -297,10 +324,15 @@ impl OpenRequest<'_> {
         if !meta.is_file() {
             return Err(TargetFault::Replaced);
         }
-        let notes = file_lock::lock(&file, if self.writing { FileAccess::Write } else { FileAccess::Read })?;
+        let notes = file_lock::lock(
+            &file,
+            if self.writing { FileAccess::Write } else { FileAccess::Read },
+        )?;
         match (self.uri.bytes, meta.len()) {
             // An empty file is laid out like a new one.
-            (Some(asked), 0) if self.writing => NewFile::new(&self.uri.path, &file, false).lay_out(asked)?,
+            (Some(asked), 0) if self.writing => {
+                NewFile::new(&self.uri.path, &file, false).lay_out(asked)?
+            }
             (Some(asked), is) if asked != is => {
                 return Err(TargetFault::Parameter(format!(
                     "it exists and holds {is} bytes, not `size=` {asked}; leave `size=` out to use it as it is, or remove it"
@@ -314,23 +346,40 @@ impl OpenRequest<'_> {
     fn block(&self, meta: &Metadata) -> Result<Target, TargetFault> {
         let disk = Disk::of(Path::new("/"), meta.rdev());
         let file = self.open_exclusive(&self.uri.path, meta.rdev(), disk.as_ref())?;
-        let name = disk.as_ref().map_or_else(|| self.uri.path.display().to_string(), Disk::whole_name);
-        let kind = TargetKind::Block { partition: disk.as_ref().is_some_and(Disk::is_partition), disk: name };
+        let name =
+            disk.as_ref().map_or_else(|| self.uri.path.display().to_string(), Disk::whole_name);
+        let kind = TargetKind::Block {
+            partition: disk.as_ref().is_some_and(Disk::is_partition),
+            disk: name,
+        };
         let identity = disk.as_ref().map(Disk::identity).unwrap_or_default();
-        let bytes = (&file).seek(SeekFrom::End(0)).map_err(|source| TargetFault::System { what: "ask its size", source })?;
+        let bytes = (&file)
+            .seek(SeekFrom::End(0))
+            .map_err(|source| TargetFault::System { what: "ask its size", source })?;
         self.target(file, TargetParams { kind, identity, bytes, disk, notes: Vec::new() })
     }
 
     /// Opens the block device with this device number, exclusively if it is to be written.
-    fn open_exclusive(&self, path: &Path, number: u64, disk: Option<&Disk>) -> Result<File, TargetFault> {
+    fn open_exclusive(
+        &self,
+        path: &Path,
+        number: u64,
+        disk: Option<&Disk>,
+    ) -> Result<File, TargetFault> {
         let flags = if self.writing { OFlags::EXCL } else { OFlags::empty() };
-        let file = retry_while_busy(|| self.open_with(path, flags), |e| Errno::from_io_error(e) == Some(Errno::BUSY)).map_err(|e| {
-            match Errno::from_io_error(&e) {
-                Some(Errno::BUSY) => file_lock::in_use(&disk.map_or_else(Vec::new, |disk| Users::at(Path::new("/")).holders(disk))),
-                Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => no_device(&e),
-                Some(_) if self.writing && disk.is_some_and(Disk::read_only) => TargetFault::ReadOnly("the device"),
-                _ => self.refused(e, true),
+        let file = retry_while_busy(
+            || self.open_with(path, flags),
+            |e| Errno::from_io_error(e) == Some(Errno::BUSY),
+        )
+        .map_err(|e| match Errno::from_io_error(&e) {
+            Some(Errno::BUSY) => file_lock::in_use(
+                &disk.map_or_else(Vec::new, |disk| Users::at(Path::new("/")).holders(disk)),
+            ),
+            Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => no_device(&e),
+            Some(_) if self.writing && disk.is_some_and(Disk::read_only) => {
+                TargetFault::ReadOnly("the device")
             }
+            _ => self.refused(e, true),
         })?;
         let opened = file.metadata().map_err(stat_failed)?;
         // The node may have been replaced between stat and open.
@@ -351,7 +400,8 @@ impl OpenRequest<'_> {
                     .into(),
             ));
         }
-        let file = self.open_with(&self.uri.path, OFlags::empty()).map_err(|e| self.refused(e, true))?;
+        let file =
+            self.open_with(&self.uri.path, OFlags::empty()).map_err(|e| self.refused(e, true))?;
         if file.metadata().map_err(stat_failed)?.rdev() != meta.rdev() {
             return Err(TargetFault::Replaced);
         }
@@ -362,7 +412,9 @@ impl OpenRequest<'_> {
         }
         // A zoned namespace must be written in order, which this transport does not do.
         if let Some(zoned) = disk.attribute("queue/zoned").filter(|zoned| zoned != "none") {
-            let why = format!("it is a zoned namespace ({zoned}), which takes writes in order only; use one that is not");
+            let why = format!(
+                "it is a zoned namespace ({zoned}), which takes writes in order only; use one that is not"
+            );
             return Err(TargetFault::Unusable(why));
         }
         let held = if self.writing { Some(self.open_block_device(&disk)?) } else { None };
@@ -384,7 +436,13 @@ impl OpenRequest<'_> {
         })
     }
 
-    fn namespace_target(&self, file: File, held: Option<File>, disk: &Disk, identify: &IdentifyData) -> Result<Target, TargetFault> {
+    fn namespace_target(
+        &self,
+        file: File,
+        held: Option<File>,
+        disk: &Disk,
+        identify: &IdentifyData,
+    ) -> Result<Target, TargetFault> {
         let block = u32::try_from(identify.usable.block_size()).unwrap_or(u32::MAX);
         let (lba_bytes, bytes) = (self.uri.lba_bytes.unwrap_or(block), identify.usable.bytes());
         if !lba_bytes.is_multiple_of(block) {
@@ -406,7 +464,14 @@ impl OpenRequest<'_> {
             disk: Some(DiskFacts::of(disk).with_limits(&identify.limits)),
             identity: disk.identity(),
         };
-        Ok(Target { file, facts, notes: Vec::new(), _held: held, pid: std::process::id(), write_back: WriteBack::default() })
+        Ok(Target {
+            file,
+            facts,
+            notes: Vec::new(),
+            _held: held,
+            pid: std::process::id(),
+            write_back: WriteBack::default(),
+        })
     }
 
     fn file_target(&self, file: File, mut notes: Vec<String>) -> Result<Target, TargetFault> {
@@ -416,22 +481,39 @@ impl OpenRequest<'_> {
         let whole = fs::canonicalize(&self.uri.path).unwrap_or_default();
         let mount = mount_of(&mounts, meta.dev(), &whole);
         let disk = Disk::of(root, meta.dev()).or_else(|| Disk::of(root, mount?.device()?));
-        let filesystem = mount.map_or_else(|| "unknown file system".to_owned(), |mount| mount.filesystem.clone());
-        let identity = Identity { model: Some(format!("{filesystem} file {}", self.uri.path.display())), ..Identity::default() };
+        let filesystem = mount
+            .map_or_else(|| "unknown file system".to_owned(), |mount| mount.filesystem.clone());
+        let identity = Identity {
+            model: Some(format!("{filesystem} file {}", self.uri.path.display())),
+            ..Identity::default()
+        };
         if matches!(&*filesystem, "tmpfs" | "ramfs" | "rootfs") {
             notes.push(format!("the file lies in memory ({filesystem}): no disk takes part"));
         }
         if let Some(note) = holes(&file, meta.len()) {
             notes.push(note);
         }
-        self.target(file, TargetParams { kind: TargetKind::File { filesystem }, identity, bytes: meta.len(), disk, notes })
+        self.target(
+            file,
+            TargetParams {
+                kind: TargetKind::File { filesystem },
+                identity,
+                bytes: meta.len(),
+                disk,
+                notes,
+            },
+        )
     }
 
     fn target(&self, file: File, params: TargetParams) -> Result<Target, TargetFault> {
         let TargetParams { kind, identity, bytes, disk, mut notes } = params;
         let device = matches!(kind, TargetKind::Block { .. });
         if bytes == 0 {
-            let why = if device { "nothing is attached to the device, or it has no medium" } else { "`size=` lays it out" };
+            let why = if device {
+                "nothing is attached to the device, or it has no medium"
+            } else {
+                "`size=` lays it out"
+            };
             return Err(TargetFault::NotFound(format!("it holds 0 bytes; {why}")));
         }
         // The disk's alignment applies to the device itself, not to a file on it.
@@ -460,12 +542,32 @@ impl OpenRequest<'_> {
         }
         let bytes = bytes - rest;
         let disk = disk.as_ref().map(DiskFacts::of);
-        let facts = TargetFacts { kind, bytes, lba_bytes, mem_align: memory, direct, read_only: !self.writing, disk, identity };
-        Ok(Target { file, facts, notes, _held: None, pid: std::process::id(), write_back: WriteBack::default() })
+        let facts = TargetFacts {
+            kind,
+            bytes,
+            lba_bytes,
+            mem_align: memory,
+            direct,
+            read_only: !self.writing,
+            disk,
+            identity,
+        };
+        Ok(Target {
+            file,
+            facts,
+            notes,
+            _held: None,
+            pid: std::process::id(),
+            write_back: WriteBack::default(),
+        })
     }
 
     fn open_with(&self, path: &Path, flags: OFlags) -> io::Result<File> {
-        OpenOptions::new().read(true).write(self.writing).custom_flags(flags.bits().cast_signed()).open(path)
+        OpenOptions::new()
+            .read(true)
+            .write(self.writing)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path)
     }
 
     fn refused(&self, source: io::Error, device: bool) -> TargetFault {
@@ -473,16 +575,25 @@ impl OpenRequest<'_> {
             Some(errno @ (Errno::ACCESS | Errno::PERM)) => {
                 // EACCES is about file modes. EPERM is not: root gets it as well.
                 let allow = match (device, errno == Errno::ACCESS) {
-                    (true, true) => "run as a member of the device's group (often `disk`) or as root",
+                    (true, true) => {
+                        "run as a member of the device's group (often `disk`) or as root"
+                    }
                     (false, true) => "change the file's mode or owner",
-                    (true, false) => "device rules of the container or a security module forbid it: have the device allowed there",
-                    (false, false) => "it may be immutable or append-only (`lsattr`), or a security module forbids it",
+                    (true, false) => {
+                        "device rules of the container or a security module forbid it: have the device allowed there"
+                    }
+                    (false, false) => {
+                        "it may be immutable or append-only (`lsattr`), or a security module forbids it"
+                    }
                 };
                 let (access, or) = match self.writing {
                     true => ("reading and writing", ", or read it with `readonly=yes`"),
                     false => ("reading", ""),
                 };
-                TargetFault::Permission { what: format!("no permission to open it for {access} ({source}); {allow}{or}"), source }
+                TargetFault::Permission {
+                    what: format!("no permission to open it for {access} ({source}); {allow}{or}"),
+                    source,
+                }
             }
             Some(Errno::ROFS) => TargetFault::ReadOnly("the file system"),
             // It existed a moment ago.
@@ -509,7 +620,9 @@ impl DiskFacts {
             rotational: disk.queue("rotational") != Some(0),
             max_transfer: disk.queue("max_sectors_kb").map(|kib| kib.saturating_mul(1024)),
             poll_queues: disk.queue("io_poll") == Some(1),
-            volatile_cache: disk.attribute("queue/write_cache").is_none_or(|text| text != "write through"),
+            volatile_cache: disk
+                .attribute("queue/write_cache")
+                .is_none_or(|text| text != "write through"),
             write_zeroes: some("write_zeroes_max_bytes"),
             discard: some("discard_max_bytes"),
         }
@@ -526,7 +639,9 @@ impl DiskFacts {
 }
 
 pub(super) fn no_device(source: &io::Error) -> TargetFault {
-    TargetFault::NotFound(format!("the device node is there, but no device is behind it ({source}); attach it, or check the name"))
+    TargetFault::NotFound(format!(
+        "the device node is there, but no device is behind it ({source}); attach it, or check the name"
+    ))
 }
 
 fn no_block_device() -> TargetFault {
@@ -546,7 +661,9 @@ fn not_whole(bytes: u64, block: u32, least: u32) -> TargetFault {
         let or_less = if whole > 0 { format!("{whole} or ") } else { String::new() };
         format!("make it {or_less}{} bytes long (`truncate --size`)", whole + u64::from(block))
     };
-    TargetFault::Parameter(format!("its {bytes} bytes are no multiple of the block of {block} bytes; {remedy}"))
+    TargetFault::Parameter(format!(
+        "its {bytes} bytes are no multiple of the block of {block} bytes; {remedy}"
+    ))
 }
 
 fn stat_failed(source: io::Error) -> TargetFault {
@@ -556,7 +673,9 @@ fn stat_failed(source: io::Error) -> TargetFault {
 /// A note if the file has holes: reads of them never reach the disk.
 fn holes(file: &File, bytes: u64) -> Option<String> {
     let first = seek(file, Extent::Hole(0)).ok().filter(|&at| at < bytes)?;
-    Some(format!("the file has holes (the first at byte {first}): reads of them do not reach the disk, and writes allocate"))
+    Some(format!(
+        "the file has holes (the first at byte {first}): reads of them do not reach the disk, and writes allocate"
+    ))
 }
 
 #[cfg(test)]

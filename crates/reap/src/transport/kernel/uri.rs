@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::uri::UriError;
-use crate::uri::values::{decode_path, each_parameter, encode_path, no_parameter, one_of, parse_size, show_size};
+use crate::uri::values::{
+    decode_path, each_parameter, encode_path, no_parameter, one_of, parse_size, show_size,
+};
 
 /// The scheme, with its colon.
 pub(crate) const SCHEME: &str = "kernel:";
@@ -51,13 +53,16 @@ impl FromStr for KernelUri {
 
     fn from_str(uri: &str) -> Result<KernelUri, UriError> {
         let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
-        let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, "expected `kernel:PATH`, such as `kernel:/dev/nvme0n1`".into()))?;
+        let rest = uri.strip_prefix(SCHEME).ok_or_else(|| {
+            fail(0, "expected `kernel:PATH`, such as `kernel:/dev/nvme0n1`".into())
+        })?;
         let body_at = SCHEME.len();
         let (body, query) = rest.split_once('?').map_or((rest, None), |(b, q)| (b, Some(q)));
         let path = decode_path(body).map_err(|e| fail(body_at, e))?;
         let mut parsed = KernelUri::new(path);
         let query_at = body_at + body.len() + 1;
-        each_parameter(query, query_at, "buffered=yes", |key, value| parsed.set(key, value)).map_err(|(at, what)| fail(at, what))?;
+        each_parameter(query, query_at, "buffered=yes", |key, value| parsed.set(key, value))
+            .map_err(|(at, what)| fail(at, what))?;
         parsed.check().map_err(|e| fail(query_at, e))?;
         Ok(parsed)
     }
@@ -66,7 +71,13 @@ impl FromStr for KernelUri {
 impl KernelUri {
     /// An existing file or block device, with the default for every other field.
     pub fn new(path: impl Into<PathBuf>) -> KernelUri {
-        KernelUri { path: path.into(), bytes: None, read_only: false, buffered: Buffered::Auto, lba_bytes: None }
+        KernelUri {
+            path: path.into(),
+            bytes: None,
+            read_only: false,
+            buffered: Buffered::Auto,
+            lba_bytes: None,
+        }
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
@@ -80,7 +91,10 @@ impl KernelUri {
                     _ => Buffered::Auto,
                 }
             }
-            "lba" => self.lba_bytes = Some(if one_of(key, value, &["512", "4096"])? == "512" { 512 } else { 4096 }),
+            "lba" => {
+                self.lba_bytes =
+                    Some(if one_of(key, value, &["512", "4096"])? == "512" { 512 } else { 4096 })
+            }
             // Refused by name, because other tools have it: no other parameter may be suggested
             // instead.
             "force" => {
@@ -103,7 +117,11 @@ impl KernelUri {
         }
         // The rest after the last whole block of a file is not used.
         let block = self.lba_bytes.unwrap_or(512);
-        if bytes < u64::from(block) { Err(format!("{bytes} bytes are less than one block of {block} bytes")) } else { Ok(()) }
+        if bytes < u64::from(block) {
+            Err(format!("{bytes} bytes are less than one block of {block} bytes"))
+        } else {
+            Ok(())
+        }
     }
 }
 

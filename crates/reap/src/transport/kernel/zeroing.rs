@@ -12,8 +12,10 @@ use super::target::{TargetFacts, TargetKind};
 
 /// File systems without holes (fs/*: no FALLOC_FL_PUNCH_HOLE, or no fallocate at all). Others are
 /// asked by the first request.
-const WITHOUT_HOLES: [&str; 15] =
-    ["9p", "adfs", "affs", "exfat", "hfs", "hfsplus", "jffs2", "jfs", "minix", "msdos", "nilfs2", "ramfs", "ubifs", "udf", "vfat"];
+const WITHOUT_HOLES: [&str; 15] = [
+    "9p", "adfs", "affs", "exfat", "hfs", "hfsplus", "jffs2", "jfs", "minix", "msdos", "nilfs2",
+    "ramfs", "ubifs", "udf", "vfat",
+];
 
 /// One method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +42,8 @@ pub(super) struct ZeroMethods {
 impl ZeroMethod {
     /// The SQE that does it to `bytes` bytes from `offset` on.
     pub(super) fn entry(self, file: FileSlot, offset: u64, bytes: u64) -> Entry {
-        let allocate = |mode: FallocateFlags| Entry::allocate(file, mode.bits().cast_signed(), offset, bytes);
+        let allocate =
+            |mode: FallocateFlags| Entry::allocate(file, mode.bits().cast_signed(), offset, bytes);
         match self {
             // Without KEEP_SIZE, as a Write: beyond the end of a truncated file it extends the
             // file.
@@ -62,9 +65,12 @@ impl ZeroMethods {
             }
             TargetKind::File { filesystem } => (filesystem, vec![ZeroMethod::Discard]),
             TargetKind::Block { disk, .. } => {
-                let has = |has: fn(&super::target::DiskFacts) -> bool| facts.disk.as_ref().is_some_and(has);
+                let has = |has: fn(&super::target::DiskFacts) -> bool| {
+                    facts.disk.as_ref().is_some_and(has)
+                };
                 let punch = (!has(|disk| disk.write_zeroes)).then_some(ZeroMethod::Punch);
-                let discard = (!discards || !has(|disk| disk.discard)).then_some(ZeroMethod::Discard);
+                let discard =
+                    (!discards || !has(|disk| disk.discard)).then_some(ZeroMethod::Discard);
                 (disk, punch.into_iter().chain(discard).collect())
             }
             // Pass-through: the controller's own commands, known at open.
@@ -111,9 +117,13 @@ impl ZeroMethods {
         let before = self.refused.fetch_or(method.bit(), Relaxed);
         for op in [Op::WriteZeroes, Op::Deallocate] {
             // Logged once, when the last method for an operation is gone.
-            let had = ZeroMethods::order(op, false).into_iter().any(|method| before & method.bit() == 0);
+            let had =
+                ZeroMethods::order(op, false).into_iter().any(|method| before & method.bit() == 0);
             if had && !self.any(op) {
-                tracing::warn!("kernel:{} cannot carry out {op:?}: requests for it are refused; write zeroes by Write instead", self.of);
+                tracing::warn!(
+                    "kernel:{} cannot carry out {op:?}: requests for it are refused; write zeroes by Write instead",
+                    self.of
+                );
             }
         }
     }

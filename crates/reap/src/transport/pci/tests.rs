@@ -7,8 +7,14 @@ fn drives_are_named_by_address() {
     let uri: PcieUri = "pcie:0000:01:00.0?vectors=3".parse().unwrap();
     assert_eq!((uri.bdf.bus, uri.vectors), (1, Some(3)));
     assert_eq!(uri.to_string(), "pcie:0000:01:00.0?vectors=3");
-    assert_eq!("pcie:01:00.0?sgl=no&vectors=2".parse::<PcieUri>().unwrap().to_string(), "pcie:0000:01:00.0?vectors=2&sgl=no");
-    assert_eq!("pcie:01:00.0?shadow=no".parse::<PcieUri>().unwrap().to_string(), "pcie:0000:01:00.0?shadow=no");
+    assert_eq!(
+        "pcie:01:00.0?sgl=no&vectors=2".parse::<PcieUri>().unwrap().to_string(),
+        "pcie:0000:01:00.0?vectors=2&sgl=no"
+    );
+    assert_eq!(
+        "pcie:01:00.0?shadow=no".parse::<PcieUri>().unwrap().to_string(),
+        "pcie:0000:01:00.0?shadow=no"
+    );
     assert_eq!("pcie:c1:00.1".parse::<PcieUri>().unwrap().to_string(), "pcie:0000:c1:00.1");
 }
 
@@ -31,7 +37,10 @@ fn errors_name_their_column() {
 fn absent_drives_are_reported() {
     // No machine has this many PCI domains.
     let error = crate::Device::open("pcie:fffffff0:00:00.0").err().unwrap().to_string();
-    assert!(error.starts_with("pcie:fffffff0:00:00.0: there is no such PCI function here"), "{error}");
+    assert!(
+        error.starts_with("pcie:fffffff0:00:00.0: there is no such PCI function here"),
+        "{error}"
+    );
 }
 
 proptest! {

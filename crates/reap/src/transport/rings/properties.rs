@@ -54,14 +54,25 @@ struct DelayedAnswer {
 
 impl HostProperties {
     /// For an embedded controller. `delayed`: the seed of delayed answers.
-    pub(in crate::transport) fn new(registers: ControllerRegisters, delayed: Option<u64>) -> HostProperties {
-        let delayed =
-            delayed.map(|seed| Mutex::new(DelayedAnswers { dice: SplitMix64::seed_from_u64(seed), tickets: 0, open: Vec::new() }));
+    pub(in crate::transport) fn new(
+        registers: ControllerRegisters,
+        delayed: Option<u64>,
+    ) -> HostProperties {
+        let delayed = delayed.map(|seed| {
+            Mutex::new(DelayedAnswers {
+                dice: SplitMix64::seed_from_u64(seed),
+                tickets: 0,
+                open: Vec::new(),
+            })
+        });
         HostProperties { registers, delayed, controller: None }
     }
 
     /// For a controller outside this process.
-    pub(super) fn on_bus(registers: ControllerRegisters, controller: BusController) -> HostProperties {
+    pub(super) fn on_bus(
+        registers: ControllerRegisters,
+        controller: BusController,
+    ) -> HostProperties {
         HostProperties { registers, delayed: None, controller: Some(controller) }
     }
 
@@ -93,17 +104,24 @@ impl HostProperties {
             return tcp.answers();
         }
         // Only a delayed embedded controller keeps answers here; a server's are with its client.
-        let Some(mut delayed) = self.delayed() else { return self.remote().map(|remote| remote.answers()).unwrap_or_default() };
+        let Some(mut delayed) = self.delayed() else {
+            return self.remote().map(|remote| remote.answers()).unwrap_or_default();
+        };
         // One turn has passed for every answer.
         delayed.open.iter_mut().for_each(|open| open.turns -= 1);
         let come = delayed.open.extract_if(.., |open| open.turns == 0 || now >= open.by);
-        come.map(|open| (open.ticket, Ok(open.value.unwrap_or_else(|| open.access.carry_out(&self.registers))))).collect()
+        come.map(|open| {
+            (open.ticket, Ok(open.value.unwrap_or_else(|| open.access.carry_out(&self.registers))))
+        })
+        .collect()
     }
 
     /// When the controller task must take its next turn for an answer; MAX: no answer is due at a
     /// known time.
     pub(crate) fn next_answer(&self) -> Nanos {
-        self.delayed().and_then(|delayed| delayed.open.iter().map(|open| open.by).min()).unwrap_or(Nanos::MAX)
+        self.delayed()
+            .and_then(|delayed| delayed.open.iter().map(|open| open.by).min())
+            .unwrap_or(Nanos::MAX)
     }
 
     fn delayed(&self) -> Option<MutexGuard<'_, DelayedAnswers>> {
@@ -129,7 +147,8 @@ impl Properties for HostProperties {
         let dice = delayed.dice.next_u64();
         // Half of the accesses take effect at once, half with their answer.
         let value = (dice & 1 == 0).then(|| access.carry_out(&self.registers));
-        let (turns, by) = (1 + (dice >> 1) % MAX_TURNS, hw::now() + Nanos((dice >> 8) % MAX_DELAY.0));
+        let (turns, by) =
+            (1 + (dice >> 1) % MAX_TURNS, hw::now() + Nanos((dice >> 8) % MAX_DELAY.0));
         delayed.open.push(DelayedAnswer { ticket, access, value, turns, by });
         AccessPoll::Pending(ticket)
     }

@@ -57,7 +57,13 @@ impl PrpTable {
     pub(crate) fn new(pool: &DmaPool) -> Result<PrpTable, AllocError> {
         let lists = pool.alloc(table_bytes(pool.len()))?.lend();
         let written = (0..lists.len() as u64 / PAGE).map(|_| AtomicBool::new(false)).collect();
-        Ok(PrpTable { pool: pool.clone(), base: pool.base(), pages: pool.len() / PAGE, lists, written })
+        Ok(PrpTable {
+            pool: pool.clone(),
+            base: pool.base(),
+            pages: pool.len() / PAGE,
+            lists,
+            written,
+        })
     }
 
     /// Whether no table page was written yet.
@@ -68,7 +74,13 @@ impl PrpTable {
 
     /// The data pointer of a command that the caller built, which may transfer fewer or more than
     /// `bytes` bytes (0: none). An SGL is preferred, because a controller stays within its length.
-    pub(crate) fn whole(&self, addr: u64, bytes: u32, buf: &Option<Lent>, sgls: bool) -> (Dptr, u8) {
+    pub(crate) fn whole(
+        &self,
+        addr: u64,
+        bytes: u32,
+        buf: &Option<Lent>,
+        sgls: bool,
+    ) -> (Dptr, u8) {
         match bytes {
             0 => (Dptr::NONE, 0),
             _ if sgls => (Descriptor::data_block(addr, bytes).dptr(), Sqe::PSDT_SGL),
@@ -80,7 +92,13 @@ impl PrpTable {
     /// which is in `buf` (Base 4.1.1). If `sgls` allows, more than two pages are named by one SGL
     /// data block: the buffer is contiguous in bus addresses, and the controller fetches no list.
     #[inline(always)]
-    pub(crate) fn data(&self, addr: u64, bytes: u32, buf: &Option<Lent>, sgls: impl FnOnce() -> bool) -> (Dptr, u8) {
+    pub(crate) fn data(
+        &self,
+        addr: u64,
+        bytes: u32,
+        buf: &Option<Lent>,
+        sgls: impl FnOnce() -> bool,
+    ) -> (Dptr, u8) {
         let offset = addr % PAGE;
         let end = offset + u64::from(bytes);
         if end <= PAGE {
@@ -97,8 +115,10 @@ impl PrpTable {
         // Below `base` this wraps to a huge page number, which the bounds checks send to
         // `other_entry`.
         let page = second.wrapping_sub(self.base) / PAGE;
-        let written = self.written.get((page / RUN) as usize).is_some_and(|written| written.load(Acquire));
-        let prp2 = if written { entry_of(self.lists.addr(), page) } else { self.other_entry(second, buf) };
+        let written =
+            self.written.get((page / RUN) as usize).is_some_and(|written| written.load(Acquire));
+        let prp2 =
+            if written { entry_of(self.lists.addr(), page) } else { self.other_entry(second, buf) };
         (Dptr { prp1: addr, prp2 }, 0)
     }
 
@@ -145,7 +165,10 @@ impl PrpTable {
 }
 
 /// Registers memory with the pool, together with an unwritten table over it.
-pub(crate) fn register<M: Memory>(pool: &DmaPool, memory: M) -> Result<Region<M>, (RegisterError, M)> {
+pub(crate) fn register<M: Memory>(
+    pool: &DmaPool,
+    memory: M,
+) -> Result<Region<M>, (RegisterError, M)> {
     pool.register_with(memory, |bytes| {
         let lists = pool.register(pool.pages(table_bytes(bytes))?).map_err(|(why, _)| why)?;
         Ok(Some(lists.buffer(0..lists.len()).map_err(std::io::Error::other)?.lend()))

@@ -38,13 +38,31 @@ pub(crate) struct RingPair {
 
 impl RingPair {
     /// For a queue pair that the controller has created. `alone`: no other shares `vector`.
-    pub(crate) fn new(queue_pair: Pair, (vector, alone): (Vector, bool), controller: Arc<RingController>, prp: Arc<PrpTable>) -> RingPair {
+    pub(crate) fn new(
+        queue_pair: Pair,
+        (vector, alone): (Vector, bool),
+        controller: Arc<RingController>,
+        prp: Arc<PrpTable>,
+    ) -> RingPair {
         let maskable = alone && controller.facts().mask == Mask::Bit;
-        RingPair { queue_pair, controller, prp, vector, notifies: true, alone, maskable, fork_guard: ForkGuard::current() }
+        RingPair {
+            queue_pair,
+            controller,
+            prp,
+            vector,
+            notifies: true,
+            alone,
+            maskable,
+            fork_guard: ForkGuard::current(),
+        }
     }
 
     /// For a queue pair whose completions raise no interrupt: the second one of a hardware queue.
-    pub(crate) fn polled(queue_pair: Pair, controller: Arc<RingController>, prp: Arc<PrpTable>) -> RingPair {
+    pub(crate) fn polled(
+        queue_pair: Pair,
+        controller: Arc<RingController>,
+        prp: Arc<PrpTable>,
+    ) -> RingPair {
         // Vector 0 is a placeholder: with IEN = 0 it is never raised.
         RingPair {
             queue_pair,
@@ -116,14 +134,18 @@ impl RingPair {
     #[inline]
     pub(crate) fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
         let more = self.receive_first();
-        self.queue_pair.try_reap_into(self.controller.doorbells(), out).map(|reaped| go_on(reaped, more))
+        self.queue_pair
+            .try_reap_into(self.controller.doorbells(), out)
+            .map(|reaped| go_on(reaped, more))
     }
 
     /// As [`RingPair::try_reap`], for at most `budget` completions, appended to `out` within its
     /// capacity.
     pub(crate) fn try_reap_more(&self, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
         let more = self.receive_first();
-        self.queue_pair.try_reap(self.controller.doorbells(), budget, out).map(|reaped| go_on(reaped, more))
+        self.queue_pair
+            .try_reap(self.controller.doorbells(), budget, out)
+            .map(|reaped| go_on(reaped, more))
     }
 
     /// Unmasks the vector; for posted notifications, allows the next one. The caller must poll once
@@ -184,7 +206,11 @@ impl RingPair {
     /// Whether anything was posted for it to `home` since the last call. A bus controller sets no
     /// posted bits, so there the CQ itself is checked.
     pub(crate) fn take_posted(&self, home: Vector) -> bool {
-        if self.controller.is_on_bus() { self.pending() } else { self.posted(home).is_some_and(|posted| posted.take(self.vector.0)) }
+        if self.controller.is_on_bus() {
+            self.pending()
+        } else {
+            self.posted(home).is_some_and(|posted| posted.take(self.vector.0))
+        }
     }
 
     /// The posted-interrupt descriptor of `home`.
@@ -237,7 +263,8 @@ impl RingPair {
     /// Its share of the device's counters. `with_messages`: include those of its vector, which
     /// queue pairs may share and must be counted once.
     pub(crate) fn device_counters(&self, with_messages: bool) -> DeviceCounters {
-        let (counters, of_vector) = (self.counters(), |count: u64| if with_messages { count } else { 0 });
+        let (counters, of_vector) =
+            (self.counters(), |count: u64| if with_messages { count } else { 0 });
         DeviceCounters {
             sq_doorbells: counters.sq_doorbells,
             cq_doorbells: counters.cq_doorbells,
@@ -275,17 +302,33 @@ impl Post for RingPosting<'_> {
     #[inline(always)]
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         // Read in the closure: only transfers longer than two pages ask whether there are SGLs.
-        self.sq.post(command(part, &self.pair.prp, || self.pair.controller.sgls()), token.0, now).is_ok()
+        self.sq
+            .post(command(part, &self.pair.prp, || self.pair.controller.sgls()), token.0, now)
+            .is_ok()
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         // Takes a lock, so only Write Zeroes asks.
-        let frees = part.op == Op::WriteZeroes && self.pair.controller.deallocates_zeroes(part.nsid);
-        self.sq.post(other_command(part, &self.pair.prp, || self.pair.controller.sgls(), frees), token.0, now).is_ok()
+        let frees =
+            part.op == Op::WriteZeroes && self.pair.controller.deallocates_zeroes(part.nsid);
+        self.sq
+            .post(
+                other_command(part, &self.pair.prp, || self.pair.controller.sgls(), frees),
+                token.0,
+                now,
+            )
+            .is_ok()
     }
 
-    fn post_command(&mut self, command: &IoCommand, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        let (data, flags) = self.pair.prp.whole(part.addr, command.bytes, part.buf, self.pair.controller.sgls());
+    fn post_command(
+        &mut self,
+        command: &IoCommand,
+        part: &Part<'_>,
+        token: Token,
+        now: Nanos,
+    ) -> bool {
+        let (data, flags) =
+            self.pair.prp.whole(part.addr, command.bytes, part.buf, self.pair.controller.sgls());
         let sqe = Sqe { flags, prp1: data.prp1, prp2: data.prp2, ..command.sqe };
         self.sq.post(sqe, token.0, now).is_ok()
     }
@@ -302,7 +345,13 @@ fn command(part: &Part<'_>, prp: &PrpTable, sgls: impl FnOnce() -> bool) -> Sqe 
     let (data, flags) = prp.data(part.addr, part.bytes, part.buf, sgls);
     let sqe = match part.op {
         // Of the operations posted here, only a Write can have FUA.
-        Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, if part.fua { Flags::FUA } else { Flags::NONE }),
+        Op::Write => nvme::io::write(
+            part.nsid,
+            Lba(part.lba),
+            part.blocks,
+            data,
+            if part.fua { Flags::FUA } else { Flags::NONE },
+        ),
         _ => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::NONE),
     };
     Sqe { flags, ..sqe }
@@ -319,17 +368,23 @@ fn other_command(part: &Part<'_>, prp: &PrpTable, sgls: impl FnOnce() -> bool, f
             nvme::io::write_zeroes(part.nsid, Lba(part.lba), part.blocks, fua | room)
         }
         Op::Verify => nvme::io::verify(part.nsid, Lba(part.lba), part.blocks),
-        Op::WriteUncorrectable => nvme::io::write_uncorrectable(part.nsid, Lba(part.lba), part.blocks),
+        Op::WriteUncorrectable => {
+            nvme::io::write_uncorrectable(part.nsid, Lba(part.lba), part.blocks)
+        }
         Op::Flush => nvme::io::flush(part.nsid),
         // These transfer data to or from the buffer; the rest of the operations has none.
         Op::Read | Op::Write | Op::Compare | Op::Deallocate => {
             let (data, flags) = prp.data(part.addr, part.bytes, part.buf, sgls);
             let sqe = match part.op {
                 // NR is 0-based in the SQE; `deallocate` takes the number of ranges.
-                Op::Deallocate => nvme::io::deallocate(part.nsid, part.bytes / Range::LEN as u32, data),
+                Op::Deallocate => {
+                    nvme::io::deallocate(part.nsid, part.bytes / Range::LEN as u32, data)
+                }
                 Op::Compare => nvme::io::compare(part.nsid, Lba(part.lba), part.blocks, data),
                 // A Write comes here only with FUA set.
-                Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, Flags::FUA),
+                Op::Write => {
+                    nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, Flags::FUA)
+                }
                 _ => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::FUA),
             };
             Sqe { flags, ..sqe }

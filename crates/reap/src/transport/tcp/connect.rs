@@ -1,4 +1,5 @@
-//! How a connection is made: resolve, connect, ICReq, Connect. It blocks, for a few seconds at most.
+//! How a connection is made: resolve, connect, ICReq, Connect. It blocks, for a few seconds at
+//! most.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -30,14 +31,22 @@ pub(super) struct Host {
 /// The 16 bytes of a UUID.
 pub(super) fn uuid(text: &str) -> Option<[u8; 16]> {
     let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
-    (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok()).flatten().map(u128::to_be_bytes)
+    (digits.len() == 32)
+        .then(|| u128::from_str_radix(&digits, 16).ok())
+        .flatten()
+        .map(u128::to_be_bytes)
 }
 
 impl Host {
     /// From the URI, else from where nvme-cli keeps them, else new ones for this process.
     pub(super) fn of(uri: &TcpUri) -> io::Result<Host> {
         static OF_PROCESS: OnceLock<String> = OnceLock::new();
-        let file = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        let file = |path: &str| {
+            std::fs::read_to_string(path)
+                .ok()
+                .map(|text| text.trim().to_owned())
+                .filter(|text| !text.is_empty())
+        };
         let id = uri.host_id.clone().or_else(|| file("/etc/nvme/hostid"));
         let id = match id.as_deref().and_then(uuid) {
             Some(id) => id,
@@ -49,10 +58,19 @@ impl Host {
         let n = u128::from_be_bytes(id);
         // The NQN that nvme-cli makes of a UUID.
         let made = || {
-            let [a, b, c, d, e] = [n >> 96, n >> 80 & 0xffff, n >> 64 & 0xffff, n >> 48 & 0xffff, n & 0xffff_ffff_ffff];
+            let [a, b, c, d, e] = [
+                n >> 96,
+                n >> 80 & 0xffff,
+                n >> 64 & 0xffff,
+                n >> 48 & 0xffff,
+                n & 0xffff_ffff_ffff,
+            ];
             format!("nqn.2014-08.org.nvmexpress:uuid:{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
         };
-        Ok(Host { nqn: uri.host_nqn.clone().or_else(|| file("/etc/nvme/hostnqn")).unwrap_or_else(made), id })
+        Ok(Host {
+            nqn: uri.host_nqn.clone().or_else(|| file("/etc/nvme/hostnqn")).unwrap_or_else(made),
+            id,
+        })
     }
 }
 
@@ -71,16 +89,32 @@ pub(super) struct NewQueue {
 ///
 /// # Errors
 /// See [`TcpError`].
-pub(super) fn connect(uri: &TcpUri, host: &Host, pool: &DmaPool, queue: &NewQueue) -> Result<(Connection, u16), TcpError> {
+pub(super) fn connect(
+    uri: &TcpUri,
+    host: &Host,
+    pool: &DmaPool,
+    queue: &NewQueue,
+) -> Result<(Connection, u16), TcpError> {
     let stream = reach(uri)?;
-    let set =
-        stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(STEP))).and_then(|()| stream.set_write_timeout(Some(STEP)));
+    let set = stream
+        .set_nodelay(true)
+        .and_then(|()| stream.set_read_timeout(Some(STEP)))
+        .and_then(|()| stream.set_write_timeout(Some(STEP)));
     set.map_err(TcpError::Connect)?;
-    // A peer that acknowledges nothing is found by the transport too, and no later than by keep-alive.
-    _ = sockopt::set_tcp_user_timeout(&stream, (uri.keep_alive_tmo.0 / 1_000_000).clamp(1, u64::from(u32::MAX)) as u32);
+    // A peer that acknowledges nothing is found by the transport too, and no later than by
+    // keep-alive.
+    _ = sockopt::set_tcp_user_timeout(
+        &stream,
+        (uri.keep_alive_tmo.0 / 1_000_000).clamp(1, u64::from(u32::MAX)) as u32,
+    );
     let digests = Digests { header: uri.hdr_digest, data: uri.data_digest };
     let io = queue.id != QueueId::ADMIN;
-    let config = InitiatorConfig { digests, slots: queue.entries, io, room: if io { ROOM } else { 16 << 10 } };
+    let config = InitiatorConfig {
+        digests,
+        slots: queue.entries,
+        io,
+        room: if io { ROOM } else { 16 << 10 },
+    };
     let mut initiator = Initiator::new(config, PoolMemory(pool.clone()));
     let until = Instant::now() + STEP;
     match exchange(&stream, &mut initiator, until)? {
@@ -97,7 +131,14 @@ pub(super) fn connect(uri: &TcpUri, host: &Host, pool: &DmaPool, queue: &NewQueu
         ..ConnectData::default()
     };
     let kato = if io { 0 } else { uri.keep_alive_tmo.0.div_ceil(1_000_000) as u32 };
-    let command = Connect { format: 0, queue: queue.id, entries: queue.entries, no_flow_control: true, kato, data: Dptr::NONE };
+    let command = Connect {
+        format: 0,
+        queue: queue.id,
+        entries: queue.entries,
+        no_flow_control: true,
+        kato,
+        data: Dptr::NONE,
+    };
     // No other command is out, so any identifier will do.
     let payload = Payload::Bytes(data.as_page().to_vec());
     initiator.submit(Sqe { cid: 0, ..command.to_sqe() }, Some((payload, ConnectData::LEN as u32)));
@@ -113,7 +154,9 @@ pub(super) fn connect(uri: &TcpUri, host: &Host, pool: &DmaPool, queue: &NewQueu
 fn reach(uri: &TcpUri) -> Result<TcpStream, TcpError> {
     let addresses = (uri.host.as_str(), uri.port).to_socket_addrs().map_err(TcpError::Resolve)?;
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-    for address in addresses.filter(|address| uri.host_traddr.is_none_or(|local| local.is_ipv4() == address.is_ipv4())) {
+    for address in addresses
+        .filter(|address| uri.host_traddr.is_none_or(|local| local.is_ipv4() == address.is_ipv4()))
+    {
         match reach_one(address, uri) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
@@ -158,8 +201,12 @@ pub(super) fn exchange(
             Ok(0) => return Err(TcpError::Closed),
             Ok(n) => initiator.received(n),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Err(TcpError::NoAnswer),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Err(TcpError::Closed),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Err(TcpError::NoAnswer);
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                return Err(TcpError::Closed);
+            }
             Err(error) => return Err(TcpError::Connect(error)),
         }
     }
@@ -170,9 +217,16 @@ fn accepted(cqe: &Cqe, uri: &TcpUri) -> Result<u16, TcpError> {
     let status = cqe.status();
     if status.kind() == INVALID_PARAMETERS.kind() {
         let place = match (cqe.result >> 16 & 1, cqe.result & 0xffff) {
-            (1, at) if at == ConnectData::SUBNQN_AT as u32 => format!("there is no subsystem {}", uri.nqn),
-            (1, at) if at == ConnectData::HOSTNQN_AT as u32 => "the host NQN is not allowed there".to_owned(),
-            (data, at) => format!("byte {at} of the {} is invalid", if data == 1 { "data" } else { "command" }),
+            (1, at) if at == ConnectData::SUBNQN_AT as u32 => {
+                format!("there is no subsystem {}", uri.nqn)
+            }
+            (1, at) if at == ConnectData::HOSTNQN_AT as u32 => {
+                "the host NQN is not allowed there".to_owned()
+            }
+            (data, at) => format!(
+                "byte {at} of the {} is invalid",
+                if data == 1 { "data" } else { "command" }
+            ),
         };
         return Err(TcpError::Refused(format!("{status}: {place}")));
     }

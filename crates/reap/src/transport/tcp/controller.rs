@@ -120,10 +120,17 @@ impl TcpController {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub(super) fn open(uri: &TcpUri, pool: DmaPool, vectors: Arc<Vectors>) -> Result<Arc<TcpController>, OpenError> {
+    pub(super) fn open(
+        uri: &TcpUri,
+        pool: DmaPool,
+        vectors: Arc<Vectors>,
+    ) -> Result<Arc<TcpController>, OpenError> {
         let system = |source| OpenError::System { what: "connection", source };
         let host = Host::of(uri).map_err(system)?;
-        let queues = (1..vectors.len()).map(|_| TcpQueue::new()).collect::<Result<_, _>>().map_err(system)?;
+        let queues = (1..vectors.len())
+            .map(|_| TcpQueue::new())
+            .collect::<Result<_, _>>()
+            .map_err(system)?;
         let controller = Arc::new(TcpController {
             uri: uri.clone(),
             host,
@@ -159,10 +166,15 @@ impl TcpController {
             block_log2: (0..NAMESPACES).map(|_| AtomicU32::new(0)).collect(),
         });
         controller.poller.add(&controller.wake, KEY_WAKE).map_err(system)?;
-        let connected = controller.associate().map_err(|fault| OpenError::Tcp { address: uri.address(), fault })?;
+        let connected = controller
+            .associate()
+            .map_err(|fault| OpenError::Tcp { address: uri.address(), fault })?;
         controller.install(&mut lock(&controller.admin), connected);
         let thread = controller.clone();
-        thread::Builder::new().name("reap-tcp".into()).spawn(move || thread.run()).map_err(system)?;
+        thread::Builder::new()
+            .name("reap-tcp".into())
+            .spawn(move || thread.run())
+            .map_err(system)?;
         Ok(controller)
     }
 
@@ -207,7 +219,11 @@ impl TcpController {
     /// The doorbell of a submission queue.
     pub(crate) fn ring_sq(&self, id: QueueId, tail: u32) {
         let Some(queue) = self.queue(id) else { return self.ring_admin(tail) };
-        let log2 = |nsid: u32| self.block_log2.get((nsid as usize).wrapping_sub(1)).map_or(0, |log2| log2.load(Relaxed) as u8);
+        let log2 = |nsid: u32| {
+            self.block_log2
+                .get((nsid as usize).wrapping_sub(1))
+                .map_or(0, |log2| log2.load(Relaxed) as u8)
+        };
         if let Err(why) = queue.submit(tail, |sqe| io_bytes(sqe, log2)) {
             self.report(ServerEvent::QueueEnded(id, format!("{}: {why}", self.uri.address())));
         }
@@ -283,7 +299,9 @@ impl TcpController {
             if sqe.opcode == opcode::admin::CREATE_SQ {
                 continue;
             }
-            if sqe.opcode == opcode::admin::IDENTIFY && sqe.cdw10 & 0xff == u32::from(cns::CONTROLLER) {
+            if sqe.opcode == opcode::admin::IDENTIFY
+                && sqe.cdw10 & 0xff == u32::from(cns::CONTROLLER)
+            {
                 admin.identify = Some((sqe.cid, sqe.prp1));
             }
             // Without a connection it stays without an answer, as on a drive that was removed.
@@ -341,12 +359,19 @@ impl TcpController {
             Access::Set(Property::Acq, acq) => {
                 let (sq, cq) = (admin.aqa.sq_entries(), admin.aqa.cq_entries());
                 let rings = self.pool.sq(admin.asq, sq).zip(self.pool.cq(acq, cq));
-                admin.rings = rings.map(|(sq_ring, cq_ring)| QueueRings::new(QueueId::ADMIN, (sq_ring, sq), (cq_ring, cq)));
+                admin.rings = rings.map(|(sq_ring, cq_ring)| {
+                    QueueRings::new(QueueId::ADMIN, (sq_ring, sq), (cq_ring, cq))
+                });
             }
             // The controller was stopped, and is as after a reset.
-            Access::Get(Property::Csts | Property::Cc) if admin.association == Association::Ended => {}
-            Access::Set(Property::Cc, value) if admin.association == Association::Ended && !Cc::from_bits(value as u32).en() => {}
-            access if admin.association == Association::Down => return AccessPoll::Ready(Ok(all_ones(access))),
+            Access::Get(Property::Csts | Property::Cc)
+                if admin.association == Association::Ended => {}
+            Access::Set(Property::Cc, value)
+                if admin.association == Association::Ended && !Cc::from_bits(value as u32).en() => {
+            }
+            access if admin.association == Association::Down => {
+                return AccessPoll::Ready(Ok(all_ones(access)));
+            }
             access => {
                 if admin.association == Association::Ended {
                     admin.association = Association::Renewing;
@@ -369,8 +394,12 @@ impl TcpController {
         }
         let Some((ticket, access)) = admin.waiting.pop_front() else { return };
         let sqe = match access {
-            Access::Get(property) => PropertyCommand::to_get(property.offset(), property.width() == 8),
-            Access::Set(property, value) => PropertyCommand::to_set(property.offset(), property.width() == 8, value),
+            Access::Get(property) => {
+                PropertyCommand::to_get(property.offset(), property.width() == 8)
+            }
+            Access::Set(property, value) => {
+                PropertyCommand::to_set(property.offset(), property.width() == 8, value)
+            }
         };
         admin.generation = admin.generation.wrapping_add(1);
         let cid = OWN | admin.generation << 6;
@@ -396,8 +425,12 @@ impl TcpController {
             status => Err(status),
         };
         match (access, &answer) {
-            (Access::Set(Property::Cc, value), Ok(_)) => admin.disabled = !Cc::from_bits(value as u32).en(),
-            (Access::Get(Property::Csts), Ok(csts)) if admin.disabled && !Csts::from_bits(*csts as u32).rdy() => {
+            (Access::Set(Property::Cc, value), Ok(_)) => {
+                admin.disabled = !Cc::from_bits(value as u32).en()
+            }
+            (Access::Get(Property::Csts), Ok(csts))
+                if admin.disabled && !Csts::from_bits(*csts as u32).rdy() =>
+            {
                 // The controller has stopped. Another association is needed to go on (Base 3.3.1).
                 admin.connection.take();
                 (admin.association, admin.used) = (Association::Ended, false);
@@ -421,7 +454,9 @@ impl TcpController {
                 Ok(Some(_)) => {}
                 Err(error) => return self.lost(admin, &error.to_string()),
             }
-            while let Some(event) = admin.connection.as_mut().and_then(|connection| connection.initiator.poll()) {
+            while let Some(event) =
+                admin.connection.as_mut().and_then(|connection| connection.initiator.poll())
+            {
                 if let Some(why) = violation(&event) {
                     self.flush(admin);
                     return self.lost(admin, &why);
@@ -455,7 +490,12 @@ impl TcpController {
 
     /// Begins an association. Blocks.
     fn associate(&self) -> Result<(Connection, u16), TcpError> {
-        let queue = NewQueue { id: QueueId::ADMIN, entries: ADMIN_ENTRIES, cntlid: ConnectData::ANY, in_capsule: 8192 };
+        let queue = NewQueue {
+            id: QueueId::ADMIN,
+            entries: ADMIN_ENTRIES,
+            cntlid: ConnectData::ANY,
+            in_capsule: 8192,
+        };
         connect(&self.uri, &self.host, &self.pool, &queue)
     }
 
@@ -463,8 +503,10 @@ impl TcpController {
         if let Err(error) = self.poller.add(&connection.stream, KEY_ADMIN) {
             return self.lost(admin, &error.to_string());
         }
-        (admin.connection, admin.cntlid, admin.association) = (Some(connection), cntlid, Association::Up);
-        (admin.disabled, admin.again_at, admin.pause, admin.identify) = (false, None, FIRST_PAUSE, None);
+        (admin.connection, admin.cntlid, admin.association) =
+            (Some(connection), cntlid, Association::Up);
+        (admin.disabled, admin.again_at, admin.pause, admin.identify) =
+            (false, None, FIRST_PAUSE, None);
         admin.wanted.clear();
         self.send_property(admin);
     }
@@ -483,7 +525,9 @@ impl TcpController {
             }
             self.poll_admin(&mut admin);
             let (now, up) = (hw::now(), admin.association == Association::Up);
-            if admin.association == Association::Renewing || admin.again_at.is_some_and(|at| at <= now) {
+            if admin.association == Association::Renewing
+                || admin.again_at.is_some_and(|at| at <= now)
+            {
                 drop(admin);
                 self.begin_again();
                 continue;
@@ -529,7 +573,11 @@ impl TcpController {
     fn connect_queue(&self, cid: u16, create: &CreateSq) {
         let (cntlid, in_capsule, cq) = {
             let admin = lock(&self.admin);
-            (admin.cntlid, admin.in_capsule, admin.cqs.get(usize::from(create.queue.0)).copied().unwrap_or_default())
+            (
+                admin.cntlid,
+                admin.in_capsule,
+                admin.cqs.get(usize::from(create.queue.0)).copied().unwrap_or_default(),
+            )
         };
         let new = NewQueue { id: create.queue, entries: create.entries, cntlid, in_capsule };
         let connected = connect(&self.uri, &self.host, &self.pool, &new);
@@ -541,12 +589,21 @@ impl TcpController {
         let rings = self.pool.sq(create.addr, create.entries).zip(self.pool.cq(cq.0, cq.1));
         let status = match (connected, rings, self.queue(create.queue)) {
             (Ok((connection, _)), Some((sq_ring, cq_ring)), Some(queue)) => {
-                let rings = QueueRings::new(create.queue, (sq_ring, create.entries), (cq_ring, cq.1));
+                let rings =
+                    QueueRings::new(create.queue, (sq_ring, create.entries), (cq_ring, cq.1));
                 admin.used = true;
-                if queue.connect(connection, rings).is_ok() { Status::SUCCESS } else { Status::INTERNAL_ERROR }
+                if queue.connect(connection, rings).is_ok() {
+                    Status::SUCCESS
+                } else {
+                    Status::INTERNAL_ERROR
+                }
             }
             (Err(fault), ..) => {
-                self.report(ServerEvent::Note(format!("{}: I/O queue {}: {fault}", self.uri.address(), create.queue)));
+                self.report(ServerEvent::Note(format!(
+                    "{}: I/O queue {}: {fault}",
+                    self.uri.address(),
+                    create.queue
+                )));
                 Status::INTERNAL_ERROR
             }
             _ => Status::INVALID_QUEUE_ID,
@@ -555,8 +612,8 @@ impl TcpController {
     }
 }
 
-/// Bytes of data of an admin command, which has a page at PRP 1 or nothing. A controller may refuse a
-/// length that is not the command's own.
+/// Bytes of data of an admin command, which has a page at PRP 1 or nothing. A controller may refuse
+/// a length that is not the command's own.
 fn admin_bytes(sqe: &Sqe) -> u32 {
     if sqe.prp1 == 0 || !matches!(direction_of(sqe), Direction::ToController | Direction::ToHost) {
         return 0;

@@ -40,7 +40,8 @@ pub fn discover(uri: &TcpUri) -> Result<DiscoveryLog, TcpError> {
     uri.check().map_err(TcpError::Protocol)?;
     let host = Host::of(uri).map_err(TcpError::Connect)?;
     let pool = DmaPool::new(1 << 20).map_err(TcpError::Connect)?;
-    let queue = NewQueue { id: QueueId::ADMIN, entries: 32, cntlid: ConnectData::ANY, in_capsule: 0 };
+    let queue =
+        NewQueue { id: QueueId::ADMIN, entries: 32, cntlid: ConnectData::ANY, in_capsule: 0 };
     let (mut connection, _) = connect(uri, &host, &pool, &queue)?;
     connection.stream.set_nonblocking(false).map_err(TcpError::Connect)?;
     let cc = Cc::new().with_iosqes(Sqe::SIZE_LOG2).with_iocqes(Cqe::SIZE_LOG2).with_en(true);
@@ -52,7 +53,9 @@ pub fn discover(uri: &TcpUri) -> Result<DiscoveryLog, TcpError> {
             break;
         }
         if Instant::now() >= until {
-            return Err(TcpError::Protocol("the discovery controller does not become ready (CSTS.RDY)".into()));
+            return Err(TcpError::Protocol(
+                "the discovery controller does not become ready (CSTS.RDY)".into(),
+            ));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -60,7 +63,8 @@ pub fn discover(uri: &TcpUri) -> Result<DiscoveryLog, TcpError> {
         let header = header(&mut connection)?;
         let count = header.records.get().min(MOST);
         let entries = (0..count).map(|n| {
-            let bytes = log(&mut connection, (1 + n) * DiscoveryEntry::LEN as u64, DiscoveryEntry::LEN)?;
+            let bytes =
+                log(&mut connection, (1 + n) * DiscoveryEntry::LEN as u64, DiscoveryEntry::LEN)?;
             DiscoveryEntry::from_page(&bytes).map_err(short)
         });
         let entries = entries.collect::<Result<Vec<_>, _>>()?;
@@ -92,7 +96,9 @@ fn command(connection: &mut Connection, sqe: Sqe, len: usize) -> Result<(Cqe, Ve
     let buffer = (len > 0).then(|| (Payload::Bytes(vec![0; len]), len as u32));
     connection.initiator.submit(sqe, buffer);
     match exchange(&connection.stream, &mut connection.initiator, Instant::now() + STEP)? {
-        InitiatorEvent::Completed { cqe, .. } if !cqe.status().is_success() => Err(TcpError::Refused(cqe.status().to_string())),
+        InitiatorEvent::Completed { cqe, .. } if !cqe.status().is_success() => {
+            Err(TcpError::Refused(cqe.status().to_string()))
+        }
         InitiatorEvent::Completed { cqe, buffer: Some(Payload::Bytes(bytes)) } => Ok((cqe, bytes)),
         InitiatorEvent::Completed { cqe, .. } => Ok((cqe, Vec::new())),
         _ => Err(TcpError::Protocol("a command was not answered".into())),

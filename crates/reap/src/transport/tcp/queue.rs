@@ -95,12 +95,19 @@ impl Connection {
         let room = self.initiator.room();
         let len = room.len();
         match (&self.stream).read(room) {
-            Ok(0) => Err(io::Error::new(ErrorKind::UnexpectedEof, "the target has closed the connection")),
+            Ok(0) => Err(io::Error::new(
+                ErrorKind::UnexpectedEof,
+                "the target has closed the connection",
+            )),
             Ok(n) => {
                 self.initiator.received(n);
                 Ok(Some(n == len))
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -127,7 +134,11 @@ pub(super) fn send(stream: &TcpStream, initiator: &Initiator<PoolMemory>) -> io:
 /// Why a connection is over.
 pub(super) fn violation(event: &InitiatorEvent<Payload>) -> Option<String> {
     let InitiatorEvent::Ended { term, by_controller } = event else { return None };
-    let by = if *by_controller { "the target says that this host has broken" } else { "the target has broken" };
+    let by = if *by_controller {
+        "the target says that this host has broken"
+    } else {
+        "the target has broken"
+    };
     Some(format!("{by} the protocol (FES {}, FEI {})", term.fes.0, term.fei))
 }
 
@@ -156,8 +167,18 @@ pub(super) struct QueueRings {
 }
 
 impl QueueRings {
-    pub(super) fn new(id: QueueId, (sq, sq_entries): (SqRing, u32), (cq, cq_entries): (CqRing, u32)) -> QueueRings {
-        QueueRings { id, sq, cq, head: RingIndex::new(sq_entries), tail: RingIndex::new(cq_entries) }
+    pub(super) fn new(
+        id: QueueId,
+        (sq, sq_entries): (SqRing, u32),
+        (cq, cq_entries): (CqRing, u32),
+    ) -> QueueRings {
+        QueueRings {
+            id,
+            sq,
+            cq,
+            head: RingIndex::new(sq_entries),
+            tail: RingIndex::new(cq_entries),
+        }
     }
 
     /// The next command before `tail`.
@@ -179,7 +200,11 @@ impl QueueRings {
 
 impl TcpQueue {
     pub(super) fn new() -> io::Result<TcpQueue> {
-        Ok(TcpQueue { poller: Poller::new()?, state: Mutex::default(), more: AtomicBool::new(false) })
+        Ok(TcpQueue {
+            poller: Poller::new()?,
+            state: Mutex::default(),
+            more: AtomicBool::new(false),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState> {
@@ -221,14 +246,17 @@ impl TcpQueue {
         let mut state = self.state();
         // Without a connection the commands stay where they are: the reset that is due takes them
         // back.
-        let QueueState { connection: Some(connection), rings: Some(rings) } = &mut *state else { return Ok(()) };
+        let QueueState { connection: Some(connection), rings: Some(rings) } = &mut *state else {
+            return Ok(());
+        };
         let mut sent = Ok(());
         while let Some(sqe) = rings.take(tail) {
             if !connection.initiator.submit(sqe, payload(&sqe, bytes(&sqe))) {
                 sent = Err("a command could not be sent".to_owned());
             }
         }
-        let sent = sent.and_then(|()| connection.flush(&self.poller, 0).map_err(|error| error.to_string()));
+        let sent = sent
+            .and_then(|()| connection.flush(&self.poller, 0).map_err(|error| error.to_string()));
         if sent.is_err() {
             state.connection.take().into_iter().for_each(Connection::reset);
         }
@@ -242,7 +270,9 @@ impl TcpQueue {
     pub(super) fn poll(&self) -> Result<bool, String> {
         let mut state = self.state();
         self.more.store(false, Relaxed);
-        let QueueState { connection: Some(connection), rings: Some(rings) } = &mut *state else { return Ok(false) };
+        let QueueState { connection: Some(connection), rings: Some(rings) } = &mut *state else {
+            return Ok(false);
+        };
         let polled = poll(connection, &self.poller, |event| {
             if let InitiatorEvent::Completed { cqe, .. } = event {
                 rings.post(cqe);
@@ -261,8 +291,13 @@ impl TcpQueue {
     }
 }
 
-/// Receives until a command is over. Returns whether one is, and whether there may be more to receive.
-fn poll(connection: &mut Connection, poller: &Poller, mut done: impl FnMut(InitiatorEvent<Payload>)) -> Result<(bool, bool), String> {
+/// Receives until a command is over. Returns whether one is, and whether there may be more to
+/// receive.
+fn poll(
+    connection: &mut Connection,
+    poller: &Poller,
+    mut done: impl FnMut(InitiatorEvent<Payload>),
+) -> Result<(bool, bool), String> {
     let text = |error: io::Error| error.to_string();
     // Bytes that a full socket did not take before.
     if connection.watches_writes {
@@ -292,12 +327,13 @@ fn poll(connection: &mut Connection, poller: &Poller, mut done: impl FnMut(Initi
 
 /// The buffer of a command of a ring, of this many bytes.
 pub(super) fn payload(sqe: &Sqe, bytes: u32) -> Option<(Payload, u32)> {
-    let addr = if sqe.flags & Sqe::PSDT_SGL != 0 { Descriptor::of(sqe.dptr()).addr } else { sqe.prp1 };
+    let addr =
+        if sqe.flags & Sqe::PSDT_SGL != 0 { Descriptor::of(sqe.dptr()).addr } else { sqe.prp1 };
     (bytes > 0).then_some((Payload::Pool(addr), bytes))
 }
 
-/// Bytes of data of an I/O command as `rings` builds it: an SGL data block says how many. PRPs, which
-/// it uses for short transfers, do not. `block_log2`: of a namespace.
+/// Bytes of data of an I/O command as `rings` builds it: an SGL data block says how many. PRPs,
+/// which it uses for short transfers, do not. `block_log2`: of a namespace.
 pub(super) fn io_bytes(sqe: &Sqe, block_log2: impl Fn(u32) -> u8) -> u32 {
     if !matches!(direction_of(sqe), Direction::ToController | Direction::ToHost) {
         return 0;
@@ -306,7 +342,9 @@ pub(super) fn io_bytes(sqe: &Sqe, block_log2: impl Fn(u32) -> u8) -> u32 {
         return Descriptor::of(sqe.dptr()).len;
     }
     match sqe.opcode {
-        opcode::io::READ | opcode::io::WRITE | opcode::io::COMPARE => ((sqe.cdw12 & 0xffff) + 1) << block_log2(sqe.nsid),
+        opcode::io::READ | opcode::io::WRITE | opcode::io::COMPARE => {
+            ((sqe.cdw12 & 0xffff) + 1) << block_log2(sqe.nsid)
+        }
         opcode::io::DATASET_MANAGEMENT => nvme::io::DatasetManagement::from_sqe(sqe).bytes() as u32,
         _ => 0,
     }

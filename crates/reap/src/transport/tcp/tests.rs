@@ -30,7 +30,8 @@ impl Target {
             let mut server = open_tcp(&uri, &at, Vec::new(), None).unwrap();
             server.run(&stopped, &mut |event| _ = heard.send(event)).unwrap();
         });
-        let mut target = Target { stop, thread: Some(thread), addresses: Vec::new(), nqn: String::new() };
+        let mut target =
+            Target { stop, thread: Some(thread), addresses: Vec::new(), nqn: String::new() };
         while target.addresses.len() < paths {
             if let ServeEvent::ListeningTcp { address, nqn, .. } = events.recv().unwrap() {
                 target.addresses.push(address);
@@ -41,7 +42,10 @@ impl Target {
     }
 
     fn uri(&self, path: usize, more: &str) -> String {
-        format!("tcp://{}/{}?keep_alive_tmo=1&cqt=100&reconnect_delay=1{more}", self.addresses[path], self.nqn)
+        format!(
+            "tcp://{}/{}?keep_alive_tmo=1&cqt=100&reconnect_delay=1{more}",
+            self.addresses[path], self.nqn
+        )
     }
 
     fn status(&self, path: usize) -> String {
@@ -71,13 +75,22 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
 /// Writes, reads back and compares, in sizes on both sides of the limits of capsules and R2Ts.
 fn write_and_read(device: &Device, queue: &Queue) {
     let ns = device.namespaces()[0];
-    for (n, len) in [(1u64, 512usize), (2, 4096), (3, 8192), (4, 12_288), (5, 65_536), (6, 1 << 20), (7, 3 << 20)] {
+    for (n, len) in [
+        (1u64, 512usize),
+        (2, 4096),
+        (3, 8192),
+        (4, 12_288),
+        (5, 65_536),
+        (6, 1 << 20),
+        (7, 3 << 20),
+    ] {
         let mut buffer = device.buffer(len).unwrap();
         buffer.copy_from_slice(&pattern(n, len));
         let (result, buffer) = queue.block_on(queue.write(&ns, n * 8192, buffer)).unwrap();
         result.unwrap();
         drop(buffer);
-        let (result, buffer) = queue.block_on(queue.read(&ns, n * 8192, device.buffer(len).unwrap())).unwrap();
+        let (result, buffer) =
+            queue.block_on(queue.read(&ns, n * 8192, device.buffer(len).unwrap())).unwrap();
         result.unwrap();
         assert!(*buffer == *pattern(n, len), "{len} bytes");
     }
@@ -86,7 +99,12 @@ fn write_and_read(device: &Device, queue: &Queue) {
 #[test]
 fn data_come_back() {
     let target = Target::new("mem:64M?profile=optane", 1);
-    for more in ["&host_traddr=127.0.0.1", "&hdr_digest=yes", "&data_digest=yes", "&hdr_digest=yes&data_digest=yes&queues=1"] {
+    for more in [
+        "&host_traddr=127.0.0.1",
+        "&hdr_digest=yes",
+        "&data_digest=yes",
+        "&hdr_digest=yes&data_digest=yes&queues=1",
+    ] {
         let device = Device::open_with(&target.uri(0, more), &options()).unwrap();
         let queue = device.queue().unwrap();
         write_and_read(&device, &queue);
@@ -118,7 +136,11 @@ fn shared_queues_move_data() {
                     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
                     for round in 0..50 {
                         let lba = n * 1000 + round * 8;
-                        queue.block_on(queue.write(&ns, lba, block(device, (n + round) as u8))).unwrap().0.unwrap();
+                        queue
+                            .block_on(queue.write(&ns, lba, block(device, (n + round) as u8)))
+                            .unwrap()
+                            .0
+                            .unwrap();
                         assert_eq!(first(device, &queue, lba), (n + round) as u8);
                     }
                 });
@@ -130,7 +152,17 @@ fn shared_queues_move_data() {
 #[test]
 fn every_mode_moves_data() {
     let target = Target::new("mem:64M?profile=optane", 1);
-    for mode in ["interrupt", "poll", "threaded", "irq-poll", "hybrid-mean", "suspend", "adaptive", "posted", "coalesce"] {
+    for mode in [
+        "interrupt",
+        "poll",
+        "threaded",
+        "irq-poll",
+        "hybrid-mean",
+        "suspend",
+        "adaptive",
+        "posted",
+        "coalesce",
+    ] {
         let options = options().mode(mode.parse().unwrap());
         let device = Device::open_with(&target.uri(0, ""), &options).unwrap();
         let queue = device.queue().unwrap();
@@ -170,9 +202,16 @@ fn what_refuses_is_named() {
 fn discovery_names_each_address() {
     let target = Target::new("mem:64M?profile=optane", 2);
     let at = target.addresses[1];
-    let log = crate::discover(&crate::TcpUri::new(at.ip().to_string(), at.port(), nvme::fabrics::DISCOVERY_NQN)).unwrap();
+    let log = crate::discover(&crate::TcpUri::new(
+        at.ip().to_string(),
+        at.port(),
+        nvme::fabrics::DISCOVERY_NQN,
+    ))
+    .unwrap();
     let found = |address: &SocketAddr| {
-        let same = |entry: &&nvme::fabrics::DiscoveryEntry| entry.service.to_string() == address.port().to_string();
+        let same = |entry: &&nvme::fabrics::DiscoveryEntry| {
+            entry.service.to_string() == address.port().to_string()
+        };
         log.entries.iter().filter(same).any(|entry| entry.subnqn.to_string() == target.nqn)
     };
     assert!(target.addresses.iter().all(found), "{log:?}");
@@ -192,7 +231,11 @@ fn lost_device_comes_back() {
 /// A device of two paths, the first of which is preferred.
 fn two_paths(target: &Target, more: &str) -> Device {
     let path = |n| target.uri(n, "").replace('&', "%26");
-    let uri = format!("multipath:?path={}&path={}&keep_alive=1s&policy=round-robin{more}", path(0), path(1));
+    let uri = format!(
+        "multipath:?path={}&path={}&keep_alive=1s&policy=round-robin{more}",
+        path(0),
+        path(1)
+    );
     Device::open_with(&uri, &options()).unwrap()
 }
 
@@ -204,13 +247,14 @@ fn block(device: &Device, byte: u8) -> DmaBuf {
 
 /// The first byte of a block.
 fn first(device: &Device, queue: &Queue, lba: u64) -> u8 {
-    let (result, buffer) = queue.block_on(queue.read(&device.namespaces()[0], lba, block(device, 0))).unwrap();
+    let (result, buffer) =
+        queue.block_on(queue.read(&device.namespaces()[0], lba, block(device, 0))).unwrap();
     result.unwrap();
     buffer[0]
 }
 
-/// Writes AA, which path 0 holds while it is lost, then BB; lets the held write go, and returns what
-/// the medium has in the end. A read in between must not wait.
+/// Writes AA, which path 0 holds while it is lost, then BB; lets the held write go, and returns
+/// what the medium has in the end. A read in between must not wait.
 fn held_write(more: &str) -> u8 {
     let target = Target::new("mem:64M?profile=optane", 2);
     let device = two_paths(&target, more);
@@ -258,7 +302,8 @@ fn unsafe_failover_loses_newer_data() {
     assert_eq!(held_write("&unsafe_fast_failover=yes"), 0xaa);
 }
 
-/// An I/O queue's connection alone is lost: the admin queue stops the controller, and nothing waits.
+/// An I/O queue's connection alone is lost: the admin queue stops the controller, and nothing
+/// waits.
 #[test]
 fn broken_queues_end_by_reset() {
     let target = Target::new("mem:64M?profile=optane", 1);

@@ -83,7 +83,9 @@ impl TcpUri {
     pub(crate) fn check(&self) -> Result<(), String> {
         for nqn in [Some(&self.nqn), self.host_nqn.as_ref()].into_iter().flatten() {
             if !nqn.starts_with("nqn.") || nqn.len() > 223 || nqn.chars().any(char::is_control) {
-                return Err(format!("`{nqn}` is no NQN: it begins with `nqn.`, and has 223 bytes at most"));
+                return Err(format!(
+                    "`{nqn}` is no NQN: it begins with `nqn.`, and has 223 bytes at most"
+                ));
             }
         }
         if let Some(id) = self.host_id.as_ref().filter(|id| super::connect::uuid(id).is_none()) {
@@ -104,14 +106,24 @@ impl TcpUri {
             "queues" => self.queues = Some(within(key, value, 1, 65_535)? as u16),
             "hdr_digest" => self.hdr_digest = one_of(key, value, &["yes", "no"])? == "yes",
             "data_digest" => self.data_digest = one_of(key, value, &["yes", "no"])? == "yes",
-            "keep_alive_tmo" => self.keep_alive_tmo = within(key, value, 1, 4_000_000).map(Nanos::from_secs)?,
+            "keep_alive_tmo" => {
+                self.keep_alive_tmo = within(key, value, 1, 4_000_000).map(Nanos::from_secs)?
+            }
             "reconnect_delay" => self.reconnect_delay = seconds(1)?,
-            "ctrl_loss_tmo" => self.ctrl_loss_tmo = if value == "-1" { Nanos::MAX } else { seconds(0)? },
+            "ctrl_loss_tmo" => {
+                self.ctrl_loss_tmo = if value == "-1" { Nanos::MAX } else { seconds(0)? }
+            }
             "fast_io_fail_tmo" => self.fast_io_fail_tmo = Some(seconds(0)?),
             "cqt" => self.cqt = Nanos::from_millis(within(key, value, 1, 86_400_000)?),
             "host_nqn" => self.host_nqn = Some(decode(value)?),
             "host_id" => self.host_id = Some(value.to_owned()),
-            "host_traddr" => self.host_traddr = Some(value.parse().map_err(|_| format!("`{key}={value}`: expected an IP address"))?),
+            "host_traddr" => {
+                self.host_traddr = Some(
+                    value
+                        .parse()
+                        .map_err(|_| format!("`{key}={value}`: expected an IP address"))?,
+                )
+            }
             _ => return Err(no_parameter(key, KEYS)),
         }
         Ok(())
@@ -119,7 +131,8 @@ impl TcpUri {
 
     /// Host and port, as they are written in a URI.
     pub(crate) fn address(&self) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         format!("{host}:{}", self.port)
     }
 }
@@ -131,20 +144,28 @@ impl FromStr for TcpUri {
         let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
         let expected = "expected `tcp://HOST[:PORT]/NQN`, such as `tcp://192.0.2.1/nqn.2014-08.org.nvmexpress:uuid:…`";
         let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, expected.into()))?;
-        let (body, query) = rest.split_once('?').map_or((rest, None), |(body, query)| (body, Some(query)));
-        let (address, nqn) = body.split_once('/').ok_or_else(|| fail(SCHEME.len(), expected.into()))?;
+        let (body, query) =
+            rest.split_once('?').map_or((rest, None), |(body, query)| (body, Some(query)));
+        let (address, nqn) =
+            body.split_once('/').ok_or_else(|| fail(SCHEME.len(), expected.into()))?;
         // An IPv6 address is in brackets, since it has colons itself.
         let (host, port) = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, rest)) => (host, rest.strip_prefix(':').or(rest.is_empty().then_some("4420"))),
-            None => address.rsplit_once(':').map_or((address, Some("4420")), |(host, port)| (host, Some(port))),
+            Some((host, rest)) => {
+                (host, rest.strip_prefix(':').or(rest.is_empty().then_some("4420")))
+            }
+            None => address
+                .rsplit_once(':')
+                .map_or((address, Some("4420")), |(host, port)| (host, Some(port))),
         };
         let port = port.and_then(|port| port.parse().ok()).filter(|port| *port > 0);
         let port = port.filter(|_| !host.contains(':') || address.starts_with('['));
-        let port = port.ok_or_else(|| fail(SCHEME.len(), format!("`{address}` is no address; {expected}")))?;
+        let port = port
+            .ok_or_else(|| fail(SCHEME.len(), format!("`{address}` is no address; {expected}")))?;
         let nqn_at = SCHEME.len() + address.len() + 1;
         let mut parsed = TcpUri::new(host, port, decode(nqn).map_err(|what| fail(nqn_at, what))?);
         let query_at = SCHEME.len() + body.len() + 1;
-        each_parameter(query, query_at, "queues=2", |key, value| parsed.set(key, value)).map_err(|(at, what)| fail(at, what))?;
+        each_parameter(query, query_at, "queues=2", |key, value| parsed.set(key, value))
+            .map_err(|(at, what)| fail(at, what))?;
         parsed.check().map_err(|what| fail(nqn_at, what))?;
         Ok(parsed)
     }
@@ -153,8 +174,14 @@ impl FromStr for TcpUri {
 impl fmt::Display for TcpUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usual = TcpUri::new("", 0, "");
-        let seconds = |key: &str, is: Nanos, usual: Nanos| (is != usual).then(|| format!("{key}={}", is.0 / 1_000_000_000));
-        let loss = if self.ctrl_loss_tmo == Nanos::MAX { Some("ctrl_loss_tmo=-1".to_owned()) } else { None };
+        let seconds = |key: &str, is: Nanos, usual: Nanos| {
+            (is != usual).then(|| format!("{key}={}", is.0 / 1_000_000_000))
+        };
+        let loss = if self.ctrl_loss_tmo == Nanos::MAX {
+            Some("ctrl_loss_tmo=-1".to_owned())
+        } else {
+            None
+        };
         let said = [
             self.queues.map(|queues| format!("queues={queues}")),
             self.hdr_digest.then(|| "hdr_digest=yes".to_owned()),
@@ -162,7 +189,8 @@ impl fmt::Display for TcpUri {
             seconds("keep_alive_tmo", self.keep_alive_tmo, usual.keep_alive_tmo),
             seconds("reconnect_delay", self.reconnect_delay, usual.reconnect_delay),
             loss.or_else(|| seconds("ctrl_loss_tmo", self.ctrl_loss_tmo, usual.ctrl_loss_tmo)),
-            self.fast_io_fail_tmo.map(|span| format!("fast_io_fail_tmo={}", span.0 / 1_000_000_000)),
+            self.fast_io_fail_tmo
+                .map(|span| format!("fast_io_fail_tmo={}", span.0 / 1_000_000_000)),
             (self.cqt != usual.cqt).then(|| format!("cqt={}", self.cqt.0 / 1_000_000)),
             self.host_nqn.as_ref().map(|nqn| format!("host_nqn={}", encode(nqn))),
             self.host_id.as_ref().map(|id| format!("host_id={id}")),

@@ -36,15 +36,24 @@ const MSIX_MASK_ALL: u16 = 1 << 14;
 
 /// Connects to the socket. Retries until `until` while the listener's backlog is full.
 pub(super) fn connect(socket: &Path, until: Nanos) -> Result<UnixStream, VfioUserError> {
-    let system = |source: rustix::io::Errno| VfioUserError::System { what: "connect to it", source: source.into() };
+    let system = |source: rustix::io::Errno| VfioUserError::System {
+        what: "connect to it",
+        source: source.into(),
+    };
     let address = SocketAddrUnix::new(socket).map_err(|_| VfioUserError::System {
         what: "connect to it",
-        source: io::Error::new(io::ErrorKind::InvalidInput, "the path of a socket has 107 bytes at most; name it by a shorter one"),
+        source: io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path of a socket has 107 bytes at most; name it by a shorter one",
+        ),
     })?;
-    let not_a_socket = || VfioUserError::Unusable("that is no socket; name the one that the server listens on".into());
+    let not_a_socket = || {
+        VfioUserError::Unusable("that is no socket; name the one that the server listens on".into())
+    };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     loop {
-        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(system)?;
+        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .map_err(system)?;
         match rustix::net::connect(&fd, &address) {
             Ok(()) => return Ok(UnixStream::from(fd)),
             // EAGAIN: the backlog is full. The socket is non-blocking, so that a stopped server
@@ -57,11 +66,15 @@ pub(super) fn connect(socket: &Path, until: Nanos) -> Result<UnixStream, VfioUse
                     "there is no such socket; start its server first, as in `reap serve mem:1G --vfio-user SOCKET`",
                 ));
             }
-            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => return Err(VfioUserError::Permission),
+            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
+                return Err(VfioUserError::Permission);
+            }
             Err(rustix::io::Errno::CONNREFUSED) => {
                 // The same errno for a stale socket file and for a file that is no socket.
-                let is_socket = std::fs::metadata(socket).is_ok_and(|found| found.file_type().is_socket());
-                let gone = VfioUserError::NotFound("no server listens there any more; start it again");
+                let is_socket =
+                    std::fs::metadata(socket).is_ok_and(|found| found.file_type().is_socket());
+                let gone =
+                    VfioUserError::NotFound("no server listens there any more; start it again");
                 return Err(if is_socket { gone } else { not_a_socket() });
             }
             Err(rustix::io::Errno::PROTOTYPE) => return Err(not_a_socket()),
@@ -95,12 +108,16 @@ fn server(what: &'static str) -> impl FnOnce(CallError) -> VfioUserError {
 pub(super) fn set_up(client: &Client, notes: &mut Vec<String>) -> Result<(), VfioUserError> {
     let device = client.device().map_err(server("ask what the device is"))?;
     if !device.is_pci || device.regions <= region::CONFIG || device.irqs <= irq::MSIX {
-        return Err(VfioUserError::Unsupported("the server says that it is no PCI device with a configuration space and MSI-X".into()));
+        return Err(VfioUserError::Unsupported(
+            "the server says that it is no PCI device with a configuration space and MSI-X".into(),
+        ));
     }
-    let class = u32::from_le_bytes(client.read_config(8).map_err(server("read its class code"))?) >> 8;
+    let class =
+        u32::from_le_bytes(client.read_config(8).map_err(server("read its class code"))?) >> 8;
     if class != CLASS_NVME {
-        let why =
-            format!("the server serves no NVMe controller: its class is {class:06x}h, and those have 010802h; name the socket of one");
+        let why = format!(
+            "the server serves no NVMe controller: its class is {class:06x}h, and those have 010802h; name the socket of one"
+        );
         return Err(VfioUserError::Unusable(why));
     }
     if device.can_reset
@@ -108,11 +125,15 @@ pub(super) fn set_up(client: &Client, notes: &mut Vec<String>) -> Result<(), Vfi
     {
         match error {
             // Without a reset the driver's own (CC.EN = 0) has to do.
-            CallError::Refused(..) => notes.push(format!("the device was not reset when it was opened: {error}")),
+            CallError::Refused(..) => {
+                notes.push(format!("the device was not reset when it was opened: {error}"))
+            }
             source => return Err(VfioUserError::Server { what: "reset the device", source }),
         }
     }
-    let command = u16::from_le_bytes(client.read_config(COMMAND).map_err(server("read its Command register"))?);
+    let command = u16::from_le_bytes(
+        client.read_config(COMMAND).map_err(server("read its Command register"))?,
+    );
     let command = (command | MEMORY_MASTER_NO_PIN).to_le_bytes();
     client.write(region::CONFIG, COMMAND, &command).map_err(server("let the device access memory"))
 }
@@ -129,7 +150,10 @@ pub(super) fn bar0(client: &Client, notes: &mut Vec<String>) -> Result<Bar, Vfio
     let (Region { readable, writable, bytes, file_offset, areas }, fds) =
         client.region(region::BAR0).map_err(server("ask for its registers"))?;
     if !(readable && writable) {
-        return Err(VfioUserError::Unsupported("the server does not allow its registers (BAR0) to be read and written by messages".into()));
+        return Err(VfioUserError::Unsupported(
+            "the server does not allow its registers (BAR0) to be read and written by messages"
+                .into(),
+        ));
     }
     // Some servers send one descriptor for all sparse areas, others one for each.
     let one_for_all = fds.len() == 1 && areas.len() > 1;
@@ -157,7 +181,9 @@ pub(super) fn bar0(client: &Client, notes: &mut Vec<String>) -> Result<Bar, Vfio
 /// CAP.DSTRD: the doorbell stride, as a power of two of dwords.
 pub(super) fn stride(client: &Client) -> Result<u8, VfioUserError> {
     let mut cap = [0; 8];
-    client.read(region::BAR0, regs::CAP.into(), &mut cap).map_err(server("read its capabilities (CAP)"))?;
+    client
+        .read(region::BAR0, regs::CAP.into(), &mut cap)
+        .map_err(server("read its capabilities (CAP)"))?;
     Ok(Cap::from_bits(u64::from_le_bytes(cap)).dstrd())
 }
 
@@ -168,8 +194,13 @@ pub(super) fn interrupts(client: &Client) -> Result<Interrupts, VfioUserError> {
 
 /// Makes the messages of all vectors signal eventfds: those of vector n, the eventfd of vector
 /// `routes[n]`.
-pub(super) fn signal(client: &Client, vectors: &Vectors, routes: &[Vector]) -> Result<(), VfioUserError> {
-    let signals: Vec<BorrowedFd<'_>> = routes.iter().filter_map(|home| vectors.signal(home.0)).map(EventFd::as_fd).collect();
+pub(super) fn signal(
+    client: &Client,
+    vectors: &Vectors,
+    routes: &[Vector],
+) -> Result<(), VfioUserError> {
+    let signals: Vec<BorrowedFd<'_>> =
+        routes.iter().filter_map(|home| vectors.signal(home.0)).map(EventFd::as_fd).collect();
     client.signal(0, &signals).map_err(server("have its messages sent to eventfds"))
 }
 
@@ -189,7 +220,10 @@ pub(super) fn enable_messages(client: &Client) -> Result<u64, VfioUserError> {
         if id == MSIX {
             let control = u16::from_le_bytes([low, high]) & !MSIX_MASK_ALL | MSIX_ENABLE;
             let offset = u64::from(at) + 2;
-            return client.write(region::CONFIG, offset, &control.to_le_bytes()).map(|()| offset).map_err(failed);
+            return client
+                .write(region::CONFIG, offset, &control.to_le_bytes())
+                .map(|()| offset)
+                .map_err(failed);
         }
         at = next;
     }

@@ -73,7 +73,12 @@ impl Mapper {
     ///
     /// # Errors
     /// The server does not take it.
-    pub(super) fn give(&self, client: &Client, given: &mut Pieces, join: impl FnOnce() -> bool) -> Result<bool, CallError> {
+    pub(super) fn give(
+        &self,
+        client: &Client,
+        given: &mut Pieces,
+        join: impl FnOnce() -> bool,
+    ) -> Result<bool, CallError> {
         loop {
             let wanted = {
                 let pinned = self.pinned();
@@ -83,9 +88,14 @@ impl Mapper {
                 pinned.clone()
             };
             // By identity, not by address: a bus address may be used again for other memory.
-            let missing = |piece: &&Arc<Piece>, from: &Pieces| !from.get(&piece.addr).is_some_and(|there| Arc::ptr_eq(there, piece));
+            let missing = |piece: &&Arc<Piece>, from: &Pieces| {
+                !from.get(&piece.addr).is_some_and(|there| Arc::ptr_eq(there, piece))
+            };
             // Unmap first: an address range must not be mapped twice.
-            given.values().filter(|piece| missing(piece, &wanted)).for_each(|piece| piece.unmap(client));
+            given
+                .values()
+                .filter(|piece| missing(piece, &wanted))
+                .for_each(|piece| piece.unmap(client));
             for piece in wanted.values().filter(|piece| missing(piece, given)) {
                 piece.map(client)?;
             }
@@ -95,13 +105,21 @@ impl Mapper {
 }
 
 fn same(one: &Pieces, other: &Pieces) -> bool {
-    one.len() == other.len() && one.values().zip(other.values()).all(|(one, other)| Arc::ptr_eq(one, other))
+    one.len() == other.len()
+        && one.values().zip(other.values()).all(|(one, other)| Arc::ptr_eq(one, other))
 }
 
 impl Pinner for Mapper {
     fn pin(&self, chunk: Chunk, file: Option<(BorrowedFd<'_>, u64)>) -> io::Result<()> {
-        let (file, offset) = file.ok_or_else(|| io::Error::other("no file stands behind it, and the device is another process's"))?;
-        let piece = Arc::new(Piece { addr: chunk.addr, bytes: chunk.bytes, file: file.try_clone_to_owned()?, offset });
+        let (file, offset) = file.ok_or_else(|| {
+            io::Error::other("no file stands behind it, and the device is another process's")
+        })?;
+        let piece = Arc::new(Piece {
+            addr: chunk.addr,
+            bytes: chunk.bytes,
+            file: file.try_clone_to_owned()?,
+            offset,
+        });
         let clients = {
             let mut pinned = self.pinned();
             pinned.insert(piece.addr, piece.clone());

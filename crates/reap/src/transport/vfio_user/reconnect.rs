@@ -58,7 +58,10 @@ impl From<VfioUserError> for ReconnectFailure {
             // The usual states of a restart: no message for each attempt.
             VfioUserError::NotFound(_) | VfioUserError::Busy => ReconnectFailure::Absent,
             // It went away during the handshake.
-            VfioUserError::Server { source: CallError::Ended(End::Closed | End::ClosedHere), .. } => ReconnectFailure::Absent,
+            VfioUserError::Server {
+                source: CallError::Ended(End::Closed | End::ClosedHere),
+                ..
+            } => ReconnectFailure::Absent,
             fault => ReconnectFailure::Refused(fault.to_string()),
         }
     }
@@ -78,7 +81,9 @@ impl Reconnect {
             return;
         }
         let remote = self.remote.clone();
-        if let Err(error) = thread::Builder::new().name("reap-reconnect".into()).spawn(move || self.run()) {
+        if let Err(error) =
+            thread::Builder::new().name("reap-reconnect".into()).spawn(move || self.run())
+        {
             tracing::warn!(%error, "no thread connects to the server again; it is attempt anew");
             remote.reconnect_task.end();
         }
@@ -95,7 +100,10 @@ impl Reconnect {
                 // Reported once, not at every attempt.
                 Err(ReconnectFailure::Refused(why)) if why == reported => {}
                 Err(ReconnectFailure::Refused(why)) => {
-                    self.remote.push_event(ServerEvent::Note(format!("{}: the server is not accepted: {why}", self.remote.uri())));
+                    self.remote.push_event(ServerEvent::Note(format!(
+                        "{}: the server is not accepted: {why}",
+                        self.remote.uri()
+                    )));
                     reported = why;
                 }
             }
@@ -115,8 +123,11 @@ impl Reconnect {
         let client = handshake::negotiate(stream)?;
         handshake::set_up(&client, &mut Vec::new())?;
         self.check_unchanged(&client)?;
-        let server = ServerProcess { process, messages: Some(handshake::enable_messages(&client)?) };
-        self.remote.replace_client(client, server, |client, routes: &[Vector]| Ok(handshake::signal(client, &self.vectors, routes)?))
+        let server =
+            ServerProcess { process, messages: Some(handshake::enable_messages(&client)?) };
+        self.remote.replace_client(client, server, |client, routes: &[Vector]| {
+            Ok(handshake::signal(client, &self.vectors, routes)?)
+        })
     }
 
     /// Checks that no command given to the old server can still be carried out once the new
@@ -134,7 +145,11 @@ impl Reconnect {
             }
             None => "it is unknown whether the process that served before has ended: it is in a PID namespace of its own".to_owned(),
         };
-        let until = if self.quiet_at == Nanos::MAX { "end it" } else { "end it, or wait until its keep-alive has run out" };
+        let until = if self.quiet_at == Nanos::MAX {
+            "end it"
+        } else {
+            "end it, or wait until its keep-alive has run out"
+        };
         Err(ReconnectFailure::Refused(format!("{what}; {until}")))
     }
 
@@ -146,14 +161,23 @@ impl Reconnect {
         let (stride, before) = (handshake::stride(client)?, registers.stride());
         // Doorbell addresses were computed from the stride at open.
         if stride != before {
-            return Err(ReconnectFailure::Refused(format!("its doorbells are 2^{} bytes apart, and were 2^{}", 2 + stride, 2 + before)));
+            return Err(ReconnectFailure::Refused(format!(
+                "its doorbells are 2^{} bytes apart, and were 2^{}",
+                2 + stride,
+                2 + before
+            )));
         }
         let (interrupts, used) = (handshake::interrupts(client)?, self.vectors.len());
         // More vectors than before do no harm.
         if !interrupts.by_eventfd || interrupts.count < used.into() {
-            return Err(ReconnectFailure::Refused(format!("it has {} MSI-X vectors, and {used} are in use", interrupts.count)));
+            return Err(ReconnectFailure::Refused(format!(
+                "it has {} MSI-X vectors, and {used} are in use",
+                interrupts.count
+            )));
         }
-        registers.renew(bar.bytes, bar.areas, self.remote.trusted).map_err(ReconnectFailure::Refused)
+        registers
+            .renew(bar.bytes, bar.areas, self.remote.trusted)
+            .map_err(ReconnectFailure::Refused)
     }
 }
 

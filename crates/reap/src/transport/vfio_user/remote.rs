@@ -87,7 +87,12 @@ impl Drop for RemoteController {
 }
 
 impl RemoteController {
-    pub(super) fn new(client: Client, process: Option<Process>, socket: PathBuf, trusted: bool) -> RemoteController {
+    pub(super) fn new(
+        client: Client,
+        process: Option<Process>,
+        socket: PathBuf,
+        trusted: bool,
+    ) -> RemoteController {
         RemoteController {
             connection: Arc::new(Connection::new(client)),
             socket,
@@ -108,7 +113,12 @@ impl RemoteController {
     ///
     /// # Errors
     /// The server refuses.
-    pub(in crate::transport) fn signal_from(&self, vector: Vector, home: Vector, signal: &EventFd) -> Result<(), CallError> {
+    pub(in crate::transport) fn signal_from(
+        &self,
+        vector: Vector,
+        home: Vector,
+        signal: &EventFd,
+    ) -> Result<(), CallError> {
         let client = {
             let mut routes = lock(&self.routes);
             if let Some(now) = routes.get_mut(usize::from(vector.0)) {
@@ -157,7 +167,9 @@ impl RemoteController {
                     let mut data = vec![0; count as usize];
                     pool.dma_read(address, &mut data).ok().map(|()| data)
                 }
-                DmaRequest::Write { address, data } => pool.dma_write(address, data).ok().map(|()| Vec::new()),
+                DmaRequest::Write { address, data } => {
+                    pool.dma_write(address, data).ok().map(|()| Vec::new())
+                }
             }));
         }
     }
@@ -190,8 +202,14 @@ impl RemoteController {
 
     /// Replaces the client. False: the routes have changed since `prepare` saw them. If the device
     /// has been closed the new client is dropped, which closes it.
-    fn replace(&self, client: &Arc<Client>, given: &[Vector], server: &mut Option<ServerProcess>) -> bool {
-        let (wanted, routes, mut accesses) = (self.reconnect_task.wanted(), lock(&self.routes), lock(&self.accesses));
+    fn replace(
+        &self,
+        client: &Arc<Client>,
+        given: &[Vector],
+        server: &mut Option<ServerProcess>,
+    ) -> bool {
+        let (wanted, routes, mut accesses) =
+            (self.reconnect_task.wanted(), lock(&self.routes), lock(&self.accesses));
         // Closed: claim success and let the client drop.
         if !wanted.get() {
             return true;
@@ -216,8 +234,8 @@ impl RemoteController {
         true
     }
 
-    /// Calls `notify` when a reply arrives and when the connection ends, on this connection and those
-    /// that replace it.
+    /// Calls `notify` when a reply arrives and when the connection ends, on this connection and
+    /// those that replace it.
     pub(in crate::transport) fn notify_by(&self, notify: Arc<dyn Fn() + Send + Sync>) {
         self.connection.client().set_notify(notify.clone());
         _ = self.notify.set(notify);
@@ -255,7 +273,10 @@ impl RemoteController {
         if let Some(offset) = messages
             && !client.is_over()
         {
-            _ = client.post(&Request::RegionWrite(Access { offset, region: region::CONFIG, count: 2 }, &[0, 0]));
+            _ = client.post(&Request::RegionWrite(
+                Access { offset, region: region::CONFIG, count: 2 },
+                &[0, 0],
+            ));
         }
         client.close();
     }
@@ -297,14 +318,20 @@ impl RemoteController {
             driver::Access::Get(property) => (property, None),
             driver::Access::Set(property, value) => (property, Some(value.to_le_bytes())),
         };
-        let at = Access { offset: property.offset().into(), region: region::BAR0, count: property.width() };
+        let at = Access {
+            offset: property.offset().into(),
+            region: region::BAR0,
+            count: property.width(),
+        };
         let request = match &value {
             None => Request::RegionRead(at),
             Some(bytes) => Request::RegionWrite(at, &bytes[..property.width() as usize]),
         };
         // Held across the request, so that its reply cannot be fetched before it is recorded.
         let mut accesses = lock(&self.accesses);
-        let Ok(theirs) = self.connection.client().ask(&request) else { return AccessPoll::Ready(Ok(all_ones(access))) };
+        let Ok(theirs) = self.connection.client().ask(&request) else {
+            return AccessPoll::Ready(Ok(all_ones(access)));
+        };
         accesses.tickets += 1;
         let ticket = Ticket(accesses.tickets);
         accesses.open.insert(theirs.0, (ticket, access));
@@ -315,7 +342,11 @@ impl RemoteController {
     pub(in crate::transport) fn answers(&self) -> Vec<(Ticket, Answer)> {
         let mut accesses = lock(&self.accesses);
         let client = self.connection.client();
-        let mut answers: Vec<(Ticket, Answer)> = accesses.lost.drain(..).map(|(ticket, access)| (ticket, Ok(all_ones(access)))).collect();
+        let mut answers: Vec<(Ticket, Answer)> = accesses
+            .lost
+            .drain(..)
+            .map(|(ticket, access)| (ticket, Ok(all_ones(access))))
+            .collect();
         for (theirs, answer) in client.fetch() {
             // Replies to other requests (memory, vectors) are awaited by their callers.
             let Some((ticket, access)) = accesses.open.remove(&theirs.0) else { continue };
@@ -337,7 +368,11 @@ impl RemoteController {
         }
         if client.is_over() {
             // After the fetch above: replies that arrived before the end count.
-            answers.extend(std::mem::take(&mut accesses.open).into_values().map(|(ticket, access)| (ticket, Ok(all_ones(access)))));
+            answers.extend(
+                std::mem::take(&mut accesses.open)
+                    .into_values()
+                    .map(|(ticket, access)| (ticket, Ok(all_ones(access)))),
+            );
         }
         answers
     }
@@ -355,7 +390,8 @@ fn all_ones(access: driver::Access) -> u64 {
 /// Decodes the reply to an access.
 fn value(access: driver::Access, body: &[u8]) -> Result<u64, ::vfio_user::Malformed> {
     let driver::Access::Get(property) = access else { return Ok(0) };
-    let asked = Access { offset: property.offset().into(), region: region::BAR0, count: property.width() };
+    let asked =
+        Access { offset: property.offset().into(), region: region::BAR0, count: property.width() };
     let data = region_data(&asked, body)?;
     Ok(data.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
 }

@@ -6,7 +6,10 @@ use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use ::vfio_user::{Access, Capabilities, Command, Flags, Header, Received, Reply, Request, SetIrqs, Socket, Version, region};
+use ::vfio_user::{
+    Access, Capabilities, Command, Flags, Header, Received, Reply, Request, SetIrqs, Socket,
+    Version, region,
+};
 use driver::{AccessPoll, Properties, Property};
 use nvme::regs::Cap;
 use nvme::{Doorbells, QueueId, Vector};
@@ -74,7 +77,13 @@ impl TestServer {
 
     fn bar0(&self, access: &Access) -> Vec<u8> {
         let cap = Cap::new().with_mqes(31).with_dstrd(self.stride).into_bits().to_le_bytes();
-        cap.get(access.offset as usize..).unwrap_or_default().iter().copied().chain([0; 8]).take(access.count as usize).collect()
+        cap.get(access.offset as usize..)
+            .unwrap_or_default()
+            .iter()
+            .copied()
+            .chain([0; 8])
+            .take(access.count as usize)
+            .collect()
     }
 
     /// GET_REGION_INFO's answer about BAR0.
@@ -95,15 +104,27 @@ impl TestServer {
         let request = Request::from_bytes(command, body).expect("a request");
         let moves = matches!(request, Request::SetIrqs(SetIrqs { count: 1, .. }));
         if self.refuses == Some(command) || moves && self.moves_none {
-            return socket.send(&Reply::Error(rustix::io::Errno::PERM).to_bytes(header), &[]).expect("sent");
+            return socket
+                .send(&Reply::Error(rustix::io::Errno::PERM).to_bytes(header), &[])
+                .expect("sent");
         }
         let data;
         let reply = match request {
-            Request::Version(_) => {
-                Reply::Version(Version { major: 0, minor: 1, capabilities: Capabilities { max_msg_fds: 8, ..Capabilities::default() } })
-            }
-            Request::DeviceInfo => Reply::DeviceInfo(::vfio_user::Device { can_reset: true, is_pci: true, regions: 9, irqs: 5 }),
-            Request::IrqInfo { index } => Reply::IrqInfo(index, ::vfio_user::Interrupts { by_eventfd: true, count: self.vectors }),
+            Request::Version(_) => Reply::Version(Version {
+                major: 0,
+                minor: 1,
+                capabilities: Capabilities { max_msg_fds: 8, ..Capabilities::default() },
+            }),
+            Request::DeviceInfo => Reply::DeviceInfo(::vfio_user::Device {
+                can_reset: true,
+                is_pci: true,
+                regions: 9,
+                irqs: 5,
+            }),
+            Request::IrqInfo { index } => Reply::IrqInfo(
+                index,
+                ::vfio_user::Interrupts { by_eventfd: true, count: self.vectors },
+            ),
             Request::RegionInfo { .. } => {
                 let bytes = Header { flags: Flags::REPLY, ..*header }.with_body(&self.region());
                 let fds: Vec<_> = self.files.iter().map(AsFd::as_fd).collect();
@@ -111,7 +132,11 @@ impl TestServer {
                 return sent.expect("sent");
             }
             Request::RegionRead(access) => {
-                data = if access.region == region::CONFIG { self.config(access.offset, access.count as usize) } else { self.bar0(&access) };
+                data = if access.region == region::CONFIG {
+                    self.config(access.offset, access.count as usize)
+                } else {
+                    self.bar0(&access)
+                };
                 Reply::RegionRead(access, &data)
             }
             Request::DmaMap(map) => {
@@ -119,7 +144,10 @@ impl TestServer {
                 Reply::Done
             }
             Request::DmaUnmap(unmap) => {
-                self.mapped.lock().expect("no panic").retain(|(address, _)| *address != unmap.address);
+                self.mapped
+                    .lock()
+                    .expect("no panic")
+                    .retain(|(address, _)| *address != unmap.address);
                 Reply::Done
             }
             Request::SetIrqs(set) => {
@@ -127,7 +155,11 @@ impl TestServer {
                 Reply::Done
             }
             Request::RegionWrite(access, data) => {
-                written.lock().expect("no panic").push((access.region, access.offset, data.to_vec()));
+                written.lock().expect("no panic").push((
+                    access.region,
+                    access.offset,
+                    data.to_vec(),
+                ));
                 Reply::RegionWrite(access)
             }
             _ => Reply::Done,
@@ -174,7 +206,9 @@ fn serve_each_once(mut servers: Vec<TestServer>) -> (VfioUserUri, Writes, tempfi
             let goes = (0, 0x14, GO.to_le_bytes().to_vec());
             while heard.lock().expect("no panic").last() != Some(&goes) {
                 match socket.receive() {
-                    Ok(Received::Message(message)) => server.answer(&mut socket, &message.header, &message.body, &heard),
+                    Ok(Received::Message(message)) => {
+                        server.answer(&mut socket, &message.header, &message.body, &heard)
+                    }
                     Ok(Received::Nothing) => thread::yield_now(),
                     _ => break,
                 }
@@ -194,7 +228,8 @@ fn options() -> OpenOptions {
 }
 
 fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
-    let file = memfd_create("bar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+    let file =
+        memfd_create("bar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
     ftruncate(&file, bytes).expect("its size");
     fcntl_add_seals(&file, seals).expect("sealed");
     file
@@ -218,12 +253,14 @@ fn bus_mastering_and_msix_are_enabled() {
 #[test]
 fn function_works_after_reset() {
     let controller = TestServer::default().open();
-    let (controller, written) = (controller.0.unwrap_or_else(|error| panic!("{error}")), controller.1);
+    let (controller, written) =
+        (controller.0.unwrap_or_else(|error| panic!("{error}")), controller.1);
     assert!(controller.properties().reset_function());
     let on = [(7, 4, vec![0x06, 0x04]), (7, 0x52, vec![0, 0x80])];
     assert_eq!(*written.lock().unwrap(), [on.clone(), on].concat());
     // A server that refuses has not reset it.
-    let (controller, _) = TestServer { refuses: Some(Command::DeviceReset), ..TestServer::default() }.open();
+    let (controller, _) =
+        TestServer { refuses: Some(Command::DeviceReset), ..TestServer::default() }.open();
     assert!(!controller.unwrap_or_else(|error| panic!("{error}")).properties().reset_function());
 }
 
@@ -247,11 +284,17 @@ fn closing_disables_msix() {
 /// says otherwise.
 #[test]
 fn shadow_doorbells_replace_messages() {
-    for (mappable, said, kept) in [(false, None, true), (true, None, false), (false, Some(false), false), (true, Some(true), true)] {
+    for (mappable, said, kept) in [
+        (false, None, true),
+        (true, None, false),
+        (false, Some(false), false),
+        (true, Some(true), true),
+    ] {
         let files = if mappable { vec![file(0x3000, SealFlags::SHRINK)] } else { Vec::new() };
         let (uri, written, _dir) = TestServer { mappable, files, ..TestServer::default() }.serve();
         let uri = VfioUserUri { shadow: said, ..uri };
-        let controller = open(&uri, &OpenOptions::new().software_queues(1).pool_bytes(8 << 20)).unwrap_or_else(|error| panic!("{error}"));
+        let controller = open(&uri, &OpenOptions::new().software_queues(1).pool_bytes(8 << 20))
+            .unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(controller.doorbell_pages().is_some(), kept, "mappable {mappable}, {said:?}");
         // Registers are written until Doorbell Buffer Config has been sent.
         assert_eq!(controller.doorbells_rung(), None);
@@ -275,7 +318,12 @@ fn shadow_doorbells_replace_messages() {
 #[test]
 fn mapped_doorbells_are_stores() {
     let doorbells = file(0x3000, SealFlags::SHRINK);
-    let (controller, written) = TestServer { mappable: true, files: vec![doorbells.try_clone().unwrap()], ..TestServer::default() }.open();
+    let (controller, written) = TestServer {
+        mappable: true,
+        files: vec![doorbells.try_clone().unwrap()],
+        ..TestServer::default()
+    }
+    .open();
     let controller = controller.unwrap_or_else(|error| panic!("{error}"));
     controller.doorbells().ring_cq(QueueId(1), 9);
     let mut word = [0; 4];
@@ -293,9 +341,14 @@ fn false_bar_areas_are_ignored() {
         (vec![file(0x3000, SealFlags::empty())], "F_SEAL_SHRINK"),
     ];
     for (files, why) in lies {
-        let (controller, written) = TestServer { mappable: true, files, ..TestServer::default() }.open();
+        let (controller, written) =
+            TestServer { mappable: true, files, ..TestServer::default() }.open();
         let controller = controller.unwrap_or_else(|error| panic!("{error}"));
-        assert!(controller.notes().len() == 1 && controller.notes()[0].contains(why), "{:?}", controller.notes());
+        assert!(
+            controller.notes().len() == 1 && controller.notes()[0].contains(why),
+            "{:?}",
+            controller.notes()
+        );
         controller.doorbells().ring_sq(QueueId(1), 5);
         while written.lock().unwrap().len() < 3 {
             thread::yield_now();
@@ -305,27 +358,51 @@ fn false_bar_areas_are_ignored() {
 
 #[test]
 fn unusable_servers_are_refused() {
-    assert!(TestServer { class: 0x0200_0001, ..TestServer::default() }.fault().to_string().contains("its class is 020000h"));
+    assert!(
+        TestServer { class: 0x0200_0001, ..TestServer::default() }
+            .fault()
+            .to_string()
+            .contains("its class is 020000h")
+    );
     let lacks = |server: TestServer| match server.fault() {
         VfioUserError::Unsupported(what) => what,
         other => panic!("{other}"),
     };
     assert!(lacks(TestServer { vectors: 0, ..TestServer::default() }).contains("no MSI-X vectors"));
-    assert!(lacks(TestServer { bar0: 0x1000, ..TestServer::default() }).contains("BAR0 has 4096 bytes"));
-    assert!(lacks(TestServer { chain: [(1, 0), (0, 0)], ..TestServer::default() }).contains("no MSI-X capability"));
+    assert!(
+        lacks(TestServer { bar0: 0x1000, ..TestServer::default() }).contains("BAR0 has 4096 bytes")
+    );
+    assert!(
+        lacks(TestServer { chain: [(1, 0), (0, 0)], ..TestServer::default() })
+            .contains("no MSI-X capability")
+    );
     // A chain in a circle has an end.
-    assert!(lacks(TestServer { chain: [(1, 0x50), (5, 0x40)], ..TestServer::default() }).contains("no MSI-X capability"));
-    for refused in [Command::Version, Command::DeviceGetInfo, Command::DeviceGetRegionInfo, Command::DeviceSetIrqs, Command::RegionRead] {
+    assert!(
+        lacks(TestServer { chain: [(1, 0x50), (5, 0x40)], ..TestServer::default() })
+            .contains("no MSI-X capability")
+    );
+    for refused in [
+        Command::Version,
+        Command::DeviceGetInfo,
+        Command::DeviceGetRegionInfo,
+        Command::DeviceSetIrqs,
+        Command::RegionRead,
+    ] {
         let fault = TestServer { refuses: Some(refused), ..TestServer::default() }.fault();
         let said = fault.to_string();
-        assert!(matches!(fault, VfioUserError::Server { .. }) && said.contains(&refused.to_string()), "{said}");
+        assert!(
+            matches!(fault, VfioUserError::Server { .. }) && said.contains(&refused.to_string()),
+            "{said}"
+        );
     }
     // Its own words for memory.
-    let (refused, _) = TestServer { refuses: Some(Command::DmaMap), ..TestServer::default() }.open();
+    let (refused, _) =
+        TestServer { refuses: Some(Command::DmaMap), ..TestServer::default() }.open();
     let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(said.contains("DMA_MAP") && said.contains("Operation not permitted"), "{said}");
     // A reset that it does not know is done without.
-    let (controller, _) = TestServer { refuses: Some(Command::DeviceReset), ..TestServer::default() }.open();
+    let (controller, _) =
+        TestServer { refuses: Some(Command::DeviceReset), ..TestServer::default() }.open();
     assert!(controller.is_ok_and(|controller| controller.notes()[0].contains("DEVICE_RESET")));
 }
 
@@ -348,7 +425,10 @@ fn lose_server(controller: &RingController) {
     if let AccessPoll::Pending(ticket) = asked {
         assert_eq!(controller.properties().answers(hw::now()), [(ticket, Ok(0))]);
     }
-    assert_eq!(controller.properties().ask(driver::Access::Get(Property::Csts)), AccessPoll::Ready(Ok(u32::MAX.into())));
+    assert_eq!(
+        controller.properties().ask(driver::Access::Get(Property::Csts)),
+        AccessPoll::Ready(Ok(u32::MAX.into()))
+    );
     controller.start_reconnect(Nanos::ZERO, None);
 }
 
@@ -388,8 +468,14 @@ fn changed_servers_fail_reconnects() {
     controller.doorbells().ring_cq(QueueId(1), 9);
     let mut word = [0; 4];
     rustix::io::pread(&doorbells, &mut word, 0x2000 + 12).unwrap();
-    assert_eq!((u32::from_le_bytes(word), vectors_set.lock().unwrap().as_slice()), (9, [(0, 3)].as_slice()));
-    assert!(matches!(controller.properties().ask(driver::Access::Get(Property::Csts)), AccessPoll::Pending(_)));
+    assert_eq!(
+        (u32::from_le_bytes(word), vectors_set.lock().unwrap().as_slice()),
+        (9, [(0, 3)].as_slice())
+    );
+    assert!(matches!(
+        controller.properties().ask(driver::Access::Get(Property::Csts)),
+        AccessPoll::Pending(_)
+    ));
 }
 
 /// The next server is given the memory that there is then, and vectors that were moved.
@@ -399,12 +485,16 @@ fn reconnect_maps_all_memory_again() {
     let told = servers.each_ref().map(|server| (server.mapped.clone(), server.vectors_set.clone()));
     let (uri, _, _dir) = serve_each_once(servers.into());
     let controller = open(&uri, &options()).unwrap_or_else(|error| panic!("{error}"));
-    let [kept, dropped] = [(); 2].map(|()| controller.register(hw::Pages::shared(1 << 20).unwrap()).ok().unwrap());
+    let [kept, dropped] =
+        [(); 2].map(|()| controller.register(hw::Pages::shared(1 << 20).unwrap()).ok().unwrap());
     assert_eq!(told[0].0.lock().unwrap().len(), 3, "the pool and two regions");
     drop(dropped);
     assert!(controller.route(Vector(2), Some(Vector(1))));
     lose_server(&controller);
-    assert!(controller.route(Vector(1), Some(Vector(2))), "a server that is away is told when it is back");
+    assert!(
+        controller.route(Vector(1), Some(Vector(2))),
+        "a server that is away is told when it is back"
+    );
     let said = next_event(&controller);
     assert!(matches!(said, ServerEvent::Back), "{said:?}");
     assert_eq!(*told[1].0.lock().unwrap(), *told[0].0.lock().unwrap());
@@ -419,14 +509,23 @@ fn reconnect_maps_all_memory_again() {
 fn huge_pages_need_every_servers_trust() {
     let connected = |parameters: &str| {
         let (uri, _, _dir) = TestServer::default().serve();
-        ConnectedController::connect(&format!("{uri}{parameters}").parse().expect("a URI"), &options())
-            .unwrap_or_else(|error| panic!("{error}"))
+        ConnectedController::connect(
+            &format!("{uri}{parameters}").parse().expect("a URI"),
+            &options(),
+        )
+        .unwrap_or_else(|error| panic!("{error}"))
     };
     let (huge, trusted) = ("?hugepages=yes&trust=yes", "?trust=yes");
-    let refused = shared_pool(&[connected(huge), connected("")], &options()).err().map(|error| error.to_string()).unwrap_or_default();
+    let refused = shared_pool(&[connected(huge), connected("")], &options())
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
     assert!(refused.contains("huge pages for another path"), "{refused}");
-    for (parameters, trusts) in [([huge, trusted], true), ([trusted, ""], false), (["", trusted], false)] {
-        let (shared, _) = shared_pool(&parameters.map(connected), &options()).unwrap_or_else(|error| panic!("{error}"));
+    for (parameters, trusts) in
+        [([huge, trusted], true), ([trusted, ""], false), (["", trusted], false)]
+    {
+        let (shared, _) = shared_pool(&parameters.map(connected), &options())
+            .unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(hw::Pinner::is_trusted(&*shared.mapper), trusts, "{parameters:?}");
     }
 }

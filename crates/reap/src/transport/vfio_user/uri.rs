@@ -47,11 +47,13 @@ impl FromStr for VfioUserUri {
         let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
         let expected = "expected `vfio-user:SOCKET`, such as `vfio-user:/run/nvme.sock`";
         let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, expected.into()))?;
-        let (body, query) = rest.split_once('?').map_or((rest, None), |(body, query)| (body, Some(query)));
+        let (body, query) =
+            rest.split_once('?').map_or((rest, None), |(body, query)| (body, Some(query)));
         let socket = decode_path(body).map_err(|what| fail(SCHEME.len(), what))?;
         let mut parsed = VfioUserUri::new(socket);
         let query_at = SCHEME.len() + body.len() + 1;
-        each_parameter(query, query_at, "vectors=2", |key, value| parsed.set(key, value)).map_err(|(at, what)| fail(at, what))?;
+        each_parameter(query, query_at, "vectors=2", |key, value| parsed.set(key, value))
+            .map_err(|(at, what)| fail(at, what))?;
         parsed.check().map_err(|what| fail(query_at, what))?;
         Ok(parsed)
     }
@@ -60,7 +62,14 @@ impl FromStr for VfioUserUri {
 impl VfioUserUri {
     /// The controller that a server has at `socket`, with the default for every other field.
     pub fn new(socket: impl Into<PathBuf>) -> VfioUserUri {
-        VfioUserUri { socket: socket.into(), vectors: None, huge_pages: false, trust: false, shadow: None, sgl: true }
+        VfioUserUri {
+            socket: socket.into(),
+            vectors: None,
+            huge_pages: false,
+            trust: false,
+            shadow: None,
+            sgl: true,
+        }
     }
 
     /// Checks the fields, which a caller may have set without parsing a URI.

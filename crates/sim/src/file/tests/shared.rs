@@ -6,7 +6,8 @@ use crate::{Inside, InterruptPath, Spin};
 const REST: &str = "[[device]]\nprofile = \"tlc\"\n[[job]]\noptions = {}\n";
 
 fn reads(text: &str) -> ScenarioFile {
-    read("s.toml", &format!("{text}\n{REST}"), &Nothing).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    read("s.toml", &format!("{text}\n{REST}"), &Nothing)
+        .unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
 #[test]
@@ -26,7 +27,10 @@ fn the_rules_of_the_scheduler_arrive() {
     .scenario
     .machine;
     let scheduler = machine.scheduler;
-    assert_eq!([scheduler.tick, scheduler.rt_runtime, scheduler.rt_period], [4, 40, 100].map(Nanos::from_millis));
+    assert_eq!(
+        [scheduler.tick, scheduler.rt_runtime, scheduler.rt_period],
+        [4, 40, 100].map(Nanos::from_millis)
+    );
     let thread = machine.costs.thread;
     assert_eq!((thread.refill, thread.deepest_exit), (Nanos(900), Nanos(133_000)));
     assert_eq!(machine.softirq.restarts, 3);
@@ -50,7 +54,10 @@ inside = { dies = 64, stripe = \"16k\" }
     )
     .scenario
     .devices;
-    assert_eq!([devices[0].inside, devices[1].inside], [Inside { dies: 64, stripe: 16_384 }, Inside::default()]);
+    assert_eq!(
+        [devices[0].inside, devices[1].inside],
+        [Inside { dies: 64, stripe: 16_384 }, Inside::default()]
+    );
 }
 
 /// Text, and what the message has to say.
@@ -62,8 +69,14 @@ const MISTAKES: [(&str, &[&str]); 10] = [
     ("poll = \"spin\"", &["s.toml:1:8", "did you mean 'spins'?"]),
     ("poll = []", &["s.toml:1:8", "`poll` is an empty list"]),
     ("poll = [\"naps\", \"naps\"]", &["s.toml:1:8", "naps twice"]),
-    ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { dies = 70_000 }", &["s.toml:1:1", "'b'", "at most 65536"]),
-    ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { dies = 8, stripe = 0 }", &["s.toml:1:1", "stripe"]),
+    (
+        "[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { dies = 70_000 }",
+        &["s.toml:1:1", "'b'", "at most 65536"],
+    ),
+    (
+        "[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { dies = 8, stripe = 0 }",
+        &["s.toml:1:1", "stripe"],
+    ),
     ("ios = 9223372036854775807", &["s.toml:1:7", "at most 10000000000", "`duration`"]),
 ];
 
@@ -81,23 +94,35 @@ fn mistakes_name_their_place() {
 #[test]
 fn too_slow_device_names_its_key() {
     let with = |profile: &str| {
-        let text = format!("[[device]]\nprofile = {{ read = {{}}, write = {{}}, {profile} }}\n[[job]]\noptions = {{ bs = \"4k\" }}\n");
+        let text = format!(
+            "[[device]]\nprofile = {{ read = {{}}, write = {{}}, {profile} }}\n[[job]]\noptions = {{ bs = \"4k\" }}\n"
+        );
         read("s.toml", &text, &Nothing).map(drop).map_err(|error| error.to_string())
     };
     let slow = with("bytes_per_second = 1").unwrap_err();
-    assert!(slow.contains("1 bytes per second") && slow.contains("4096 bytes") && slow.contains("`limit`"), "{slow}");
+    assert!(
+        slow.contains("1 bytes per second")
+            && slow.contains("4096 bytes")
+            && slow.contains("`limit`"),
+        "{slow}"
+    );
     assert_eq!(with("bytes_per_second = 1_000_000"), Ok(()));
     let base = |ns: &str| {
-        let text =
-            format!("limit = \"1s\"\n[[device]]\nprofile = {{ read.base_ns = {ns}, write.base_ns = {ns} }}\n[[job]]\noptions = {{}}\n");
+        let text = format!(
+            "limit = \"1s\"\n[[device]]\nprofile = {{ read.base_ns = {ns}, write.base_ns = {ns} }}\n[[job]]\noptions = {{}}\n"
+        );
         read("s.toml", &text, &Nothing).map(drop).map_err(|error| error.to_string())
     };
     assert!(base("2_000_000_000").unwrap_err().contains("a command takes"), "longer than the run");
-    assert!(base("9_223_372_036_854_775_807").unwrap_err().contains("an hour"), "longer than anything");
+    assert!(
+        base("9_223_372_036_854_775_807").unwrap_err().contains("an hour"),
+        "longer than anything"
+    );
     assert_eq!(base("2_000"), Ok(()));
     let tail = |ns: &str| {
-        let text =
-            format!("[[device]]\nprofile = {{ read = {{ tail_ppm = 1000, tail_ns = {ns} }}, write = {{}} }}\n[[job]]\noptions = {{}}\n");
+        let text = format!(
+            "[[device]]\nprofile = {{ read = {{ tail_ppm = 1000, tail_ns = {ns} }}, write = {{}} }}\n[[job]]\noptions = {{}}\n"
+        );
         read("s.toml", &text, &Nothing).map(drop).map_err(|error| error.to_string())
     };
     let endless = tail("18_446_744_073_709_551_615").unwrap_err();
@@ -107,8 +132,14 @@ fn too_slow_device_names_its_key() {
 
 #[test]
 fn profile_file_names_the_profile() {
-    let profile = read_profile("drives/mine.toml", "channels = 8\nread.base_ns = 7000\nwrite = {}\n").unwrap();
-    assert_eq!((profile.name.as_str(), profile.channels, profile.read.base), ("mine", 8, Nanos(7_000)));
-    let error = read_profile("mine.toml", "read = {}\nwrite = {}\nchanels = 8\n").unwrap_err().to_string();
+    let profile =
+        read_profile("drives/mine.toml", "channels = 8\nread.base_ns = 7000\nwrite = {}\n")
+            .unwrap();
+    assert_eq!(
+        (profile.name.as_str(), profile.channels, profile.read.base),
+        ("mine", 8, Nanos(7_000))
+    );
+    let error =
+        read_profile("mine.toml", "read = {}\nwrite = {}\nchanels = 8\n").unwrap_err().to_string();
     assert!(error.contains("mine.toml:3:1") && error.contains("channels"), "{error}");
 }

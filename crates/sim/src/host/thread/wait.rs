@@ -82,16 +82,29 @@ impl Thread {
             Step::Block => {
                 self.next_step = ThreadStep::Blocking { until };
                 if cx.context == Context::Waiter {
-                    let armed = self.sw_queues.iter().any(|sw_queue| matches!(sw_queue.waiter.plan, Plan::Sleep { .. }));
-                    self.counts.naps +=
-                        u64::from(!armed && self.sw_queues.iter().any(|sw_queue| matches!(sw_queue.waiter.plan, Plan::Nap { .. })));
+                    let armed = self
+                        .sw_queues
+                        .iter()
+                        .any(|sw_queue| matches!(sw_queue.waiter.plan, Plan::Sleep { .. }));
+                    self.counts.naps += u64::from(
+                        !armed
+                            && self
+                                .sw_queues
+                                .iter()
+                                .any(|sw_queue| matches!(sw_queue.waiter.plan, Plan::Nap { .. })),
+                    );
                     self.counts.sleeps += u64::from(armed);
                 }
                 // A sleep without a time-out sets no timer.
                 let timer = if until < Nanos::MAX { cx.costs.thread.timer } else { Nanos::ZERO };
                 // In the kernel host the thread is in the system call already.
-                let call = if cx.host == Host::User { cx.costs.thread.syscall } else { Nanos::ZERO };
-                Progress::Busy(if self.would_not_block(cx) { call } else { call + cx.costs.thread.block + timer })
+                let call =
+                    if cx.host == Host::User { cx.costs.thread.syscall } else { Nanos::ZERO };
+                Progress::Busy(if self.would_not_block(cx) {
+                    call
+                } else {
+                    call + cx.costs.thread.block + timer
+                })
             }
         }
     }
@@ -100,7 +113,11 @@ impl Thread {
     fn was_posted_to(&mut self, cx: &StepContext) -> bool {
         let mut posted = false;
         if cx.context == Context::Waiter {
-            for sw_queue in self.sw_queues.iter_mut().filter(|sw_queue| sw_queue.waiter.owner && cx.queues[sw_queue.queue].take_posted()) {
+            for sw_queue in self
+                .sw_queues
+                .iter_mut()
+                .filter(|sw_queue| sw_queue.waiter.owner && cx.queues[sw_queue.queue].take_posted())
+            {
                 sw_queue.waiter.found_something();
                 posted = true;
             }
@@ -125,7 +142,8 @@ impl Thread {
     #[inline(never)]
     pub(super) fn woken(&mut self, cx: &mut StepContext, cause: Cause, due: Nanos) -> Progress {
         let late = if cause == Cause::Timer { cx.now - due } else { Nanos::ZERO };
-        // Two software queues may share a hardware queue: all see its signals before one reads them.
+        // Two software queues may share a hardware queue: all see its signals before one reads
+        // them.
         for sw_queue in &mut self.sw_queues {
             sw_queue.called = sw_queue.is_signalled(&cx.queues[sw_queue.queue]);
         }

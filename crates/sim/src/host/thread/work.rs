@@ -14,7 +14,8 @@ use crate::{Engine, Host, SimError};
 impl Thread {
     /// Whether the application has what it waits for.
     pub(super) fn reached(&self, now: Nanos) -> bool {
-        self.goal.is_none_or(|goal| self.app.finished.len() >= goal.min as usize || now >= goal.until)
+        self.goal
+            .is_none_or(|goal| self.app.finished.len() >= goal.min as usize || now >= goal.until)
     }
 
     /// Posts what waits; else hands over completions; else asks the generator.
@@ -34,7 +35,10 @@ impl Thread {
         let next = self.app.generator.next(cx.now);
         // I/Os of the ramp are not measured, and the totals of CPUs and devices cannot tell them
         // apart.
-        if !self.app.measured && self.app.generator.measured_since().is_some() && !matches!(next, Next::Done) {
+        if !self.app.measured
+            && self.app.generator.measured_since().is_some()
+            && !matches!(next, Next::Done)
+        {
             self.app.measured = true;
             cx.out.push(Effect::Measured);
         }
@@ -50,7 +54,9 @@ impl Thread {
                 let next_due = self.app.generator.next_due();
                 Ok(self.wait(cx, WaitGoal { min, max, until: Nanos::MAX, next_due }))
             }
-            Next::Wait { until } => Ok(self.wait(cx, WaitGoal { min: 1, max: u32::MAX, until, next_due: None })),
+            Next::Wait { until } => {
+                Ok(self.wait(cx, WaitGoal { min: 1, max: u32::MAX, until, next_due: None }))
+            }
             Next::Done => Ok(self.finish(cx)),
         }
     }
@@ -69,9 +75,15 @@ impl Thread {
         // posted.
         let each = (engine.submit + block.submit).0 * self.app.waiting as u64;
         // After a long pause code and pages have left the caches.
-        let (again, memory) = if cold { (cx.costs.thread.cold, cx.costs.memory.line_memory) } else { (Nanos::ZERO, Nanos::ZERO) };
+        let (again, memory) = if cold {
+            (cx.costs.thread.cold, cx.costs.memory.line_memory)
+        } else {
+            (Nanos::ZERO, Nanos::ZERO)
+        };
         let pages = (block.page + memory).0 * std::mem::take(&mut self.app.pages);
-        Progress::Private(cx.costs.thread.syscall + engine.submit_call + again + Nanos(each + pages))
+        Progress::Private(
+            cx.costs.thread.syscall + engine.submit_call + again + Nanos(each + pages),
+        )
     }
 
     /// Hands over at most as many completions as the application takes at once. It computes for
@@ -92,14 +104,19 @@ impl Thread {
             }
             let (requests, generator) = (&self.app.requests, &mut self.app.generator);
             let result = result.map_err(|_| ErrorCode::EIO);
-            requests.with_buffer(&io, |buffer| generator.completed(io.slot, cx.now, result, buffer));
+            requests
+                .with_buffer(&io, |buffer| generator.completed(io.slot, cx.now, result, buffer));
         }
         counting += self.pay_for_paths();
         // The system call returns to the application.
         self.in_call = false;
         let work = Nanos(self.app.work.0 * n as u64);
         self.counts.application += work;
-        let each = if cx.host == Host::User { cx.costs.library.deliver } else { self.engine_costs(cx).take };
+        let each = if cx.host == Host::User {
+            cx.costs.library.deliver
+        } else {
+            self.engine_costs(cx).take
+        };
         Progress::Private(work + counting + Nanos(each.0 * n as u64))
     }
 
@@ -118,7 +135,11 @@ impl Thread {
             chosen = choosing + counting;
         }
         // Without multipath the device is the target's.
-        let parts = match app.multipath.as_mut().map_or(Some(PathAction::Send(io)), |multipath| multipath.submit(io, cx, app.cold)) {
+        let parts = match app
+            .multipath
+            .as_mut()
+            .map_or(Some(PathAction::Send(io)), |multipath| multipath.submit(io, cx, app.cold))
+        {
             Some(PathAction::Send(io)) => app.queue_request(io)?,
             Some(PathAction::Finish(ended)) => {
                 app.finished.push_back(ended);
@@ -137,14 +158,19 @@ impl Thread {
 
     /// The cost of choosing paths and counting requests since the last call.
     fn pay_for_paths(&mut self) -> Nanos {
-        let (choosing, counting) = self.app.multipath.as_mut().map(MultipathRequests::take_costs).unwrap_or_default();
+        let (choosing, counting) =
+            self.app.multipath.as_mut().map(MultipathRequests::take_costs).unwrap_or_default();
         self.counts.choosing += choosing;
         choosing + counting
     }
 
     /// Applies changes of the paths: requests of lost paths move to others, and waiting ones go on.
     pub(super) fn apply_path_changes(&mut self, cx: &mut StepContext) -> Result<(), SimError> {
-        let Some(multipath) = self.app.multipath.as_ref().filter(|multipath| multipath.is_due(cx.now)) else { return Ok(()) };
+        let Some(multipath) =
+            self.app.multipath.as_ref().filter(|multipath| multipath.is_due(cx.now))
+        else {
+            return Ok(());
+        };
         let spread = self.app.spread;
         for path in multipath.closed() {
             for sw_queue in path * spread..(path + 1) * spread {
@@ -157,8 +183,11 @@ impl Thread {
         }
         let sw_queues = &self.sw_queues;
         if let Some(multipath) = &mut self.app.multipath {
-            multipath
-                .apply_path_changes(cx.now, |path| sw_queues[path * spread..(path + 1) * spread].iter().all(|sw_queue| sw_queue.mine == 0));
+            multipath.apply_path_changes(cx.now, |path| {
+                sw_queues[path * spread..(path + 1) * spread]
+                    .iter()
+                    .all(|sw_queue| sw_queue.mine == 0)
+            });
         }
         self.app.no_tag = false;
         self.app.run_multipath(cx)
@@ -183,7 +212,11 @@ impl Thread {
     }
 
     /// Ends requests whose last part has completed, and posts parts again that may be retried.
-    pub(super) fn sort(&mut self, cx: &mut StepContext, taken: &mut Vec<Completed>) -> Result<(), SimError> {
+    pub(super) fn sort(
+        &mut self,
+        cx: &mut StepContext,
+        taken: &mut Vec<Completed>,
+    ) -> Result<(), SimError> {
         self.app.no_tag = false;
         for completed in taken.drain(..) {
             let token = Token::from_word(completed.token);
@@ -215,14 +248,21 @@ impl Thread {
     }
 
     /// A reset has cancelled a command: it is posted again, goes to another path, or fails.
-    pub(crate) fn cancelled(&mut self, word: u64, buffers: Buffers, now: Nanos) -> Result<(), SimError> {
+    pub(crate) fn cancelled(
+        &mut self,
+        word: u64,
+        buffers: Buffers,
+        now: Nanos,
+    ) -> Result<(), SimError> {
         let token = Token::from_word(word);
         let retries = self.app.requests.count_retry(token)?;
         let sw_queue = self.app.sw_queue_of(token);
         self.sw_queues[sw_queue].mine = self.sw_queues[sw_queue].mine.saturating_sub(1);
         match RETRY.after_reset(buffers, retries, true) {
             // With several paths the failover decides where it goes next.
-            RetryDecision::Retry if self.app.multipath.is_none() => self.app.requeue(sw_queue, token),
+            RetryDecision::Retry if self.app.multipath.is_none() => {
+                self.app.requeue(sw_queue, token)
+            }
             _ => self.app.end_cancelled(token, now)?,
         }
         Ok(())

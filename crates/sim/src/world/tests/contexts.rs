@@ -4,10 +4,21 @@ use super::*;
 
 /// A thread on each of `cpus` (one CPU may have several), each with `ios` 4 KiB reads, `depth` at a
 /// time, from one drive whose queues are the machine's CPUs'.
-fn threads(mode: &str, host: Host, machine: Machine, profile: Profile, cpus: &[usize], (depth, ios): (u32, u64)) -> Scenario {
+fn threads(
+    mode: &str,
+    host: Host,
+    machine: Machine,
+    profile: Profile,
+    cpus: &[usize],
+    (depth, ios): (u32, u64),
+) -> Scenario {
     let queues = machine.cpus as u16;
     let job = |cpu: usize| {
-        let job = workload::Job { cpus_allowed: Some(vec![cpu as u32]), filenames: vec!["disk".into()], ..closed_loop(depth, ios) };
+        let job = workload::Job {
+            cpus_allowed: Some(vec![cpu as u32]),
+            filenames: vec!["disk".into()],
+            ..closed_loop(depth, ios)
+        };
         JobSpec::new(job)
     };
     let base = Scenario::new(super::mode(mode), profile.clone(), closed_loop(1, 1));
@@ -20,7 +31,8 @@ fn ran(scenario: &Scenario) -> Outcome {
 }
 
 fn hogged(spin: Spin) -> Outcome {
-    let mut scenario = Scenario { spin, ..Scenario::new(Mode::POLL, Profile::tlc(), closed_loop(1, 1_000)) };
+    let mut scenario =
+        Scenario { spin, ..Scenario::new(Mode::POLL, Profile::tlc(), closed_loop(1, 1_000)) };
     scenario.machine.hogs = vec![0];
     ran(&scenario)
 }
@@ -32,7 +44,11 @@ fn spinner_gets_half_a_cpu() {
     let share = spins.thread.0 as f64 / spins.elapsed.0 as f64;
     assert!((0.4..0.6).contains(&share), "{share}");
     let slice = Scheduler::default().slice;
-    assert!(spins.read_latency().max >= slice.0, "what completes in the other's slice is found after it: {}", spins.read_latency().max);
+    assert!(
+        spins.read_latency().max >= slice.0,
+        "what completes in the other's slice is found after it: {}",
+        spins.read_latency().max
+    );
     let switches = spins.elapsed.0 / (2 * slice.0);
     assert!(
         spins.all_cpus.context_switches <= 3 * switches,
@@ -46,7 +62,11 @@ fn spinner_gets_half_a_cpu() {
 fn yielding_thread_stays_runnable() {
     let (spins, yields, naps) = (hogged(Spin::Spins), hogged(Spin::Yields), hogged(Spin::Naps));
     assert!(yields.thread.0 * 20 < spins.thread.0, "{} {}", yields.thread, spins.thread);
-    assert!(yields.elapsed > Nanos(2 * spins.elapsed.0), "each look costs a slice of the other's: {}", yields.elapsed);
+    assert!(
+        yields.elapsed > Nanos(2 * spins.elapsed.0),
+        "each look costs a slice of the other's: {}",
+        yields.elapsed
+    );
     assert_eq!((yields.counts.wakeups, spins.counts.wakeups), (0, 0));
     assert!(naps.counts.wakeups > 0 && naps.elapsed < yields.elapsed);
 }
@@ -55,7 +75,9 @@ fn yielding_thread_stays_runnable() {
 /// CPUs that is worth something; where there are fewer, it is worth nothing.
 #[test]
 fn hybrid_wins_when_oversubscribed() {
-    let iops = |mode, cpus: &[usize]| ran(&threads(mode, Host::Kernel, Machine::new(2, 1), Profile::tlc(), cpus, (1, 400))).iops();
+    let iops = |mode, cpus: &[usize]| {
+        ran(&threads(mode, Host::Kernel, Machine::new(2, 1), Profile::tlc(), cpus, (1, 400))).iops()
+    };
     let crowded = [0, 1].repeat(4);
     let (poll, hybrid) = (iops("poll", &crowded), iops("hybrid-mean", &crowded));
     assert!(hybrid > 1.3 * poll, "eight threads on two CPUs: {hybrid} {poll}");
@@ -73,14 +95,16 @@ fn interrupt_threads_respect_quota() {
         machine.scheduler.rt_runtime = Nanos::from_micros(runtime);
         // Completions cost more than submissions: one CPU takes all, and is never done.
         machine.costs.block.complete = Nanos(3_000);
-        let mut scenario = threads("threaded", Host::Kernel, machine, Profile::null(), &[1, 2, 3], (32, u64::MAX));
+        let mut scenario =
+            threads("threaded", Host::Kernel, machine, Profile::null(), &[1, 2, 3], (32, u64::MAX));
         scenario.devices[0].affinity = Affinity::Cpus(vec![0]);
         scenario.machine.hogs = vec![0];
         for spec in &mut scenario.jobs {
             (spec.job.runtime, spec.job.time_based) = (Some(Nanos::from_millis(4)), true);
         }
         let outcome = ran(&scenario);
-        let threads: u64 = outcome.thread.0 - outcome.cpus[1..].iter().map(|cpu| cpu.thread.0).sum::<u64>();
+        let threads: u64 =
+            outcome.thread.0 - outcome.cpus[1..].iter().map(|cpu| cpu.thread.0).sum::<u64>();
         threads as f64 / outcome.elapsed.0 as f64
     };
     // What the hog does not have, interrupts and interrupt threads have.
@@ -98,15 +122,23 @@ fn softirqs_respect_waiting_ksoftirqd() {
         // Completions cost more than submissions: one CPU takes all, and is never done.
         machine.costs.block.complete = Nanos(3_000);
         machine.hogs = vec![0; hogs];
-        let mut scenario = threads("irq-poll", Host::Kernel, machine, Profile::optane(), &[1, 2], (32, 3_000));
+        let mut scenario =
+            threads("irq-poll", Host::Kernel, machine, Profile::optane(), &[1, 2], (32, 3_000));
         // Whatever is scheduled is masked: only another drive can interrupt.
-        let other = workload::Job { cpus_allowed: Some(vec![3]), filenames: vec!["other".into()], ..open_loop(20_000, 1_000) };
+        let other = workload::Job {
+            cpus_allowed: Some(vec![3]),
+            filenames: vec!["other".into()],
+            ..open_loop(20_000, 1_000)
+        };
         scenario.jobs.push(JobSpec::new(other));
         scenario.devices.push(DeviceSpec::new("other", Profile::optane()));
         scenario.devices.iter_mut().for_each(|device| device.affinity = Affinity::Cpus(vec![0]));
         let outcome = ran(&scenario);
         assert_eq!(outcome.counts.completed, 7_000);
-        assert!(outcome.all_cpus.ksoftirqd_runs > 0 && outcome.all_cpus.ksoftirqd_runs < outcome.all_cpus.softirqs);
+        assert!(
+            outcome.all_cpus.ksoftirqd_runs > 0
+                && outcome.all_cpus.ksoftirqd_runs < outcome.all_cpus.softirqs
+        );
         outcome.elapsed
     };
     assert!(runs(0) < runs(4), "ksoftirqd has to wait for the hogs");
@@ -117,12 +149,15 @@ fn softirqs_respect_waiting_ksoftirqd() {
 fn cold_caches_cost_the_thread() {
     let cost = |refill, cpus: &[usize]| {
         let mut machine = Machine::new(2, 1);
-        (machine.costs.thread.refill, machine.costs.thread.refill_after) = (Nanos(refill), Nanos(5_000));
-        let mut scenario = threads("interrupt", Host::Kernel, machine, Profile::optane(), cpus, (4, 2_000));
+        (machine.costs.thread.refill, machine.costs.thread.refill_after) =
+            (Nanos(refill), Nanos(5_000));
+        let mut scenario =
+            threads("interrupt", Host::Kernel, machine, Profile::optane(), cpus, (4, 2_000));
         scenario.jobs.iter_mut().for_each(|spec| spec.work = Nanos(2_000));
         ran(&scenario).cpu_ns_per_io()
     };
-    let (alone, together) = (cost(2_000, &[0, 1]) - cost(0, &[0, 1]), cost(2_000, &[0, 0]) - cost(0, &[0, 0]));
+    let (alone, together) =
+        (cost(2_000, &[0, 1]) - cost(0, &[0, 1]), cost(2_000, &[0, 0]) - cost(0, &[0, 0]));
     assert!(together > 200.0 && together > 3.0 * alone, "{together} {alone}");
 }
 
@@ -155,7 +190,8 @@ fn remote_wakeup_has_its_price() {
     let hard = |affinity: usize, far| {
         let mut machine = Machine::new(2, 1);
         machine.costs.thread.wake_remote = Nanos(far);
-        let mut scenario = threads("interrupt", Host::User, machine, Profile::optane(), &[1], (1, 1_000));
+        let mut scenario =
+            threads("interrupt", Host::User, machine, Profile::optane(), &[1], (1, 1_000));
         scenario.devices[0].affinity = Affinity::Cpus(vec![affinity]);
         let outcome = ran(&scenario);
         (outcome.all_cpus.hard.0 / outcome.counts.wakeups.max(1)) as i64
@@ -173,7 +209,8 @@ fn timers_are_late_by_a_distribution() {
         let mut profile = Profile::null();
         // Half of it is slept: where the sleep is not late, it shows nowhere.
         profile.read.base = Nanos(10_000);
-        let scenario = Scenario::new(Mode::HYBRID_MEAN, profile, closed_loop(1, 5_000)).with_costs(costs);
+        let scenario =
+            Scenario::new(Mode::HYBRID_MEAN, profile, closed_loop(1, 5_000)).with_costs(costs);
         ran(&scenario).read_latency()
     };
     let (exact, late) = (latency(0), latency(6_000));
@@ -203,18 +240,40 @@ fn shared_interrupt_rate_is_bounded() {
         scenario.devices = names.iter().enumerate().map(device).collect();
         let job = |(n, name): (usize, &String)| {
             let (cpu, filenames) = ((n * 8 / drives) as u32, vec![name.clone()]);
-            JobSpec::new(workload::Job { cpus_allowed: Some(vec![cpu]), filenames, ..closed_loop(32, 4_000) })
+            JobSpec::new(workload::Job {
+                cpus_allowed: Some(vec![cpu]),
+                filenames,
+                ..closed_loop(32, 4_000)
+            })
         };
         scenario.jobs = names.iter().enumerate().map(job).collect();
         ran(&scenario)
     };
     let (one, four, eight) = (at("interrupt", 1), at("interrupt", 4), at("interrupt", 8));
     let per_s = |outcome: &Outcome| outcome.per_second(outcome.messages);
-    assert!(per_s(&one) < 1.0e6 && per_s(&four) < 1.01e6 && per_s(&eight) < 1.01e6, "{} {} {}", per_s(&one), per_s(&four), per_s(&eight));
-    assert!(eight.iops() < 1.15 * four.iops(), "nothing is gained by more drives: {} {}", four.iops(), eight.iops());
-    assert!(at("posted", 8).iops() > 1.1 * eight.iops(), "a notification stands for several messages");
+    assert!(
+        per_s(&one) < 1.0e6 && per_s(&four) < 1.01e6 && per_s(&eight) < 1.01e6,
+        "{} {} {}",
+        per_s(&one),
+        per_s(&four),
+        per_s(&eight)
+    );
+    assert!(
+        eight.iops() < 1.15 * four.iops(),
+        "nothing is gained by more drives: {} {}",
+        four.iops(),
+        eight.iops()
+    );
+    assert!(
+        at("posted", 8).iops() > 1.1 * eight.iops(),
+        "a notification stands for several messages"
+    );
     assert!(at("coalesce", 8).iops() > 1.5 * eight.iops(), "and a message for several entries");
-    assert!(eight.way.waited > Nanos::ZERO && eight.way.held > Nanos::ZERO && eight.way.messages >= eight.messages);
+    assert!(
+        eight.way.waited > Nanos::ZERO
+            && eight.way.held > Nanos::ZERO
+            && eight.way.messages >= eight.messages
+    );
 }
 
 /// A controller in process that posts its messages signals only those that find no notification
@@ -223,7 +282,9 @@ fn shared_interrupt_rate_is_bounded() {
 #[test]
 fn embedded_controller_posts_found_entries() {
     let at = |mode: &str, costs, depth| {
-        let mut scenario = Scenario::new(super::mode(mode), Profile::optane(), closed_loop(depth, 10_000)).with_costs(costs);
+        let mut scenario =
+            Scenario::new(super::mode(mode), Profile::optane(), closed_loop(depth, 10_000))
+                .with_costs(costs);
         scenario.devices[0].in_process = true;
         scenario.seed = 3;
         ran(&scenario)
@@ -231,12 +292,20 @@ fn embedded_controller_posts_found_entries() {
     for costs in [Costs::VIRTUAL, SLOW_LOOK, SLOW_MASK] {
         for depth in [1, 4, 32] {
             let (each, posted) = (at("interrupt", costs, depth), at("posted", costs, depth));
-            assert_eq!((posted.counts.completed, posted.messages, posted.all_cpus.interrupts), (10_000, each.messages, 0));
+            assert_eq!(
+                (posted.counts.completed, posted.messages, posted.all_cpus.interrupts),
+                (10_000, each.messages, 0)
+            );
             assert!(posted.iops() > 0.9 * each.iops(), "{} {}", posted.iops(), each.iops());
         }
     }
     let (each, posted) = (at("interrupt", Costs::VIRTUAL, 32), at("posted", Costs::VIRTUAL, 32));
-    assert!(posted.cpu_ns_per_io() < 1.1 * each.cpu_ns_per_io(), "{} {}", posted.cpu_ns_per_io(), each.cpu_ns_per_io());
+    assert!(
+        posted.cpu_ns_per_io() < 1.1 * each.cpu_ns_per_io(),
+        "{} {}",
+        posted.cpu_ns_per_io(),
+        each.cpu_ns_per_io()
+    );
     assert!(
         posted.counts.returned_at_once <= each.counts.returned_at_once,
         "{} {}",
@@ -247,9 +316,17 @@ fn embedded_controller_posts_found_entries() {
 
 #[test]
 fn rounds_stay_within_their_budget() {
-    let most = |mode| ran(&threads(mode, Host::User, Machine::new(2, 1), Profile::null(), &[0], (64, 5_000))).counts.entries_per_drain_max;
+    let most = |mode| {
+        ran(&threads(mode, Host::User, Machine::new(2, 1), Profile::null(), &[0], (64, 5_000)))
+            .counts
+            .entries_per_drain_max
+    };
     assert!(most("irq-poll?weight=4&budget=8") <= 8 && most("irq-poll") > 8);
     // Each run of the softirq costs something of its own.
-    let runs = |mode| ran(&threads(mode, Host::Kernel, Machine::new(2, 1), Profile::null(), &[0], (64, 5_000))).all_cpus.softirqs;
+    let runs = |mode| {
+        ran(&threads(mode, Host::Kernel, Machine::new(2, 1), Profile::null(), &[0], (64, 5_000)))
+            .all_cpus
+            .softirqs
+    };
     assert!(runs("irq-poll?weight=4&budget=8") > 2 * runs("irq-poll"));
 }

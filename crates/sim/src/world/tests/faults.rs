@@ -39,7 +39,9 @@ fn judge(outcome: &Outcome) -> Result<(), String> {
     }
     match outcome.failure {
         Some(failure) if failure.code == ErrorCode::EILSEQ => Err(format!("wrong data: {failure}")),
-        None if outcome.counts.failed + outcome.counts.lost > 0 => Err("a request failed without a report".into()),
+        None if outcome.counts.failed + outcome.counts.lost > 0 => {
+            Err("a request failed without a report".into())
+        }
         _ => Ok(()),
     }
 }
@@ -55,11 +57,24 @@ fn run(scenario: &Scenario) -> Outcome {
 fn timeout_finds_lost_interrupt() {
     for mode in Mode::ALL {
         // The last one: there is no later message to make up for it.
-        let scenario = with_faults_on(mode, FaultPlan::new().at(99, Fault::LoseMessage), closed_loop(1, 100));
+        let scenario =
+            with_faults_on(mode, FaultPlan::new().at(99, Fault::LoseMessage), closed_loop(1, 100));
         let outcome = run(&scenario);
-        assert_eq!((outcome.counts.completed, outcome.resets, outcome.aborts), (100, 0, 0), "{mode}");
-        // The others poll by themselves: they spin, or nap; `adaptive` does so in its first stretches.
-        let looks = matches!(mode.preset(), Preset::HybridMean | Preset::HybridMin | Preset::Suspend | Preset::Poll | Preset::Adaptive(_));
+        assert_eq!(
+            (outcome.counts.completed, outcome.resets, outcome.aborts),
+            (100, 0, 0),
+            "{mode}"
+        );
+        // The others poll by themselves: they spin, or nap; `adaptive` does so in its first
+        // stretches.
+        let looks = matches!(
+            mode.preset(),
+            Preset::HybridMean
+                | Preset::HybridMin
+                | Preset::Suspend
+                | Preset::Poll
+                | Preset::Adaptive(_)
+        );
         assert_eq!(outcome.missed_notifications, u64::from(!looks), "{mode}");
     }
 }
@@ -70,8 +85,12 @@ fn timeout_finds_lost_interrupt() {
 fn without_recovery_lost_interrupt_stalls() {
     for name in ["interrupt", "irq-poll"] {
         let faults = FaultPlan::new().at(99, Fault::LoseMessage);
-        let scenario = Scenario { recovery: None, ..with_faults_on(mode(name), faults, closed_loop(1, 100)) };
-        assert!(matches!(scenario.run(), Err(SimError::Standstill(Moment { in_flight: 1, pending: 1, .. }))));
+        let scenario =
+            Scenario { recovery: None, ..with_faults_on(mode(name), faults, closed_loop(1, 100)) };
+        assert!(matches!(
+            scenario.run(),
+            Err(SimError::Standstill(Moment { in_flight: 1, pending: 1, .. }))
+        ));
     }
 }
 
@@ -80,7 +99,11 @@ fn late_and_doubled_messages_are_harmless() {
     for fault in [Fault::DelayMessage(Nanos::from_micros(700)), Fault::DoubleMessage] {
         for mode in Mode::ALL {
             let outcome = run(&with_faults(mode, FaultPlan::new().at(77, fault)));
-            assert_eq!((outcome.counts.completed, outcome.resets, outcome.aborts), (2_000, 0, 0), "{mode}");
+            assert_eq!(
+                (outcome.counts.completed, outcome.resets, outcome.aborts),
+                (2_000, 0, 0),
+                "{mode}"
+            );
         }
     }
 }
@@ -94,7 +117,10 @@ fn protocol_violation_resets_and_repeats() {
             assert_eq!((outcome.counts.completed, outcome.resets), (2_000, 1), "{mode}: {fault:?}");
         }
     }
-    let unwatched = Scenario { recovery: None, ..with_faults(Mode::POLL, FaultPlan::new().at(500, Fault::UnknownCid)) };
+    let unwatched = Scenario {
+        recovery: None,
+        ..with_faults(Mode::POLL, FaultPlan::new().at(500, Fault::UnknownCid))
+    };
     assert!(matches!(unwatched.run(), Err(SimError::Violation(_))));
 }
 
@@ -113,10 +139,24 @@ fn missing_command_is_aborted_or_repeated() {
 #[test]
 fn statuses_fail_or_retry() {
     for mode in Mode::ALL {
-        let medium = run(&with_faults(mode, FaultPlan::new().at(500, Fault::Status(Status::UNRECOVERED_READ_ERROR))));
-        assert_eq!((medium.counts.failed, medium.failure.map(|f| f.code)), (1, Some(ErrorCode::EIO)), "{mode}");
-        let circumstance = run(&with_faults(mode, FaultPlan::new().at(500, Fault::Status(Status::COMMAND_INTERRUPTED))));
-        assert_eq!((circumstance.counts.completed, circumstance.counts.bad_statuses, circumstance.failure), (2_000, 1, None), "{mode}");
+        let medium = run(&with_faults(
+            mode,
+            FaultPlan::new().at(500, Fault::Status(Status::UNRECOVERED_READ_ERROR)),
+        ));
+        assert_eq!(
+            (medium.counts.failed, medium.failure.map(|f| f.code)),
+            (1, Some(ErrorCode::EIO)),
+            "{mode}"
+        );
+        let circumstance = run(&with_faults(
+            mode,
+            FaultPlan::new().at(500, Fault::Status(Status::COMMAND_INTERRUPTED)),
+        ));
+        assert_eq!(
+            (circumstance.counts.completed, circumstance.counts.bad_statuses, circumstance.failure),
+            (2_000, 1, None),
+            "{mode}"
+        );
     }
 }
 
@@ -127,7 +167,8 @@ fn server(mode: Mode, host: Host, posted: bool, faults: FaultPlan) -> Scenario {
     (job.numjobs, job.filenames) = (4, vec!["disk0".into(), "disk1".into()]);
     let base = with_faults_on(mode, FaultPlan::new(), job);
     let drive = |name: &str, faults| {
-        let mut drive = DeviceSpec { faults, ..DeviceSpec::new(name, Profile::optane()).with_queues(2) };
+        let mut drive =
+            DeviceSpec { faults, ..DeviceSpec::new(name, Profile::optane()).with_queues(2) };
         drive.config.vectors = 2;
         drive
     };
@@ -137,16 +178,23 @@ fn server(mode: Mode, host: Host, posted: bool, faults: FaultPlan) -> Scenario {
 
 /// Every mode, either host, vectors one by one or posted.
 fn servers() -> impl Iterator<Item = (Mode, Host, bool)> {
-    let hosts = [(Host::User, false), (Host::User, true), (Host::Kernel, false), (Host::Kernel, true)];
+    let hosts =
+        [(Host::User, false), (Host::User, true), (Host::Kernel, false), (Host::Kernel, true)];
     Mode::ALL.into_iter().flat_map(move |mode| hosts.map(|(host, posted)| (mode, host, posted)))
 }
 
 #[test]
 fn misrouted_interrupts_cost_no_reset() {
-    for fault in [Fault::LoseMessage, Fault::DelayMessage(Nanos::from_micros(700)), Fault::DoubleMessage] {
+    for fault in
+        [Fault::LoseMessage, Fault::DelayMessage(Nanos::from_micros(700)), Fault::DoubleMessage]
+    {
         for (mode, host, posted) in servers() {
             let outcome = run(&server(mode, host, posted, FaultPlan::new().at(77, fault)));
-            assert_eq!((outcome.counts.completed, outcome.resets, outcome.aborts), (1_200, 0, 0), "{mode} {host:?} {posted}: {fault:?}");
+            assert_eq!(
+                (outcome.counts.completed, outcome.resets, outcome.aborts),
+                (1_200, 0, 0),
+                "{mode} {host:?} {posted}: {fault:?}"
+            );
         }
     }
 }
@@ -156,10 +204,17 @@ fn only_the_faulty_drive_resets() {
     for fault in [Fault::StaleCid, Fault::UnknownCid, Fault::DoubleEntry, Fault::Fatal] {
         for (mode, host, posted) in servers() {
             let outcome = run(&server(mode, host, posted, FaultPlan::new().at(300, fault)));
-            assert_eq!((outcome.counts.completed, outcome.resets), (1_200, 1), "{mode} {host:?} {posted}: {fault:?}");
+            assert_eq!(
+                (outcome.counts.completed, outcome.resets),
+                (1_200, 1),
+                "{mode} {host:?} {posted}: {fault:?}"
+            );
         }
     }
-    let unwatched = Scenario { recovery: None, ..server(Mode::POLL, Host::User, false, FaultPlan::new().at(300, Fault::UnknownCid)) };
+    let unwatched = Scenario {
+        recovery: None,
+        ..server(Mode::POLL, Host::User, false, FaultPlan::new().at(300, Fault::UnknownCid))
+    };
     assert!(matches!(unwatched.run(), Err(SimError::Violation(_))));
 }
 
@@ -170,9 +225,18 @@ fn silent_drive_is_aborted_or_reset() {
             let outcome = run(&server(mode, host, posted, FaultPlan::new().at(300, fault)));
             assert_eq!(outcome.counts.completed, 1_200, "{mode} {host:?} {posted}: {fault:?}");
             assert!(outcome.aborts + outcome.resets >= 1, "{mode} {host:?} {posted}: {fault:?}");
-            let unwatched = Scenario { recovery: None, ..server(mode, host, posted, FaultPlan::new().at(300, fault)) };
+            let unwatched = Scenario {
+                recovery: None,
+                ..server(mode, host, posted, FaultPlan::new().at(300, fault))
+            };
             let stuck = Scenario { limit: Nanos::from_secs(1), ..unwatched }.run();
-            assert!(matches!(stuck, Err(SimError::Standstill(_) | SimError::TooLong(_) | SimError::Violation(_))), "{stuck:?}");
+            assert!(
+                matches!(
+                    stuck,
+                    Err(SimError::Standstill(_) | SimError::TooLong(_) | SimError::Violation(_))
+                ),
+                "{stuck:?}"
+            );
         }
     }
 }
@@ -198,18 +262,26 @@ fn any_faults() -> impl Strategy<Value = FaultPlan> {
     let scripted = prop::collection::vec((0u64..400, any_fault()), 0..4);
     let chances = prop::collection::vec((1u32..20_000, any_fault()), 0..3);
     let late = prop::option::weighted(0.3, 1u64..30_000).prop_map(|late| Nanos(late.unwrap_or(0)));
-    (scripted, chances, any::<u64>(), any::<bool>(), late).prop_map(|(scripted, chances, seed, admin_too, late)| {
-        let plan = scripted
-            .into_iter()
-            .fold(FaultPlan::new().with_seed(seed).with_late_doorbells(late, seed), |plan, (n, fault)| plan.at(n, fault));
-        let plan = chances.into_iter().fold(plan, |plan, (ppm, fault)| plan.with_chance(ppm, fault));
-        if admin_too { plan.admin_too() } else { plan }
-    })
+    (scripted, chances, any::<u64>(), any::<bool>(), late).prop_map(
+        |(scripted, chances, seed, admin_too, late)| {
+            let plan = scripted.into_iter().fold(
+                FaultPlan::new().with_seed(seed).with_late_doorbells(late, seed),
+                |plan, (n, fault)| plan.at(n, fault),
+            );
+            let plan =
+                chances.into_iter().fold(plan, |plan, (ppm, fault)| plan.with_chance(ppm, fault));
+            if admin_too { plan.admin_too() } else { plan }
+        },
+    )
 }
 
 /// Whatever goes wrong, and whenever: a typed error or success for each request, exactly once, and
 /// an end.
-fn ends_once(mut scenario: Scenario, faults: &[FaultPlan], writes: bool) -> Result<(), TestCaseError> {
+fn ends_once(
+    mut scenario: Scenario,
+    faults: &[FaultPlan],
+    writes: bool,
+) -> Result<(), TestCaseError> {
     (scenario.recovery, scenario.limit) = (Some(recovery()), Nanos::from_secs(600));
     for (device, faults) in scenario.devices.iter_mut().zip(faults) {
         device.faults = faults.clone();
@@ -218,7 +290,8 @@ fn ends_once(mut scenario: Scenario, faults: &[FaultPlan], writes: bool) -> Resu
     if writes {
         scenario.devices.iter_mut().for_each(|device| device.config.profile.moves_data = true);
         // Each thread its own blocks.
-        (job.size, job.offset_increment) = (Some(workload::Amount::Bytes(64 << 10)), workload::Amount::Bytes(64 << 10));
+        (job.size, job.offset_increment) =
+            (Some(workload::Amount::Bytes(64 << 10)), workload::Amount::Bytes(64 << 10));
         job.pattern.direction = workload::Direction::Write;
         job.random_map = true;
         job.verify = Some(workload::Verify { fatal: true, ..workload::Verify::default() });
@@ -232,9 +305,17 @@ fn ends_once(mut scenario: Scenario, faults: &[FaultPlan], writes: bool) -> Resu
 }
 
 pub(super) fn whatever_goes_wrong(cases: u32, scenarios: impl Strategy<Value = Scenario>) {
-    let mut runner = TestRunner::new(Runs { failure_persistence: None, max_shrink_iters: 200, ..Runs::with_cases(cases) });
+    let mut runner = TestRunner::new(Runs {
+        failure_persistence: None,
+        max_shrink_iters: 200,
+        ..Runs::with_cases(cases)
+    });
     let faults = prop::collection::vec(any_faults(), 2);
-    runner.run(&(scenarios, faults, any::<bool>()), |(scenario, faults, writes)| ends_once(scenario, &faults, writes)).unwrap();
+    runner
+        .run(&(scenarios, faults, any::<bool>()), |(scenario, faults, writes)| {
+            ends_once(scenario, &faults, writes)
+        })
+        .unwrap();
 }
 
 #[test]

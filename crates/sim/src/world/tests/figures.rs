@@ -6,7 +6,10 @@ use super::*;
 fn poll_takes_no_interrupt() {
     for depth in [1, 32] {
         let poll = outcome(Mode::POLL, Profile::optane(), closed_loop(depth, 5_000), Nanos::ZERO);
-        assert_eq!((poll.messages, poll.all_cpus.interrupts, poll.counts.wakeups, poll.all_cpus.hard), (0, 0, 0, Nanos::ZERO));
+        assert_eq!(
+            (poll.messages, poll.all_cpus.interrupts, poll.counts.wakeups, poll.all_cpus.hard),
+            (0, 0, 0, Nanos::ZERO)
+        );
         assert_eq!(poll.suppressed, 5_000);
     }
 }
@@ -14,7 +17,10 @@ fn poll_takes_no_interrupt() {
 #[test]
 fn interrupt_sleeps_between_entries() {
     let idle = outcome(Mode::INTERRUPT, Profile::optane(), closed_loop(1, 5_000), Nanos::ZERO);
-    assert_eq!((idle.messages, idle.all_cpus.interrupts, idle.counts.wakeups), (5_000, 5_000, 5_000));
+    assert_eq!(
+        (idle.messages, idle.all_cpus.interrupts, idle.counts.wakeups),
+        (5_000, 5_000, 5_000)
+    );
     // Busy, the messages stay, since the vector is never masked; the wake-ups do not.
     let busy = outcome(Mode::INTERRUPT, Profile::optane(), closed_loop(32, 5_000), Nanos(3_000));
     assert_eq!(busy.messages, 5_000);
@@ -35,7 +41,12 @@ fn irq_poll_pays_only_at_saturation() {
     let sparse = |mode| outcome(mode, Profile::optane(), closed_loop(1, 20_000), Nanos::ZERO);
     let (irq, iopoll) = (sparse(Mode::INTERRUPT), sparse(Mode::IRQ_POLL));
     assert_eq!((irq.messages, iopoll.messages), (20_000, 20_000));
-    assert!(iopoll.cpu_ns_per_io() > irq.cpu_ns_per_io(), "{} {}", iopoll.cpu_ns_per_io(), irq.cpu_ns_per_io());
+    assert!(
+        iopoll.cpu_ns_per_io() > irq.cpu_ns_per_io(),
+        "{} {}",
+        iopoll.cpu_ns_per_io(),
+        irq.cpu_ns_per_io()
+    );
     assert!(iopoll.read_latency().mean >= irq.read_latency().mean);
 }
 
@@ -51,7 +62,12 @@ fn submit_check_finds_coalesced_entries() {
     let (without, with) = (run("interrupt"), run("interrupt+submit-check"));
     assert!((117e3..143e3).contains(&without.iops()), "{}", without.iops());
     assert!(with.iops() >= 2.0 * without.iops(), "{} {}", with.iops(), without.iops());
-    assert!(with.counts.wakeups < without.counts.wakeups, "{} {}", with.counts.wakeups, without.counts.wakeups);
+    assert!(
+        with.counts.wakeups < without.counts.wakeups,
+        "{} {}",
+        with.counts.wakeups,
+        without.counts.wakeups
+    );
     assert!(with.messages < without.messages);
 }
 
@@ -62,7 +78,12 @@ fn hybrid_mean_matches_poll_latency() {
     assert_eq!(hybrid.messages, 0);
     assert!(hybrid.read_latency().p50 < irq.read_latency().p50);
     assert!(hybrid.read_latency().mean < 1.01 * poll.read_latency().mean);
-    assert!(hybrid.cpu_ns_per_io() < 0.65 * poll.cpu_ns_per_io(), "{} {}", hybrid.cpu_ns_per_io(), poll.cpu_ns_per_io());
+    assert!(
+        hybrid.cpu_ns_per_io() < 0.65 * poll.cpu_ns_per_io(),
+        "{} {}",
+        hybrid.cpu_ns_per_io(),
+        poll.cpu_ns_per_io()
+    );
 }
 
 /// They take their time, and their time is part of what the writes cost.
@@ -75,7 +96,11 @@ fn a_flush_is_no_io() {
     };
     let (without, with) = (run(0), run(1));
     assert_eq!((without.counts.completed, with.counts.completed), (1_000, 1_000));
-    assert!(with.stats.sync.issued > 900 && with.iops() < without.iops() && with.cpu_ns_per_io() > without.cpu_ns_per_io());
+    assert!(
+        with.stats.sync.issued > 900
+            && with.iops() < without.iops()
+            && with.cpu_ns_per_io() > without.cpu_ns_per_io()
+    );
 }
 
 #[test]
@@ -102,7 +127,8 @@ fn switch_from_idle_costs_more() {
     let run = |from_idle, hogs: Vec<usize>, idle_after| {
         let mut costs = Costs::BARE_METAL;
         (costs.thread.from_idle, costs.thread.idle_after) = (Nanos(from_idle), idle_after);
-        let mut scenario = Scenario::new(Mode::INTERRUPT, Profile::optane(), closed_loop(1, 1_000)).with_costs(costs);
+        let mut scenario = Scenario::new(Mode::INTERRUPT, Profile::optane(), closed_loop(1, 1_000))
+            .with_costs(costs);
         scenario.machine.hogs = hogs;
         scenario.run().unwrap()
     };
@@ -115,18 +141,32 @@ fn switch_from_idle_costs_more() {
     assert!((999 * 5_000..=1_001 * 5_000).contains(&more), "{more}");
     // Never idle, or never long enough to halt, but for the start: no thread pays.
     for (hogs, idle_after) in [(vec![0], shipped), (vec![], Nanos::from_secs(1))] {
-        let (cheap, dear) = (run(0, hogs.clone(), idle_after), run(5_000, hogs.clone(), idle_after));
-        assert!(cheap.elapsed.0.abs_diff(dear.elapsed.0) <= 10_000, "{hogs:?}: {:?} {:?}", cheap.elapsed, dear.elapsed);
+        let (cheap, dear) =
+            (run(0, hogs.clone(), idle_after), run(5_000, hogs.clone(), idle_after));
+        assert!(
+            cheap.elapsed.0.abs_diff(dear.elapsed.0) <= 10_000,
+            "{hogs:?}: {:?} {:?}",
+            cheap.elapsed,
+            dear.elapsed
+        );
     }
 }
 
 /// In the phases that have a rate, and in no others, I/Os begin; and they are as many as it says.
 #[test]
 fn phases_bound_when_ios_begin() {
-    let job = workload::Job { runtime: Some(Nanos::from_millis(50)), time_based: true, iodepth: 64, ..Default::default() };
+    let job = workload::Job {
+        runtime: Some(Nanos::from_millis(50)),
+        time_based: true,
+        iodepth: 64,
+        ..Default::default()
+    };
     let mut scenario = Scenario::new(Mode::POLL, Profile::optane(), job);
     scenario.ticks = Some(Nanos::from_millis(2));
-    let phase = |n: u64| [(10 * n, 100_000), (10 * n + 2, 0)].map(|(from, iops)| Phase { from: Nanos::from_millis(from), iops });
+    let phase = |n: u64| {
+        [(10 * n, 100_000), (10 * n + 2, 0)]
+            .map(|(from, iops)| Phase { from: Nanos::from_millis(from), iops })
+    };
     scenario.jobs[0].phases = (0..5).flat_map(phase).collect();
     let outcome = scenario.run().unwrap();
     assert!((995..=1_005).contains(&outcome.counts.completed), "{}", outcome.counts.completed);
@@ -160,9 +200,13 @@ fn ticks_add_up_and_disturb_nothing() {
             let mut scenario = Scenario { host, ..Scenario::new(mode, Profile::optane(), job) };
             scenario.machine = Machine { hogs: vec![1], ..Machine::new(2, 1) };
             scenario.devices = vec![DeviceSpec::new("device", Profile::optane()).with_queues(2)];
-            scenario.jobs[0].phases = vec![Phase { from: Nanos::ZERO, iops: 5_000 }, Phase { from: Nanos::from_millis(20), iops: 100_000 }];
+            scenario.jobs[0].phases = vec![
+                Phase { from: Nanos::ZERO, iops: 5_000 },
+                Phase { from: Nanos::from_millis(20), iops: 100_000 },
+            ];
             let plain = scenario.run().unwrap();
-            let ticked = Scenario { ticks: Some(Nanos::from_millis(1)), ..scenario.clone() }.run().unwrap();
+            let ticked =
+                Scenario { ticks: Some(Nanos::from_millis(1)), ..scenario.clone() }.run().unwrap();
             let ticks = &ticked.ticks;
             assert_eq!(ticks.len() as u64, ticked.elapsed.0 / 1_000_000, "{mode} {host:?}");
             let sum = |of: fn(&Tick) -> u64| ticks.iter().map(of).sum::<u64>();
@@ -170,13 +214,29 @@ fn ticks_add_up_and_disturb_nothing() {
                 sum(|tick| tick.counts.completed) <= ticked.counts.completed
                     && sum(|tick| tick.counts.completed) > ticked.counts.completed * 9 / 10
             );
-            assert!(sum(|tick| tick.cpu.0) <= (ticked.all_cpus.hard + ticked.all_cpus.soft + ticked.thread + ticked.counts.application).0);
-            assert!(sum(|tick| tick.decisions.gathered) <= ticked.decisions.map_or(0, |decisions| decisions.gathered));
+            assert!(
+                sum(|tick| tick.cpu.0)
+                    <= (ticked.all_cpus.hard
+                        + ticked.all_cpus.soft
+                        + ticked.thread
+                        + ticked.counts.application)
+                        .0
+            );
+            assert!(
+                sum(|tick| tick.decisions.gathered)
+                    <= ticked.decisions.map_or(0, |decisions| decisions.gathered)
+            );
             // The step shows.
-            let rate = |ticks: &[Tick]| ticks.iter().map(|tick| tick.counts.completed).sum::<u64>() / ticks.len() as u64;
+            let rate = |ticks: &[Tick]| {
+                ticks.iter().map(|tick| tick.counts.completed).sum::<u64>() / ticks.len() as u64
+            };
             assert!(rate(&ticks[25..30]) > 10 * rate(&ticks[5..15]), "{mode} {host:?}: {ticks:?}");
-            assert!(ticks[25..30].iter().all(|tick| tick.p50 >= 8_000 && tick.p99 >= tick.p50), "{mode} {host:?}");
-            let without = |outcome: Outcome| format!("{:?}", Outcome { ticks: Vec::new(), ..outcome });
+            assert!(
+                ticks[25..30].iter().all(|tick| tick.p50 >= 8_000 && tick.p99 >= tick.p50),
+                "{mode} {host:?}"
+            );
+            let without =
+                |outcome: Outcome| format!("{:?}", Outcome { ticks: Vec::new(), ..outcome });
             assert_eq!(without(plain), without(ticked), "{mode} {host:?}");
         }
     }
@@ -185,7 +245,12 @@ fn ticks_add_up_and_disturb_nothing() {
 /// A closed loop that is measured for so long, after a ramp.
 fn lasting(ramp: u64, runtime: u64) -> workload::Job {
     let millis = Nanos::from_millis;
-    workload::Job { ramp_time: millis(ramp), runtime: Some(millis(runtime)), time_based: true, ..closed_loop(32, u64::MAX) }
+    workload::Job {
+        ramp_time: millis(ramp),
+        runtime: Some(millis(runtime)),
+        time_based: true,
+        ..closed_loop(32, u64::MAX)
+    }
 }
 
 /// Counts and times are of what the latencies are of. The two halves of the same run, as its ticks
@@ -199,34 +264,54 @@ fn the_ramp_is_in_no_figure() {
                 (job.iodepth, job.numjobs) = (64, 2);
                 let mut scenario = Scenario { host, ..Scenario::new(mode, Profile::optane(), job) };
                 scenario.machine = Machine { hogs: vec![1], ..Machine::new(2, 1) };
-                scenario.jobs[0].phases =
-                    vec![Phase { from: Nanos::ZERO, iops: 4_000 }, Phase { from: Nanos::from_millis(10), iops: 80_000 }];
+                scenario.jobs[0].phases = vec![
+                    Phase { from: Nanos::ZERO, iops: 4_000 },
+                    Phase { from: Nanos::from_millis(10), iops: 80_000 },
+                ];
                 // A slice that a hog has is longer than what is compared.
                 Scenario { ticks: Some(Nanos::from_millis(10)), spin: Spin::Naps, ..scenario }
             };
             let (whole, half) = (scenario(0).run().unwrap(), scenario(10).run().unwrap());
             let second = whole.ticks[1];
             let near = |of: &str, a: u64, b: u64| {
-                assert!(a.abs_diff(b) <= b / 20 + 10, "{mode} {host:?}: {of}: {a}, and {b} in the second half");
+                assert!(
+                    a.abs_diff(b) <= b / 20 + 10,
+                    "{mode} {host:?}: {of}: {a}, and {b} in the second half"
+                );
             };
             near("time", half.elapsed.0, 10_000_000);
             near("I/Os", half.counts.completed, second.counts.completed);
-            near("CPU time", (half.all_cpus.hard + half.all_cpus.soft + half.thread).0, second.cpu.0);
+            near(
+                "CPU time",
+                (half.all_cpus.hard + half.all_cpus.soft + half.thread).0,
+                second.cpu.0,
+            );
             near("looks", half.counts.polls, second.counts.polls);
             near("empty looks", half.counts.empty_polls, second.counts.empty_polls);
             near("latencies", half.stats.read.lat.moments.n, half.counts.completed);
             assert_eq!(half.ticks.len(), 2, "the time line is of the whole run");
             for cpu in &half.cpus {
-                assert_eq!(cpu.hard + cpu.soft + cpu.thread + cpu.idle, half.elapsed, "{mode} {host:?}");
+                assert_eq!(
+                    cpu.hard + cpu.soft + cpu.thread + cpu.idle,
+                    half.elapsed,
+                    "{mode} {host:?}"
+                );
             }
-            assert_eq!(half.devices.iter().map(|device| device.completed).sum::<u64>(), half.counts.completed);
+            assert_eq!(
+                half.devices.iter().map(|device| device.completed).sum::<u64>(),
+                half.counts.completed
+            );
         }
     }
 }
 
 #[test]
 fn mode_after_ramp_is_measured() {
-    let mut scenario = Scenario::new(Mode::INTERRUPT, Profile::tlc(), workload::Job { iodepth: 4, ..lasting(20, 20) });
+    let mut scenario = Scenario::new(
+        Mode::INTERRUPT,
+        Profile::tlc(),
+        workload::Job { iodepth: 4, ..lasting(20, 20) },
+    );
     scenario.switches = vec![(Nanos::from_millis(19), Mode::POLL)];
     let outcome = scenario.run().unwrap();
     assert_eq!((outcome.all_cpus.interrupts, outcome.messages, outcome.counts.wakeups), (0, 0, 0));
@@ -251,7 +336,11 @@ fn start_delay_is_not_measured() {
 
 #[test]
 fn run_inside_its_ramp_is_reported() {
-    let scenario = Scenario::new(Mode::POLL, Profile::optane(), workload::Job { ramp_time: Nanos::from_millis(10), ..closed_loop(1, 20) });
+    let scenario = Scenario::new(
+        Mode::POLL,
+        Profile::optane(),
+        workload::Job { ramp_time: Nanos::from_millis(10), ..closed_loop(1, 20) },
+    );
     let error = scenario.run().unwrap_err();
     assert!(matches!(error, SimError::Unmeasured(_)), "{error}");
     assert!(error.to_string().contains("shorten `ramp`"), "{error}");
@@ -261,7 +350,11 @@ fn run_inside_its_ramp_is_reported() {
 fn mixed_at(read: u64, write: u64) -> workload::Job {
     let direction = if write > 0 { workload::Direction::Mixed } else { workload::Direction::Read };
     let pattern = workload::Pattern { direction, ..closed_loop(1, 1).pattern };
-    let rate = workload::PerOp { read: Some(workload::Rate::Iops(read)), write: Some(workload::Rate::Iops(write)), trim: None };
+    let rate = workload::PerOp {
+        read: Some(workload::Rate::Iops(read)),
+        write: Some(workload::Rate::Iops(write)),
+        trim: None,
+    };
     workload::Job { rate, pattern, read_percent: 70, iodepth: 32, ..open_loop(1, 50_000) }
 }
 
@@ -270,9 +363,12 @@ fn mixed_at(read: u64, write: u64) -> workload::Job {
 #[test]
 fn two_rates_equal_one_rate() {
     let profile = || Profile { write: Profile::optane().read, ..Profile::optane() };
-    let run = |read, write| outcome(Mode::POLL, profile(), mixed_at(read, write), Nanos::ZERO).latency;
+    let run =
+        |read, write| outcome(Mode::POLL, profile(), mixed_at(read, write), Nanos::ZERO).latency;
     let (alone, mixed) = (run(100_000, 0), run(70_000, 30_000));
-    let at = |latency: &workload::Latency| latency.histogram.as_ref().unwrap().percentiles(&[50.0, 99.0]);
+    let at = |latency: &workload::Latency| {
+        latency.histogram.as_ref().unwrap().percentiles(&[50.0, 99.0])
+    };
     for (a, b) in at(&alone).into_iter().zip(at(&mixed)) {
         assert!(a.abs_diff(b) * 10 <= a, "{a} and {b}");
     }
@@ -283,7 +379,11 @@ fn two_rates_equal_one_rate() {
 fn latencies_are_of_all_threads() {
     let closed = workload::Job { iodepth: 64, ..lasting(0, 20) };
     let mut scenario = Scenario::new(Mode::POLL, Profile::optane(), closed.clone());
-    let paced = workload::Job { rate: workload::PerOp::both(Some(workload::Rate::Iops(1_000))), iodepth: 1, ..closed };
+    let paced = workload::Job {
+        rate: workload::PerOp::both(Some(workload::Rate::Iops(1_000))),
+        iodepth: 1,
+        ..closed
+    };
     scenario.machine = Machine::new(2, 1);
     scenario.devices = vec![DeviceSpec::new("device", Profile::optane()).with_queues(2)];
     scenario.jobs.push(JobSpec::new(paced));

@@ -14,11 +14,14 @@ use crate::habits::{Habits, LAWFUL};
 use crate::host::Context;
 
 /// Does not poll between arming and blocking.
-pub(super) const SKIPS_RECHECK: Habits = Habits { sleep: &[SleepStep::Arm, SleepStep::Block], ..LAWFUL };
+pub(super) const SKIPS_RECHECK: Habits =
+    Habits { sleep: &[SleepStep::Arm, SleepStep::Block], ..LAWFUL };
 /// Arms after the poll: what is posted in between is lost.
-pub(super) const POLLS_BEFORE_ARMING: Habits = Habits { sleep: &[SleepStep::Check, SleepStep::Arm, SleepStep::Block], ..LAWFUL };
+pub(super) const POLLS_BEFORE_ARMING: Habits =
+    Habits { sleep: &[SleepStep::Check, SleepStep::Arm, SleepStep::Block], ..LAWFUL };
 /// Polls and does not arm.
-pub(super) const SKIPS_ARMING: Habits = Habits { sleep: &[SleepStep::Check, SleepStep::Block], ..LAWFUL };
+pub(super) const SKIPS_ARMING: Habits =
+    Habits { sleep: &[SleepStep::Check, SleepStep::Block], ..LAWFUL };
 /// Does not poll after unmasking: what was posted under the mask has sent no message.
 const SKIPS_POLL_AFTER_SWITCH: Habits = Habits { looks_after_switch: false, ..LAWFUL };
 /// Treats a notification as armed that it has masked.
@@ -42,8 +45,11 @@ fn forgetful(scenario: Scenario) -> Scenario {
 
 /// What has to be true of any run.
 fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
-    let asked = scenario.jobs[0].job.number_ios.unwrap_or(0) * u64::from(scenario.jobs[0].job.numjobs);
-    if (outcome.counts.completed, outcome.counts.failed, outcome.counts.lost, outcome.failure) != (asked, 0, 0, None) {
+    let asked =
+        scenario.jobs[0].job.number_ios.unwrap_or(0) * u64::from(scenario.jobs[0].job.numjobs);
+    if (outcome.counts.completed, outcome.counts.failed, outcome.counts.lost, outcome.failure)
+        != (asked, 0, 0, None)
+    {
         return Err(format!("{asked} requests: {outcome:?}"));
     }
     let modes = || scenario.switches.iter().map(|&(_, mode)| mode).chain([scenario.mode]);
@@ -56,7 +62,10 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
     let honest = !hidden && modes().all(|mode| mode.moderation().is_none());
     let told = (outcome.messages, outcome.suppressed, outcome.silent);
     if honest && told.0 + told.1 + told.2 != asked {
-        return Err(format!("{} messages, {} held back and {} in silence for {asked} entries", told.0, told.1, told.2));
+        return Err(format!(
+            "{} messages, {} held back and {} in silence for {asked} entries",
+            told.0, told.1, told.2
+        ));
     }
     let masks = scenario.devices.iter().all(|device| device.masks);
     if if masks { told.2 > 0 } else { told.1 > 0 } {
@@ -64,24 +73,36 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
     }
     // A switch has queues looked at of which no message tells, and so has a lock that was found
     // held.
-    let kicks = scenario.switches.len() as u64 * scenario.devices.iter().map(|device| u64::from(device.queues)).sum::<u64>();
+    let kicks = scenario.switches.len() as u64
+        * scenario.devices.iter().map(|device| u64::from(device.queues)).sum::<u64>();
     if outcome.all_cpus.interrupts > outcome.messages + kicks + outcome.counts.busy_looks {
-        return Err(format!("{} interrupts for {} messages", outcome.all_cpus.interrupts, outcome.messages));
+        return Err(format!(
+            "{} interrupts for {} messages",
+            outcome.all_cpus.interrupts, outcome.messages
+        ));
     }
     for (n, cpu) in outcome.cpus.iter().enumerate() {
         if cpu.hard + cpu.soft + cpu.thread + cpu.idle != outcome.elapsed {
-            return Err(format!("CPU {n}'s time is not accounted for: {cpu:?} of {}", outcome.elapsed));
+            return Err(format!(
+                "CPU {n}'s time is not accounted for: {cpu:?} of {}",
+                outcome.elapsed
+            ));
         }
     }
     if outcome.sq_doorbells > asked
-        || outcome.cq_doorbells > (outcome.counts.polls - outcome.counts.empty_polls) * if masks { 1 } else { 2 }
+        || outcome.cq_doorbells
+            > (outcome.counts.polls - outcome.counts.empty_polls) * if masks { 1 } else { 2 }
     {
         return Err("more doorbells than batches".into());
     }
     Ok(())
 }
 
-pub(super) fn holds(cases: u32, habits: Habits, scenarios: impl Strategy<Value = Scenario>) -> Result<(), String> {
+pub(super) fn holds(
+    cases: u32,
+    habits: Habits,
+    scenarios: impl Strategy<Value = Scenario>,
+) -> Result<(), String> {
     judged(cases, habits, scenarios, judge)
 }
 
@@ -92,7 +113,8 @@ pub(super) fn judged(
     scenarios: impl Strategy<Value = Scenario>,
     judge: impl Fn(&Scenario, &Outcome) -> Result<(), String>,
 ) -> Result<(), String> {
-    let config = Runs { failure_persistence: None, max_shrink_iters: 200, ..Runs::with_cases(cases) };
+    let config =
+        Runs { failure_persistence: None, max_shrink_iters: 200, ..Runs::with_cases(cases) };
     // The invariants are checked on new cases in each run, the mutants on fixed ones, so that each
     // is caught reliably.
     let mut runner = if habits == LAWFUL {
@@ -101,7 +123,8 @@ pub(super) fn judged(
         TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
     };
     let property = |scenario: Scenario| {
-        let outcome = scenario.run_with(habits).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let outcome =
+            scenario.run_with(habits).map_err(|error| TestCaseError::fail(error.to_string()))?;
         judge(&scenario, &outcome).map_err(TestCaseError::fail)
     };
     runner.run(&scenarios, property).map_err(|error| error.to_string())
@@ -153,7 +176,8 @@ fn ten_thousand_machines_keep_invariants() {
 #[test]
 fn mutant_executors_are_caught() {
     for habits in [SKIPS_RECHECK, POLLS_BEFORE_ARMING, SKIPS_ARMING, SKIPS_REARMING] {
-        let message = holds(3_000, habits, any_scenario().prop_map(forgetful)).expect_err(&format!("no seed finds {habits:?}"));
+        let message = holds(3_000, habits, any_scenario().prop_map(forgetful))
+            .expect_err(&format!("no seed finds {habits:?}"));
         // Where a hog or a moderator goes on for ever, time runs out instead.
         assert!(message.contains("standstill") || message.contains("not done"), "{message}");
         assert!(message.contains("seed"), "{message}");
@@ -168,17 +192,24 @@ fn leftover_entries_notify_the_owner() {
     let slow = LibraryCosts { reap: Nanos(20_000), ..Costs::BARE_METAL.library };
     let run = |seed, habits, masks: bool| {
         let job = workload::Job { numjobs: 2, ..closed_loop(2, 2) };
-        let profile = Profile { read: Service { jitter: Nanos(60_000), ..Profile::optane().read }, ..Profile::optane() };
-        let base = Scenario::new(Mode::INTERRUPT, profile, job).with_costs(Costs { library: slow, ..Costs::BARE_METAL });
-        let scenario = Scenario { machine: Machine { cpus: 2, ..base.machine.clone() }, seed, ..base };
+        let profile = Profile {
+            read: Service { jitter: Nanos(60_000), ..Profile::optane().read },
+            ..Profile::optane()
+        };
+        let base = Scenario::new(Mode::INTERRUPT, profile, job)
+            .with_costs(Costs { library: slow, ..Costs::BARE_METAL });
+        let scenario =
+            Scenario { machine: Machine { cpus: 2, ..base.machine.clone() }, seed, ..base };
         if masks { scenario } else { unmasked(scenario) }.run_with(habits)
     };
     for masks in [true, false] {
-        assert!((0..200).all(|seed| run(seed, LAWFUL, masks).is_ok_and(|outcome| outcome.counts.completed == 4)));
-        assert!(
-            (0..200)
-                .any(|seed| matches!(run(seed, SKIPS_POLL_ON_RELEASE, masks), Err(SimError::Standstill(Moment { in_flight: 1.., .. }))))
-        );
+        assert!((0..200).all(|seed| {
+            run(seed, LAWFUL, masks).is_ok_and(|outcome| outcome.counts.completed == 4)
+        }));
+        assert!((0..200).any(|seed| matches!(
+            run(seed, SKIPS_POLL_ON_RELEASE, masks),
+            Err(SimError::Standstill(Moment { in_flight: 1.., .. }))
+        )));
     }
 }
 
@@ -193,12 +224,22 @@ fn unmasking_switch_checks_again() {
         let switches = vec![(Nanos(instant), Mode::INTERRUPT)];
         // A slow look, so that the last entry comes during one.
         let slow = LibraryCosts { reap: Nanos(3_000), ..Costs::BARE_METAL.library };
-        let base = Scenario::new(Mode::POLL, Profile::optane(), job).with_costs(Costs { library: slow, ..Costs::BARE_METAL });
+        let base = Scenario::new(Mode::POLL, Profile::optane(), job)
+            .with_costs(Costs { library: slow, ..Costs::BARE_METAL });
         forgetful(Scenario { switches, seed, host: Host::Kernel, ..base }).run_with(habits)
     };
-    let cases = || (0..40).flat_map(|seed| (10_000..26_000).step_by(400).map(move |instant| (seed, instant)));
-    assert!(cases().all(|case| run(case, LAWFUL).is_ok_and(|outcome| outcome.counts.completed == 8)));
-    let lost = |case| matches!(run(case, SKIPS_POLL_AFTER_SWITCH), Err(SimError::Standstill(Moment { mode: Mode::INTERRUPT, .. })));
+    let cases = || {
+        (0..40).flat_map(|seed| (10_000..26_000).step_by(400).map(move |instant| (seed, instant)))
+    };
+    assert!(
+        cases().all(|case| run(case, LAWFUL).is_ok_and(|outcome| outcome.counts.completed == 8))
+    );
+    let lost = |case| {
+        matches!(
+            run(case, SKIPS_POLL_AFTER_SWITCH),
+            Err(SimError::Standstill(Moment { mode: Mode::INTERRUPT, .. }))
+        )
+    };
     assert!(cases().any(lost));
 }
 
@@ -209,8 +250,12 @@ fn standstill_names_the_mode() {
     let job = workload::Job { complete_min: 8, ..closed_loop(8, 5_000) };
     let base = |mode| Scenario::new(mode, Profile::optane(), job.clone()).with_costs(SLOW_MASK);
     let run = |mode, seed| forgetful(Scenario { seed, ..base(mode) }).run_with(SKIPS_RECHECK);
-    let standstill =
-        |seed| matches!(run(Mode::IRQ_POLL, seed), Err(SimError::Standstill(Moment { mode: Mode::IRQ_POLL, in_flight: 1.., .. })));
+    let standstill = |seed| {
+        matches!(
+            run(Mode::IRQ_POLL, seed),
+            Err(SimError::Standstill(Moment { mode: Mode::IRQ_POLL, in_flight: 1.., .. }))
+        )
+    };
     assert!((0..8).any(standstill));
     assert!((0..8).all(|seed| run(Mode::INTERRUPT, seed).is_ok()));
 }
@@ -221,21 +266,32 @@ fn standstill_names_the_mode() {
 #[test]
 fn pending_bits_report_masked_interrupts() {
     let run = |pending, habits, seed| {
-        let mut scenario =
-            Scenario { seed, ..Scenario::new(Mode::IRQ_POLL, Profile::optane(), closed_loop(8, 5_000)) }.with_costs(SLOW_MASK);
+        let mut scenario = Scenario {
+            seed,
+            ..Scenario::new(Mode::IRQ_POLL, Profile::optane(), closed_loop(8, 5_000))
+        }
+        .with_costs(SLOW_MASK);
         scenario.devices[0].config.pending = pending;
         scenario.run_with(habits)
     };
     for seed in 0..8 {
-        assert!(run(PendingBit::Cleared, SKIPS_RECHECK, seed).is_ok_and(|outcome| outcome.counts.completed == 5_000), "seed {seed}");
-        let [absent, cleared, kept] =
-            [PendingBit::Absent, PendingBit::Cleared, PendingBit::Kept].map(|pending| run(pending, LAWFUL, seed).unwrap());
         assert!(
-            absent.all_cpus.interrupts <= cleared.all_cpus.interrupts && cleared.all_cpus.interrupts < kept.all_cpus.interrupts,
+            run(PendingBit::Cleared, SKIPS_RECHECK, seed)
+                .is_ok_and(|outcome| outcome.counts.completed == 5_000),
+            "seed {seed}"
+        );
+        let [absent, cleared, kept] = [PendingBit::Absent, PendingBit::Cleared, PendingBit::Kept]
+            .map(|pending| run(pending, LAWFUL, seed).unwrap());
+        assert!(
+            absent.all_cpus.interrupts <= cleared.all_cpus.interrupts
+                && cleared.all_cpus.interrupts < kept.all_cpus.interrupts,
             "{absent:?} {cleared:?} {kept:?}"
         );
         for outcome in [&absent, &cleared, &kept] {
-            assert_eq!((outcome.counts.completed, outcome.messages + outcome.suppressed), (5_000, 5_000));
+            assert_eq!(
+                (outcome.counts.completed, outcome.messages + outcome.suppressed),
+                (5_000, 5_000)
+            );
         }
     }
 }
@@ -243,7 +299,10 @@ fn pending_bits_report_masked_interrupts() {
 #[test]
 fn same_seed_same_run() {
     let run = |seed| {
-        let scenario = Scenario { seed, ..Scenario::new(Mode::IRQ_POLL, Profile::tlc(), open_loop(100_000, 5_000)) };
+        let scenario = Scenario {
+            seed,
+            ..Scenario::new(Mode::IRQ_POLL, Profile::tlc(), open_loop(100_000, 5_000))
+        };
         format!("{:?}", scenario.run().unwrap())
     };
     assert_eq!(run(7), run(7));
@@ -266,8 +325,15 @@ fn data_survive_splitting_and_switching() {
         let next = |step| Mode::ALL[(n + step) % Mode::ALL.len()];
         scenario.switches = vec![(Nanos(300_000), next(1)), (Nanos(500_000), next(3))];
         let outcome = scenario.run().unwrap();
-        assert_eq!((outcome.counts.completed, outcome.failure), (200, None), "{mode}: 100 writes, read back");
-        assert!(outcome.sq_doorbells < 300, "four or more commands per request, one doorbell per batch");
+        assert_eq!(
+            (outcome.counts.completed, outcome.failure),
+            (200, None),
+            "{mode}: 100 writes, read back"
+        );
+        assert!(
+            outcome.sq_doorbells < 300,
+            "four or more commands per request, one doorbell per batch"
+        );
     }
 }
 
@@ -290,7 +356,9 @@ fn inconsistent_scenario_is_refused() {
         changed(|s| s.devices[0].config.vectors = 1),
         changed(|s| s.jobs[0].job = closed_loop(0, 10)),
         changed(|s| s.jobs[0].job = closed_loop(1 << 20, 10)),
-        changed(|s| s.jobs[0].job.block = workload::PerOp::both(workload::BlockSizes::fixed(2 << 20))),
+        changed(|s| {
+            s.jobs[0].job.block = workload::PerOp::both(workload::BlockSizes::fixed(2 << 20))
+        }),
         changed(|s| s.machine.cpus = 257),
         changed(|s| s.machine.nodes = 2),
         changed(|s| s.machine.hogs = vec![1]),
@@ -315,8 +383,14 @@ fn contended_lock_loses_no_notification() {
         let machine = Machine { cpus: 7, nodes: 3, ..base.machine.clone() };
         Scenario { machine, host: Host::Kernel, devices, seed, ..base }.run_with(habits)
     };
-    assert!((0..100).all(|seed| run(seed, LAWFUL).is_ok_and(|outcome| outcome.counts.completed == 4_000)));
-    assert!((0..100).any(|seed| matches!(run(seed, KEEPS_LOCK_BUSY), Err(SimError::Standstill(Moment { in_flight: 1.., .. })))));
+    assert!(
+        (0..100)
+            .all(|seed| run(seed, LAWFUL).is_ok_and(|outcome| outcome.counts.completed == 4_000))
+    );
+    assert!((0..100).any(|seed| matches!(
+        run(seed, KEEPS_LOCK_BUSY),
+        Err(SimError::Standstill(Moment { in_flight: 1.., .. }))
+    )));
 }
 
 /// The flag is looked at before each event; a run that is not stopped is the same run.

@@ -2,7 +2,9 @@
 //! notifies and one that is looked at.
 
 use super::faults::whatever_goes_wrong;
-use super::invariants::{POLLS_BEFORE_ARMING, SKIPS_ARMING, SKIPS_HANDOFF, SKIPS_REARMING, SKIPS_RECHECK, holds};
+use super::invariants::{
+    POLLS_BEFORE_ARMING, SKIPS_ARMING, SKIPS_HANDOFF, SKIPS_REARMING, SKIPS_RECHECK, holds,
+};
 use super::*;
 use crate::habits::{Habits, LAWFUL};
 
@@ -14,7 +16,12 @@ pub(super) fn unmasked(scenario: Scenario) -> Scenario {
     Scenario { devices, host: Host::User, ..scenario }
 }
 
-fn run(mode: Mode, job: workload::Job, switches: &[(u64, Mode)], habits: Habits) -> Result<Outcome, SimError> {
+fn run(
+    mode: Mode,
+    job: workload::Job,
+    switches: &[(u64, Mode)],
+    habits: Habits,
+) -> Result<Outcome, SimError> {
     let switches = switches.iter().map(|&(at, mode)| (Nanos(at), mode)).collect();
     Scenario { switches, ..unmasked(Scenario::new(mode, Profile::optane(), job)) }.run_with(habits)
 }
@@ -22,7 +29,8 @@ fn run(mode: Mode, job: workload::Job, switches: &[(u64, Mode)], habits: Habits)
 #[test]
 fn commands_follow_their_mode() {
     for mode in Mode::ALL {
-        let outcome = run(mode, closed_loop(8, 2_000), &[], LAWFUL).unwrap_or_else(|error| panic!("{mode}: {error}"));
+        let outcome = run(mode, closed_loop(8, 2_000), &[], LAWFUL)
+            .unwrap_or_else(|error| panic!("{mode}: {error}"));
         assert_eq!((outcome.counts.completed, outcome.suppressed), (2_000, 0), "{mode}");
         let silent = match mode {
             Mode::POLL | Mode::HYBRID_MEAN | Mode::HYBRID_MIN => 2_000,
@@ -43,11 +51,23 @@ fn unread_messages_cost_and_are_counted() {
     let job = || closed_loop(32, 20_000);
     let masked = Scenario::new(Mode::SUSPEND, Profile::optane(), job()).run().unwrap();
     let unread = run(Mode::SUSPEND, job(), &[], LAWFUL).unwrap();
-    assert!(masked.suppressed > 19_000 && masked.all_cpus.hard < unread.all_cpus.hard, "{masked:?}");
+    assert!(
+        masked.suppressed > 19_000 && masked.all_cpus.hard < unread.all_cpus.hard,
+        "{masked:?}"
+    );
     assert_eq!((unread.messages, unread.suppressed), (20_000, 0));
-    assert!(unread.all_cpus.interrupts > 10_000 && unread.counts.wakeups < 2 * masked.counts.wakeups + 20_000, "{unread:?}");
+    assert!(
+        unread.all_cpus.interrupts > 10_000
+            && unread.counts.wakeups < 2 * masked.counts.wakeups + 20_000,
+        "{unread:?}"
+    );
     // A thread that naps is not woken by what it does not read.
-    assert!(unread.counts.timer_wakeups > unread.counts.wakeups * 9 / 10, "{} of {}", unread.counts.timer_wakeups, unread.counts.wakeups);
+    assert!(
+        unread.counts.timer_wakeups > unread.counts.wakeups * 9 / 10,
+        "{} of {}",
+        unread.counts.timer_wakeups,
+        unread.counts.wakeups
+    );
 }
 
 #[test]
@@ -57,7 +77,12 @@ fn adaptive_polls_more_than_interrupts() {
     assert!(busy.silent > 39_000, "{} of 40,000", busy.silent);
     // After the stretches of spinning that it begins with.
     let idle = run(Mode::ADAPTIVE, open_loop(1_000, 2_000), &[], LAWFUL).unwrap();
-    assert!(idle.silent < 200 && idle.messages > 1_700, "{} of 2,000, {} messages", idle.silent, idle.messages);
+    assert!(
+        idle.silent < 200 && idle.messages > 1_700,
+        "{} of 2,000, {} messages",
+        idle.silent,
+        idle.messages
+    );
 }
 
 /// All eight are on the poll queue when the mode is one that sleeps, and nothing else is to come.
@@ -65,13 +90,20 @@ fn adaptive_polls_more_than_interrupts() {
 fn polled_commands_survive_mode_switch() {
     let job = || workload::Job { complete_min: 8, ..closed_loop(8, 8) };
     for mode in Mode::ALL {
-        let outcome = run(Mode::POLL, job(), &[(4_000, mode)], LAWFUL).unwrap_or_else(|error| panic!("{mode}: {error}"));
+        let outcome = run(Mode::POLL, job(), &[(4_000, mode)], LAWFUL)
+            .unwrap_or_else(|error| panic!("{mode}: {error}"));
         assert_eq!((outcome.counts.completed, outcome.silent), (8, 8), "{mode}");
         // At most twice as late, and by a nap.
         assert!(outcome.elapsed < Nanos::from_micros(60), "{mode}: {}", outcome.elapsed);
-        let sleeps = matches!(mode.to_string().trim_end_matches("+submit-check"), "interrupt" | "irq-poll" | "threaded" | "posted");
+        let sleeps = matches!(
+            mode.to_string().trim_end_matches("+submit-check"),
+            "interrupt" | "irq-poll" | "threaded" | "posted"
+        );
         let mutant = run(Mode::POLL, job(), &[(4_000, mode)], SLEEPS_ON_POLL_QUEUE);
-        assert!(!sleeps || matches!(mutant, Err(SimError::Standstill(Moment { in_flight: 1.., .. }))), "{mode}: {mutant:?}");
+        assert!(
+            !sleeps || matches!(mutant, Err(SimError::Standstill(Moment { in_flight: 1.., .. }))),
+            "{mode}: {mutant:?}"
+        );
     }
     // And the other way round: what will be told of need not be.
     let outcome = run(Mode::INTERRUPT, job(), &[(4_000, Mode::POLL)], LAWFUL).unwrap();
@@ -80,10 +112,19 @@ fn polled_commands_survive_mode_switch() {
 
 #[test]
 fn mode_switch_drains_old_queue() {
-    let switches = [(300_000, Mode::POLL), (600_000, Mode::IRQ_POLL), (1_200_000, Mode::HYBRID_MIN)];
+    let switches =
+        [(300_000, Mode::POLL), (600_000, Mode::IRQ_POLL), (1_200_000, Mode::HYBRID_MIN)];
     let outcome = run(Mode::INTERRUPT, closed_loop(128, 20_000), &switches, LAWFUL).unwrap();
-    assert_eq!((outcome.counts.completed, outcome.messages + outcome.silent, outcome.suppressed), (20_000, 20_000, 0));
-    assert!(outcome.messages > 500 && outcome.silent > 5_000, "{} {}", outcome.messages, outcome.silent);
+    assert_eq!(
+        (outcome.counts.completed, outcome.messages + outcome.silent, outcome.suppressed),
+        (20_000, 20_000, 0)
+    );
+    assert!(
+        outcome.messages > 500 && outcome.silent > 5_000,
+        "{} {}",
+        outcome.messages,
+        outcome.silent
+    );
 }
 
 #[test]
@@ -101,7 +142,9 @@ fn maskless_mutants_are_caught() {
     };
     // A message that is on its way longer than a look takes comes after the arming.
     let library = LibraryCosts { look: Nanos(4_000), ..Costs::BARE_METAL.library };
-    let slow = move |scenario: Scenario| unmasked(scenario).with_costs(Costs { library, ..Costs::BARE_METAL });
+    let slow = move |scenario: Scenario| {
+        unmasked(scenario).with_costs(Costs { library, ..Costs::BARE_METAL })
+    };
     caught(POLLS_BEFORE_ARMING, holds(3_000, POLLS_BEFORE_ARMING, any_scenario().prop_map(slow)));
     for habits in [SLEEPS_ON_POLL_QUEUE, SKIPS_RECHECK, SKIPS_ARMING, SKIPS_REARMING] {
         caught(habits, holds(3_000, habits, any_scenario().prop_map(unmasked)));
@@ -116,6 +159,9 @@ fn maskless_faults_end_requests_once() {
 
 #[test]
 fn a_kernel_always_masks() {
-    let kernel = Scenario { host: Host::Kernel, ..unmasked(Scenario::new(Mode::POLL, Profile::null(), closed_loop(4, 10))) };
+    let kernel = Scenario {
+        host: Host::Kernel,
+        ..unmasked(Scenario::new(Mode::POLL, Profile::null(), closed_loop(4, 10)))
+    };
     assert!(matches!(kernel.run(), Err(SimError::Unfit(_))));
 }

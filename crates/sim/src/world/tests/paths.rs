@@ -37,21 +37,37 @@ fn any_change() -> impl Strategy<Value = Change> {
 
 /// Random things that happen to two to four paths, until all are well again.
 fn any_script(paths: usize) -> impl Strategy<Value = Script> {
-    prop::collection::vec((0u64..10_000_000, 0..paths, any_change()), 1..16).prop_map(move |steps| {
-        let next = |(script, at): (Script, Nanos), (after, path, change)| (script.with(at + Nanos(after), path, change), at + Nanos(after));
-        let (script, _) = steps.into_iter().fold((Script::default(), Nanos::ZERO), next);
-        let well = [Change::Back, Change::Release, Change::Delay(Nanos::ZERO), Change::Ana { group: None, state: AnaState::OPTIMIZED }];
-        (0..paths).fold(script, |script, path| well.into_iter().fold(script, |script, change| script.with(WELL, path, change)))
-    })
+    prop::collection::vec((0u64..10_000_000, 0..paths, any_change()), 1..16).prop_map(
+        move |steps| {
+            let next = |(script, at): (Script, Nanos), (after, path, change)| {
+                (script.with(at + Nanos(after), path, change), at + Nanos(after))
+            };
+            let (script, _) = steps.into_iter().fold((Script::default(), Nanos::ZERO), next);
+            let well = [
+                Change::Back,
+                Change::Release,
+                Change::Delay(Nanos::ZERO),
+                Change::Ana { group: None, state: AnaState::OPTIMIZED },
+            ];
+            (0..paths).fold(script, |script, path| {
+                well.into_iter().fold(script, |script, change| script.with(WELL, path, change))
+            })
+        },
+    )
 }
 
 /// A machine of any shape whose threads write, and read back, by paths to which anything happens.
 fn any_paths() -> impl Strategy<Value = Scenario> {
-    (2usize..5).prop_flat_map(|paths| (any_machine(), any_script(paths), prop::sample::select(Policy::ALL.to_vec()), 1u32..4)).prop_map(
-        |(mut scenario, script, policy, keep_alive)| {
+    (2usize..5)
+        .prop_flat_map(|paths| {
+            (any_machine(), any_script(paths), prop::sample::select(Policy::ALL.to_vec()), 1u32..4)
+        })
+        .prop_map(|(mut scenario, script, policy, keep_alive)| {
             let paths = script.steps.iter().map(|step| step.path + 1).max().unwrap_or(1);
             let first = DeviceSpec { bytes: 1 << 20, ..scenario.devices[0].clone() };
-            scenario.devices = (0..paths).map(|n| DeviceSpec { name: format!("path{n}"), ..first.clone() }).collect();
+            scenario.devices = (0..paths)
+                .map(|n| DeviceSpec { name: format!("path{n}"), ..first.clone() })
+                .collect();
             // No moderator, and nothing hidden: one adversary at a time.
             for profile in scenario.devices.iter_mut().map(|device| &mut device.config.profile) {
                 (profile.hidden, profile.moves_data) = (Hidden::default(), true);
@@ -68,9 +84,13 @@ fn any_paths() -> impl Strategy<Value = Scenario> {
             let multipath = Multipath::over(paths as u8, policy);
             let keep_alive = Nanos::from_millis(u64::from(keep_alive) * 100);
             spec.paths = Some(Multipath { keep_alive, ..multipath });
-            Scenario { script, recovery: Some(Multipath::recovery(keep_alive)), limit: Nanos::from_secs(60), ..scenario }
-        },
-    )
+            Scenario {
+                script,
+                recovery: Some(Multipath::recovery(keep_alive)),
+                limit: Nanos::from_secs(60),
+                ..scenario
+            }
+        })
 }
 
 /// Every request ended once, none in error, no read returned overwritten data, and the paths
@@ -80,9 +100,14 @@ fn judge(_: &Scenario, outcome: &Outcome) -> Result<(), String> {
         return Err(format!("a ghost write: {failure}"));
     }
     let issued = outcome.stats.read.issued + outcome.stats.write.issued;
-    if (outcome.counts.completed, outcome.counts.failed, outcome.counts.lost, outcome.failure) != (issued, 0, 0, None) {
-        let Outcome { counts: Counts { completed, failed, lost, .. }, failure, failover, .. } = outcome;
-        return Err(format!("{issued} issued, {completed} completed, {failed} failed, {lost} lost, {failure:?}, {failover:?}"));
+    if (outcome.counts.completed, outcome.counts.failed, outcome.counts.lost, outcome.failure)
+        != (issued, 0, 0, None)
+    {
+        let Outcome { counts: Counts { completed, failed, lost, .. }, failure, failover, .. } =
+            outcome;
+        return Err(format!(
+            "{issued} issued, {completed} completed, {failed} failed, {lost} lost, {failure:?}, {failover:?}"
+        ));
     }
     let by_paths: u64 = outcome.paths.iter().map(|path| path.ios - path.failed).sum();
     if by_paths != issued {
@@ -99,7 +124,8 @@ fn path_faults_lose_no_request() {
 
 #[test]
 fn early_write_resend_is_caught() {
-    let message = judged(2_000, DOES_NOT_WAIT, any_paths(), judge).expect_err("no seed finds a ghost write");
+    let message =
+        judged(2_000, DOES_NOT_WAIT, any_paths(), judge).expect_err("no seed finds a ghost write");
     assert!(message.contains("ghost write"), "{message}");
 }
 
@@ -111,11 +137,17 @@ fn ten_thousand_machines_with_paths() {
 
 fn two_paths(job: workload::Job, script: &str) -> Scenario {
     let mut scenario = Scenario::new(Mode::INTERRUPT, Profile::optane(), job);
-    scenario.devices = ["near", "far"].map(|name| DeviceSpec::new(name, Profile::optane())).to_vec();
+    scenario.devices =
+        ["near", "far"].map(|name| DeviceSpec::new(name, Profile::optane())).to_vec();
     scenario.jobs[0].job.filenames = vec!["near".into(), "far".into()];
-    let multipath = Multipath { keep_alive: Nanos::from_millis(100), ..Multipath::over(2, Policy::Latency) };
+    let multipath =
+        Multipath { keep_alive: Nanos::from_millis(100), ..Multipath::over(2, Policy::Latency) };
     scenario.jobs[0].paths = Some(multipath);
-    Scenario { script: script.parse().unwrap(), recovery: Some(Multipath::recovery(multipath.keep_alive)), ..scenario }
+    Scenario {
+        script: script.parse().unwrap(),
+        recovery: Some(Multipath::recovery(multipath.keep_alive)),
+        ..scenario
+    }
 }
 
 /// Reads go another way as soon as the loss is noticed, which takes 10 ms at most; the path is used
@@ -124,10 +156,19 @@ fn two_paths(job: workload::Job, script: &str) -> Scenario {
 fn reads_leave_lost_paths_at_once() {
     let lost = two_paths(closed_loop(16, 60_000), "at 20ms path 0 lost; at 60ms path 0 back");
     let outcome = lost.run().unwrap();
-    assert_eq!((outcome.counts.completed, outcome.counts.failed, outcome.counts.lost), (60_000, 0, 0));
+    assert_eq!(
+        (outcome.counts.completed, outcome.counts.failed, outcome.counts.lost),
+        (60_000, 0, 0)
+    );
     let [near, far] = &outcome.paths[..] else { panic!("{:?}", outcome.paths) };
-    assert!((1..=16).contains(&near.failed) && far.failed == 0 && near.ios > 10_000, "{near:?} {far:?}");
-    assert_eq!((near.status.link, outcome.failover.failed_over, outcome.failover.held), (Link::Live, near.failed, 0));
+    assert!(
+        (1..=16).contains(&near.failed) && far.failed == 0 && near.ios > 10_000,
+        "{near:?} {far:?}"
+    );
+    assert_eq!(
+        (near.status.link, outcome.failover.failed_over, outcome.failover.held),
+        (Link::Live, near.failed, 0)
+    );
     assert!(outcome.failover.longest_stall <= Nanos::from_millis(11), "{:?}", outcome.failover);
     let never = Scenario { script: "at 20ms path 0 lost".parse().unwrap(), ..lost }.run().unwrap();
     assert!(never.paths[0].ios < near.ios && never.paths[0].status.link == Link::Lost);
@@ -141,9 +182,17 @@ fn writes_wait_for_the_lost_controller() {
     job.pattern.direction = workload::Direction::Write;
     let away = two_paths(job.clone(), "at 20ms path 0 lost").run().unwrap();
     assert!(away.failover.held > 0 && away.counts.completed == 30_000, "{:?}", away.failover);
-    assert!((Nanos::from_millis(200)..Nanos::from_millis(201)).contains(&away.failover.longest_hold), "{:?}", away.failover);
+    assert!(
+        (Nanos::from_millis(200)..Nanos::from_millis(201)).contains(&away.failover.longest_hold),
+        "{:?}",
+        away.failover
+    );
     let back = two_paths(job, "at 20ms path 0 lost; at 70ms path 0 back").run().unwrap();
-    assert!((Nanos::from_millis(40)..Nanos::from_millis(62)).contains(&back.failover.longest_hold), "{:?}", back.failover);
+    assert!(
+        (Nanos::from_millis(40)..Nanos::from_millis(62)).contains(&back.failover.longest_hold),
+        "{:?}",
+        back.failover
+    );
 }
 
 /// The adversary by hand: writes that are held inside, then the path is lost, then they are carried
@@ -153,9 +202,14 @@ fn verification_finds_ghost_writes() {
     let mut job = closed_loop(8, 0);
     job.pattern.direction = workload::Direction::Write;
     (job.random_map, job.number_ios, job.io_size, job.loops) = (true, None, None, 100);
-    (job.size, job.rate) = (Some(Amount::Bytes(REGION)), workload::PerOp::both(Some(workload::Rate::Iops(10_000))));
+    (job.size, job.rate) =
+        (Some(Amount::Bytes(REGION)), workload::PerOp::both(Some(workload::Rate::Iops(10_000))));
     job.verify = Some(workload::Verify { fatal: true, ..workload::Verify::default() });
-    let at = |release: u64| format!("at 5ms path 0 hold writes; at 7ms path 0 lost; at {release}us path 0 release; at 80ms path 0 back");
+    let at = |release: u64| {
+        format!(
+            "at 5ms path 0 hold writes; at 7ms path 0 lost; at {release}us path 0 release; at 80ms path 0 back"
+        )
+    };
     let ghost = |release: u64| {
         let mut scenario = two_paths(job.clone(), &at(release));
         scenario.devices.iter_mut().for_each(|device| device.bytes = 1 << 20);
@@ -164,7 +218,10 @@ fn verification_finds_ghost_writes() {
     };
     // Whether a write that comes late is read back depends on what the job is doing.
     let found: Vec<_> = (30_000..60_000).step_by(1_100).map(ghost).collect();
-    assert!(found.iter().flat_map(|found| found.as_ref().err()).any(|why| why.contains("ghost write")), "{found:?}");
+    assert!(
+        found.iter().flat_map(|found| found.as_ref().err()).any(|why| why.contains("ghost write")),
+        "{found:?}"
+    );
 }
 
 /// An ANA change is reported by an event: the path is left without a single error, and the other
@@ -175,7 +232,10 @@ fn ana_states_are_followed() {
     let outcome = two_paths(closed_loop(8, 50_000), script).run().unwrap();
     assert_eq!((outcome.counts.completed, outcome.counts.failed), (50_000, 0));
     let [near, far] = &outcome.paths[..] else { panic!("{:?}", outcome.paths) };
-    assert_eq!((near.status.ana, far.status.ana), (AnaState::INACCESSIBLE, AnaState::NON_OPTIMIZED));
+    assert_eq!(
+        (near.status.ana, far.status.ana),
+        (AnaState::INACCESSIBLE, AnaState::NON_OPTIMIZED)
+    );
     assert!(near.ios < far.ios && near.failed == 0, "{near:?} {far:?}");
 }
 
@@ -196,7 +256,11 @@ fn waiting_for_paths_is_bounded() {
     let limited = none(gone, 4, Nanos::from_secs(30));
     assert!(limited.counts.failed > 0 && limited.failure.is_some(), "{:?}", limited.failover);
     let impatient = none(gone, usize::MAX, Nanos::from_millis(50));
-    assert!(impatient.counts.failed > 0 && impatient.elapsed < Nanos::from_millis(100), "{:?}", impatient.failover);
+    assert!(
+        impatient.counts.failed > 0 && impatient.elapsed < Nanos::from_millis(100),
+        "{:?}",
+        impatient.failover
+    );
 }
 
 #[test]

@@ -10,7 +10,8 @@ use crate::habits::{Habits, LAWFUL};
 const KEEPS_IT_TO_ITSELF: Habits = Habits { tells_urgent: false, ..LAWFUL };
 
 fn decisions(scenario: &Scenario, habits: Habits) -> Decisions {
-    let outcome = scenario.run_with(habits).unwrap_or_else(|error| panic!("{}: {error}", scenario.mode));
+    let outcome =
+        scenario.run_with(habits).unwrap_or_else(|error| panic!("{}: {error}", scenario.mode));
     outcome.decisions.expect("adaptive counts what it decides")
 }
 
@@ -26,7 +27,10 @@ fn adaptive_delays_unwaited_commands() {
         for profile in [Profile::optane(), Profile::tlc()] {
             let gathers = decisions(&patient(false, depth, profile.clone()), LAWFUL);
             let urgent = decisions(&patient(true, depth, profile), LAWFUL);
-            assert!(gathers.gathered > 0 && gathers.tried > 0 && urgent.tried > 0, "{depth}: {gathers:?} {urgent:?}");
+            assert!(
+                gathers.gathered > 0 && gathers.tried > 0 && urgent.tried > 0,
+                "{depth}: {gathers:?} {urgent:?}"
+            );
             assert_eq!(urgent.gathered, 0, "{depth}: {urgent:?}");
         }
     }
@@ -34,15 +38,22 @@ fn adaptive_delays_unwaited_commands() {
 
 /// On random drives and machines, with mode switches in flight.
 fn none_is_held_back(cases: u32, habits: Habits) -> Result<(), String> {
-    let config = Runs { failure_persistence: None, max_shrink_iters: 50, ..Runs::with_cases(cases) };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let config =
+        Runs { failure_persistence: None, max_shrink_iters: 50, ..Runs::with_cases(cases) };
+    let mut runner =
+        TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let property = |(mut scenario, user): (Scenario, bool)| {
         scenario.mode = Mode::adaptive(DelayExponent::CPU_ALONE);
         scenario.host = if user { Host::User } else { scenario.host };
         scenario.jobs[0].job.urgent = true;
-        let outcome = scenario.run_with(habits).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let outcome =
+            scenario.run_with(habits).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let gathered = outcome.decisions.map_or(0, |decisions| decisions.gathered);
-        if gathered > 0 { Err(TestCaseError::fail(format!("{gathered} gathering naps"))) } else { Ok(()) }
+        if gathered > 0 {
+            Err(TestCaseError::fail(format!("{gathered} gathering naps")))
+        } else {
+            Ok(())
+        }
     };
     runner.run(&(any_machine(), any::<bool>()), property).map_err(|error| error.to_string())
 }
@@ -50,6 +61,7 @@ fn none_is_held_back(cases: u32, habits: Habits) -> Result<(), String> {
 #[test]
 fn urgent_commands_are_never_held_back() {
     none_is_held_back(300, LAWFUL).unwrap();
-    let message = none_is_held_back(300, KEEPS_IT_TO_ITSELF).expect_err("no seed finds the executor that keeps it to itself");
+    let message = none_is_held_back(300, KEEPS_IT_TO_ITSELF)
+        .expect_err("no seed finds the executor that keeps it to itself");
     assert!(message.contains("gathering naps"), "{message}");
 }

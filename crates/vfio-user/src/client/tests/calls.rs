@@ -10,11 +10,21 @@ fn header(id: u16, command: u16) -> Header {
 fn unexpected_reply_is_refused() {
     let mut calls = Calls::default();
     let id = calls.begin(9, "reader").expect("room");
-    assert_eq!(calls.answered(&header(id.wrapping_add(1), 9)), Err(Malformed::UnexpectedReply { id: id.wrapping_add(1) }));
+    assert_eq!(
+        calls.answered(&header(id.wrapping_add(1), 9)),
+        Err(Malformed::UnexpectedReply { id: id.wrapping_add(1) })
+    );
     assert_eq!(calls.answered(&header(id, 9)), Ok("reader"));
-    assert_eq!(calls.answered(&header(id, 9)), Err(Malformed::UnexpectedReply { id }), "a second reply is unexpected");
+    assert_eq!(
+        calls.answered(&header(id, 9)),
+        Err(Malformed::UnexpectedReply { id }),
+        "a second reply is unexpected"
+    );
     let id = calls.begin(9, "reader").expect("room");
-    assert!(matches!(calls.answered(&header(id, 10)), Err(Malformed::Field { what: "command of an answer", .. })));
+    assert!(matches!(
+        calls.answered(&header(id, 10)),
+        Err(Malformed::Field { what: "command of an answer", .. })
+    ));
 }
 
 #[test]

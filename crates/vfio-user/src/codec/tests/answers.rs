@@ -14,7 +14,9 @@ fn info(flags: u32, first: u32, bytes: u64, offset: u64, more: &[u8]) -> Vec<u8>
 fn capability(id: u16, next: u32, areas: &[(u64, u64)]) -> Vec<u8> {
     let mut bytes = [id, 1].map(u16::to_ne_bytes).concat();
     bytes.extend([next, areas.len() as u32, 0].map(u32::to_ne_bytes).concat());
-    areas.iter().for_each(|(offset, len)| bytes.extend([*offset, *len].map(u64::to_ne_bytes).concat()));
+    areas
+        .iter()
+        .for_each(|(offset, len)| bytes.extend([*offset, *len].map(u64::to_ne_bytes).concat()));
     bytes
 }
 
@@ -22,9 +24,17 @@ fn capability(id: u16, next: u32, areas: &[(u64, u64)]) -> Vec<u8> {
 fn areas_follow_other_capabilities() {
     let mut more = capability(7, 32 + 16, &[]);
     more.extend(capability(SPARSE_MMAP, 0, &[(0x1000, 0x1000), (0, 0x800)]));
-    let region = Region::from_answer(0, &info(READ | WRITE | MMAP | CAPS, 32, 0x2000, 0x9000, &more)).expect("a region");
-    assert_eq!(region.areas, [Area { offset: 0x1000, bytes: 0x1000 }, Area { offset: 0, bytes: 0x800 }]);
-    assert_eq!((region.readable, region.writable, region.bytes, region.file_offset), (true, true, 0x2000, 0x9000));
+    let region =
+        Region::from_answer(0, &info(READ | WRITE | MMAP | CAPS, 32, 0x2000, 0x9000, &more))
+            .expect("a region");
+    assert_eq!(
+        region.areas,
+        [Area { offset: 0x1000, bytes: 0x1000 }, Area { offset: 0, bytes: 0x800 }]
+    );
+    assert_eq!(
+        (region.readable, region.writable, region.bytes, region.file_offset),
+        (true, true, 0x2000, 0x9000)
+    );
     let whole = Region::from_answer(0, &info(MMAP, 0, 0x2000, 0, &[])).expect("a region");
     assert_eq!(whole.areas, [Area { offset: 0, bytes: 0x2000 }]);
     // What did not fit was left out; that does not make the whole region mappable.
@@ -35,7 +45,8 @@ fn areas_follow_other_capabilities() {
 
 #[test]
 fn inconsistent_replies_are_refused() {
-    let sparse = |areas: &[(u64, u64)]| info(MMAP | CAPS, 32, 0x2000, 0, &capability(SPARSE_MMAP, 0, areas));
+    let sparse =
+        |areas: &[(u64, u64)]| info(MMAP | CAPS, 32, 0x2000, 0, &capability(SPARSE_MMAP, 0, areas));
     let many: Vec<_> = (0..17).map(|n| (n, 1)).collect();
     for (what, body) in [
         ("beyond the region", sparse(&[(0x1000, 0x1001)])),
@@ -44,7 +55,10 @@ fn inconsistent_replies_are_refused() {
         ("beyond a file of 64 bits", info(MMAP, 0, 0x2000, u64::MAX - 0x1000, &[])),
         ("a chain that turns back", info(MMAP | CAPS, 32, 0x2000, 0, &capability(7, 32, &[]))),
         ("a chain beyond the answer", info(MMAP | CAPS, 4000, 0x2000, 0, &[])),
-        ("a capability that is cut off", info(MMAP | CAPS, 32, 0x2000, 0, &capability(SPARSE_MMAP, 0, &[(0, 1)])[..24])),
+        (
+            "a capability that is cut off",
+            info(MMAP | CAPS, 32, 0x2000, 0, &capability(SPARSE_MMAP, 0, &[(0, 1)])[..24]),
+        ),
     ] {
         assert!(Region::from_answer(0, &body).is_err(), "{what}");
     }

@@ -8,7 +8,12 @@ type Got = (Header, Vec<u8>, Vec<u32>);
 
 /// Feeds a stream in pieces of these sizes, each byte with its descriptors, as a socket would:
 /// never more than requested.
-fn feed(assembler: &mut Assembler<u32>, stream: &[u8], fds: &[Vec<u32>], pieces: &[usize]) -> Result<Vec<Got>, Malformed> {
+fn feed(
+    assembler: &mut Assembler<u32>,
+    stream: &[u8],
+    fds: &[Vec<u32>],
+    pieces: &[usize],
+) -> Result<Vec<Got>, Malformed> {
     let (mut at, mut out) = (0, Vec::new());
     let mut pieces = pieces.iter().cycle();
     while at < stream.len() {
@@ -17,7 +22,9 @@ fn feed(assembler: &mut Assembler<u32>, stream: &[u8], fds: &[Vec<u32>], pieces:
         space[..len].copy_from_slice(&stream[at..at + len]);
         let came = fds[at..at + len].concat();
         at += len;
-        out.extend(assembler.filled(len, came)?.map(|message| (message.header, message.body, message.fds)));
+        out.extend(
+            assembler.filled(len, came)?.map(|message| (message.header, message.body, message.fds)),
+        );
     }
     Ok(out)
 }
@@ -62,19 +69,30 @@ proptest! {
 #[test]
 fn descriptor_limit_spans_a_message() {
     let mut assembler = Assembler::new(64, 2);
-    let message = Header { id: 1, command: 8, size: 0, flags: Flags::REQUEST, error: 0 }.with_body(&[0; 8]);
+    let message =
+        Header { id: 1, command: 8, size: 0, flags: Flags::REQUEST, error: 0 }.with_body(&[0; 8]);
     let mut fds = vec![Vec::new(); message.len()];
     (fds[0], fds[20]) = (vec![1, 2], vec![3]);
-    assert_eq!(feed(&mut assembler, &message, &fds, &[64]), Err(Malformed::Descriptors { most: 2 }));
+    assert_eq!(
+        feed(&mut assembler, &message, &fds, &[64]),
+        Err(Malformed::Descriptors { most: 2 })
+    );
 }
 
 #[test]
 fn size_limits_are_inclusive() {
-    for (size, fits) in [(0, false), (15, false), (16, true), (64, true), (65, false), (u32::MAX, false)] {
+    for (size, fits) in
+        [(0, false), (15, false), (16, true), (64, true), (65, false), (u32::MAX, false)]
+    {
         let mut assembler = Assembler::<u32>::new(64, 2);
-        let mut bytes = Header { id: 1, command: 13, size: 0, flags: Flags::REQUEST, error: 0 }.with_body(&[]);
+        let mut bytes =
+            Header { id: 1, command: 13, size: 0, flags: Flags::REQUEST, error: 0 }.with_body(&[]);
         bytes[4..8].copy_from_slice(&u32::to_ne_bytes(size));
         assembler.space().copy_from_slice(&bytes);
-        assert_eq!(assembler.filled(16, []).map(|_| ()), if fits { Ok(()) } else { Err(Malformed::Size { size, most: 64 }) }, "{size}");
+        assert_eq!(
+            assembler.filled(16, []).map(|_| ()),
+            if fits { Ok(()) } else { Err(Malformed::Size { size, most: 64 }) },
+            "{size}"
+        );
     }
 }

@@ -14,14 +14,25 @@ fn version_2_says_when_to_wait() {
     let text = "fio version 2 iolog\n/d add\n/d open\n/d read 0 4096\n/d wait 99 0\n/d wait 500 0\n/d write 8192 512\n/d sync\n/d close\n";
     let found = steps(text, false).unwrap();
     let wait = IologStep::Wait(Nanos::from_micros(500));
-    assert_eq!(found, [io(Op::Read, 0, 4096, None), wait, io(Op::Write, 8192, 512, None), io(Op::Flush, 0, 0, None)]);
+    assert_eq!(
+        found,
+        [
+            io(Op::Read, 0, 4096, None),
+            wait,
+            io(Op::Write, 8192, 512, None),
+            io(Op::Flush, 0, 0, None)
+        ]
+    );
 }
 
 #[test]
 fn version_3_has_time_stamps() {
     let text = "fio version 3 iolog\n1 /d add\n2 /d open\n100 /d trim 0 2147483648\n300 /d write 12288 4096\n";
     let found = steps(text, false).unwrap();
-    assert_eq!(found, [io(Op::Deallocate, 0, 1 << 31, Some(100)), io(Op::Write, 12288, 4096, Some(300))]);
+    assert_eq!(
+        found,
+        [io(Op::Deallocate, 0, 1 << 31, Some(100)), io(Op::Write, 12288, 4096, Some(300))]
+    );
     let fast = steps(text, true).unwrap();
     assert_eq!(fast[1], io(Op::Write, 12288, 4096, None));
 }

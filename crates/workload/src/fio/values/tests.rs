@@ -42,7 +42,11 @@ fn what_is_no_pattern_is_told() {
         let bad = fill_pattern(text).expect_err(text);
         assert!(bad.contains(why), "{text}: {bad}");
     }
-    assert!(fill_pattern(&format!("0x{}", "ab".repeat(MAX_PATTERN + 1))).unwrap_err().contains("1048576 bytes"));
+    assert!(
+        fill_pattern(&format!("0x{}", "ab".repeat(MAX_PATTERN + 1)))
+            .unwrap_err()
+            .contains("1048576 bytes")
+    );
 }
 
 proptest! {

@@ -17,7 +17,8 @@ fn random_numbers_keep_their_range() {
 fn threads_and_places_differ_in_seed() {
     let places = [READS, WRITES, TRIMS, DATA, MIX, OFFSETS];
     for base in [Some(0x89), Some(42), None] {
-        let seeds: HashSet<u64> = (1..20).flat_map(|number| places.map(|place| seed(base, 42, place, number))).collect();
+        let seeds: HashSet<u64> =
+            (1..20).flat_map(|number| places.map(|place| seed(base, 42, place, number))).collect();
         assert_eq!(seeds.len(), 19 * 6, "{base:?}");
     }
 }

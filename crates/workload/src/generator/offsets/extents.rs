@@ -58,7 +58,12 @@ fn least(job: &Job) -> u64 {
 /// The extents that thread `subjob` of `job` uses of files with these `sizes` in bytes, and the
 /// most bytes of one pass, as in fio (`setup_files` in its filesetup.c). `grows(i)`: file `i` is
 /// created for the run and grows to what the job needs.
-pub(crate) fn extents(job: &Job, subjob: u32, sizes: &[u64], grows: impl Fn(usize) -> bool) -> Result<(Vec<Extent>, u64), JobError> {
+pub(crate) fn extents(
+    job: &Job,
+    subjob: u32,
+    sizes: &[u64],
+    grows: impl Fn(usize) -> bool,
+) -> Result<(Vec<Extent>, u64), JobError> {
     let least = least(job);
     let (size, percent) = match job.size {
         Some(Amount::Bytes(bytes)) => (bytes, 100),
@@ -71,14 +76,22 @@ pub(crate) fn extents(job: &Job, subjob: u32, sizes: &[u64], grows: impl Fn(usiz
     };
     // The parser has checked absolute sizes, but the simulator creates jobs without it.
     if size > 0 && size < least {
-        return Err(JobError::of(job, format!("size {size} is less than the smallest block, {least}")));
+        return Err(JobError::of(
+            job,
+            format!("size {size} is less than the smallest block, {least}"),
+        ));
     }
     if size == 0 && job.file_size.is_none() && sizes.iter().all(|bytes| *bytes == 0) {
         return Err(JobError::of(job, "the file does not exist; give `size=` to create it".into()));
     }
-    let by_share = [job.offset, job.offset_increment].iter().any(|amount| matches!(amount, Amount::Percent(1..)));
+    let by_share = [job.offset, job.offset_increment]
+        .iter()
+        .any(|amount| matches!(amount, Amount::Percent(1..)));
     let start = |has: u64| {
-        let offset = job.offset.on(has).saturating_add(job.offset_increment.on(has).saturating_mul(u64::from(subjob)));
+        let offset = job
+            .offset
+            .on(has)
+            .saturating_add(job.offset_increment.on(has).saturating_mul(u64::from(subjob)));
         // A percentage need not be a multiple of the block size: round up.
         if by_share { offset.checked_next_multiple_of(least).unwrap_or(offset) } else { offset }
     };
@@ -89,7 +102,14 @@ pub(crate) fn extents(job: &Job, subjob: u32, sizes: &[u64], grows: impl Fn(usiz
     for (index, &has) in sizes.iter().enumerate() {
         let first = start(has);
         let reaches = |end: u64| {
-            let beyond = || JobError::of(job, format!("offset {first} is beyond the {end} bytes that the file has; give a valid offset="));
+            let beyond = || {
+                JobError::of(
+                    job,
+                    format!(
+                        "offset {first} is beyond the {end} bytes that the file has; give a valid offset="
+                    ),
+                )
+            };
             end.checked_sub(first).ok_or_else(beyond)
         };
         let mut len = match job.file_size {
@@ -119,7 +139,10 @@ pub(crate) fn extents(job: &Job, subjob: u32, sizes: &[u64], grows: impl Fn(usiz
     }
     let size = if size == 0 || (total > 0 && size > total) { total } else { size };
     if size < least {
-        return Err(JobError::of(job, format!("size {size} is less than one block of {least} bytes")));
+        return Err(JobError::of(
+            job,
+            format!("size {size} is less than one block of {least} bytes"),
+        ));
     }
     Ok((files, size))
 }
@@ -140,15 +163,24 @@ pub(super) fn cursors(
     if let Some(list) = &job.iolog {
         let cursor = |(index, target): (usize, &Target)| {
             listed(job, list, *target)?;
-            cursor(job, 0, Extent { first: 0, start: 0, len: target.bytes, end: target.bytes }, index as u16, rng)
+            cursor(
+                job,
+                0,
+                Extent { first: 0, start: 0, len: target.bytes, end: target.bytes },
+                index as u16,
+                rng,
+            )
         };
         return Ok((targets.iter().enumerate().map(cursor).collect::<Result<_, _>>()?, u64::MAX));
     }
-    let sizes: Vec<u64> = targets.iter().map(|target| target.size_at_setup.unwrap_or(target.bytes)).collect();
-    let (files, mut size) = extents(job, subjob, &sizes, |index| targets[index].size_at_setup.is_some())?;
+    let sizes: Vec<u64> =
+        targets.iter().map(|target| target.size_at_setup.unwrap_or(target.bytes)).collect();
+    let (files, mut size) =
+        extents(job, subjob, &sizes, |index| targets[index].size_at_setup.is_some())?;
     // With filename_format each file is a target.
     let parts = if job.file_format.is_some() { 1 } else { u64::from(job.files.max(1)) };
-    let longest = job.pattern.direction.ops().iter().map(|op| job.block.get(*op).min).max().unwrap_or(unit);
+    let longest =
+        job.pattern.direction.ops().iter().map(|op| job.block.get(*op).min).max().unwrap_or(unit);
     let mut cursors = Vec::with_capacity(targets.len());
     for ((index, target), extent) in targets.iter().enumerate().zip(files) {
         fits(job, *target)?;
@@ -181,7 +213,13 @@ pub(super) fn cursors(
 }
 
 /// The cursor of one file, which starts at byte `base` of its target.
-fn cursor(job: &Job, base: u64, extent: Extent, target: u16, rng: &mut Xoshiro256PlusPlus) -> Result<FileCursor, JobError> {
+fn cursor(
+    job: &Job,
+    base: u64,
+    extent: Extent,
+    target: u16,
+    rng: &mut Xoshiro256PlusPlus,
+) -> Result<FileCursor, JobError> {
     let align = PerOp::of(|op| match *job.align.get(op) {
         0 => job.block.get(op).min.max(1),
         align => align,
@@ -218,7 +256,10 @@ fn aligned(job: &Job, what: &str, bytes: u64, target: Target) -> Result<(), JobE
     if bytes.is_multiple_of(u64::from(target.block.max(1))) {
         return Ok(());
     }
-    Err(JobError::of(job, format!("{what} {bytes} is not a multiple of the device's block of {} bytes", target.block)))
+    Err(JobError::of(
+        job,
+        format!("{what} {bytes} is not a multiple of the device's block of {} bytes", target.block),
+    ))
 }
 
 /// Checks the length of an I/O.
@@ -243,7 +284,12 @@ fn fits(job: &Job, target: Target) -> Result<(), JobError> {
 }
 
 /// How random offsets are chosen within `bytes` bytes.
-fn random_offsets(job: &Job, align: &PerOp<u64>, bytes: u64, rng: &mut Xoshiro256PlusPlus) -> Result<RandomOffsets, JobError> {
+fn random_offsets(
+    job: &Job,
+    align: &PerOp<u64>,
+    bytes: u64,
+    rng: &mut Xoshiro256PlusPlus,
+) -> Result<RandomOffsets, JobError> {
     if !job.pattern.random {
         return Ok(RandomOffsets::Any);
     }
@@ -253,14 +299,17 @@ fn random_offsets(job: &Job, align: &PerOp<u64>, bytes: u64, rng: &mut Xoshiro25
         Distribution::Uniform => {}
         Distribution::Zipf { theta } => {
             let zipf = Zipf::new(blocks as f64, *theta);
-            return Ok(zipf.map_or(RandomOffsets::Any, |zipf| RandomOffsets::Skewed(Skew::Zipf(zipf))));
+            return Ok(
+                zipf.map_or(RandomOffsets::Any, |zipf| RandomOffsets::Skewed(Skew::Zipf(zipf)))
+            );
         }
         Distribution::Pareto { h } => {
             return Ok(RandomOffsets::Skewed(Skew::Pareto(h.ln() / (1.0 - h).ln())));
         }
         Distribution::Normal { percent } => {
             let normal = Normal::new(blocks as f64 / 2.0, blocks as f64 * percent / 100.0);
-            return Ok(normal.map_or(RandomOffsets::Any, |normal| RandomOffsets::Skewed(Skew::Normal(normal))));
+            return Ok(normal
+                .map_or(RandomOffsets::Any, |normal| RandomOffsets::Skewed(Skew::Normal(normal))));
         }
     }
     if !job.random_map && job.random_generator != RandomGenerator::Lfsr {
@@ -279,7 +328,9 @@ fn random_offsets(job: &Job, align: &PerOp<u64>, bytes: u64, rng: &mut Xoshiro25
     }
     // Bounds the memory of the bitmap.
     if blocks > MAX_MAPPED {
-        let why = format!("a random map of {blocks} blocks is too large; give norandommap, or one block size only");
+        let why = format!(
+            "a random map of {blocks} blocks is too large; give norandommap, or one block size only"
+        );
         return Err(JobError::of(job, why));
     }
     Ok(RandomOffsets::Bitmap(Bitmap::new(if by_map { bytes / least(job) } else { blocks })))

@@ -17,15 +17,27 @@ impl Observed {
         self.in_flight = device.flying.len() as u32;
         let mut law = |holds: bool, text: &str| {
             if !holds && self.broken.is_none() {
-                self.broken = Some(format!("{text}: {next:?} with {} in flight, {} queued", device.flying.len(), self.queued));
+                self.broken = Some(format!(
+                    "{text}: {next:?} with {} in flight, {} queued",
+                    device.flying.len(),
+                    self.queued
+                ));
             }
         };
         match next {
             Next::Issue(io) => {
-                law(device.flying.iter().all(|other| other.slot != io.slot), "a slot is used by one I/O at a time");
+                law(
+                    device.flying.iter().all(|other| other.slot != io.slot),
+                    "a slot is used by one I/O at a time",
+                );
                 law(io.slot < generator_depth, "slots are below the depth");
                 law(io.offset + u64::from(io.len) <= TARGET.bytes, "I/O stays on the device");
-                law(io.offset % 512 == 0 && io.len % 512 == 0 && (io.len > 0) == (io.op != Op::Flush), "I/O is aligned");
+                law(
+                    io.offset % 512 == 0
+                        && io.len % 512 == 0
+                        && (io.len > 0) == (io.op != Op::Flush),
+                    "I/O is aligned",
+                );
                 self.queued += 1;
                 self.most_in_flight = self.most_in_flight.max(self.in_flight + 1);
             }
@@ -38,8 +50,13 @@ impl Observed {
                 law(self.queued == 0, "nothing waits unannounced");
                 law(min >= 1 && min <= self.in_flight, "what is waited for is in flight");
             }
-            Next::Wait { until } => law(self.queued == 0 && until >= device.now, "waits are for later, with nothing unannounced"),
-            Next::Done => law(self.in_flight == 0 && self.queued == 0, "nothing is in flight at the end"),
+            Next::Wait { until } => law(
+                self.queued == 0 && until >= device.now,
+                "waits are for later, with nothing unannounced",
+            ),
+            Next::Done => {
+                law(self.in_flight == 0 && self.queued == 0, "nothing is in flight at the end")
+            }
         }
     }
 }
@@ -54,45 +71,54 @@ fn observe(job: &Job, device: &mut Device) -> (Generator, Observed) {
 fn any_job() -> impl Strategy<Value = Job> {
     let shape = (0..3u8, any::<bool>(), 0..5u8, any::<bool>());
     let depths = (1..70u32, 0..80u32, 0..80u32, 0..80u32, 0..80u32, any::<bool>());
-    let limits = (proptest::option::of(1..600u64), proptest::option::of(1..400u64), 0..3u64, 1..3u64);
-    let times = (proptest::option::of(1..2000u64), any::<bool>(), 0..300u64, 0..100u64, proptest::option::of(1_000..1_000_000u64));
+    let limits =
+        (proptest::option::of(1..600u64), proptest::option::of(1..400u64), 0..3u64, 1..3u64);
+    let times = (
+        proptest::option::of(1..2000u64),
+        any::<bool>(),
+        0..300u64,
+        0..100u64,
+        proptest::option::of(1_000..1_000_000u64),
+    );
     let syncs = (prop_oneof![Just(0), 1..20u32], any::<bool>());
-    (shape, depths, limits, times, any::<bool>(), syncs, any::<u64>()).prop_map(|(shape, depths, limits, times, verify, syncs, seed)| {
-        let direction = [Direction::Read, Direction::Write, Direction::Mixed][shape.0 as usize];
-        let block = match shape.2 {
-            0 => BlockSizes::fixed(512),
-            1 => BlockSizes::fixed(4096),
-            2 => BlockSizes { min: 512, max: 8192, split: Vec::new() },
-            3 => BlockSizes { min: 1024, max: 4096, split: vec![(1024, 30), (4096, 70)] },
-            _ => BlockSizes::fixed(65_536),
-        };
-        Job {
-            pattern: pattern(direction, shape.1),
-            random_map: shape.3,
-            block: PerOp::both(block),
-            iodepth: depths.0,
-            iodepth_low: depths.1,
-            batch_submit: depths.2,
-            batch_grows: depths.5,
-            complete_min: depths.3,
-            complete_max: depths.4,
-            io_size: limits.0.map(|kib| Amount::Bytes(kib << 10)),
-            number_ios: limits.1,
-            offset: Amount::Bytes(limits.2 << 16),
-            loops: limits.3,
-            // At 100 ns a commit and 10 µs a reap, so that runs stay short.
-            runtime: times.0.map(Nanos::from_micros),
-            time_based: times.1,
-            ramp_time: Nanos::from_micros(times.2),
-            start_delay: (Nanos::from_micros(times.3), Nanos::from_micros(2 * times.3)),
-            rate: PerOp::both(times.4.map(Rate::Iops)),
-            sync_every: syncs.0,
-            sync_at_end: syncs.1,
-            verify: verify.then(Verify::default),
-            seed: Some(seed),
-            ..Job::default()
-        }
-    })
+    (shape, depths, limits, times, any::<bool>(), syncs, any::<u64>()).prop_map(
+        |(shape, depths, limits, times, verify, syncs, seed)| {
+            let direction = [Direction::Read, Direction::Write, Direction::Mixed][shape.0 as usize];
+            let block = match shape.2 {
+                0 => BlockSizes::fixed(512),
+                1 => BlockSizes::fixed(4096),
+                2 => BlockSizes { min: 512, max: 8192, split: Vec::new() },
+                3 => BlockSizes { min: 1024, max: 4096, split: vec![(1024, 30), (4096, 70)] },
+                _ => BlockSizes::fixed(65_536),
+            };
+            Job {
+                pattern: pattern(direction, shape.1),
+                random_map: shape.3,
+                block: PerOp::both(block),
+                iodepth: depths.0,
+                iodepth_low: depths.1,
+                batch_submit: depths.2,
+                batch_grows: depths.5,
+                complete_min: depths.3,
+                complete_max: depths.4,
+                io_size: limits.0.map(|kib| Amount::Bytes(kib << 10)),
+                number_ios: limits.1,
+                offset: Amount::Bytes(limits.2 << 16),
+                loops: limits.3,
+                // At 100 ns a commit and 10 µs a reap, so that runs stay short.
+                runtime: times.0.map(Nanos::from_micros),
+                time_based: times.1,
+                ramp_time: Nanos::from_micros(times.2),
+                start_delay: (Nanos::from_micros(times.3), Nanos::from_micros(2 * times.3)),
+                rate: PerOp::both(times.4.map(Rate::Iops)),
+                sync_every: syncs.0,
+                sync_at_end: syncs.1,
+                verify: verify.then(Verify::default),
+                seed: Some(seed),
+                ..Job::default()
+            }
+        },
+    )
 }
 
 proptest! {
@@ -177,7 +203,13 @@ fn post_000_batches_by_sixteen() {
 
 #[test]
 fn batches_grow_with_what_is_out() {
-    let reads = Job { pattern: pattern(Direction::Read, true), iodepth: 32, batch_submit: 0, batch_grows: true, ..Job::default() };
+    let reads = Job {
+        pattern: pattern(Direction::Read, true),
+        iodepth: 32,
+        batch_submit: 0,
+        batch_grows: true,
+        ..Job::default()
+    };
     // All of it completes at once, again and again.
     let together = Job { complete_min: 32, number_ios: Some(96), ..reads.clone() };
     let (_, observed) = observe(&together, &mut Device::new());
@@ -189,7 +221,10 @@ fn batches_grow_with_what_is_out() {
     assert_eq!(observed.commits[..9], [1, 1, 2, 4, 8, 16, 16, 16, 16]);
     // iodepth_batch is the most; without batch_grows there is one doorbell.
     let capped = Job { batch_submit: 4, ..together.clone() };
-    assert_eq!(observe(&capped, &mut Device::new()).1.commits[..10], [1, 1, 2, 4, 4, 4, 4, 4, 4, 4]);
+    assert_eq!(
+        observe(&capped, &mut Device::new()).1.commits[..10],
+        [1, 1, 2, 4, 4, 4, 4, 4, 4, 4]
+    );
     let fixed = Job { batch_grows: false, ..together };
     assert_eq!(observe(&fixed, &mut Device::new()).1.commits, [32; 3]);
 }
@@ -197,8 +232,20 @@ fn batches_grow_with_what_is_out() {
 #[test]
 fn iodepth_low_drains_the_queue() {
     // As fio: depths at the commits of 32 with a low mark of 8 and batches of 4 are 12, 16, … 32.
-    let job = Job { iodepth: 32, iodepth_low: 8, batch_submit: 4, number_ios: Some(32 + 24 * 1000), runtime: None, ..Job::default() };
-    let job = Job { io_size: Some(Amount::Bytes(1 << 30)), random_map: false, pattern: pattern(Direction::Read, true), ..job };
+    let job = Job {
+        iodepth: 32,
+        iodepth_low: 8,
+        batch_submit: 4,
+        number_ios: Some(32 + 24 * 1000),
+        runtime: None,
+        ..Job::default()
+    };
+    let job = Job {
+        io_size: Some(Amount::Bytes(1 << 30)),
+        random_map: false,
+        pattern: pattern(Direction::Read, true),
+        ..job
+    };
     let (generator, _) = observe(&job, &mut Device::new());
     let depth = generator.stats().depth.0;
     let share = |n: u64| (n as f64 * 100.0 / depth.iter().sum::<u64>() as f64).round();
@@ -213,7 +260,11 @@ fn complete_min_defaults_to_one() {
 
 #[test]
 fn random_map_visits_each_block_once() {
-    let read = Job { pattern: pattern(Direction::Read, true), io_size: Some(Amount::Bytes(3 << 20)), ..Job::default() };
+    let read = Job {
+        pattern: pattern(Direction::Read, true),
+        io_size: Some(Amount::Bytes(3 << 20)),
+        ..Job::default()
+    };
     let (_, log) = run(&read);
     assert_eq!(log.len(), 768);
     let pass = |log: &[Io]| log.iter().map(|io| io.offset).collect::<Vec<_>>();
@@ -230,15 +281,27 @@ fn random_map_visits_each_block_once() {
 
 #[test]
 fn sequential_jobs_start_at_their_offset() {
-    let (_, log) = run(&Job { offset: Amount::Percent(50), size: Some(Amount::Bytes(64 << 10)), ..Job::default() });
+    let (_, log) = run(&Job {
+        offset: Amount::Percent(50),
+        size: Some(Amount::Bytes(64 << 10)),
+        ..Job::default()
+    });
     let offsets: Vec<u64> = log.iter().map(|io| io.offset).collect();
     assert_eq!(offsets, (0..16).map(|i| (512 << 10) + i * 4096).collect::<Vec<_>>());
-    let holes = Job { pattern: Pattern { direction: Direction::Read, random: false, step: 4096 }, ..Job::default() };
+    let holes = Job {
+        pattern: Pattern { direction: Direction::Read, random: false, step: 4096 },
+        ..Job::default()
+    };
     assert_eq!(run(&holes).1[..3].iter().map(|io| io.offset).collect::<Vec<_>>(), [0, 8192, 16384]);
-    let runs = Job { pattern: Pattern { direction: Direction::Read, random: true, step: 8 }, ..Job::default() };
+    let runs = Job {
+        pattern: Pattern { direction: Direction::Read, random: true, step: 8 },
+        ..Job::default()
+    };
     let (_, log) = run(&runs);
     // A run that meets the end goes on elsewhere.
-    let follows = |pair: &[Io]| pair[1].offset == pair[0].offset + 4096 || pair[0].offset + 4096 == TARGET.bytes;
+    let follows = |pair: &[Io]| {
+        pair[1].offset == pair[0].offset + 4096 || pair[0].offset + 4096 == TARGET.bytes
+    };
     assert!(log.chunks(8).all(|run| run.windows(2).all(follows)));
 }
 
@@ -257,7 +320,8 @@ fn mixes_and_splits_keep_their_shares() {
         ..Job::default()
     };
     let (_, log) = run(&job);
-    let share = |wanted: &dyn Fn(&&Io) -> bool| log.iter().filter(wanted).count() as f64 / log.len() as f64;
+    let share =
+        |wanted: &dyn Fn(&&Io) -> bool| log.iter().filter(wanted).count() as f64 / log.len() as f64;
     assert!((share(&|io| io.op == Op::Read) - 0.7).abs() < 0.01);
     assert!((share(&|io| io.op == Op::Read && io.len == 4096) - 0.175).abs() < 0.01);
     assert!(log.iter().all(|io| io.op == Op::Read || io.len == 512));
@@ -278,7 +342,13 @@ fn sizes_average_to_their_mean() {
     ] {
         assert_eq!(sizes.mean(), mean);
         let block = PerOp::both(sizes);
-        let job = Job { pattern: pattern(Direction::Read, true), random_map: false, block, number_ios: Some(20_000), ..Job::default() };
+        let job = Job {
+            pattern: pattern(Direction::Read, true),
+            random_map: false,
+            block,
+            number_ios: Some(20_000),
+            ..Job::default()
+        };
         let (_, log) = run(&Job { io_size: Some(Amount::Bytes(u64::MAX)), ..job });
         let seen = log.iter().map(|io| f64::from(io.len)).sum::<f64>() / log.len() as f64;
         assert!((seen / mean - 1.0).abs() < 0.02, "{seen} {mean}");
@@ -315,12 +385,16 @@ fn targets_alternate_and_share_size() {
             log.push((io.target, io.offset));
         }
     });
-    assert_eq!(log, (0..16).map(|i| (i as u16 % 2, u64::from(i / 2u32) * 4096)).collect::<Vec<_>>());
+    assert_eq!(
+        log,
+        (0..16).map(|i| (i as u16 % 2, u64::from(i / 2u32) * 4096)).collect::<Vec<_>>()
+    );
 }
 
 #[test]
 fn threads_differ_but_for_their_seed() {
-    let job = Job { pattern: pattern(Direction::Read, true), number_ios: Some(20), ..Job::default() };
+    let job =
+        Job { pattern: pattern(Direction::Read, true), number_ios: Some(20), ..Job::default() };
     let places = |job: &Job, id| {
         let mut generator = Generator::new(job, id, &[TARGET]).unwrap();
         let mut log = Vec::new();
@@ -338,17 +412,23 @@ fn threads_differ_but_for_their_seed() {
     assert_ne!(places(&free, thread(1, 1)), places(&free, thread(1, 2)));
     let seeded = Job { seed: Some(5), ..free };
     assert_eq!(places(&seeded, thread(1, 1)), places(&seeded, thread(1, 2)));
-    let moved = Job { offset_increment: Amount::Bytes(256 << 10), pattern: Pattern::default(), ..job };
+    let moved =
+        Job { offset_increment: Amount::Bytes(256 << 10), pattern: Pattern::default(), ..job };
     assert_eq!(places(&moved, ThreadId { subjob: 2, ..ThreadId::default() })[0], 512 << 10);
 }
 
 #[test]
 fn misfits_are_told() {
-    let misfit = |job: &Job, targets: &[Target]| Generator::new(job, ThreadId::default(), targets).unwrap_err().to_string();
+    let misfit = |job: &Job, targets: &[Target]| {
+        Generator::new(job, ThreadId::default(), targets).unwrap_err().to_string()
+    };
     let job = Job { name: "j".into(), ..Job::default() };
     assert_eq!(misfit(&job, &[]), "job 'j': there is no device to run on");
     let odd = Job { block: PerOp::both(BlockSizes::fixed(1000)), ..job.clone() };
-    assert_eq!(misfit(&odd, &[TARGET]), "job 'j': block size 1000 is not a multiple of the device's block of 512 bytes");
+    assert_eq!(
+        misfit(&odd, &[TARGET]),
+        "job 'j': block size 1000 is not a multiple of the device's block of 512 bytes"
+    );
     let none = Job { block: PerOp::both(BlockSizes::fixed(0)), ..job.clone() };
     assert!(misfit(&none, &[TARGET]).contains("block size 0"));
     let outside = Job { offset: Amount::Bytes(1 << 20), ..job.clone() };
@@ -356,12 +436,25 @@ fn misfits_are_told() {
     let crooked = Job { offset: Amount::Bytes(100), ..job.clone() };
     assert!(misfit(&crooked, &[TARGET]).contains("offset 100"));
     let long = Job { block: PerOp::both(BlockSizes::fixed(1 << 32)), ..job.clone() };
-    assert!(misfit(&long, &[Target { bytes: 1 << 40, block: 512, size_at_setup: None }]).contains("2 GiB"));
-    let verified = |verify| Job { verify: Some(verify), pattern: pattern(Direction::Write, false), ..job.clone() };
+    assert!(
+        misfit(&long, &[Target { bytes: 1 << 40, block: 512, size_at_setup: None }])
+            .contains("2 GiB")
+    );
+    let verified = |verify| Job {
+        verify: Some(verify),
+        pattern: pattern(Direction::Write, false),
+        ..job.clone()
+    };
     let narrow = Verify { interval: Some(64), kind: VerifyKind::Sha256, ..Verify::default() };
-    assert!(misfit(&verified(narrow), &[TARGET]).contains("64 bytes has no room for its header of 104 bytes"));
+    assert!(
+        misfit(&verified(narrow), &[TARGET])
+            .contains("64 bytes has no room for its header of 104 bytes")
+    );
     let inside = Verify { offset: 40, ..Verify::default() };
-    assert!(misfit(&verified(inside), &[TARGET]).contains("verify_offset 40 lies within the header of 44 bytes"));
+    assert!(
+        misfit(&verified(inside), &[TARGET])
+            .contains("verify_offset 40 lies within the header of 44 bytes")
+    );
     let behind = Verify { offset: 4090, ..Verify::default() };
     assert!(misfit(&verified(behind), &[TARGET]).contains("verify_offset 4090"));
     let block = PerOp { read: BlockSizes::fixed(512), ..PerOp::both(BlockSizes::fixed(4096)) };
@@ -369,5 +462,8 @@ fn misfits_are_told() {
     assert!(misfit(&short, &[TARGET]).contains("a read of 512 bytes is not a multiple"));
     let sizes = BlockSizes { min: 512, max: 4096, split: Vec::new() };
     let mapped = Job { block: PerOp::both(sizes), pattern: pattern(Direction::Read, true), ..job };
-    assert!(misfit(&mapped, &[Target { bytes: 1 << 50, block: 512, size_at_setup: None }]).contains("norandommap"));
+    assert!(
+        misfit(&mapped, &[Target { bytes: 1 << 50, block: 512, size_at_setup: None }])
+            .contains("norandommap")
+    );
 }

@@ -17,7 +17,12 @@ fn writes(job: &Job, id: ThreadId) -> Vec<(u64, u32, u64)> {
         }
     });
     // Once more, for the data: the device keeps only the last write to a block.
-    let mut generator = Generator::new(&Job { verify: Some(Verify::default()), iodepth: 1, ..job.clone() }, id, &[target]).unwrap();
+    let mut generator = Generator::new(
+        &Job { verify: Some(Verify::default()), iodepth: 1, ..job.clone() },
+        id,
+        &[target],
+    )
+    .unwrap();
     let mut seeds = Vec::new();
     let mut data = vec![0; 64 << 10];
     while seeds.len() < log.len() {
@@ -73,7 +78,10 @@ fn random_writes_go_where_fios_do() {
     let found = writes(&random(Direction::Write), ThreadId::default());
     assert_eq!(in_kib(&found), [0, 44, 52, 28, 24, 56, 32, 20, 60, 4, 8, 40, 12, 16, 36, 48]);
     assert_eq!(seeds(&found), SEEDS);
-    let wide = writes(&Job { random_generator: RandomGenerator::Tausworthe64, ..random(Direction::Write) }, ThreadId::default());
+    let wide = writes(
+        &Job { random_generator: RandomGenerator::Tausworthe64, ..random(Direction::Write) },
+        ThreadId::default(),
+    );
     assert_eq!(in_kib(&wide), [60, 0, 4, 8, 32, 12, 28, 20, 52, 48, 36, 16, 56, 24, 40, 44]);
     assert_eq!(seeds(&wide)[..2], [0x131a_7e28_a61c_4b7a, 0xf4a8_c4db_4b34_2411]);
     let unmapped = Job { random_map: false, number_ios: Some(5), ..random(Direction::Write) };
@@ -95,7 +103,10 @@ fn mixed_jobs_write_when_fio_does() {
     let found = writes(&Job { read_percent: 30, ..random(Direction::Mixed) }, ThreadId::default());
     assert_eq!(in_kib(&found), [0, 52, 28, 32, 20, 60, 8, 40, 12, 48]);
     assert_eq!(seeds(&found), SEEDS[..10]);
-    let ordered = writes(&Job { pattern: pattern(Direction::Mixed, false), ..Job::default() }, ThreadId::default());
+    let ordered = writes(
+        &Job { pattern: pattern(Direction::Mixed, false), ..Job::default() },
+        ThreadId::default(),
+    );
     assert_eq!(in_kib(&ordered), [0, 4, 8, 12, 16, 20]);
     assert_eq!(seeds(&ordered), SEEDS[..6]);
 }
@@ -103,16 +114,28 @@ fn mixed_jobs_write_when_fio_does() {
 #[test]
 fn lengths_are_fios() {
     let range = BlockSizes { min: 512, max: 8192, split: Vec::new() };
-    let lengths = |job: &Job| writes(job, ThreadId::default()).iter().map(|(offset, len, _)| (*offset, *len)).collect::<Vec<_>>();
+    let lengths = |job: &Job| {
+        writes(job, ThreadId::default())
+            .iter()
+            .map(|(offset, len, _)| (*offset, *len))
+            .collect::<Vec<_>>()
+    };
     let ranged = Job { block: PerOp::both(range), ..random(Direction::Write) };
     let found = lengths(&ranged);
-    assert_eq!(found[..6], [(3584, 1536), (48128, 5632), (54784, 6656), (30720, 3072), (26112, 4608), (61440, 1024)]);
+    assert_eq!(
+        found[..6],
+        [(3584, 1536), (48128, 5632), (54784, 6656), (30720, 3072), (26112, 4608), (61440, 1024)]
+    );
     assert_eq!((found.len(), found[13], found[22]), (23, (15872, 7168), (12288, 3584)));
     let ordered = lengths(&Job { pattern: pattern(Direction::Write, false), ..ranged });
     assert_eq!((ordered.len(), ordered[3], ordered[17]), (18, (13824, 3072), (57344, 8192)));
-    let split = BlockSizes { min: 1024, max: 8192, split: vec![(1024, 20), (4096, 50), (8192, 30)] };
+    let split =
+        BlockSizes { min: 1024, max: 8192, split: vec![(1024, 20), (4096, 50), (8192, 30)] };
     let found = lengths(&Job { block: PerOp::both(split), ..random(Direction::Write) });
-    assert_eq!(found[..6], [(3072, 1024), (48128, 4096), (54272, 4096), (30720, 8192), (25600, 4096), (58368, 1024)]);
+    assert_eq!(
+        found[..6],
+        [(3072, 1024), (48128, 4096), (54272, 4096), (30720, 8192), (25600, 4096), (58368, 1024)]
+    );
     assert_eq!((found.len(), found[24], found[25]), (26, (10240, 5120), (19456, 1024)));
 }
 

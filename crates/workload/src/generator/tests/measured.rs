@@ -7,7 +7,10 @@ fn clat_starts_at_the_doorbell() {
     let job = Job { iodepth: 4, batch_submit: 4, complete_min: 4, ..Job::default() };
     let (generator, _) = run(&job);
     let read = &generator.stats().read;
-    assert_eq!((read.slat.moments.min(), read.slat.moments.max(), read.slat.moments.n), (100, 100, 256));
+    assert_eq!(
+        (read.slat.moments.min(), read.slat.moments.max(), read.slat.moments.n),
+        (100, 100, 256)
+    );
     assert_eq!((read.clat.moments.min(), read.clat.moments.max()), (10_000, 10_000));
     assert_eq!((read.lat.moments.min(), read.lat.moments.max()), (10_100, 10_100));
     assert_eq!(read.intended.moments.n, 0);
@@ -19,12 +22,21 @@ fn clat_starts_at_the_doorbell() {
 fn overload_shows_in_intended_latency() {
     // The device takes 100 µs, one at a time; 20k IOPS would need 50 µs.
     let rate = PerOp::both(Some(Rate::Iops(20_000)));
-    let job = Job { rate, number_ios: Some(1000), io_size: Some(Amount::Bytes(u64::MAX)), ..Job::default() };
+    let job = Job {
+        rate,
+        number_ios: Some(1000),
+        io_size: Some(Amount::Bytes(u64::MAX)),
+        ..Job::default()
+    };
     let mut device = Device { service: Nanos::from_micros(100), ..Device::new() };
     let (generator, _) = run_on(&mut device, &job);
     let read = &generator.stats().read;
     assert!(read.lat.moments.max() < 101_000, "the device itself is as fast as ever");
-    assert!(read.intended.moments.max() > 49_000_000, "but the last I/O started 50 ms late: {}", read.intended.moments.max());
+    assert!(
+        read.intended.moments.max() > 49_000_000,
+        "but the last I/O started 50 ms late: {}",
+        read.intended.moments.max()
+    );
     // A device that keeps up hides nothing.
     let mut fast = Device { service: Nanos::from_micros(10), ..Device::new() };
     let (generator, _) = run_on(&mut fast, &job);
@@ -55,14 +67,19 @@ fn full_queue_reports_when_due() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(due, [Some(Nanos::from_micros(50)), Some(Nanos::from_micros(100)), None], "nothing follows the third");
+    assert_eq!(
+        due,
+        [Some(Nanos::from_micros(50)), Some(Nanos::from_micros(100)), None],
+        "nothing follows the third"
+    );
     assert_eq!(super::generator(&Job::default()).next_due(), None, "no rate");
 }
 
 #[test]
 fn rate_processes_keep_the_mean() {
     for process in [RateProcess::Linear, RateProcess::Poisson] {
-        let rate = PerOp { read: Some(Rate::Bytes(40 << 20)), write: Some(Rate::Iops(2_000)), trim: None };
+        let rate =
+            PerOp { read: Some(Rate::Bytes(40 << 20)), write: Some(Rate::Iops(2_000)), trim: None };
         let job = Job {
             rate,
             rate_process: process,
@@ -82,9 +99,17 @@ fn rate_processes_keep_the_mean() {
 
 /// Reads and writes at two rates that are not as 84 to 16.
 fn two_rates(process: RateProcess) -> Job {
-    let rate = PerOp { read: Some(Rate::Iops(7_000)), write: Some(Rate::Bytes(3_000 * 4096)), trim: None };
+    let rate =
+        PerOp { read: Some(Rate::Iops(7_000)), write: Some(Rate::Bytes(3_000 * 4096)), trim: None };
     let pattern = pattern(Direction::Mixed, true);
-    let job = Job { rate, rate_process: process, pattern, read_percent: 84, iodepth: 64, ..Job::default() };
+    let job = Job {
+        rate,
+        rate_process: process,
+        pattern,
+        read_percent: 84,
+        iodepth: 64,
+        ..Job::default()
+    };
     Job { number_ios: Some(20_000), io_size: Some(Amount::Bytes(u64::MAX)), ..job }
 }
 
@@ -136,7 +161,10 @@ fn two_rate_mix_is_verified() {
     let (generator, log) = run(&job);
     assert_eq!((generator.bad_count(), generator.error()), (0, 0));
     let written = log.iter().filter(|io| io.op == Op::Write).count();
-    assert!(log[log.len() - written..].iter().all(|io| io.op == Op::Read), "each write is read back");
+    assert!(
+        log[log.len() - written..].iter().all(|io| io.op == Op::Read),
+        "each write is read back"
+    );
 }
 
 #[test]
@@ -165,7 +193,11 @@ fn runtime_starts_after_the_ramp() {
 #[test]
 fn a_job_within_its_ramp_counts() {
     // 256 I/Os of 10.1 us.
-    let job = Job { ramp_time: Nanos::from_secs(1), start_delay: (Nanos::from_secs(1), Nanos::from_secs(1)), ..Job::default() };
+    let job = Job {
+        ramp_time: Nanos::from_secs(1),
+        start_delay: (Nanos::from_secs(1), Nanos::from_secs(1)),
+        ..Job::default()
+    };
     let (generator, _) = run(&job);
     let read = &generator.stats().read;
     assert_eq!((read.ios, read.bytes, read.runtime), (256, 1 << 20, Nanos(256 * 10_100)));
@@ -263,8 +295,13 @@ fn progress_goes_from_nothing_to_all() {
 #[test]
 fn progress_is_even_over_phases() {
     let millis = Nanos::from_millis;
-    let job =
-        Job { start_delay: (millis(20), millis(20)), ramp_time: millis(30), runtime: Some(millis(50)), time_based: true, ..Job::default() };
+    let job = Job {
+        start_delay: (millis(20), millis(20)),
+        ramp_time: millis(30),
+        runtime: Some(millis(50)),
+        time_based: true,
+        ..Job::default()
+    };
     let mut generator = generator(&job);
     let mut seen = Vec::new();
     let begin = Nanos(1_000);

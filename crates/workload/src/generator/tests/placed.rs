@@ -8,18 +8,30 @@ fn in_kib(job: &Job) -> Vec<u64> {
 }
 
 fn small(direction: Direction, random: bool) -> Job {
-    Job { pattern: pattern(direction, random), size: Some(Amount::Bytes(64 << 10)), ..Job::default() }
+    Job {
+        pattern: pattern(direction, random),
+        size: Some(Amount::Bytes(64 << 10)),
+        ..Job::default()
+    }
 }
 
 fn many(distribution: Distribution) -> Job {
     let (number_ios, io_size) = (Some(20_000), Some(Amount::Bytes(u64::MAX)));
-    Job { pattern: pattern(Direction::Read, true), distribution, random_map: false, number_ios, io_size, ..Job::default() }
+    Job {
+        pattern: pattern(Direction::Read, true),
+        distribution,
+        random_map: false,
+        number_ios,
+        io_size,
+        ..Job::default()
+    }
 }
 
 /// The share of a job's I/Os below this share of the device.
 fn below_share(job: &Job, part: f64) -> f64 {
     let log = run(job).1;
-    log.iter().filter(|io| (io.offset as f64) < part * TARGET.bytes as f64).count() as f64 / log.len() as f64
+    log.iter().filter(|io| (io.offset as f64) < part * TARGET.bytes as f64).count() as f64
+        / log.len() as f64
 }
 
 #[test]
@@ -31,8 +43,12 @@ fn trims_have_own_figures() {
         [0, 16, 32, 48].map(|k| (Op::Deallocate, k << 10, 16 << 10))
     );
     let stats = generator.stats();
-    assert_eq!((stats.trim.ios, stats.trim.bytes, stats.trim.issued, stats.write.ios, stats.issued()), (4, 64 << 10, 4, 0, 4));
-    let random: std::collections::BTreeSet<u64> = in_kib(&small(Direction::Trim, true)).into_iter().collect();
+    assert_eq!(
+        (stats.trim.ios, stats.trim.bytes, stats.trim.issued, stats.write.ios, stats.issued()),
+        (4, 64 << 10, 4, 0, 4)
+    );
+    let random: std::collections::BTreeSet<u64> =
+        in_kib(&small(Direction::Trim, true)).into_iter().collect();
     assert_eq!(random.len(), 16);
 }
 
@@ -45,7 +61,10 @@ fn what_is_trimmed_is_written_next() {
             assert_eq!((pair[0].op, pair[1].op), (Op::Deallocate, Op::Write));
             assert_eq!((pair[0].offset, pair[0].len), (pair[1].offset, pair[1].len));
         }
-        assert_eq!((generator.stats().trim.bytes, generator.stats().write.bytes), (64 << 10, 64 << 10));
+        assert_eq!(
+            (generator.stats().trim.bytes, generator.stats().write.bytes),
+            (64 << 10, 64 << 10)
+        );
     }
 }
 
@@ -71,7 +90,11 @@ fn pareto_concentrates_ios() {
 
 #[test]
 fn offsets_are_aligned_and_may_repeat() {
-    let job = Job { align: PerOp::both(4096), block: PerOp::both(BlockSizes::fixed(512)), ..small(Direction::Read, true) };
+    let job = Job {
+        align: PerOp::both(4096),
+        block: PerOp::both(BlockSizes::fixed(512)),
+        ..small(Direction::Read, true)
+    };
     let log = run(&job).1;
     assert_eq!(log.len(), 128);
     assert!(log.iter().all(|io| io.offset % 4096 == 0 && io.len == 512));
@@ -79,7 +102,10 @@ fn offsets_are_aligned_and_may_repeat() {
 
 #[test]
 fn files_take_turns() {
-    assert_eq!(in_kib(&Job { files: 4, ..small(Direction::Read, false) })[..6], [0, 16, 32, 48, 4, 20]);
+    assert_eq!(
+        in_kib(&Job { files: 4, ..small(Direction::Read, false) })[..6],
+        [0, 16, 32, 48, 4, 20]
+    );
 }
 
 fn any_place() -> impl Strategy<Value = Job> {
@@ -90,7 +116,13 @@ fn any_place() -> impl Strategy<Value = Job> {
         Distribution::Pareto { h: 0.3 },
         Distribution::Normal { percent: 40.0 },
     ];
-    let directions = vec![Direction::Read, Direction::Write, Direction::Mixed, Direction::Trim, Direction::TrimWrite];
+    let directions = vec![
+        Direction::Read,
+        Direction::Write,
+        Direction::Mixed,
+        Direction::Trim,
+        Direction::TrimWrite,
+    ];
     let sizes = vec![(512, 512), (4096, 4096), (512, 8192), (4096, 65_536)];
     (
         (select(directions), any::<bool>(), select(vec![1i64, 1, 3]), select(distributions)),
@@ -98,24 +130,35 @@ fn any_place() -> impl Strategy<Value = Job> {
         (1u32..5, 1u32..9, any::<bool>()),
         select(vec![0u64, 512, 20_480]),
     )
-        .prop_map(|((direction, random, step, distribution), (size, align, random_map), files, offset)| {
-            let (files, iodepth, verifies) = files;
-            let step = if random { step } else { 0 };
-            Job {
-                pattern: Pattern { direction, random, step },
-                distribution,
-                block: PerOp::both(BlockSizes { min: size.0, max: size.1, split: Vec::new() }),
-                align: PerOp::both(align),
-                random_map,
+        .prop_map(
+            |(
+                (direction, random, step, distribution),
+                (size, align, random_map),
                 files,
-                iodepth,
-                offset: Amount::Bytes(offset),
-                size: Some(Amount::Bytes(300 << 10)),
-                number_ios: Some(200),
-                verify: verifies.then(|| Verify { backlog: 7, backlog_batch: 3, ..Verify::default() }),
-                ..Job::default()
-            }
-        })
+                offset,
+            )| {
+                let (files, iodepth, verifies) = files;
+                let step = if random { step } else { 0 };
+                Job {
+                    pattern: Pattern { direction, random, step },
+                    distribution,
+                    block: PerOp::both(BlockSizes { min: size.0, max: size.1, split: Vec::new() }),
+                    align: PerOp::both(align),
+                    random_map,
+                    files,
+                    iodepth,
+                    offset: Amount::Bytes(offset),
+                    size: Some(Amount::Bytes(300 << 10)),
+                    number_ios: Some(200),
+                    verify: verifies.then(|| Verify {
+                        backlog: 7,
+                        backlog_batch: 3,
+                        ..Verify::default()
+                    }),
+                    ..Job::default()
+                }
+            },
+        )
 }
 
 proptest! {

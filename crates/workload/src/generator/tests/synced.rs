@@ -4,7 +4,11 @@ use super::*;
 
 /// Writes, with the I/Os as letters.
 fn letters(job: Job) -> (Generator, String) {
-    let job = Job { pattern: pattern(Direction::Write, false), io_size: Some(Amount::Bytes(7 * 4096)), ..job };
+    let job = Job {
+        pattern: pattern(Direction::Write, false),
+        io_size: Some(Amount::Bytes(7 * 4096)),
+        ..job
+    };
     let (generator, ios) = run(&job);
     (generator, ios.iter().map(|io| if io.op == Op::Flush { 'F' } else { 'w' }).collect())
 }
@@ -18,13 +22,21 @@ fn fsync_follows_n_writes() {
         assert_eq!(letters(Job { sync_every: 7, ..job.clone() }).1, "wwwwwww");
         assert_eq!(letters(Job { sync_at_end: true, ..job.clone() }).1, "wwwwwwwF");
         assert_eq!(letters(Job { sync_every: 7, sync_at_end: true, ..job.clone() }).1, "wwwwwwwF");
-        assert_eq!(letters(Job { sync_every: 1, sync_at_end: true, number_ios: Some(2), ..job }).1, "wFwF");
+        assert_eq!(
+            letters(Job { sync_every: 1, sync_at_end: true, number_ios: Some(2), ..job }).1,
+            "wFwF"
+        );
     }
 }
 
 #[test]
 fn end_fsync_follows_the_last_write() {
-    let job = Job { iodepth: 16, sync_at_end: true, pattern: pattern(Direction::Write, true), ..Job::default() };
+    let job = Job {
+        iodepth: 16,
+        sync_at_end: true,
+        pattern: pattern(Direction::Write, true),
+        ..Job::default()
+    };
     let mut generator = generator(&job);
     let mut alone = false;
     Device::new().run(&mut generator, |next, device| {
@@ -39,8 +51,14 @@ fn end_fsync_follows_the_last_write() {
 fn flushes_have_figures_of_their_own() {
     let (generator, _) = letters(Job { sync_every: 2, sync_at_end: true, ..Job::default() });
     let stats = generator.stats();
-    assert_eq!((stats.write.ios, stats.write.issued, stats.write.clat.moments.n, stats.write.bytes), (7, 7, 7, 7 * 4096));
-    assert_eq!((stats.sync.ios, stats.sync.issued, stats.sync.clat.moments.n, stats.sync.bytes), (4, 4, 4, 0));
+    assert_eq!(
+        (stats.write.ios, stats.write.issued, stats.write.clat.moments.n, stats.write.bytes),
+        (7, 7, 7, 7 * 4096)
+    );
+    assert_eq!(
+        (stats.sync.ios, stats.sync.issued, stats.sync.clat.moments.n, stats.sync.bytes),
+        (4, 4, 4, 0)
+    );
     assert_eq!((stats.read.ios, stats.depth.total()), (0, 11));
 }
 
@@ -52,7 +70,13 @@ fn who_writes_nothing_flushes_nothing() {
 
 #[test]
 fn each_written_device_is_flushed() {
-    let job = Job { pattern: pattern(Direction::Write, false), sync_every: 4, sync_at_end: true, number_ios: Some(6), ..Job::default() };
+    let job = Job {
+        pattern: pattern(Direction::Write, false),
+        sync_every: 4,
+        sync_at_end: true,
+        number_ios: Some(6),
+        ..Job::default()
+    };
     let mut generator = Generator::new(&job, ThreadId::default(), &[TARGET, TARGET]).unwrap();
     let mut log = Vec::new();
     Device::new().run(&mut generator, |next, _| {

@@ -32,7 +32,8 @@ fn poisson_gaps_are_exponential() {
     let starts = starts(&mut pacing(Rate::Iops(1000), RateProcess::Poisson), 100_001, 4096);
     let gaps: Vec<f64> = starts.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
-    let deviation = (gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64).sqrt();
+    let deviation =
+        (gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64).sqrt();
     assert!((mean / 1e6 - 1.0).abs() < 0.02, "{mean}");
     assert!((deviation / 1e6 - 1.0).abs() < 0.03, "{deviation}");
     // A schedule without randomness must fail the check.
@@ -67,7 +68,10 @@ fn rate_follows_its_stretches() {
     // in the silence.
     let starts = starts(&mut pacing, 100, 4096);
     for cycle in 0..4 {
-        let own: Vec<u64> = starts[cycle * 25..cycle * 25 + 25].iter().map(|at| at / 1_000_000 - cycle as u64 * 40).collect();
+        let own: Vec<u64> = starts[cycle * 25..cycle * 25 + 25]
+            .iter()
+            .map(|at| at / 1_000_000 - cycle as u64 * 40)
+            .collect();
         let expected: Vec<u64> = (10..30).chain((30..40).step_by(2)).collect();
         assert_eq!(own, expected);
     }
@@ -103,7 +107,9 @@ fn steps(process: RateProcess) -> Pacing {
     let last = RatePhase { span: Nanos::MAX, share: 1.0 };
     let phases = vec![phase(5, 0.0), phase(10, 0.5), phase(20, 0.0), last];
     let rate = PerOp::both(Some(Rate::Iops(2000)));
-    let mut pacing = Pacing::new(&Job { rate, rate_phases: phases, rate_process: process, ..Job::default() }, 7).unwrap();
+    let mut pacing =
+        Pacing::new(&Job { rate, rate_phases: phases, rate_process: process, ..Job::default() }, 7)
+            .unwrap();
     pacing.start = Nanos::from_secs(100);
     pacing
 }

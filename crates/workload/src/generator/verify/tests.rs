@@ -85,7 +85,9 @@ fn each_fault_has_its_name() {
     let layout = |interval| layout(interval, Verify::default());
     let data = filled(&layout(4096), 4096, 4096);
     let open = Expected::default();
-    let why = |offset, expected, data: &[u8]| faults(&layout(4096), offset, expected, data)[0].why.clone();
+    let why = |offset, expected, data: &[u8]| {
+        faults(&layout(4096), offset, expected, data)[0].why.clone()
+    };
     let short = faults(&layout(512), 4096, open, &data[..512])[0].why.clone();
     let since = Nanos(77_000_000_006);
     let mut damaged = data.clone();
@@ -97,11 +99,20 @@ fn each_fault_has_its_name() {
         (why(4096, open, &[0; 4096]), "no verify header (bad magic 0x0000, wanted 0xacca)"),
         (why(8192, open, &data), "belongs to offset 4096"),
         (short, "has 4096 bytes"),
-        (why(4096, Expected { written: Some((since, Nanos::MAX)), ..open }, &data), "stale data: written at 77.000000005 s"),
-        (why(4096, Expected { written: Some((Nanos(0), Nanos(5))), ..open }, &data), "stale data: written at 77.000000005 s"),
+        (
+            why(4096, Expected { written: Some((since, Nanos::MAX)), ..open }, &data),
+            "stale data: written at 77.000000005 s",
+        ),
+        (
+            why(4096, Expected { written: Some((Nanos(0), Nanos(5))), ..open }, &data),
+            "stale data: written at 77.000000005 s",
+        ),
         (why(4096, Expected { thread: Some(4), ..open }, &data), "by thread 3, wanted thread 4"),
         (why(4096, Expected { number: Some(6), ..open }, &data), "of write 5, wanted write 6"),
-        (why(4096, Expected { seed: Some(9), ..open }, &data), "seed is 0x123456789abcdef1, wanted 0x0000000000000009"),
+        (
+            why(4096, Expected { seed: Some(9), ..open }, &data),
+            "seed is 0x123456789abcdef1, wanted 0x0000000000000009",
+        ),
         (why(4096, open, &data[..39]), "shorter than a verified block"),
         (header, "header's own checksum is wrong"),
         (why(4096, open, &damaged), ": byte 44 is "),
@@ -110,16 +121,30 @@ fn each_fault_has_its_name() {
     }
     let other = Layout { kind: VerifyKind::Md5, ..layout(4096) };
     let found = &faults(&other, 4096, open, &data)[0];
-    assert!(found.to_string().ends_with("the block was written with verify=crc32c, and is checked with verify=md5"), "{found}");
-    let all = Expected { seed: Some(WRITE.seed), written: Some((WRITE.written, WRITE.written)), thread: Some(3), number: Some(5) };
+    assert!(
+        found
+            .to_string()
+            .ends_with("the block was written with verify=crc32c, and is checked with verify=md5"),
+        "{found}"
+    );
+    let all = Expected {
+        seed: Some(WRITE.seed),
+        written: Some((WRITE.written, WRITE.written)),
+        thread: Some(3),
+        number: Some(5),
+    };
     assert!(faults(&layout(4096), 4096, all, &data).is_empty());
 }
 
 #[test]
 fn verify_interval_matches_fio() {
     let of = |write: (u64, u64), read: u64, reads: bool, given: Option<u64>| {
-        let block = PerOp { read: BlockSizes::fixed(read), ..PerOp::both(BlockSizes { min: write.0, max: write.1, split: Vec::new() }) };
-        let direction = if reads { crate::job::Direction::Mixed } else { crate::job::Direction::Write };
+        let block = PerOp {
+            read: BlockSizes::fixed(read),
+            ..PerOp::both(BlockSizes { min: write.0, max: write.1, split: Vec::new() })
+        };
+        let direction =
+            if reads { crate::job::Direction::Mixed } else { crate::job::Direction::Write };
         let pattern = crate::job::Pattern { direction, random: false, step: 0 };
         interval(&Job { block, pattern, ..Job::default() }, given)
     };
@@ -138,8 +163,9 @@ fn seeded_data_match_fio_3_33() {
     // The bytes from 48 on of the first block of a file that fio wrote, whose header says this
     // seed.
     let wanted: [u8; 32] = [
-        0x3c, 0x15, 0x45, 0x9c, 0xb6, 0xc6, 0xe0, 0x0a, 0x64, 0x23, 0x73, 0x04, 0xdb, 0xf5, 0xcb, 0xbc, 0x5c, 0xbb, 0xe6, 0x9a, 0x27, 0xb3,
-        0x0c, 0x02, 0xb8, 0x76, 0xcd, 0x35, 0x4f, 0x66, 0x19, 0x04,
+        0x3c, 0x15, 0x45, 0x9c, 0xb6, 0xc6, 0xe0, 0x0a, 0x64, 0x23, 0x73, 0x04, 0xdb, 0xf5, 0xcb,
+        0xbc, 0x5c, 0xbb, 0xe6, 0x9a, 0x27, 0xb3, 0x0c, 0x02, 0xb8, 0x76, 0xcd, 0x35, 0x4f, 0x66,
+        0x19, 0x04,
     ];
     let mut data = vec![0; 4096];
     fill_seeded(&mut data, 0x00a4_cc01_c509_543c);

@@ -4,9 +4,15 @@ use crate::{Generator, Next, Target, fio, plan};
 /// Runs a job on a device that takes 10 us for each I/O; its logs by name.
 fn logs(options: &str) -> Vec<(String, String)> {
     let text = format!("[a]\nsize=16k\n{options}\n");
-    let jobs = fio::parse(&[fio::Input { name: "t", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs;
+    let jobs =
+        fio::parse(&[fio::Input { name: "t", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs;
     let (job, thread) = (&jobs[0], &plan::plan(&jobs, &[0]).threads[0]);
-    let mut generator = Generator::new(job, thread.id(1), &[Target { bytes: 1 << 20, block: 512, size_at_setup: None }]).unwrap();
+    let mut generator = Generator::new(
+        job,
+        thread.id(1),
+        &[Target { bytes: 1 << 20, block: 512, size_at_setup: None }],
+    )
+    .unwrap();
     let (mut now, mut flying) = (Nanos(1_000_000), Vec::new());
     loop {
         match generator.next(now) {
@@ -36,10 +42,16 @@ fn logs(options: &str) -> Vec<(String, String)> {
 fn logs_hold_each_io() {
     let found = logs("write_bw_log=l\nwrite_lat_log\nwrite_iops_log=l");
     let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["l_bw.1.log", "a_slat.1.log", "a_clat.1.log", "a_lat.1.log", "l_iops.1.log"]);
+    assert_eq!(
+        names,
+        ["l_bw.1.log", "a_slat.1.log", "a_clat.1.log", "a_lat.1.log", "l_iops.1.log"]
+    );
     let second = |at: usize| found[at].1.lines().nth(1).unwrap().to_owned();
     assert_eq!(second(0), "0, 409600, 0, 4096, 0");
-    assert_eq!([1, 2, 3, 4].map(second).map(|line| line.split(", ").nth(1).unwrap().to_owned()), ["100", "10000", "10100", "1"]);
+    assert_eq!(
+        [1, 2, 3, 4].map(second).map(|line| line.split(", ").nth(1).unwrap().to_owned()),
+        ["100", "10000", "10100", "1"]
+    );
     assert!(found.iter().all(|(_, text)| text.lines().count() == 4));
 }
 
@@ -56,11 +68,21 @@ fn stretches_of_time_have_means() {
 fn lists_can_be_read_again() {
     let found = logs("rw=trimwrite\nwrite_iolog=list\nfilename=x\nend_fsync=1");
     assert_eq!(found[0].0, "list");
-    let again = fio::parse(&[fio::Input { name: "t", text: b"[a]\nread_iolog=list\n" }], &Again(found[0].1.clone())).unwrap().jobs;
+    let again = fio::parse(
+        &[fio::Input { name: "t", text: b"[a]\nread_iolog=list\n" }],
+        &Again(found[0].1.clone()),
+    )
+    .unwrap()
+    .jobs;
     let list = again[0].iolog.as_ref().unwrap();
-    assert_eq!((list.files.as_slice(), list.steps.len()), (&["/dev/x".to_owned()][..], found[0].1.lines().count() - 4));
+    assert_eq!(
+        (list.files.as_slice(), list.steps.len()),
+        (&["/dev/x".to_owned()][..], found[0].1.lines().count() - 4)
+    );
     assert!(
-        found[0].1.contains(" trim 4096 4096\n") && found[0].1.contains(" write 4096 4096\n") && found[0].1.contains(" sync 12288 0\n")
+        found[0].1.contains(" trim 4096 4096\n")
+            && found[0].1.contains(" write 4096 4096\n")
+            && found[0].1.contains(" sync 12288 0\n")
     );
 }
 

@@ -6,12 +6,22 @@ use crate::args::{Cli, Command};
 fn outcome(load_pct: f64, qd: u64, doubts: &[&str]) -> Outcome {
     let scene = Scene { load_pct, qd, profile: "optane".into(), ..Scene::default() };
     let doubts = doubts.iter().map(|text| (*text).to_owned()).collect();
-    Outcome { scene, rows: Vec::new(), pairs: Vec::new(), rounds: 30, together: 1, capacity: Some(6e5), doubts }
+    Outcome {
+        scene,
+        rows: Vec::new(),
+        pairs: Vec::new(),
+        rounds: 30,
+        together: 1,
+        capacity: Some(6e5),
+        doubts,
+    }
 }
 
 fn args(line: &str) -> CompareArgs {
     let words = line.split_whitespace().map(|word| word.trim_matches('\'').into());
-    let Ok(Cli { command: Command::Compare(args) }) = Cli::parse_words(words) else { panic!("{line}") };
+    let Ok(Cli { command: Command::Compare(args) }) = Cli::parse_words(words) else {
+        panic!("{line}")
+    };
     args
 }
 
@@ -38,7 +48,10 @@ fn a_title_says_what_varies() {
     let outcomes = [outcome(5.0, 1, &[]), outcome(100.0, 32, &[])];
     let jobs = jobs("[a]\nrw=randread\nbs=4k\n");
     let title = |line: &str, outcomes| title(&args(line), &[&jobs[0]], "mem:1G", outcomes);
-    assert_eq!(title("reap compare --loads 5,100", &outcomes), "randread 4 KiB, queue depth 1, 32 on mem:1G, load 5, 100 %");
+    assert_eq!(
+        title("reap compare --loads 5,100", &outcomes),
+        "randread 4 KiB, queue depth 1, 32 on mem:1G, load 5, 100 %"
+    );
     assert_eq!(title("reap compare", &outcomes[1..]), "randread 4 KiB, queue depth 32 on mem:1G");
     let work = "randread 4 KiB, queue depth 32 on mem:1G, 50 ns of application work per I/O";
     assert_eq!(title("reap compare --host-work 50", &outcomes[1..]), work);
@@ -50,12 +63,16 @@ fn the_title_has_all_jobs() {
     let jobs = jobs(text);
     let threads = [0, 0, 1, 2].map(|job| &jobs[job]);
     let title = title(&args("reap compare"), &threads, "mem:1G", &[outcome(100.0, 1, &[])]);
-    assert_eq!(title, "randread 4 KiB, 2 threads; write 64 KiB; randrw 4 KiB and 8 KiB, queue depth 1 on mem:1G");
+    assert_eq!(
+        title,
+        "randread 4 KiB, 2 threads; write 64 KiB; randrw 4 KiB and 8 KiB, queue depth 1 on mem:1G"
+    );
 }
 
 #[test]
 fn inconclusive_says_where_and_why() {
-    let (good, bad) = (outcome(100.0, 1, &[]), outcome(100.0, 1, &["other work left poll 62 % of its CPU"]));
+    let (good, bad) =
+        (outcome(100.0, 1, &[]), outcome(100.0, 1, &["other work left poll 62 % of its CPU"]));
     let typed = args("reap compare --modes interrupt,poll");
     assert_eq!(inconclusive(&typed, &[good.clone(), good.clone()]), None);
     let all = inconclusive(&typed, std::slice::from_ref(&bad)).unwrap();
@@ -63,9 +80,15 @@ fn inconclusive_says_where_and_why() {
         all,
         "Inconclusive: other work left poll 62 % of its CPU. Try `reap sim --modes interrupt,poll`, or --repeat 64 while less else runs."
     );
-    let some = inconclusive(&args("reap compare job.fio --repeat 2"), &[good, bad.clone(), bad]).unwrap();
+    let some =
+        inconclusive(&args("reap compare job.fio --repeat 2"), &[good, bad.clone(), bad]).unwrap();
     assert!(some.starts_with("Inconclusive in 2 of 3 scenes: other work"), "{some}");
-    assert!(some.ends_with("(with write_iolog=run.log in job.fio), or --repeat 32 while less else runs."), "{some}");
+    assert!(
+        some.ends_with(
+            "(with write_iolog=run.log in job.fio), or --repeat 32 while less else runs."
+        ),
+        "{some}"
+    );
 }
 
 #[test]

@@ -26,7 +26,8 @@ impl Device {
             for (addr, byte, len) in todo {
                 let wrote = pool.dma_write(addr, &vec![byte; len]).is_ok();
                 let mut seen = vec![!byte; len];
-                let read = pool.dma_read(addr, &mut seen).is_ok() && seen.iter().all(|&b| b == byte);
+                let read =
+                    pool.dma_read(addr, &mut seen).is_ok() && seen.iter().all(|&b| b == byte);
                 let may = pool.check(addr, len as u64).is_ok();
                 // The three results disagree: end the thread, which the host notices.
                 if (wrote, read) != (may, may) || tell.send(wrote).is_err() {
@@ -130,15 +131,35 @@ impl Model {
         let region = pool.register(memory).unwrap();
         let (base, pool, region) = (region.base(), Some(pool), Some(region));
         let (held, lent, leaked) = (Vec::new(), Vec::new(), Vec::new());
-        Model { rules, device, base, pool, region, owner: None, freed, held, lent, leaked, contents: [0; PIECES] }
+        Model {
+            rules,
+            device,
+            base,
+            pool,
+            region,
+            owner: None,
+            freed,
+            held,
+            lent,
+            leaked,
+            contents: [0; PIECES],
+        }
     }
 
     fn ranges_in_use(&self) -> impl Iterator<Item = &Range<usize>> {
-        self.held.iter().map(|held| &held.pieces).chain(self.lent.iter().map(|lent| &lent.pieces)).chain(&self.leaked)
+        self.held
+            .iter()
+            .map(|held| &held.pieces)
+            .chain(self.lent.iter().map(|lent| &lent.pieces))
+            .chain(&self.leaked)
     }
 
     fn is_lent(&self, piece: usize) -> bool {
-        self.lent.iter().map(|lent| &lent.pieces).chain(&self.leaked).any(|pieces| pieces.contains(&piece))
+        self.lent
+            .iter()
+            .map(|lent| &lent.pieces)
+            .chain(&self.leaked)
+            .any(|pieces| pieces.contains(&piece))
     }
 
     fn step(&mut self, step: Step) -> Result<(), String> {
@@ -152,7 +173,8 @@ impl Model {
                 }
             }
             TakeBack(n) => {
-                let back = pick(&mut self.lent, n).map(|BufferOf { buf, pieces }| BufferOf { buf: buf.take_back(), pieces });
+                let back = pick(&mut self.lent, n)
+                    .map(|BufferOf { buf, pieces }| BufferOf { buf: buf.take_back(), pieces });
                 self.held.extend(back);
             }
             Step::Drop(n) => {
@@ -176,7 +198,9 @@ impl Model {
 
     fn make_buffer(&mut self, pieces: Range<usize>) -> Result<(), String> {
         let Some(region) = &self.region else { return Ok(()) };
-        let overlaps = self.ranges_in_use().any(|ranges_in_use| pieces.start < ranges_in_use.end && ranges_in_use.start < pieces.end);
+        let overlaps = self.ranges_in_use().any(|ranges_in_use| {
+            pieces.start < ranges_in_use.end && ranges_in_use.start < pieces.end
+        });
         match region.buffer(pieces.start * PIECE..pieces.end * PIECE) {
             Ok(buf) if !overlaps && pieces.end <= PIECES => {
                 self.held.push(BufferOf { buf, pieces });
@@ -190,7 +214,11 @@ impl Model {
 
     fn copy(&mut self, pieces: Range<usize>, byte: u8) -> Result<(), String> {
         let may = pieces.end <= PIECES && pieces.clone().all(|piece| self.is_lent(piece));
-        let did = self.device.write(self.base + (pieces.start * PIECE) as u64, byte, pieces.len() * PIECE);
+        let did = self.device.write(
+            self.base + (pieces.start * PIECE) as u64,
+            byte,
+            pieces.len() * PIECE,
+        );
         if may && did {
             self.contents[pieces.clone()].fill(byte);
         }
@@ -200,23 +228,32 @@ impl Model {
     fn check_owner(&mut self) -> Result<(), String> {
         let alone = self.ranges_in_use().next().is_none();
         let Some(region) = self.region.take() else { return Ok(()) };
-        let had = region.into_owner().map(|owner| self.owner = Some(owner)).map_err(|region| self.region = Some(region)).is_ok();
+        let had = region
+            .into_owner()
+            .map(|owner| self.owner = Some(owner))
+            .map_err(|region| self.region = Some(region))
+            .is_ok();
         ensure(had == alone, || format!("the owner has it: {had}, and nothing is out: {alone}"))
     }
 
     fn check(&self) -> Result<(), String> {
-        let alive = self.region.is_some() || self.owner.is_some() || self.ranges_in_use().next().is_some();
+        let alive =
+            self.region.is_some() || self.owner.is_some() || self.ranges_in_use().next().is_some();
         let freed = self.freed.load(Ordering::Relaxed);
         ensure(freed == u32::from(!alive), || format!("alive: {alive}, freed {freed} times"))?;
         for BufferOf { buf, pieces } in &self.held {
-            ensure(holds(buf, &self.contents[pieces.clone()]), || format!("{pieces:?} hold something else"))?;
+            ensure(holds(buf, &self.contents[pieces.clone()]), || {
+                format!("{pieces:?} hold something else")
+            })?;
         }
         if let Some(owner) = &self.owner {
             ensure(holds(&owner.0, &self.contents), || "the owner has something else".into())?;
         }
         let leaked: usize = self.leaked.iter().map(|pieces| pieces.len() * PIECE).sum();
         let counted = self.pool.as_ref().map(DmaPool::leaked);
-        ensure(counted.is_none_or(|counted| counted == leaked as u64), || format!("leaked {leaked} bytes, counted {counted:?}"))
+        ensure(counted.is_none_or(|counted| counted == leaked as u64), || {
+            format!("leaked {leaked} bytes, counted {counted:?}")
+        })
     }
 
     /// At the end the device tries every unit, and everything is dropped.
@@ -224,7 +261,10 @@ impl Model {
         for piece in 0..PIECES {
             self.copy(piece..piece + 1, 1)?;
         }
-        let back = self.lent.drain(..).map(|BufferOf { buf, pieces }| BufferOf { buf: buf.take_back(), pieces });
+        let back = self
+            .lent
+            .drain(..)
+            .map(|BufferOf { buf, pieces }| BufferOf { buf: buf.take_back(), pieces });
         self.held.extend(back);
         self.check()?;
         (self.region, self.owner) = (None, None);
@@ -240,7 +280,10 @@ impl Model {
 
 fn check_lifetimes(steps: &[Step], rules: Rules) -> Result<(), String> {
     let mut world = Model::new(rules);
-    let lived = steps.iter().try_for_each(|&step| world.step(step).map_err(|why| format!("{step:?}: {why}"))).and_then(|()| world.end());
+    let lived = steps
+        .iter()
+        .try_for_each(|&step| world.step(step).map_err(|why| format!("{step:?}: {why}")))
+        .and_then(|()| world.end());
     if lived.is_err() {
         // The memory may have been freed: do not touch it again.
         std::mem::forget(world);
@@ -260,7 +303,8 @@ const STEPS: [Step; 4] = [Take { start: 0, pieces: 8 }, Lend(0), DropRegion, Dro
 
 #[test]
 fn early_free_mutant_is_caught() {
-    let caught = check_lifetimes(&STEPS, Rules { drop_lent: |lent| drop(lent.take_back()), ..SOUND });
+    let caught =
+        check_lifetimes(&STEPS, Rules { drop_lent: |lent| drop(lent.take_back()), ..SOUND });
     assert_eq!(caught, Err("DropLent(0): alive: true, freed 1 times".into()));
     assert_eq!(check_lifetimes(&STEPS, SOUND), Ok(()));
 }

@@ -31,17 +31,24 @@ fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
 }
 
 /// BAR0 of two pages; the second is this area.
-fn shared(range: Range<u64>, file: OwnedFd, at: u64, trusted: bool) -> (PciRegisters, Vec<String>, Counted) {
+fn shared(
+    range: Range<u64>,
+    file: OwnedFd,
+    at: u64,
+    trusted: bool,
+) -> (PciRegisters, Vec<String>, Counted) {
     let calls = Counted::default();
     let area = SharedArea { range, file, at };
-    let (registers, notes) = PciRegisters::shared(0x2000, vec![area], Box::new(calls.clone()), trusted).unwrap();
+    let (registers, notes) =
+        PciRegisters::shared(0x2000, vec![area], Box::new(calls.clone()), trusted).unwrap();
     (registers, notes, calls)
 }
 
 #[test]
 fn sealed_doorbells_are_mapped() {
     let doorbells = file(0x3000, SealFlags::SHRINK);
-    let (registers, notes, calls) = shared(0x1000..0x2000, doorbells.try_clone().unwrap(), 0x2000, false);
+    let (registers, notes, calls) =
+        shared(0x1000..0x2000, doorbells.try_clone().unwrap(), 0x2000, false);
     assert!(registers.maps_doorbells() && notes.is_empty(), "{notes:?}");
     registers.ring_sq(QueueId(3), 7);
     registers.write32(regs::CC, 1);
@@ -71,7 +78,10 @@ fn unsealed_files_are_not_mapped() {
     ];
     for (range, file, at, why) in bad_areas {
         let (registers, notes, calls) = shared(range.clone(), file, at, false);
-        assert!(!registers.maps_doorbells() && notes.len() == 1 && notes[0].contains(why), "{range:?} {why}: {notes:?}");
+        assert!(
+            !registers.maps_doorbells() && notes.len() == 1 && notes[0].contains(why),
+            "{range:?} {why}: {notes:?}"
+        );
         registers.ring_sq(QueueId(1), 1);
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
     }
@@ -94,7 +104,8 @@ fn renewed_areas_keep_their_address() {
     let sealed = |bytes| file(bytes, SealFlags::SHRINK);
     let (old, new) = (sealed(0x1000), sealed(0x2000));
     let (registers, _, calls) = shared(0x1000..0x2000, old.try_clone().unwrap(), 0, false);
-    let area = |range, file: &OwnedFd, at| vec![SharedArea { range, file: file.try_clone().unwrap(), at }];
+    let area =
+        |range, file: &OwnedFd, at| vec![SharedArea { range, file: file.try_clone().unwrap(), at }];
     registers.ring_sq(QueueId(1), 5);
     let refused = [
         (0x3000, area(0x1000..0x2000, &new, 0), "BAR0 has 0x3000 bytes, and had 0x2000 before"),
@@ -116,8 +127,13 @@ fn renewed_areas_keep_their_address() {
 
 #[test]
 fn huge_page_doorbells_stay_unmapped() {
-    let kind = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
-    let Ok(file) = memfd_create("bar", kind) else { return println!("skipped: the kernel has no hugetlbfs") };
+    let kind = MemfdFlags::CLOEXEC
+        | MemfdFlags::ALLOW_SEALING
+        | MemfdFlags::HUGETLB
+        | MemfdFlags::HUGE_2MB;
+    let Ok(file) = memfd_create("bar", kind) else {
+        return println!("skipped: the kernel has no hugetlbfs");
+    };
     ftruncate(&file, 2 << 20).unwrap();
     fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
     let (_registers, notes, _) = shared(0x1000..0x2000, file, 0, false);

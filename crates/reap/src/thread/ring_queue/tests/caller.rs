@@ -44,7 +44,10 @@ fn an_iterator_cannot_use_its_queue() {
     assert_eq!(queue.wait(2, None).unwrap(), 2);
     let inside = (0..2).map(|lba| {
         assert_eq!(queue.reap(&mut Vec::new()), 0);
-        let refused = queue.submit([request(queue, lba)]).err().map(|(why, request)| (why, request.into_buffer().is_some()));
+        let refused = queue
+            .submit([request(queue, lba)])
+            .err()
+            .map(|(why, request)| (why, request.into_buffer().is_some()));
         assert!(matches!(refused, Some((Refused::InsideSubmit, true))), "{refused:?}");
         // An empty batch: nothing is refused.
         assert!(queue.submit([]).is_ok());
@@ -95,7 +98,8 @@ fn commit_covers_the_other_pair() {
 #[test]
 fn empty_batches_do_not_commit() {
     let _lock = manual_stepping();
-    let (device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT.with_submit_check().unwrap());
+    let (device, queues) =
+        open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT.with_submit_check().unwrap());
     let (queue, hand) = (&queues[0], device.embedded().unwrap().manual_step());
     submit(queue, 1);
     while hand.step() {}
@@ -122,8 +126,12 @@ fn caller_hints_reach_the_policy() {
     let kernels = Mode::KERNELS[0];
     let said = || {
         let mut events = device.events();
-        let of_modes = |event: &crate::Event| matches!(event.kind, crate::EventKind::ModeUnavailable { .. });
-        std::iter::from_fn(|| events.try_next()).filter(of_modes).map(|event| event.to_string()).collect::<Vec<_>>()
+        let of_modes =
+            |event: &crate::Event| matches!(event.kind, crate::EventKind::ModeUnavailable { .. });
+        std::iter::from_fn(|| events.try_next())
+            .filter(of_modes)
+            .map(|event| event.to_string())
+            .collect::<Vec<_>>()
     };
     pair(queue).set_mode(Mode::POLL);
     pair(queue).set_mode(kernels);
@@ -132,7 +140,13 @@ fn caller_hints_reach_the_policy() {
         assert!(now() < limit, "nothing was said");
         std::thread::yield_now();
     }
-    assert_eq!(said(), [format!("queue {} is in `interrupt`: its ring was not made for `{kernels}`", pair(queue).hardware_queue())]);
+    assert_eq!(
+        said(),
+        [format!(
+            "queue {} is in `interrupt`: its ring was not made for `{kernels}`",
+            pair(queue).hardware_queue()
+        )]
+    );
 }
 
 #[test]
@@ -161,7 +175,14 @@ fn wakeup_histograms_are_opt_in() {
         while hand.step() {}
         pair(queue).arm();
         let notified = pair(queue).drain_events().unwrap();
-        pair(queue).woken(&Slept { found: false, nap: false, notified, woke_at: now(), until: Nanos::MAX, cycle: None });
+        pair(queue).woken(&Slept {
+            found: false,
+            nap: false,
+            notified,
+            woke_at: now(),
+            until: Nanos::MAX,
+            cycle: None,
+        });
         assert_eq!(u64::from(pair(queue).poll(u32::MAX).0), entries);
     };
     wakes(1);
@@ -177,7 +198,11 @@ fn wakeup_histograms_are_opt_in() {
 #[test]
 fn masking_modes_silence_awake_threads() {
     let _lock = manual_stepping();
-    for (begins, mode, sent) in [(Mode::INTERRUPT, Mode::POLL, 0), (Mode::POLL, Mode::POLL, 0), (Mode::POLL, Mode::INTERRUPT, 3)] {
+    for (begins, mode, sent) in [
+        (Mode::INTERRUPT, Mode::POLL, 0),
+        (Mode::POLL, Mode::POLL, 0),
+        (Mode::POLL, Mode::INTERRUPT, 3),
+    ] {
         let (device, queues) = open("mem:1M?profile=null", 1, 1, begins);
         let (queue, hand) = (&queues[0], device.embedded().unwrap().manual_step());
         let hardware = pair(queue).transport().hardware().clone();
@@ -206,14 +231,24 @@ fn leftover_entries_wake_their_owner() {
     assert!(matches!(pairs[0].plan(now(), Nanos::MAX), Plan::Sleep { .. }));
     pairs[0].arm();
     assert_eq!(pairs.map(|pair| pair.transport().has_role()), [true, false]);
-    assert_eq!(pairs.map(|pair| pair.inner.borrow_mut().transport.other_owner().is_some()), [false, true]);
+    assert_eq!(
+        pairs.map(|pair| pair.inner.borrow_mut().transport.other_owner().is_some()),
+        [false, true]
+    );
     while hand.step() {}
     assert!(pairs[1].poll_ready());
     assert!(pairs[0].shared.wake.flag().is_armed());
     pairs[1].leave();
     assert!(!pairs[0].shared.wake.flag().is_armed(), "the owner was not woken");
     // A thread that wakes without having got the role is not the owner.
-    pairs[1].woken(&Slept { found: false, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
+    pairs[1].woken(&Slept {
+        found: false,
+        nap: false,
+        notified: false,
+        woke_at: now(),
+        until: Nanos::MAX,
+        cycle: None,
+    });
     assert!(!pairs[1].inner.borrow().waiter.owner);
     drop(hand);
     for queue in &queues {

@@ -12,7 +12,11 @@ use crate::thread::ring_queue::RingQueue;
 use crate::{Completion, Device, OpenOptions, PollStatus, Queue, Request};
 
 fn open(mode: Mode) -> (Device, Queue) {
-    let device = Device::open_with("mem:1M?profile=null&queues=1", &OpenOptions { mode, ..OpenOptions::default() }).unwrap();
+    let device = Device::open_with(
+        "mem:1M?profile=null&queues=1",
+        &OpenOptions { mode, ..OpenOptions::default() },
+    )
+    .unwrap();
     let queue = device.queue().unwrap();
     (device, queue)
 }
@@ -82,13 +86,20 @@ fn completions_wake_a_foreign_loop() {
 #[test]
 fn nap_end_is_the_loop_deadline() {
     let _lock = manual_stepping();
-    let options = OpenOptions { software_queues: Some(1), hardware_queues: Some(1), mode: Mode::POLL, ..OpenOptions::default() };
+    let options = OpenOptions {
+        software_queues: Some(1),
+        hardware_queues: Some(1),
+        mode: Mode::POLL,
+        ..OpenOptions::default()
+    };
     let device = Device::open_with("mem:1M?profile=null&queues=2&masks=no", &options).unwrap();
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().manual_step());
     submit(&queue, 1);
     assert_eq!(turn(&queue), 0);
     let plan = pair(&queue).inner.borrow().waiter.plan;
-    let Plan::Nap { until, .. } = plan else { panic!("{plan:?} with a command out on the polled pair") };
+    let Plan::Nap { until, .. } = plan else {
+        panic!("{plan:?} with a command out on the polled pair")
+    };
     assert_eq!(pair(&queue).next_deadline(), Some(until));
     while hand.step() {}
     assert_eq!(turn(&queue), 1);
@@ -145,10 +156,15 @@ fn computing_loops_stay_masked() {
 #[test]
 fn turns_report_remaining_work() {
     let _lock = manual_stepping();
-    let device = Device::open_with("mem:1M?profile=null&queues=1&entries=5", &OpenOptions::new().mode(Mode::INTERRUPT)).unwrap();
+    let device = Device::open_with(
+        "mem:1M?profile=null&queues=1&entries=5",
+        &OpenOptions::new().mode(Mode::INTERRUPT),
+    )
+    .unwrap();
     let queue = device.queue().unwrap();
     let hand = device.embedded().unwrap().manual_step();
-    let turn = |found: u32, more: bool| assert_eq!(queue.poll_events(1), PollStatus { found, more });
+    let turn =
+        |found: u32, more: bool| assert_eq!(queue.poll_events(1), PollStatus { found, more });
     let reap = |requests: usize| {
         let mut done = Vec::with_capacity(8);
         assert_eq!(queue.reap(&mut done), requests);
@@ -200,7 +216,12 @@ fn turns_inside_submit_are_deferred() {
 #[test]
 fn leaving_loops_give_up_the_role() {
     let _lock = manual_stepping();
-    let options = OpenOptions { software_queues: Some(2), hardware_queues: Some(1), mode: Mode::INTERRUPT, ..OpenOptions::default() };
+    let options = OpenOptions {
+        software_queues: Some(2),
+        hardware_queues: Some(1),
+        mode: Mode::INTERRUPT,
+        ..OpenOptions::default()
+    };
     let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
     let queues = [device.queue().unwrap(), device.queue().unwrap()];
     let [first, second] = queues.each_ref().map(pair);
@@ -212,7 +233,9 @@ fn leaving_loops_give_up_the_role() {
     }
     assert!(has_role(first) && !has_role(second));
     queues[0].leave_loop();
-    assert!(!has_role(first) && !first.inner.borrow().in_loop && !first.shared.wake.flag().is_armed());
+    assert!(
+        !has_role(first) && !first.inner.borrow().in_loop && !first.shared.wake.flag().is_armed()
+    );
     // The next owner is woken, and finds what comes from now on.
     assert!(has_role(second) && is_readable(&queues[1]));
     assert_eq!(turn(&queues[1]), 0);

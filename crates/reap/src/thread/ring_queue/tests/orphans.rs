@@ -21,7 +21,8 @@ fn other_threads_commit_idle_posts() {
     let queue = &queues[0];
     let hardware = pair(queue).transport().hardware().clone();
     assert_eq!(hardware.try_commit(), 0);
-    let futures = [0, 8].map(|lba| queue.read(&queue.namespaces()[0], lba, queue.buffer(4096).unwrap()));
+    let futures =
+        [0, 8].map(|lba| queue.read(&queue.namespaces()[0], lba, queue.buffer(4096).unwrap()));
     {
         let _posts = hardware.pair.posting();
         assert_eq!((hardware.try_commit(), hardware.pair.in_flight()), (0, 0));
@@ -64,14 +65,18 @@ fn dropped_queues_finish_pending_requests() {
 #[test]
 fn taken_queues_inherit_open_requests() {
     let _lock = manual_stepping();
-    let (device, mut queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, 1, Mode::INTERRUPT);
+    let (device, mut queues) =
+        open("mem:1M?profile=null&queues=1&entries=3", 1, 1, Mode::INTERRUPT);
     let hand = device.embedded().unwrap().manual_step();
     let hardware = pair(&queues[0]).transport().hardware().clone();
     for left in [2, 7] {
         submit(&queues[0], left);
         queues.clear();
         let queue = device.queue().unwrap();
-        assert_eq!((queue.in_flight(), queue.finished(), hardware.pair.in_flight()), (left as u32, 0, 2));
+        assert_eq!(
+            (queue.in_flight(), queue.finished(), hardware.pair.in_flight()),
+            (left as u32, 0, 2)
+        );
         submit(&queue, 1);
         while queue.in_flight() > 0 {
             while hand.step() {}
@@ -180,8 +185,10 @@ fn queue_modes_reach_the_controller() {
 fn device_messages_sum_the_vectors() {
     let _lock = manual_stepping();
     for (vectors, shared) in [(3, false), (2, true)] {
-        let (device, queues) = open(&format!("mem:1M?profile=null&queues=2&vectors={vectors}"), 2, 2, Mode::INTERRUPT);
-        let [first, second] = [0, 1].map(|n: usize| pair(&queues[n]).transport().hardware().pair.vector());
+        let (device, queues) =
+            open(&format!("mem:1M?profile=null&queues=2&vectors={vectors}"), 2, 2, Mode::INTERRUPT);
+        let [first, second] =
+            [0, 1].map(|n: usize| pair(&queues[n]).transport().hardware().pair.vector());
         assert_eq!(first == second, shared);
         // Stepped by the test: a message follows its CQE, which a waiting thread might reap before.
         let hand = device.embedded().unwrap().manual_step();
@@ -238,7 +245,11 @@ fn batches_inherit_urgency() {
     struct Reports(Sender<Batch>);
     impl Policy for Reports {
         fn next(&mut self, _: Nanos, seen: &Seen) -> Plan {
-            if seen.pending || seen.woke.is_some() { Plan::Poll { budget: 32 } } else { Plan::sleep(Nanos::MAX) }
+            if seen.pending || seen.woke.is_some() {
+                Plan::Poll { budget: 32 }
+            } else {
+                Plan::sleep(Nanos::MAX)
+            }
         }
         fn submitted(&mut self, _: Nanos, batch: &Batch) {
             _ = self.0.send(*batch);
@@ -246,12 +257,19 @@ fn batches_inherit_urgency() {
     }
     let _lock = manual_stepping();
     let (report, batches) = channel();
-    let mode = Mode::register("reports-batches", Facts::MASKED, move |_| Box::new(Reports(report.clone()))).unwrap();
+    let mode = Mode::register("reports-batches", Facts::MASKED, move |_| {
+        Box::new(Reports(report.clone()))
+    })
+    .unwrap();
     let (device, queues) = open("mem:1M?profile=null&queues=1&entries=5", 1, 1, mode);
     let (queue, hand) = (&queues[0], device.embedded().unwrap().manual_step());
     // There is a tag for one of the last requests.
-    for (urgent, plain, commands, told, in_flight) in [(2, 0, 2, 2, 2), (0, 1, 1, 0, 3), (3, 0, 1, 1, 6)] {
-        let requests = (0..urgent).map(|lba| request(queue, lba).urgent()).chain((0..plain).map(|lba| request(queue, lba)));
+    for (urgent, plain, commands, told, in_flight) in
+        [(2, 0, 2, 2, 2), (0, 1, 1, 0, 3), (3, 0, 1, 1, 6)]
+    {
+        let requests = (0..urgent)
+            .map(|lba| request(queue, lba).urgent())
+            .chain((0..plain).map(|lba| request(queue, lba)));
         queue.submit(requests).map_err(|(why, _)| why).unwrap();
         let batch = batches.try_recv().unwrap();
         assert_eq!((batch.commands, batch.urgent, batch.in_flight), (commands, told, in_flight));

@@ -14,7 +14,16 @@ use crate::{Device, Group, OpenOptions, Queue, Request};
 const URI: &str = "mem:1M?profile=null&queues=2&vectors=3";
 
 fn open(mode: Mode) -> Device {
-    Device::open_with(URI, &OpenOptions { software_queues: Some(2), hardware_queues: Some(2), mode, ..OpenOptions::default() }).unwrap()
+    Device::open_with(
+        URI,
+        &OpenOptions {
+            software_queues: Some(2),
+            hardware_queues: Some(2),
+            mode,
+            ..OpenOptions::default()
+        },
+    )
+    .unwrap()
 }
 
 /// Switches the queue to another mode.
@@ -35,7 +44,10 @@ fn found(queue: &Queue) -> bool {
 
 /// A request whose CQE and message have come.
 fn message(queue: &Queue, hand: &ManualStepper) {
-    queue.submit([Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
+    queue
+        .submit([Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap())])
+        .map_err(|(why, _)| why)
+        .unwrap();
     while hand.step() {}
 }
 
@@ -60,7 +72,11 @@ fn notification_covers_several_rounds() {
         let before = hardware.pair.notifications();
         for n in 0..4 * MAX_ROUNDS {
             message(&queue, &hand);
-            assert_eq!(hardware.pair.notifications() - before, u64::from(n / messages_of_a_notification + 1), "message {n} in {mode}");
+            assert_eq!(
+                hardware.pair.notifications() - before,
+                u64::from(n / messages_of_a_notification + 1),
+                "message {n} in {mode}"
+            );
             arm(&queue);
             assert_eq!(found(&queue), posts, "message {n} in {mode}");
         }
@@ -73,7 +89,10 @@ fn notification_covers_several_rounds() {
         assert_eq!(pair(&queue).transport().was_notified(), posts, "{mode}");
         assert!(!pair(&queue).transport().was_notified(), "it was reported already");
         drop(hand);
-        assert_eq!(queue.wait(4 * MAX_ROUNDS as usize + 1, None).unwrap(), 4 * MAX_ROUNDS as usize + 1);
+        assert_eq!(
+            queue.wait(4 * MAX_ROUNDS as usize + 1, None).unwrap(),
+            4 * MAX_ROUNDS as usize + 1
+        );
     }
 }
 
@@ -107,7 +126,10 @@ fn target_vector_notifies_each_queue() {
         let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
         let hand = device.embedded().unwrap().manual_step();
         let [home, other] = group.queues() else { unreachable!("two were joined") };
-        assert!(!pair(home).transport().posted_msi.has_foreign_target() && pair(other).transport().posted_msi.has_foreign_target());
+        assert!(
+            !pair(home).transport().posted_msi.has_foreign_target()
+                && pair(other).transport().posted_msi.has_foreign_target()
+        );
         for (queue, quiet) in [(home, other), (other, home)] {
             [home, other].into_iter().for_each(arm);
             [home, other].iter().for_each(|queue| _ = was_notified(queue));

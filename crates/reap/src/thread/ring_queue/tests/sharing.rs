@@ -160,7 +160,14 @@ fn few_tags_go_to_longest_waiter() {
         submit(&queues[n], 3);
     }
     while hand.step() {}
-    for (n, after) in [(2, [2, 0, 0, 0]), (1, [2, 1, 0, 0]), (2, [2, 1, 0, 0]), (3, [2, 1, 0, 1]), (2, [2, 1, 0, 1]), (0, [0, 1, 0, 1])] {
+    for (n, after) in [
+        (2, [2, 0, 0, 0]),
+        (1, [2, 1, 0, 0]),
+        (2, [2, 1, 0, 0]),
+        (3, [2, 1, 0, 1]),
+        (2, [2, 1, 0, 1]),
+        (0, [0, 1, 0, 1]),
+    ] {
         pair(&queues[n]).poll(u32::MAX);
         assert_eq!(all(), after, "after queue {n}");
     }
@@ -427,7 +434,10 @@ fn unmaskable_transports_poll_both_pairs() {
         submit(queue, 3);
         while hand.step() {}
         assert!(pair(queue).poll(2).0 < 3);
-        let (used_up, more) = (pair(queue).inner.borrow().waiter.seen.budget_used_up, pair(queue).inner.borrow().waiter.seen.pending);
+        let (used_up, more) = (
+            pair(queue).inner.borrow().waiter.seen.budget_used_up,
+            pair(queue).inner.borrow().waiter.seen.pending,
+        );
         assert!(used_up && more, "{mode}");
         pair(queue).poll(u32::MAX);
     }
@@ -444,9 +454,17 @@ fn dead_controllers_post_nothing() {
     pair(queue).shared.wake.arm();
     pair(queue).shared.fail_all();
     assert!(is_woken(queue) && pair(queue).poll_ready());
-    assert_eq!((pair(queue).poll(u32::MAX).0, stand(&queues)), (0, vec![(2, 1)]), "what waited has failed");
+    assert_eq!(
+        (pair(queue).poll(u32::MAX).0, stand(&queues)),
+        (0, vec![(2, 1)]),
+        "what waited has failed"
+    );
     submit(queue, 2);
-    assert_eq!((hardware.pair.in_flight(), stand(&queues)), (2, vec![(2, 3)]), "and what came since");
+    assert_eq!(
+        (hardware.pair.in_flight(), stand(&queues)),
+        (2, vec![(2, 3)]),
+        "and what came since"
+    );
     let mut done = Vec::with_capacity(8);
     queue.reap(&mut done);
     assert!(done.len() == 3 && done.iter().all(|done| done.result.is_err()));
@@ -457,5 +475,10 @@ fn dead_controllers_post_nothing() {
     pair(queue).poll(u32::MAX);
     assert_eq!((hardware.pair.in_flight(), stand(&queues)), (1, vec![(1, 2)]));
     while hand.step() {}
-    assert_eq!(queue.wait_or_idle(3, Some(crate::Instant::now() + std::time::Duration::from_secs(60))).unwrap(), 3);
+    assert_eq!(
+        queue
+            .wait_or_idle(3, Some(crate::Instant::now() + std::time::Duration::from_secs(60)))
+            .unwrap(),
+        3
+    );
 }

@@ -64,7 +64,11 @@ fn queues_report_their_mode() {
     ] {
         let (_device, queue) = open(URI, mode);
         queue.set_spin(spin);
-        assert_eq!((pair(&queue).measures_sleeps(), pair(&queue).yields_cpu()), (weighs, yields_cpu), "{mode}, {spin}");
+        assert_eq!(
+            (pair(&queue).measures_sleeps(), pair(&queue).yields_cpu()),
+            (weighs, yields_cpu),
+            "{mode}, {spin}"
+        );
     }
 }
 
@@ -93,7 +97,9 @@ fn wakeups_are_counted_by_cause() {
     let (_device, queue) = open(URI, Mode::INTERRUPT);
     let pair = pair(&queue);
     pair.shared.idle.arm();
-    for (notified, cause, wakeups) in [(true, Cause::Notification, 1), (false, Cause::Other, 2), (true, Cause::Notification, 3)] {
+    for (notified, cause, wakeups) in
+        [(true, Cause::Notification, 1), (false, Cause::Other, 2), (true, Cause::Notification, 3)]
+    {
         pair.arm();
         pair.woken(&slept(notified));
         assert_eq!(queue.counters().wakeups, wakeups);
@@ -146,7 +152,12 @@ fn requested_modes_are_adopted() {
 /// Queues share a notification only on one controller, and only if each has its vector alone.
 #[test]
 fn same_thread_queues_share_notifications() {
-    let options = OpenOptions { software_queues: Some(3), hardware_queues: Some(2), mode: Mode::POSTED, ..OpenOptions::default() };
+    let options = OpenOptions {
+        software_queues: Some(3),
+        hardware_queues: Some(2),
+        mode: Mode::POSTED,
+        ..OpenOptions::default()
+    };
     let open = || Device::open_with("mem:1M?profile=null&queues=2&vectors=3", &options).unwrap();
     let (device, other) = (open(), open());
     let queues = [device.queue().unwrap(), device.queue().unwrap(), device.queue().unwrap()];
@@ -154,8 +165,10 @@ fn same_thread_queues_share_notifications() {
     fn path(queue: &Queue) -> &PathQueue {
         &queue.path_queues()[0]
     }
-    assert!(queues.iter().all(|queue| path(queue).shares_controller(path(&queues[0])) && !path(queue).shares_controller(path(&elsewhere))));
-    let (several, single): (Vec<_>, Vec<_>) = queues.iter().partition(|queue| hardware(queue).has_several_users());
+    assert!(queues.iter().all(|queue| path(queue).shares_controller(path(&queues[0]))
+        && !path(queue).shares_controller(path(&elsewhere))));
+    let (several, single): (Vec<_>, Vec<_>) =
+        queues.iter().partition(|queue| hardware(queue).has_several_users());
     assert_eq!((several.len(), single.len()), (2, 1));
     for (queue, home) in [(several[0], single[0]), (single[0], several[0])] {
         path(queue).share_notification(path(home));

@@ -24,19 +24,26 @@ fn unusable_media_are_refused() {
         (dir.path().to_owned(), "cannot open"),
         ("/dev/null".into(), "not a regular file"),
     ] {
-        let error = FileMedia::open(&path, None, 512, FileAccess::Write).map(|_| ()).expect_err(words).to_string();
+        let error = FileMedia::open(&path, None, 512, FileAccess::Write)
+            .map(|_| ())
+            .expect_err(words)
+            .to_string();
         assert!(error.contains(words), "{error}");
     }
     // What was done already is no advice.
     let nowhere = dir.path().join("none/medium");
-    let error = FileMedia::open(&nowhere, Some(4096), 512, FileAccess::Write).map(|_| ()).expect_err("no such directory").to_string();
+    let error = FileMedia::open(&nowhere, Some(4096), 512, FileAccess::Write)
+        .map(|_| ())
+        .expect_err("no such directory")
+        .to_string();
     assert!(error.contains("No such file") && !error.contains("size="), "{error}");
 }
 
 #[test]
 fn failed_fdatasync_fails_later_flushes() {
     let dir = tempfile::tempdir().unwrap();
-    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
+    let mut media =
+        FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
     media.flush().unwrap();
     // A pipe cannot be synchronised: the real call fails.
     let (_reader, writer) = io::pipe().unwrap();
@@ -80,7 +87,8 @@ fn exercise(media: &mut FileMedia) {
 #[test]
 fn zeroing_and_deallocating_a_file() {
     let dir = tempfile::tempdir().unwrap();
-    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
+    let mut media =
+        FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
     exercise(&mut media);
     media.write_at(0, &vec![7; 1 << 20], true).unwrap();
     let full = media.allocated();
@@ -93,7 +101,8 @@ fn zeroing_and_deallocating_a_file() {
 #[test]
 fn missing_fallocate_writes_zeroes() {
     let dir = tempfile::tempdir().unwrap();
-    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
+    let mut media =
+        FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
     media.refused = FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE;
     exercise(&mut media);
     // A pipe refuses otherwise: that is an error.
@@ -101,13 +110,17 @@ fn missing_fallocate_writes_zeroes() {
     media.bytes = 0;
     media.file = File::from(std::os::fd::OwnedFd::from(writer));
     media.refused = FallocateFlags::empty();
-    assert!(matches!(media.zero_at(0, 512, true, false), Err(MediaError::Io { what: Access::Zero, .. })));
+    assert!(matches!(
+        media.zero_at(0, 512, true, false),
+        Err(MediaError::Io { what: Access::Zero, .. })
+    ));
 }
 
 #[test]
 fn lost_flush_fails_fua_zeroes() {
     let dir = tempfile::tempdir().unwrap();
-    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
+    let mut media =
+        FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
     media.shared.write_back.fail();
     media.zero_at(0, 512, true, false).unwrap();
     assert!(matches!(media.zero_at(0, 512, true, true), Err(MediaError::FlushLost)));
@@ -120,7 +133,10 @@ fn lock_and_lost_flush_are_shared() {
     let open = || FileMedia::open(&path, Some(1 << 20), 512, FileAccess::Write);
     let (mut one, mut other) = (open().unwrap(), open().unwrap());
     one.shared.write_back.fail();
-    assert!(matches!(other.flush(), Err(MediaError::FlushLost)) && matches!(one.write_at(0, &[0; 512], true), Err(MediaError::FlushLost)));
+    assert!(
+        matches!(other.flush(), Err(MediaError::FlushLost))
+            && matches!(one.write_at(0, &[0; 512], true), Err(MediaError::FlushLost))
+    );
     drop(one);
     assert!(matches!(open().unwrap().flush(), Err(MediaError::FlushLost)), "it is still open");
     drop(other);
@@ -140,7 +156,10 @@ fn files_in_use_are_refused() {
             user.lock().unwrap()
         }
         // It would have been extended, had it been opened.
-        let refused = FileMedia::open(&path, Some(2 << 20), 512, FileAccess::Write).err().expect("refused").to_string();
+        let refused = FileMedia::open(&path, Some(2 << 20), 512, FileAccess::Write)
+            .err()
+            .expect("refused")
+            .to_string();
         assert!(refused.contains("has locked it"), "{refused}");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
     }
@@ -153,9 +172,15 @@ fn truncated_files_refuse_write() {
     let mut media = FileMedia::open(&path, Some(1 << 20), 512, FileAccess::Write).unwrap();
     media.write_at(1 << 19, &[7; 512], false).unwrap();
     OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
-    assert!(matches!(media.write_at((1 << 20) - 512, &[7; 512], false), Err(MediaError::Truncated { bytes: 1048576 })));
+    assert!(matches!(
+        media.write_at((1 << 20) - 512, &[7; 512], false),
+        Err(MediaError::Truncated { bytes: 1048576 })
+    ));
     assert!(matches!(media.zero_at(0, 512, false, false), Err(MediaError::Truncated { .. })));
-    assert!(matches!(media.flush(), Err(MediaError::FlushLost)), "what was cut off was acknowledged");
+    assert!(
+        matches!(media.flush(), Err(MediaError::FlushLost)),
+        "what was cut off was acknowledged"
+    );
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096);
     // Its size alone does not bring back what it held.
     OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
@@ -187,16 +212,23 @@ fn truncated_files_refuse_flush() {
     media.write_at((1 << 20) - 512, &[7; 512], false).unwrap();
     OpenOptions::new().write(true).open(&path).unwrap().set_len((1 << 20) - 1).unwrap();
     assert!(media.flush().is_err(), "its last block was acknowledged");
-    assert!(matches!(media.read_at((1 << 20) - 512, &mut [0; 512]), Err(MediaError::Io { what: Access::Read, .. })));
+    assert!(matches!(
+        media.read_at((1 << 20) - 512, &mut [0; 512]),
+        Err(MediaError::Io { what: Access::Read, .. })
+    ));
 }
 
 /// /dev/full is written to as a full file system is.
 #[test]
 fn full_file_systems_are_logged() {
     let dir = tempfile::tempdir().unwrap();
-    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
+    let mut media =
+        FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512, FileAccess::Write).unwrap();
     media.bytes = 0;
     media.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let error = media.write_at(0, &[7; 512], false).unwrap_err();
-    assert!(media.said_full && matches!(error, MediaError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull));
+    assert!(
+        media.said_full
+            && matches!(error, MediaError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+    );
 }

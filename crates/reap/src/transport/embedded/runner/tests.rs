@@ -74,14 +74,22 @@ impl Stepper for Tallied {
 /// show it.
 #[test]
 fn own_threads_step_concurrently() {
-    for (own, atomically, tallied) in [(false, false, 2), (false, true, 2), (true, true, 2), (true, false, 1)] {
+    for (own, atomically, tallied) in
+        [(false, false, 2), (false, true, 2), (true, true, 2), (true, false, 1)]
+    {
         let shared = Runner::own().unwrap();
         let runners = if own { [shared, Runner::own().unwrap()] } else { [shared.clone(), shared] };
         let (tally, inside) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         // With one thread the second message cannot come: a short wait is enough.
         let patience = if own { Nanos::from_secs(60) } else { Nanos::from_millis(20) };
         for runner in &runners {
-            let stepper = Tallied { tally: tally.clone(), inside: inside.clone(), atomically, patience, sent: false };
+            let stepper = Tallied {
+                tally: tally.clone(),
+                inside: inside.clone(),
+                atomically,
+                patience,
+                sent: false,
+            };
             runner.attach(Box::new(stepper), Arc::new(Attachment::new(1, None)));
         }
         let limit = hw::now() + Nanos::from_secs(60);
@@ -91,6 +99,10 @@ fn own_threads_step_concurrently() {
         }
         // A resting thread has ended its step.
         runners.iter().for_each(|runner| drop(ManualStepper::new(runner)));
-        assert_eq!(tally.load(Acquire), tallied, "threads of their own: {own}, an atomic step: {atomically}");
+        assert_eq!(
+            tally.load(Acquire),
+            tallied,
+            "threads of their own: {own}, an atomic step: {atomically}"
+        );
     }
 }

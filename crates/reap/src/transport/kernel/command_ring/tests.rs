@@ -7,7 +7,11 @@ use crate::transport::kernel::KernelUri;
 
 /// A ring on a file of its own, and its wake-up. `None`: this kernel, or file system, has no
 /// io_uring for it.
-fn ring_on(query: &str, tags: u32, owned: bool) -> Option<(CommandRing, Arc<Wake>, tempfile::NamedTempFile)> {
+fn ring_on(
+    query: &str,
+    tags: u32,
+    owned: bool,
+) -> Option<(CommandRing, Arc<Wake>, tempfile::NamedTempFile)> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&vec![7; 1 << 20]).unwrap();
     let uri: KernelUri = format!("kernel:{}?{query}", file.path().display()).parse().unwrap();
@@ -19,7 +23,12 @@ fn ring_on(query: &str, tags: u32, owned: bool) -> Option<(CommandRing, Arc<Wake
         }
     };
     let wake = Arc::new(Wake::new().unwrap());
-    Some((CommandRing::new(&kernel_file, QueueId(1), tags, (&wake, &Arc::default()), owned, Poll::No).unwrap(), wake, file))
+    Some((
+        CommandRing::new(&kernel_file, QueueId(1), tags, (&wake, &Arc::default()), owned, Poll::No)
+            .unwrap(),
+        wake,
+        file,
+    ))
 }
 
 fn ring(tags: u32, owned: bool) -> Option<(CommandRing, Arc<Wake>, tempfile::NamedTempFile)> {
@@ -41,7 +50,17 @@ fn post_read(ring: &mut CommandRing, token: u64, now: Nanos) -> Option<Lent> {
     let bytes = ring.kernel_file.target().facts().lba_bytes;
     let buf = Some(ring.kernel_file.pool().alloc(bytes as usize).unwrap().lend());
     let addr = buf.as_ref().unwrap().addr();
-    let part = Part { op: Op::Read, fua: false, nsid: nvme::Nsid(1), lba: 0, blocks: 1, addr, bytes, buf: &buf, keep: false };
+    let part = Part {
+        op: Op::Read,
+        fua: false,
+        nsid: nvme::Nsid(1),
+        lba: 0,
+        blocks: 1,
+        addr,
+        bytes,
+        buf: &buf,
+        keep: false,
+    };
     assert!(ring.push_data(&part, Token(token), now));
     buf
 }
@@ -186,9 +205,17 @@ fn commands_time_out_by_true_clock() {
     assert_eq!(ring.cancel_late(at(100), timeout), (0, Nanos::MAX), "nothing is out");
     // Behind, ahead, and in between the searches: as it was posted.
     let posted = [0, 5_000, 101].map(|seconds| post_read(&mut ring, seconds, at(seconds)));
-    assert_eq!(ring.cancel_late(at(102), timeout), (0, at(111)), "they have been out for two seconds at most");
+    assert_eq!(
+        ring.cancel_late(at(102), timeout),
+        (0, at(111)),
+        "they have been out for two seconds at most"
+    );
     assert_eq!(ring.cancel_late(at(111), timeout), (1, at(112)), "the one whose clock is believed");
-    assert_eq!(ring.cancel_late(at(112), timeout), (2, Nanos::MAX), "the others count from when they were first seen");
+    assert_eq!(
+        ring.cancel_late(at(112), timeout),
+        (2, Nanos::MAX),
+        "the others count from when they were first seen"
+    );
     assert_eq!(ring.cancel_late(at(10_000), timeout).0, 0, "each is cancelled once");
     let mut found = 0;
     while found < posted.len() as u32 {
@@ -229,7 +256,10 @@ fn sleep_for_several_is_one_call() {
             found += reap(&mut ring, 64);
         }
         let calls = ring.counts.system_calls.get() - before;
-        assert!(calls <= 2 || round == 7 || round == 8, "round {round}: {calls} calls for {several}");
+        assert!(
+            calls <= 2 || round == 7 || round == 8,
+            "round {round}: {calls} calls for {several}"
+        );
         assert_eq!(ring.in_flight(), 0);
         take_back(bufs);
     }
@@ -240,7 +270,17 @@ fn sleep_for_several_is_one_call() {
 #[test]
 fn cached_flushes_go_one_by_one() {
     let Some((mut ring, _wake, _file)) = ring_on("buffered=yes&lba=4096", 64, true) else { return };
-    let flush = Part { op: Op::Flush, fua: false, nsid: nvme::Nsid(1), lba: 0, blocks: 0, addr: 0, bytes: 0, buf: &None, keep: false };
+    let flush = Part {
+        op: Op::Flush,
+        fua: false,
+        nsid: nvme::Nsid(1),
+        lba: 0,
+        blocks: 0,
+        addr: 0,
+        bytes: 0,
+        buf: &None,
+        keep: false,
+    };
     (0..4).for_each(|token| assert!(ring.push_other(&flush, Token(token), hw::now())));
     ring.submit();
     let mut found = 0;

@@ -17,26 +17,60 @@ fn through(block_log2: u8) -> Passthrough {
 fn passthrough_matches_embedded_commands() {
     let pool = DmaPool::new(1 << 20).unwrap();
     let lent = pool.alloc(8192).unwrap().lend();
-    let of = |op, fua| RingCommand { op, fua, offset: 3 << 32, remaining: Remaining::Data(Span::of(&lent, 0..8192)), ..RingCommand::NONE };
+    let of = |op, fua| RingCommand {
+        op,
+        fua,
+        offset: 3 << 32,
+        remaining: Remaining::Data(Span::of(&lent, 0..8192)),
+        ..RingCommand::NONE
+    };
     for log2 in [9, 12] {
         let (through, lba, blocks) = (through(log2), Lba(3 << 32 >> log2), 8192 >> log2);
-        assert_eq!(through.sqe(&of(Op::Read, false)), io::read(Nsid(3), lba, blocks, Dptr::NONE, Flags::NONE));
-        assert_eq!(through.sqe(&of(Op::Read, true)), io::read(Nsid(3), lba, blocks, Dptr::NONE, Flags::FUA));
-        assert_eq!(through.sqe(&of(Op::Write, false)), io::write(Nsid(3), lba, blocks, Dptr::NONE, Flags::NONE));
-        assert_eq!(through.sqe(&of(Op::Write, true)), io::write(Nsid(3), lba, blocks, Dptr::NONE, Flags::FUA));
+        assert_eq!(
+            through.sqe(&of(Op::Read, false)),
+            io::read(Nsid(3), lba, blocks, Dptr::NONE, Flags::NONE)
+        );
+        assert_eq!(
+            through.sqe(&of(Op::Read, true)),
+            io::read(Nsid(3), lba, blocks, Dptr::NONE, Flags::FUA)
+        );
+        assert_eq!(
+            through.sqe(&of(Op::Write, false)),
+            io::write(Nsid(3), lba, blocks, Dptr::NONE, Flags::NONE)
+        );
+        assert_eq!(
+            through.sqe(&of(Op::Write, true)),
+            io::write(Nsid(3), lba, blocks, Dptr::NONE, Flags::FUA)
+        );
         let zeroes = |method, fua| {
             let remaining = Remaining::Range { bytes: 8192, method, fallback: None };
-            through.sqe(&RingCommand { op: Op::WriteZeroes, fua, offset: 3 << 32, remaining, ..RingCommand::NONE })
+            through.sqe(&RingCommand {
+                op: Op::WriteZeroes,
+                fua,
+                offset: 3 << 32,
+                remaining,
+                ..RingCommand::NONE
+            })
         };
-        assert_eq!(zeroes(ZeroMethod::Zero, true), io::write_zeroes(Nsid(3), lba, blocks, Flags::FUA));
-        assert_eq!(zeroes(ZeroMethod::Punch, false), io::write_zeroes(Nsid(3), lba, blocks, Flags::DEALLOCATE));
+        assert_eq!(
+            zeroes(ZeroMethod::Zero, true),
+            io::write_zeroes(Nsid(3), lba, blocks, Flags::FUA)
+        );
+        assert_eq!(
+            zeroes(ZeroMethod::Punch, false),
+            io::write_zeroes(Nsid(3), lba, blocks, Flags::DEALLOCATE)
+        );
         for ranges in [1, 8] {
             let list = Remaining::Data(Span::of(&lent, 0..16 * ranges as usize));
             let deallocate = RingCommand { remaining: list, ..of(Op::Deallocate, false) };
             assert_eq!(through.sqe(&deallocate), io::deallocate(Nsid(3), ranges, Dptr::NONE));
         }
-        assert_eq!(through.sqe(&of(Op::Compare, false)), io::compare(Nsid(3), lba, blocks, Dptr::NONE));
-        let verify = RingCommand { remaining: Remaining::Check { bytes: 8192 }, ..of(Op::Verify, false) };
+        assert_eq!(
+            through.sqe(&of(Op::Compare, false)),
+            io::compare(Nsid(3), lba, blocks, Dptr::NONE)
+        );
+        let verify =
+            RingCommand { remaining: Remaining::Check { bytes: 8192 }, ..of(Op::Verify, false) };
         assert_eq!(through.sqe(&verify), io::verify(Nsid(3), lba, blocks));
         let spoil = RingCommand { op: Op::WriteUncorrectable, ..verify };
         assert_eq!(through.sqe(&spoil), io::write_uncorrectable(Nsid(3), lba, blocks));
@@ -54,14 +88,17 @@ fn read_only_devices_pass_no_writes() {
         let remaining = match op {
             Op::Flush => Remaining::Sync,
             Op::Verify | Op::WriteUncorrectable => Remaining::Check { bytes: 4096 },
-            Op::WriteZeroes => Remaining::Range { bytes: 4096, method: ZeroMethod::Zero, fallback: None },
+            Op::WriteZeroes => {
+                Remaining::Range { bytes: 4096, method: ZeroMethod::Zero, fallback: None }
+            }
             _ => Remaining::Data(Span::of(&lent, 0..4096)),
         };
         RingCommand { op, remaining, ..RingCommand::NONE }
     };
     let (writable, read_only) = (through(9), Passthrough { read_only: true, ..through(9) });
     assert!(OPS.into_iter().all(|op| writable.entry(&of(op), FILE).is_some()));
-    let passed: Vec<_> = OPS.into_iter().filter(|op| read_only.entry(&of(*op), FILE).is_some()).collect();
+    let passed: Vec<_> =
+        OPS.into_iter().filter(|op| read_only.entry(&of(*op), FILE).is_some()).collect();
     assert_eq!(passed, [Op::Read, Op::Flush, Op::Compare, Op::Verify]);
     drop(lent.take_back());
 }

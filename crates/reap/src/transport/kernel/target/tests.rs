@@ -29,13 +29,17 @@ impl Dir {
 fn dir() -> Dir {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("target/tmp");
+    let built =
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("target/tmp");
     let made = fs::create_dir_all(&built).and_then(|()| TempDir::new_in(&built));
     Dir { dir: made.or_else(|_| TempDir::new()).unwrap(), _turn: turn }
 }
 
 fn uri(path: &Path, query: &str) -> KernelUri {
-    let plain = KernelUri { path: path.to_owned(), ..format!("kernel:x?{query}").trim_end_matches('?').parse().unwrap() };
+    let plain = KernelUri {
+        path: path.to_owned(),
+        ..format!("kernel:x?{query}").trim_end_matches('?').parse().unwrap()
+    };
     plain.to_string().parse().unwrap()
 }
 
@@ -67,11 +71,25 @@ fn files_report_their_limits() {
     let target = opened(&path, "");
     let facts = target.facts();
     assert_eq!(facts.bytes, 64 << 10);
-    assert!(matches!(&facts.kind, TargetKind::File { filesystem } if filesystem != "unknown file system"), "{:?}", facts.kind);
+    assert!(
+        matches!(&facts.kind, TargetKind::File { filesystem } if filesystem != "unknown file system"),
+        "{:?}",
+        facts.kind
+    );
     assert!(facts.identity.model.as_ref().unwrap().contains(path.to_str().unwrap()));
-    assert!(!facts.read_only && facts.lba_bytes >= 512 && facts.lba_bytes.is_power_of_two() && facts.mem_align.is_power_of_two());
+    assert!(
+        !facts.read_only
+            && facts.lba_bytes >= 512
+            && facts.lba_bytes.is_power_of_two()
+            && facts.mem_align.is_power_of_two()
+    );
     // Whatever the file system is: direct, or a sentence that says why not.
-    assert_eq!(facts.direct, target.notes().iter().all(|note| !note.contains("page cache")), "{:?}", target.notes());
+    assert_eq!(
+        facts.direct,
+        target.notes().iter().all(|note| !note.contains("page cache")),
+        "{:?}",
+        target.notes()
+    );
     assert_eq!(target.current_bytes().unwrap(), 64 << 10);
     OpenOptions::new().write(true).open(&path).unwrap().set_len(128 << 10).unwrap();
     assert_eq!(target.current_bytes().unwrap(), 128 << 10);
@@ -96,7 +114,10 @@ fn buffered_targets_use_the_page_cache() {
     let dir = dir();
     let path = of_size(&dir, "disk", 64 << 10);
     let target = opened(&path, "buffered=yes&lba=4096");
-    assert_eq!((target.facts().direct, target.facts().lba_bytes, target.facts().mem_align), (false, 4096, 1));
+    assert_eq!(
+        (target.facts().direct, target.facts().lba_bytes, target.facts().mem_align),
+        (false, 4096, 1)
+    );
     // Buffered I/O that was asked for is not noted; the file system may cause other notes.
     assert!(target.notes().iter().all(|note| !note.contains("page cache")), "{:?}", target.notes());
     let flags = rustix::fs::fcntl_getfl(target.file()).unwrap();
@@ -118,9 +139,16 @@ fn missing_direct_io_is_reported() {
     // kernels is not needed here.
     let file = File::open("/proc/self/mountinfo").unwrap();
     let io_path = direct::choose(&file, super::super::uri::Buffered::Auto, None).unwrap();
-    assert!(matches!(&io_path, IoPath::Buffered(Some(why)) if why.contains("page cache")), "{io_path:?}");
+    assert!(
+        matches!(&io_path, IoPath::Buffered(Some(why)) if why.contains("page cache")),
+        "{io_path:?}"
+    );
     let refused = direct::choose(&file, super::super::uri::Buffered::No, None).unwrap_err();
-    assert!(matches!(&refused, TargetFault::Parameter(_)) && refused.to_string().contains("`buffered=no`"), "{refused}");
+    assert!(
+        matches!(&refused, TargetFault::Parameter(_))
+            && refused.to_string().contains("`buffered=no`"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -136,23 +164,35 @@ fn new_files_have_no_holes() {
     // A second time it is there, and stays as it is.
     drop(opened(&path, "size=3M"));
     assert_eq!(fs::read(&path).unwrap(), written);
-    assert!(matches!(refusal(&path, "size=4M"), TargetFault::Parameter(why) if why.contains("3145728") && why.contains("4194304")));
+    assert!(
+        matches!(refusal(&path, "size=4M"), TargetFault::Parameter(why) if why.contains("3145728") && why.contains("4194304"))
+    );
     assert_eq!(fs::read(&path).unwrap(), written);
 }
 
 #[test]
 fn files_in_memory_are_noted() {
-    let Ok(memory) = TempDir::new_in("/dev/shm") else { return println!("skipped: no /dev/shm here") };
+    let Ok(memory) = TempDir::new_in("/dev/shm") else {
+        return println!("skipped: no /dev/shm here");
+    };
     let target = opened(&memory.path().join("new"), "size=64K");
-    let in_memory = matches!(&target.facts().kind, TargetKind::File { filesystem } if filesystem == "tmpfs");
-    assert_eq!(in_memory, target.notes().iter().any(|note| note.contains("in memory")), "{:?}", target.facts());
+    let in_memory =
+        matches!(&target.facts().kind, TargetKind::File { filesystem } if filesystem == "tmpfs");
+    assert_eq!(
+        in_memory,
+        target.notes().iter().any(|note| note.contains("in memory")),
+        "{:?}",
+        target.facts()
+    );
 }
 
 #[test]
 fn sparse_files_are_noted() {
     let dir = dir();
     let path = of_size(&dir, "empty", 0);
-    assert!(matches!(refusal(&path, ""), TargetFault::NotFound(why) if why.contains("`size=` lays it out")));
+    assert!(
+        matches!(refusal(&path, ""), TargetFault::NotFound(why) if why.contains("`size=` lays it out"))
+    );
     assert_eq!(opened(&path, "size=64K").facts().bytes, 64 << 10);
     let sparse = of_size(&dir, "sparse", 4096);
     OpenOptions::new().write(true).open(&sparse).unwrap().set_len(1 << 20).unwrap();
@@ -167,27 +207,47 @@ fn targets_without_blocks_are_refused() {
     mkfifoat(CWD, at("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
     let _listener = UnixListener::bind(at("socket")).unwrap();
     symlink("nowhere", at("link")).unwrap();
-    assert!(matches!(refusal(dir.path(), ""), TargetFault::Unusable(why) if why.contains("directory")));
-    assert!(matches!(refusal(dir.path(), "size=1M"), TargetFault::Unusable(why) if why.contains("directory")));
-    assert!(matches!(refusal(&at("fifo"), ""), TargetFault::Unusable(why) if why.contains("a FIFO")));
-    assert!(matches!(refusal(&at("socket"), ""), TargetFault::Unusable(why) if why.contains("a socket")));
-    assert!(matches!(refusal(Path::new("/dev/null"), ""), TargetFault::Unusable(why) if why.contains("a character device")));
-    assert!(matches!(refusal(&at("link"), "size=1M"), TargetFault::NotFound(why) if why.contains("link to nowhere,")));
+    assert!(
+        matches!(refusal(dir.path(), ""), TargetFault::Unusable(why) if why.contains("directory"))
+    );
+    assert!(
+        matches!(refusal(dir.path(), "size=1M"), TargetFault::Unusable(why) if why.contains("directory"))
+    );
+    assert!(
+        matches!(refusal(&at("fifo"), ""), TargetFault::Unusable(why) if why.contains("a FIFO"))
+    );
+    assert!(
+        matches!(refusal(&at("socket"), ""), TargetFault::Unusable(why) if why.contains("a socket"))
+    );
+    assert!(
+        matches!(refusal(Path::new("/dev/null"), ""), TargetFault::Unusable(why) if why.contains("a character device"))
+    );
+    assert!(
+        matches!(refusal(&at("link"), "size=1M"), TargetFault::NotFound(why) if why.contains("link to nowhere,"))
+    );
 }
 
 #[test]
 fn layout_needs_a_regular_directory() {
     let dir = dir();
-    assert!(matches!(refusal(&dir.path().join("none"), ""), TargetFault::NotFound(why) if why.contains("`size=`")));
-    assert!(matches!(refusal(Path::new("~/disk"), "size=1M"), TargetFault::NotFound(why) if why.contains("`~`")));
-    assert!(matches!(refusal(Path::new("/dev/nvme77n1"), "size=1M"), TargetFault::NotFound(why) if why.contains("no such device")));
+    assert!(
+        matches!(refusal(&dir.path().join("none"), ""), TargetFault::NotFound(why) if why.contains("`size=`"))
+    );
+    assert!(
+        matches!(refusal(Path::new("~/disk"), "size=1M"), TargetFault::NotFound(why) if why.contains("`~`"))
+    );
+    assert!(
+        matches!(refusal(Path::new("/dev/nvme77n1"), "size=1M"), TargetFault::NotFound(why) if why.contains("no such device"))
+    );
     assert!(!Path::new("/dev/nvme77n1").exists());
     let deep = dir.path().join("none/disk");
     assert!(
         matches!(refusal(&deep, "size=1M"), TargetFault::NotFound(why) if why.contains(&format!("directory {};", dir.path().join("none").display())))
     );
     let only_read = Target::open(&uri(&dir.path().join("none"), "size=1M"), false).unwrap_err();
-    assert!(matches!(fault_of(only_read), TargetFault::NotFound(why) if why.contains("only for reading")));
+    assert!(
+        matches!(fault_of(only_read), TargetFault::NotFound(why) if why.contains("only for reading"))
+    );
     assert!(!dir.path().join("none").exists());
 }
 
@@ -196,12 +256,24 @@ fn partial_blocks_are_not_used() {
     let dir = dir();
     let odd = opened(&of_size(&dir, "odd", 10_000), "buffered=yes");
     assert_eq!(odd.facts().bytes, 9_728);
-    assert!(odd.notes().iter().any(|note| note.contains("the last 272 of the file's 10000 bytes")), "{:?}", odd.notes());
+    assert!(
+        odd.notes().iter().any(|note| note.contains("the last 272 of the file's 10000 bytes")),
+        "{:?}",
+        odd.notes()
+    );
     let refused = refusal(&of_size(&dir, "tiny", 100), "").to_string();
-    assert!(refused.contains("make it 512 bytes long") || !refused.contains("of 512 bytes"), "{refused}");
+    assert!(
+        refused.contains("make it 512 bytes long") || !refused.contains("of 512 bytes"),
+        "{refused}"
+    );
     let halves = of_size(&dir, "halves", 512);
     let refused = refusal(&halves, "buffered=yes&lba=4096").to_string();
-    assert!(refused.contains("512") && refused.contains("4096") && refused.contains("`lba=512` would fit"), "{refused}");
+    assert!(
+        refused.contains("512")
+            && refused.contains("4096")
+            && refused.contains("`lba=512` would fit"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -209,7 +281,8 @@ fn truncated_files_are_detected() {
     let dir = dir();
     let path = of_size(&dir, "cut", 1 << 20);
     let target = opened(&path, "");
-    let resize = |bytes| fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+    let resize =
+        |bytes| fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes).unwrap();
     assert_eq!(target.truncated_to(), None);
     resize(4096);
     assert_eq!(target.truncated_to(), Some(4096));
@@ -227,7 +300,9 @@ fn one_writer_or_many_readers() {
         matches!(&refused, TargetFault::InUse(why) if why.contains("this process has locked it") && !why.contains("readers")),
         "{refused}"
     );
-    assert!(matches!(refusal(&path, "readonly=yes"), TargetFault::InUse(why) if why.contains("only readers share")));
+    assert!(
+        matches!(refusal(&path, "readonly=yes"), TargetFault::InUse(why) if why.contains("only readers share"))
+    );
     drop(writer);
     let readers = [opened(&path, "readonly=yes"), Target::open(&uri(&path, ""), false).unwrap()];
     assert!(readers.iter().all(|reader| reader.facts().read_only));
@@ -250,7 +325,8 @@ fn lock_holders_are_named() {
         .spawn()
         .unwrap();
     let mut line = String::new();
-    io::BufRead::read_line(&mut io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    io::BufRead::read_line(&mut io::BufReader::new(child.stdout.take().unwrap()), &mut line)
+        .unwrap();
     let refused = (line == "locked\n").then(|| refusal(&path, ""));
     drop(child.stdin.take());
     child.wait().unwrap();
@@ -278,12 +354,18 @@ fn permission_errors_name_the_remedy() {
     // Root is refused nothing, so these errnos are made up.
     let uri = uri(&path, "");
     let opening = OpenRequest { uri: &uri, writing: true };
-    for (errno, words) in [(Errno::ACCESS, "no permission"), (Errno::PERM, "no permission"), (Errno::ROFS, "the file system is read-only")]
-    {
+    for (errno, words) in [
+        (Errno::ACCESS, "no permission"),
+        (Errno::PERM, "no permission"),
+        (Errno::ROFS, "the file system is read-only"),
+    ] {
         let told = opening.refused(errno.into(), false).to_string();
         assert!(told.contains(words) && told.contains("readonly=yes"), "{told}");
     }
-    assert!(matches!(opening.refused(Errno::MFILE.into(), false), TargetFault::System { what: "open it", .. }));
+    assert!(matches!(
+        opening.refused(Errno::MFILE.into(), false),
+        TargetFault::System { what: "open it", .. }
+    ));
     // EPERM is not about modes: an immutable file, or a device that a container may not have.
     let told = [false, true].map(|device| opening.refused(Errno::PERM.into(), device).to_string());
     assert!(told[0].contains("lsattr") && told[1].contains("device rules"), "{told:?}");

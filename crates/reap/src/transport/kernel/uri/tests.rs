@@ -8,7 +8,13 @@ use super::*;
 #[test]
 fn bare_paths_use_defaults() {
     let uri: KernelUri = "kernel:/dev/nvme0n1".parse().unwrap();
-    let plain = KernelUri { path: "/dev/nvme0n1".into(), bytes: None, read_only: false, buffered: Buffered::Auto, lba_bytes: None };
+    let plain = KernelUri {
+        path: "/dev/nvme0n1".into(),
+        bytes: None,
+        read_only: false,
+        buffered: Buffered::Auto,
+        lba_bytes: None,
+    };
     assert_eq!(uri, plain);
     assert_eq!(uri.to_string(), "kernel:/dev/nvme0n1");
 }
@@ -17,7 +23,10 @@ fn bare_paths_use_defaults() {
 fn every_parameter_is_read_and_printed() {
     let uri: KernelUri = "kernel:a%3Fb%20c?lba=4096&buffered=no&size=64m".parse().unwrap();
     assert_eq!(uri.path, PathBuf::from("a?b c"));
-    assert_eq!((uri.bytes, uri.buffered, uri.lba_bytes), (Some(64 << 20), Buffered::No, Some(4096)));
+    assert_eq!(
+        (uri.bytes, uri.buffered, uri.lba_bytes),
+        (Some(64 << 20), Buffered::No, Some(4096))
+    );
     assert_eq!(uri.to_string(), "kernel:a%3Fb%20c?size=64M&buffered=no&lba=4096");
     let uri: KernelUri = "kernel:/x?readonly=yes&buffered=auto".parse().unwrap();
     assert!(uri.read_only);
@@ -54,18 +63,21 @@ fn errors_name_their_column() {
 }
 
 fn any_uri() -> impl Strategy<Value = KernelUri> {
-    let path = prop::collection::vec(1..=255u8, 1..40).prop_map(|bytes| PathBuf::from(OsString::from_vec(bytes)));
+    let path = prop::collection::vec(1..=255u8, 1..40)
+        .prop_map(|bytes| PathBuf::from(OsString::from_vec(bytes)));
     let buffered = prop_oneof![Just(Buffered::Auto), Just(Buffered::Yes), Just(Buffered::No)];
     let lba = prop_oneof![Just(None), Just(Some(512)), Just(Some(4096))];
     // Up to the largest size that can be written; a device that is only read is not laid out.
     let bytes = prop::option::of((1..=1u64 << 38).prop_map(|n| n * 4096));
-    (path, bytes, any::<bool>(), buffered, lba).prop_map(|(path, bytes, read_only, buffered, lba_bytes)| KernelUri {
-        path,
-        read_only: read_only && bytes.is_none(),
-        bytes,
-        buffered,
-        lba_bytes,
-    })
+    (path, bytes, any::<bool>(), buffered, lba).prop_map(
+        |(path, bytes, read_only, buffered, lba_bytes)| KernelUri {
+            path,
+            read_only: read_only && bytes.is_none(),
+            bytes,
+            buffered,
+            lba_bytes,
+        },
+    )
 }
 
 proptest! {

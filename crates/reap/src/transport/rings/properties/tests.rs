@@ -10,12 +10,17 @@ const SET: Access = Access::Set(Property::Acq, 0x1234_5678_9abc_d000);
 const GET: Access = Access::Get(Property::Acq);
 
 fn properties(late: Option<u64>) -> HostProperties {
-    HostProperties::new(ControllerRegisters::Embedded(embedded::EmbeddedRegisters::of(Arc::new(Bar::new(2)))), late)
+    HostProperties::new(
+        ControllerRegisters::Embedded(embedded::EmbeddedRegisters::of(Arc::new(Bar::new(2)))),
+        late,
+    )
 }
 
 /// Asks, and takes turns until the answer comes: which turn that is, and what it says.
 fn turns(properties: &HostProperties, access: Access) -> (u64, Answer) {
-    let AccessPoll::Pending(ticket) = properties.ask(access) else { panic!("the answer is there at once") };
+    let AccessPoll::Pending(ticket) = properties.ask(access) else {
+        panic!("the answer is there at once")
+    };
     for turn in 1..=MAX_TURNS {
         // Before its time: turns alone count.
         if let Some((of, answer)) = properties.answers(Nanos::ZERO).pop() {
@@ -31,7 +36,10 @@ fn registers_answer_at_once() {
     let properties = properties(None);
     assert_eq!(properties.ask(SET), AccessPoll::Ready(Ok(0)));
     assert_eq!(properties.ask(GET), AccessPoll::Ready(Ok(0x1234_5678_9abc_d000)));
-    assert_eq!((properties.answers(Nanos::MAX), properties.next_answer()), (Vec::new(), Nanos::MAX));
+    assert_eq!(
+        (properties.answers(Nanos::MAX), properties.next_answer()),
+        (Vec::new(), Nanos::MAX)
+    );
 }
 
 #[test]
@@ -58,7 +66,9 @@ fn delayed_answers_have_deadlines() {
     let properties = properties(Some(1));
     for _ in 0..50 {
         let before = hw::now();
-        let AccessPoll::Pending(ticket) = properties.ask(GET) else { panic!("the answer is there at once") };
+        let AccessPoll::Pending(ticket) = properties.ask(GET) else {
+            panic!("the answer is there at once")
+        };
         let by = properties.next_answer();
         assert!(by >= before && by <= hw::now() + MAX_DELAY);
         assert_eq!(properties.answers(by), [(ticket, Ok(0))]);

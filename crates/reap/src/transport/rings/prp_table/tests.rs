@@ -6,7 +6,8 @@ use super::*;
 
 /// Where a controller finds the data, by the independent walker of the other side.
 fn walked(pool: &DmaPool, prp1: u64, prp2: u64, bytes: u32) -> Vec<u64> {
-    let mut walker = Walker::new(Dptr { prp1, prp2 }, u64::from(bytes), PageSize::from_mps(0)).expect("valid pointers");
+    let mut walker = Walker::new(Dptr { prp1, prp2 }, u64::from(bytes), PageSize::from_mps(0))
+        .expect("valid pointers");
     let mut pages = Vec::new();
     let mut fetch = |addr: u64, into: &mut [u8]| pool.dma_read(addr, into);
     while let Some(segment) = walker.next(&mut fetch).expect("a valid list") {
@@ -101,7 +102,8 @@ fn regions_own_their_prp_table() {
 
 #[test]
 fn failed_tables_return_memory() {
-    let pool = hw::PoolOptions { address_bits: 33, ..hw::PoolOptions::default() }.open(4 << 20).unwrap();
+    let pool =
+        hw::PoolOptions { address_bits: 33, ..hw::PoolOptions::default() }.open(4 << 20).unwrap();
     // All that is left of the bus addresses: none for the table. Memory is not touched.
     let all = Pages::new((4 << 30) - (4 << 20)).unwrap();
     let (why, all) = register(&pool, all).unwrap_err();
@@ -118,7 +120,9 @@ fn resident(memory: *const u8) -> u64 {
         Some((ends[0]?..ends[1]?).contains(&memory.addr()))
     };
     let mut lines = smaps.lines().skip_while(|line| holds(line) != Some(true));
-    let rss = lines.find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let rss = lines.find_map(|line| {
+        line.strip_prefix("Rss:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    });
     rss.expect("the pool is mapped") << 10
 }
 
@@ -144,7 +148,8 @@ fn registering_writes_nothing_of_the_table() {
     let table = PrpTable::new(&pool).unwrap();
     let region = register(&pool, Pages::new(1 << 30).unwrap()).unwrap();
     let lent = Some(region.buffer(0..region.len()).unwrap().lend());
-    let written = |k: usize| lent.as_ref().and_then(Lent::attachment).unwrap().written[k].load(Acquire);
+    let written =
+        |k: usize| lent.as_ref().and_then(Lent::attachment).unwrap().written[k].load(Acquire);
     let pages = (region.len() as u64).div_ceil(RUN * PAGE) as usize;
     assert!(!(0..pages).any(written));
     let (addr, bytes) = (region.base() + region.len() as u64 - (1 << 20), 1 << 20);

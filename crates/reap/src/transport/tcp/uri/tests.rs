@@ -6,12 +6,27 @@ use super::*;
 fn targets_are_named_by_address() {
     for (text, host, port, nqn, shown) in [
         ("tcp://192.0.2.1/nqn.a", "192.0.2.1", 4420, "nqn.a", "tcp://192.0.2.1:4420/nqn.a"),
-        ("tcp://storage.example:8009/nqn.a:b", "storage.example", 8009, "nqn.a:b", "tcp://storage.example:8009/nqn.a:b"),
-        ("tcp://[2001:db8::1]:1/nqn.a%3Fb", "2001:db8::1", 1, "nqn.a?b", "tcp://[2001:db8::1]:1/nqn.a%3Fb"),
+        (
+            "tcp://storage.example:8009/nqn.a:b",
+            "storage.example",
+            8009,
+            "nqn.a:b",
+            "tcp://storage.example:8009/nqn.a:b",
+        ),
+        (
+            "tcp://[2001:db8::1]:1/nqn.a%3Fb",
+            "2001:db8::1",
+            1,
+            "nqn.a?b",
+            "tcp://[2001:db8::1]:1/nqn.a%3Fb",
+        ),
         ("tcp://[::1]/nqn.a", "::1", 4420, "nqn.a", "tcp://[::1]:4420/nqn.a"),
     ] {
         let uri: TcpUri = text.parse().unwrap();
-        assert_eq!((&uri.host[..], uri.port, &uri.nqn[..], &uri.to_string()[..]), (host, port, nqn, shown));
+        assert_eq!(
+            (&uri.host[..], uri.port, &uri.nqn[..], &uri.to_string()[..]),
+            (host, port, nqn, shown)
+        );
     }
 }
 
@@ -20,7 +35,10 @@ fn parameters_have_nvme_clis_names() {
     let text = "tcp://a:4420/nqn.a?queues=2&hdr_digest=yes&data_digest=yes&keep_alive_tmo=3&reconnect_delay=1&ctrl_loss_tmo=-1&fast_io_fail_tmo=7&cqt=500&host_nqn=nqn.h&host_id=11111111-2222-3333-4444-555555555555&host_traddr=127.0.0.1";
     let uri: TcpUri = text.parse().unwrap();
     assert_eq!(uri.to_string(), text);
-    assert_eq!((uri.ctrl_loss_tmo, uri.cqt, uri.keep_alive_tmo), (Nanos::MAX, Nanos::from_millis(500), Nanos::from_secs(3)));
+    assert_eq!(
+        (uri.ctrl_loss_tmo, uri.cqt, uri.keep_alive_tmo),
+        (Nanos::MAX, Nanos::from_millis(500), Nanos::from_secs(3))
+    );
 }
 
 #[test]

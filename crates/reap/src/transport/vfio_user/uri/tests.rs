@@ -4,15 +4,25 @@ use super::*;
 
 #[test]
 fn servers_are_named_by_socket() {
-    let uri: VfioUserUri = "vfio-user:/run/a%3Fb.sock?vectors=3&hugepages=yes&trust=yes".parse().unwrap();
-    assert_eq!((uri.socket.to_str(), uri.vectors, uri.huge_pages, uri.trust), (Some("/run/a?b.sock"), Some(3), true, true));
+    let uri: VfioUserUri =
+        "vfio-user:/run/a%3Fb.sock?vectors=3&hugepages=yes&trust=yes".parse().unwrap();
+    assert_eq!(
+        (uri.socket.to_str(), uri.vectors, uri.huge_pages, uri.trust),
+        (Some("/run/a?b.sock"), Some(3), true, true)
+    );
     assert_eq!(uri.to_string(), "vfio-user:/run/a%3Fb.sock?vectors=3&hugepages=yes&trust=yes");
     for (said, shadow) in [("?shadow=yes", Some(true)), ("?shadow=no", Some(false)), ("", None)] {
         let uri: VfioUserUri = format!("vfio-user:x{said}").parse().unwrap();
         assert_eq!((uri.shadow, uri.to_string()), (shadow, format!("vfio-user:x{said}")));
     }
-    assert_eq!("vfio-user:x?sgl=no".parse::<VfioUserUri>().unwrap().to_string(), "vfio-user:x?sgl=no");
-    assert_eq!("vfio-user:x?sgl=yes&hugepages=no&trust=no".parse::<VfioUserUri>().unwrap().to_string(), "vfio-user:x");
+    assert_eq!(
+        "vfio-user:x?sgl=no".parse::<VfioUserUri>().unwrap().to_string(),
+        "vfio-user:x?sgl=no"
+    );
+    assert_eq!(
+        "vfio-user:x?sgl=yes&hugepages=no&trust=no".parse::<VfioUserUri>().unwrap().to_string(),
+        "vfio-user:x"
+    );
 }
 
 #[test]

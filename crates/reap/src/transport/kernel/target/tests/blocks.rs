@@ -14,7 +14,8 @@ struct Loop {
 }
 
 fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program).args(arguments).output().map_err(|e| format!("{program}: {e}"))?;
+    let output =
+        Command::new(program).args(arguments).output().map_err(|e| format!("{program}: {e}"))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
         false => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
@@ -33,7 +34,8 @@ impl Loop {
         image[454..458].copy_from_slice(&16384u32.to_le_bytes());
         image[458..462].copy_from_slice(&16384u32.to_le_bytes());
         fs::write(&file, image).unwrap();
-        let arguments = [&["--find", "--show", "--partscan"], options, &[file.to_str().unwrap()]].concat();
+        let arguments =
+            [&["--find", "--show", "--partscan"], options, &[file.to_str().unwrap()]].concat();
         let node = PathBuf::from(run("losetup", &arguments)?);
         Ok(Loop { node, mounted: None, dir, file })
     }
@@ -70,14 +72,17 @@ impl Loop {
         let at = at.to_str().unwrap();
         // Whatever else looks around on this machine (`df`, an indexer) makes it busy for a moment;
         // nothing is left behind.
-        let _ = run("umount", &[at]).or_else(|_| run("umount", &["--lazy", at])).inspect_err(|e| println!("{e}"));
+        let _ = run("umount", &[at])
+            .or_else(|_| run("umount", &["--lazy", at]))
+            .inspect_err(|e| println!("{e}"));
     }
 }
 
 impl Drop for Loop {
     fn drop(&mut self) {
         self.unmount();
-        let _ = run("losetup", &["--detach", self.node.to_str().unwrap()]).inspect_err(|e| println!("{e}"));
+        let _ = run("losetup", &["--detach", self.node.to_str().unwrap()])
+            .inspect_err(|e| println!("{e}"));
     }
 }
 
@@ -94,13 +99,20 @@ fn block_devices_report_their_limits() {
     let facts = target.facts();
     assert_eq!(facts.kind, TargetKind::Block { partition: false, disk: looped.name().to_owned() });
     assert_eq!((facts.bytes, target.current_bytes().unwrap()), (16 << 20, 16 << 20));
-    assert!(facts.direct && facts.lba_bytes == 512 && !facts.read_only, "{facts:?} {:?}", target.notes());
+    assert!(
+        facts.direct && facts.lba_bytes == 512 && !facts.read_only,
+        "{facts:?} {:?}",
+        target.notes()
+    );
     let disk = facts.disk.as_ref().unwrap();
     assert!(!disk.poll_queues && disk.max_transfer.is_some_and(|bytes| bytes >= 4096), "{disk:?}");
     assert!(facts.identity.model.as_ref().unwrap().contains("image"), "{:?}", facts.identity);
     drop(target);
     let refused = refusal(&looped.node, "size=16M");
-    assert!(matches!(&refused, TargetFault::Parameter(why) if why.contains("a block device has the size")), "{refused}");
+    assert!(
+        matches!(&refused, TargetFault::Parameter(why) if why.contains("a block device has the size")),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -125,7 +137,10 @@ fn writer_holds_disk_and_partitions() {
     assert!(told.contains(&format!("{} is open in this process", looped.name())), "{told}");
     drop(whole);
     let part = opened(&partition, "");
-    assert_eq!(part.facts().kind, TargetKind::Block { partition: true, disk: looped.name().to_owned() });
+    assert_eq!(
+        part.facts().kind,
+        TargetKind::Block { partition: true, disk: looped.name().to_owned() }
+    );
     assert_eq!(part.facts().bytes, 8 << 20);
     let told = held(&looped.node);
     assert!(told.contains(&format!("{}p1 is open in this process", looped.name())), "{told}");
@@ -140,7 +155,11 @@ fn mounted_devices_are_read_only() {
         Err(why) => return println!("skipped: nothing can be mounted here ({why})"),
     };
     let told = held(&node);
-    assert!(told.contains(&format!("mounted on {} (ext4)", at.display())) && told.contains("readonly=yes"), "{told}");
+    assert!(
+        told.contains(&format!("mounted on {} (ext4)", at.display()))
+            && told.contains("readonly=yes"),
+        "{told}"
+    );
     let reader = opened(&node, "readonly=yes");
     assert!(reader.file().write_at(&[0; 512], 0).is_err());
     looped.unmount();

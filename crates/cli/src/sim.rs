@@ -236,7 +236,7 @@ fn price_list(name: &str) -> Result<Costs> {
     let known: Vec<&str> = file::COSTS.iter().map(|(name, _)| *name).collect();
     let unknown = || {
         anyhow!(
-            "there is no price list '{name}': {}, or a .toml file that `reap calibrate` wrote",
+            "unknown price list '{name}'; use {}, or a .toml file of `reap calibrate`",
             known.join(", ")
         )
     };

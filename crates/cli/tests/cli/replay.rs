@@ -115,7 +115,7 @@ fn bad_lists_are_told_apart() {
         ("v2", "v2 is an iolog of version 2, which has no time stamps"),
         ("cut", "cut:3: 'read' needs an offset and a length"),
         ("odd", "100"),
-        ("trim", "has no trims"),
+        ("trim", "does not support trims"),
         ("long", "requests of 2097152 bytes"),
         ("empty", "empty has no I/O"),
     ] {

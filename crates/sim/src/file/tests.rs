@@ -216,7 +216,7 @@ const MISTAKES: [(&str, &[&str]); 67] = [
     ("[[job]]\ndevices = []\noptions = {}", &["s.toml:2:1", "names none"]),
     (
         "[[job]]\noptions = { rw = \"randread\", iodpth = 4 }",
-        &["s.toml:3:30", "no option 'iodpth'", "did you mean 'iodepth'?"],
+        &["s.toml:3:30", "unknown option 'iodpth'", "did you mean 'iodepth'?"],
     ),
     ("[[job]]\n[job.options]\nrw = \"randread\"\nbs = \"4kk\"", &["s.toml:5:6", "bs:"]),
     ("[[job]]\nqueues = 0\noptions = {}", &["s.toml:2:1", "0 software queues", "1 to 256"]),

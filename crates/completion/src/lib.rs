@@ -1,42 +1,24 @@
-//! *When* to look at a completion queue, *who* looks, and *how* a thread is told. Pure: no clock,
-//! no thread, and nothing of NVMe.
+//! Completion policies: when a completion queue (CQ) is polled, by which thread, and whether the
+//! thread spins, naps or sleeps on an interrupt in between. The crate does no I/O: it has no clock,
+//! no thread and no NVMe types, so that the engine of `reap` and the simulator run the same code.
 //!
-//! A [`Policy`] answers for one queue, a [`Round`] for the queues of one thread. Their executor,
-//! the engine of `reap` or the simulator, tells them only what was seen. **Policies cannot arm**:
-//! they plan a [`Plan::Sleep`], and the executor alone turns that into arm, fence, look, block.
+//! A [`Policy`] plans the next step of one software queue; a [`Round`] shares one thread among its
+//! queues, as NAPI shares a softirq. The caller, called the executor below, carries the [`Plan`]
+//! out and reports the result in [`Seen`]. **A policy cannot arm an interrupt**: it plans
+//! [`Plan::Sleep`], and only the executor arms, fences, polls again and blocks. This order is what
+//! prevents a lost wake-up.
 //!
-//! # What an executor does
-//!
-//! Where a hardware queue has two lanes, it asks [`Policy::route`] before each commit which of them
-//! the batch goes to. After each commit it calls [`Policy::submitted`], and polls if
-//! [`Facts::submit_check`] says so. To wait, it asks [`Policy::next`] again and again, each time
-//! with what the step before has seen, and carries out the [`Plan`]:
-//!
-//! | plan | step | what the next [`Seen`] says |
-//! | --- | --- | --- |
-//! | `Poll` | try the lock, take at most `budget` entries, [`Policy::completed`] with what [`Facts::records`] asks for | `found`, `budget_used_up`, `lock_busy`; `pending` if the look after the release met another entry |
-//! | `Spin` | look at the phase until an entry is there or `until` has come | `pending`; or, if it has looked at once, `found` and `met_at` |
-//! | `Nap` | block on a timer, masked (or, if `leaving`, go, and be back by then) | `woke` |
-//! | `Sleep` | arm, fence, look; nothing there: block (or, if `leaving`, go) | `pending`, or `woke` |
-//! | `Rest` | nothing | |
-//!
-//! What stands between a policy and the world, for one software queue, is its [`Waiter`]: it asks
-//! the policy, remembers what was seen and whether the notification is masked, and goes by the look
-//! role. A thread goes to sleep over all its queues as [`fall_asleep`] says. Both are without I/O;
-//! [`Notification`] is what each executor brings.
-//!
-//! Where [`Facts::masks`] says so, the notification is masked whenever the thread is awake, so
-//! everywhere but in `Sleep`; it may stay armed after one as its `keep_armed` says, and the next
-//! `Sleep` then neither arms nor looks. Where it does not, the notification is never masked: every
-//! entry has sent its message, signals are sticky, and `Sleep` blocks without a look. A switch of
-//! mode replaces the policy; the new one may find commands in flight of which it never heard, and
-//! the first thing it is told is that the thread `woke`: entries posted under a mask that is now
-//! taken off have sent no message.
-//!
-//! # A policy of one's own
-//!
-//! [`Policy`] is the trait, [`Mode::register`] gives it a name, and `testing` (a feature) has its
-//! contract as functions.
+//! ```text
+//!   policy                      executor                          controller
+//!     | <- submitted(batch) ----- | -- SQ doorbell -----------------> |
+//!     | <- next(now, seen) ------ |                                   |
+//!     | -- Plan::Poll ----------> | take entries under the CQ lock <- | CQ entries
+//!     | <- completed(done) ------ | -- CQ doorbell -----------------> |
+//!     | <- next(now, seen) ------ |                                   |
+//!     | -- Plan::Sleep ---------> | arm, fence, check the phase,      |
+//!     |                           | block on the eventfd <----------- | MSI-X message
+//!     | <- next(now, woke) ------ | mask                              |
+//! ```
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 

@@ -1,30 +1,32 @@
-//! Input and output of a policy.
+//! Input and output of a policy: [`Batch`] and [`Done`] describe submissions and completions,
+//! [`Seen`] the result of the last step, and [`Plan`] the next step. All instants are of the
+//! executor's monotonic clock, in nanoseconds.
 
 use units::{Class, Nanos};
 
-/// A batch that was just committed: its doorbell has been rung.
+/// A batch of commands whose submission doorbell has just been written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Commands in this batch.
     pub commands: u32,
-    /// Commands of this batch that somebody waits for.
+    /// Commands of this batch that a caller is blocked on.
     pub urgent: u32,
-    /// Commands of the queue in flight, this batch included.
+    /// Commands in flight on the queue, this batch included.
     pub in_flight: u32,
-    /// The class of the batch's commands; of a mixed batch, of the last one. Where the policy is
-    /// given completions ([`crate::Facts::records`]).
+    /// Class of the commands; in a mixed batch, that of the last one. `None` where the policy gets
+    /// no completion records ([`crate::Facts::records`]).
     pub class: Option<Class>,
 }
 
-/// One command that completed.
+/// A completed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Its class.
+    /// Its class: operation and band of sizes.
     pub class: Class,
-    /// From commit to the clock read of the batch that found it.
+    /// From the commit to the clock read of the poll that found it, in nanoseconds.
     pub age: Nanos,
-    /// The thread slept before it found the command, so that the device took at most this long.
-    /// Where it polled, the age is the device's time.
+    /// The thread slept or napped before it found the command, so `age` is only an upper bound of
+    /// the service time. After polling, `age` is the service time.
     pub slept: bool,
 }
 
@@ -33,88 +35,88 @@ pub struct Done {
 pub enum Cause {
     /// The queue's notification.
     Notification,
-    /// The time that the plan named.
+    /// The instant that the plan named.
     Timer,
-    /// Something else that the thread waits for: an inbox, another queue, a waker.
+    /// Another event that the thread waits for: its inbox, another queue, a waker.
     Other,
 }
 
-/// A wake-up, as input of the policy.
+/// A wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Woke {
-    /// Why.
+    /// What woke the thread.
     pub cause: Cause,
-    /// For [`Cause::Timer`]: how much later than planned.
+    /// For [`Cause::Timer`]: how much later than planned, in nanoseconds.
     pub late: Nanos,
 }
 
 impl Woke {
-    /// By the queue's notification.
+    /// Woken by the queue's notification.
     pub const NOTIFIED: Woke = Woke { cause: Cause::Notification, late: Nanos::ZERO };
-    /// By something else.
+    /// Woken by another event.
     pub const OTHER: Woke = Woke { cause: Cause::Other, late: Nanos::ZERO };
 }
 
-/// What the last look saw, and what stands around it.
+/// The result of the last step, and the state of the thread: the input of [`crate::Policy::next`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Entries taken by the last look.
+    /// Entries taken by the last poll.
     pub found: u32,
-    /// The last look ended because its budget did.
+    /// The last poll ended because its budget was used up.
     pub budget_used_up: bool,
-    /// An entry is known to be there and was not taken: a spin ended on it, the look after arming
-    /// met it, or the last look left it behind.
+    /// An entry is known to be posted and was not taken: a spin ended on it, the check after arming
+    /// found it, or the last poll left it.
     pub pending: bool,
-    /// The last look took an entry that was known to be there, at this instant: so a spin's end is
-    /// known although the executor has looked without asking first.
+    /// The last poll took an entry that a spin had found at this instant. An executor that polls
+    /// within the spin reports its end here.
     pub met_at: Option<Nanos>,
-    /// Another thread held the queue's lock: it looks, so this one need not.
+    /// Another thread held the queue's lock. That thread polls, and checks again after it unlocks,
+    /// so this one need not.
     pub lock_busy: bool,
     /// Commands in flight on the queue.
     pub in_flight: u32,
-    /// Of these, the ones that somebody waits for.
+    /// Those of them that a caller is blocked on.
     pub urgent_waiting: u32,
-    /// The thread has slept and has not looked since.
+    /// The thread has slept and has not polled since.
     pub woke: Option<Woke>,
-    /// Another thread wants this CPU.
+    /// Another thread is runnable on this CPU.
     pub cpu_wanted: bool,
-    /// The thread leaves the library: to compute, or to wait elsewhere. [`Plan::Nap`] names when it
-    /// is to be back, with the notification masked.
+    /// The thread leaves the library, to compute or to wait elsewhere. A [`Plan::Nap`] then names
+    /// when it returns, with the notification masked.
     pub leaving: bool,
-    /// This many more completions the caller needs to go on, where a sleep may be for as many
-    /// (`at_least` of [`Plan::Sleep`]): what comes before is of no use yet, and nothing is told of
-    /// it in [`Seen::pending`]. 0 and 1: the first is of use.
+    /// Completions that the caller still needs before it can continue, where a sleep may wait for
+    /// several (`at_least` of [`Plan::Sleep`]). [`Seen::pending`] does not report earlier ones. 0
+    /// and 1: the caller continues at the first.
     pub wants: u32,
-    /// When the waiting thread goes on whatever has completed, if at all: a sleep ends then anyway.
+    /// When the caller continues even if nothing has completed; a sleep ends then at the latest.
     pub goes_on_at: Option<Nanos>,
-    /// The thread only waits for room, and has had a command to submit since this instant, or will
-    /// have one then.
+    /// The thread waits for room in the queue: it has had a command to submit since this instant,
+    /// or will have one then.
     pub next_due: Option<Nanos>,
-    /// The device holds its messages back until this many entries are there, or for a while: 0 and
-    /// 1, it does not. What the policy asked for (`hold` of [`Plan::Sleep`]), as far as the device
-    /// has confirmed it.
+    /// Entries that the device coalesces into one message, as far as it has confirmed the setting
+    /// that the policy requested (`hold` of [`Plan::Sleep`]). 0 and 1: no coalescing.
     pub held: u32,
-    /// CPU time of the sleep or nap that has just ended, where the executor has measured it. Of a
-    /// thread that had left the library: for how long it has computed since, which is zero if it
-    /// slept elsewhere.
+    /// CPU time of the sleep or nap that has just ended, where the executor measures it. For a
+    /// thread that had left the library: the CPU time that it has used since; zero if it slept
+    /// elsewhere.
     pub cycle: Option<Nanos>,
 }
 
-/// When the notification may stay armed while the thread is awake, until a plan to spin or nap. The
-/// next sleep then neither arms nor looks: each entry since has sent its message, and signals are
-/// sticky.
+/// Whether the notification may stay armed while the thread is awake, until the next spin or nap.
+/// The next sleep then neither arms nor checks: each entry since has sent its message, and an
+/// eventfd keeps its count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeepArmed {
-    /// Not at all.
+    /// Never: mask on every wake-up.
     #[default]
     Never,
     /// While at most one command is in flight.
     Alone,
-    /// Always.
+    /// At any number in flight.
     Always,
 }
 
-/// What to do next about one queue.
+/// The next step of one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// Take at most `budget` entries now.
@@ -122,59 +124,59 @@ pub enum Plan {
         /// Most entries to take; never 0.
         budget: u32,
     },
-    /// Poll without a lock until an entry is pending or this instant has come.
+    /// Check the phase bit, without the lock, until an entry is posted or this instant has passed.
     Spin {
-        /// When to give up and ask again.
+        /// When to stop spinning and call the policy again.
         until: Nanos,
     },
-    /// Sleep on a timer; the notification stays masked.
+    /// Block on a timer; the notification stays masked.
     Nap {
         /// When to wake.
         until: Nanos,
-        /// If it has brought nothing by then, the next plan would be another nap, or a sleep: where
-        /// the kernel can do so, it goes on until the first completion.
+        /// If nothing has completed by then, the next plan would be another nap or a sleep. Where
+        /// the kernel supports it, the nap is extended until the first completion.
         extends: bool,
     },
-    /// Arm the notification, look once more, sleep.
+    /// Arm the notification, check the queue again, block.
     Sleep {
         /// When to wake at the latest.
         until: Nanos,
-        /// For how many completions to wait, where the executor can count them before it wakes;
-        /// never 0, and 1 is always right. Bells end the sleep all the same, each with its own
-        /// completion as one of them, and so do a switch of mode, an urgent request, and `until`: a
-        /// policy that is told of less than it planned for plans anew.
+        /// Completions to wait for, where the executor can count them before it wakes; at least 1,
+        /// and 1 is always correct. The sleep also ends early on a wake-up from another thread, a
+        /// switch of mode, an urgent request, and `until`: the policy then gets fewer completions
+        /// than planned and plans again.
         at_least: u32,
-        /// For how many entries the device may hold messages back from now on: as many as do not
-        /// make any command later. 0 and 1: none. Where [`crate::Facts::holds`] says so;
-        /// [`Seen::held`] tells what came of it.
+        /// Entries that the device may coalesce into one message from now on: a number that delays
+        /// no command. 0 and 1: no coalescing. Used only where [`crate::Facts::holds`] is set;
+        /// [`Seen::held`] reports the setting in force.
         hold: u16,
-        /// Whether the notification may stay armed although the thread is awake again.
+        /// Whether the notification may stay armed after the thread has woken.
         keep_armed: KeepArmed,
     },
-    /// Nothing is in flight: there is nothing to wait for.
+    /// Nothing is in flight, so there is nothing to wait for.
     Rest,
 }
 
 impl Plan {
-    /// Sleep until the first notification, or this instant.
+    /// A sleep until the first notification, or this instant.
     #[inline]
     pub const fn sleep(until: Nanos) -> Plan {
         Plan::Sleep { until, at_least: 1, hold: 0, keep_armed: KeepArmed::Never }
     }
 
-    /// To nap until this instant, and no longer.
+    /// A nap until this instant that is not extended.
     #[inline]
     pub const fn nap(until: Nanos) -> Plan {
         Plan::Nap { until, extends: false }
     }
 }
 
-/// Where the commands of a batch go, on a hardware queue that has two lanes because its
-/// notification cannot be masked: a command stays where it was sent.
+/// The queue pair of a batch, on a hardware queue that has two because its vector cannot be masked.
+/// A command completes on the queue pair that it was submitted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// To the lane whose completions send messages.
+    /// The interrupt queue, whose completions send messages.
     Notify,
-    /// To the lane whose completions send none, so that they are found by looking alone.
+    /// The poll queue, whose completions send no message and are found only by polling.
     Poll,
 }

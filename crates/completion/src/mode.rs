@@ -1,4 +1,10 @@
-//! Completion modes by name: what a user asks for.
+//! Completion modes: parsing, printing, and the constant [`Facts`] of each. A mode names a policy,
+//! the thread that polls, how interrupts are delivered and what the device coalesces.
+//!
+//! ```text
+//!   adaptive?delay-exponent=2        irq-poll+submit-check?weight=16&budget=64
+//!   NAME     KEY            VALUE    NAME    (polls after each commit)
+//! ```
 
 use std::fmt;
 use std::mem::discriminant;
@@ -16,107 +22,110 @@ use crate::{
 
 /// A completion mode, as written on the command line, in scenarios and in results:
 /// `NAME[+submit-check][?KEY=VALUE[&KEY=VALUE…]]`, such as `irq-poll?weight=16&budget=64` or
-/// `adaptive?delay-exponent=2`. What is printed leaves out the parameters that are the default.
+/// `adaptive?delay-exponent=2`. [`Display`](fmt::Display) omits parameters that have their default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mode {
     preset: Preset,
     submit_check: bool,
 }
 
-/// The first part of a mode's name: how completions are found.
+/// The first part of a mode's name: how completions are found, with the mode's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Preset {
-    /// Sleep on the notification, drain within a budget, arm. The notification is never masked.
+    /// Sleep until an interrupt, reap within a budget, repeat. The vector is never masked.
     Interrupt,
-    /// As `interrupt`, but a thread of the vector's own drains, and wakes those who submitted.
+    /// As `interrupt`, but an interrupt thread for each vector reaps, and wakes the threads that
+    /// submitted.
     Threaded,
-    /// The notification masks itself and schedules a poller with a weight (the contract of Linux's
-    /// `lib/irq_poll.c`).
+    /// The interrupt handler masks the vector and schedules a poller with a weight (the contract of
+    /// Linux's `lib/irq_poll.c`).
     IrqPoll(PollLimits),
-    /// Vectors post into one bitmap; one notification stands for all of them until it has been
-    /// followed.
+    /// Posted MSIs: vectors are posted into one bitmap, and one notification stands for all of them
+    /// until it is handled.
     Posted,
-    /// Sleep for half of the observed mean service time, then spin.
+    /// Sleep for half of the mean service time, then spin.
     HybridMean,
-    /// Sleep for half of the shortest service time seen lately, then spin.
+    /// Sleep for half of the shortest recent service time, then spin.
     HybridMin,
-    /// Stay masked while looks find entries; only after several in vain, each a timer apart, arm
-    /// again.
+    /// Stay masked while polls find entries; arm again after several empty polls, a timer's length
+    /// apart (NAPI's IRQ suspension).
     Suspend,
-    /// `interrupt`, with the device's own coalescing at one fixed setting.
+    /// `interrupt`, with NVMe Interrupt Coalescing at a fixed setting.
     Coalesce,
-    /// `interrupt`, with the device's coalescing walked up and down a ladder after the rates seen.
+    /// `interrupt`, with NVMe Interrupt Coalescing adjusted to the measured rates, as Linux's
+    /// `net_dim`.
     Dim,
-    /// `interrupt`, with the device's coalescing set by how many commands are in flight.
+    /// `interrupt`, with NVMe Interrupt Coalescing set by the number of commands in flight.
     Vic,
-    /// Spin.
+    /// Spin: busy polling.
     Poll,
-    /// The action of least C · Lⁿ: CPU time of an I/O and its latency.
+    /// Minimise C · Lⁿ: C is the CPU time of an I/O, L its latency.
     Adaptive(DelayExponent),
     /// The kernel polls while the thread waits in it (`IORING_SETUP_IOPOLL`).
     KernelIopoll,
-    /// The same after a sleep of half the usual time (`IORING_SETUP_HYBRID_IOPOLL`, Linux 6.13).
+    /// The same, after a sleep of half the usual time (`IORING_SETUP_HYBRID_IOPOLL`, Linux 6.13).
     KernelHybridIopoll,
-    /// A thread of the kernel's submits (`IORING_SETUP_SQPOLL`); completions interrupt.
+    /// A kernel thread submits (`IORING_SETUP_SQPOLL`); completions interrupt.
     KernelSqpoll,
     /// A policy that the program has registered ([`crate::Mode::register`]).
     Custom(CustomId),
 }
 
-/// Which moderator decides what the device holds back. A mode with any but [`Moderation::Asked`] is
-/// nothing but `interrupt` on a device that cannot hold messages back.
+/// Which moderator sets Interrupt Coalescing. On a device that cannot coalesce, a mode with any but
+/// [`Moderation::Asked`] behaves as `interrupt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Moderation {
-    /// One setting.
+    /// A fixed setting.
     Fixed,
-    /// One that climbs while it helps.
+    /// Increased step by step while rates improve ([`Preset::Dim`]).
     Dim,
-    /// By what is in flight.
+    /// By the number of commands in flight ([`Preset::Vic`]).
     Vic,
-    /// What the policies of the queues ask for, which do as well without.
+    /// As the queues' policies request (`hold` of [`crate::Plan::Sleep`]); they work without it as
+    /// well.
     Asked,
 }
 
-/// Why a name is not a mode.
+/// Why a text is not a mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModeError {
-    /// Nothing is called that.
+    /// Unknown name.
     #[error("there is no completion mode '{given}'; {} modes are {}", meant(*nearest), names())]
     Unknown {
-        /// What was asked for.
+        /// The text as given.
         given: String,
-        /// The mode whose name is like it.
+        /// The mode with the most similar name.
         nearest: Option<Mode>,
     },
-    /// One of [`Mode::KERNELS`], where there is no kernel that could carry it out.
+    /// One of [`Mode::KERNELS`], for a device that is not a `kernel:` device.
     #[error("'{mode}' is the kernel's own: only `kernel:` devices have it")]
     Kernels {
         /// The mode.
         mode: Mode,
     },
-    /// A mode for which a look after each commit means nothing.
+    /// `+submit-check` on a mode that does not take it.
     #[error(
         "'{mode}' does not take '+submit-check', only interrupt, threaded, irq-poll and posted do; ask for '{mode}' alone"
     )]
     NoSubmitCheck {
-        /// The mode without it.
+        /// The mode without `+submit-check`.
         mode: Mode,
     },
-    /// A parameter that the mode does not have, or a value that it does not take.
+    /// An unknown parameter, or a value out of range.
     #[error("'{given}', column {column}: {what}")]
     Parameter {
-        /// What was asked for.
+        /// The text as given.
         given: String,
-        /// Where the parameter stands, from 1.
+        /// Column of the parameter, in characters from 1.
         column: usize,
-        /// What is wrong with it, and what to write instead.
+        /// What is wrong, and what to write instead.
         what: String,
     },
 }
 
 const SUBMIT_CHECK: &str = "+submit-check";
 
-/// Each built-in preset with its default parameters, by its name; the kernel's own last.
+/// Each built-in preset with its default parameters and its name; the kernel's modes last.
 const PRESETS: [(Preset, &str); 15] = [
     (Preset::Interrupt, "interrupt"),
     (Preset::Threaded, "threaded"),
@@ -172,12 +181,13 @@ impl Mode {
     /// `kernel-sqpoll`.
     pub const KERNEL_SQPOLL: Mode = Mode::plain(Preset::KernelSqpoll);
 
-    /// The kernel's own modes, to compare with: only `kernel:` devices have them, and a queue keeps
-    /// the one that its ring was made for.
+    /// The kernel's own modes, for comparisons: only `kernel:` devices have them, and a queue keeps
+    /// the one that its ring was created with.
     pub const KERNELS: [Mode; 3] =
         [Mode::KERNEL_IOPOLL, Mode::KERNEL_HYBRID_IOPOLL, Mode::KERNEL_SQPOLL];
 
-    /// Every mode of Reap's with its default parameters, in the order of tables.
+    /// Every built-in mode with its default parameters, in the order of tables; without
+    /// [`Mode::KERNELS`].
     pub const ALL: [Mode; 16] = [
         Mode::INTERRUPT,
         Mode::INTERRUPT_CHECKED,
@@ -197,12 +207,10 @@ impl Mode {
         Mode::ADAPTIVE,
     ];
 
-    /// Gives a policy of the program's own a name: a mode from now on, wherever modes are named or
-    /// switched. `make` is called for each queue that takes the mode on. Programs register before
-    /// they open a device, so that every name is known by then.
-    ///
-    /// # Errors
-    /// See [`RegisterError`].
+    /// Registers a custom policy as a mode, which can then be named and switched to as a built-in
+    /// one. `make` is called for each queue that switches to the mode. Register before opening a
+    /// device, so that the name is known when its options are parsed. A registration lasts until
+    /// the process ends.
     pub fn register(
         name: &str,
         facts: Facts,
@@ -230,13 +238,13 @@ impl Mode {
         Ok(Mode::plain(Preset::Custom(CustomId(entries.len() as u32 - 1))))
     }
 
-    /// The modes that [`Mode::register`] has made, in that order.
+    /// The modes made by [`Mode::register`], in that order.
     pub fn registered() -> Vec<Mode> {
         let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner);
         (0..entries.len() as u32).map(|n| Mode::plain(Preset::Custom(CustomId(n)))).collect()
     }
 
-    /// [`Mode::ALL`], and then [`Mode::registered`].
+    /// [`Mode::ALL`], followed by [`Mode::registered`].
     pub fn known() -> Vec<Mode> {
         Mode::ALL.into_iter().chain(Mode::registered()).collect()
     }
@@ -249,8 +257,8 @@ impl Mode {
         Mode { preset, submit_check: true }
     }
 
-    /// `irq-poll` with these limits: a weight of 1 to 256, a budget of 1 to 65,535 and whole
-    /// microseconds up to a second; what is beyond is the nearest of these.
+    /// `irq-poll` with these limits, clamped to a weight of 1 to 256, a budget of 1 to 65,535 and a
+    /// time of 1 µs to 1 s in whole microseconds.
     pub fn irq_poll(limits: PollLimits) -> Mode {
         let PollLimits { weight, budget, time } = limits;
         let micros = (time.0 / 1_000).clamp(1, *MICROS.end());
@@ -268,10 +276,7 @@ impl Mode {
         Mode::plain(Preset::Adaptive(n))
     }
 
-    /// The same mode with a look at the queue after each commit.
-    ///
-    /// # Errors
-    /// [`ModeError::NoSubmitCheck`] for presets that do not take it.
+    /// The same mode with a poll after each commit.
     pub fn with_submit_check(self) -> Result<Mode, ModeError> {
         if self.takes_submit_check() {
             Ok(Mode::checked(self.preset))
@@ -280,7 +285,7 @@ impl Mode {
         }
     }
 
-    /// As written on the command line, without `+submit-check`.
+    /// The preset's name, without `+submit-check` and parameters.
     fn name(self) -> &'static str {
         match self.preset {
             Preset::Custom(id) => &id.entry().name,
@@ -293,16 +298,13 @@ impl Mode {
         self.preset
     }
 
-    /// Whether the queue is looked at after each commit.
+    /// Whether the queue is polled after each commit.
     pub fn submit_check(self) -> bool {
         self.submit_check
     }
 
-    /// The mode of this text, of Reap's or the kernel's: for a caller that may have a `kernel:`
-    /// device. Other callers ask [`FromStr`].
-    ///
-    /// # Errors
-    /// See [`ModeError`].
+    /// Parses a mode, [`Mode::KERNELS`] included: for callers that may have a `kernel:` device.
+    /// Others use [`FromStr`], which rejects the kernel's modes.
     pub fn parse_any(given: &str) -> Result<Mode, ModeError> {
         Mode::parse(given, true)
     }
@@ -371,12 +373,12 @@ impl Mode {
         Ok(mode)
     }
 
-    /// The limits of one poll, and of a round of polls.
+    /// The limits of one poll, and of a round over all queues of a thread.
     pub fn limits(self) -> PollLimits {
         if let Preset::IrqPoll(limits) = self.preset { limits } else { PollLimits::DEFAULT }
     }
 
-    /// What is constant about it.
+    /// The constant properties of the mode.
     pub fn facts(self) -> Facts {
         let facts = match self.preset {
             Preset::Custom(id) => id.entry().facts,
@@ -387,7 +389,7 @@ impl Mode {
                 ..Facts::MASKED
             },
             Preset::HybridMean | Preset::HybridMin => Facts { spins: true, ..Facts::MASKED },
-            // The others use no records.
+            // The rest keep no service times, so they get no completion records.
             Preset::Poll => {
                 Facts { spins: true, checks_first: true, records: Records::None, ..Facts::MASKED }
             }
@@ -402,12 +404,12 @@ impl Mode {
         };
         // `+submit-check` was proposed for queue pairs that serve several software queues
         // (linux-nvme, November 2019, "poll IO after batch submission"): the thread that has just
-        // submitted is awake anyway, a look at the phase costs one load, and what it finds needs no
-        // interrupt.
+        // submitted is awake, a check of the phase bit costs one load, and an entry found by it
+        // needs no interrupt.
         Facts { submit_check: facts.submit_check || self.submit_check, ..facts }
     }
 
-    /// Who decides what the device holds back; `None`: it holds nothing back.
+    /// Which moderator sets Interrupt Coalescing; `None`: it is left off.
     pub fn moderation(self) -> Option<Moderation> {
         match self.preset {
             Preset::Coalesce => Some(Moderation::Fixed),
@@ -425,8 +427,8 @@ impl Mode {
         )
     }
 
-    /// Whether `+submit-check` means anything: not where the thread looks, or decides about
-    /// looking, after each commit.
+    /// Whether the mode takes `+submit-check`: not if its thread polls, or decides whether to,
+    /// after each commit anyway.
     pub fn takes_submit_check(self) -> bool {
         matches!(
             self.preset,
@@ -435,13 +437,13 @@ impl Mode {
     }
 }
 
-/// Weights and budgets of `irq-poll`, and the microseconds of a round.
+/// Ranges of the parameters of `irq-poll`: weight, budget, and time in microseconds.
 const WEIGHTS: RangeInclusive<u64> = 1..=MAX_WEIGHT as u64;
 const BUDGETS: RangeInclusive<u64> = 1..=65_535;
 const MICROS: RangeInclusive<u64> = 1..=1_000_000;
 
 impl Preset {
-    /// Its place in [`PRESETS`].
+    /// Index in [`PRESETS`]; `PRESETS.len()` for a registered policy.
     fn index(self) -> usize {
         PRESETS
             .iter()
@@ -449,7 +451,7 @@ impl Preset {
             .unwrap_or(PRESETS.len())
     }
 
-    /// What its parameters are called.
+    /// The names of its parameters.
     fn parameters(self) -> &'static [&'static str] {
         match self {
             Preset::IrqPoll(_) => &["weight", "budget", "time"],
@@ -458,7 +460,8 @@ impl Preset {
         }
     }
 
-    /// Sets the parameter `key`, which it has. An error says what it takes.
+    /// Sets the parameter `key`, which must be one of [`Preset::parameters`]. The error says which
+    /// values are accepted.
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let whole = |range: RangeInclusive<u64>| {
             let number = value.parse::<u64>().ok().filter(|number| range.contains(number));
@@ -488,7 +491,7 @@ impl Preset {
     }
 }
 
-/// With the parameters that are not the default.
+/// Prints the mode with the parameters that differ from the default.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = [self.name(), if self.submit_check { SUBMIT_CHECK } else { "" }].concat();
@@ -521,9 +524,16 @@ impl FromStr for Mode {
     }
 }
 
-/// A mode as a word, for cells that are switched at run time: from the lowest bit on
-/// `+submit-check`, four bits of the preset's place in `PRESETS` (the last value: registered), and
-/// the parameters, or the number of the registered one.
+/// A mode in one 64-bit word, for atomics that switch modes at run time. From bit 0:
+/// `+submit-check` (1 bit), the index in `PRESETS` (4 bits; 15 is a registered policy), then the
+/// parameters, or the number of the registered policy.
+///
+/// ```text
+///   63                                     5  4     1    0
+///   | parameters, or number of the policy   | preset | submit-check |
+///         irq-poll: microseconds << 24 | budget << 8 | weight - 1
+///         adaptive: thousandths of n
+/// ```
 impl From<Mode> for u64 {
     fn from(mode: Mode) -> u64 {
         let parameters = match mode.preset {
@@ -540,7 +550,7 @@ impl From<Mode> for u64 {
     }
 }
 
-/// The mode of this word; the word itself is handed back if there is none.
+/// Decodes a mode; the error is the word itself, if it encodes none.
 impl TryFrom<u64> for Mode {
     type Error = u64;
 
@@ -572,7 +582,7 @@ impl TryFrom<u64> for Mode {
 }
 
 fn nearest(given: &str) -> Option<Mode> {
-    // The kernel's own as well: where there is none, the next answer says so.
+    // Includes the kernel's modes: if the device has none, the next error says so.
     let known: Vec<(Mode, String)> = Mode::known()
         .into_iter()
         .chain(Mode::KERNELS)
@@ -590,32 +600,32 @@ fn names() -> String {
     Mode::known().iter().map(Mode::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What a thread that spins for its completions does about other threads that are ready on its CPU.
+/// What a thread that spins does while another thread is runnable on its CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spin {
-    /// Nothing: the scheduler takes the CPU when the slice is over, or when a thread wakes that has
-    /// had clearly less. In the kernel host this is polled I/O that spins until a reschedule is
-    /// due, and in the user host a poller that never gives way.
+    /// It keeps spinning until the scheduler preempts it: at the end of its slice, or for a thread
+    /// that wakes with clearly less run time. In the kernel host this is polled I/O, which spins
+    /// until a reschedule is due; in the user host a poller that never yields.
     #[default]
     Spins,
-    /// It looks once, and gives the CPU to the next one; it stays ready (`sched_yield`).
+    /// It polls once and yields the CPU, but stays runnable (`sched_yield`).
     Yields,
-    /// Its policy learns of it, and naps for 50 µs.
+    /// Its policy is notified ([`crate::Seen::cpu_wanted`]), and naps for 50 µs.
     Naps,
 }
 
 impl Spin {
-    /// By name.
+    /// Each with its name.
     pub const ALL: [(&str, Spin); 3] =
         [("spins", Spin::Spins), ("yields", Spin::Yields), ("naps", Spin::Naps)];
 
-    /// Whether a policy of this mode learns that others want the CPU. Policies that weigh it learn it
-    /// in any case.
+    /// Whether a policy of this mode is notified that another thread is runnable on its CPU.
+    /// Policies that compute the cost of spinning always are.
     pub fn tells_wanted(self, mode: Mode) -> bool {
         self == Spin::Naps || !mode.facts().spins
     }
 
-    /// Whether a thread that spins in this mode gives the CPU to others that are ready.
+    /// Whether a thread that spins in this mode yields to runnable threads.
     pub fn gives_way(self, mode: Mode) -> bool {
         self == Spin::Yields && mode.facts().spins
     }

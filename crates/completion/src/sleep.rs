@@ -1,83 +1,88 @@
-//! How a thread goes to sleep over all its queues: arm all, look at all, block. The one place for
-//! that order, which the engine walks on threads and the simulator in virtual time.
+//! How a thread goes to sleep over all its queues without losing a wake-up: arm every queue, check
+//! every queue, block. The engine runs these steps on threads and the simulator in virtual time.
 //!
 //! ```text
-//!   each queue   takes the look role if it sleeps, hands it on if not      Waiter::register
-//!   Arm          each queue that sleeps on a masked notification           Waiter::arm
-//!   Check        the same queues: something there ends it               Waiter::look_once_more
+//!   each queue   take the notification role if the plan is Sleep,
+//!                else release it                                        Waiter::register
+//!   Arm          each masked queue whose plan is Sleep                  Waiter::arm
+//!   (fence)
+//!   Check        the same queues; an entry ends the sleep               Waiter::look_once_more
 //!   Block        until a notification, a wake-up, or the plan's instant
-//!   each queue   learns why it woke, and masks                           Waiter::wakes, Waiter::mask_or_keep
+//!   each queue   record why the thread woke, and mask                  Waiter::wakes, mask_or_keep
 //! ```
 //!
-//! Between two steps anybody may come: an executor in virtual time lets each step take its time.
+//! Entries may be posted and other threads may run between any two steps: in the simulator each
+//! step takes time.
 
-/// A step of going to sleep.
+/// One step of going to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SleepStep {
-    /// Allows notifications; the executor's fence follows.
+    /// Unmask notifications; the executor's fence follows.
     Arm,
-    /// Looks once more.
+    /// Check the queues once more.
     Check,
-    /// Blocks, leaves, or is done.
+    /// Block, or return to the caller.
     Block,
 }
 
-/// What going to sleep consists of, by law 1: what an entry posted before [`SleepStep::Arm`] did
-/// not signal, [`SleepStep::Check`] finds.
+/// The steps of going to sleep, in order (invariant 1): an entry posted before [`SleepStep::Arm`]
+/// has sent no message, so [`SleepStep::Check`] must find it.
 pub const SLEEP: &[SleepStep] = &[SleepStep::Arm, SleepStep::Check, SleepStep::Block];
 
-/// What a [`crate::Waiter`] does so that no wake-up is lost.
+/// A step of [`crate::Waiter`] that prevents a lost wake-up. Negative tests leave out one at a time
+/// and expect a hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// A switch of mode, which may take a mask off, is followed by a look.
+    /// Poll after a switch of mode, which may unmask the notification.
     LookAfterSwitch,
-    /// A thread that masks a notification that had stayed armed arms it before the next sleep.
+    /// Arm again before the next sleep after masking a notification that had stayed armed.
     RearmAfterMask,
-    /// A thread that stops waiting on a shared queue hands its notification on.
+    /// Release the notification role when the thread stops waiting on a shared queue.
     HandOn,
-    /// A thread that has commands out on a lane that cannot notify naps where its policy sleeps.
+    /// Nap instead of sleeping while commands are on a poll queue.
     NapInSilence,
-    /// A thread that goes away from entries that it knows of notifies the owner of the look.
+    /// Wake the thread that has the notification role when entries remain.
     NotifyOwner,
 }
 
-/// The habits of a [`crate::Waiter`]: it keeps every rule unless a negative test says otherwise.
+/// Which steps a [`crate::Waiter`] carries out: all, but for negative tests.
 pub trait Habits {
-    /// What going to sleep consists of.
+    /// The steps of going to sleep, in order.
     #[inline]
     fn sleep(&self) -> &'static [SleepStep] {
         SLEEP
     }
 
-    /// Whether it keeps a rule.
+    /// Whether this step is carried out.
     #[inline]
     fn keeps(&self, _: Rule) -> bool {
         true
     }
 }
 
-/// Keeps every law. It takes no room, and asking it costs nothing.
+/// Every step is carried out: zero-sized, and its calls compile to constants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lawful;
 
 impl Habits for Lawful {}
 
-/// What a step of going to sleep came to.
+/// The result of one step of going to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// This many notifications were allowed.
+    /// Number of notifications that were unmasked.
     Armed(u64),
-    /// This many queues were looked at, and all were empty.
+    /// Number of queues that were checked; all were empty.
     Empty(u64),
-    /// This many were looked at, and one was not: back to work, masked again.
+    /// Number of queues that were checked; at least one has an entry, so the thread masks again and
+    /// polls.
     Found(u64),
-    /// Nothing is left to do but to block.
+    /// All steps are done: block.
     Block,
 }
 
-/// Step `n` of going to sleep on these queues. `arm` allows a queue's notification, if its thread
-/// sleeps on one that is masked, and says whether it did. `look` looks once more, and remembers for
-/// the policy what was seen; `None`: nothing can have been missed.
+/// Carries out step `n` of going to sleep on these queues. `arm` unmasks a queue's notification if
+/// needed, and returns whether it did. `look` checks the queue and records the result for the
+/// policy; `None`: no check is needed.
 #[inline]
 pub fn fall_asleep<Q>(
     habits: &impl Habits,
@@ -90,6 +95,7 @@ pub fn fall_asleep<Q>(
         Some(SleepStep::Arm) => Step::Armed(queues.map(|queue| u64::from(arm(queue))).sum()),
         Some(SleepStep::Check) => {
             let (mut looked, mut found) = (0, false);
+            // No early exit: each queue's policy needs its own result.
             for seen in queues.filter_map(look) {
                 looked += 1;
                 found |= seen;

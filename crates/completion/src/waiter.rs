@@ -1,101 +1,110 @@
-//! One software queue's side of looking and sleeping: what its policy said last, what the policy is
-//! told next, and how the hardware queue's notification and look role stand as far as this thread
-//! knows.
+//! The wait state of one software queue: the policy's last plan, the input of the next one, and
+//! what this thread knows of the hardware queue's mask and notification role.
 //!
-//! Without I/O. What it does to the world is behind [`Notification`], which each executor has its
-//! own of: vectors, eventfds and a `NotificationRole` shared by threads, or their likes in virtual
-//! time. So the simulator tests the very machine that the engine runs.
+//! It does no I/O: it calls [`Notification`], which the engine implements with vectors, eventfds
+//! and a `NotificationRole` shared by threads, and the simulator with the same in virtual time. The
+//! simulator therefore tests the state machine that the engine runs.
 //!
-//! In the order of use: [`Waiter::next`] for a plan; [`Waiter::begin_look`] where that is to look;
-//! [`Waiter::register`], [`Waiter::arm`] and [`Waiter::look_once_more`] on the way to sleep
-//! ([`crate::fall_asleep`] has their order over several queues); [`Waiter::wakes`] and
-//! [`Waiter::mask_or_keep`] on the way back; [`Waiter::leave`] before anything else than looking.
+//! ```text
+//!   Waiter::next                      the next plan
+//!   Waiter::begin_look                before a poll
+//!   Waiter::register                  before a sleep: take or release the notification role
+//!   Waiter::arm, look_once_more       crate::fall_asleep orders them over several queues
+//!   (block)
+//!   Waiter::wakes, mask_or_keep       after the sleep
+//!   Waiter::leave                     before the thread does anything else than poll
+//! ```
 
 use units::Nanos;
 
 use crate::policy::work_is_known;
 use crate::{Cycle, Habits, KeepArmed, Lawful, Mode, ModePolicy, Plan, Policy, Rule, Seen, Woke};
 
-/// A hardware queue's notification and its look role, as one software queue meets them.
+/// A hardware queue's interrupt and its notification role, from one software queue's point of view.
+/// Of the threads that share a hardware queue, the one that has the role arms the interrupt and
+/// sleeps on it.
 pub trait Notification {
-    /// Names a thread to the look role.
+    /// How the notification role identifies a thread.
     type Thread;
 
-    /// Other threads may take this one's entries: the notification is the owner's of the look role.
+    /// Whether other threads may take this queue's entries: then only the thread that has the
+    /// notification role may arm and mask.
     fn is_shared(&self) -> bool;
 
-    /// Its messages tell of this hardware queue alone, so that masking it is nobody else's lost
-    /// wake-up.
+    /// Whether the vector serves this hardware queue alone. Otherwise masking it could lose a
+    /// wake-up of another queue.
     fn is_alone(&self) -> bool;
 
-    /// It tells of the first of several messages alone, until it is armed again.
+    /// Whether only the first of several messages is delivered until the notification is armed
+    /// again (one-shot).
     #[inline]
     fn tells_once(&self) -> bool {
         false
     }
 
-    /// Allows messages. What follows in program order is ordered after it.
+    /// Unmasks. Loads that follow in program order are ordered after it.
     fn arm(&mut self);
 
-    /// Forbids messages; where another queue has the same notification, or nothing can be masked,
-    /// leaves them unread.
+    /// Masks. Where another queue shares the notification, or the vector cannot be masked, messages
+    /// are left unread instead.
     fn mask(&mut self);
 
-    /// Whether an entry is there for this thread to take.
+    /// Whether an entry is posted that this thread can take.
     fn pending(&mut self) -> bool;
 
-    /// Registers the thread with the look role. Whether it owns it now.
+    /// Registers the thread for the notification role. Returns whether it now has the role.
     fn take_role(&mut self) -> bool;
 
-    /// Whether the thread owns the look role.
+    /// Whether the thread has the notification role.
     fn has_role(&self) -> bool;
 
-    /// Gives the look role back: its heir, if there is one.
+    /// Releases the notification role. Returns the registered thread that it passes to, if any.
     fn release_role(&mut self) -> Option<Self::Thread>;
 
-    /// The owner of the look role, if that is another thread.
+    /// The thread that has the notification role, if that is another thread.
     fn other_owner(&mut self) -> Option<Self::Thread>;
 }
 
-/// A nap in place of a sleep lasts as long as the wait so far, from the first of these to the
-/// second. So beyond the first what is out is found at most twice as late as if it were looked for
-/// all the time, in as many naps as the wait has doublings. The shortest is the timer of `suspend`;
-/// the longest is what NAPI's suspension, and `adaptive` for its gathering, let pass at most.
+/// Shortest and longest nap that replaces a sleep while commands are on a poll queue. Each nap
+/// lasts as long as the wait so far, so that a wait takes a logarithmic number of naps and a
+/// completion is found at most one wait length late. The shortest is the timer of `suspend`; the
+/// longest is the limit of NAPI's IRQ suspension and of `adaptive`'s gathering naps.
 const SILENT_NAP: (Nanos, Nanos) = (Nanos::from_micros(20), Nanos::from_millis(1));
 
-/// One software queue's side of waiting.
+/// The wait state of one software queue.
 #[derive(Debug)]
 pub struct Waiter<H = Lawful> {
-    /// When to look.
+    /// The policy.
     pub policy: ModePolicy,
-    /// Input of the next plan.
+    /// Input of the policy's next plan.
     pub seen: Seen,
-    /// What it answered last.
+    /// The plan under way.
     pub plan: Plan,
-    /// Others take the entries: this thread does without notification and look role, and blocks
-    /// until it has received it.
+    /// Another thread, such as a drain thread, reaps this queue: this one uses neither the
+    /// notification nor its role, and blocks until completions arrive in its inbox.
     pub others_look: bool,
-    /// The notification is this thread's: nobody shares the queue, or it owns the look role.
+    /// This thread may arm and mask the notification: the queue is not shared, or the thread has
+    /// the notification role.
     pub owner: bool,
-    /// For how many entries the device may hold messages back, as the policy said when it last
-    /// planned to sleep.
+    /// Entries that the device may coalesce into one message (`hold` of the last [`Plan::Sleep`]).
     pub hold: u16,
-    /// The look role knows of this thread.
+    /// The thread is registered for the notification role.
     registered: bool,
-    /// The notification has been armed since before the thread slept last: every entry since has
+    /// The notification has stayed armed since before the last sleep, so that each entry since has
     /// sent its message.
     kept_armed: bool,
-    /// When it may be, as the policy said when it last planned to sleep.
+    /// When it may stay armed (`keep_armed` of the last [`Plan::Sleep`]).
     keep_armed: KeepArmed,
-    /// Commands are out of which no notification will tell; and since when it naps for them.
+    /// Commands on a poll queue, whose completions send no message; and when the thread began to
+    /// nap for them.
     silent: u32,
     silent_since: Option<Nanos>,
     habits: H,
 }
 
 impl<H: Habits> Waiter<H> {
-    /// Of a queue in this mode of which its thread has seen nothing, and whose notification is not
-    /// known to be its own.
+    /// The state of a new queue in this mode: nothing in flight, and the notification not yet
+    /// owned.
     pub fn new(mode: Mode, machine: &Cycle, habits: H) -> Waiter<H> {
         Waiter {
             policy: ModePolicy::new(mode, machine, None),
@@ -113,9 +122,10 @@ impl<H: Habits> Waiter<H> {
         }
     }
 
-    /// Between two batches: goes on in another mode, whose policy has never heard of what is in
-    /// flight, and inherits what the last one has learnt. What was posted under a mask that it
-    /// takes off has sent no message, so it begins with a look. [`Waiter::settle`] follows.
+    /// Switches to another mode, between two batches. The new policy has no record of the commands
+    /// in flight, and inherits what the earlier one has learnt. Its first input is a wake-up, so
+    /// that it polls: entries posted under a mask that the switch removes have sent no message.
+    /// [`Waiter::settle`] must follow.
     pub fn adopt(&mut self, mode: Mode, machine: &Cycle) {
         let earlier =
             std::mem::replace(&mut self.policy, ModePolicy::new(Mode::INTERRUPT, machine, None));
@@ -126,8 +136,8 @@ impl<H: Habits> Waiter<H> {
         }
     }
 
-    /// A policy has been adopted: where it masks the notification is masked from now on while the
-    /// thread is awake, and else armed.
+    /// Sets the mask that the new policy starts with, after [`Waiter::adopt`]: masked while the
+    /// thread is awake if [`crate::Facts::masks`] is set, else armed.
     pub fn settle(&mut self, n: &mut impl Notification) {
         self.kept_armed = false;
         if !self.policy.facts().masks || !n.is_alone() {
@@ -137,8 +147,8 @@ impl<H: Habits> Waiter<H> {
         }
     }
 
-    /// This many commands are out on a lane that cannot notify. While there are any, no plan is to
-    /// sleep.
+    /// Sets the number of commands on a poll queue, whose completions send no message. While there
+    /// are any, a sleep becomes a nap.
     #[inline]
     pub fn set_silent(&mut self, commands: u32) {
         self.silent = commands;
@@ -147,14 +157,14 @@ impl<H: Habits> Waiter<H> {
         }
     }
 
-    /// Commands that are out on a lane that cannot notify.
+    /// Commands on a poll queue.
     #[inline]
     pub fn silent(&self) -> u32 {
         self.silent
     }
 
-    /// What to do next, given what [`Waiter::seen`] says. A notification that was kept armed is
-    /// masked, unless it may stay so.
+    /// The next plan, given [`Waiter::seen`]. Masks a notification that has stayed armed, unless
+    /// the plan permits it to stay so.
     #[inline]
     pub fn next(&mut self, now: Nanos, n: &mut impl Notification) -> Plan {
         let mut plan = self.policy.next(now, &self.seen);
@@ -165,7 +175,8 @@ impl<H: Habits> Waiter<H> {
         if self.silent > 0 {
             plan = self.unnotified(now, plan);
         }
-        // Told once.
+        // These report one step only: a second call without a step in between must not count them
+        // again.
         (self.seen.found, self.seen.met_at, self.seen.cycle) = (0, None, None);
         self.plan = plan;
         if self.kept_armed && !self.may_stay_armed(self.seen.in_flight) {
@@ -175,17 +186,16 @@ impl<H: Habits> Waiter<H> {
         plan
     }
 
-    /// The plan of [`Waiter::next`] where work is known, if the mode always has the same: the rest
-    /// of [`Waiter::seen`] is not looked at.
-    #[inline(always)] // What kind of plan it is, is known where this is called.
+    /// The fast path of [`Waiter::next`]: the plan if work is known and the mode always answers
+    /// that with the same poll. Reads nothing else of [`Waiter::seen`].
+    #[inline(always)] // So that callers see at compile time that the plan is `Poll`.
     pub fn cached(&mut self) -> Option<Plan> {
         let budget = self.policy.poll.filter(|_| !self.kept_armed && work_is_known(&self.seen))?;
         self.plan = Plan::Poll { budget };
         Some(Plan::Poll { budget })
     }
 
-    /// Whether the notification may be armed while the thread is awake, or about to carry out its
-    /// plan.
+    /// Whether the notification may stay armed while the thread is awake and carries out its plan.
     fn may_stay_armed(&self, in_flight: u32) -> bool {
         let may = match self.keep_armed {
             KeepArmed::Never => false,
@@ -195,8 +205,8 @@ impl<H: Habits> Waiter<H> {
         may && !matches!(self.plan, Plan::Spin { .. } | Plan::Nap { .. })
     }
 
-    /// With commands out that no notification tells of, a sleep becomes a nap: what is found may be
-    /// the last for ever otherwise.
+    /// Replaces a sleep by a nap while commands are on a poll queue: their completions send no
+    /// message, so the sleep might never end.
     #[cold]
     fn unnotified(&mut self, now: Nanos, plan: Plan) -> Plan {
         if self.seen.found > 0 {
@@ -215,8 +225,9 @@ impl<H: Habits> Waiter<H> {
         Plan::nap(until.min(now + waited.clamp(shortest, longest)).max(now + Nanos(1)))
     }
 
-    /// A look begins, which answers all that the policy would have been told but these. Whether the
-    /// thread has slept since the last one, and whether an entry was known to be there.
+    /// Starts a poll: resets [`Waiter::seen`], except for what a poll does not determine. Returns
+    /// whether the thread has slept since the last poll, and whether an entry was known to be
+    /// posted.
     #[inline]
     pub fn begin_look(&mut self) -> (bool, bool) {
         let before = (self.seen.woke.is_some(), self.seen.pending);
@@ -225,27 +236,28 @@ impl<H: Habits> Waiter<H> {
         before
     }
 
-    /// A lockless look has found something to take. The thread that held the lock at the last look
-    /// has had its time.
+    /// Records that a lockless check has found an entry. Also clears `lock_busy`: the lock was held
+    /// at an earlier poll, so it is worth trying again.
     #[inline]
     pub fn found_something(&mut self) {
         (self.seen.pending, self.seen.lock_busy) = (true, false);
     }
 
-    /// The thread has slept, or is to look as if it had.
+    /// Records a wake-up, or has the next plan poll as after one.
     #[inline]
     pub fn woken(&mut self, woke: Woke) {
         (self.seen.woke, self.seen.lock_busy) = (Some(woke), false);
     }
 
-    /// The thread stops looking: the first thread to sleep on a shared queue owns its notification,
-    /// and a thread that does not sleep on it hands that on. A nap is no look: somebody who sleeps
-    /// may need the role meanwhile. Who is to be told, as in [`Waiter::leave`].
+    /// Call before blocking. The first thread to sleep on a shared queue gets the notification
+    /// role; a thread that does not sleep on it, which includes one that naps, releases it, because
+    /// another thread that sleeps may need it. Returns the thread to wake, as [`Waiter::leave`].
     #[must_use = "the thread that is named has to be woken"]
     pub fn register<N: Notification>(&mut self, n: &mut N) -> Option<N::Thread> {
         if !matches!(self.plan, Plan::Sleep { .. }) {
             return self.leave(n);
         }
+        // A drain thread reaps the entries and wakes this one, so no role is needed.
         if n.is_shared() && !self.others_look {
             self.owner = n.take_role();
             self.registered = true;
@@ -253,7 +265,8 @@ impl<H: Habits> Waiter<H> {
         None
     }
 
-    /// Whether the policy sleeps on a notification that is this thread's and not armed yet.
+    /// Whether the plan is to sleep on a notification that this thread may arm and that is not
+    /// armed yet.
     #[inline]
     fn sleeps_on_it(&self) -> bool {
         matches!(self.plan, Plan::Sleep { .. })
@@ -262,17 +275,17 @@ impl<H: Habits> Waiter<H> {
             && !self.kept_armed
     }
 
-    /// Whether messages may be missing, so that a look follows arming: not where the notification
-    /// is never masked, because every entry has sent its message, and signals are sticky. On a
-    /// shared queue every policy looks: another thread may have held the lock when the message was
-    /// followed.
+    /// Whether entries may have been posted without a message, so that arming must be followed by a
+    /// check. Not where the notification is never masked: every entry has sent its message, and an
+    /// eventfd keeps its count. On a shared queue the check is always needed: when the message
+    /// arrived, another thread may have held the CQ lock.
     #[inline]
     fn may_miss(&self, n: &impl Notification) -> bool {
         self.policy.facts().masks || n.is_shared()
     }
 
-    /// Allows the notification, if the policy sleeps on one that is masked, or that tells once.
-    /// Whether it did.
+    /// Unmasks the notification if the plan is to sleep on it and it is masked or one-shot. Returns
+    /// whether it did.
     pub fn arm(&mut self, n: &mut impl Notification) -> bool {
         let arms = self.sleeps_on_it() && (self.may_miss(n) || n.tells_once());
         if arms {
@@ -281,7 +294,8 @@ impl<H: Habits> Waiter<H> {
         arms
     }
 
-    /// The look between arming and blocking, where it is needed: whether an entry is there.
+    /// The check between arming and blocking: whether an entry is posted. `None` where no check is
+    /// needed.
     pub fn look_once_more(&mut self, n: &mut impl Notification) -> Option<bool> {
         if !(self.sleeps_on_it() && self.may_miss(n)) {
             return None;
@@ -293,29 +307,31 @@ impl<H: Habits> Waiter<H> {
         Some(pending)
     }
 
-    /// The thread is back: the heir of a shared queue's notification finds itself the owner.
+    /// Call after a sleep: another thread may have passed the notification role to this one.
     pub fn wakes(&mut self, n: &impl Notification) {
         if n.is_shared() {
             self.owner = n.has_role();
         }
     }
 
-    /// Awake with this many in flight: masks the notification if that is the policy's way and it is
-    /// this thread's, unless it may stay armed.
+    /// Call after a sleep, with the number of commands in flight: masks the notification if
+    /// [`crate::Facts::masks`] is set and this thread may, unless it may stay armed.
     pub fn mask_or_keep(&mut self, in_flight: u32, n: &mut impl Notification) {
         if !self.policy.facts().masks || !self.owner || self.others_look {
             return;
         }
-        // A queue that was not to sleep has not armed its notification.
+        // Only a plan to sleep has armed the notification.
         let armed = self.kept_armed || matches!(self.plan, Plan::Sleep { .. });
+        // Others mask a shared notification, so it cannot be known to have stayed armed.
         self.kept_armed = armed && !n.is_shared() && n.is_alone() && self.may_stay_armed(in_flight);
         if !self.kept_armed {
             n.mask();
         }
     }
 
-    /// Before the thread does anything else than look: hands the notification of a shared queue on,
-    /// or at least has its owner know of what it leaves behind. The thread that is to be woken.
+    /// Call before the thread does anything else than poll: releases the notification role of a
+    /// shared queue. Returns the thread to wake: the next to have the role, or, if entries remain,
+    /// the one that has it.
     #[inline]
     #[must_use = "the thread that is named has to be woken"]
     pub fn leave<N: Notification>(&mut self, n: &mut N) -> Option<N::Thread> {
@@ -327,11 +343,13 @@ impl<H: Habits> Waiter<H> {
             (self.registered, self.owner) = (false, false);
             heir = n.release_role();
         }
+        // One wake-up is enough: the thread that gets the role polls once it is woken.
         heir.or_else(|| self.leaves_behind(n))
     }
 
-    /// The thread goes away from entries that it knows of: the notification's owner is to be woken,
-    /// because it may have found the lock held.
+    /// Call when the thread stops polling although entries remain. Returns the thread that has the
+    /// notification role, which must be woken: it may have found the CQ lock held by this thread,
+    /// and gone to sleep.
     #[inline]
     #[must_use = "the thread that is named has to be woken"]
     pub fn leaves_behind<N: Notification>(&mut self, n: &mut N) -> Option<N::Thread> {

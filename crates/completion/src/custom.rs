@@ -1,5 +1,5 @@
-//! Policies that a program brings: the trait and its contract, the facts of such a mode, and the
-//! names that are registered.
+//! Custom policies: the trait [`Policy`] with its contract, the [`Facts`] of a mode, and the
+//! registry of names. The built-in modes implement the same trait.
 
 use std::fmt;
 use std::sync::{PoisonError, RwLock};
@@ -8,93 +8,92 @@ use units::Nanos;
 
 use crate::{Batch, Cycle, Done, Plan, Route, Seen};
 
-/// When to poll one queue: what each built-in mode has, and what a program brings by
-/// [`crate::Mode::register`], which gives it a name; from then on it is a mode like any other.
+/// When one queue is polled. Built-in modes implement it; a program registers its own
+/// implementation with [`crate::Mode::register`], and the result is a mode like any other.
 ///
-/// Each queue has a policy of its own, made anew at each switch to its mode, and asks it from one
-/// thread at a time. What is to outlive a switch lies in what its maker shares, an `Arc` for
-/// example. `docs/policy.md` has a worked example.
+/// Each queue has its own policy, created at each switch to the mode and called by one thread at a
+/// time. State that must survive a switch belongs to the closure that creates the policies, in an
+/// `Arc` for example. `docs/policy.md` has a worked example.
 ///
 /// # Contract
 ///
-/// An answer is carried out as it is, so a policy that breaks its contract loses its own queue's
-/// completions, or blocks its thread. `reap::policy::testing` has the contract as functions.
+/// A plan is carried out without checks, so a policy that breaks the contract loses its own queue's
+/// completions or blocks its thread. `reap::policy::testing` checks the contract.
 ///
-/// - It answers `Poll` for 1 to [`crate::WEIGHT`] entries where [`Seen::pending`] or [`Seen::woke`]
-///   is set and [`Seen::lock_busy`] is not, and else only where the last poll used its budget up.
-/// - With nothing in flight it answers `Rest`, and with commands in flight anything but that.
-/// - It names an instant after `now`, and for `Spin` and `Nap` at most a second after.
-/// - Where [`Seen::leaving`] is set it answers `Sleep`, or a `Nap` at whose end the thread is back.
-/// - It asks `Sleep` for 1 to [`Seen::in_flight`] completions.
-/// - The same calls have the same answers, or simulations mean nothing.
+/// - `Poll` is for 1 to [`crate::WEIGHT`] entries. It is the answer where [`Seen::pending`] or
+///   [`Seen::woke`] is set and [`Seen::lock_busy`] is not; otherwise it is allowed only if the last
+///   poll used up its budget.
+/// - `Rest` is the answer if nothing is in flight, and never otherwise.
+/// - Instants are after `now`; those of `Spin` and `Nap` at most a second after.
+/// - Where [`Seen::leaving`] is set, the answer is `Sleep`, or a `Nap` that ends when the thread is
+///   back.
+/// - `Sleep` waits for 1 to [`Seen::in_flight`] completions.
+/// - The same calls return the same plans, so that simulations are reproducible.
 ///
-/// Methods run where data pass, so they should allocate nothing and call nothing that blocks.
-/// Instants are of the executor's clock, which the simulator's is as well: a policy reads no clock
-/// of its own.
-#[allow(unused_variables)] // The names that the defaults do without are for those who read them.
+/// Methods run on the I/O path: they should neither allocate nor block. A policy reads no clock;
+/// instants are of the executor's clock, which is virtual in the simulator.
+#[allow(unused_variables)] // Named for the documentation; the defaults do not use them.
 pub trait Policy: fmt::Debug + Send {
-    /// What to do next, given what the last step has seen. With commands in flight each answer
-    /// finds them in finite time, or sleeps.
+    /// The next plan, given the result of the last step. With commands in flight each plan must
+    /// find them in finite time, or sleep.
     fn next(&mut self, now: Nanos, seen: &Seen) -> Plan;
 
-    /// A batch has been committed.
+    /// Called after each commit, with the batch.
     fn submitted(&mut self, now: Nanos, batch: &Batch) {}
 
-    /// One poll has found commands: these, as far as [`Facts::records`] asks for them.
+    /// Called after a poll that found completions, with those that [`Facts::records`] selects.
     fn completed(&mut self, done: &[Done]) {}
 
-    /// Where a batch goes that is about to be posted, on a queue that has a poll queue as well. How
-    /// many commands it has is not known yet: of `batch` those that are urgent are, and how many
-    /// were in flight before.
+    /// The queue pair of the next batch, on a hardware queue that also has a poll queue. The
+    /// batch's size is not known yet: `batch` has the number of its urgent commands and the number
+    /// in flight before it.
     fn route(&self, now: Nanos, batch: &Batch) -> Route {
         Route::Notify
     }
 }
 
-/// Which of the commands that a poll has found are given to a policy.
+/// Which completions of a poll are passed to the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Records {
-    /// None; nor of which class batches are.
+    /// None, and [`Batch::class`] is not set.
     None,
-    /// The last one: the freshest.
+    /// The last one, whose age exceeds its service time least.
     Last,
-    /// All.
+    /// All of them.
     All,
 }
 
-/// What is constant about a mode. A program that brings a [`Policy`] begins with one of
-/// [`Facts::MASKED`] and [`Facts::UNMASKED`]: `Facts { spins: true, ..Facts::MASKED }`.
+/// The constant properties of a mode. A custom policy starts with [`Facts::MASKED`] or
+/// [`Facts::UNMASKED`]: `Facts { spins: true, ..Facts::MASKED }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Whether the notification is masked while the thread is awake. Where it is not, it is never
-    /// masked.
+    /// Whether the notification is masked while the thread is awake. If not, it is never masked.
     pub masks: bool,
-    /// Whether a thread for each vector polls, leaves the entries in their owners' inboxes and
-    /// wakes them; if not, the thread that submits polls.
+    /// Whether a drain thread for each vector polls, puts completions into their owners' inboxes
+    /// and wakes these; if not, the thread that submits polls.
     pub drain_thread: bool,
-    /// Whether each vector sets its bit in one pending bitmap, and a notification is sent only
-    /// while none is outstanding; if not, each vector notifies by itself.
+    /// Whether vectors are posted MSIs: each sets its bit in one pending bitmap, and a notification
+    /// is sent only while none is outstanding. If not, each vector interrupts by itself.
     pub posted: bool,
-    /// Whether the device holds messages back as [`Plan::Sleep`] asks.
+    /// Whether the device coalesces messages as `hold` of [`Plan::Sleep`] requests.
     pub holds: bool,
-    /// Whether the policy spins by rule, not by weighing what that costs: `--poll` then says
-    /// whether it learns that others want its CPU.
+    /// Whether the policy always spins, without computing what that costs. The option `--poll` then
+    /// decides whether [`Seen::cpu_wanted`] is reported.
     pub spins: bool,
-    /// Whether [`crate::Seen::cycle`] is measured for it. Measuring costs four system calls each
-    /// time.
+    /// Whether [`crate::Seen::cycle`] is measured, which costs four system calls per sleep.
     pub weighs_sleeps: bool,
-    /// Which commands are given to [`Policy::completed`].
+    /// Which completions are passed to [`Policy::completed`].
     pub records: Records,
-    /// Whether each commit is followed by a look at the phase, and a poll for at most
-    /// [`crate::WEIGHT`] entries if one is there.
+    /// Whether each commit is followed by a check of the phase bit, and a poll for at most
+    /// [`crate::WEIGHT`] entries if one is posted.
     pub submit_check: bool,
-    /// Whether the library looks at the phase before it asks for a plan, so that [`Seen::pending`]
-    /// is known: a look that no interrupt handler has.
+    /// Whether the executor checks the phase bit before it calls [`Policy::next`], so that
+    /// [`Seen::pending`] is up to date. An interrupt handler has no such check.
     pub checks_first: bool,
 }
 
 impl Facts {
-    /// Masked while awake, polled by its own thread: what most policies want.
+    /// Masked while awake, polled by the submitting thread: the base for most policies.
     pub const MASKED: Facts = Facts {
         masks: true,
         drain_thread: false,
@@ -107,14 +106,14 @@ impl Facts {
         checks_first: false,
     };
 
-    /// The same, never masked: each completion sends its message, as in `interrupt`.
+    /// The same, but never masked: each completion sends its message, as in `interrupt`.
     pub const UNMASKED: Facts = Facts { masks: false, ..Facts::MASKED };
 }
 
-/// Longest name, in bytes: tables have room for it.
+/// Longest name in bytes, as table columns have this width.
 pub(crate) const LONGEST_NAME: usize = 32;
 
-/// Makes a policy for one queue.
+/// Creates the policy of one queue, given what a sleep costs on the machine.
 type Maker = dyn Fn(&Cycle) -> Box<dyn Policy> + Send + Sync;
 
 pub(crate) struct Entry {
@@ -123,12 +122,11 @@ pub(crate) struct Entry {
     pub(crate) make: Box<Maker>,
 }
 
-/// The policies that a program has registered. They stay for as long as the process runs, so that a
-/// mode is a small number wherever it is kept.
+/// The registered policies. They are never removed, so that a mode can be a small number wherever
+/// it is stored.
 pub(crate) static ENTRIES: RwLock<Vec<&'static Entry>> = RwLock::new(Vec::new());
 
-/// A policy that the program has registered: its number. One is had from [`crate::Mode::register`]
-/// alone.
+/// The number of a registered policy. Created only by [`crate::Mode::register`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CustomId(pub(crate) u32);
 
@@ -136,15 +134,15 @@ pub struct CustomId(pub(crate) u32);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// A mode is called that already.
+    /// The name is already used by a mode.
     #[error("there is a completion mode '{0}' already: give the policy another name")]
     Taken(String),
-    /// It could not be told from an option's other words.
+    /// The name contains characters that are not allowed, or is too long.
     #[error(
         "'{0}' is no name for a policy: 1 to {LONGEST_NAME} of a-z, 0-9 and '-', the first one a letter"
     )]
     Name(String),
-    /// Facts that contradict one another, so that no executor can carry them out.
+    /// The facts contradict each other, so that no executor can carry them out.
     #[error(
         "policy '{0}': a notification that is posted, or a drain thread's, is never masked: begin with Facts::UNMASKED"
     )]
@@ -153,7 +151,8 @@ pub enum RegisterError {
 
 impl CustomId {
     pub(crate) fn entry(self) -> &'static Entry {
-        // Ids are given by `Mode::register` alone, and entries stay.
+        // Cannot be out of bounds: only `Mode::register` creates ids, and entries are never
+        // removed.
         ENTRIES.read().unwrap_or_else(PoisonError::into_inner)[self.0 as usize]
     }
 }

@@ -19,6 +19,40 @@
 //!     |                           | block on the eventfd <----------- | MSI-X message
 //!     | <- next(now, woke) ------ | mask                              |
 //! ```
+//!
+//! # What an executor does
+//!
+//! Where a hardware queue has an interrupt queue and a poll queue, the executor calls
+//! [`Policy::route`] before each commit to choose between them. After each commit it calls
+//! [`Policy::submitted`], and polls if [`Facts::submit_check`] is set. To wait, it calls
+//! [`Policy::next`] in a loop, each time with the result of the previous step, and carries out the
+//! [`Plan`]:
+//!
+//! | plan | step | what the next [`Seen`] reports |
+//! | --- | --- | --- |
+//! | `Poll` | try the lock, take at most `budget` entries, call [`Policy::completed`] with what [`Facts::records`] selects | `found`, `budget_used_up`, `lock_busy`; `pending` if the check after unlocking found another entry |
+//! | `Spin` | check the phase bit until an entry is posted or `until` has passed | `pending`; or, if the executor has also polled, `found` and `met_at` |
+//! | `Nap` | block on a timer, masked (or, if `leaving`, return to the caller, which comes back by then) | `woke` |
+//! | `Sleep` | arm, fence, check; if the queue is empty, block (or, if `leaving`, return to the caller) | `pending`, or `woke` |
+//! | `Rest` | nothing | |
+//!
+//! A [`Waiter`] holds the state between policy and executor for one software queue: the last plan,
+//! the input of the next one, whether the notification is masked, and the notification role of a
+//! shared queue. [`fall_asleep`] has the steps by which a thread goes to sleep over all its queues.
+//! Neither does I/O; each executor implements [`Notification`].
+//!
+//! Where [`Facts::masks`] is set, the notification is masked whenever the thread is awake, that is
+//! everywhere but in `Sleep`. It may stay armed after a `Sleep` as its `keep_armed` permits; the
+//! next `Sleep` then neither arms nor checks. Where [`Facts::masks`] is not set, the notification
+//! is never masked: every entry has sent its message, an eventfd keeps its count, and `Sleep`
+//! blocks without a check. A switch of mode replaces the policy. The new policy may find commands
+//! in flight of which it has no record, and its first input is a wake-up (`woke`), because entries
+//! posted under the mask that the switch removed have sent no message.
+//!
+//! # Custom policies
+//!
+//! Implement [`Policy`], register it under a name with [`Mode::register`], and check it with the
+//! contract tests in `testing` (a feature).
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 

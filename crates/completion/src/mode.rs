@@ -211,6 +211,9 @@ impl Mode {
     /// one. `make` is called for each queue that switches to the mode. Register before opening a
     /// device, so that the name is known when its options are parsed. A registration lasts until
     /// the process ends.
+    ///
+    /// # Errors
+    /// See [`RegisterError`].
     pub fn register(
         name: &str,
         facts: Facts,
@@ -277,6 +280,9 @@ impl Mode {
     }
 
     /// The same mode with a poll after each commit.
+    ///
+    /// # Errors
+    /// [`ModeError::NoSubmitCheck`] for presets that do not take it.
     pub fn with_submit_check(self) -> Result<Mode, ModeError> {
         if self.takes_submit_check() {
             Ok(Mode::checked(self.preset))
@@ -305,6 +311,9 @@ impl Mode {
 
     /// Parses a mode, [`Mode::KERNELS`] included: for callers that may have a `kernel:` device.
     /// Others use [`FromStr`], which rejects the kernel's modes.
+    ///
+    /// # Errors
+    /// See [`ModeError`].
     pub fn parse_any(given: &str) -> Result<Mode, ModeError> {
         Mode::parse(given, true)
     }

@@ -1,4 +1,5 @@
-//! The built-in policies, dispatched by an enum and asked once per batch.
+//! The built-in policies. [`ModePolicy`] dispatches to them by an enum rather than a trait object,
+//! because [`Policy::next`] runs once per batch on the I/O path.
 
 mod adaptive;
 mod hybrid;
@@ -11,33 +12,34 @@ use crate::{
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};
 
-/// How long `poll` and the hybrid modes spin before the executor asks again, so that leaving and a
-/// wanted CPU are noticed.
+/// Longest spin of `poll` and the hybrid modes before the executor calls [`Policy::next`] again, so
+/// that a leaving caller and a runnable thread are noticed.
 const SLICE: Nanos = Nanos::from_micros(100);
 
-/// How long they nap when another thread wants the CPU.
+/// Length of their nap when another thread is runnable on the CPU.
 const YIELD: Nanos = Nanos::from_micros(50);
 
-/// `suspend`: from an empty poll to the next one, and the empty polls, one after the other, after
-/// which the notification is armed. The values of the patch that introduced it.
+/// `suspend`: time from an empty poll to the next one, and the number of consecutive empty polls
+/// after which the notification is armed. The values of the patch that introduced it.
 const SUSPEND_TIMEOUT: Nanos = Nanos::from_micros(20);
 const SUSPEND_DEFER: u32 = 10;
 
-/// The policy of a mode.
+/// The policy of a mode, for one queue.
 #[derive(Debug)]
 pub struct ModePolicy {
     mode: Mode,
     rule: Rule,
     facts: Facts,
-    /// The budget of the poll that the rule plans wherever work is known: cached until the mode
-    /// changes; of `adaptive`, until it waits.
+    /// The budget with which the rule polls wherever work is known, so that
+    /// [`crate::Waiter::cached`] need not call it. Fixed while the mode lasts, except that
+    /// `adaptive` clears it during a wait.
     pub(crate) poll: Option<u32>,
-    /// What `adaptive` has learnt of device and machine, while another mode is in force.
+    /// What `adaptive` has measured, kept while another mode is in force.
     learnt: Option<Box<Adaptive>>,
 }
 
-/// What a preset's queue does. Presets that differ in placement, delivery or moderation only share
-/// a rule.
+/// How a queue is polled. Presets that differ only in placement, delivery or coalescing share a
+/// rule.
 #[derive(Debug)]
 enum Rule {
     Interrupt,
@@ -50,9 +52,9 @@ enum Rule {
 }
 
 impl ModePolicy {
-    /// The policy of a mode on this machine. It knows of nothing in flight. What `adaptive` has
-    /// learnt of device and machine under an `earlier` policy of the same queue, whatever their
-    /// modes are, is kept until it is of use again.
+    /// The policy of a mode on this machine, without commands in flight. What `adaptive` has
+    /// measured under an `earlier` policy of the same queue is kept, through modes that do not use
+    /// it.
     pub fn new(mode: Mode, machine: &Cycle, earlier: Option<ModePolicy>) -> ModePolicy {
         let mut rule = match mode.preset() {
             Preset::IrqPoll(limits) => Rule::IrqPoll { weight: limits.weight.min(limits.budget) },
@@ -62,8 +64,7 @@ impl ModePolicy {
             Preset::Poll => Rule::Poll,
             Preset::Adaptive(n) => Rule::Adaptive(Box::new(Adaptive::new(n, machine))),
             Preset::Custom(id) => Rule::Custom((id.entry().make)(machine)),
-            // The others differ in who polls, in how messages are delivered and in what the device
-            // coalesces.
+            // The others differ in the thread that polls, interrupt delivery and coalescing.
             _ => Rule::Interrupt,
         };
         let mut learnt = earlier.and_then(|earlier| match earlier.rule {
@@ -83,18 +84,19 @@ impl ModePolicy {
         ModePolicy { mode, rule, facts: mode.facts(), poll, learnt }
     }
 
-    /// The mode that it carries out.
+    /// The mode in force.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// What is constant about its mode.
+    /// The constant properties of the mode.
     #[inline]
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// What `adaptive` does, why, and what each action has come to; `None` in every other mode.
+    /// The action of `adaptive`, its reason, and the C and L measured for each action; `None` in
+    /// other modes.
     pub fn state(&self) -> Option<&State> {
         match &self.rule {
             Rule::Adaptive(rule) => Some(&rule.state),
@@ -102,7 +104,7 @@ impl ModePolicy {
         }
     }
 
-    /// How often `adaptive` did what; `None` in every other mode.
+    /// Counts of the decisions of `adaptive`; `None` in other modes.
     pub fn decisions(&self) -> Option<&Decisions> {
         match &self.rule {
             Rule::Adaptive(rule) => Some(&rule.decisions),
@@ -149,7 +151,7 @@ impl Policy for ModePolicy {
         }
     }
 
-    /// To the poll queue if polling is what this policy does anyway.
+    /// The poll queue for rules that poll anyway: its completions cost no interrupt.
     #[inline]
     fn route(&self, now: Nanos, batch: &Batch) -> Route {
         match &self.rule {
@@ -161,8 +163,8 @@ impl Policy for ModePolicy {
     }
 }
 
-/// What follows without a rule being asked: to poll where that is worth it, or because the last
-/// poll used its budget up; and nothing, where nothing is in flight.
+/// The plans that do not depend on the rule: poll if work is known or the last poll used up its
+/// budget, rest if nothing is in flight.
 #[inline]
 fn at_once(seen: &Seen) -> Option<Plan> {
     if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
@@ -172,24 +174,23 @@ fn at_once(seen: &Seen) -> Option<Plan> {
     }
 }
 
-/// Whether a look is worth it without waiting: an entry is known to be there, or the thread was
-/// woken. Not while another thread holds the lock: that one looks, and once more after it has
-/// released.
+/// Whether to poll without waiting: an entry is known to be posted, or the thread was woken. Not
+/// while another thread holds the CQ lock: that thread polls, and checks again after it has
+/// unlocked.
 #[inline]
 pub(crate) fn work_is_known(seen: &Seen) -> bool {
     (seen.pending | seen.woke.is_some()) & !seen.lock_busy
 }
 
-/// `interrupt`: sleep on the notification, drain within a budget, arm.
+/// `interrupt`: sleep until an interrupt, reap within a budget, repeat.
 ///
-/// As a driver's interrupt handler does, until the queue is empty, but for the budget: a device
-/// that completes as fast as the handler takes must not keep it for ever. The notification is never
-/// masked, so the device sends a message per entry even while the thread drains.
+/// As a driver's interrupt handler, it reaps until the queue is empty, but within a budget:
+/// otherwise a device that completes as fast as the handler reaps could keep it running for ever.
+/// The vector is never masked, so the device sends a message per entry even while the thread reaps.
 ///
-/// A look that used its budget up is followed by another only if it left an entry behind, which the
-/// look after its lock's release says. Looking once more for nothing would be a free look that no
-/// interrupt handler has: on a device that holds its messages back it finds what the next message
-/// was to tell.
+/// A poll that used up its budget is followed by another only if the check after unlocking found
+/// another entry. An unconditional one would be an extra poll that an interrupt handler does not
+/// have: on a device that coalesces, it would find entries before their message.
 #[inline]
 pub(crate) fn interrupt(weight: u32, seen: &Seen) -> Plan {
     if work_is_known(seen) {
@@ -203,22 +204,22 @@ pub(crate) fn interrupt(weight: u32, seen: &Seen) -> Plan {
 
 /// `irq-poll`: the contract of Linux's `lib/irq_poll.c`, after blk-iopoll of 2009.
 ///
-/// The notification masks the vector and schedules a poller, which takes at most its weight. A
-/// poller that used its whole weight stays scheduled, at the end of the list; one that did not is
-/// complete: the executor arms the vector and looks once more. Below saturation a poller finds one
-/// entry and is complete at once, so that each command pays for masking and arming on top of its
-/// interrupt; that cost is the point of comparing it.
+/// The interrupt handler masks the vector and schedules a poller, which reaps at most its weight. A
+/// poller that used up its weight stays scheduled, at the end of the list; otherwise it is
+/// complete, and the executor unmasks the vector and checks the queue once more. Below saturation a
+/// poller finds one entry and is complete at once, so each command pays for masking and unmasking
+/// in addition to its interrupt. That cost is the reason to compare it with `interrupt`.
 #[inline]
 fn irq_poll(weight: u32, seen: &Seen) -> Plan {
     if seen.budget_used_up { Plan::Poll { budget: weight } } else { interrupt(weight, seen) }
 }
 
-/// `suspend`: stay masked while the consumer keeps finding entries.
+/// `suspend`: stay masked while polls find entries.
 ///
-/// NAPI's `napi_defer_hard_irqs` and `gro_flush_timeout` (Linux 5.8), and the suspension of
-/// interrupts by a busy consumer that was built on them (Linux 6.13): a look that finds something
-/// keeps the notification masked, and so does one in vain, for a timer's length, until several in a
-/// row have been in vain. Then it is armed.
+/// After NAPI's `napi_defer_hard_irqs` and `gro_flush_timeout` (Linux 5.8), and the IRQ suspension
+/// built on them (Linux 6.13): a poll that finds entries keeps the notification masked. An empty
+/// one keeps it masked for a timer's length; after [`SUSPEND_DEFER`] consecutive empty ones it is
+/// armed.
 #[inline]
 fn suspend(in_vain: &mut u32, now: Nanos, seen: &Seen) -> Plan {
     if seen.found > 0 {
@@ -229,25 +230,25 @@ fn suspend(in_vain: &mut u32, now: Nanos, seen: &Seen) -> Plan {
     }
     *in_vain = in_vain.saturating_add(1);
     if seen.leaving || *in_vain > SUSPEND_DEFER {
-        // Stays so until a look finds something: a queue that has gone quiet is not looked at in
-        // vain again.
+        // The count is kept until a poll finds entries, so that an idle queue wakes no thread by
+        // timer again.
         return Plan::sleep(Nanos::MAX);
     }
     Plan::Nap { until: now + SUSPEND_TIMEOUT, extends: true }
 }
 
-/// `poll`: spin while anything is in flight.
+/// `poll`: spin while commands are in flight.
 ///
-/// It never sleeps on the notification while the thread waits for commands. When another thread
-/// wants the CPU it naps for [`YIELD`], as the kernel's polled I/O gives way when a reschedule is
-/// due: spinning on would only delay the thread that is to run next, perhaps the thread that
-/// submits. When the thread leaves to compute, the queue is left armed.
+/// While the thread waits for commands it never sleeps on the notification. When another thread is
+/// runnable on the CPU it naps for [`YIELD`], as the kernel's polled I/O stops when a reschedule is
+/// due: spinning on would only delay that thread, which may be the one that submits. When the
+/// thread leaves to compute, the queue is left armed.
 #[inline]
 fn poll(now: Nanos, seen: &Seen) -> Plan {
     at_once(seen).unwrap_or_else(|| spin(now, seen))
 }
 
-/// Waits awake, unless the thread leaves or its CPU is wanted.
+/// Spins, unless the thread leaves or another one is runnable on its CPU.
 #[inline]
 fn spin(now: Nanos, seen: &Seen) -> Plan {
     if seen.leaving {

@@ -1,10 +1,18 @@
-//! `adaptive`: the action of least C · Lⁿ.
+//! `adaptive`: on an empty poll, spin, nap or sleep, whichever [`Action`] minimises C · Lⁿ. C is
+//! the CPU time of an I/O in nanoseconds, with what a wake-up takes from other work; L is its mean
+//! latency.
 //!
-//! C is the CPU time of an I/O, with what a wake-up takes from other work, and L its mean latency.
-//! A closed form says from a few measured figures what each [`Action`] would come to; a residual
-//! corrects it by what the action has really shown. In a closed loop the likeliest other action is
-//! tried between two stretches of the one in force. `docs/adaptive.md` has the formula and its
+//! A closed form estimates C and L of each action from a few measurements; a residual per action
+//! corrects it by what that action has measured. `docs/adaptive.md` has the formula and its
 //! reasons.
+//!
+//! ```text
+//!   stretch (128 I/Os of one action)  ->  judge: measure C and L, update residuals
+//!         ^                                  |
+//!         |                                  v
+//!         +---- take(action) <---- decide: closed loop: A-B-A trial and votes
+//!                                          open loop:   closed form only
+//! ```
 
 use units::Nanos;
 
@@ -14,32 +22,34 @@ use crate::{
     WEIGHT, Why,
 };
 
-/// A stretch ends at this many completions: the mean of fewer says little. Or after so long, so
-/// that slow devices are judged too.
+/// A stretch, the interval over which one action is measured, ends at this many completions, as the
+/// mean of fewer is too noisy; or after this time, so that actions are also compared on slow
+/// devices.
 const STRETCH: u32 = 128;
 const LONGEST: Nanos = Nanos::from_millis(100);
-/// A change has to gain this much (1 % of what n weighs), or noise would bring one with each
-/// stretch.
+/// Least gain of a change, in units of [`DelayExponent::cost`] (0.01 is 1 %): below it, noise would
+/// change the action at each stretch.
 const GAIN: f32 = 0.02;
-/// An action within this of the best one is worth a trial: the closed form is off by as much.
+/// An action whose estimate is within this of the best is worth a trial: the error of the closed
+/// form is that large.
 const WORTH_A_TRIAL: f32 = 0.30;
-/// A trial that is so much better or worse has no need of others; of two stretches that differ so
-/// much nothing is learnt.
+/// A trial whose gain or loss exceeds this needs fewer repetitions.
 const CLEAR: f32 = 0.10;
-/// Stretches from one trial to the next at first, and at most, when all have failed: 1/64 of the
-/// work and less.
+/// Stretches from one trial to the next: at first, and at most, after repeated failures. Trials are
+/// then 1/64 of the work or less.
 const PAUSES: (u32, u32) = (4, 1_024);
-/// Waits for which the thread only sleeps after another has wanted its CPU.
+/// Waits for which the thread does not spin after another thread was runnable on its CPU.
 const CROWDED: u32 = 1_024;
-/// With so many in flight it naps then, as `poll` does: that gathers. So many naps for nothing are
-/// followed by a sleep.
+/// With this many commands in flight it naps in that case, as `poll` does, so that one wake-up
+/// reaps several. After as many naps that found nothing it sleeps.
 const SEVERAL: u32 = 4;
-/// Above this utilization of the room that the caller has, a queue has no mean length.
+/// Highest utilization of the caller's queue depth for which the wait for room is estimated:
+/// towards 1 the mean queue length is unbounded.
 const FULL: f32 = 0.98;
-/// Longest time from one question to the next while it spins.
+/// Longest spin before the executor calls [`Policy::next`](crate::Policy::next) again.
 const SLICE: Nanos = Nanos::from_micros(100);
 
-/// What is under way since the last question.
+/// What the thread has been doing since the last call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Doing {
     #[default]
@@ -47,23 +57,23 @@ enum Doing {
     Spinning,
     Napping,
     Sleeping,
-    /// The caller has left.
+    /// The caller has left the library.
     Away,
     /// Nothing is in flight.
     Resting,
 }
 
-/// A stretch: one action, and what it has cost.
+/// A measurement interval: the totals of one action.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stretch {
     since: Nanos,
-    /// Completions, by the submissions that follow them: on a shared queue other threads take
+    /// Commands submitted, which stand for completions: on a shared queue other threads take
     /// entries.
     sent: u32,
-    /// Time that the thread had the CPU, and the part of it in empty polls.
+    /// Nanoseconds in which the thread ran, and those of them in empty polls.
     awake: u64,
     spun: u64,
-    /// Time with commands in flight, and the integral of how many those were.
+    /// Nanoseconds with commands in flight, and the integral of their number over time.
     busy: u64,
     in_flight: f32,
     naps: u32,
@@ -71,33 +81,34 @@ struct Stretch {
     rests: u32,
 }
 
-/// What the closed form goes by, in ns.
+/// Input of the closed form, in nanoseconds unless noted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Latency if each completion is found at once, and CPU time without waiting.
+    /// Latency if each completion were found at once; CPU time per I/O without waiting.
     service: f32,
     cpu: f32,
-    /// CPU time of the timers that end the caller's rests.
+    /// CPU time per I/O of the timers that end the caller's idle times.
     rests: f32,
-    /// Mean latency, commands in flight while any is, and busy time per I/O, all as they are.
+    /// As measured under the action in force: mean latency, mean commands in flight while any is,
+    /// and time with commands in flight per I/O.
     latency: f32,
     depth: f32,
     busy: f32,
-    /// 10 and 90 % of ages when found while spinning.
+    /// 10 % and 90 % quantiles of the service time, from completions found while spinning.
     low: f32,
     high: f32,
-    /// Arrivals per ns.
+    /// Arrivals per nanosecond.
     rate: f32,
 }
 
-/// Where a trial stands.
+/// State of an A-B-A trial: action B runs for one stretch between two of A, the action in force.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Trial {
-    /// None, for so many stretches.
+    /// No trial, for at least this many stretches.
     None { pause: u32 },
-    /// B runs; A came to this before.
+    /// B runs; `before` is the cost of A in the stretch before.
     Tries { other: Action, before: f32, votes: i32 },
-    /// A again; B came to this.
+    /// A runs again; `tried` is the cost of B.
     Returns { other: Action, before: f32, tried: f32, votes: i32 },
 }
 
@@ -107,33 +118,37 @@ pub(super) struct Adaptive {
     machine: Cycle,
     pub(super) decisions: Decisions,
     pub(super) state: State,
-    /// The action of the stretch, which in a trial is not the one in force.
+    /// The action of the current stretch; in a trial it differs from `state.action`, the one in
+    /// force.
     action: Action,
     trial: Trial,
-    /// Stretches until one of spinning, and from that to the next.
+    /// Stretches until the next spinning probe, and the interval between probes.
     probe: (u32, u32),
     stretch: Stretch,
-    /// Submissions until the stretch begins: what was in flight before it is the last one's.
+    /// Commands to submit before the stretch begins: those already in flight belong to the previous
+    /// action.
     skip: u32,
     known: Known,
     residual: [f32; Action::COUNT],
     clock: Nanos,
     doing: Doing,
     in_flight: u32,
-    /// The wait under way: how long it has spun, and its naps. The last command's submission.
+    /// The current wait: time spent spinning, and number of naps. `sent`: the last command's
+    /// submission.
     spun: Nanos,
     naps: u32,
     waits: bool,
     sent: Nanos,
     crowded: u32,
-    /// Waits without an instant at which the caller goes on by itself; and what is in flight when
-    /// there is no room.
+    /// Consecutive waits in which no clock drives the caller (closed loop). `room`: the number in
+    /// flight when the queue was full.
     closed: u32,
     room: u32,
-    /// Commands that wait for room, and the time that a caller computes while away.
+    /// Estimated commands that wait for room; and the time for which the caller computes while
+    /// away.
     backlog: f32,
     computes: Option<Nanos>,
-    /// The caller has left within so many waits.
+    /// Waits for which a caller that has left is expected to leave again.
     leaves: u32,
 }
 
@@ -167,8 +182,8 @@ impl Adaptive {
         }
     }
 
-    /// Goes on with what was learnt before another mode or exponent. Of what is in flight it knows
-    /// nothing.
+    /// Takes over what was learnt before a switch of mode or exponent. Commands in flight are not
+    /// recorded.
     pub(super) fn inherit(&mut self, earlier: Adaptive) {
         let fresh = Adaptive::new(self.n, &self.machine);
         *self = Adaptive {
@@ -180,7 +195,7 @@ impl Adaptive {
         self.action = self.state.action;
     }
 
-    /// A thread that stays awake finds what it sends without being told.
+    /// The poll queue for a thread that spins: it finds its completions without a message.
     #[inline]
     pub(super) fn route(&self) -> Route {
         let awake =
@@ -188,7 +203,7 @@ impl Adaptive {
         if awake && self.crowded == 0 && self.leaves == 0 { Route::Poll } else { Route::Notify }
     }
 
-    /// Between two waits a poll that finds something is free, and there is nothing to account for.
+    /// Whether the thread is between two waits, where a poll is free and nothing is accounted.
     #[inline]
     pub(super) fn is_between_waits(&self) -> bool {
         self.doing == Doing::Running
@@ -196,7 +211,7 @@ impl Adaptive {
 
     #[inline(never)] // The others' batches pass by it.
     pub(super) fn submitted(&mut self, now: Nanos, batch: &Batch) {
-        // What has been found since the last question has not waited for this.
+        // Completions found since the last call did not overlap with this batch.
         self.in_flight = self.in_flight.min(batch.in_flight.saturating_sub(batch.commands));
         self.account(now);
         (self.in_flight, self.sent) = (batch.in_flight, now);
@@ -208,7 +223,7 @@ impl Adaptive {
             return;
         }
         self.stretch.sent += batch.commands;
-        // At the start, and of a spin that only measures, a few are enough.
+        // The first stretch, and a probe that only measures the service time, need few samples.
         let measures = matches!(self.trial, Trial::Tries { other: Action::Spin, .. });
         let length = if self.known.service == 0.0 || measures {
             STRETCH / 4
@@ -222,7 +237,8 @@ impl Adaptive {
         }
     }
 
-    /// The last one is the freshest; the others have waited for this poll as well.
+    /// Uses the last completion only: the earlier ones have also waited for this poll, so their
+    /// ages exceed the service time.
     #[inline]
     pub(super) fn completed(&mut self, done: &[Done]) {
         let Some(last) = done.last() else { return };
@@ -230,7 +246,8 @@ impl Adaptive {
         if known.low == 0.0 {
             (known.low, known.high) = (age, age);
         } else if !last.slept {
-            // Steps of 1/16 whose ups and downs cancel where 10 % and 90 % are below.
+            // Stochastic quantile estimate: steps of 1/16, weighted so that they cancel where 10 %
+            // and 90 % of the ages are below.
             known.low *= if age < known.low { 1.0 - 0.9 / 16.0 } else { 1.0 + 0.1 / 16.0 };
             known.high *= if age > known.high { 1.0 + 0.9 / 16.0 } else { 1.0 - 0.1 / 16.0 };
         }
@@ -253,7 +270,8 @@ impl Adaptive {
         }
         if seen.in_flight == 0 {
             self.doing = Doing::Resting;
-            // A timer ends the caller's rest: the later an action finds, the fewer rests there are.
+            // A timer ends the caller's idle time and costs CPU time. The later completions are
+            // found, the fewer idle times there are.
             self.stretch.rests += u32::from(seen.goes_on_at.is_some_and(|at| at > now));
             return Plan::Rest;
         }
@@ -287,7 +305,7 @@ impl Adaptive {
         plan
     }
 
-    /// The time since the last call goes to what was under way.
+    /// Adds the time since the last call to what the thread was doing.
     #[inline]
     fn account(&mut self, now: Nanos) {
         let span = (now - self.clock).0;
@@ -309,7 +327,7 @@ impl Adaptive {
         }
     }
 
-    /// A wait begins: whether a clock drives the caller, and whether that is behind.
+    /// Starts a wait: determines whether a clock drives the caller (open loop), and its backlog.
     fn begin(&mut self, now: Nanos, seen: &Seen) {
         self.crowded = self.crowded.saturating_sub(1);
         self.leaves = self.leaves.saturating_sub(1);
@@ -325,14 +343,15 @@ impl Adaptive {
 
     fn plan(&self, now: Nanos, seen: &Seen) -> Plan {
         if seen.leaving {
-            // A thread that computes until it looks again is notified in vain of what completes
-            // meanwhile.
+            // The thread polls only after it has computed, so messages before that would be wasted
+            // interrupts: stay masked for the usual time.
             return match self.computes {
                 Some(span) if seen.found > 0 => Plan::nap(now + span.clamp(Nanos(1), LONGEST)),
                 _ => self.sleep(),
             };
         }
-        // Others have the CPU: a spin would take it from them, and a trial would measure them.
+        // Other threads need the CPU: a spin would take it from them, and a trial would measure
+        // them.
         if self.crowded > 0 {
             return if seen.in_flight < SEVERAL || seen.urgent_waiting > 0 {
                 self.sleep()
@@ -341,13 +360,14 @@ impl Adaptive {
             };
         }
         let (cost, known) = (Nanos((self.machine.cpu + self.machine.wake).0.max(1)), &self.known);
-        // With a backlog, or an urgent command, only latency counts.
+        // With a backlog or an urgent command only latency counts, if spinning can reduce it
+        // noticeably.
         let slow =
             self.action != Action::Sleep || self.machine.delay.0 as f32 > known.latency / 20.0;
         let hurried = slow && self.backlog > 4.0 * self.room as f32
             || seen.urgent_waiting > 0 && self.action.gathers();
-        // The more latency counts, the longer it may cost more than a sleep; what takes longer
-        // still may take for ever.
+        // The larger n, the more CPU time a spin may cost compared with a sleep. A command that
+        // takes longer than this may never complete, so the spin must be bounded.
         let spin = Nanos(((1.0 + self.n.get()) * known.high.max(cost.0 as f32)) as u64);
         let limit = match self.action {
             Action::Spin if known.high == 0.0 => Nanos::from_millis(1),
@@ -362,7 +382,8 @@ impl Adaptive {
         };
         match self.action {
             _ if hurried => {}
-            // A device in a slow phase is not asked again and again.
+            // After several empty naps the device is in a slow phase, and more of them only cost
+            // CPU time.
             Action::Quarter | Action::Half | Action::Whole if self.naps < SEVERAL => {
                 return nap(self.nap_of(self.action));
             }
@@ -381,24 +402,25 @@ impl Adaptive {
         }
     }
 
-    /// With one command in flight its message is the one that ends the sleep for it, and no other
-    /// can come before that.
+    /// Sleeps until the first message. With one command in flight the vector may stay armed: no
+    /// other command's message can cause an interrupt before that.
     fn sleep(&self) -> Plan {
         Plan::Sleep { until: Nanos::MAX, at_least: 1, hold: 0, keep_armed: KeepArmed::Alone }
     }
 
-    /// How long an action naps.
+    /// Length of the action's nap in nanoseconds.
     fn nap_of(&self, action: Action) -> f32 {
         match action {
             Action::Quarter => self.known.low / 4.0,
             Action::Half => self.known.low / 2.0,
             Action::Whole => self.known.high,
-            // Back before it is there, however late the timer is.
+            // Early enough that the command is not yet complete when a late timer fires.
             _ => self.known.low - 1.25 * self.machine.late.0 as f32,
         }
     }
 
-    /// What an action would come to: C and L. Infinite where it is none.
+    /// The closed form: estimated C and L of an action, in nanoseconds. Infinite if it does not
+    /// apply.
     fn form(&self, action: Action) -> (f32, f32) {
         let Known { service: s, latency, depth: q, busy, low, high, rests, .. } = self.known;
         let c = self.known.cpu + rests;
@@ -406,8 +428,8 @@ impl Adaptive {
         let (late, delay) = (m.late.0 as f32, m.delay.0 as f32);
         let (sleep, nap) = (self.sleep_cost(), (m.nap + m.timer_wake).0 as f32);
         let length = self.nap_of(action);
-        // Completions per ns while any is in flight; found at a time by a thread that comes so much
-        // later than the first.
+        // `rate`: completions per nanosecond while any is in flight. `batch`: how many a thread
+        // finds that polls this long after the first.
         let rate = q / latency.max(1.0);
         let more = (q - 1.0).max(0.0) / latency.max(1.0);
         let batch = |after: f32| {
@@ -421,7 +443,7 @@ impl Adaptive {
                 (c + sleep / k, s + delay * (1.0 + k) / (2.0 * k))
             }
             Action::Brief => {
-                // One in flight comes at its time, several at random.
+                // One in flight completes after the service time; several complete at random times.
                 let found = if q < 1.5 {
                     0.95 * f32::from(high <= sleep)
                 } else {
@@ -445,7 +467,7 @@ impl Adaptive {
                 }
                 let all = action == Action::Whole && self.is_closed();
                 let mean = if all { s.max(whole) } else { s + whole / 2.0 };
-                // Naps that find nothing are repeated.
+                // Naps that find nothing are repeated, so divide by the mean number found per nap.
                 (c + nap / (q * whole / mean).min(q), mean)
             }
             Action::Due => {
@@ -455,11 +477,13 @@ impl Adaptive {
                 (c + nap + (s - length - late).max(0.0), s + late / 16.0)
             }
         };
-        // In a closed loop the thread's own time bounds the rate.
+        // In a closed loop the thread's CPU time bounds the rate, and with it the latency (Little's
+        // law).
         if self.is_closed() { (cpu, mean.max(q * cpu)) } else { (cpu, mean) }
     }
 
-    /// With what the messages cost that follow the first until the thread is back and masks.
+    /// CPU time of a sleep in nanoseconds, with the further messages that arrive until the thread
+    /// runs and masks.
     fn sleep_cost(&self) -> f32 {
         let Known { latency, depth, .. } = self.known;
         let further =
@@ -471,7 +495,7 @@ impl Adaptive {
         self.closed >= 8
     }
 
-    /// What an action is expected to cost, by the form and by what it has shown.
+    /// Estimated cost of an action: the closed form plus its residual.
     fn expected(&self, action: Action) -> f32 {
         let (cpu, latency) = self.form(action);
         if !latency.is_finite() {
@@ -480,8 +504,9 @@ impl Adaptive {
         if self.is_closed() || self.room == 0 {
             return self.n.cost(cpu, latency) + self.residual[action as usize];
         }
-        // In an open loop a command waits for room as well: as in a queue of `room` servers
-        // (Sakasegawa), of which Poisson arrivals ask for even times.
+        // In an open loop a command also waits for room, as in a queue with `room` servers
+        // (Sakasegawa's approximation, for Poisson arrivals and constant service times). The last
+        // term rejects an action that cannot carry the load before a backlog builds up.
         let room = self.room as f32;
         let used = self.known.rate * latency / room;
         let part = used.min(FULL);
@@ -490,7 +515,7 @@ impl Adaptive {
         self.n.cost(cpu, latency + wait) + self.residual[action as usize] + 40.0 * (used - part)
     }
 
-    /// A stretch is over.
+    /// Ends a stretch: updates the measurements and residuals, and decides on the next action.
     #[cold]
     fn judge(&mut self, now: Nanos) {
         let over =
@@ -526,21 +551,23 @@ impl Adaptive {
         let known = &mut self.known;
         follow(&mut known.cpu, (over.awake - over.spun) as f32 / n);
         follow(&mut known.rests, rests / n);
-        // Arrivals vary by chance where latencies do not; a step in load is none of that.
+        // Arrivals vary more than latencies, so they are averaged over more stretches; but a step
+        // in load (more than a factor of e^0.4) takes effect at once.
         let rate = n / (now - over.since).0.max(1) as f32;
         let steady = !first && (rate / known.rate).ln().abs() < 0.4;
         known.rate = if steady { known.rate + (rate - known.rate) / 16.0 } else { rate };
         follow(&mut known.latency, latency);
         follow(&mut known.depth, over.in_flight / over.busy.max(1) as f32);
         follow(&mut known.busy, over.busy as f32 / n);
-        // What the form has the action add to the latency is not the device's.
+        // The form estimates what the action adds to the latency; the rest is the device's service
+        // time.
         let added = if first { 0.0 } else { self.form(self.action).1 - self.known.service };
         let service = (latency - added).clamp(latency / 4.0, latency);
         let before = std::mem::replace(&mut self.known.service, service);
         let form = self.form(self.action);
         let shown = cost - self.n.cost(form.0, form.1);
         for (action, residual) in Action::ALL.into_iter().zip(&mut self.residual) {
-            // What was shown long ago is forgotten.
+            // Residuals of other actions decay, as the load they were measured under may be gone.
             let target = if action == self.action && shown.is_finite() {
                 shown
             } else {
@@ -549,7 +576,7 @@ impl Adaptive {
             *residual += (target - *residual) / 4.0;
         }
         if !first {
-            // A nap for all says nothing of how long they took.
+            // A nap until nine tenths have completed does not show how long each one took.
             let weight = if self.action == Action::Whole { 0.0 } else { 0.25 };
             self.known.service = before + (service - before) * weight;
         }
@@ -560,7 +587,7 @@ impl Adaptive {
         }
     }
 
-    /// Which action comes next, or which is tried.
+    /// Decides which action comes next, or is tried.
     fn decide(&mut self, cost: f32) {
         let own = self.state.action;
         let expected = Action::ALL.map(|action| self.expected(action));
@@ -577,11 +604,14 @@ impl Adaptive {
         };
         if let Trial::Returns { other, before, tried, votes } = self.trial {
             self.trial = Trial::None { pause: PAUSES.0 };
+            // The two stretches of A differ too much: the load has changed, and the trial says
+            // nothing.
             if (before - cost).abs() > 0.35 {
                 return;
             }
             let gained = (before + cost) / 2.0 - tried;
-            // The residual of what was tried, against the one in force at the same time.
+            // The trial compares both actions under the same load, so it corrects the residual of B
+            // relative to that of A.
             let shown = self.residual[own as usize] - gained + self.forms_differ(own, other);
             if shown.is_finite() {
                 let residual = &mut self.residual[other as usize];
@@ -605,7 +635,7 @@ impl Adaptive {
                 ..=-2 => {
                     let lost = &mut self.state.lost[other as usize];
                     *lost += 1;
-                    // Trials are to lose no more than 1/64 of what is spent.
+                    // Pause long enough that trials cost at most 1/64 of the total.
                     let excess = (-gained * (1.0 + self.n.get())).exp()
                         * if other == Action::Spin { 16.0 } else { 64.0 };
                     let pause = (PAUSES.0 << (*lost).min(6)).max(excess as u32).min(PAUSES.1);
@@ -622,8 +652,8 @@ impl Adaptive {
         let Trial::None { pause } = &mut self.trial else { return };
         *pause = pause.saturating_sub(1);
         if !closed {
-            // A late wake-up serves the caller's next arrivals as well, which the form does not
-            // know; where only CPU time counts, that decides.
+            // A late wake-up also reaps the commands that arrive in the meantime, which the form
+            // does not model. Where only CPU time counts, sleeping is therefore best.
             if self.n == DelayExponent::CPU_ALONE {
                 if own != Action::Sleep {
                     self.change(Action::Sleep, Why::Form);
@@ -636,7 +666,7 @@ impl Adaptive {
             return;
         }
         if gain > GAIN.max(CLEAR) || gain > GAIN && self.state.lost[by_form as usize] == 0 {
-            // The form is clear: tried at once.
+            // The estimated gain is large, so try it without waiting for the pause to end.
             self.try_out(by_form, cost, 0);
         } else if *pause == 0 {
             let other = best(true);
@@ -661,7 +691,7 @@ impl Adaptive {
         self.take(other);
     }
 
-    /// Another action is in force.
+    /// Puts another action in force.
     fn change(&mut self, action: Action, why: Why) {
         self.decisions.changed += 1;
         (self.state.action, self.state.why) = (action, why);
@@ -670,7 +700,7 @@ impl Adaptive {
         self.take(action);
     }
 
-    /// Only a spin shows how long the device takes: one stretch of it after 4, 8, … others.
+    /// Only a spin measures the service time, so spin for one stretch after 4, 8, 16, … others.
     fn probe(&mut self, cost: f32) {
         let (left, length) = self.probe;
         self.probe = match left {
@@ -683,7 +713,7 @@ impl Adaptive {
         };
     }
 
-    /// The next stretch is this action's, once what is in flight has completed.
+    /// Starts a stretch of this action once the commands in flight have completed.
     fn take(&mut self, action: Action) {
         if action != self.action {
             (self.action, self.skip) = (action, self.in_flight.max(1));

@@ -1,15 +1,20 @@
-//! `hybrid-mean` and `hybrid-min`: sleep for half of the observed service time, then spin.
+//! `hybrid-mean` and `hybrid-min`: sleep for half of the service time, then spin.
 //!
-//! Linux had the first from 4.10 until 2023 (`blk_mq_poll_hybrid`, `io_poll_delay` 0): a mean per
-//! direction and power-of-two size, half of it slept on a high-resolution timer, once per request.
-//! Three differences: the half is measured from the submission rather than from the first poll; the
-//! mean is a moving one over [`MEMORY`] completions rather than that of the last 100 ms; and only
-//! completions found while looking enter it, because the age of one found after a sleep says no
-//! more than that the device took at most this long.
+//! `hybrid-mean` follows Linux's hybrid polling, 4.10 until 2023 (`blk_mq_poll_hybrid`,
+//! `io_poll_delay` 0): a mean per direction and power-of-two size, and once per request a sleep of
+//! half of it on a high-resolution timer. There are three differences: the half is measured from
+//! the submission rather than from the first poll; the mean is a moving one over [`MEMORY`]
+//! completions rather than that of the last 100 ms; and completions found after a sleep do not
+//! enter it, because their age is only an upper bound of the service time.
 //!
-//! The second takes half of the shortest time among the last completions instead (the minimum that
-//! Linux kept beside its mean, and what later work on hybrid polling chose): it oversleeps less
-//! where times vary, and spins longer.
+//! `hybrid-min` takes half of the shortest time among the last completions instead, a minimum that
+//! Linux recorded as well and that later work on hybrid polling uses: it oversleeps less where
+//! service times vary, and spins longer.
+//!
+//! ```text
+//!   submit            due = submit + T/2                  completion
+//!     |------ nap -------|------------- spin ------------------|
+//! ```
 
 use std::collections::VecDeque;
 
@@ -18,13 +23,13 @@ use units::{Class, Nanos};
 use super::{at_once, spin};
 use crate::{Batch, Done, Plan, Seen};
 
-/// Completions over which the moving mean forgets.
+/// Time constant of the moving mean, in completions.
 const MEMORY: u64 = 16;
 
-/// Completions over which the minimum is taken, at least; at most twice as many.
+/// Completions over which the minimum is taken: at least this many, at most twice as many.
 const WINDOW: u32 = 128;
 
-/// Batches in flight that are told apart. Further ones are counted with the youngest.
+/// Most batches in flight that are recorded separately. Further ones are counted with the youngest.
 const BATCHES: usize = 32;
 
 /// Which service time is halved.
@@ -32,11 +37,11 @@ const BATCHES: usize = 32;
 pub(super) enum Estimate {
     /// The moving mean.
     Mean,
-    /// The shortest of the last ones.
+    /// The shortest of the last completions.
     Min,
 }
 
-/// Service times, and when the batches in flight are half-way through theirs.
+/// Service times by class, and the batches in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Hybrid {
     estimate: Estimate,
@@ -47,11 +52,11 @@ pub(super) struct Hybrid {
     commands: u64,
 }
 
-/// What is known of one class, in nanoseconds; 0: nothing yet.
+/// Service times of one class, in nanoseconds; 0: none yet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     mean: u64,
-    /// Shortest of the last full window, and of the one that is being filled.
+    /// The shortest of the last full window, and of the one being filled.
     shortest: u64,
     filling: u64,
     filled: u32,
@@ -62,7 +67,7 @@ struct Times {
 struct Waiting {
     class: usize,
     commands: u64,
-    /// Half-way through its time; the submission itself where none is known.
+    /// When half of its service time has passed; the submission itself where no time is known.
     due: Nanos,
 }
 
@@ -107,7 +112,8 @@ impl Hybrid {
             return plan;
         }
         match self.batches.iter().map(|batch| batch.due).min() {
-            // Commands of which this policy never heard may be due at any time.
+            // After a switch of mode, commands in flight that were not recorded may complete at any
+            // time: spin.
             Some(due)
                 if due > now && self.commands == u64::from(seen.in_flight) && !seen.leaving =>
             {
@@ -119,27 +125,29 @@ impl Hybrid {
 
     fn learn(&mut self, done: &Done) {
         let times = &mut self.times[done.class.index()];
-        // After a sleep: shorter than was thought, and the device may have taken less.
+        // After a sleep the age is only an upper bound of the service time. It is used if it is
+        // below the estimate, which then must be too long.
         if !done.slept || done.age.0 < times.of(self.estimate) {
             times.add(done.age.0);
         }
     }
 
-    /// One command fewer: of the oldest batch of this class, or of the oldest if there is none.
+    /// Removes one command: from the oldest batch of this class, or from the oldest if there is
+    /// none.
     fn forget(&mut self, class: usize) {
         let of_class = self.batches.iter().position(|w| w.class == class);
         self.take(of_class.unwrap_or(0), 1);
     }
 
-    /// Forgets the oldest of what left without a completion: taken by another thread, given up by a
-    /// reset.
+    /// Removes the oldest commands that left without a completion here: reaped by another thread,
+    /// or cancelled by a reset.
     fn forget_beyond(&mut self, in_flight: u64) {
         while self.commands > in_flight {
             self.take(0, self.commands - in_flight);
         }
     }
 
-    /// At most `commands` fewer in batch `at`.
+    /// Removes at most `commands` from batch `at`.
     fn take(&mut self, at: usize, commands: u64) {
         let Some(batch) = self.batches.get_mut(at) else { return };
         let taken = commands.min(batch.commands);
@@ -155,7 +163,7 @@ impl Times {
     fn of(&self, estimate: Estimate) -> u64 {
         match estimate {
             Estimate::Mean => self.mean,
-            // Until a window is full, what there is of it.
+            // Includes the window being filled, so that a shorter time takes effect at once.
             Estimate::Min
                 if self.shortest == 0 || 0 < self.filling && self.filling < self.shortest =>
             {

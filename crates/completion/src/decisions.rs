@@ -1,32 +1,34 @@
-//! What `adaptive` does and has decided: its counts, and its state.
+//! Statistics of `adaptive`: counts of its decisions, and the action in force with the measurements
+//! behind it.
 
 use std::fmt;
 
 use units::Nanos;
 
-/// Counts of one policy's decisions.
+/// Counts of the decisions of one policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decisions {
-    /// Waits: empty polls with commands in flight, up to the next look that found something.
+    /// Waits: from an empty poll with commands in flight to the next poll that finds an entry.
     pub waits: u64,
-    /// Stretches of spinning.
+    /// Plans to spin.
     pub spun: u64,
-    /// Naps.
+    /// Plans to nap.
     pub napped: u64,
-    /// Sleeps until notified.
+    /// Plans to sleep until notified.
     pub slept: u64,
-    /// Those of the naps that were for several completions.
+    /// Naps that gather several completions.
     pub gathered: u64,
-    /// Stretches in which another action was tried.
+    /// Trials of another action.
     pub tried: u64,
-    /// Times that another action has come into force.
+    /// Changes of the action in force.
     pub changed: u64,
-    /// Sleeps because another thread wanted the CPU, or this one left.
+    /// Sleeps and naps because another thread was runnable on the CPU, or this one left the
+    /// library.
     pub gave_way: u64,
 }
 
 impl Decisions {
-    /// Each count by its name.
+    /// Each count with its name.
     pub fn named(&self) -> [(&'static str, u64); 8] {
         [
             ("waits", self.waits),
@@ -40,12 +42,12 @@ impl Decisions {
         ]
     }
 
-    /// Another policy's counts on top.
+    /// Adds another policy's counts.
     pub fn add(&mut self, other: &Decisions) {
         self.combine(other, |mine, theirs| mine + theirs);
     }
 
-    /// What has been counted since the same policy's counts were `earlier`.
+    /// Subtracts the same policy's `earlier` counts.
     pub fn since(mut self, earlier: &Decisions) -> Decisions {
         self.combine(earlier, u64::saturating_sub);
         self
@@ -66,24 +68,24 @@ pub enum Action {
     /// Spins.
     #[default]
     Spin,
-    /// Spins for as long as a sleep costs, then sleeps.
+    /// Spins for as long as a sleep costs, then sleeps (the ski-rental rule).
     Brief,
     /// Sleeps until notified.
     Sleep,
-    /// Naps for a quarter of the least latency.
+    /// Naps for a quarter of the shortest latency (10 % quantile), to reap several at once.
     Quarter,
-    /// Naps for a half of it.
+    /// Naps for half of the shortest latency.
     Half,
-    /// Naps until nine tenths are there.
+    /// Naps for the 90 % quantile of the latency.
     Whole,
-    /// Naps until the command is due, then spins.
+    /// Naps until shortly before the command completes, then spins. For one command in flight.
     Due,
 }
 
 impl Action {
-    /// How many there are.
+    /// Number of actions.
     pub const COUNT: usize = Action::ALL.len();
-    /// In the order of their numbers.
+    /// In the order of their discriminants.
     pub const ALL: [Action; 7] = [
         Action::Spin,
         Action::Brief,
@@ -94,7 +96,7 @@ impl Action {
         Action::Due,
     ];
 
-    /// Whether it waits although one may have completed, for several.
+    /// Whether it naps past the first completion to reap several at once.
     pub(crate) fn gathers(self) -> bool {
         matches!(self, Action::Quarter | Action::Half | Action::Whole)
     }
@@ -117,25 +119,25 @@ impl fmt::Display for Action {
 /// Why an action is in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Why {
-    /// It is the first.
+    /// It is the initial action.
     #[default]
     Start,
-    /// The closed form expects the least of it.
+    /// Its estimated cost is the lowest.
     Form,
-    /// Trials have shown it to be better.
+    /// It was better in trials.
     Trial,
-    /// Another thread wants the CPU.
+    /// Another thread is runnable on the CPU.
     Crowded,
 }
 
-/// The state of `adaptive`. Its text is one line.
+/// The state of `adaptive`. [`Display`](fmt::Display) prints it on one line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// In force.
+    /// The action in force.
     pub action: Action,
-    /// Why.
+    /// Why it is in force.
     pub why: Why,
-    /// By action: C and L of its last stretch.
+    /// By action: C (CPU time of an I/O) and L (mean latency) of its last stretch, in nanoseconds.
     pub shown: [Option<(Nanos, Nanos)>; Action::COUNT],
     /// By action: trials lost since the last change.
     pub lost: [u32; Action::COUNT],

@@ -1,10 +1,11 @@
-//! Who looks: the queues of one thread take turns.
+//! Shares one thread among its queues: round-robin, within a weight per queue and a budget and time
+//! per round, as NAPI's softirq does. [`combine`] merges the plans of all queues into the thread's.
 
 use units::Nanos;
 
 use crate::{KeepArmed, Plan, PollLimits};
 
-/// One queue's turn.
+/// One poll of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// Index of the queue in the thread's list.
@@ -13,11 +14,11 @@ pub struct Turn {
     pub budget: u32,
 }
 
-/// The round under way. It lives as long as the thread, so that a round that was cut short goes on
-/// where it stopped.
+/// The state of a round. Kept between rounds, so that the next one continues at the queue where the
+/// last one stopped.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
-    /// The queue whose turn it is next.
+    /// Index of the queue to poll next.
     first: usize,
     weight: u32,
     left: u32,
@@ -25,17 +26,17 @@ pub struct Round {
 }
 
 impl Round {
-    /// Starts a round, after the thread has done whatever else it has to do.
+    /// Starts a round, after the thread has done its other work.
     #[inline]
     pub fn begin(&mut self, now: Nanos, limits: PollLimits) {
-        // A round has at least one turn, or limits of nothing would never poll.
+        // At least one poll, so that limits of zero still make progress.
         self.left = limits.budget.max(1);
         self.weight = limits.weight;
         self.until = now + limits.time.max(Nanos(1));
     }
 
-    /// Whose turn it is: the next queue that plans to look. `None`: no queue does, or the round is
-    /// over; what [`combine`] says of the same plans tells which. Each turn is followed by
+    /// The next queue whose plan is `Poll`. `None`: there is none, or the budget or time is used
+    /// up; [`combine`] over the same plans tells the two apart. Each poll must be followed by
     /// [`Round::took`].
     #[inline]
     pub fn turn(&mut self, now: Nanos, plans: &[Plan]) -> Option<Turn> {
@@ -52,18 +53,18 @@ impl Round {
         None
     }
 
-    /// Counts the entries that the turn took. A turn that found nothing counts as one, so that a
-    /// round always ends.
+    /// Subtracts the entries that the poll took from the budget. An empty poll counts as one, so
+    /// that each round ends.
     #[inline]
     pub fn took(&mut self, found: u32) {
         self.left = self.left.saturating_sub(found.max(1));
     }
 }
 
-/// What a thread does whose queues plan this: look if any does, else spin if any does, else nap,
-/// else sleep, until the earliest instant that any of them named, and for as few completions as any
-/// of them waits for. Where the answer is `Nap` or `Sleep`, the executor first arms each queue
-/// whose own plan is `Sleep`; where it is `Spin`, it looks at every queue with commands in flight.
+/// The plan of a thread, from the plans of its queues: the most urgent kind, in the order poll,
+/// spin, nap, sleep, until the earliest instant and for the fewest completions of any of them.
+/// Before a `Nap` or `Sleep` the executor arms each queue whose own plan is `Sleep`; in a `Spin` it
+/// polls every queue with commands in flight.
 #[inline]
 pub fn combine(plans: impl IntoIterator<Item = Plan>) -> Plan {
     let mut all = Plan::Rest;

@@ -1,10 +1,17 @@
-//! What the device holds back: moderators of NVMe's Interrupt Coalescing.
+//! Moderators of NVMe Interrupt Coalescing: how many completions a controller aggregates into one
+//! message.
 //!
-//! Feature 08h is one setting for the whole controller; feature 09h exempts single vectors from it.
-//! TIME counts in steps of 100 µs, THR is 0's based, and both are recommendations to the controller
-//! (Base 5.1.25.2.2). A moderator sees the rates of the queues that it is responsible for and
-//! proposes a setting; the executor carries it to the device and tells what came of it. A device
-//! that refuses is left alone from then on, and its mode is `interrupt`.
+//! Feature 08h is one setting for the whole controller; feature 09h disables it for single vectors.
+//! TIME is in units of 100 µs, THR is 0's based, and both are recommendations to the controller
+//! (Base 5.1.25.2.2). A moderator reads the rates of its queues and proposes a setting; the
+//! executor sets the feature and reports the result. If the controller rejects it, no further
+//! setting is proposed, and the mode behaves as `interrupt`.
+//!
+//! ```text
+//!   executor -- tick(rates) ------> Moderator -- Some(setting) --> executor
+//!   executor -- Set Features 08h -> controller -- status --------> executor
+//!   executor -- confirmed(setting) or refused() -----------------> Moderator
+//! ```
 
 use std::cmp::Ordering;
 
@@ -20,11 +27,11 @@ pub struct Coalesce {
 }
 
 impl Coalesce {
-    /// A message for each entry.
+    /// No coalescing: a message for each entry.
     pub const OFF: Coalesce = Coalesce { entries: 1, steps: 0 };
 
-    /// A message for `entries` entries (1 to 256), or once the first has waited for this many steps
-    /// of 100 µs. One entry, or no time, is [`Coalesce::OFF`].
+    /// A message for `entries` entries (1 to 256), or when `steps` units of 100 µs have passed
+    /// since the first of them. One entry, or no time, is [`Coalesce::OFF`].
     pub const fn new(entries: u16, steps: u8) -> Coalesce {
         match (entries, steps) {
             (0 | 1, _) | (_, 0) => Coalesce::OFF,
@@ -33,35 +40,35 @@ impl Coalesce {
         }
     }
 
-    /// THR: entries before a message, 0's based.
+    /// THR: aggregation threshold, 0's based.
     pub const fn thr(self) -> u8 {
         (self.entries - 1) as u8
     }
 
-    /// TIME: in steps of 100 µs.
+    /// TIME: aggregation time in units of 100 µs.
     pub const fn time(self) -> u8 {
         self.steps
     }
 
-    /// Entries before a message: 1 to 256.
+    /// Entries per message: 1 to 256.
     pub const fn entries(self) -> u16 {
         self.entries
     }
 }
 
-/// What happened on the moderated queues since the last tick.
+/// The load of the moderated queues since the last tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// The time since then.
+    /// Time since the last tick, in nanoseconds.
     pub elapsed: Nanos,
     /// Completions.
     pub completions: u64,
-    /// Messages that announced them.
+    /// Messages that the device sent for them.
     pub messages: u64,
     /// Commands in flight now.
     pub in_flight: u32,
-    /// For how many entries the policies of all these queues would have messages held back (`hold`
-    /// of [`crate::Plan::Sleep`]); 0: some for none.
+    /// Entries per message that the policies of all these queues accept (`hold` of
+    /// [`crate::Plan::Sleep`]); 0: at least one accepts no coalescing.
     pub asked: u16,
 }
 
@@ -72,23 +79,23 @@ impl Rates {
     }
 }
 
-/// At most one change in this time: a change is an admin command, and rates need time to follow it.
+/// Shortest time between two changes: each is an admin command, and rates need time to respond.
 pub const PACE: Nanos = Nanos::from_millis(10);
 
-/// Decides what one controller holds back.
+/// Chooses the coalescing of one controller.
 #[derive(Clone, Debug)]
 pub struct Moderator {
     moderation: Moderation,
     dim: Dim,
-    /// The setting that the device has confirmed.
+    /// The setting that the controller has confirmed.
     in_force: Coalesce,
-    /// The last change, confirmed or not.
+    /// Instant of the last proposal, confirmed or not.
     changed_at: Option<Nanos>,
     refused: bool,
 }
 
 impl Moderator {
-    /// The moderator of a mode, for a controller that holds nothing back.
+    /// The moderator of a mode, for a controller with coalescing off.
     pub fn new(moderation: Moderation) -> Moderator {
         Moderator {
             moderation,
@@ -99,8 +106,8 @@ impl Moderator {
         }
     }
 
-    /// What to set now, given what happened since the last tick. Tick once per [`PACE`]; a tick
-    /// that comes sooner after a change proposes nothing. `None`: leave it.
+    /// The setting to request, given the load since the last tick. Call once per [`PACE`]; a tick
+    /// sooner after a change returns `None`, as one that changes nothing.
     pub fn tick(&mut self, now: Nanos, rates: &Rates) -> Option<Coalesce> {
         if self.refused || self.changed_at.is_some_and(|at| now < at + PACE) {
             return None;
@@ -118,17 +125,17 @@ impl Moderator {
         Some(wanted)
     }
 
-    /// The device has taken the setting.
+    /// The controller has accepted the setting.
     pub fn confirmed(&mut self, setting: Coalesce) {
         self.in_force = setting;
     }
 
-    /// The device has refused one: from now on nothing is proposed.
+    /// The controller has rejected a setting: nothing is proposed from now on.
     pub fn refused(&mut self) {
         (self.refused, self.in_force) = (true, Coalesce::OFF);
     }
 
-    /// The controller was reset, and holds nothing back again.
+    /// The controller was reset, which turns coalescing off.
     pub fn reset(&mut self) {
         self.in_force = Coalesce::OFF;
     }
@@ -139,28 +146,28 @@ impl Moderator {
     }
 }
 
-/// `coalesce`: a message for eight entries, or 100 µs after the first: the shortest time that the
-/// feature can say, and as many entries as leave a message per eight commands at a queue depth that
-/// fills them within it.
+/// `coalesce`: a message per eight entries, or 100 µs after the first: the shortest time that the
+/// feature can express. At a queue depth that posts eight entries in that time, there is one
+/// message per eight commands.
 const FIXED: Coalesce = Coalesce::new(8, 1);
 
-/// Commands in flight below which nothing is held back.
+/// `vic`: commands in flight below which coalescing is off.
 const ENOUGH_IN_FLIGHT: u32 = 4;
 
-/// Completions per second below which nothing is.
+/// `vic`: completions per second below which coalescing is off.
 const ENOUGH_IOPS: u64 = 2_000;
 
-/// One message for this many times [`ENOUGH_IN_FLIGHT`] in flight.
+/// `vic`: one more entry per message for each of this many commands in flight.
 const DEPTH_PER_ENTRY: u32 = 2 * ENOUGH_IN_FLIGHT;
 
-/// `vic`: hold back by how many commands are in flight.
+/// `vic`: coalescing by the number of commands in flight.
 ///
 /// After Ahmad, Gulati and Mashtizadeh, "vIC: Interrupt Coalescing for Virtual Machine Storage
-/// Device IO" (USENIX ATC 2011): as long as enough commands are in flight, another completion is
-/// sure to come soon, so that holding one back starves nobody. With few in flight, or few
-/// completions per second, every completion is announced. The ratio of messages to completions then
-/// falls with the number in flight. Theirs has fractions (four messages for five completions);
-/// NVMe's threshold is a whole number of entries, so between one and two there is nothing.
+/// Device IO" (USENIX ATC 2011): while enough commands are in flight another completion follows
+/// soon, so delaying one adds little latency. With few in flight, or few completions per second,
+/// each completion sends a message. The ratio of messages to completions falls with the number in
+/// flight. The paper uses fractional ratios (four messages for five completions); NVMe's threshold
+/// is a whole number of entries.
 fn vic(rates: &Rates) -> Coalesce {
     if rates.in_flight < ENOUGH_IN_FLIGHT || rates.iops() < ENOUGH_IOPS {
         return Coalesce::OFF;
@@ -169,14 +176,13 @@ fn vic(rates: &Rates) -> Coalesce {
     Coalesce::new(entries, 1)
 }
 
-/// Entries per message, one step each; all wait for at most 100 µs, the shortest time there is.
+/// Entries per message, by step; each with 100 µs, the shortest time there is.
 const LADDER: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// Two rates differ if they differ by more than one part in this many.
+/// Rates that differ by at most one part in this many count as equal.
 const ALIKE: u64 = 10;
 
-/// Stretches of rest, after having found the top, before it looks around again: loads change slowly
-/// by themselves.
+/// Ticks after which a parked moderator searches again, as slow changes of load are not detected.
 const TIRED_AFTER: u32 = 100;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -184,22 +190,22 @@ enum Way {
     #[default]
     Up,
     Down,
-    /// On top, for this many stretches.
+    /// At the best step, for this many ticks.
     Parked(u32),
 }
 
-/// `dim`: dynamic interrupt moderation, as Linux's `net_dim` and `rdma_dim` do it, for a block
-/// device.
+/// `dim`: dynamic interrupt moderation, as Linux's `net_dim` and `rdma_dim`, for a block device.
 ///
-/// A ladder of settings; every tick compares the last stretch with the one before, takes another
-/// step the same way if it was better, turns round if it was worse, and parks where neither
-/// direction helps. Completions per second come first; if they are alike, more completions per
-/// message is better. A parked moderator starts again when the load has changed.
+/// It climbs a ladder of settings. Each tick compares the last interval with the one before:
+/// another step in the same direction if it was better, a turn if it was worse, and parked where
+/// neither direction helps. Completions per second are compared first; if they are equal, more
+/// completions per message are better. A parked moderator starts again when the load has changed.
 #[derive(Clone, Debug, Default)]
 struct Dim {
     step: usize,
     way: Way,
-    /// Turns since it last moved off a top; two in a row mean that this is one.
+    /// Turns since it last left a best step; two in a row mean that the step between them is the
+    /// best.
     turns: u32,
     last: Option<Sample>,
 }
@@ -212,10 +218,10 @@ struct Sample {
 }
 
 impl Dim {
-    /// The setting for the next stretch.
+    /// The setting for the next interval.
     fn next(&mut self, rates: &Rates) -> Coalesce {
         if rates.completions == 0 {
-            // Nothing to learn from, and nothing to hold back when the next command comes.
+            // Idle: nothing to compare, and the next command must not be delayed.
             *self = Dim::default();
             return Coalesce::OFF;
         }
@@ -233,19 +239,19 @@ impl Dim {
         Coalesce::new(LADDER[self.step], 1)
     }
 
-    /// `verdict`: how the last stretch compares with the one before.
+    /// Moves on the ladder. `verdict`: how the last interval compares with the one before.
     fn walk(&mut self, verdict: Ordering) {
         if let Way::Parked(rested) = self.way {
-            // The first stretch of rest is the one that later ones are compared with.
+            // The first parked interval is the reference for later ones.
             if rested == 0 || verdict == Ordering::Equal && rested < TIRED_AFTER {
                 self.way = Way::Parked(rested + 1);
                 return;
             }
-            // Another load, or time to look around: back first, because holding back in vain costs
-            // latency.
+            // The load has changed, or it is time to search again: first step down, because
+            // coalescing without gain costs latency.
             (self.way, self.turns) = (Way::Down, 0);
         } else if verdict == Ordering::Equal && self.way == Way::Up {
-            // No better for a step further: the lower of the two is as good.
+            // The higher step is no better: return to the lower one, which adds less latency.
             self.step = self.step.saturating_sub(1);
             self.way = Way::Parked(0);
             return;
@@ -259,13 +265,13 @@ impl Dim {
             _ => self.way = Way::Parked(0),
         }
         if self.turns >= 2 {
-            // Both ways are worse, and this step is the one between.
+            // Both directions were worse, so the step between is the best.
             self.way = Way::Parked(0);
         }
     }
 }
 
-/// Two rates differ if they differ by more than one part in [`ALIKE`].
+/// Compares two rates; those within one part in [`ALIKE`] are equal.
 fn compare(now: u64, last: u64) -> Ordering {
     if now.abs_diff(last) <= last / ALIKE { Ordering::Equal } else { now.cmp(&last) }
 }

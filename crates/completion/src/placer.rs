@@ -1,51 +1,56 @@
-//! When a kernel's `adaptive` leaves its completions to another CPU.
+//! Chooses the CPU on which `adaptive` in the simulated kernel completes: by default the submitting
+//! one, so that no cache line moves between CPUs.
 //!
-//! `adaptive` completes on the CPU that submits, where nothing has to be carried from one CPU to
-//! another. A thread that never waits, because whatever it has submitted has completed by the time
-//! it looks, gains nothing by choosing when to look: the thread is what limits, and the CPU that
-//! the vector interrupts could take the completing off it. Whether that raises throughput only a
-//! trial shows. So it is tried for a window, kept only if more completed by it, and questioned
-//! again.
+//! If the submitting thread never waits, because its commands have completed whenever it polls, the
+//! thread is the bottleneck, and the CPU that the vector interrupts could take over the
+//! completions. Whether this raises throughput can only be measured: it is tried for a window, kept
+//! only if more commands complete, and tried or given up again later.
+//!
+//! ```text
+//!             thread never waits                 more completed
+//!   Own ----------------------------> Trial ---------------------> Other
+//!    ^ <-- no gain: pause, doubled ----+                             |
+//!    +------------- load differs, or 1,024 windows ------------------+
+//! ```
 
 use units::Nanos;
 
-/// How long completions are counted before they are compared. What a switch brings about is over
-/// after one window.
+/// Length of a window over which completions are counted, in nanoseconds. The transient after a
+/// switch ends within one window, which is therefore not compared.
 pub const WINDOW: Nanos = Nanos::from_millis(10);
 
-/// Completions of one window that are enough to be compared.
+/// Fewest completions of a window that are compared.
 const ENOUGH: u64 = 64;
 
-/// A thread that waits less often than once in this many completions does not wait.
+/// A thread that waits less than once per this many completions counts as one that never waits.
 const SELDOM: u64 = 64;
 
-/// Throughput is higher if it is by more than one part in this many, and the load is another one if
-/// it differs by one in this many.
+/// Least gain in throughput, and least change of load, as fractions: 1/32 and 1/8.
 const GAIN: u64 = 32;
 const OTHER: u64 = 8;
 
-/// Windows until a failure is questioned: twice as many each time it was found again, up to a
-/// limit. A success is questioned as soon as the load is another one, and otherwise after as many
-/// as the limit.
+/// Windows from a failed trial to the next: at first, and at most; doubled by each failure. A
+/// success is given up when the load changes, or after the latter number.
 const SOON: u32 = 64;
 const LATE: u32 = 1_024;
 
-/// Where a kernel's `adaptive` completes for now: on the CPU that submits, or, where the thread
-/// that submits is what limits, on the interrupted one, as `irq-poll` does.
+/// The CPU on which `adaptive` completes at present: the submitting one, or, where the submitting
+/// thread is the bottleneck, the interrupted one as in `irq-poll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placer {
     stage: Stage,
-    /// How long a failure is taken for granted.
+    /// Windows to pause after the next failure.
     failed: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The thread that submits completes, for this many windows at least.
+    /// The submitting thread completes, for at least this many windows.
     Own { rest: u32 },
-    /// Tried instead of `own` completions in a window; the first window does not count.
+    /// The other CPU is tried; `own` is the number of completions of a window without it. The first
+    /// window does not count.
     Trial { own: u64, counts: bool },
-    /// Another CPU completes, this many in a window, for this many windows more.
+    /// Another CPU completes: `rate` per window, for at most `left` further windows.
     Other { rate: u64, left: u32 },
 }
 
@@ -56,10 +61,11 @@ impl Default for Placer {
 }
 
 impl Placer {
-    /// A window is over in which this many commands completed, and the threads that submit waited
-    /// so often, and napped or slept. Whether the interrupted CPU completes in the next.
+    /// Ends a window, given its completed commands and how often the submitting threads waited, and
+    /// napped or slept. Returns whether the interrupted CPU completes in the next one.
     pub fn window(&mut self, completed: u64, waits: u64, sleeps: u64) -> bool {
-        // A thread that sleeps for many at a time has time to spare, however seldom it does.
+        // A thread that sleeps until several commands have completed has spare CPU time, however
+        // rarely it sleeps.
         let waits = waits.saturating_add(sleeps.saturating_mul(SELDOM));
         self.stage = match self.stage {
             Stage::Own { rest: 0 }
@@ -91,8 +97,8 @@ impl Placer {
 mod tests {
     use super::*;
 
-    /// Plays windows against a machine that completes this many by itself and by another CPU. How
-    /// many windows went to the other CPU, and how often it was tried.
+    /// Runs windows on a machine that completes `own` or `other` commands per window. Returns how
+    /// many windows used the other CPU, and how often it was tried.
     fn play(placer: &mut Placer, windows: u32, own: u64, other: u64, waits: u64) -> (u32, u32) {
         let (mut moved, mut away, mut switches) = (false, 0, 0);
         for _ in 0..windows {
@@ -111,7 +117,7 @@ mod tests {
         assert_eq!((away, tries), (1_997, 2));
     }
 
-    /// It finds 64 at a time, and sleeps in between.
+    /// Polls find 64 entries each, and the thread sleeps in between.
     #[test]
     fn sleeping_threads_are_not_moved() {
         let mut placer = Placer::default();

@@ -1,35 +1,35 @@
-//! What sleeping costs on a machine, and the parameters of modes.
+//! What a sleep costs on a machine, and the parameters of modes.
 
 use std::fmt;
 use std::str::FromStr;
 
 use units::Nanos;
 
-/// What one sleep costs on a machine: what a policy is made with. [`crate::Seen::cycle`] and
-/// [`crate::Woke::late`] keep track of it.
+/// What a sleep costs on a machine, in nanoseconds: the machine-dependent input of a policy. Later
+/// measurements are in [`crate::Seen::cycle`] and [`crate::Woke::late`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cycle {
-    /// CPU time of arming, blocking, being notified and coming back: B of the ski rental.
+    /// CPU time of the thread for arming, blocking, and returning after the notification: B of the
+    /// ski-rental problem.
     pub cpu: Nanos,
-    /// CPU time of blocking on a timer and coming back.
+    /// CPU time of the thread for blocking on a timer and returning.
     pub nap: Nanos,
-    /// From the entry's being posted to the woken thread's first look.
+    /// Delay from posting the entry to the first poll of the thread that it wakes.
     pub delay: Nanos,
-    /// From a timer's instant to the same.
+    /// Delay from a timer's instant to the first poll of the thread that it wakes.
     pub late: Nanos,
-    /// What each further notification costs the host's CPUs while the thread that the first one
-    /// wakes is on its way.
+    /// CPU time of each further message that arrives before the woken thread runs.
     pub message: Nanos,
-    /// CPU time that a wake-up by a notification takes from other work beyond `cpu`: interrupt and
-    /// switches, which the thread's clock does not count. W of [`Cycle::BARE_METAL`] and
-    /// [`Cycle::VIRTUAL`] where it was never measured.
+    /// CPU time that a wake-up by a message takes from other work beyond `cpu`: interrupt and
+    /// context switches, which the thread's clock does not count. W of `docs/adaptive.md`; that of
+    /// [`Cycle::BARE_METAL`] or [`Cycle::VIRTUAL`] if it was not measured.
     pub wake: Nanos,
-    /// The same of a timer.
+    /// The same for a wake-up by a timer (W′).
     pub timer_wake: Nanos,
 }
 
 impl Cycle {
-    /// A server without hypervisor.
+    /// A bare-metal server.
     pub const BARE_METAL: Cycle = Cycle {
         cpu: Nanos(2_500),
         nap: Nanos(2_400),
@@ -52,39 +52,39 @@ impl Cycle {
     };
 }
 
-/// A server without hypervisor; an executor measures its own machine and says so.
+/// A bare-metal server. An executor measures its own machine instead.
 impl Default for Cycle {
     fn default() -> Cycle {
         Cycle::BARE_METAL
     }
 }
 
-/// Entries that one look takes at most: the weight of NAPI and of irq_poll's users.
+/// Most entries of one poll: the weight of NAPI and of irq_poll's users.
 pub const WEIGHT: u32 = 64;
 
-/// Largest weight that a mode can be given.
+/// Largest weight that a mode accepts.
 pub const MAX_WEIGHT: u32 = 256;
 
-/// How the queues of one thread share it: round-robin, none for longer than its weight, all of them
-/// together for no longer than budget and time, so that whatever else the thread has to do gets its
-/// turn.
+/// Limits of polling by one thread: its queues are polled round-robin, each for at most its weight,
+/// and all together for at most the budget and the time of a round, so that the thread's other work
+/// runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PollLimits {
     /// Most entries of one poll.
     pub weight: u32,
     /// Most entries of a round over all queues.
     pub budget: u32,
-    /// Longest round. A poll under way is not cut short.
+    /// Longest round, in nanoseconds. A poll under way is not interrupted.
     pub time: Nanos,
 }
 
 impl PollLimits {
-    /// The figures of irq_poll: weight 64, budget 256. Its softirq stops when the tick moves on; 2
-    /// ms is what NAPI allows.
+    /// Linux's values: weight 64 and budget 256 of irq_poll, whose softirq ends at the next tick;
+    /// the 2 ms are NAPI's limit.
     pub const DEFAULT: PollLimits =
         PollLimits { weight: WEIGHT, budget: 256, time: Nanos::from_millis(2) };
 
-    /// Of a round over queues with different limits: the smallest of each.
+    /// The limits of a round over queues with different limits: the smaller of each.
     #[must_use]
     pub fn smallest(self, other: PollLimits) -> PollLimits {
         PollLimits {
@@ -95,21 +95,21 @@ impl PollLimits {
     }
 }
 
-/// n of C · Lⁿ, what `adaptive` minimises: C is the CPU time of an I/O, L its mean latency. 0
-/// counts CPU time alone, infinity latency alone. Kept in thousandths.
+/// n of C · Lⁿ, which `adaptive` minimises: C is the CPU time of an I/O, L its mean latency. 0
+/// counts CPU time alone, infinity latency alone. Stored in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DelayExponent(u32);
 
 impl DelayExponent {
-    /// 3, unless the user says otherwise: the fastest mode where it is much faster, and the
-    /// cheapest of those that are nearly as fast.
+    /// 3: chooses the fastest action where it is much faster, and otherwise the cheapest of those
+    /// that are nearly as fast.
     pub const DEFAULT: DelayExponent = DelayExponent(3_000);
     /// Only CPU time counts.
     pub const CPU_ALONE: DelayExponent = DelayExponent(0);
     /// Only latency counts.
     pub const LATENCY_ALONE: DelayExponent = DelayExponent(u32::MAX);
 
-    /// Of this many thousandths.
+    /// From thousandths.
     pub const fn per_mille(thousandths: u32) -> DelayExponent {
         DelayExponent(thousandths)
     }
@@ -119,8 +119,9 @@ impl DelayExponent {
         if self == DelayExponent::LATENCY_ALONE { f32::INFINITY } else { self.0 as f32 / 1e3 }
     }
 
-    /// (ln C + n · ln L) / (1 + n): a difference of 0.01 is 1 % of what n gives the greater weight
-    /// to, whatever n is. Of n = ∞ it is ln L, and C decides where latencies are within 1 %.
+    /// (ln C + n · ln L) / (1 + n), for C and L in nanoseconds. The division keeps costs
+    /// comparable: for any n a difference of 0.01 is about 1 % of the factor with the greater
+    /// weight. For n = ∞ it is ln L, and C decides where latencies are within 1 %.
     pub fn cost(self, cpu: f32, latency: f32) -> f32 {
         let (cpu, latency) = (cpu.max(1.0).ln(), latency.max(1.0).ln());
         let n = self.get();
@@ -138,7 +139,7 @@ impl Default for DelayExponent {
     }
 }
 
-/// Why a text is no [`DelayExponent`].
+/// Why a text is not a [`DelayExponent`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is no delay exponent: n of C · Lⁿ, a number like 3 or 0.5, 0 for CPU time alone, or inf for latency alone"

@@ -1,10 +1,10 @@
-//! `adaptive` in a loop of one's own around an io_uring: when to poll the completion ring, when to
+//! `adaptive` in a custom event loop around an io_uring: when to poll the completion ring, when to
 //! nap, and when to sleep.
 //!
 //!     cargo run --release -p reap-completion --example io_uring
 //!
-//! A ring has no mask, so that a sleep is a call that waits for one completion, and arming is a
-//! part of it.
+//! A ring has no interrupt mask: a sleep is a system call that waits for one completion, which
+//! includes arming.
 
 use std::error::Error;
 
@@ -38,12 +38,12 @@ fn main() -> Result<(), Box<dyn Error>> {
                 .submitted(sent_at, &Batch { commands, urgent: 0, in_flight, class: Some(class) });
         }
         seen.in_flight = in_flight;
-        // What was told once is told no more.
+        // These report one step only.
         let (plan, slept) = (policy.next(hw::now(), &seen), seen.woke.is_some());
         seen = Seen::default();
         match plan {
             Plan::Poll { budget } => {
-                // What waits as task work is posted by a call.
+                // Completions that wait as task work are posted by a system call.
                 ring.enter(Enter { run_tasks: true, ..Enter::default() })?;
                 seen.found = (0..budget).map_while(|_| cq.pop()).count() as u32;
                 cq.release();

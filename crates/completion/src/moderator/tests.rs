@@ -5,18 +5,18 @@ use super::*;
 const ALL: [Moderation; 4] =
     [Moderation::Fixed, Moderation::Dim, Moderation::Vic, Moderation::Asked];
 
-/// A device at a queue depth: what a stretch of 10 ms brings under a setting. Each command takes 10
-/// µs, and the host posts the next when it hears of it.
+/// A device at a queue depth: the load of a 10 ms interval under a setting. Each command takes 10
+/// µs, and the host submits the next at its message.
 fn stretch(setting: Coalesce, depth: u32) -> Rates {
     let batch = u64::from(depth.min(u32::from(setting.entries())));
-    // A batch that cannot fill waits its time out.
+    // A batch below the threshold waits for the aggregation time.
     let held =
         if batch < u64::from(setting.entries()) { u64::from(setting.time()) * 100_000 } else { 0 };
     let completions = u64::from(depth) * PACE.0 / (10_000 + held);
     Rates { elapsed: PACE, completions, messages: completions / batch, in_flight: depth, asked: 0 }
 }
 
-/// Ticks for so long at a depth; the last setting.
+/// Ticks for this long at a depth. Returns the last setting.
 fn settle(moderator: &mut Moderator, from: u64, ticks: u64, depth: u32) -> Coalesce {
     for tick in from..from + ticks {
         let rates = stretch(moderator.in_force(), depth);
@@ -27,7 +27,7 @@ fn settle(moderator: &mut Moderator, from: u64, ticks: u64, depth: u32) -> Coale
     moderator.in_force()
 }
 
-/// Law: at most one change per [`PACE`], whatever the ticks say.
+/// At most one change per [`PACE`], however often it ticks.
 fn paced(
     mut tick: impl FnMut(Nanos, &Rates) -> Option<Coalesce>,
     ticks: &[(u64, Rates)],
@@ -90,7 +90,7 @@ proptest! {
 
 #[test]
 fn no_pace_mutant_is_caught() {
-    // The twin forgets when it last changed.
+    // A mutant that does not record when it last changed.
     let law = |ticks: Vec<(u64, Rates)>| {
         let mut moderator = Moderator::new(Moderation::Vic);
         let twin = |now: Nanos, rates: &Rates| {
@@ -132,8 +132,8 @@ fn vic_coalesces_at_depth() {
 fn dim_climbs_at_depth() {
     let deep = settle(&mut Moderator::new(Moderation::Dim), 1, 40, 64);
     assert!(deep.entries() >= 8, "{deep:?}");
-    // At depth 1 a threshold of two makes each command wait for 100 µs: the moderator tries it, and
-    // comes back.
+    // At depth 1 a threshold of two delays each command by 100 µs: the moderator tries it and
+    // returns.
     let shallow = settle(&mut Moderator::new(Moderation::Dim), 1, 40, 1);
     assert_eq!(shallow, Coalesce::OFF);
 }
@@ -144,7 +144,7 @@ fn dim_follows_the_depth_down() {
     assert!(settle(&mut moderator, 1, 40, 64).entries() >= 8);
     let after = settle(&mut moderator, 41, 60, 2);
     assert!(after.entries() <= 2, "{after:?}");
-    // And idle means off.
+    // Idle turns coalescing off.
     assert_eq!(
         moderator
             .tick(Nanos(200 * PACE.0), &Rates { elapsed: PACE, ..Rates::default() })

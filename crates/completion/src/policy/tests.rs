@@ -8,7 +8,7 @@ mod hybrid;
 mod irq_poll;
 mod suspend;
 
-/// What policies may be told, many times over ([`crate::testing`] has their laws).
+/// Random inputs of policies ([`crate::testing`] has the rules).
 fn scripts() -> impl Iterator<Item = Vec<Event>> {
     (0..400).map(events)
 }
@@ -50,7 +50,7 @@ fn awake_adaptive_routes_to_polling() {
         policy.next(now, &Seen { in_flight: 1, found: 1, ..Seen::default() });
     }
     assert_eq!(policy.route(now, &batch), Route::Poll);
-    // The thread that leaves sleeps, and is to be told.
+    // A thread that leaves sleeps, with the notification armed.
     for _ in 0..20 {
         now += Nanos::from_millis(1);
         policy.next(now, &Seen { in_flight: 1, leaving: true, ..Seen::default() });

@@ -15,7 +15,7 @@ fn exponents_are_parsed() {
     }
 }
 
-/// At 0 only CPU time counts, at infinity latency, and between them n times as much.
+/// 0 weighs CPU time alone, infinity latency alone, and other n weigh latency n times as much.
 #[test]
 fn cost_weighs_by_exponent() {
     let (slow, fast) = ((1_000.0, 20_000.0), (3_000.0, 10_000.0));

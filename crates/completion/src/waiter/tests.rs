@@ -8,7 +8,7 @@ mod world;
 
 use world::{Bound, Shared};
 
-/// Habits as data: a mutant sleeps otherwise or breaks one rule.
+/// [`Habits`] of a mutant: other steps of going to sleep, or one rule left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mutant {
     sleep: &'static [SleepStep],
@@ -26,8 +26,8 @@ impl Habits for Mutant {
     }
 }
 
-/// Runs a law over random cases. The lawful meet new ones in each run; the twins the same ones, so
-/// that they are caught or not.
+/// Checks a property on random cases: new ones in each run for the correct waiter, and fixed ones
+/// for mutants, which must be caught in each run.
 fn holds<S: Strategy>(
     habits: Mutant,
     cases: S,
@@ -44,7 +44,7 @@ fn holds<S: Strategy>(
         .map_err(|error| error.to_string())
 }
 
-/// With commands out on a lane that cannot notify no plan is to sleep, and each nap ends.
+/// With commands on a poll queue no plan is to sleep, and each nap ends.
 fn never_sleeps_in_silence(
     habits: Mutant,
     (mode, script): (Mode, Vec<(u64, u32, Seen)>),
@@ -158,7 +158,7 @@ fn kept_arms_are_masked_in_time() {
             && waiter.look_once_more(&mut vector) == Some(false)
             && vector.0.armed
     );
-    // Alone: the message that has come is the only one there was.
+    // One in flight: its message was the only one.
     waiter.mask_or_keep(1, &mut vector);
     assert!(vector.0.armed);
     waiter.plan = Plan::sleep(Nanos::MAX);
@@ -171,7 +171,7 @@ fn kept_arms_are_masked_in_time() {
     assert!(waiter.arm(&mut vector) && vector.0.armed);
 }
 
-/// A plan that is cached is the one that would be made, whatever was seen and done before.
+/// [`Waiter::cached`] returns the plan that [`Waiter::next`] would, whatever the input.
 #[test]
 fn cached_plans_are_the_policys() {
     let law = |(mode, script): (Mode, Vec<(u64, u32, Seen)>)| {

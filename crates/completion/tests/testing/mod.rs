@@ -1,12 +1,12 @@
-//! The laws that every policy keeps, to be called on any: the built-in ones are tried by the same
-//! functions.
+//! The contract of [`Policy`] as executable checks, for custom and built-in policies alike. Each
+//! [`Law`] is one rule; [`keeps_all`] checks all of them on random cases.
 //!
 //! ```
 //! use completion::testing::keeps_all;
 //! use completion::{Plan, Policy, Seen, WEIGHT};
 //! use units::Nanos;
 //!
-//! /// `interrupt`, written as a policy of one's own.
+//! /// `interrupt`, written as a custom policy.
 //! #[derive(Debug)]
 //! struct Sleeps;
 //!
@@ -23,8 +23,8 @@
 //! keeps_all(|| Box::new(Sleeps)).unwrap();
 //! ```
 //!
-//! Cases are random, the same in every run, and a law's breach is told with the smallest case that
-//! shows it.
+//! The cases are pseudo-random and the same in every run. A violation is reported with a minimised
+//! case.
 
 mod script;
 mod world;
@@ -38,56 +38,56 @@ use crate::{Batch, Done, Plan, Policy, Route, Seen, WEIGHT};
 pub(crate) use script::{Event, events};
 use script::{Told, smallest};
 
-/// Longest wait with the notification masked: what [`Policy`]'s contract says.
+/// Longest wait with the notification masked, by [`Policy`]'s contract.
 const LONGEST: Nanos = Nanos::from_secs(1);
 
-/// Random cases of each law.
+/// Random cases per rule.
 const CASES: u64 = 400;
 
-/// A law of [`Policy`]'s contract.
+/// A rule of [`Policy`]'s contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Law {
     /// No method panics.
     DoesNotPanic,
-    /// The same calls have the same answers.
+    /// The same calls return the same plans.
     RepeatsItself,
-    /// What is known to be there is looked at, unless another thread holds the lock.
+    /// If an entry is known to be posted the plan is to poll, unless another thread holds the lock.
     Looks,
-    /// Without a reason there is no look.
+    /// The plan is to poll only if an entry may be posted.
     LooksForAReason,
-    /// A look is for 1 to [`WEIGHT`] entries.
+    /// A poll is for 1 to [`WEIGHT`] entries.
     BoundedLooks,
-    /// With commands in flight it does not rest, and a sleep is for no more than are out.
+    /// With commands in flight the plan is not `Rest`, and `Sleep` waits for at most their number.
     GoesOn,
-    /// Each wait ends after now, and one without notification within a second.
+    /// Each wait ends after `now`, and one with the notification masked within a second.
     WaitsEnd,
-    /// A thread that leaves with commands in flight leaves an armed queue, or is back at the end of
-    /// a nap.
+    /// A thread that leaves the library with commands in flight leaves the queue armed, or naps
+    /// until it is back.
     LeavesArmed,
-    /// On a queue, a device and a thread: everything is found, in a bounded number of steps. No
-    /// wake-up is lost.
+    /// With a simulated queue, device and thread, each completion is found in a bounded number of
+    /// steps: no wake-up is lost.
     FindsEverything,
-    /// The same, where policies are replaced with commands in flight.
+    /// The same, with the policy replaced while commands are in flight.
     SurvivesSwitches,
-    /// On the same queue, what was posted while the thread waits is found within a second.
+    /// On the same queue, an entry posted while the thread waits is found within a second.
     BoundedLateness,
 }
 
-/// A law that a policy does not keep.
+/// A violated rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{law}: {what}; the smallest case: {case}")]
 pub struct Broken {
-    /// The law.
+    /// The rule.
     pub law: Law,
     /// What the policy did.
     pub what: String,
-    /// What it was told until then.
+    /// The minimised sequence of its inputs.
     pub case: String,
 }
 
 impl Law {
-    /// Every law.
+    /// Every rule.
     pub const ALL: [Law; 11] = [
         Law::DoesNotPanic,
         Law::RepeatsItself,
@@ -121,26 +121,27 @@ impl fmt::Display for Law {
     }
 }
 
-/// Tries a policy by every law. `make` makes it as the factory does that is registered.
+/// Checks a policy against every rule. `make` creates it, as the closure given to
+/// [`crate::Mode::register`] does.
 ///
 /// # Errors
-/// The first law that it breaks, with the smallest case that shows it.
+/// The first rule that it violates, with a minimised case.
 pub fn keeps_all(make: impl Fn() -> Box<dyn Policy>) -> Result<(), Broken> {
     Law::ALL.into_iter().try_for_each(|law| keeps(law, &make))
 }
 
-/// Tries a policy by one law.
+/// Checks a policy against one rule.
 ///
 /// # Errors
-/// It breaks the law; with the smallest case that shows it.
+/// It violates the rule; with a minimised case.
 pub fn keeps(law: Law, make: impl Fn() -> Box<dyn Policy>) -> Result<(), Broken> {
     tried(law, &make)
 }
 
-/// What a policy did that it must not; `None`: nothing.
+/// A violation; `None` if there is none.
 type Wrong = Option<String>;
 
-/// Tries what `make` makes by one law.
+/// Checks the policies that `make` creates against one rule.
 pub(crate) fn tried<S: Policy>(law: Law, make: &impl Fn() -> S) -> Result<(), Broken> {
     match law {
         Law::FindsEverything => {
@@ -155,7 +156,7 @@ pub(crate) fn tried<S: Policy>(law: Law, make: &impl Fn() -> S) -> Result<(), Br
 }
 
 fn in_the_world(law: Law, fault: impl Fn(&[world::Submission]) -> Wrong) -> Result<(), Broken> {
-    // A law about one policy is none about switches.
+    // Only this rule is about replaced policies.
     let switches = law == Law::SurvivesSwitches;
     (0..CASES).try_for_each(|seed| judged(law, world::submissions(seed, switches), &fault))
 }
@@ -179,7 +180,7 @@ fn judged<T: Clone + fmt::Debug>(
     }
 }
 
-/// A panic is a breach of whatever law was tried.
+/// A panic violates any rule.
 fn caught(call: impl FnOnce() -> Wrong) -> Wrong {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
         let said = payload
@@ -190,7 +191,7 @@ fn caught(call: impl FnOnce() -> Wrong) -> Wrong {
     })
 }
 
-/// Whether a script shows that a law is broken.
+/// The violation of a rule by a policy with these inputs.
 fn breach<S: Policy>(law: Law, make: &impl Fn() -> S, script: &[Event]) -> Wrong {
     match law {
         Law::RepeatsItself => {
@@ -209,7 +210,7 @@ fn breach<S: Policy>(law: Law, make: &impl Fn() -> S, script: &[Event]) -> Wrong
     }
 }
 
-/// Tells a policy of the events and hands each answer, with the question, to `law`.
+/// Passes the events to a policy, and each plan with its input to `law`.
 pub(crate) fn ask(
     policy: &mut impl Policy,
     script: &[Event],
@@ -236,7 +237,7 @@ pub(crate) fn ask(
     })
 }
 
-/// What of a law one answer breaks.
+/// How one plan violates a rule.
 fn answer(law: Law, now: Nanos, seen: &Seen, plan: Plan) -> Wrong {
     if let (Law::BoundedLooks, Plan::Poll { budget }) = (law, plan) {
         return (!(1..=WEIGHT).contains(&budget)).then(|| format!("a look with budget {budget}"));

@@ -1,17 +1,17 @@
-//! Random cases: what a policy may be told, and the smallest case that shows the same fault.
+//! Random inputs of a policy, and the minimisation of a failing case.
 
 use units::{Class, Nanos, Op};
 
 use crate::{Batch, Cause, Done, Seen, Woke};
 
-/// One thing that happens to a policy, after `pause` nanoseconds.
+/// One call of a policy, `pause` nanoseconds after the last one.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(super) pause: u64,
     pub(super) told: Told,
 }
 
-/// What it is told.
+/// The method called, with its input.
 #[derive(Clone, Debug)]
 pub(super) enum Told {
     Submitted(Batch),
@@ -19,12 +19,11 @@ pub(super) enum Told {
     Asked(Seen),
 }
 
-/// SplitMix64: small, and the same everywhere.
+/// SplitMix64: a small generator with the same output on every platform.
 pub(super) struct Dice(u64);
 
 impl Dice {
-    /// The state is a throw of its own: states a step apart have nearly the same throws, and so
-    /// nearly the same cases.
+    /// The state is itself an output: consecutive seeds would give nearly the same numbers.
     pub(super) fn new(seed: u64) -> Dice {
         Dice(Dice(seed).next())
     }
@@ -41,7 +40,7 @@ impl Dice {
         from + self.next() % (to - from)
     }
 
-    /// True in this many of a hundred throws.
+    /// True with a probability of `percent`.
     pub(super) fn chance(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }
@@ -56,7 +55,7 @@ pub(super) fn read(bytes: u32) -> Class {
     Class::new(Op::Read, bytes)
 }
 
-/// Anything that an executor, or a confused one, may say.
+/// Any input, also combinations that a correct executor does not produce.
 pub(crate) fn events(seed: u64) -> Vec<Event> {
     let dice = &mut Dice::new(seed);
     let count = dice.within(1, 120);
@@ -105,7 +104,7 @@ fn seen(dice: &mut Dice) -> Seen {
     }
 }
 
-/// Leaves out of a case what is not needed for the fault that it shows.
+/// Minimises a case: removes events as long as the fault remains.
 pub(super) fn smallest<T: Clone>(
     mut case: Vec<T>,
     mut what: String,

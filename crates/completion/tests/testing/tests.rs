@@ -1,4 +1,4 @@
-//! Every built-in policy keeps every law, and each law has a twin that it catches.
+//! Every built-in policy keeps every rule, and each rule catches a policy that violates it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -6,13 +6,12 @@ use super::*;
 use crate::policy::of;
 use crate::{Cycle, KeepArmed, Mode, ModePolicy};
 
-/// A policy that keeps the laws: looks, spins for a while, sleeps. A twin has one of its answers
-/// changed.
+/// A correct policy: polls, spins for a while, sleeps. A mutant changes one of its plans.
 #[derive(Clone, Debug)]
 struct Twin {
     tamper: fn(Nanos, &Seen, Plan) -> Plan,
     budget: u32,
-    /// How many commands it has heard of; `None`: it does not count them. It rests with more in
+    /// Commands submitted as it has counted them; `None`: it does not count. It rests with more in
     /// flight.
     heard: Option<u32>,
 }
@@ -48,7 +47,7 @@ fn tampered(tamper: fn(Nanos, &Seen, Plan) -> Plan) -> Twin {
 
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
-/// A law, what its twin does wrong, and what is said of it.
+/// A rule, what its mutant does wrong, and the expected message.
 fn twins() -> Vec<(Law, Twin, &'static str)> {
     vec![
         (
@@ -151,7 +150,7 @@ fn built_in_policies_keep_every_law() {
     }
 }
 
-/// What was learnt under an earlier policy breaks no law.
+/// What was learnt under an earlier policy violates no rule.
 #[test]
 fn heirs_keep_the_laws() {
     let laws = [
@@ -175,7 +174,7 @@ fn heirs_keep_the_laws() {
     }
 }
 
-/// A built-in policy whose answers are tampered with.
+/// A built-in policy with modified plans.
 #[derive(Debug)]
 struct Tampered {
     good: ModePolicy,
@@ -197,7 +196,7 @@ impl Policy for Tampered {
 
 type Tampering = (Law, fn(Nanos, &Seen, Plan) -> Plan, &'static str);
 
-/// Asserts that each law notices what is done to the policy of `mode`.
+/// Asserts that each rule catches the modified policy of `mode`.
 fn caught(mode: Mode, tamperings: &[Tampering]) {
     for &(law, tamper, says) in tamperings {
         let verdict = tried(law, &|| Tampered { good: of(mode), tamper });
@@ -297,7 +296,7 @@ fn seeds_share_no_cases() {
         ((0..CASES).flat_map(pauses).collect(), (0..CASES).flat_map(pauses).collect());
     once.sort_unstable();
     once.dedup();
-    // Of 24,000 draws from 200,000 about one in seventeen is there already.
+    // About one in seventeen of 24,000 draws from 200,000 is a repetition.
     assert!(
         all.len() > 10_000 && once.len() > all.len() * 3 / 4,
         "{} of {} are different",

@@ -1,5 +1,5 @@
-//! A queue, a device and a thread that does what the policy plans: whether everything is found, in
-//! a bounded number of steps.
+//! A simulated queue, device and thread that carries out a policy's plans. Checks that each
+//! completion is found in a bounded number of steps.
 
 use units::Nanos;
 
@@ -7,23 +7,22 @@ use super::LONGEST;
 use super::script::{Dice, read};
 use crate::{Batch, Cause, Done, Plan, Policy, Seen, WEIGHT, Woke};
 
-/// A batch is submitted when this one's predecessors have all been found, or as soon as the thread
-/// is awake.
+/// A batch, submitted when the thread is awake, or when all earlier ones have been found.
 #[derive(Clone, Debug)]
 pub(super) struct Submission {
     /// Device time of each command, in nanoseconds.
     service: Vec<u64>,
-    /// Waits for the queue to be empty.
+    /// Wait until the queue is empty before submitting.
     after_all: bool,
-    /// The thread computes for so long afterwards, away from the library.
+    /// Nanoseconds that the thread then computes outside the library.
     leaves_for: Option<u64>,
-    /// The policy is replaced before it.
+    /// Replace the policy before submitting.
     switch: bool,
-    /// Another thread holds the lock when this one looks first.
+    /// Another thread holds the lock at the first poll.
     lock_busy: bool,
-    /// Something else wakes the thread.
+    /// Another event wakes the thread.
     disturbed: bool,
-    /// A poll follows the commit.
+    /// Poll after the commit.
     checks: bool,
 }
 
@@ -52,22 +51,22 @@ pub(super) fn submissions(seed: u64, switches: bool) -> Vec<Submission> {
 struct World<S> {
     policy: S,
     now: Nanos,
-    /// When each command in the device will be posted.
+    /// When the device will post each command's entry.
     device: Vec<Nanos>,
-    /// Posted and not found, with the instant since which the thread could have found it.
+    /// Entries posted and not found: the instant since which the thread could have found each.
     pending: Vec<Nanos>,
     in_flight: u32,
     steps: u64,
     lock_busy: bool,
     disturbed: bool,
-    /// It is back from having computed for so long.
+    /// How long the thread has computed, if it has just returned.
     back: Option<Nanos>,
-    /// A late find is a fault.
+    /// Finding an entry late is a fault.
     judges_lateness: bool,
 }
 
-/// What goes wrong in these submissions, if something does; `switch` replaces the policy that
-/// `make` has made, with the number of the submission.
+/// Runs the submissions and returns a fault, if any. `switch` replaces the policy, given the number
+/// of the submission.
 pub(super) fn run<S: Policy>(
     submissions: &[Submission],
     make: impl Fn() -> S,
@@ -111,7 +110,7 @@ impl<S: Policy> World<S> {
             self.leave()?;
             self.now += Nanos(away);
             self.back = Some(Nanos(away));
-            // While the thread computes nobody looks.
+            // No thread polls while this one computes, so lateness counts from its return.
             self.post();
             let now = self.now;
             self.pending.iter_mut().for_each(|since| *since = now);
@@ -146,7 +145,7 @@ impl<S: Policy> World<S> {
         Ok(())
     }
 
-    /// Asks until the queue is left armed, or empty, or the thread says when it is back.
+    /// Calls the policy until the queue is armed or empty, or a nap says when the thread is back.
     fn leave(&mut self) -> Result<(), String> {
         let mut seen = Seen { in_flight: self.in_flight, leaving: true, ..Seen::default() };
         loop {
@@ -170,13 +169,13 @@ impl<S: Policy> World<S> {
         }
     }
 
-    /// One plan, carried out. `None`: it was to rest.
+    /// Carries out one plan. `None`: the plan was `Rest`.
     fn step(&mut self, seen: &Seen) -> Result<Option<Seen>, String> {
         self.count()?;
         self.post();
         let woke = |cause| Some(Woke { cause, late: Nanos::ZERO });
         let mut next = Seen { in_flight: self.in_flight, ..Seen::default() };
-        // A wake-up is told until the next look.
+        // A wake-up is reported until the next poll.
         next.woke = seen.woke;
         let soonest = self.device.iter().copied().min().unwrap_or(Nanos::MAX);
         match self.policy.next(self.now, seen) {
@@ -209,7 +208,7 @@ impl<S: Policy> World<S> {
         self.post();
         self.now += Nanos(100);
         if std::mem::take(&mut self.lock_busy) {
-            // The other thread looks: until now these entries were its own.
+            // The other thread polls, so lateness for this one counts from now.
             self.pending.fill(self.now);
             return Ok(Seen { lock_busy: true, in_flight: self.in_flight, ..Seen::default() });
         }
@@ -246,8 +245,8 @@ impl<S: Policy> World<S> {
         Ok(())
     }
 
-    /// Every wait in these cases is below 3 ms and every batch below 100 commands; a policy that
-    /// needs more steps than this makes none.
+    /// A bound on the steps: each wait in these cases is below 3 ms and each batch below 100
+    /// commands, so a policy that needs more makes no progress.
     fn count(&mut self) -> Result<(), String> {
         self.steps += 1;
         if self.steps > 5_000 { Err("it goes round and round".into()) } else { Ok(()) }

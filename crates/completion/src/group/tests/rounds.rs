@@ -1,4 +1,4 @@
-//! Rounds: bounded and fair, with twins that are not.
+//! Rounds are bounded and fair; mutants are not, and are caught.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -23,7 +23,7 @@ impl Turns for Round {
     }
 }
 
-/// Entries that wait on each queue at first, and how long one entry takes.
+/// Entries on each queue at first, and the nanoseconds that one takes.
 #[derive(Clone, Debug)]
 struct Case {
     waiting: Vec<u32>,
@@ -41,7 +41,8 @@ fn any_case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// Drains a case; checks weight, budget, time limit and that nobody is passed over twice.
+/// Reaps all entries; checks weight, budget and time limit, and that no queue with entries is
+/// passed over twice.
 fn drain(case: &Case, round: &mut impl Turns) -> Result<(), String> {
     let mut waiting = case.waiting.clone();
     let mut passed = vec![0usize; waiting.len()];
@@ -105,7 +106,7 @@ fn a_round_is_bounded_and_fair() {
     holds(|round| round).unwrap();
 }
 
-/// Always begins with the first queue, as a loop over the queues would.
+/// A mutant that starts each round with the first queue.
 struct FirstFirst(Round);
 
 impl Turns for FirstFirst {
@@ -121,7 +122,7 @@ impl Turns for FirstFirst {
     }
 }
 
-/// Does not count.
+/// A mutant that does not count entries.
 struct Greedy(Round);
 
 impl Turns for Greedy {
@@ -134,7 +135,7 @@ impl Turns for Greedy {
     fn took(&mut self, _: u32) {}
 }
 
-/// Does not read the clock.
+/// A mutant without a time limit.
 struct Timeless(Round);
 
 impl Turns for Timeless {

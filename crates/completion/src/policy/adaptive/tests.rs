@@ -1,20 +1,19 @@
 use super::*;
 use crate::Woke;
 
-/// Devices that complete after so long, each command by itself.
+/// A device that completes each command independently after this time.
 const DEVICE: Nanos = Nanos::from_micros(80);
 
-/// What a caller who keeps `depth` commands in flight meets: as an executor of one queue, in
-/// virtual time.
+/// A caller that keeps `depth` commands in flight on one queue, with an executor in virtual time.
 struct Loop {
     policy: Adaptive,
     now: Nanos,
-    /// When what is in flight completes, the oldest first.
+    /// When the commands in flight complete, oldest first.
     flight: std::collections::VecDeque<Nanos>,
     device: Nanos,
     cpu_wanted: bool,
     urgent: bool,
-    /// Time between two of the caller's commands; of a closed loop none.
+    /// Time between two of the caller's commands; zero in a closed loop.
     every: Option<Nanos>,
     awake: u64,
     done: u64,
@@ -43,7 +42,7 @@ impl Loop {
         self.policy.submitted(self.now, &Batch { commands, in_flight, ..Batch::default() });
     }
 
-    /// So many completions at this depth.
+    /// Runs this many completions at this depth.
     fn run(&mut self, depth: u32, completions: u64) {
         let (end, machine) = (self.done + completions, self.policy.machine);
         let mut seen = Seen::default();
@@ -107,7 +106,7 @@ impl Loop {
         }
     }
 
-    /// CPU time of an I/O in so many.
+    /// CPU time per I/O over this many completions.
     fn cost(&mut self, depth: u32, completions: u64) -> u64 {
         let (awake, done) = (self.awake, self.done);
         self.run(depth, completions);
@@ -121,8 +120,8 @@ fn settled(n: DelayExponent, machine: Cycle, depth: u32) -> Loop {
     all
 }
 
-/// 80 µs of spinning to be 2.5 µs sooner are not worth it; 22 µs sooner are, where a sleep takes 15
-/// µs of CPU time.
+/// Spinning for 80 µs to save 2.5 µs of latency costs too much; to save 22 µs, where a sleep takes
+/// 15 µs of CPU time, it does not.
 #[test]
 fn long_waits_are_slept_on_bare_metal() {
     let state = settled(DelayExponent::DEFAULT, Cycle::BARE_METAL, 1).policy.state;
@@ -130,7 +129,7 @@ fn long_waits_are_slept_on_bare_metal() {
     assert!(state.to_string().starts_with("sleep ("), "{state}");
 }
 
-/// A device that completes sooner than a sleep costs.
+/// A device that completes faster than a sleep.
 #[test]
 fn short_waits_are_spun() {
     let mut quick = Loop::new(DelayExponent::DEFAULT, Cycle::VIRTUAL);
@@ -143,7 +142,7 @@ fn short_waits_are_spun() {
     );
 }
 
-/// The exponent trades: less CPU time at 0 than by default, and the least latency at infinity.
+/// The exponent trades CPU time for latency: least CPU time at 0, least latency at infinity.
 #[test]
 fn exponent_trades_time_for_latency() {
     let cost = |n| settled(n, Cycle::VIRTUAL, 32).cost(32, 10_000);
@@ -159,7 +158,7 @@ fn wanted_cpus_are_not_spun_on() {
     crowded.run(2, 1_000);
     let before = crowded.policy.decisions;
     crowded.run(2, 1_000);
-    // A while longer, although others no longer want it.
+    // It still does not spin, although no other thread is runnable any more.
     crowded.cpu_wanted = false;
     crowded.run(2, u64::from(CROWDED));
     let since = crowded.policy.decisions.since(&before);
@@ -181,7 +180,7 @@ fn urgent_commands_prevent_gathering() {
     assert_eq!(all.policy.decisions.since(&before).gathered, 0);
 }
 
-/// What trials cost is little: less than a tenth of all is spent beyond the action in force.
+/// Trials cost less than a tenth of the total beyond the action in force.
 #[test]
 fn trials_become_rare() {
     let mut all = settled(DelayExponent::DEFAULT, Cycle::BARE_METAL, 1);
@@ -192,7 +191,7 @@ fn trials_become_rare() {
     assert!(all.policy.decisions.tried - before < 100, "{:?}", all.policy.decisions);
 }
 
-/// A device that becomes slower is noticed: from a spin to a sleep within 2,000 completions.
+/// When a device becomes slower, a spin becomes a sleep within 2,000 completions.
 #[test]
 fn slower_devices_are_noticed() {
     let mut all = Loop::new(DelayExponent::DEFAULT, Cycle::BARE_METAL);
@@ -208,13 +207,13 @@ fn slower_devices_are_noticed() {
     assert_eq!(all.policy.state.action, Action::Sleep, "{}", all.policy.state);
 }
 
-/// With nothing in flight it rests, whatever is in force.
+/// With nothing in flight the plan is `Rest` under any action.
 #[test]
 fn idle_queues_rest() {
     let mut all = settled(DelayExponent::LATENCY_ALONE, Cycle::BARE_METAL, 1);
     let now = all.now + Nanos::from_secs(10);
     assert_eq!(all.policy.next(now, &Seen::default()), Plan::Rest);
-    // Idle time is nobody's CPU time.
+    // Idle time does not count as CPU time.
     all.now = now;
     all.every = Some(Nanos::from_millis(1));
     all.run(1, 1_000);
@@ -222,7 +221,7 @@ fn idle_queues_rest() {
     assert!(shown.0 < Nanos::from_micros(100), "{}", all.policy.state);
 }
 
-/// Goes on with what was learnt, and forgets what is in flight.
+/// A switch keeps what was learnt, and drops the commands in flight.
 #[test]
 fn heirs_keep_the_action() {
     let earlier = settled(DelayExponent::DEFAULT, Cycle::BARE_METAL, 1).policy;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A policy that has seen `ages` of 4 KiB reads while looking.
+/// A policy that has found 4 KiB reads of these `ages` while polling.
 fn taught(ages: &[u64]) -> ModePolicy {
     taught_in(Mode::HYBRID_MEAN, ages)
 }
@@ -39,7 +39,7 @@ fn hybrid_naps_half_the_mean() {
     submit(&mut policy, 1_000, 4096);
     assert_eq!(policy.next(Nanos(15_000), &waiting(1)), Plan::nap(Nanos(41_000)));
     assert!(matches!(policy.next(Nanos(41_000), &waiting(1)), Plan::Spin { .. }));
-    // Another size is another class.
+    // Each size has its own times.
     let mut policy = taught(&[80_000]);
     submit(&mut policy, 1_000, 65_536);
     assert!(matches!(policy.next(Nanos(1_000), &waiting(1)), Plan::Spin { .. }));
@@ -113,11 +113,11 @@ fn hybrid_min_naps_half_the_shortest() {
         policy.next(Nanos(1), &waiting(1))
     };
     assert_eq!(nap(&[80_000, 30_000, 90_000]), Plan::nap(Nanos(15_000)));
-    // Two windows later it has forgotten.
+    // Two windows later the minimum is replaced.
     let mut slower = vec![30_000];
     slower.extend([80_000; 256]);
     assert_eq!(nap(&slower), Plan::nap(Nanos(40_000)));
-    // Within the first it knows what it has seen so far, and a shorter time counts at once.
+    // In the first window the minimum so far is used, and a shorter time takes effect at once.
     slower.push(20_000);
     assert_eq!(nap(&slower), Plan::nap(Nanos(10_000)));
 }

@@ -1,10 +1,11 @@
-//! The contract of `lib/irq_poll.c`: the notification masks and schedules a poller; one that uses
-//! its weight stays scheduled, one that does not is complete, and its vector is armed again.
+//! The contract of `lib/irq_poll.c`: the interrupt masks the vector and schedules a poller. A
+//! poller that uses its weight stays scheduled; one that does not is complete, and its vector is
+//! unmasked.
 
 use super::*;
 use crate::testing::{Event, ask};
 
-/// How `policy` breaks the contract when it is told of `script`; `tamper` changes its answers.
+/// How `policy` violates the contract with the inputs of `script`; `tamper` modifies its plans.
 fn breach(
     mut policy: ModePolicy,
     script: &[Event],
@@ -26,7 +27,7 @@ fn breach(
     })
 }
 
-/// The same of the first of many scripts that shows it.
+/// The violation in the first of many scripts that has one.
 fn found(mode: Mode, tamper: fn(&Seen, Plan) -> Plan) -> Option<String> {
     scripts().find_map(|script| breach(of(mode), &script, tamper))
 }

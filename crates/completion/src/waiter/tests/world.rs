@@ -1,26 +1,27 @@
-//! Threads that share a queue, step by step, with a device that posts whenever it likes: each
-//! thread with something to come is told, looks, or has somebody look for it.
+//! Threads that share a hardware queue, stepped in any order, with a device that posts at any time.
+//! Checks that each thread with completions to come polls, is woken, or has them reaped by another.
 
 use std::collections::VecDeque;
 
 use super::*;
 
-/// The queue as all share it. A message reaches the role's owner, or the only thread there is.
+/// The shared hardware queue. A message reaches the thread with the notification role, or the only
+/// thread.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     shared: bool,
     pub(super) armed: bool,
-    /// Owners of the entries that are posted and not taken.
+    /// Owners of the entries posted and not taken.
     posted: VecDeque<usize>,
-    /// Messages that nobody has read.
+    /// Messages that were not read.
     signals: u32,
     owner: Option<usize>,
     others: VecDeque<usize>,
-    /// Somebody holds the queue's lock.
+    /// A thread holds the queue's lock.
     held: bool,
 }
 
-/// The queue as one thread meets it.
+/// The queue from one thread's point of view.
 pub(super) struct Bound<'a>(pub(super) &'a mut Shared, pub(super) usize);
 
 impl Notification for Bound<'_> {
@@ -38,7 +39,7 @@ impl Notification for Bound<'_> {
         self.0.armed = false;
     }
     fn pending(&mut self) -> bool {
-        // The lock's holder looks once more when it releases it.
+        // The holder of the lock checks the queue after unlocking.
         !self.0.posted.is_empty() && !self.0.held
     }
     fn take_role(&mut self) -> bool {
@@ -70,7 +71,7 @@ enum At {
     /// Holds the lock.
     Release,
     Sleep(usize),
-    /// `true`: it wakes by itself.
+    /// `true`: with a timer.
     Blocked(bool),
     Done,
 }
@@ -78,24 +79,24 @@ enum At {
 struct Thread {
     waiter: Waiter<Mutant>,
     at: At,
-    /// Its bell was rung.
+    /// Another thread has woken it.
     called: bool,
-    /// What others took for it.
+    /// Completions that other threads reaped for it.
     inbox: u32,
     in_flight: u32,
-    /// Batches that follow the first one, each when nothing is in flight: of two and of one in
-    /// turn.
+    /// Batches after the first, each submitted when nothing is in flight: of two commands and of
+    /// one in turn.
     later: u32,
     switch: Option<Mode>,
 }
 
-/// One to three threads, each with two modes, this many commands to wait for at first, and this
-/// many later; and who moves when: a thread, or the device.
+/// One to three threads, each with two modes, a first number of commands and a number of later
+/// batches; and which of the threads and the device moves next.
 #[derive(Clone, Debug)]
 struct Case {
     threads: Vec<(Mode, Option<Mode>, u32, u32)>,
     moves: Vec<usize>,
-    /// Somebody else wants the CPU.
+    /// Another thread is runnable on the CPU.
     cpu_wanted: bool,
 }
 
@@ -120,7 +121,7 @@ fn any_case() -> impl Strategy<Value = Case> {
 struct World {
     shared: Shared,
     threads: Vec<Thread>,
-    /// Owners of the commands that the device has not answered.
+    /// Owners of the commands in the device.
     device: VecDeque<usize>,
     now: Nanos,
 }
@@ -153,7 +154,7 @@ impl World {
         world
     }
 
-    /// The device posts the next entry, and sends a message if it may.
+    /// The device posts the next entry, and sends a message if armed.
     fn post(&mut self) {
         let Some(owner) = self.device.pop_front() else { return };
         self.shared.posted.push_back(owner);
@@ -251,7 +252,7 @@ impl World {
         }
     }
 
-    /// Takes an entry, whosever it is, unless somebody else is at it.
+    /// Takes an entry of any owner, unless another thread holds the lock.
     fn look(&mut self, me: usize) {
         let waiter = &mut self.threads[me].waiter;
         let (_, met) = waiter.begin_look();
@@ -268,7 +269,7 @@ impl World {
         }
     }
 
-    /// Whether a thread is awake, called, or wakes by itself.
+    /// Whether a thread is awake, woken, or has a timer.
     fn moves(&self, me: usize) -> bool {
         let thread = &self.threads[me];
         let signalled = self.shared.signals > 0 && (thread.waiter.owner || !self.shared.shared);
@@ -280,7 +281,7 @@ impl World {
     }
 }
 
-/// Plays the moves, and then everybody in turn, until all is found.
+/// Runs the moves, and then all threads in turn, until every entry is found.
 fn run(case: &Case, habits: Mutant) -> Result<(), String> {
     let mut world = World::new(case, habits);
     for &who in &case.moves {

@@ -1,4 +1,5 @@
-//! The errors of a run.
+//! Errors of a run: an inconsistent scenario, a job or controller that does not fit it, or a broken
+//! invariant of the engine.
 
 use completion::{Mode, Plan};
 use driver::{BringupError, ProtocolViolation};
@@ -36,17 +37,17 @@ pub enum SimError {
     /// A command completed twice, or one that was never posted.
     #[error("a completion for command {token:#x}, which is not in flight (invariant 3)")]
     NotOnce {
-        /// What it was posted with.
+        /// Its token.
         token: u64,
     },
-    /// The application left the library with commands in flight, and the policies neither arm their
-    /// queues nor say when they poll again.
+    /// The application left the library with commands in flight, but the policies neither arm their
+    /// queues nor plan a nap, so that their completions could be missed for ever.
     #[error("a thread leaves the library with commands in flight, and the policies plan {0:?}")]
     LeftUnarmed(Plan),
     /// The controller broke the protocol and the scenario has no recovery.
     #[error(transparent)]
     Violation(#[from] ProtocolViolation),
-    /// Virtual time stands still.
+    /// Too many steps at one instant.
     #[error("livelock: steps repeat while virtual time stands still, {0}")]
     Livelock(Moment),
 }

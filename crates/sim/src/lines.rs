@@ -1,18 +1,26 @@
-//! Cache lines: the cost of reading or writing one, by which CPUs have it.
+//! The cost of accessing cache lines that several CPUs use, in a simplified MESI protocol: it
+//! depends on which CPUs hold a copy.
+//!
+//! ```text
+//!   access   line                                cost
+//!   any      in the CPU's own cache              line_own
+//!   any      last written by CPU w               line_node or line_remote, by w's NUMA node
+//!   any      in no cache                         line_memory
+//!   write    with copies elsewhere               the most expensive transfer (invalidation)
+//! ```
 
 use units::Nanos;
 
 use crate::Machine;
 
-/// Cache lines that several CPUs use, by number. A write takes the line from all other CPUs. A read
-/// leaves a copy with the reader.
+/// Cache lines by number. A write invalidates all other CPUs' copies; a read adds a copy.
 #[derive(Clone, Debug)]
 pub struct Lines {
     own: Nanos,
     node: Nanos,
     remote: Nanos,
     memory: Nanos,
-    /// By CPU: its NUMA node.
+    /// NUMA node, by CPU.
     nodes: Vec<u16>,
     lines: Vec<CacheLine>,
 }
@@ -27,7 +35,7 @@ struct CacheLine {
 }
 
 impl Lines {
-    /// `lines` lines of a machine, in no cache yet.
+    /// Creates `lines` lines that are in no cache yet.
     pub fn new(machine: &Machine, lines: usize) -> Lines {
         let memory = machine.costs.memory;
         Lines {
@@ -47,7 +55,7 @@ impl Lines {
         first
     }
 
-    /// The cost for `cpu` of reading a line.
+    /// Reads a line on `cpu`. Returns the cost in nanoseconds.
     pub fn read(&mut self, cpu: usize, line: usize) -> Nanos {
         let price = self.price(cpu, line);
         if let Some(line) = self.lines.get_mut(line) {
@@ -56,7 +64,7 @@ impl Lines {
         price
     }
 
-    /// The cost for `cpu` of writing a line, atomically or not.
+    /// Writes a line on `cpu`, atomically or not. Returns the cost in nanoseconds.
     pub fn write(&mut self, cpu: usize, line: usize) -> Nanos {
         let shared = self.lines.get(line).is_some_and(|line| line.others_than(cpu));
         // The write waits until every copy is invalidated.
@@ -72,7 +80,7 @@ impl Lines {
         price
     }
 
-    /// The cost of a transfer between two CPUs' caches.
+    /// The cost of a transfer between two CPUs' caches, in nanoseconds.
     pub fn between(&self, cpu: usize, other: usize) -> Nanos {
         match (self.nodes.get(cpu), self.nodes.get(other)) {
             _ if cpu == other => self.own,
@@ -81,7 +89,7 @@ impl Lines {
         }
     }
 
-    /// Whether two CPUs share no cache.
+    /// Whether two CPUs are on different NUMA nodes, so that they share no cache.
     pub(crate) fn are_apart(&self, cpu: usize, other: usize) -> bool {
         self.nodes.get(cpu) != self.nodes.get(other)
     }
@@ -94,7 +102,7 @@ impl Lines {
         }
     }
 
-    /// The transfer from the farthest CPU with a copy.
+    /// The cost of the transfer from the farthest CPU with a copy.
     fn farthest(&self, cpu: usize, line: usize) -> Nanos {
         let Some(line) = self.lines.get(line) else { return self.own };
         let others = (0..self.nodes.len()).filter(|&other| other != cpu && line.has(other));

@@ -1,5 +1,10 @@
-//! The results of a run. Everything is counted from the start; [`Outcome::since`] then subtracts
-//! what was counted before the measured time.
+//! The results of a run. Counters start with the run; [`Outcome::since`] subtracts what was counted
+//! in start delay and ramp.
+//!
+//! ```text
+//!   start        start delay and ramp        |   measured time       last completion
+//!     |------------- before -----------------|------- Outcome -----------|
+//! ```
 
 use crate::PathCounts;
 use completion::{Decisions, State};
@@ -13,19 +18,20 @@ use workload::{Failure, Histogram, Latency, Stats};
 pub struct Counts {
     /// Reads and writes that succeeded.
     pub completed: u64,
-    /// Requests that failed with a status of the controller's.
+    /// Requests that completed with an error status, after retries.
     pub failed: u64,
-    /// Requests that resets cancelled for good.
+    /// Requests cancelled by a reset and not retried.
     pub lost: u64,
     /// Statuses other than success, retried ones included.
     pub bad_statuses: u64,
     /// Times that a thread was woken.
     pub wakeups: u64,
-    /// Those of them by a timer: naps, and the jobs' own arrivals.
+    /// Those of them by a timer: at the end of a nap, or for the job's next arrival.
     pub timer_wakeups: u64,
-    /// Blocking calls that returned at once, because a signal was waiting.
+    /// Blocking calls that returned at once, because the eventfd was already signalled.
     pub returned_at_once: u64,
-    /// Sleeps on a timer with the notification masked. Only of threads that poll by themselves.
+    /// Sleeps on a timer with the notification masked. Counted only for threads that poll their own
+    /// queues.
     pub naps: u64,
     /// Sleeps with the notification armed.
     pub sleeps: u64,
@@ -33,7 +39,7 @@ pub struct Counts {
     pub polls: u64,
     /// Those of them that found nothing.
     pub empty_polls: u64,
-    /// Polls that were given up because another CPU held the lock.
+    /// Polls skipped because another CPU held the lock.
     pub busy_looks: u64,
     /// CPU time of choosing paths.
     pub choosing: Nanos,
@@ -43,15 +49,14 @@ pub struct Counts {
     pub away: Nanos,
     /// CPU time spent spinning.
     pub spun: Nanos,
-    /// The most entries reaped in one round, in one run of a handler, or in one poll after a
-    /// commit.
+    /// Most entries reaped in one round, in one run of a handler, or in one poll after a commit.
     pub entries_per_drain_max: u32,
-    /// Entries of the round or run under way.
+    /// Entries reaped so far in the current round or run.
     pub(crate) drain: u32,
 }
 
 impl Counts {
-    /// A poll of a round or run.
+    /// Counts a poll of a round or run.
     pub(crate) fn looked(&mut self, found: u32) {
         self.polls += 1;
         self.empty_polls += u64::from(found == 0);
@@ -59,7 +64,8 @@ impl Counts {
         self.entries_per_drain_max = self.entries_per_drain_max.max(self.drain);
     }
 
-    /// A poll after a commit. It has a budget of its own, and may come in the middle of a round.
+    /// Counts a poll after a commit. It has its own budget, and may happen within a round, so it is
+    /// not added to the round's entries.
     pub(crate) fn checked(&mut self, found: u32) {
         self.polls += 1;
         self.empty_polls += u64::from(found == 0);
@@ -98,7 +104,7 @@ impl Counts {
 /// CPU time of all CPUs together.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// From there to the last completion.
+    /// From the start of the measured time to the last completion.
     pub elapsed: Nanos,
     /// Of all threads and drains.
     pub counts: Counts,
@@ -106,71 +112,72 @@ pub struct Outcome {
     pub failure: Option<Failure>,
     /// Messages that devices sent for I/O queues.
     pub messages: u64,
-    /// Messages that masks held back.
+    /// Messages suppressed by masks.
     pub suppressed: u64,
     /// Completions of poll queues, which send no message ([`crate::DeviceSpec::masks`]).
     pub silent: u64,
-    /// Counters of the shared interrupt path; all zero if nothing is shared.
+    /// Counters of the shared interrupt path; all zero if there is none.
     pub way: PathCounts,
-    /// Lockless empty polls: what spinning amounts to.
+    /// Checks of the phase bit while spinning that found nothing.
     pub spins: u64,
     /// Writes to submission doorbells.
     pub sq_doorbells: u64,
     /// Writes to completion doorbells.
     pub cq_doorbells: u64,
-    /// Decisions of `adaptive`; `None` in modes that have one rule.
+    /// Counts of the decisions of `adaptive`; `None` in other modes.
     pub decisions: Option<Decisions>,
-    /// The action of `adaptive` in force at the end, and why; of several queues, on the first.
+    /// The action of `adaptive` in force at the end and its reason, on the first queue.
     pub state: Option<State>,
-    /// In threads that do I/O, interrupt threads and ksoftirqd included, the applications' own work
-    /// and hogs aside.
+    /// CPU time of threads that do I/O, interrupt threads and ksoftirqd included, without the
+    /// applications' own work and hogs.
     pub thread: Nanos,
-    /// Resets of controllers. These four counters are of the whole run.
+    /// Resets of controllers. This and the next three counters cover the whole run.
     pub resets: u32,
     /// Aborts sent.
     pub aborts: u32,
-    /// Entries that were there at a time-out and had sent no notification.
+    /// Entries that a time-out handler found posted without an interrupt.
     pub missed_notifications: u64,
     /// Injected faults, in order, device by device.
     pub injected: Vec<Injected>,
-    /// What the jobs measured, together: latencies by operation, depths, batches.
+    /// The measurements of all jobs: latencies by operation, depths, batches.
     pub stats: Stats,
     /// Latency of reads and writes: from the intended start where there is a rate, else from the
     /// decision to issue.
     pub latency: Latency,
-    /// From notifications of drained queues to the first polls, in nanoseconds.
+    /// Delay from an interrupt to the first poll of its queue, in nanoseconds, for queues that are
+    /// reaped by a handler, softirq or interrupt thread.
     pub poll_delays: Histogram,
-    /// Entries that each of those notifications brought until its queue was armed again.
+    /// Entries reaped per such interrupt until the queue was armed again.
     pub per_cycle: Histogram,
-    /// All CPUs together.
+    /// The sum over all CPUs.
     pub all_cpus: CpuOutcome,
     /// By CPU.
     pub cpus: Vec<CpuOutcome>,
-    /// By [`crate::Scenario::ticks`]: what happened in each, from the start on, as far as they are
-    /// whole.
+    /// Totals of each interval of [`crate::Scenario::ticks`] from the start on; an incomplete last
+    /// one is left out.
     pub ticks: Vec<Tick>,
-    /// By entry of the results: a job's thread, or a group where `group_reporting` asks for it.
+    /// By entry of the report: a job's thread, or a group with `group_reporting`.
     pub jobs: Vec<JobOutcome>,
     /// By device.
     pub devices: Vec<DeviceOutcome>,
     /// The devices that are paths.
     pub paths: Vec<PathOutcome>,
-    /// Failures of paths that were handled, with the longest stall, in the whole run.
+    /// Path failures that were handled and the longest stall, in the whole run.
     pub failover: Counters,
 }
 
 /// Totals of one CPU. `hard + soft + thread + idle` is exactly [`Outcome::elapsed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuOutcome {
-    /// In hard interrupts.
+    /// Time in hard interrupts.
     pub hard: Nanos,
-    /// In softirqs.
+    /// Time in softirqs.
     pub soft: Nanos,
-    /// In threads: everything that runs as one, hogs and applications included.
+    /// Time in threads, hogs and applications included.
     pub thread: Nanos,
-    /// Idle.
+    /// Idle time.
     pub idle: Nanos,
-    /// The longest stretch in which interrupts and softirqs kept threads away.
+    /// Longest time in which interrupts and softirqs kept threads from running.
     pub longest_away: Nanos,
     /// Device interrupts taken, notifications of posted ones included. Fewer than messages where a
     /// message was merged into a pending one.
@@ -213,9 +220,9 @@ impl CpuOutcome {
 /// Totals of one tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tick {
-    /// Of all threads and drains; without what is greatest.
+    /// Counters of all threads and drains, without maxima.
     pub counts: Counts,
-    /// What `adaptive` decided.
+    /// Counts of the decisions of `adaptive`.
     pub decisions: Decisions,
     /// CPU time, as in [`Outcome::cpu_ns_per_io`].
     pub cpu: Nanos,
@@ -239,14 +246,14 @@ impl Tick {
     }
 }
 
-/// Results of one entry.
+/// Results of one entry of the report.
 #[derive(Clone, Debug)]
 pub struct JobOutcome {
     /// The job's name.
     pub name: String,
-    /// By thread of the entry: I/Os that succeeded.
+    /// I/Os that succeeded, by thread of the entry.
     pub ios: Vec<u64>,
-    /// What they measured.
+    /// Their measurements.
     pub stats: Stats,
 }
 
@@ -259,7 +266,7 @@ pub struct DeviceOutcome {
     pub completed: u64,
     /// Messages that it sent for I/O queues.
     pub messages: u64,
-    /// Messages that masks held back.
+    /// Messages suppressed by masks.
     pub suppressed: u64,
 }
 
@@ -270,11 +277,11 @@ pub struct PathOutcome {
     pub device: String,
     /// Its state at the end of the run.
     pub status: PathStatus,
-    /// Requests that have ended on it, those that went to another path included.
+    /// Requests that ended on it, including those that failed over to another path.
     pub ios: u64,
     /// Those of them that failed on it.
     pub failed: u64,
-    /// Their time on the path, in all.
+    /// Their total time on the path, in nanoseconds.
     pub time: Nanos,
 }
 
@@ -296,8 +303,9 @@ pub struct Percentiles {
 }
 
 impl Outcome {
-    /// The totals since `before`, which has the same CPUs, devices and paths. Jobs start measuring
-    /// by themselves. Counters of resets, and maxima, stay as they are.
+    /// The totals since `before`, which has the same CPUs, devices and paths. Job measurements are
+    /// not subtracted, because they start at the measured time; nor are counters of resets, and
+    /// maxima.
     pub(crate) fn since(mut self, before: &Outcome) -> Outcome {
         self.elapsed = self.elapsed - before.elapsed;
         self.thread = self.thread - before.thread;
@@ -336,8 +344,8 @@ impl Outcome {
         self.per_second(self.counts.completed)
     }
 
-    /// CPU time per I/O in nanoseconds, with interrupts and softirqs, without the applications'
-    /// work.
+    /// CPU time per I/O in nanoseconds, including interrupts and softirqs, excluding the
+    /// applications' work.
     pub fn cpu_ns_per_io(&self) -> f64 {
         (self.all_cpus.hard + self.all_cpus.soft + self.thread).0 as f64
             / self.counts.completed.max(1) as f64
@@ -366,7 +374,7 @@ impl Outcome {
 }
 
 impl Percentiles {
-    /// Of what a job measured.
+    /// The percentiles of a job's latency.
     pub fn of(latency: &Latency) -> Percentiles {
         // A job without completions has no histogram.
         let at = latency

@@ -1,12 +1,15 @@
 //! The event loop of one run. [`World`] holds the whole simulated machine: CPUs, threads, queues
 //! and controllers.
 //!
-//! Each part has one timer in the [`Calendar`], for when it has to act next. The loop takes the
-//! earliest timer, advances virtual time to it and dispatches it. Then every CPU that the event
-//! affected decides anew what it runs:
+//! Each part has one timer in the [`Calendar`], for its next action. The loop takes the earliest
+//! timer, advances virtual time to it and dispatches it. Then every CPU affected by the event is
+//! rescheduled:
 //!
 //! ```text
-//! calendar.pop() -> dispatch(source) -> update_changed_cpus() -> calendar.pop() ...
+//!   calendar.pop() -> now = at -> dispatch(source) -> update_changed_cpus() --+
+//!         ^                                                                   |
+//!         +-------------------------------------------------------------------+
+//!   sources: CPU, device, controller task, moderator, thread timer, messages, switch, placer, tick
 //! ```
 
 mod bringup;
@@ -49,24 +52,24 @@ const ADMIN_VECTOR: Vector = Vector(0);
 /// Steps that may follow each other at the same instant. More of them are a livelock.
 const STEPS_AT_ONCE: u32 = 100_000;
 
-/// A controller, and what belongs to it on the host.
+/// A controller, with the host's state for it.
 struct Attached {
     controller: Controller<SimPort>,
     bar: HostBar,
     vectors: Rc<Vectors>,
     control: ControllerTask,
-    /// Its I/O queues, among all of the machine's.
+    /// Its I/O queues, as indices into [`World::queues`].
     queues: std::ops::Range<usize>,
     /// By vector.
     routes: Vec<Route>,
-    /// The dies of the drive. They need the current time before each step of the controller.
+    /// The drive's dies, whose clock must be set before each step of the controller.
     limits: Option<Rc<Limits>>,
-    /// Until then its writes are delayed: behind a message that the shared interrupt path has not
-    /// taken, or behind a system call of the thread that serves it.
+    /// Its writes are delayed until this instant: by a message that the shared interrupt path has
+    /// not accepted, or by a system call of the thread that serves it.
     writes_free_at: Nanos,
 }
 
-/// The timers of the calendar: the first timer of each kind. CPUs come first, from 0 on.
+/// Index of the first timer of each kind in the calendar. CPUs start at 0.
 #[derive(Clone, Copy, Debug)]
 struct Sources {
     devices: usize,
@@ -99,7 +102,7 @@ impl Sources {
     }
 }
 
-/// What had been counted when measuring began. It is subtracted from the totals.
+/// The totals when measuring began, which are subtracted at the end.
 #[derive(Debug)]
 enum Baseline {
     /// A job is measured from the start of the run.
@@ -125,7 +128,7 @@ impl Baseline {
     }
 }
 
-/// The ticks that are over, and the totals at the end of the last one.
+/// The completed ticks, and the totals at the end of the last one.
 #[derive(Debug, Default)]
 struct Ticks {
     over: Vec<Tick>,
@@ -133,10 +136,10 @@ struct Ticks {
     latency: Histogram,
 }
 
-/// The placer, and what had been counted when the window began.
+/// The placer, and the totals when its window began.
 #[derive(Debug)]
 struct Placing {
-    /// The mode that was asked for.
+    /// The mode that the scenario set.
     own: Mode,
     placer: Placer,
     before: (u64, u64, u64),
@@ -164,7 +167,7 @@ pub(crate) struct World<'a> {
     plan: Plan,
     /// By thread of a job: the device of each of its targets.
     targets: Vec<Vec<usize>>,
-    /// Threads of lower stages have finished.
+    /// Current stage: the threads of lower stages have finished.
     stage: u32,
     queues: Vec<HwQueue>,
     /// By queue: the interrupt handler, softirq or interrupt thread that reaps it for others.
@@ -172,15 +175,15 @@ pub(crate) struct World<'a> {
     lines: Lines,
     devices: Vec<Attached>,
     written: Written,
-    /// Messages on their way: arrival, device, vector; earliest first.
+    /// Messages in transit: arrival, device, vector; earliest first.
     messages: VecDeque<(Nanos, u32, Vector)>,
     raised: Vec<Vector>,
-    /// What all messages of the machine share on their way to the CPUs.
+    /// The interrupt path that all messages of the machine share.
     irq_path: Option<SharedPath>,
-    /// How late timers fire, and the generator that it is drawn from.
+    /// Distribution of timer lateness, and the generator that it is drawn from.
     lateness: emu::Service,
     rng: rand_xoshiro::Xoshiro256PlusPlus,
-    /// A thread that polls by itself learns when another thread wants its CPU.
+    /// Whether threads that poll are notified that another thread is runnable on their CPU.
     reports_cpu_wanted: bool,
     /// Mode switches to come, the next one last.
     switches: Vec<(Nanos, Mode)>,
@@ -265,7 +268,7 @@ impl World<'_> {
 
     /// Handles the timer of `source`. The order of the ranges is that of [`Sources::new`].
     fn dispatch(&mut self, source: usize) -> Result<(), SimError> {
-        // CPUs are by far the most frequent, so they are asked first.
+        // CPUs are by far the most frequent source, so they are tested first.
         if source < self.sources.devices {
             return self.cpu_due(source);
         }
@@ -306,10 +309,10 @@ impl World<'_> {
         }
     }
 
-    /// A controller does what is due.
+    /// Steps a controller: carries out what is due, and sends its messages.
     fn step_device(&mut self, n: usize) -> Result<(), SimError> {
         let device = &mut self.devices[n];
-        // The completion would be written behind a message or a call that still takes time.
+        // The writes of this step would have to wait for an earlier message or call: step then.
         if self.now < device.writes_free_at {
             self.calendar.set_by(self.sources.devices + n, device.writes_free_at);
             return Ok(());
@@ -321,14 +324,14 @@ impl World<'_> {
             self.scenario.devices[n].in_process.then(|| device.controller.counters().completed);
         let step = device.controller.step(self.now);
         if let Some(completed) = completed {
-            // Its thread spends CPU time on each command, and completes nothing else in that time.
+            // The thread of an in-process controller spends CPU time per command, and completes no
+            // other in that time.
             let served = device.controller.counters().completed - completed;
             device.writes_free_at =
                 self.now + Nanos(self.scenario.machine.costs.library.serve.0 * served);
         }
         let next = step.next.unwrap_or(Nanos::MAX);
-        // During bring-up and reset a register that changed may lead to more work at the same
-        // instant.
+        // During bring-up and reset a register write may cause more work at the same instant.
         let settles = step.worked && device.control.is_busy();
         let next = if settles { self.now } else { next.max(self.now) };
         self.calendar.set_by(self.sources.devices + n, next);
@@ -339,8 +342,7 @@ impl World<'_> {
         if replies { self.run_controller_task(n) } else { Ok(()) }
     }
 
-    /// Has the controller see the host's writes to registers and doorbells, after the delay of the
-    /// bus.
+    /// Steps the controller for the host's writes to registers and doorbells, after the bus delay.
     fn forward_writes(&mut self, n: usize) {
         if self.written.take(n) {
             let sees = self.now + self.scenario.machine.costs.memory.mmio_delay;
@@ -367,11 +369,11 @@ impl World<'_> {
         (self.mode, self.context) = (mode, Context::of(mode, self.scenario.host));
         self.reports_cpu_wanted = self.scenario.spin.tells_wanted(mode);
         for (queue, drain) in self.queues.iter().zip(&mut self.drains) {
-            // An outstanding posted notification of the old mode would suppress the first of the
-            // new one.
+            // An outstanding notification of the old mode would suppress the first one of the new
+            // mode.
             drain.switch(mode);
             queue.clear_outstanding();
-            // Unmasking is followed by a poll, below: what was posted under the mask has sent no
+            // Unmasking is followed by a poll, below: entries posted under the mask have sent no
             // message.
             if self.context != Context::Waiter {
                 queue.arm();

@@ -1,5 +1,6 @@
-//! The keys of a scenario file, as written. Every table refuses unknown keys. Keys of earlier
-//! versions are read only to name their replacement.
+//! The keys of a scenario file, as deserialized from TOML; `build` checks and converts them. Every
+//! table rejects unknown keys. Keys of earlier versions are parsed only so that the error can name
+//! their replacement.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,11 +37,11 @@ pub(super) struct File {
     pub(super) ios: Option<Spanned<NonZeroU64>>,
     #[serde(default, deserialize_with = "values::some_time")]
     pub(super) limit: Option<Nanos>,
-    /// Was moved to the mode.
+    /// Replaced by the mode's parameter `delay-exponent`.
     pub(super) latency_price: Option<Spanned<Value>>,
     #[serde(default)]
     pub(super) host: Host,
-    /// What spinning means while other threads want the CPU: one kind, or several to compare.
+    /// What a spinning thread does while others are runnable: one kind, or several to compare.
     pub(super) poll: Option<Spins>,
     pub(super) machine: Option<Spanned<Machine>>,
     #[serde(default, rename = "device")]
@@ -68,7 +69,7 @@ pub(super) struct Machine {
     pub(super) interrupts: InterruptPath,
 }
 
-/// All but `restarts` were moved to the mode.
+/// All but `restarts` are now parameters of the mode `irq-poll`.
 #[derive(Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Softirq {
@@ -78,7 +79,7 @@ pub(super) struct Softirq {
     pub(super) time_limit: Option<Spanned<Value>>,
 }
 
-/// The price list to start from, and changes by group, in nanoseconds.
+/// A price list to start from, and changes by group, in nanoseconds.
 #[derive(Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CostTable {
@@ -109,14 +110,14 @@ pub(super) type Prices = BTreeMap<Spanned<String>, Spanned<u64>>;
 #[serde(deny_unknown_fields)]
 pub(super) struct Device {
     pub(super) name: Option<String>,
-    /// The number of such devices: `name0`, `name1`, …
+    /// Number of such devices, named `name0`, `name1`, …
     pub(super) count: Option<usize>,
     pub(super) profile: Spanned<NameOr<Profile>>,
     pub(super) bytes: Option<Bytes>,
     #[serde(default = "one")]
     pub(super) queues: u16,
     pub(super) tags: Option<u32>,
-    /// I/O vectors. Fewer than queues are shared.
+    /// Number of I/O vectors. If there are fewer than queues, queues share them.
     pub(super) vectors: Option<u16>,
     #[serde(default)]
     pub(super) affinity: Affinity,
@@ -133,17 +134,17 @@ fn one() -> u16 {
     1
 }
 
-/// A job: `fio`, `file` or `options`, with what fio has no option for.
+/// A job: one of `fio`, `file` and `options`, and settings for which fio has no option.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Job {
-    /// A job file's text.
+    /// Text of a fio job file.
     pub(super) fio: Option<Spanned<String>>,
-    /// The path of one.
+    /// Path of a fio job file.
     pub(super) file: Option<Spanned<String>>,
-    /// Its options, as keys.
+    /// fio options as keys.
     pub(super) options: Option<Spanned<Options>>,
-    /// Instead of `cpus_allowed`, one for each thread, and round again.
+    /// Instead of `cpus_allowed`: one CPU per thread, reused round-robin.
     pub(super) cpus: Option<Spanned<Cpus>>,
     /// Instead of `filename`.
     pub(super) devices: Option<Vec<Spanned<String>>>,
@@ -169,7 +170,7 @@ pub(super) type Options = BTreeMap<Spanned<String>, Spanned<OptionValue>>;
 #[serde(deny_unknown_fields)]
 pub(super) struct Multipath {
     pub(super) count: Option<u8>,
-    /// With `count`: where `queue-depth` counts.
+    /// With `count`: where the policy `queue-depth` counts.
     pub(super) counter: Option<DepthCounter>,
     pub(super) queues: Option<u16>,
     pub(super) policy: Word<Policy>,
@@ -192,7 +193,7 @@ pub(super) struct Switch {
     pub(super) mode: Word<Mode>,
 }
 
-/// An event of a device, in the words of a script.
+/// An event of a device, in the syntax of a fault script.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Event {
@@ -210,7 +211,8 @@ pub(super) enum NameOr<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for NameOr<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<NameOr<T>, D::Error> {
-        /// Through a [`Value`] a table would lose the places of its keys.
+        /// A table is deserialized directly: by way of a [`Value`] its keys would lose their
+        /// positions in the file.
         struct Either<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
             type Value = NameOr<T>;
@@ -329,7 +331,7 @@ pub(super) struct OptionValue(pub(super) String);
 impl<'de> Deserialize<'de> for OptionValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OptionValue, D::Error> {
         match Value::deserialize(deserializer)? {
-            // A second line would be another option.
+            // A second line would be parsed as another option.
             Value::String(text) if text.contains('\n') => {
                 Err(de::Error::custom("the value of an option is one line"))
             }

@@ -1,4 +1,5 @@
-//! What things cost: the price list of a machine.
+//! The price list of a machine: what each step of an I/O costs in nanoseconds, of CPU time or,
+//! where the name says *delay*, of latency only.
 
 mod sets;
 
@@ -7,11 +8,10 @@ use emu::Service;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-/// The price list of a machine. All in nanoseconds of CPU time, but for the fields that say
-/// *delay*: those cost latency only. Written and read as a table of whole numbers; unknown fields
-/// are errors.
+/// The price list of a machine, in nanoseconds of CPU time, but for the fields called *delay*,
+/// which cost latency only. Serialized as a table of whole numbers; unknown fields are errors.
 ///
-/// Two sets ship: [`Costs::BARE_METAL`] and [`Costs::VIRTUAL`], with the source of each figure.
+/// [`Costs::BARE_METAL`] and [`Costs::VIRTUAL`] are built in, with the source of each figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
@@ -21,8 +21,7 @@ pub struct Costs {
     pub thread: ThreadCosts,
     /// What the bus and the caches cost.
     pub memory: MemoryCosts,
-    /// What the library costs in whichever context it runs, and the driver's code that it shares
-    /// with a kernel.
+    /// What the library costs in any context, and the driver's code that a kernel has as well.
     pub library: LibraryCosts,
     /// What a kernel's block layer costs, per command.
     pub block: BlockCosts,
@@ -30,7 +29,7 @@ pub struct Costs {
     pub libaio: EngineCosts,
     /// What `io_uring_enter` costs.
     pub io_uring: EngineCosts,
-    /// What wake-ups take from other work.
+    /// CPU time that wake-ups take from other work.
     pub wake_up: WakeUpCosts,
 }
 
@@ -43,12 +42,12 @@ pub struct InterruptCosts {
     /// From accepting an interrupt to the first instruction of its handler: registers saved,
     /// mitigations, accounting.
     pub entry: Nanos,
-    /// Back to what was interrupted.
+    /// Returning to the interrupted code.
     pub exit: Nanos,
-    /// Telling the interrupt controller that this one is done: dear where it traps into a
-    /// hypervisor.
+    /// Signalling end of interrupt (EOI) to the interrupt controller: expensive where it traps into
+    /// a hypervisor.
     pub end: Nanos,
-    /// The handler of one vector, without whatever it finds.
+    /// The handler of one vector, without the work that it finds.
     pub handler: Nanos,
     /// One round of a posted-interrupt notification's handler that finds bits: exchanging the
     /// pending bitmap for an empty one.
@@ -67,63 +66,63 @@ pub struct InterruptCosts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadCosts {
-    /// Waking a thread: its waker's part, into the run queue. It is spent where the waker runs.
+    /// Waking a thread: enqueueing it on a run queue. Spent on the waker's CPU.
     pub wake: Nanos,
-    /// What waking a thread of another CPU costs on top: that CPU's run queue, and, where an idle
-    /// CPU does not watch memory, an interrupt to it. Spent where the waker runs. Not where `rouse`
-    /// is all that the giver pays.
+    /// Additional cost of waking a thread of another CPU: that CPU's run queue and, where an idle
+    /// CPU does not monitor memory, an IPI to it. Spent on the waker's CPU, unless `rouse` covers
+    /// it.
     pub wake_remote: Nanos,
-    /// Signalling an eventfd, on top of `wake` if anybody sleeps on it.
+    /// Signalling an eventfd, in addition to `wake` if a thread sleeps on it.
     pub signal: Nanos,
-    /// Signalling an eventfd on which a thread of another, idle CPU sleeps: all that its giver
-    /// pays, the interrupt to that CPU included. Where a controller is a thread of the machine's,
-    /// it does nothing else meanwhile.
+    /// Signalling an eventfd on which a thread of another, idle CPU sleeps: the signaller's whole
+    /// cost, including the IPI. A controller that is a thread of the machine does nothing else in
+    /// this time.
     pub rouse: Nanos,
-    /// From one thread to another, cold caches included.
+    /// A switch from one thread to another, cold caches included.
     pub switch: Nanos,
-    /// What it costs on top where the CPU had nothing to do for `idle_after` before: its way out of
-    /// the idle loop, which in a guest is the end of a halt. Spent by the thread that runs next.
+    /// Additional cost of a switch on a CPU that has been idle for `idle_after`: leaving the idle
+    /// loop, which in a guest ends a halt. Spent by the thread that runs next.
     pub from_idle: Nanos,
-    /// What a thread that is back on its CPU pays at most, on top of `switch`, because others had
-    /// the caches in between: its working set, fetched again.
+    /// Most that a thread pays, in addition to `switch`, to reload its working set after others
+    /// have used the CPU's caches.
     pub refill: Nanos,
-    /// It pays that much when others, interrupts among them, had the CPU for so long, and
-    /// proportionally less when it was less. 0: for any time at all.
+    /// Time for which others, interrupts included, must have used the CPU for the full amount; for
+    /// less time the cost is proportional. 0: the full amount after any time.
     pub refill_after: Nanos,
-    /// Into a system call and out of it.
+    /// Entering and leaving a system call.
     pub syscall: Nanos,
     /// Going to sleep inside a system call, without the switch.
     pub block: Nanos,
     /// Delay of an interrupt at a CPU that has been idle for `idle_after`: leaving the idle state.
     pub idle_exit: Nanos,
-    /// The same where the interrupt is the CPU's own timer, which no other CPU, and no hypervisor's
-    /// thread, has to bring.
+    /// The same for the CPU's own timer, which needs no other CPU and no hypervisor thread to
+    /// deliver it.
     pub timer_exit: Nanos,
-    /// A CPU that has been idle for less is still awake.
+    /// Idle time from which a CPU is in an idle state.
     pub idle_after: Nanos,
-    /// A CPU that has been idle for so long is in a deeper state. 0: there is none.
+    /// Idle time from which a CPU is in a deeper state. 0: there is none.
     pub deeper_after: Nanos,
     /// Delay of an interrupt there, in place of `idle_exit`.
     pub deeper_exit: Nanos,
-    /// A CPU that has been idle for so long is in the deepest state. 0: there is none.
+    /// Idle time from which a CPU is in the deepest state. 0: there is none.
     pub deepest_after: Nanos,
     /// Delay of an interrupt there, in place of both.
     pub deepest_exit: Nanos,
-    /// A CPU that has been idle for so long has switched its caches off.
+    /// Idle time from which a CPU has powered off its caches.
     pub cold_after: Nanos,
-    /// What its next system call that submits pays for that: its own working set, fetched again.
-    /// Kernel host only.
+    /// What the next submitting system call then pays to reload its working set. Kernel host only.
     pub cold: Nanos,
     /// Setting a timer.
     pub timer: Nanos,
-    /// Delay of a timer: how late it fires, at least.
+    /// Minimum delay of a timer.
     pub timer_slack: Nanos,
-    /// Mean of an exponentially distributed delay on top.
+    /// Mean of the exponentially distributed part of the delay, which is added.
     pub timer_jitter: Nanos,
 }
 
 impl ThreadCosts {
-    /// Delay of an interrupt, its own timer's or another, at a CPU that has been idle for so long.
+    /// Delay of an interrupt (`timer`: of its own timer) at a CPU that has been idle for this
+    /// long.
     pub(crate) fn exit_after(&self, idle: Nanos, timer: bool) -> Nanos {
         let reached = |after: Nanos| after > Nanos::ZERO && idle >= after;
         match self {
@@ -135,7 +134,7 @@ impl ThreadCosts {
         }
     }
 
-    /// What a thread pays for the caches when others had its CPU for so long.
+    /// What a thread pays to reload its working set after others had its CPU for this long.
     pub(crate) fn refill_after(&self, others: Nanos) -> Nanos {
         if self.refill == Nanos::ZERO {
             return Nanos::ZERO;
@@ -153,18 +152,18 @@ pub struct MemoryCosts {
     pub mmio: Nanos,
     /// Delay until the device sees it.
     pub mmio_delay: Nanos,
-    /// A cache line that this CPU wrote last, or has read since.
+    /// Accessing a cache line that this CPU wrote last, or has read since.
     pub line_own: Nanos,
-    /// One that another CPU of the node wrote last.
+    /// Accessing one that another CPU of the node wrote last.
     pub line_node: Nanos,
-    /// One that a CPU of another node wrote last.
+    /// Accessing one that a CPU of another node wrote last.
     pub line_remote: Nanos,
-    /// One that no cache has.
+    /// Accessing one that is in no cache.
     pub line_memory: Nanos,
     /// Delay from a device's store of an entry until a CPU that spins on it sees it.
     pub device_line: Nanos,
-    /// A lock that another CPU holds: on top of waiting for it, or of the failed attempt to take
-    /// it.
+    /// Contention of a lock that another CPU holds, in addition to waiting for it or to the failed
+    /// attempt.
     pub contended_lock: Nanos,
 }
 
@@ -172,24 +171,24 @@ pub struct MemoryCosts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LibraryCosts {
-    /// A look at a completion queue's phase, without a lock, the line being in the cache.
+    /// A check of a completion queue's phase bit, without a lock, with the line in the cache.
     pub look: Nanos,
-    /// A reap: the lock, the tags' return, the look after it. Without the doorbell.
+    /// A poll: taking the lock, freeing tags, and the check after unlocking. Without the doorbell.
     pub reap: Nanos,
-    /// Each entry of a reap.
+    /// Each entry of a poll.
     pub entry: Nanos,
     /// Each completion handed to the thread that waits for it. User host only.
     pub deliver: Nanos,
     /// Each command built and stored. User host only.
     pub submit: Nanos,
-    /// Each command that a controller in process serves: fetched, its data copied, posted. On the
-    /// CPU that its thread has to itself.
+    /// Each command served by an in-process controller: fetched, its data copied, its entry posted.
+    /// Spent on its thread's own CPU.
     pub serve: Nanos,
-    /// Each question to a policy.
+    /// Each call of a policy.
     pub decide: Nanos,
     /// Masking a notification.
     pub mask: Nanos,
-    /// Arming it: a store and a full fence.
+    /// Unmasking it: a store and a full fence.
     pub arm: Nanos,
 }
 
@@ -225,9 +224,9 @@ pub struct EngineCosts {
     pub take: Nanos,
 }
 
-/// CPU time that a wake-up takes from other work on top of the woken thread's own: interrupt and
-/// switches, which no thread's clock counts. A policy is told of it. The simulated CPUs do not
-/// spend it in addition: they spend the prices that it consists of.
+/// CPU time that a wake-up takes from other work beyond the woken thread's own: interrupt and
+/// context switches, which no thread's clock counts. Input of policies only: the simulated CPUs
+/// spend the costs that it consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WakeUpCosts {
@@ -251,8 +250,8 @@ impl Costs {
         Service { base: thread.timer_slack, jitter: thread.timer_jitter, ..Service::default() }
     }
 
-    /// The same machine with slower or faster cores: what a CPU executes takes this many percent of
-    /// its price. Delays, the bus and the way to caches and memory are as they were.
+    /// The same machine with slower or faster cores: CPU time is scaled to this many percent.
+    /// Delays, and the cost of the bus, caches and memory, are unchanged.
     pub fn at_percent(mut self, percent: u32) -> Costs {
         let percent = u64::from(percent);
         let Costs { interrupt: i, thread: t, library: l, block: b, .. } = &mut self;
@@ -298,8 +297,8 @@ impl Costs {
         self
     }
 
-    /// What an executor on this machine measures of its own sleeps: its threads' CPU time and the
-    /// delay, by notification and by timer.
+    /// What an executor on this machine would measure of its own sleeps: the threads' CPU time and
+    /// the delay of wake-ups, by notification and by timer.
     pub(crate) fn cycle(&self) -> Cycle {
         let (interrupt, thread, library) = (&self.interrupt, &self.thread, &self.library);
         let around = interrupt.entry + interrupt.end + interrupt.exit;

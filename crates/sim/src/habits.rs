@@ -16,13 +16,13 @@ pub(crate) struct Habits {
     pub(crate) posted_looks_again: bool,
     /// A party that releases a completion queue's lock polls for those that found it held.
     pub(crate) releases_look: bool,
-    /// A notification is followed even if the poll before it found the lock held.
+    /// A notification causes a poll even if the poll before found the lock held.
     pub(crate) hears_anew: bool,
-    /// A thread that stops waiting on a shared queue hands its notification on.
+    /// A thread that stops waiting on a shared queue releases the notification role.
     pub(crate) hands_on: bool,
     /// A thread with commands on a poll queue naps instead of sleeping.
     pub(crate) naps_in_silence: bool,
-    /// Policies see that the application waits for a command.
+    /// Policies are notified that the application waits for a command.
     pub(crate) tells_urgent: bool,
     /// Writes inside a lost controller are sent again only when it can no longer carry them out.
     pub(crate) holds_writes: bool,

@@ -1,9 +1,10 @@
-//! What runs on a CPU: the threads of jobs, and the parties that reap completions for them.
+//! What runs on a CPU: threads of jobs, and the handlers, softirqs and interrupt threads that reap
+//! completions for them.
 //!
-//! A step has its effect at once and says how long the CPU is busy with it. Whatever happens in
-//! that time (entries posted, interrupts, a mode switch) is seen by the next step. So a step is as
-//! small as what another party may come between: arming, the poll after it, and blocking are three
-//! steps.
+//! A step takes effect at once and returns how long the CPU is busy with it. What happens in that
+//! time (entries posted, interrupts, a mode switch) is visible to the next step. Steps are
+//! therefore as small as the interleavings that matter: arming, the poll after it, and blocking are
+//! three steps.
 
 pub(crate) mod application;
 pub(crate) mod drain;

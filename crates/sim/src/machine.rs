@@ -1,4 +1,5 @@
-//! The simulated machine: CPUs, their scheduler, and its prices.
+//! The simulated machine: its CPUs and their topology, the scheduler, the softirq of irq_poll, and
+//! the price list.
 
 use units::Nanos;
 
@@ -19,8 +20,8 @@ pub struct Machine {
     pub softirq: Softirq,
     /// What interrupts share on their way to the CPUs.
     pub interrupts: InterruptPath,
-    /// Device vectors post into a bitmap of each CPU and share one notification in every mode:
-    /// posted MSI, switched on at boot. Modes whose delivery is posted ask for the same.
+    /// Posted MSI is enabled at boot: in every mode, device vectors are posted into a bitmap per
+    /// CPU and share one notification. Otherwise only modes with posted delivery do so.
     pub posted: bool,
     /// CPUs with a thread that computes for ever, at normal priority. A CPU may be named several
     /// times.

@@ -8,7 +8,7 @@ use crate::Scheduler;
 /// The number of a thread.
 pub(crate) type TaskId = usize;
 
-/// What the scheduler knows of a thread.
+/// The scheduler's data of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     /// CPU time that it has had. A thread that has slept is placed near the others.

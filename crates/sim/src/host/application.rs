@@ -193,7 +193,7 @@ impl Application {
         Ok(parts)
     }
 
-    /// Carries out what the multipath requests ask for.
+    /// Carries out the decisions of the multipath requests.
     pub(super) fn run_multipath(&mut self, cx: &mut StepContext) -> Result<(), SimError> {
         while let Some(todo) =
             self.multipath.as_mut().and_then(|multipath| multipath.next(cx, self.cold))

@@ -1,5 +1,5 @@
-//! The party that reaps a queue for others and gives completions to their owners: an interrupt
-//! handler, a softirq, or an interrupt thread. The queue's policy says when to poll.
+//! Reaps a queue on behalf of the threads that submitted: in an interrupt handler, a softirq, or an
+//! interrupt thread. The queue's policy plans the polls; completions go to the owners' inboxes.
 
 use completion::{Cause, Cycle, Mode, ModePolicy, Plan, Seen, Step, Waiter, Woke, fall_asleep};
 use driver::Completed;
@@ -29,7 +29,7 @@ pub(crate) struct Drain {
     pub(crate) cycles: Cycles,
 }
 
-/// What notifications brought, each until its queue was armed again.
+/// Statistics per interrupt, each until its queue was armed again.
 #[derive(Debug, Default)]
 pub(crate) struct Cycles {
     /// The notification that no poll has followed yet.
@@ -44,7 +44,7 @@ pub(crate) struct Cycles {
 /// The drain's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DrainStep {
-    /// Ask the policy.
+    /// Call the policy.
     Decide,
     /// The poll's time is over: release the lock, and give completions to their owners.
     Release,
@@ -84,7 +84,7 @@ impl Drain {
 pub(crate) enum Drained {
     /// It takes this time, and goes on.
     Busy(Nanos),
-    /// The policy wants a poll, which the next step does with this budget.
+    /// The policy plans a poll, which the next step carries out with this budget.
     Poll(u32),
     /// Armed and empty: until the next notification, or, with commands on the poll queue, until
     /// this instant.

@@ -64,7 +64,7 @@ pub(crate) struct MultipathRequests {
     depth: usize,
     /// By path: its state.
     current: Vec<PathSnapshot>,
-    /// By path: the state that the failover knows.
+    /// By path: the state last reported to the failover.
     applied: Vec<PathSnapshot>,
     /// The two differ.
     changed: bool,

@@ -20,7 +20,7 @@ pub(crate) struct SwQueue {
     machine: Cycle,
     /// The last poll left an entry behind. The notification's owner is woken once for that.
     pub(crate) leaves_some: bool,
-    /// A mode that was asked for and is not yet in force.
+    /// A requested mode that is not in force yet.
     pub(crate) wanted: Option<Mode>,
     /// The thread has slept, or was away, since the last poll.
     pub(crate) slept: bool,
@@ -40,7 +40,7 @@ pub(crate) fn thread_of(sleeper: WaiterId) -> TaskId {
     (sleeper.0 >> SW_QUEUE_BITS) as TaskId
 }
 
-/// A hardware queue as a waiter acts on it: that of a software queue, or of the drain.
+/// A hardware queue as [`Notification`] for a waiter: that of a software queue, or of a drain.
 pub(crate) struct Bound<'a> {
     queue: &'a HwQueue,
     /// The identity for the notification role, and whether entries were left behind. `None`: a
@@ -82,7 +82,7 @@ impl SwQueue {
         (waiter, Bound { queue, sw_queue: Some((*sleeper, leaves_some)), masked: 0 })
     }
 
-    /// Adopts the mode that was asked for, between two batches. Commands stay in flight.
+    /// Switches to the requested mode, between two batches. Commands stay in flight.
     pub(crate) fn adopt(&mut self, queue: &HwQueue) {
         if let Some(mode) = self.wanted.take() {
             // What the old policy decided still counts.

@@ -1,15 +1,15 @@
-//! The thread of a job: it asks its application what to do, submits, and waits. How it waits
-//! depends on the mode: it polls its queues by itself as their policies say, or it blocks until the
-//! party that reaps has delivered enough completions.
+//! The thread of a job: it takes I/Os from its application, submits, and waits. How it waits
+//! depends on the mode: it polls its queues as their policies plan, or it blocks until the context
+//! that reaps has delivered enough completions.
 //!
 //! ```text
-//! Load -> Commit -> [PollAfterSubmit] -> Load
-//!   |
-//!   v  the generator waits
-//! Decide -> Poll -> Release -> Decide       a policy wants a poll
-//!   |-----> SpinEnded -> Decide             all policies want to spin
-//!   |-----> Sleep (arm, poll, block) -> Blocked -> Woken -> Decide
-//!   `-----> Load                            enough completions, or the time is up
+//!   Load -> Commit -> [PollAfterSubmit] -> Load
+//!     |
+//!     v  the generator waits
+//!   Decide -> Poll -> Release -> Decide       a policy plans a poll
+//!     |-----> SpinEnded -> Decide             all policies plan to spin
+//!     |-----> Sleep (arm, poll, block) -> Blocked -> Woken -> Decide
+//!     `-----> Load                            enough completions, or the time is up
 //! ```
 
 mod wait;
@@ -34,14 +34,14 @@ use crate::{Engine, EngineCosts, SimError};
 /// The thread's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThreadStep {
-    /// Ask the application what to do.
+    /// Get the next action from the application.
     Load,
     /// Post to this software queue and those after it, and ring their doorbells. `waited`: the
     /// thread has waited for the submission lock.
     Commit { sw_queue: usize, waited: bool },
-    /// Poll this software queue because its policy asks for it after a commit.
+    /// Poll this software queue, because its policy has a check after each commit.
     PollAfterSubmit { sw_queue: usize },
-    /// Ask the policies, or, where others reap, check whether there is enough.
+    /// Call the policies, or, where others reap, check whether enough has completed.
     Decide,
     /// Reap entries.
     Poll { sw_queue: usize, budget: u32, after: AfterPoll },
@@ -71,7 +71,7 @@ const STEPS: u32 = 64;
 pub(super) enum AfterPoll {
     /// The rest of the commit, from this software queue on.
     Commit(usize),
-    /// The next question to the policies.
+    /// The next call of the policies.
     Decide,
 }
 
@@ -200,7 +200,8 @@ impl Thread {
         self.next_step = ThreadStep::Woken { cause, due };
     }
 
-    /// Whether no other party can tell when the next step is taken: it asks the application.
+    /// Whether the next step is invisible to other parties, whenever it is taken: it only calls the
+    /// application.
     pub(crate) fn is_private(&self) -> bool {
         matches!(self.next_step, ThreadStep::Load)
     }
@@ -211,7 +212,7 @@ impl Thread {
             || !self.inbox.is_empty()
     }
 
-    /// Asks every software queue to change the mode, between two batches.
+    /// Requests a mode switch of every software queue, which takes effect between two batches.
     pub(crate) fn switch(&mut self, mode: Mode, context: Context) {
         for sw_queue in &mut self.sw_queues {
             sw_queue.wanted = Some(mode);
@@ -245,8 +246,8 @@ impl Thread {
                 .iter_mut()
                 .for_each(|sw_queue| sw_queue.adopt(&cx.queues[sw_queue.queue]));
         }
-        // It goes back to its application, which is to find no entry that only this thread knows
-        // of.
+        // The thread returns to its application, so entries that only it knows of must be reaped by
+        // another thread.
         if !self.leaving && (self.reached(cx.now) || self.app.can_post()) {
             self.notify_owners(cx);
             self.next_step = ThreadStep::Load;
@@ -268,7 +269,7 @@ impl Thread {
         })
     }
 
-    /// Asks the policy of each software queue whose last plan has been carried out. Returns the
+    /// Calls the policy of each software queue whose last plan has been carried out. Returns the
     /// cost.
     fn ask_policies(&mut self, cx: &StepContext) -> Nanos {
         self.plans.clear();
@@ -277,7 +278,7 @@ impl Thread {
         let goes_on_at = self.goal.map(|goal| goal.until).filter(|&until| until < Nanos::MAX);
         let next_due = self.goal.and_then(|goal| goal.next_due);
         for sw_queue in &mut self.sw_queues {
-            // A plan to poll stands until the queue has had its turn.
+            // A plan to poll remains until the queue has been polled in its turn.
             if !matches!(sw_queue.waiter.plan, Plan::Poll { .. }) {
                 let queue = &cx.queues[sw_queue.queue];
                 let in_flight = sw_queue.in_flight(queue);
@@ -424,7 +425,7 @@ impl Thread {
         Progress::Busy(looked.cost + drain::delivery(cx, queue, &self.taken))
     }
 
-    /// Gives the policy the completions of a poll, as far as it wants them.
+    /// Passes the completions of a poll to the policy, as [`completion::Facts::records`] selects.
     fn record_completions(&mut self, cx: &StepContext, at: usize) {
         let sw_queue = &mut self.sw_queues[at];
         let slept = std::mem::take(&mut sw_queue.slept);

@@ -62,7 +62,7 @@ pub(super) struct ControllerTask {
     pub(super) moderator: Option<Moderator>,
     /// The setting that the controller was sent last.
     pub(super) proposed: Option<Coalesce>,
-    /// When the moderator was asked last, with the completions and messages until then.
+    /// Instant of the moderator's last tick, with the completions and messages until then.
     pub(super) rates_since: (Nanos, u64, u64),
 }
 
@@ -295,8 +295,8 @@ impl World<'_> {
         stands != before
     }
 
-    /// Has queues polled whose entries are there past the time-out: their message was lost, or
-    /// their thread was busy. True: they are given time. Each time-out does this once.
+    /// Kicks queues with entries that are still posted at the time-out: their message was lost, or
+    /// their thread was busy. Returns true if they get more time, which each time-out grants once.
     fn recheck_late_queues(&mut self, n: usize) -> bool {
         let Attached { control, queues, .. } = &mut self.devices[n];
         let Some((recovery, config)) = &control.recovery else { return false };
@@ -440,7 +440,7 @@ impl World<'_> {
         self.calendar.set(self.sources.moderators + n, at);
     }
 
-    /// Asks the moderator, and sends the controller a new setting if there is one.
+    /// Ticks the moderator, and sends the controller a new setting if there is one.
     pub(super) fn moderate(&mut self, n: usize) {
         let queues = self.devices[n].queues.clone();
         let finished: u64 = self.queues[queues.clone()]
@@ -466,8 +466,8 @@ impl World<'_> {
         self.set_moderator(n);
     }
 
-    /// The coalescing threshold that all policies with commands in flight accept: the smallest they
-    /// ask for.
+    /// The coalescing threshold that all policies with commands in flight accept: the smallest
+    /// requested.
     fn requested_threshold(&self, queues: Range<usize>) -> u16 {
         let busy = |sw_queue: &&SwQueue| {
             queues.contains(&sw_queue.queue) && sw_queue.in_flight(&self.queues[sw_queue.queue]) > 0
@@ -577,7 +577,7 @@ impl World<'_> {
         if !control.is_busy() {
             while let Some((command, purpose)) = path.events.next_command(now) {
                 if !control.post(command, purpose, now, bar) {
-                    // The event loop asks again when a reply has freed a tag.
+                    // The event loop tries again when a reply has freed a tag.
                     path.events.not_posted(purpose);
                     break;
                 }

@@ -170,7 +170,7 @@ impl World<'_> {
         }
         let mut ends = self.now + (scheduler.slice - this.ran).max(Nanos(1));
         if scheduler.tick > Nanos::ZERO {
-            // The scheduler sees an overrun slice only in its tick.
+            // Linux's scheduler checks for an overrun slice only in its tick.
             ends = Nanos(ends.0.div_ceil(scheduler.tick.0).saturating_mul(scheduler.tick.0));
         }
         // A throttled FIFO thread takes the CPU when its next period begins.
@@ -237,14 +237,14 @@ impl World<'_> {
         self.mark_changed(cpu);
     }
 
-    /// Has a CPU decide anew what it runs, once this event is handled.
+    /// Marks a CPU to be rescheduled after this event.
     pub(super) fn mark_changed(&mut self, cpu: usize) {
         if !std::mem::replace(&mut self.cpus[cpu].changed, true) {
             self.changed_cpus.push(cpu);
         }
     }
 
-    /// Has every CPU that this event affected decide what it runs.
+    /// Reschedules every CPU that this event affected.
     #[inline]
     pub(super) fn update_changed_cpus(&mut self) -> Result<(), SimError> {
         while let Some(cpu) = self.changed_cpus.pop() {
@@ -257,7 +257,7 @@ impl World<'_> {
     #[inline(never)] // Few events change what a CPU runs.
     fn update_cpu(&mut self, cpu: usize) -> Result<(), SimError> {
         match self.cpus[cpu].running {
-            // Neither can be interrupted; both look for pending work when they end.
+            // Neither can be interrupted; both check for pending work when they end.
             Running::LeavingIdle | Running::At(Level::Hard) => return Ok(()),
             Running::Idle(since) => {
                 let thread = &self.scenario.machine.costs.thread;

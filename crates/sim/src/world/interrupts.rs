@@ -25,12 +25,12 @@ use crate::softirq::PollStage;
 /// Stands for the device in a posted-interrupt notification; the CPU then stands for the vector.
 const NOTIFICATION: u32 = u32::MAX;
 
-/// What a step of the softirq came to.
+/// The result of a step of the softirq.
 enum SoftirqStep {
     Busy(Nanos),
     /// No queue is scheduled.
     Over,
-    /// ksoftirqd does the rest.
+    /// The rest is left to ksoftirqd.
     HandOver,
 }
 
@@ -130,15 +130,15 @@ impl World<'_> {
             }
             return;
         }
-        // A vector that is pending already takes further messages in: the local APIC has one bit
-        // for it.
+        // Further messages of a pending vector are merged into it: the local APIC has one bit per
+        // vector.
         if !std::mem::replace(&mut route.pending, true) {
             self.interrupt(cpu, Irq::Vector { device, vector });
         }
     }
 
-    /// What signalling an eventfd costs a controller that is a thread of this machine, if no thread
-    /// sleeps on it. Its counter and wait queue are in the reader's cache.
+    /// What signalling an eventfd without a sleeper costs an in-process controller. Its counter and
+    /// wait queue are in the reader's cache.
     pub(super) fn signal_cost(&self) -> Nanos {
         let costs = &self.scenario.machine.costs;
         costs.thread.signal + costs.memory.line_node + costs.memory.line_node
@@ -200,7 +200,7 @@ impl World<'_> {
             Irq::Posted => {
                 outcome.interrupts += 1;
                 outcome.notifications += 1;
-                // Each round of the handler has its own price.
+                // Each round of the handler is charged separately.
                 (IrqStage::Next, Nanos::ZERO)
             }
             Irq::Timer(_) => (IrqStage::Next, costs.timer),
@@ -242,7 +242,7 @@ impl World<'_> {
         }
     }
 
-    /// What an interrupt does next, other than for the queues of a vector.
+    /// The next action of an interrupt, except for the queues of a vector.
     fn next_vector(&mut self, cpu: usize, active: ActiveIrq) -> Result<Nanos, SimError> {
         match active.irq {
             Irq::Posted => Ok(self.next_posted(cpu, active)),
@@ -366,14 +366,14 @@ impl World<'_> {
         Ok(cost + self.apply(Some(cpu))?)
     }
 
-    /// The notification of a queue that is reaped for others has come. Masks it if the policy wants
-    /// that. Returns the cost.
+    /// Handles the interrupt of a queue that is reaped by a drain: masks it if the policy does so.
+    /// Returns the cost.
     fn notified(&mut self, queue: usize) -> Nanos {
         let drain = &mut self.drains[queue];
         drain.cycles.notified.get_or_insert(self.now);
         let busy = drain.waiter.seen.lock_busy;
-        // The lock was held at the last poll; its holder may have released it before this entry
-        // came.
+        // The lock was held at the last poll, but its holder may have unlocked before this entry
+        // was posted.
         drain.waiter.woken(Woke::NOTIFIED);
         drain.waiter.seen.lock_busy = busy && !self.habits.hears_anew;
         drain.counts.drain = 0;
@@ -387,7 +387,7 @@ impl World<'_> {
     /// Signals a queue's eventfd and wakes the thread that sleeps on it: the owner of the
     /// notification, if several threads share the queue. Returns the cost.
     fn signal_queue(&mut self, from: Option<usize>, queue: usize) -> Nanos {
-        // The thread does not read it now: the counter stays, and the next sleep returns at once.
+        // The thread is awake: the eventfd keeps its count, and the next sleep returns at once.
         if !self.queues[queue].signal() {
             return Nanos::ZERO;
         }
@@ -453,8 +453,8 @@ impl World<'_> {
         }
     }
 
-    /// The notification of a queue has come: its policy gives a budget, and the softirq is raised.
-    /// A poller in the middle of a poll checks for new entries by itself.
+    /// Handles the interrupt of a queue in softirq context: its policy gives a budget, and the
+    /// softirq is raised. A poller in the middle of a poll checks for new entries anyway.
     pub(super) fn schedule_poller(&mut self, cpu: usize, queue: usize) {
         if !self.drains[queue].is_between_steps() {
             return;
@@ -470,7 +470,8 @@ impl World<'_> {
         let now = self.now;
         match drained {
             Drained::Poll(budget) => self.cpus[cpu].pollers.schedule(n, budget, now),
-            // The policy goes to sleep again. That takes steps too, so they are taken in turn.
+            // The policy plans to sleep again. That takes steps as well, so the queue is scheduled
+            // for them.
             Drained::Busy(_) | Drained::Idle(_) => self.cpus[cpu].pollers.schedule(n, 0, now),
         }
     }
@@ -527,7 +528,7 @@ impl World<'_> {
         let now = self.now;
         let this = &mut self.cpus[cpu];
         let Some(turn) = this.pollers.round.turn(now, &this.pollers.plans) else {
-            // As `__do_softirq`: the rest is ksoftirqd's if a thread is to be scheduled.
+            // As `__do_softirq`: the rest is left to ksoftirqd if a thread is to be scheduled.
             let wanted = this.resched || this.current.is_none() && !this.run_queue.is_empty();
             let hand_over = this.pollers.end_run(now, wanted);
             return match this.pollers.stage {
@@ -548,7 +549,7 @@ impl World<'_> {
         SoftirqStep::Busy(cost)
     }
 
-    /// The rest of a queue's turn: hands on what was reaped, then keeps the queue scheduled or arms
+    /// The rest of a queue's turn: delivers the completions, then keeps the queue scheduled or arms
     /// it.
     fn poll_queue(&mut self, cpu: usize, n: usize) -> Nanos {
         let queue = self.cpus[cpu].pollers.queues[n];

@@ -18,7 +18,7 @@ use crate::sched::Share;
 /// CPU time of one step of a hog.
 const HOG: Nanos = Nanos::from_secs(1);
 
-/// A thread as the scheduler sees it.
+/// A thread, with the scheduler's data.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) cpu: usize,
@@ -141,7 +141,8 @@ impl World<'_> {
     pub(super) fn thread_level_step(&mut self, cpu: usize) -> Result<Option<Nanos>, SimError> {
         let Some(task) = self.cpus[cpu].current else { return Ok(None) };
         self.stop_spinning(task);
-        // CPU time of private steps, which no other party can tell from the step that follows.
+        // CPU time of private steps, which other parties cannot distinguish from the step that
+        // follows.
         let mut accrued = Nanos::ZERO;
         for _ in 0..STEPS_AT_ONCE {
             let progress = self.task_step(cpu, task, accrued)?;
@@ -316,11 +317,12 @@ impl World<'_> {
         }
     }
 
-    /// Cuts a spin short: the thread sees the entry as soon as the cache line has come.
+    /// Ends a spin early: the thread's load returns the entry once the cache line has been
+    /// transferred.
     fn end_spin(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         if self.cpus[cpu].current != Some(task) {
-            // A preempted thread sees it when it is back on the CPU: [`World::left_of_spin`].
+            // A preempted thread finds it when it runs again: [`World::left_of_spin`].
             return;
         }
         self.account(cpu);

@@ -1,5 +1,5 @@
-//! What a thread does for its application: it posts commands, hands completions over, and asks the
-//! generator for more.
+//! What a thread does for its application: post commands, hand over completions, and get the
+//! generator's next I/O.
 
 use driver::{Buffers, Completed, RetryDecision};
 use units::{Nanos, Op};
@@ -18,7 +18,7 @@ impl Thread {
             .is_none_or(|goal| self.app.finished.len() >= goal.min as usize || now >= goal.until)
     }
 
-    /// Posts what waits; else hands over completions; else asks the generator.
+    /// Posts waiting commands, else hands over completions, else gets the generator's next I/O.
     #[inline(never)]
     pub(super) fn load(&mut self, cx: &mut StepContext) -> Result<Progress, SimError> {
         if self.app.can_post() {

@@ -22,7 +22,7 @@ fn misspelt_cost_is_named() {
     assert!(error.contains("softirq_rise"), "{error}");
 }
 
-/// A list without hypervisor has nothing in a wake-up that it does not list.
+/// On bare metal the cost of a wake-up is the sum of its steps in the list.
 #[test]
 fn wake_up_sums_its_parts() {
     let Costs { interrupt: i, thread: t, wake_up, .. } = Costs::BARE_METAL;
@@ -32,7 +32,7 @@ fn wake_up_sums_its_parts() {
     assert_eq!(Costs::BARE_METAL.at_percent(200).wake_up.timer, wake_up.timer + wake_up.timer);
 }
 
-/// What the two sets are for: an interrupt in a guest costs several times one on bare metal.
+/// An interrupt in a guest costs several times one on bare metal.
 #[test]
 fn virtual_machine_pays_for_exits() {
     let interrupt = |costs: Costs| {

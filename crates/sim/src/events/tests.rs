@@ -42,9 +42,9 @@ fn past_timer_fires_at_once() {
 }
 
 proptest! {
-    /// Whatever is set and moved as time passes, the next alarm is the earliest, and of those of an
-    /// instant the one that was set first; checked against a plain list. Near alarms and far ones,
-    /// and such as come near while they wait.
+    /// However timers are set and moved, the next one to fire is the earliest, and of those of one
+    /// instant the one that was set first; checked against a plain list. Timers near and far, and
+    /// far ones that become near.
     #[test]
     fn the_wheels_agree_with_a_list(
         sources in 1usize..40,

@@ -144,7 +144,7 @@ fn minimal_scenario_is_read() {
     assert_eq!(file.scenario.jobs[0].job.runtime, Some(Nanos::from_millis(50)));
 }
 
-/// Text after a line that is right, and what the message has to say.
+/// Text that follows a correct line, and what the message must contain.
 const MISTAKES: [(&str, &[&str]); 67] = [
     (
         "ramp = \"9000000s\"",
@@ -335,7 +335,7 @@ fn unsupported_transport_is_named() {
         ["s.toml:4:1", "ioengine=psync", "io_uring"].iter().all(|word| warning.contains(word)),
         "{warning}"
     );
-    // Said by a key of its own, or of no account.
+    // Set by another key, or without effect.
     assert_eq!(
         (of("host = \"kernel\"", "engine = \"libaio\""), of("", "")),
         (String::new(), String::new())
@@ -350,7 +350,7 @@ fn invalid_toml_names_its_place() {
     assert!(error.contains("no device") && error.contains("[[device]]"), "{error}");
 }
 
-/// Pieces that scenarios are made of, in any order, cut anywhere.
+/// Fragments of scenarios, in any order and cut anywhere.
 fn garbage() -> impl Strategy<Value = String> {
     let lines: Vec<&'static str> =
         WHOLE.lines().chain(MISTAKES.iter().flat_map(|(text, _)| text.lines())).collect();
@@ -373,8 +373,7 @@ fn garbage() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever stands in a file, reading it ends with a scenario or with a message; never with a
-    /// panic.
+    /// Any file yields a scenario or an error, and never a panic.
     #[test]
     fn garbage_never_panics(text in prop_oneof![garbage(), "\\PC*", any::<String>()]) {
         if let Err(error) = read("g.toml", &text, &Nothing) {
@@ -395,8 +394,7 @@ proptest! {
     }
 }
 
-/// Things that happen to paths, in the words of the engine's scripts, and what their job says of
-/// it.
+/// Events of paths, in the syntax of fault scripts, and what their job reports.
 #[test]
 fn events_are_a_script() {
     let text = r#"

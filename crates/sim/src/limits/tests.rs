@@ -9,7 +9,7 @@ use completion::Mode;
 
 const NO_DATA: Dptr = Dptr { prp1: 0, prp2: 0 };
 
-/// 10 µs each, always, as many at once as one likes.
+/// A drive with 10 µs per command, and any number at once.
 fn flat() -> Profile {
     let mut profile = Profile::null();
     (profile.read.base, profile.write.base) = (Nanos(10_000), Nanos(10_000));
@@ -56,8 +56,8 @@ fn run(job: Job, change: impl Fn(&mut Scenario)) -> Outcome {
     scenario.run().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The depth at which a drive's commands begin to queue is its own: dies at random collide long
-/// before there are as many commands as dies.
+/// A drive's commands begin to queue below a depth equal to its dies: random commands collide on a
+/// die long before that.
 #[test]
 fn random_reads_collide_on_dies() {
     let at = |depth, dies| {

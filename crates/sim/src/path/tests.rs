@@ -45,8 +45,8 @@ fn injections_are_bounded_by_injectors() {
 }
 
 proptest! {
-    /// The unit serves no more than one message at a time, in order, and nothing comes before it
-    /// was sent.
+    /// The unit serves at most one message at a time, in order, and none arrives before it was
+    /// sent.
     #[test]
     fn service_time_bounds_a_unit(gaps in prop::collection::vec(0u64..300, 1..200), notify in 1u64..400) {
         let mut path = path(InterruptPath { notify: Nanos(notify), ..InterruptPath::default() });

@@ -3,8 +3,8 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 
 use super::*;
 
-/// Vectors post between any two steps of the handler. Every bit has to be handled, and none may be
-/// forgotten once the handler is done.
+/// Vectors post between any two steps of the handler. Each bit must be handled, and none may be
+/// left when the handler is done.
 fn holds(looks_again: bool) -> Result<(), String> {
     let mut runner = TestRunner::new_with_rng(
         Config { failure_persistence: None, ..Config::with_cases(2_000) },
@@ -58,7 +58,7 @@ fn posted_loop_is_bounded() {
     assert_eq!(std::iter::from_fn(|| bits.take_first()).count(), 200);
     let mut steps = 1;
     while step != Handling::Over {
-        // A vector that posts without end.
+        // A vector that posts for ever.
         descriptor.post(7);
         step = descriptor.handle(step, true).1;
         steps += 1;

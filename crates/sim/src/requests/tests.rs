@@ -61,7 +61,8 @@ fn request_ends_with_last_part() {
     assert_eq!(ends[3], Some((read(1, 64 << 10), Err(failed))));
 }
 
-/// Law 3: a part that ends twice, a request that is over, a slot that has another request now.
+/// Invariant 3: a part that ends twice, a request that has ended, and a slot that has a newer
+/// request are errors.
 #[test]
 fn second_completion_is_detected() {
     let (mut requests, mut parts) = (requests(), Vec::new());

@@ -35,7 +35,7 @@ fn interrupt_threads_run_in_wake_order() {
     }
     let front = ready.pick_next(false);
     assert_eq!(front, Some(7));
-    // Taken off the CPU without having slept, it is the next again.
+    // Preempted without having slept, it runs next again.
     ready.enqueue(7, &mut fifo(901), false, &SCHEDULER);
     let order: Vec<_> = std::iter::from_fn(|| ready.pick_next(false)).collect();
     assert_eq!(order, [7, 8, 9]);

@@ -6,7 +6,7 @@ fn pollers() -> Pollers {
     pollers
 }
 
-/// One run, after which a queue is still to be looked at, so that the rest is ksoftirqd's.
+/// One run that leaves a queue scheduled, so that ksoftirqd does the rest.
 fn handed_over() -> Pollers {
     let mut pollers = pollers();
     pollers.schedule(0, 64, Nanos(0));

@@ -25,7 +25,7 @@ const SLOW_MASK: Costs = Costs {
     ..Costs::BARE_METAL
 };
 
-/// Drives that do not exist: times of any length and spread, few channels, slow links, hidden
+/// Random drives: service times of any length and spread, few channels, slow links, hidden
 /// coalescing.
 fn any_profile() -> impl Strategy<Value = Profile> {
     let service = (0u64..60_000, 0u64..20_000, 0u32..200_000, 0u64..300_000, 0u32..40);
@@ -135,13 +135,13 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
     )
 }
 
-/// What a controller may do to its host by right.
+/// Delays and orders that the specification permits a controller.
 #[derive(Clone, Copy, Debug)]
 struct Unkindness {
     pending: PendingBit,
     fetch: Fetch,
     aborts: AbortOrder,
-    /// How late doorbell writes are at most.
+    /// Longest delay of a doorbell write.
     late: Nanos,
 }
 
@@ -196,7 +196,7 @@ fn any_machine() -> impl Strategy<Value = Scenario> {
     )
 }
 
-/// What CPUs, interrupts and drives share.
+/// Random shared resources: CPUs, the interrupt path, dies.
 #[derive(Clone, Copy, Debug)]
 struct Sharing {
     path: InterruptPath,
@@ -208,8 +208,8 @@ struct Sharing {
 
 fn any_sharing() -> impl Strategy<Value = Sharing> {
     let path = prop::option::of((0u64..500, 0u64..2_000, 0u32..3));
-    // The least share of a period is 60 µs: ten switches of the dearer list, as a scenario has to
-    // have.
+    // The smallest quota is 60 µs: ten context switches of the more expensive price list, the least
+    // that a scenario accepts.
     let scheduler = (
         prop::sample::select(vec![20_000u64, 100_000, 3_000_000]),
         prop::sample::select(vec![0u64, 50_000, 1_000_000]),
@@ -274,7 +274,7 @@ fn any_plain_machine() -> impl Strategy<Value = Scenario> {
     })
 }
 
-/// Looks and handlers that take long, so that much comes between their steps.
+/// Long polls and handlers, so that many events fall between their steps.
 const SLOW_LOOK: Costs = Costs {
     interrupt: InterruptCosts {
         handler: Nanos(1_500),
@@ -285,8 +285,8 @@ const SLOW_LOOK: Costs = Costs {
     ..Costs::BARE_METAL
 };
 
-/// Threads that share the queues of a few devices, submit once what they have in flight, and wait
-/// for all of it: no later entry makes up for one that is not polled for.
+/// Threads that share the queues of a few devices, submit a full batch once, and wait for all of
+/// it: no later entry hides a lost wake-up.
 fn any_burst() -> impl Strategy<Value = Scenario> {
     let mode = prop::sample::select(Mode::ALL.to_vec());
     let shape = (2u32..6, 1u32..6, 1usize..5, 1u16..4, 1u16..3);
@@ -313,7 +313,7 @@ fn any_burst() -> impl Strategy<Value = Scenario> {
     )
 }
 
-/// 4 KiB random reads on `profile`, with a host that has `work` to do for each.
+/// 4 KiB random reads on `profile`; the application spends `work` on each.
 fn outcome(mode: Mode, profile: Profile, job: workload::Job, work: Nanos) -> Outcome {
     let mut scenario = Scenario::new(mode, profile, job);
     scenario.jobs[0].work = work;

@@ -1,4 +1,4 @@
-//! The keys of what is shared: the way of interrupts, a drive's inside, CPUs that several want.
+//! The keys of shared resources: the interrupt path, a drive's dies, and CPUs with several threads.
 
 use super::*;
 use crate::{Inside, InterruptPath, Spin};
@@ -60,7 +60,7 @@ inside = { dies = 64, stripe = \"16k\" }
     );
 }
 
-/// Text, and what the message has to say.
+/// Text, and what the message must contain.
 const MISTAKES: [(&str, &[&str]); 10] = [
     ("[machine.interrupts]\nnotfy = \"1us\"", &["s.toml:2:1", "did you mean 'notify'?"]),
     ("[machine.interrupts]\nnotify = 5", &["s.toml:2:10", "string"]),
@@ -90,7 +90,7 @@ fn mistakes_name_their_place() {
     }
 }
 
-/// Profiles that no run of the length that there is could come to an end with.
+/// Profiles too slow for any run to end within the limit.
 #[test]
 fn too_slow_device_names_its_key() {
     let with = |profile: &str| {

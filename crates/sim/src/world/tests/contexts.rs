@@ -1,4 +1,4 @@
-//! What competes for a CPU, and what interrupts share on their way to it.
+//! Competition for a CPU, and for the shared interrupt path.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn hogged(spin: Spin) -> Outcome {
     ran(&scenario)
 }
 
-/// A spinner that gives no way has its slices, and waits for the other's.
+/// A spinning thread that does not yield uses its slices, and the other thread waits for its own.
 #[test]
 fn spinner_gets_half_a_cpu() {
     let spins = hogged(Spin::Spins);
@@ -57,7 +57,7 @@ fn spinner_gets_half_a_cpu() {
     );
 }
 
-/// One that yields has what the other leaves: it is behind it with each look.
+/// One that yields gets the CPU time that the other leaves: it runs one poll at a time.
 #[test]
 fn yielding_thread_stays_runnable() {
     let (spins, yields, naps) = (hogged(Spin::Spins), hogged(Spin::Yields), hogged(Spin::Naps));
@@ -71,8 +71,8 @@ fn yielding_thread_stays_runnable() {
     assert!(naps.counts.wakeups > 0 && naps.elapsed < yields.elapsed);
 }
 
-/// Hybrid polling leaves the CPU to others for half of each wait. Where there are more threads than
-/// CPUs that is worth something; where there are fewer, it is worth nothing.
+/// Hybrid polling leaves the CPU to other threads for half of each wait. That is a gain only with
+/// more threads than CPUs.
 #[test]
 fn hybrid_wins_when_oversubscribed() {
     let iops = |mode, cpus: &[usize]| {
@@ -85,15 +85,14 @@ fn hybrid_wins_when_oversubscribed() {
     assert!(poll >= hybrid, "a thread on each: {poll} {hybrid}");
 }
 
-/// An interrupt thread that has no end to its work leaves a job on its CPU what the quota leaves
-/// it.
+/// An interrupt thread that always has work leaves the job on its CPU what the quota permits.
 #[test]
 fn interrupt_threads_respect_quota() {
     let work_left = |runtime| {
         let mut machine = Machine::new(4, 1);
         machine.scheduler.rt_period = Nanos::from_micros(200);
         machine.scheduler.rt_runtime = Nanos::from_micros(runtime);
-        // Completions cost more than submissions: one CPU takes all, and is never done.
+        // Completions cost more than submissions, so the one CPU that takes them all is saturated.
         machine.costs.block.complete = Nanos(3_000);
         let mut scenario =
             threads("threaded", Host::Kernel, machine, Profile::null(), &[1, 2, 3], (32, u64::MAX));
@@ -107,24 +106,24 @@ fn interrupt_threads_respect_quota() {
             outcome.thread.0 - outcome.cpus[1..].iter().map(|cpu| cpu.thread.0).sum::<u64>();
         threads as f64 / outcome.elapsed.0 as f64
     };
-    // What the hog does not have, interrupts and interrupt threads have.
+    // The CPU time that the hog does not get goes to interrupts and interrupt threads.
     let (all, half) = (work_left(200), work_left(100));
     assert!(all > 0.8, "{all}");
     assert!((0.35..0.65).contains(&half), "{half}");
 }
 
-/// What the softirq hands over waits for ksoftirqd's turn among the threads of its CPU.
+/// Work that the softirq hands to ksoftirqd waits until the scheduler runs it.
 #[test]
 fn softirqs_respect_waiting_ksoftirqd() {
     let runs = |hogs| {
         let mut machine = Machine::new(4, 1);
         machine.softirq.restarts = 1;
-        // Completions cost more than submissions: one CPU takes all, and is never done.
+        // Completions cost more than submissions, so the one CPU that takes them all is saturated.
         machine.costs.block.complete = Nanos(3_000);
         machine.hogs = vec![0; hogs];
         let mut scenario =
             threads("irq-poll", Host::Kernel, machine, Profile::optane(), &[1, 2], (32, 3_000));
-        // Whatever is scheduled is masked: only another drive can interrupt.
+        // Scheduled queues are masked, so only another drive can interrupt.
         let other = workload::Job {
             cpus_allowed: Some(vec![3]),
             filenames: vec!["other".into()],
@@ -144,7 +143,7 @@ fn softirqs_respect_waiting_ksoftirqd() {
     assert!(runs(0) < runs(4), "ksoftirqd has to wait for the hogs");
 }
 
-/// What a switch costs depends on what ran in between.
+/// The cost of a context switch depends on what ran in between.
 #[test]
 fn cold_caches_cost_the_thread() {
     let cost = |refill, cpus: &[usize]| {
@@ -177,14 +176,14 @@ fn longer_idle_wakes_later() {
         scenario.machine.costs.thread = thread;
         ran(&scenario).read_latency().p50 as i64
     };
-    // Of a microsecond or so around it, a histogram's bucket.
+    // Within about a microsecond: a histogram's bucket.
     let later = |base| latency(base, thread) - latency(base, Costs::BARE_METAL.thread);
     assert!(later(10_000).abs() < 500, "{}", later(10_000));
     assert!((9_000..10_500).contains(&later(100_000)), "{}", later(100_000));
     assert!((115_000..150_000).contains(&later(800_000)), "{}", later(800_000));
 }
 
-/// Waking a thread of another CPU costs its waker more than one of its own.
+/// Waking a thread of another CPU costs more than waking one of the same CPU.
 #[test]
 fn remote_wakeup_has_its_price() {
     let hard = |affinity: usize, far| {
@@ -200,14 +199,14 @@ fn remote_wakeup_has_its_price() {
     assert!((hard(0, 700) - hard(0, 0) - 700).abs() < 20, "{}", hard(0, 700) - hard(0, 0));
 }
 
-/// Timers are late by a distribution: what naps find is late by it.
+/// Timer lateness follows its distribution, and so does the latency of completions found by naps.
 #[test]
 fn timers_are_late_by_a_distribution() {
     let latency = |jitter| {
         let mut costs = Costs::BARE_METAL;
         costs.thread.timer_jitter = Nanos(jitter);
         let mut profile = Profile::null();
-        // Half of it is slept: where the sleep is not late, it shows nowhere.
+        // Half of the time is slept, so a sleep on time does not show in the latency.
         profile.read.base = Nanos(10_000);
         let scenario =
             Scenario::new(Mode::HYBRID_MEAN, profile, closed_loop(1, 5_000)).with_costs(costs);
@@ -215,13 +214,14 @@ fn timers_are_late_by_a_distribution() {
     };
     let (exact, late) = (latency(0), latency(6_000));
     assert_eq!(exact.p99, exact.p50, "{exact:?}");
-    // What an exponential of mean 6 has beyond the 2 µs or so that the sleep is early.
+    // The part of an exponential distribution with mean 6 beyond the 2 µs or so that the sleep ends
+    // early.
     let mean = late.mean - exact.mean;
     assert!((1_500.0..6_000.0).contains(&mean), "{mean}");
 }
 
-/// Drives that share a remapping unit share what it carries; what is posted without telling
-/// anybody, and what the device gathers, it does not carry.
+/// Drives that share a remapping unit share its capacity. Posted vectors without a notification,
+/// and coalesced messages, do not use it.
 #[test]
 fn shared_interrupt_rate_is_bounded() {
     let at = |mode: &str, drives: usize| {
@@ -276,9 +276,9 @@ fn shared_interrupt_rate_is_bounded() {
     );
 }
 
-/// A controller in process that posts its messages signals only those that find no notification
-/// outstanding, so that it is notified less often and does more, and no thread waits for what was
-/// posted while it was on its way to sleep.
+/// An in-process controller with posted messages signals only if no notification is outstanding. So
+/// it signals less often and serves more, and no thread misses an entry posted while it goes to
+/// sleep.
 #[test]
 fn embedded_controller_posts_found_entries() {
     let at = |mode: &str, costs, depth| {
@@ -322,7 +322,7 @@ fn rounds_stay_within_their_budget() {
             .entries_per_drain_max
     };
     assert!(most("irq-poll?weight=4&budget=8") <= 8 && most("irq-poll") > 8);
-    // Each run of the softirq costs something of its own.
+    // Each run of the softirq has a fixed cost.
     let runs = |mode| {
         ran(&threads(mode, Host::Kernel, Machine::new(2, 1), Profile::null(), &[0], (64, 5_000)))
             .all_cpus

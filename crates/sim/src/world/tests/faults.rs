@@ -1,5 +1,5 @@
-//! Everything that a bus or a controller can do wrong, under the simulator's clock: each request
-//! ends exactly once, completed or failed, and the run ends.
+//! Faults of the bus and the controller in virtual time: each request ends exactly once, completed
+//! or failed, and the run ends.
 
 use completion::Preset;
 use driver::RecoveryConfig;
@@ -30,7 +30,7 @@ fn with_faults_on(mode: Mode, faults: FaultPlan, job: workload::Job) -> Scenario
     Scenario { recovery: Some(recovery()), limit: Nanos::from_secs(60), ..scenario }
 }
 
-/// Every request that was issued ended once, and no data were mixed up.
+/// Every issued request ended once, and no data were corrupted.
 fn judge(outcome: &Outcome) -> Result<(), String> {
     let issued = outcome.stats.read.issued + outcome.stats.write.issued;
     let ended = outcome.counts.completed + outcome.counts.failed + outcome.counts.lost;
@@ -56,7 +56,7 @@ fn run(scenario: &Scenario) -> Outcome {
 #[test]
 fn timeout_finds_lost_interrupt() {
     for mode in Mode::ALL {
-        // The last one: there is no later message to make up for it.
+        // The last message: no later one hides that it was lost.
         let scenario =
             with_faults_on(mode, FaultPlan::new().at(99, Fault::LoseMessage), closed_loop(1, 100));
         let outcome = run(&scenario);
@@ -65,8 +65,7 @@ fn timeout_finds_lost_interrupt() {
             (100, 0, 0),
             "{mode}"
         );
-        // The others poll by themselves: they spin, or nap; `adaptive` does so in its first
-        // stretches.
+        // The other modes poll: they spin or nap; `adaptive` does so in its first stretches.
         let looks = matches!(
             mode.preset(),
             Preset::HybridMean
@@ -79,8 +78,8 @@ fn timeout_finds_lost_interrupt() {
     }
 }
 
-/// The same without recovery: who sleeps for that message sleeps for ever, and the simulator says
-/// so.
+/// The same without recovery: a thread that sleeps for that message never wakes, and the simulator
+/// reports a standstill.
 #[test]
 fn without_recovery_lost_interrupt_stalls() {
     for name in ["interrupt", "irq-poll"] {
@@ -257,7 +256,7 @@ fn any_fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-/// Scripted faults, faults by chance, on the admin queue too or not.
+/// Scripted and random faults, with or without the admin queue.
 fn any_faults() -> impl Strategy<Value = FaultPlan> {
     let scripted = prop::collection::vec((0u64..400, any_fault()), 0..4);
     let chances = prop::collection::vec((1u32..20_000, any_fault()), 0..3);
@@ -275,8 +274,8 @@ fn any_faults() -> impl Strategy<Value = FaultPlan> {
     )
 }
 
-/// Whatever goes wrong, and whenever: a typed error or success for each request, exactly once, and
-/// an end.
+/// Under any faults at any time, each request ends exactly once, in success or a typed error, and
+/// the run ends.
 fn ends_once(
     mut scenario: Scenario,
     faults: &[FaultPlan],
@@ -289,7 +288,7 @@ fn ends_once(
     let job = &mut scenario.jobs[0].job;
     if writes {
         scenario.devices.iter_mut().for_each(|device| device.config.profile.moves_data = true);
-        // Each thread its own blocks.
+        // Each thread has its own blocks.
         (job.size, job.offset_increment) =
             (Some(workload::Amount::Bytes(64 << 10)), workload::Amount::Bytes(64 << 10));
         job.pattern.direction = workload::Direction::Write;
@@ -298,7 +297,7 @@ fn ends_once(
     }
     match scenario.run() {
         Ok(outcome) => judge(&outcome).map_err(TestCaseError::fail),
-        // Faults may keep a controller from coming up; that is reported, too.
+        // Faults may prevent bring-up; that must be reported as well.
         Err(SimError::BringUp(_)) => Ok(()),
         Err(error) => Err(TestCaseError::fail(error.to_string())),
     }

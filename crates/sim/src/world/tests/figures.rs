@@ -1,4 +1,4 @@
-//! What each mode costs, and why: shapes, not values.
+//! What each mode costs, and why: relations between modes, not absolute values.
 
 use super::*;
 
@@ -21,7 +21,8 @@ fn interrupt_sleeps_between_entries() {
         (idle.messages, idle.all_cpus.interrupts, idle.counts.wakeups),
         (5_000, 5_000, 5_000)
     );
-    // Busy, the messages stay, since the vector is never masked; the wake-ups do not.
+    // Under load the number of messages stays, since the vector is never masked, but that of
+    // wake-ups falls.
     let busy = outcome(Mode::INTERRUPT, Profile::optane(), closed_loop(32, 5_000), Nanos(3_000));
     assert_eq!(busy.messages, 5_000);
     assert!(busy.counts.wakeups < 50, "{}", busy.counts.wakeups);
@@ -50,14 +51,14 @@ fn irq_poll_pays_only_at_saturation() {
     assert!(iopoll.read_latency().mean >= irq.read_latency().mean);
 }
 
-/// Post 000's job on a device that holds its interrupts back: the look after each commit finds what
-/// no message has told.
+/// Post 000's job on a device that coalesces: the poll after each commit finds entries whose
+/// message was not sent yet.
 #[test]
 fn submit_check_finds_coalesced_entries() {
     let mut job = closed_loop(64, 30_000);
     (job.batch_submit, job.complete_min, job.complete_max) = (16, 16, 16);
-    // The application takes 16 at a time, as the post's does, and spends on each what a libaio job
-    // on such a guest does.
+    // The application takes 16 completions at a time, as in the post, and spends on each what a
+    // libaio job on such a guest does.
     let run = |name| outcome(mode(name), Profile::cloud(), job.clone(), Nanos(1_500));
     let (without, with) = (run("interrupt"), run("interrupt+submit-check"));
     assert!((117e3..143e3).contains(&without.iops()), "{}", without.iops());
@@ -86,7 +87,7 @@ fn hybrid_mean_matches_poll_latency() {
     );
 }
 
-/// They take their time, and their time is part of what the writes cost.
+/// Their time is part of what the writes cost.
 #[test]
 fn a_flush_is_no_io() {
     let run = |every| {
@@ -120,8 +121,8 @@ fn overload_shows_in_intended_latency() {
     assert!((90e3..110e3).contains(&below.iops()) && above.iops() < 210e3);
 }
 
-/// Between threads of one CPU a switch has its own price; only a thread whose CPU had nothing to do
-/// before pays for its way out of idleness, and a thread whose CPU was awake does not.
+/// A switch between two threads of one CPU has its own cost. Only a thread on an idle CPU pays for
+/// leaving the idle state.
 #[test]
 fn switch_from_idle_costs_more() {
     let run = |from_idle, hogs: Vec<usize>, idle_after| {
@@ -133,7 +134,7 @@ fn switch_from_idle_costs_more() {
         scenario.run().unwrap()
     };
     let shipped = Costs::BARE_METAL.thread.idle_after;
-    // One read at a time: the CPU is idle before each of them has completed.
+    // One read at a time: the CPU is idle before each completes.
     let (cheap, dear) = (run(0, vec![], shipped), run(5_000, vec![], shipped));
     let later = dear.read_latency().mean - cheap.read_latency().mean;
     assert!((later - 5_000.0).abs() < 50.0, "{later}");
@@ -152,7 +153,7 @@ fn switch_from_idle_costs_more() {
     }
 }
 
-/// In the phases that have a rate, and in no others, I/Os begin; and they are as many as it says.
+/// I/Os begin only in phases with a rate, and at that rate.
 #[test]
 fn phases_bound_when_ios_begin() {
     let job = workload::Job {
@@ -190,7 +191,7 @@ fn contended_thread_naps_instead() {
     assert!(polite.thread.0 * 5 < greedy.thread.0, "{} {}", polite.thread, greedy.thread);
 }
 
-/// Ticks say what happened when, and disturb nothing: the same run without them is the same run.
+/// Ticks do not change a run: it is the same without them.
 #[test]
 fn ticks_add_up_and_disturb_nothing() {
     for mode in Mode::ALL {
@@ -226,7 +227,7 @@ fn ticks_add_up_and_disturb_nothing() {
                 sum(|tick| tick.decisions.gathered)
                     <= ticked.decisions.map_or(0, |decisions| decisions.gathered)
             );
-            // The step shows.
+            // The step in load is visible.
             let rate = |ticks: &[Tick]| {
                 ticks.iter().map(|tick| tick.counts.completed).sum::<u64>() / ticks.len() as u64
             };
@@ -242,7 +243,7 @@ fn ticks_add_up_and_disturb_nothing() {
     }
 }
 
-/// A closed loop that is measured for so long, after a ramp.
+/// A closed loop, measured for this long after a ramp.
 fn lasting(ramp: u64, runtime: u64) -> workload::Job {
     let millis = Nanos::from_millis;
     workload::Job {
@@ -253,8 +254,8 @@ fn lasting(ramp: u64, runtime: u64) -> workload::Job {
     }
 }
 
-/// Counts and times are of what the latencies are of. The two halves of the same run, as its ticks
-/// tell them: with a ramp for the first, the second is the outcome.
+/// Counters and times cover the same interval as latencies: with the first half of a run as ramp,
+/// the outcome equals the second half as its ticks report it.
 #[test]
 fn the_ramp_is_in_no_figure() {
     for mode in Mode::ALL {
@@ -268,7 +269,7 @@ fn the_ramp_is_in_no_figure() {
                     Phase { from: Nanos::ZERO, iops: 4_000 },
                     Phase { from: Nanos::from_millis(10), iops: 80_000 },
                 ];
-                // A slice that a hog has is longer than what is compared.
+                // A hog's slice is longer than the compared interval.
                 Scenario { ticks: Some(Nanos::from_millis(10)), spin: Spin::Naps, ..scenario }
             };
             let (whole, half) = (scenario(0).run().unwrap(), scenario(10).run().unwrap());
@@ -346,7 +347,7 @@ fn run_inside_its_ramp_is_reported() {
     assert!(error.to_string().contains("shorten `ramp`"), "{error}");
 }
 
-/// Random I/Os at a sixth of what the device can do, for half a second.
+/// Random I/Os at a sixth of the device's maximum rate, for half a second.
 fn mixed_at(read: u64, write: u64) -> workload::Job {
     let direction = if write > 0 { workload::Direction::Mixed } else { workload::Direction::Read };
     let pattern = workload::Pattern { direction, ..closed_loop(1, 1).pattern };
@@ -358,8 +359,8 @@ fn mixed_at(read: u64, write: u64) -> workload::Job {
     workload::Job { rate, pattern, read_percent: 70, iodepth: 32, ..open_loop(1, 50_000) }
 }
 
-/// Dice that say which operation is next would drift apart from the two schedules, and every I/O of
-/// the one that is behind wait.
+/// A random choice of the next operation would drift from the two schedules, and each I/O of the
+/// one that is behind would wait.
 #[test]
 fn two_rates_equal_one_rate() {
     let profile = || Profile { write: Profile::optane().read, ..Profile::optane() };

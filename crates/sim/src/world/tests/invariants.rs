@@ -32,18 +32,18 @@ const SKIPS_POLL_ON_RELEASE: Habits = Habits { releases_look: false, ..LAWFUL };
 const SKIPS_LAST_EXCHANGE: Habits = Habits { posted_looks_again: false, ..LAWFUL };
 /// Ignores a notification if the poll before it found the lock held.
 const KEEPS_LOCK_BUSY: Habits = Habits { hears_anew: false, ..LAWFUL };
-/// Stops waiting on a shared queue and keeps its notification.
+/// Stops waiting on a shared queue and keeps its notification role.
 pub(super) const SKIPS_HANDOFF: Habits = Habits { hands_on: false, ..LAWFUL };
 
-/// The same without Pending bits: messages that meet a mask are lost. With such bits unmasking
-/// sends them, so that an executor without the poll is notified all the same.
+/// The same without Pending bits: masked messages are lost. With Pending bits unmasking sends them,
+/// so an executor without the poll is notified anyway.
 fn forgetful(scenario: Scenario) -> Scenario {
     let mut devices = scenario.devices;
     devices.iter_mut().for_each(|device| device.config.pending = PendingBit::Absent);
     Scenario { devices, ..scenario }
 }
 
-/// What has to be true of any run.
+/// The invariants of any run.
 fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
     let asked =
         scenario.jobs[0].job.number_ios.unwrap_or(0) * u64::from(scenario.jobs[0].job.numjobs);
@@ -53,7 +53,7 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
         return Err(format!("{asked} requests: {outcome:?}"));
     }
     let modes = || scenario.switches.iter().map(|&(_, mode)| mode).chain([scenario.mode]);
-    // A kernel's hard interrupt takes whatever there is: that is what its softirq was made for.
+    // A kernel's hard interrupt reaps without a limit: that is why irq_poll has a softirq.
     let unbounded = modes().any(|mode| Context::of(mode, scenario.host) == Context::Hard);
     if !unbounded && outcome.counts.entries_per_drain_max > completion::PollLimits::DEFAULT.budget {
         return Err(format!("{} entries in one drain", outcome.counts.entries_per_drain_max));
@@ -71,8 +71,7 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
     if if masks { told.2 > 0 } else { told.1 > 0 } {
         return Err(format!("{} messages held back, {} commands in silence", told.1, told.2));
     }
-    // A switch has queues looked at of which no message tells, and so has a lock that was found
-    // held.
+    // A switch of mode, or a lock that was found held, causes polls without a message.
     let kicks = scenario.switches.len() as u64
         * scenario.devices.iter().map(|device| u64::from(device.queues)).sum::<u64>();
     if outcome.all_cpus.interrupts > outcome.messages + kicks + outcome.counts.busy_looks {
@@ -106,7 +105,7 @@ pub(super) fn holds(
     judged(cases, habits, scenarios, judge)
 }
 
-/// Whether runs with executors of these habits are as `judge` wants them.
+/// Whether runs of executors with these habits pass `judge`.
 pub(super) fn judged(
     cases: u32,
     habits: Habits,
@@ -130,8 +129,8 @@ pub(super) fn judged(
     runner.run(&scenarios, property).map_err(|error| error.to_string())
 }
 
-/// Everything completes exactly once, no wake-up is lost, no drain exceeds its budget, whatever the
-/// mode, and whenever modes are switched with I/O in flight.
+/// Each command completes exactly once, no wake-up is lost and no drain exceeds its budget, in any
+/// mode, and with mode switches at any time.
 #[test]
 fn every_run_keeps_invariants() {
     holds(2_000, LAWFUL, any_scenario()).unwrap();
@@ -143,14 +142,14 @@ fn every_machine_keeps_invariants() {
     holds(400, LAWFUL, any_machine()).unwrap();
 }
 
-/// Where threads share queues and vectors, a thread that leaves sees to it that another looks.
+/// Where threads share queues and vectors, a thread that stops polling has another one poll.
 #[test]
 fn mutant_machines_are_caught() {
     let caught = |result: Result<(), String>, habits| {
         let message = result.expect_err(&format!("no seed finds {habits:?}"));
         assert!(message.contains("standstill") || message.contains("not done"), "{message}");
     };
-    // Slow looks: much comes while a lock is held.
+    // Slow polls: many entries are posted while a lock is held.
     let slow = |mut scenario: Scenario| {
         scenario.machine.costs.library.reap = SLOW_LOOK.library.reap;
         forgetful(scenario)
@@ -171,22 +170,22 @@ fn ten_thousand_machines_keep_invariants() {
     holds(2_000, LAWFUL, any_burst()).unwrap();
 }
 
-/// The same runs without the look after arming, or with the look before it, or without arming, once
-/// or always, come to a standstill for some seed.
+/// The same runs without the check after arming, with it before arming, or without arming, once or
+/// always, come to a standstill for some seed.
 #[test]
 fn mutant_executors_are_caught() {
     for habits in [SKIPS_RECHECK, POLLS_BEFORE_ARMING, SKIPS_ARMING, SKIPS_REARMING] {
         let message = holds(3_000, habits, any_scenario().prop_map(forgetful))
             .expect_err(&format!("no seed finds {habits:?}"));
-        // Where a hog or a moderator goes on for ever, time runs out instead.
+        // Where a hog or a moderator keeps running, the time limit ends the run instead.
         assert!(message.contains("standstill") || message.contains("not done"), "{message}");
         assert!(message.contains("seed"), "{message}");
     }
 }
 
-/// Threads that share a hardware queue look by themselves. One takes its last entry, and while it
-/// still holds the lock another's last one comes: its owner wakes, finds the lock held, and sleeps.
-/// The first has nothing more to wait for, and goes away from an entry that it knows of.
+/// Threads share a hardware queue and poll it themselves. One takes its last entry, and while it
+/// still holds the lock another thread's last entry is posted: its owner wakes, finds the lock
+/// held, and sleeps. The first thread needs nothing more, and must wake it for the remaining entry.
 #[test]
 fn leftover_entries_notify_the_owner() {
     let slow = LibraryCosts { reap: Nanos(20_000), ..Costs::BARE_METAL.library };
@@ -213,16 +212,15 @@ fn leftover_entries_notify_the_owner() {
     }
 }
 
-/// A switch from a mode whose thread looks by itself to one that leaves it to the interrupt takes a
-/// mask off: entries that were posted under it have sent no message, and these eight are all there
-/// will be.
+/// A switch from a mode whose thread polls to one that reaps in the interrupt unmasks the vector:
+/// entries posted under the mask have sent no message, and these eight are the last ones.
 #[test]
 fn unmasking_switch_checks_again() {
     let run = |(seed, instant), habits| {
         let mut job = closed_loop(8, 8);
         job.complete_min = 8;
         let switches = vec![(Nanos(instant), Mode::INTERRUPT)];
-        // A slow look, so that the last entry comes during one.
+        // A slow poll, so that the last entry is posted during one.
         let slow = LibraryCosts { reap: Nanos(3_000), ..Costs::BARE_METAL.library };
         let base = Scenario::new(Mode::POLL, Profile::optane(), job)
             .with_costs(Costs { library: slow, ..Costs::BARE_METAL });
@@ -246,7 +244,7 @@ fn unmasking_switch_checks_again() {
 /// Only modes that mask depend on the poll: a vector that is never masked has sent every message.
 #[test]
 fn standstill_names_the_mode() {
-    // All eight are waited for, so that there is no later message to make up for a lost one.
+    // The thread waits for all eight, so that no later message hides a lost one.
     let job = workload::Job { complete_min: 8, ..closed_loop(8, 5_000) };
     let base = |mode| Scenario::new(mode, Profile::optane(), job.clone()).with_costs(SLOW_MASK);
     let run = |mode, seed| forgetful(Scenario { seed, ..base(mode) }).run_with(SKIPS_RECHECK);
@@ -260,9 +258,9 @@ fn standstill_names_the_mode() {
     assert!((0..8).all(|seed| run(Mode::INTERRUPT, seed).is_ok()));
 }
 
-/// A Pending bit stands for a masked message, so the executor without the poll is notified, and its
-/// mutants run without such bits. With them every unmasking interrupts, although the entries are
-/// gone.
+/// A Pending bit records a masked message, so an executor without the poll is notified anyway, and
+/// its mutants run without Pending bits. With them each unmasking interrupts, although the entries
+/// have been taken.
 #[test]
 fn pending_bits_report_masked_interrupts() {
     let run = |pending, habits, seed| {
@@ -309,8 +307,7 @@ fn same_seed_same_run() {
     assert_ne!(run(7), run(8));
 }
 
-/// What was written is what is read, under every mode, when requests are larger than the device
-/// takes at once.
+/// Reads return what was written, in every mode, with requests larger than the device's limit.
 #[test]
 fn data_survive_splitting_and_switching() {
     let verify = workload::Verify { fatal: true, ..workload::Verify::default() };
@@ -368,10 +365,10 @@ fn inconsistent_scenario_is_refused() {
     }
 }
 
-/// Threads that share a queue of few tags look after each commit. The vector's thread finds the
-/// lock held by one that has taken all there was; before it has gone back to sleep the next
-/// commands complete. The thread that held the lock is gone, and everybody else waits for a tag:
-/// all there is to follow is the notification.
+/// Threads that share a queue with few tags poll after each commit. The interrupt thread finds the
+/// lock held by a thread that has reaped everything; before it sleeps again the next commands
+/// complete. The thread that held the lock has ended and all others wait for a tag, so only the
+/// notification can cause the next poll.
 #[test]
 fn contended_lock_loses_no_notification() {
     let run = |seed, habits| {
@@ -393,7 +390,7 @@ fn contended_lock_loses_no_notification() {
     )));
 }
 
-/// The flag is looked at before each event; a run that is not stopped is the same run.
+/// The flag is read before each event; a run that is not stopped is unchanged.
 #[test]
 fn caller_flag_stops_a_run() {
     let scenario = Scenario::new(Mode::INTERRUPT, Profile::optane(), closed_loop(4, 100));

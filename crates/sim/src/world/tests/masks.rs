@@ -1,5 +1,5 @@
-//! Devices whose vectors cannot be masked: two queue pairs for each hardware queue, one that
-//! notifies and one that is looked at.
+//! Devices whose vectors cannot be masked: each hardware queue has an interrupt queue and a poll
+//! queue.
 
 use super::faults::whatever_goes_wrong;
 use super::invariants::{
@@ -8,7 +8,7 @@ use super::invariants::{
 use super::*;
 use crate::habits::{Habits, LAWFUL};
 
-/// Sleeps with commands out of which no notification will tell.
+/// Sleeps although commands are on the poll queue, whose completions send no message.
 const SLEEPS_ON_POLL_QUEUE: Habits = Habits { naps_in_silence: false, ..LAWFUL };
 
 pub(super) fn unmasked(scenario: Scenario) -> Scenario {
@@ -44,8 +44,7 @@ fn commands_follow_their_mode() {
     }
 }
 
-/// Where a mode that masks has its commands on the notifying lane, what it does not read costs
-/// interrupts all the same.
+/// A mode that masks but uses the interrupt queue pays for interrupts that it does not need.
 #[test]
 fn unread_messages_cost_and_are_counted() {
     let job = || closed_loop(32, 20_000);
@@ -61,7 +60,7 @@ fn unread_messages_cost_and_are_counted() {
             && unread.counts.wakeups < 2 * masked.counts.wakeups + 20_000,
         "{unread:?}"
     );
-    // A thread that naps is not woken by what it does not read.
+    // A napping thread does not read the eventfd, so messages do not wake it.
     assert!(
         unread.counts.timer_wakeups > unread.counts.wakeups * 9 / 10,
         "{} of {}",
@@ -75,7 +74,7 @@ fn adaptive_polls_more_than_interrupts() {
     let fast = unmasked(Scenario::new(Mode::ADAPTIVE, Profile::null(), closed_loop(8, 40_000)));
     let busy = fast.run().unwrap();
     assert!(busy.silent > 39_000, "{} of 40,000", busy.silent);
-    // After the stretches of spinning that it begins with.
+    // After its initial stretches of spinning.
     let idle = run(Mode::ADAPTIVE, open_loop(1_000, 2_000), &[], LAWFUL).unwrap();
     assert!(
         idle.silent < 200 && idle.messages > 1_700,
@@ -85,7 +84,8 @@ fn adaptive_polls_more_than_interrupts() {
     );
 }
 
-/// All eight are on the poll queue when the mode is one that sleeps, and nothing else is to come.
+/// All eight commands are on the poll queue when the mode becomes one that sleeps, and no other
+/// follows.
 #[test]
 fn polled_commands_survive_mode_switch() {
     let job = || workload::Job { complete_min: 8, ..closed_loop(8, 8) };
@@ -93,7 +93,7 @@ fn polled_commands_survive_mode_switch() {
         let outcome = run(Mode::POLL, job(), &[(4_000, mode)], LAWFUL)
             .unwrap_or_else(|error| panic!("{mode}: {error}"));
         assert_eq!((outcome.counts.completed, outcome.silent), (8, 8), "{mode}");
-        // At most twice as late, and by a nap.
+        // At most twice as late, and found by a nap.
         assert!(outcome.elapsed < Nanos::from_micros(60), "{mode}: {}", outcome.elapsed);
         let sleeps = matches!(
             mode.to_string().trim_end_matches("+submit-check"),
@@ -105,7 +105,7 @@ fn polled_commands_survive_mode_switch() {
             "{mode}: {mutant:?}"
         );
     }
-    // And the other way round: what will be told of need not be.
+    // The reverse: commands stay on the interrupt queue and send their messages.
     let outcome = run(Mode::INTERRUPT, job(), &[(4_000, Mode::POLL)], LAWFUL).unwrap();
     assert_eq!((outcome.counts.completed, outcome.silent, outcome.messages), (8, 0, 8));
 }
@@ -140,7 +140,7 @@ fn maskless_mutants_are_caught() {
         let message = verdict.expect_err(&format!("no seed finds {habits:?}"));
         assert!(message.contains("standstill") || message.contains("not done"), "{message}");
     };
-    // A message that is on its way longer than a look takes comes after the arming.
+    // A message with a delay longer than a poll arrives after the arming.
     let library = LibraryCosts { look: Nanos(4_000), ..Costs::BARE_METAL.library };
     let slow = move |scenario: Scenario| {
         unmasked(scenario).with_costs(Costs { library, ..Costs::BARE_METAL })

@@ -1,6 +1,5 @@
-//! Paths that are lost, come back, change their state, hang and hold commands, on whole machines in
-//! virtual time. What is written is read back, so that a write that a lost controller carries out
-//! late is found.
+//! Paths that fail, recover, change ANA state, stop responding and delay commands, in virtual time.
+//! Written data are read back, so a write that a lost controller carries out late is detected.
 
 use driver::multipath::Link;
 use driver::paths::Policy;
@@ -12,15 +11,15 @@ use super::invariants::judged;
 use super::*;
 use crate::habits::{Habits, LAWFUL};
 
-/// Sends writes elsewhere although the lost controller may still carry them out.
+/// Retries writes on another path although the lost controller may still carry them out.
 const DOES_NOT_WAIT: Habits = Habits { holds_writes: false, ..LAWFUL };
 
-/// Bytes that each thread writes over and over.
+/// Bytes that each thread overwrites repeatedly.
 const REGION: u64 = 64 << 10;
-/// When all paths are well again.
+/// When all paths work again.
 const WELL: Nanos = Nanos::from_millis(900);
 
-/// What may happen to a path.
+/// An event of a path.
 fn any_change() -> impl Strategy<Value = Change> {
     let states = [AnaState::OPTIMIZED, AnaState::NON_OPTIMIZED, AnaState::INACCESSIBLE];
     prop_oneof![
@@ -35,7 +34,7 @@ fn any_change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Random things that happen to two to four paths, until all are well again.
+/// Random events of two to four paths, until all work again.
 fn any_script(paths: usize) -> impl Strategy<Value = Script> {
     prop::collection::vec((0u64..10_000_000, 0..paths, any_change()), 1..16).prop_map(
         move |steps| {
@@ -56,7 +55,7 @@ fn any_script(paths: usize) -> impl Strategy<Value = Script> {
     )
 }
 
-/// A machine of any shape whose threads write, and read back, by paths to which anything happens.
+/// A random machine whose threads write and read back over paths with any events.
 fn any_paths() -> impl Strategy<Value = Scenario> {
     (2usize..5)
         .prop_flat_map(|paths| {
@@ -68,7 +67,7 @@ fn any_paths() -> impl Strategy<Value = Scenario> {
             scenario.devices = (0..paths)
                 .map(|n| DeviceSpec { name: format!("path{n}"), ..first.clone() })
                 .collect();
-            // No moderator, and nothing hidden: one adversary at a time.
+            // No moderator and no hidden coalescing: one source of faults at a time.
             for profile in scenario.devices.iter_mut().map(|device| &mut device.config.profile) {
                 (profile.hidden, profile.moves_data) = (Hidden::default(), true);
             }
@@ -116,7 +115,7 @@ fn judge(_: &Scenario, outcome: &Outcome) -> Result<(), String> {
     Ok(())
 }
 
-/// The seed of a scenario that fails is in the message, with all that it consists of.
+/// The message of a failing scenario contains its seed and parameters.
 #[test]
 fn path_faults_lose_no_request() {
     judged(300, LAWFUL, any_paths(), judge).unwrap();
@@ -150,8 +149,8 @@ fn two_paths(job: workload::Job, script: &str) -> Scenario {
     }
 }
 
-/// Reads go another way as soon as the loss is noticed, which takes 10 ms at most; the path is used
-/// again when it is back.
+/// Reads use another path within 10 ms of the failure; the path is used again after it has
+/// recovered.
 #[test]
 fn reads_leave_lost_paths_at_once() {
     let lost = two_paths(closed_loop(16, 60_000), "at 20ms path 0 lost; at 60ms path 0 back");
@@ -174,7 +173,7 @@ fn reads_leave_lost_paths_at_once() {
     assert!(never.paths[0].ios < near.ios && never.paths[0].status.link == Link::Lost);
 }
 
-/// Writes wait until the lost controller has stopped for certain: two keep-alive time-outs, or its
+/// Writes wait until the lost controller has certainly stopped: two keep-alive time-outs, or its
 /// reset.
 #[test]
 fn writes_wait_for_the_lost_controller() {
@@ -195,8 +194,8 @@ fn writes_wait_for_the_lost_controller() {
     );
 }
 
-/// The adversary by hand: writes that are held inside, then the path is lost, then they are carried
-/// out.
+/// The worst case, scripted: writes are delayed inside the controller, the path is lost, then they
+/// are carried out.
 #[test]
 fn verification_finds_ghost_writes() {
     let mut job = closed_loop(8, 0);
@@ -216,7 +215,7 @@ fn verification_finds_ghost_writes() {
         judge(&scenario, &scenario.run().unwrap()).unwrap();
         judge(&scenario, &scenario.run_with(DOES_NOT_WAIT).unwrap())
     };
-    // Whether a write that comes late is read back depends on what the job is doing.
+    // Whether a late write is read back depends on the job's progress.
     let found: Vec<_> = (30_000..60_000).step_by(1_100).map(ghost).collect();
     assert!(
         found.iter().flat_map(|found| found.as_ref().err()).any(|why| why.contains("ghost write")),
@@ -224,8 +223,7 @@ fn verification_finds_ghost_writes() {
     );
 }
 
-/// An ANA change is reported by an event: the path is left without a single error, and the other
-/// way round.
+/// An ANA change is reported by an event: requests leave the path without an error, and return.
 #[test]
 fn ana_states_are_followed() {
     let script = "at 10ms path 0 ana non-optimized; at 30ms path 0 ana inaccessible; at 40ms path 1 ana non-optimized";
@@ -239,7 +237,7 @@ fn ana_states_are_followed() {
     assert!(near.ios < far.ios && near.failed == 0, "{near:?} {far:?}");
 }
 
-/// With no path left requests wait, as many as may, and for as long.
+/// Without a path requests wait, up to the limits of number and time.
 #[test]
 fn waiting_for_paths_is_bounded() {
     let none = |script: &str, limit, timeout| {

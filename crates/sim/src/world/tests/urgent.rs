@@ -15,7 +15,7 @@ fn decisions(scenario: &Scenario, habits: Habits) -> Decisions {
     outcome.decisions.expect("adaptive counts what it decides")
 }
 
-/// `adaptive` to which only CPU time counts, on a job that is urgent or not.
+/// `adaptive` with exponent 0 (CPU time only), with an urgent or a normal job.
 fn patient(urgent: bool, depth: u32, profile: Profile) -> Scenario {
     let job = workload::Job { urgent, ..closed_loop(depth, 5_000) };
     Scenario::new(Mode::adaptive(DelayExponent::CPU_ALONE), profile, job)

@@ -1,5 +1,5 @@
 //! The steps that keep the invariants, as data. A negative test leaves one out, and the run must
-//! then be caught breaking an invariant.
+//! then fail with a broken invariant.
 
 use completion::{Rule, SleepStep};
 

@@ -1,5 +1,5 @@
-//! The dies of a drive. Commands to the same die wait for each other, beyond what the drive's
-//! profile says.
+//! The dies of a drive. Commands to the same die are served one at a time, in addition to the
+//! limits of the drive's profile.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

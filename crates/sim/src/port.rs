@@ -14,7 +14,7 @@ use units::Nanos;
 use crate::limits::Limits;
 pub(crate) use memory::{Memory, SimCq, SimSq};
 
-/// A controller's BAR as the controller sees it.
+/// A controller's BAR, from the controller's side.
 #[derive(Debug)]
 pub(crate) struct Bar {
     registers: Vec<Cell<u32>>,
@@ -69,7 +69,7 @@ impl Doorbells for Bar {
     }
 }
 
-/// The BAR as the host sees it: writes are noted, so that the simulator steps the controller.
+/// The BAR, from the host's side: writes are recorded, so that the simulator steps the controller.
 #[derive(Clone, Debug)]
 pub(crate) struct HostBar {
     bar: Rc<Bar>,
@@ -103,7 +103,7 @@ impl Written {
 }
 
 impl HostBar {
-    /// Has the controller see that a vector was unmasked.
+    /// Steps the controller after a vector was unmasked.
     pub(crate) fn unmasked(&self) {
         self.written.add(self.device);
     }
@@ -154,7 +154,7 @@ pub(crate) struct Vectors {
 #[derive(Clone, Debug, Default)]
 struct VectorState {
     armed: Cell<bool>,
-    /// The Pending bit: a message met the mask.
+    /// The Pending bit (PCIe MSI-X PBA): a message was masked.
     pending: Cell<bool>,
     /// The host has unmasked since, and the write is on its way. A mask that follows comes after
     /// it.
@@ -194,7 +194,7 @@ impl Vectors {
         self.states.iter().skip(1).map(|state| state.messages.get()).sum()
     }
 
-    /// Messages of those vectors that met the mask.
+    /// Masked messages of those vectors.
     pub(crate) fn suppressed(&self) -> u64 {
         self.states.iter().skip(1).map(|state| state.suppressed.get()).sum()
     }

@@ -32,7 +32,7 @@ pub struct Scenario {
     /// Events of controllers that are paths, with their time from the start. A step's path is the
     /// number of the device. Needs [`Scenario::recovery`], which notices them.
     pub script: Script,
-    /// What spinning means while other threads want the CPU.
+    /// What a spinning thread does while others are runnable.
     pub spin: Spin,
     /// Seed of all random generators: devices, jobs and timers.
     pub seed: u64,

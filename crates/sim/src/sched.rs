@@ -38,7 +38,7 @@ impl RunQueue {
         scheduler: &Scheduler,
     ) {
         if share.fifo {
-            // A thread that the end of a quota interrupted is still the first of them.
+            // A thread preempted at the end of the quota stays first.
             if woken {
                 self.fifo.push_back((*share, task))
             } else {
@@ -47,7 +47,7 @@ impl RunQueue {
             return;
         }
         if woken {
-            // A sleeper saves up no more than one slice.
+            // A sleeping thread gains at most one slice.
             share.vruntime = share.vruntime.max(self.min_vruntime - scheduler.slice);
         }
         self.queue.push((*share, task));
@@ -108,7 +108,7 @@ pub(crate) struct RtQuota {
 }
 
 impl RtQuota {
-    /// They have had `ran` more, until `now`.
+    /// Adds `ran` to what they have had, until `now`.
     pub(crate) fn charge(&mut self, now: Nanos, ran: Nanos, scheduler: &Scheduler) {
         self.renew(now, scheduler);
         self.used += ran;

@@ -1,4 +1,4 @@
-//! What `adaptive` reaches in virtual time, on both price lists.
+//! `adaptive` compared with fixed modes in virtual time, on both price lists.
 
 use completion::{DelayExponent, Mode};
 use emu::Profile;
@@ -14,7 +14,7 @@ fn run(mode: Mode, costs: Costs, profile: Profile, job: Job) -> Outcome {
     scenario.run().unwrap_or_else(|error| panic!("{mode}: {error}"))
 }
 
-/// The objection to polling in the interrupt's place (SOURCES, 001): the common case is one command
+/// The objection to polling in place of interrupts (SOURCES, 001): the common case is one command
 /// per interrupt.
 #[test]
 fn irq_poll_is_dear_at_qd1() {
@@ -44,8 +44,8 @@ fn irq_poll_is_dear_at_qd1() {
     }
 }
 
-/// An infinite exponent is poll's latency for no more than its CPU time, an exponent of 0 no dearer
-/// than the cheaper of it and interrupts.
+/// An infinite exponent has the latency of `poll` for at most its CPU time; an exponent of 0 costs
+/// no more than the cheaper of `poll` and `interrupt`.
 #[test]
 fn knob_spans_poll_to_interrupt() {
     for (name, costs) in BOTH {
@@ -98,8 +98,8 @@ fn saturated_adaptive_matches_poll() {
     }
 }
 
-/// If latency alone counts, the tail is that of the better of `poll` and `interrupt`, with 10 % to
-/// spare; by default it does not grow with the run.
+/// With an infinite exponent the tail latency is within 10 % of the better of `poll` and
+/// `interrupt`; by default it does not grow with the run.
 #[test]
 fn tail_matches_the_better_mode() {
     for (name, costs) in BOTH {
@@ -125,7 +125,7 @@ fn tail_matches_the_better_mode() {
                         better / 1e3
                     );
                     assert!(low <= 1.1, "{cell}: {low}");
-                    // Where `interrupt` does not keep up it takes a while to see that.
+                    // Where `interrupt` does not keep up, detecting that takes a while.
                     assert!(usual <= 5.0, "{cell}: {usual} by default");
                 }
             }
@@ -133,9 +133,9 @@ fn tail_matches_the_better_mode() {
     }
 }
 
-/// With one in flight a sleep takes so much longer than the device that sleeping does not keep up
-/// with a caller with whom `poll` does: by default it stays awake then, and late ones are found as
-/// with `poll` but for what it takes to see that.
+/// With one in flight, a sleep that takes much longer than the device does not keep up with a
+/// caller with which `poll` does. By default `adaptive` then stays awake, and its tail latency is
+/// that of `poll` except while it detects this.
 #[test]
 fn adaptive_keeps_up_with_poll() {
     for (costs, profile, rate) in
@@ -169,9 +169,8 @@ fn adaptive_keeps_up_with_poll() {
     }
 }
 
-/// After the start and after a step in load C · L³, as a cost (its fourth root), is within 10 % of
-/// what it is in the end, within 20 ms. A tick of 5 ms may be a trial's, so that two of three
-/// count.
+/// Within 20 ms after the start and after a step in load, C · L³, as a cost (its fourth root), is
+/// within 10 % of its final value. A tick of 5 ms may contain a trial, so two of three count.
 #[test]
 fn adaptive_settles_within_twenty_milliseconds() {
     const STEP: u64 = 150_000_000;
@@ -216,8 +215,8 @@ fn adaptive_settles_within_twenty_milliseconds() {
     }
 }
 
-/// However much waits: entries per drain within the overall budget, and the CPU away from its
-/// thread's other work for no longer than 100 µs.
+/// At any backlog, entries per drain are within the overall budget, and the CPU's other threads are
+/// delayed for at most 100 µs.
 #[test]
 fn drains_stay_under_100_us() {
     for (name, costs) in BOTH {
@@ -227,8 +226,8 @@ fn drains_stay_under_100_us() {
                 let entries = u64::from(outcome.counts.entries_per_drain_max);
                 let (library, memory) = (&costs.library, &costs.memory);
                 let lines = memory.device_line.max(memory.line_node);
-                // Four entries have one line; the tag, the doorbell, and the look after it come on
-                // top.
+                // Four entries share a cache line; the tag, the doorbell and the check after
+                // unlocking are added.
                 let looks = entries.div_ceil(64);
                 let each = library.entry.0 + library.deliver.0 + lines.0 / 4 + memory.line_own.0;
                 let drain =

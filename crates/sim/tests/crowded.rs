@@ -1,5 +1,5 @@
-//! The scenarios of crowded machines that ship, cut short: the order of modes that they show, not
-//! the figures.
+//! The shipped scenarios of crowded machines, shortened: checks the order of modes, not the
+//! figures.
 
 use completion::Mode;
 use sim::{Outcome, Scenario};
@@ -13,8 +13,8 @@ const CROWDED: (&str, &str) =
     ("crowded-poll.toml", include_str!("../../../scenarios/crowded-poll.toml"));
 const ROOMY: (&str, &str) = ("roomy-poll.toml", include_str!("../../../scenarios/roomy-poll.toml"));
 
-/// The outcome of a scenario under a mode, in this many microseconds after as many, changed a
-/// little.
+/// The outcome of a scenario under a mode, measured for this many microseconds after a ramp of the
+/// same length, with `change` applied.
 fn changed(
     (name, text): (&str, &str),
     mode: &str,
@@ -36,8 +36,8 @@ fn shown(file: (&str, &str), mode: &str, micros: u64) -> Outcome {
     changed(file, mode, micros, |_| {})
 }
 
-/// Twice the drives on a socket's unit do no more by interrupts; with a bit for each message they
-/// do.
+/// With interrupts, twice the drives on one remapping unit do no more I/Os; with posted messages
+/// they do.
 #[test]
 fn eight_drives_need_posted_interrupts() {
     let four = |scenario: &mut Scenario| {
@@ -52,7 +52,7 @@ fn eight_drives_need_posted_interrupts() {
         changed(EIGHT, "posted", 2_000, four).iops() > 0.9 * posted.iops(),
         "four drives posted are as many"
     );
-    // What the unit can tell, it tells, and no more: 155 ns each.
+    // The unit is saturated: one message per 155 ns.
     for outcome in [&eight, &posted] {
         let told = outcome.per_second(outcome.all_cpus.interrupts) * 155e-9;
         assert!((0.9..=1.01).contains(&told), "{told}");
@@ -74,8 +74,8 @@ fn hybrid_is_best_when_oversubscribed() {
     );
 }
 
-/// Eight CPUs take the interrupts of ten drives: by plain interrupts their own threads hardly run,
-/// and what leaves them time gives more.
+/// Eight CPUs take the interrupts of ten drives: with plain interrupts their own threads hardly
+/// run, and modes that leave them time reach a higher throughput.
 #[test]
 fn few_interrupt_cpus_favour_polling() {
     let at = |mode| shown(TEN, mode, 10_000);
@@ -88,7 +88,7 @@ fn few_interrupt_cpus_favour_polling() {
         irq_poll.all_cpus.interrupts < interrupt.all_cpus.interrupts
             && interrupt.all_cpus.interrupts < threaded.all_cpus.interrupts
     );
-    // What a soft lockup is seen by.
+    // The criterion of Linux's soft-lockup detector.
     let away = |outcome: &Outcome| {
         outcome.cpus.iter().map(|cpu| cpu.longest_away).max().unwrap_or_default()
     };
@@ -98,7 +98,7 @@ fn few_interrupt_cpus_favour_polling() {
         away(&interrupt),
         away(&check)
     );
-    // Each CPU's fair share of the same drives' interrupts: then only the drives limit.
+    // With the same interrupts spread evenly over the CPUs, only the drives are the limit.
     let spread = |scenario: &mut Scenario| {
         scenario.devices.iter_mut().for_each(|device| device.affinity = sim::Affinity::Managed)
     };

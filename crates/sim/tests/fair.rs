@@ -1,4 +1,4 @@
-//! Every thread of a crowded machine has its turn: a run ends, whatever divides what.
+//! Every thread of a crowded machine gets CPU time, also where step lengths divide the tick.
 
 use completion::Mode;
 use sim::{Costs, Host, Scenario, closed_loop};
@@ -22,8 +22,8 @@ fn crowded(
     scenario
 }
 
-/// Seed 18: what a thread does while another one holds the queue's lock takes 200 ns, which divide
-/// the tick.
+/// Seed 18: the steps of a thread while another one holds the queue's lock take 200 ns, which
+/// divides the tick.
 #[test]
 fn aligned_steps_end_with_their_slice() {
     for seed in 1..=24 {

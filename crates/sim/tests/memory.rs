@@ -1,5 +1,5 @@
-//! Memory is flat over time: a run allocates what its machine and jobs take, whatever number of
-//! I/Os follow.
+//! Memory use is constant over time: it depends on the machine and the jobs, not on the number of
+//! I/Os.
 
 use std::alloc::System;
 
@@ -30,8 +30,8 @@ fn counted(scenario: &Scenario) -> (usize, usize) {
     (change.allocations + change.reallocations, change.bytes_allocated)
 }
 
-/// Queues grow to what is in flight at once at most, and that may be met late: this many
-/// allocations, and this many bytes, are no growth with time.
+/// Vectors grow to the largest number in flight, which may be reached late: this many allocations
+/// and bytes do not count as growth over time.
 const LATE: (usize, usize) = (64, 256 << 10);
 
 fn is_flat(what: &str, run: impl Fn(u64) -> (usize, usize), few: u64, many: u64) {
@@ -68,7 +68,7 @@ fn memory_is_flat_over_time() {
             40_000,
         );
     }
-    // The negative test: a run that does keep something of each I/O, what its bus did to messages.
+    // The negative test: a run that records something per I/O, namely what its bus did to messages.
     let keeps = |ios| {
         let mut scenario = Scenario::new(Mode::INTERRUPT, Profile::optane(), closed_loop(16, ios));
         scenario.devices[0].faults = FaultPlan::new().with_chance(1_000_000, Fault::DoubleMessage);

@@ -1,5 +1,5 @@
-//! Path policies on whole machines: driver, controllers, completion mode and load generator in
-//! virtual time, each path with a controller of its own.
+//! Path policies on whole machines in virtual time: driver, controllers, completion mode and load
+//! generator, with a controller per path.
 
 use driver::paths::Policy;
 use emu::Profile;
@@ -49,7 +49,7 @@ fn is_better(what: &str, change: impl Fn(&mut Profile, &mut Profile)) {
 fn unequal_paths_are_told_apart() {
     is_better("2 ms farther", |_, _| ());
     is_better("30 ms farther", |_, far| far.read.base = Nanos(30_060_000));
-    // A TLC drive's channels, and a third of them.
+    // The channels of a TLC drive, and a third of them.
     is_better("a third of the IOPS", |near, far| {
         (near.channels, far.channels) = (48, 16);
         far.read.base = Nanos(180_000);

@@ -1,5 +1,5 @@
-//! From the keys of a file to a checked scenario: defaults, references between names, and
-//! consistency.
+//! Converts the keys of a file to a checked [`Scenario`]: applies defaults, resolves names and
+//! rejects inconsistent values, each error with its line and column.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -37,14 +37,14 @@ const MOST_BYTES: usize = 1 << 20;
 /// A scenario file: what is simulated, in which modes, and with how many seeds.
 #[derive(Clone, Debug)]
 pub struct ScenarioFile {
-    /// One line: what it shows.
+    /// What the scenario shows, in one line.
     pub title: String,
-    /// What is simulated, in the first of the modes and with the first seed.
+    /// The scenario, with the first mode and the first seed.
     pub scenario: Scenario,
     /// The modes to compare; empty: all.
     pub modes: Vec<Mode>,
-    /// What spinning means while other threads want the CPU: each is a row, of modes to which it
-    /// matters. The scenario has the first.
+    /// What a spinning thread does while others are runnable: one row each, for the modes that
+    /// spin. The scenario has the first.
     pub spins: Vec<Spin>,
     /// Seeds, from the scenario's own on.
     pub seeds: u32,
@@ -300,8 +300,8 @@ fn base(source: Source<'_>, name: &str, at: Range<usize>) -> Built<Costs> {
     })
 }
 
-/// A price list with changes. It is written as a table and read back, so that its names are listed
-/// once.
+/// Applies changes to a price list. It is serialized as a table and read back, so that its field
+/// names are listed only once.
 pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
     let percent = raw.percent.as_ref().map_or(100, |percent| *percent.get_ref());
     if !(1..=100_000).contains(&percent) {
@@ -339,7 +339,7 @@ pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
                 let all = known.keys().cloned().collect::<Vec<_>>().join(", ");
                 return Err(error.nearest(name.get_ref(), known.keys().map(String::as_str), all));
             };
-            // A second: sums of prices stay far from overflow.
+            // At most a second each, so that sums of prices cannot overflow.
             let limit = 1_000_000_000;
             if *price.get_ref() > limit {
                 return Err(source.error(
@@ -407,7 +407,7 @@ fn device(source: Source<'_>, name: &str, raw: raw::Device) -> Built<DeviceSpec>
         DeviceSpec { masks: raw.masks != Some(false), ..DeviceSpec::new(name, profile) }
             .with_queues(raw.queues);
     if let Some(vectors) = raw.vectors {
-        // The admin queue has one more.
+        // The admin queue needs one more vector.
         device.config.vectors = vectors.saturating_add(1);
     }
     device.bytes = raw.bytes.map_or(device.bytes, |bytes| bytes.0);

@@ -81,7 +81,7 @@ impl Chooser {
         self.selector.abandon(sent.token);
     }
 
-    /// Forgets what was learnt about a path.
+    /// Resets the statistics of a path.
     pub(super) fn forget(&mut self, path: PathId) {
         self.selector.forget(path);
     }
@@ -140,7 +140,7 @@ pub(crate) struct Study {
 }
 
 impl Study {
-    /// Of requests of which at most `depth` are in flight.
+    /// The state for at most `depth` requests in flight.
     pub(crate) fn new(shared: Rc<DepthCounts>, queue: usize, depth: u32) -> Study {
         Study { shared, queue, sent: vec![None; depth as usize] }
     }
@@ -165,7 +165,7 @@ impl Study {
                 })
                 .sum()
         };
-        // Among equals each thread begins at another path.
+        // Among equal paths each thread starts at a different one.
         let path = (0..*paths)
             .map(|n| (self.queue + n) % paths)
             .min_by_key(|&path| depth(path))

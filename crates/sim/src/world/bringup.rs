@@ -48,10 +48,10 @@ const LATENESS: u64 = 0x6c61_7465;
 /// The same for the generator of a drive's dies.
 const DIES: u64 = 0x6469_6573;
 
-/// Virtual time at the start of the run. Not 0, so that an instant that was never set is noticed.
+/// Virtual time at the start of the run. Not 0, so that an instant that was never set is detected.
 const START: Nanos = Nanos::from_secs(1);
 
-/// What the threads of a job share of its paths.
+/// The path state that the threads of a job share.
 struct JobPaths {
     paths: Arc<Paths>,
     study: Option<Rc<DepthCounts>>,
@@ -617,17 +617,16 @@ fn bring_up_device(
     let mut config =
         emu::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
     if scenario.machine.interrupts.is_shared() || device.in_process {
-        // One entry a step: whatever its message delays must not have happened yet.
+        // One entry per step: writes that its message delays must not have happened yet.
         config.step_budget = 1;
     }
     config.faults =
         (device.faults != FaultPlan::default()).then(|| FaultInjector::new(device.faults.clone()));
-    // Without verification the data are never looked at. Moving them takes the device its time all
-    // the same.
+    // Without verification the data are not read. Their transfer takes device time all the same.
     config.profile.moves_data &= host.data == DataBuffers::PerSlot;
     let limits = Limits::new(device.inside, &config.profile, DeviceSpec::BLOCK, config.seed ^ DIES);
     let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors, limits.clone());
-    // Hidden coalescing depends on when the host has seen completions.
+    // Hidden coalescing depends on when the host has read completions.
     let heads_matter = config.profile.hidden.announced_per_s > 0;
     let (bar, vectors, count) = (
         port.host_bar(n, &host.written, heads_matter),
@@ -686,7 +685,7 @@ fn bring_up_device(
         control.recovery = Some((Recovery::new(config, again, &inventory), config));
         control.path = is_path.then(|| PathState::new(&inventory, dma_blocked, now));
     }
-    // Bring-up has stepped the controller by itself.
+    // Bring-up has stepped the controller already.
     host.written.take(n);
     let route = Route { cpu: 0, bit: 0, queues: Vec::new(), thread: 0, pending: false };
     let routes = vec![route; usize::from(count)];
@@ -754,7 +753,7 @@ impl Setup<'_> {
             if self.control.has_replies() || self.now >= until {
                 return;
             }
-            // Time has to pass even if the controller has more work at this instant.
+            // Time must advance even if the controller has more work at this instant.
             let soon = self.now + Nanos::from_micros(1);
             let own = step.next.unwrap_or(until);
             let next = if step.worked { soon } else { own.max(soon) };

@@ -163,7 +163,7 @@ pub(super) struct PathState {
     pub(super) keep_alive: Nanos,
     /// When the next Keep Alive is due.
     pub(super) keep_alive_at: Nanos,
-    /// The controller is kept from the host's memory, as by an IOMMU.
+    /// The controller's access to the host's memory is blocked, as by an IOMMU.
     pub(super) dma_blocked: Rc<Cell<bool>>,
 }
 
@@ -227,7 +227,7 @@ impl World<'_> {
             }
             if let Some(until) = self.recover(n)? {
                 let until = until.min(self.post_path_commands(n));
-                // Never at this instant again, or virtual time would stand still.
+                // Not at this instant again, or virtual time would not advance.
                 let at = if until == Nanos::MAX { until } else { until.max(self.now + Nanos(1)) };
                 self.calendar.set(self.sources.controller_tasks + n, at);
                 self.forward_writes(n);
@@ -360,7 +360,7 @@ impl World<'_> {
                     );
                 }
                 control.admin.exclusive().abandon();
-                // Only a controller that has stopped gives the admin queue back.
+                // The admin queue's memory can be reused only after the controller has stopped.
                 if buffers == Buffers::Returned {
                     control.admin.exclusive().reopen();
                 }
@@ -415,7 +415,8 @@ impl World<'_> {
                 thread.cancelled(token, buffers, self.now)?;
             }
         }
-        // Also threads that got nothing back: they may wait for a tag of a queue that was closed.
+        // Also threads without cancelled commands: they may wait for a tag of a queue that was
+        // closed.
         for queue in self.devices[n].queues.clone() {
             (0..self.queues[queue].users.len())
                 .for_each(|user| self.poke(self.queues[queue].users[user]));

@@ -1,12 +1,12 @@
 //! What each CPU runs: hard interrupts before softirqs before threads, and which thread.
 //!
-//! Work is cut into steps. A step has its effect at once and then occupies the CPU for its time. A
-//! higher level may take the CPU in the middle of a step, which then has the rest of its time left:
+//! Work is divided into steps. A step takes effect at once and then occupies the CPU for its time.
+//! A higher level may preempt the CPU within a step, which then has the rest of its time left:
 //!
 //! ```text
-//! Hard     ....[==]........
-//! Soft     .......[===]....
-//! Thread   [==]........[==]    one step of four units, interrupted after two
+//!   Hard     ....[==]........
+//!   Soft     .......[===]....
+//!   Thread   [==]........[==]    one step of four units, preempted after two
 //! ```
 
 use completion::Cause;
@@ -318,7 +318,7 @@ impl World<'_> {
             (this.resched, this.yields) = (true, true);
         }
         let sent = from.is_some_and(|from| from != cpu) && preempts && this.is_at_a_thread();
-        // An IPI is needed only for a CPU that runs a thread: others choose anew by themselves.
+        // An IPI is needed only for a CPU that runs a thread: the others reschedule anyway.
         if sent {
             self.interrupt(cpu, Irq::Resched);
         } else if from != Some(cpu) {

@@ -1,5 +1,5 @@
-//! Results: the totals of the run at its end, ticks for the time line, and the placer of a kernel's
-//! `adaptive`.
+//! Results: totals at the end of the run, ticks for the time line, and the placer of `adaptive` in
+//! the kernel host.
 
 use completion::{Decisions, Preset, WINDOW};
 use driver::multipath::{Counters, Link, PathSnapshot, PathStatus};
@@ -108,7 +108,8 @@ impl World<'_> {
             .filter(|task| !matches!(task.kind, TaskKind::Hog))
             .map(|task| task.runtime.0)
             .sum();
-        // Saturates: work and time away are counted when they begin, and the run may end before.
+        // Saturating, because work and time away are counted when they begin, and the run may end
+        // before that time has passed.
         Nanos(threads) - counts.application - counts.away
     }
 
@@ -130,7 +131,7 @@ impl World<'_> {
         all
     }
 
-    /// Empty polls that the time spent spinning amounts to.
+    /// The number of empty polls in the time spent spinning.
     fn spins(&self, counts: &Counts) -> u64 {
         counts.spun.0 / self.scenario.machine.costs.library.look.0.max(1)
     }
@@ -220,7 +221,7 @@ impl World<'_> {
         }
     }
 
-    /// A tick is over.
+    /// Ends a tick.
     pub(super) fn tick(&mut self) {
         (0..self.cpus.len()).for_each(|cpu| self.account(cpu));
         let latency = self.latency().histogram.unwrap_or_default();
@@ -243,12 +244,11 @@ impl World<'_> {
         self.set_tick();
     }
 
-    /// The mode has changed: in a kernel's `adaptive` the placer decides from now on whether
-    /// completions are left to the CPUs that take the interrupts.
+    /// Starts or stops the placer after a switch of mode: with `adaptive` in the kernel host it
+    /// decides whether completions are left to the CPUs that take the interrupts.
     pub(super) fn set_placer(&mut self) {
         let own = self.mode;
-        // Only where interrupts come to a CPU without a job could another CPU take work off the
-        // jobs.
+        // Only a CPU that takes interrupts and runs no job can take work from the jobs' CPUs.
         let asks = matches!(own.preset(), Preset::Adaptive(_))
             && self.scenario.host == Host::Kernel
             && self.interrupts_another_cpu();
@@ -260,7 +260,7 @@ impl World<'_> {
         self.calendar.set(self.sources.placer, if asks { self.now + WINDOW } else { Nanos::MAX });
     }
 
-    /// A window of the placer is over.
+    /// Ends a window of the placer.
     pub(super) fn place(&mut self) {
         let now = self.completed_and_waited();
         let Some(placing) = &mut self.placing else { return };
@@ -268,7 +268,7 @@ impl World<'_> {
         let moved = placing.placer.window(now.0 - before.0, now.1 - before.1, now.2 - before.2);
         let mode = if moved { Mode::IRQ_POLL } else { placing.own };
         self.calendar.set(self.sources.placer, self.now + WINDOW);
-        // Switching has its own cost: every queue is polled once.
+        // Only on a change, because a switch polls every queue once.
         if mode != self.mode {
             self.apply_mode(mode);
         }
@@ -290,7 +290,7 @@ impl World<'_> {
     }
 }
 
-/// What ended a job early. A block that failed verification counts too.
+/// Why a job ended early. A block that failed verification counts as well.
 fn failure(generator: &Generator) -> Option<Failure> {
     generator.failure().copied().or_else(|| {
         let bad = generator.bad_blocks().first()?;

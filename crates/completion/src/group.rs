@@ -45,6 +45,7 @@ impl Round {
         }
         for _ in plans {
             let queue = if self.first < plans.len() { self.first } else { 0 };
+            // Advance even if the round ends here, so that the next one starts with another queue.
             self.first = queue + 1;
             if let Some(&Plan::Poll { budget }) = plans.get(queue) {
                 return Some(Turn { queue, budget: budget.min(self.weight).min(self.left).max(1) });
@@ -76,6 +77,7 @@ pub fn combine(plans: impl IntoIterator<Item = Plan>) -> Plan {
         if let Plan::Sleep { at_least, .. } = plan {
             fewest = fewest.min(at_least);
         }
+        // One queue that must be polled keeps the whole thread awake.
         if urgency(plan) > urgency(all) {
             all = plan;
         }

@@ -224,15 +224,19 @@ impl Mode {
         if !begins || name.len() > LONGEST_NAME || !name.bytes().all(plain) {
             return Err(RegisterError::Name(name.to_owned()));
         }
+        // Neither delivery masks the vector.
         if facts.masks && (facts.drain_thread || facts.posted) {
             return Err(RegisterError::Facts(name.to_owned()));
         }
+        // Checked and inserted under one lock, so that two threads cannot register the same name.
         let mut entries = ENTRIES.write().unwrap_or_else(PoisonError::into_inner);
         if PRESETS.iter().any(|(_, known)| *known == name)
             || entries.iter().any(|entry| entry.name == name)
         {
             return Err(RegisterError::Taken(name.to_owned()));
         }
+        // Leaked, because a mode is `Copy` and may be stored anywhere, with no owner to free the
+        // entry.
         entries.push(Box::leak(Box::new(Entry {
             name: name.to_owned(),
             facts,
@@ -336,6 +340,7 @@ impl Mode {
                 return Err(ModeError::Kernels { mode });
             }
             Some(mode) => mode,
+            // The syntax of earlier versions: the error names the new one.
             None if let Some(at) = name.find('@') => {
                 return Err(wrong(
                     at,
@@ -359,9 +364,11 @@ impl Mode {
             let (key, value) = pair.split_once('=').ok_or_else(|| {
                 wrong(at, format!("a parameter is KEY=VALUE: '{base}' has {}", known.join(", ")))
             })?;
+            // Otherwise the last value would win without notice.
             if set.contains(&key) {
                 return Err(wrong(at, format!("'{key}' is set twice: leave one of them out")));
             }
+            // A parameter of earlier versions: the error names its replacement.
             if key == "latency-price" && known.contains(&"delay-exponent") {
                 return Err(wrong(
                     at,
@@ -570,6 +577,7 @@ impl TryFrom<u64> for Mode {
             Some((Preset::IrqPoll(_), _)) => {
                 let (weight, budget, micros) =
                     ((parameters & 0xff) + 1, parameters >> 8 & 0xffff, parameters >> 24);
+                // The word may be anything, so its ranges are checked as those of text are.
                 if !BUDGETS.contains(&budget) || !MICROS.contains(&micros) {
                     return Err(word);
                 }

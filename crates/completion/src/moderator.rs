@@ -118,6 +118,7 @@ impl Moderator {
             Moderation::Vic => vic(rates),
             Moderation::Asked => Coalesce::new(rates.asked, 1),
         };
+        // A change is an admin command, so the same setting is not sent again.
         if wanted == self.in_force {
             return None;
         }
@@ -233,6 +234,7 @@ impl Dim {
         let against = |last: Sample| {
             compare(now.iops, last.iops).then_with(|| compare(now.per_message, last.per_message))
         };
+        // The first interval has no predecessor: it counts as better, so the search starts upwards.
         let verdict = self.last.map_or(Ordering::Greater, against);
         self.last = Some(now);
         self.walk(verdict);

@@ -74,6 +74,7 @@ impl Placer {
                 Stage::Trial { own: completed, counts: false }
             }
             Stage::Own { rest } => Stage::Own { rest: rest.saturating_sub(1) },
+            // This window contains the transient of the switch.
             Stage::Trial { own, counts: false } => Stage::Trial { own, counts: true },
             Stage::Trial { own, .. } if completed > own + own / GAIN => {
                 self.failed = SOON;
@@ -84,6 +85,8 @@ impl Placer {
                 self.failed = (rest * 2).min(LATE);
                 Stage::Own { rest }
             }
+            // Measure the submitting CPU again for a window, so that the next trial has a current
+            // reference.
             Stage::Other { rate, left } if left == 0 || completed.abs_diff(rate) > rate / OTHER => {
                 Stage::Own { rest: 1 }
             }

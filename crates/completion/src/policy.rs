@@ -67,6 +67,7 @@ impl ModePolicy {
             // The others differ in the thread that polls, interrupt delivery and coalescing.
             _ => Rule::Interrupt,
         };
+        // Several switches may pass before `adaptive` is in force again.
         let mut learnt = earlier.and_then(|earlier| match earlier.rule {
             Rule::Adaptive(rule) => Some(rule),
             _ => earlier.learnt,
@@ -124,6 +125,7 @@ impl Policy for ModePolicy {
             Rule::Poll => poll(now, seen),
             Rule::Adaptive(rule) => {
                 let plan = rule.next(now, seen);
+                // During a wait `adaptive` accounts for time, so each step must call it.
                 self.poll = rule.is_between_waits().then_some(WEIGHT);
                 plan
             }

@@ -163,6 +163,7 @@ impl FromStr for DelayExponent {
         if text == "inf" {
             return Ok(DelayExponent::LATENCY_ALONE);
         }
+        // `f64` would also parse `nan`, `1e9` and signs.
         let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         let value = text.parse::<f64>().ok().filter(|_| plain).map(|value| (value * 1e3).round());
         let known = value.filter(|&thousandths| thousandths < f64::from(u32::MAX));

@@ -140,6 +140,8 @@ impl<H: Habits> Waiter<H> {
     /// thread is awake if [`crate::Facts::masks`] is set, else armed.
     pub fn settle(&mut self, n: &mut impl Notification) {
         self.kept_armed = false;
+        // A vector that serves several queues is never masked: that would lose the others'
+        // wake-ups.
         if !self.policy.facts().masks || !n.is_alone() {
             n.arm();
         } else if self.owner {
@@ -169,6 +171,7 @@ impl<H: Habits> Waiter<H> {
     pub fn next(&mut self, now: Nanos, n: &mut impl Notification) -> Plan {
         let mut plan = self.policy.next(now, &self.seen);
         if let Plan::Sleep { at_least, hold, keep_armed, .. } = &mut plan {
+            // The caller cannot continue with fewer completions, whatever the policy needs.
             *at_least = self.seen.wants.max(*at_least);
             (self.hold, self.keep_armed) = (*hold, *keep_armed);
         }
@@ -190,6 +193,7 @@ impl<H: Habits> Waiter<H> {
     /// that with the same poll. Reads nothing else of [`Waiter::seen`].
     #[inline(always)] // So that callers see at compile time that the plan is `Poll`.
     pub fn cached(&mut self) -> Option<Plan> {
+        // A notification that has stayed armed may have to be masked, which only `next` does.
         let budget = self.policy.poll.filter(|_| !self.kept_armed && work_is_known(&self.seen))?;
         self.plan = Plan::Poll { budget };
         Some(Plan::Poll { budget })
@@ -209,9 +213,11 @@ impl<H: Habits> Waiter<H> {
     /// message, so the sleep might never end.
     #[cold]
     fn unnotified(&mut self, now: Nanos, plan: Plan) -> Plan {
+        // Naps grow with the time since the last completion.
         if self.seen.found > 0 {
             self.silent_since = None;
         }
+        // An extended nap ends at the first message, which a poll queue does not send.
         let until = match plan {
             Plan::Sleep { until, .. } => until,
             Plan::Nap { until, .. } => return Plan::nap(until),

@@ -198,6 +198,8 @@ impl Adaptive {
     /// The poll queue for a thread that spins: it finds its completions without a message.
     #[inline]
     pub(super) fn route(&self) -> Route {
+        // Only once the service time is known and no trial is under way: a command stays on its
+        // queue pair, and a later sleep would get no message for it.
         let awake =
             [self.action, self.state.action] == [Action::Spin; 2] && self.known.service > 0.0;
         if awake && self.crowded == 0 && self.leaves == 0 { Route::Poll } else { Route::Notify }
@@ -215,6 +217,7 @@ impl Adaptive {
         self.in_flight = self.in_flight.min(batch.in_flight.saturating_sub(batch.commands));
         self.account(now);
         (self.in_flight, self.sent) = (batch.in_flight, now);
+        // Latencies of commands submitted under the previous action must not count.
         if self.skip > 0 {
             self.skip = self.skip.saturating_sub(batch.commands);
             if self.skip == 0 {
@@ -256,6 +259,8 @@ impl Adaptive {
     #[inline]
     pub(super) fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
         if let (Doing::Away, Some(cycle)) = (self.doing, seen.cycle) {
+            // Away time that was nearly all CPU time was computing, which the caller is likely to
+            // repeat; else it slept elsewhere.
             let away = now - self.clock;
             self.computes = (cycle.0 > away.0 / 8 * 7).then_some(cycle.min(away));
         }
@@ -280,6 +285,7 @@ impl Adaptive {
             self.decisions.waits += 1;
             self.begin(now, seen);
         }
+        // Demand for the CPU comes and goes: the effect lasts for many waits.
         if seen.cpu_wanted {
             self.crowded = CROWDED;
         }
@@ -331,10 +337,13 @@ impl Adaptive {
     fn begin(&mut self, now: Nanos, seen: &Seen) {
         self.crowded = self.crowded.saturating_sub(1);
         self.leaves = self.leaves.saturating_sub(1);
+        // A distant instant is a time-out, not the clock of an open loop.
         let soon = now + Nanos((self.known.latency * 8.0) as u64);
         let clock = seen.goes_on_at.is_some_and(|at| at < soon) || seen.next_due.is_some();
         self.closed = if clock { 0 } else { self.closed.saturating_add(1) };
         self.backlog = 0.0;
+        // The next command is overdue, so the queue is full, and further ones have arrived at the
+        // usual rate.
         if let Some(due) = seen.next_due.filter(|&due| due < now) {
             self.room = seen.in_flight;
             self.backlog = (now - due).0 as f32 * self.known.rate;

@@ -89,6 +89,8 @@ impl Hybrid {
         }
         let commands = u64::from(batch.commands);
         self.commands += commands;
+        // Bounded, so that submission allocates nothing; merging makes the sleep for later batches
+        // too short at worst.
         let full = self.batches.len() == BATCHES;
         match self.batches.back_mut() {
             Some(youngest) if full => youngest.commands += commands,

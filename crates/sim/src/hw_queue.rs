@@ -156,6 +156,8 @@ impl HwQueue {
             // A Pending bit is set: the controller sends its message once it sees the write.
             self.bar.unmasked();
         }
+        // Signals counted while the eventfd was unread stand for masked messages: the poll after
+        // arming finds their entries.
         if !self.read.replace(true) {
             self.signals.set(0);
         }
@@ -261,6 +263,7 @@ impl HwQueue {
         };
         for pair in std::iter::once(first).chain(second) {
             let here = pair.try_reap(&self.bar, budget - reaped.found, taken)?;
+            // One doorbell write per poll, not per entry, as in Linux's `nvme_poll_cq`.
             doorbells += u64::from(here.found > 0);
             looks += 1;
             reaped.found += here.found;
@@ -279,6 +282,7 @@ impl HwQueue {
     /// release.
     pub(crate) fn recheck(&self) -> bool {
         let pending = self.pending();
+        // As a failed poll: the holder must know that an entry was left to it.
         if pending && self.cq_locked {
             self.contended.set(true);
         }

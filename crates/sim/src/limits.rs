@@ -110,6 +110,7 @@ impl Limits {
         } else {
             (offset / self.stripe).checked_rem(dies.len() as u64)
         };
+        // A die serves commands in the order of arrival, so this one ends after all earlier ones.
         let ends = match at.and_then(|at| dies.get_mut(at as usize)) {
             Some(free_at) => {
                 *free_at = now.max(*free_at) + takes;

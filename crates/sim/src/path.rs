@@ -98,6 +98,7 @@ impl SharedPath {
     /// A device sends a message, to a CPU or, if `posted`, to a descriptor.
     pub(crate) fn send(&mut self, now: Nanos, posted: bool) -> Transit {
         self.counts.messages += 1;
+        // A posted vector sets a bit in memory and interrupts no CPU.
         if posted { self.serve(now, Nanos::ZERO) } else { self.notify(now) }
     }
 

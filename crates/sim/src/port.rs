@@ -176,6 +176,7 @@ impl Vectors {
     pub(crate) fn arm(&self, vector: Vector) -> bool {
         let Some(state) = self.state(vector) else { return false };
         state.armed.set(true);
+        // The message is sent only when the write has reached the controller, after the bus delay.
         if state.pending.get() {
             state.unmasked.set(true);
         }

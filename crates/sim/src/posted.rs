@@ -72,6 +72,8 @@ impl Descriptor {
             }
             Handling::Round(_) => {
                 self.outstanding = false;
+                // Cleared before the last exchange: a vector posted after it raises a new
+                // notification, and one posted before it is found by the exchange.
                 (Bits::default(), if looks_again { Handling::Last } else { Handling::Over })
             }
             Handling::Last => (std::mem::take(&mut self.pending), Handling::Over),

@@ -355,6 +355,7 @@ impl Scenario {
                 step.path
             ));
         }
+        // Without time-outs a lost path would be a standstill, which is reported as a lost wake-up.
         if !self.script.steps.is_empty() && self.recovery.is_none() {
             return unfit("there are events of paths, and no `recovery` to notice them".into());
         }

@@ -63,6 +63,8 @@ impl Pollers {
     /// Puts a queue on the list.
     pub(crate) fn schedule(&mut self, n: usize, budget: u32, now: Nanos) {
         self.plans[n] = Plan::Poll { budget };
+        // While a run is under way the queue joins it; raising the softirq again would restart its
+        // limits.
         if self.stage == PollStage::Quiet {
             (self.stage, self.runs, self.began) = (PollStage::Begin, 0, now);
         }
@@ -85,6 +87,7 @@ impl Pollers {
         self.runs += 1;
         // The three conditions of `__do_softirq`: restarts, time, need_resched.
         if self.runs >= self.limits.restarts.max(1) || now - self.began >= MOST_TIME || wanted {
+            // ksoftirqd starts with new limits.
             (self.runs, self.began) = (0, now);
             return true;
         }

@@ -54,7 +54,7 @@ pub struct InterruptCosts {
     pub demultiplex: Nanos,
     /// Sending another CPU an interrupt.
     pub send: Nanos,
-    /// The handler of an expired timer, on top of entry, end and exit.
+    /// The handler of an expired timer, in addition to entry, end and exit.
     pub timer: Nanos,
     /// Marking a softirq as pending, and the poller as scheduled.
     pub softirq_raise: Nanos,
@@ -150,7 +150,7 @@ impl ThreadCosts {
 pub struct MemoryCosts {
     /// A write to a device's register.
     pub mmio: Nanos,
-    /// Delay until the device sees it.
+    /// Delay until the write reaches the device.
     pub mmio_delay: Nanos,
     /// Accessing a cache line that this CPU wrote last, or has read since.
     pub line_own: Nanos,
@@ -160,7 +160,7 @@ pub struct MemoryCosts {
     pub line_remote: Nanos,
     /// Accessing one that is in no cache.
     pub line_memory: Nanos,
-    /// Delay from a device's store of an entry until a CPU that spins on it sees it.
+    /// Delay from a device's store of an entry until the load of a spinning CPU returns it.
     pub device_line: Nanos,
     /// Contention of a lock that another CPU holds, in addition to waiting for it or to the failed
     /// attempt.
@@ -212,13 +212,13 @@ pub struct BlockCosts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineCosts {
-    /// A call that submits, on top of the system call.
+    /// A call that submits, in addition to the system call.
     pub submit_call: Nanos,
     /// Each I/O of it, above the block layer.
     pub submit: Nanos,
     /// Each I/O that completes: its event in the ring.
     pub complete: Nanos,
-    /// A call that waits for events, on top of the system call.
+    /// A call that waits for events, in addition to the system call.
     pub wait_call: Nanos,
     /// Each event that the application takes from the ring.
     pub take: Nanos,

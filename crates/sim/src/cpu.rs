@@ -151,7 +151,7 @@ pub(crate) enum Irq {
         /// The vector.
         vector: usize,
     },
-    /// The notification that stands for all posted vectors.
+    /// The shared notification of all posted vectors.
     Posted,
     /// The timer of a sleeping thread.
     Timer(TaskId),

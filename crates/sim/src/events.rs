@@ -78,7 +78,7 @@ impl Calendar {
     /// same instant. It may say no all the same. The source's timer is cleared.
     #[inline]
     pub(crate) fn would_be_next(&mut self, source: usize, at: Nanos) -> bool {
-        // Most sources that ask have just fired, so this does nothing.
+        // Most callers' timers have just fired, so this does nothing.
         self.clear(WHEELS * SLOTS + source);
         self.first_slot().is_none_or(|(wheel, slot)| at < self.instant_of(wheel, slot))
     }

@@ -106,8 +106,7 @@ pub(crate) enum Effect {
 pub(crate) enum Progress {
     /// It takes CPU time.
     Busy(Nanos),
-    /// It takes CPU time, and no other party can tell whether the next step comes before or after
-    /// it.
+    /// It takes CPU time, but its order with the next step is invisible to other parties.
     Private(Nanos),
     /// Polls until an entry is there or this instant has come.
     Spin(Nanos),

@@ -153,7 +153,7 @@ impl HwQueue {
     /// has counted.
     pub(crate) fn arm(&self) {
         if self.vectors.arm(self.vector) {
-            // A Pending bit is set: the controller sends its message once it sees the write.
+            // A Pending bit is set: the controller sends its message when the write reaches it.
             self.bar.unmasked();
         }
         // Signals counted while the eventfd was unread stand for masked messages: the poll after
@@ -282,7 +282,7 @@ impl HwQueue {
     /// release.
     pub(crate) fn recheck(&self) -> bool {
         let pending = self.pending();
-        // As a failed poll: the holder must know that an entry was left to it.
+        // As after a failed poll: the holder must poll again for this entry.
         if pending && self.cq_locked {
             self.contended.set(true);
         }

@@ -36,7 +36,7 @@ pub struct Scheduler {
     /// How long a thread runs before others of its CPU that are ready get their turn.
     #[serde(deserialize_with = "crate::values::lasting")]
     pub slice: Nanos,
-    /// A thread that wakes preempts one that has had this much more CPU time.
+    /// A thread that wakes preempts one that has used this much more CPU time.
     #[serde(deserialize_with = "crate::values::time")]
     pub wakeup_granularity: Nanos,
     /// The end of a slice is noticed at the next tick. 0: at once.

@@ -171,8 +171,8 @@ impl Vectors {
         }
     }
 
-    /// Unmasks a vector. Returns whether its Pending bit is set, so that the controller has to see
-    /// the write.
+    /// Unmasks a vector. Returns whether its Pending bit is set, so that the controller must be
+    /// stepped for the write.
     pub(crate) fn arm(&self, vector: Vector) -> bool {
         let Some(state) = self.state(vector) else { return false };
         state.armed.set(true);
@@ -290,12 +290,12 @@ impl Port for SimPort {
         Message::Masked
     }
 
-    /// Whether the controller, with the Pending bit set, has yet to see that the host unmasks.
+    /// Whether the Pending bit is set and the unmasking write has not reached the controller yet.
     fn is_masked(&self, vector: Vector) -> bool {
         self.vectors.state(vector).is_some_and(|state| !state.armed.get() && !state.unmasked.get())
     }
 
-    /// Sends the message that the Pending bit stands for. It no longer counts as suppressed.
+    /// Sends the message of the Pending bit, which no longer counts as suppressed.
     fn send_pending(&self, vector: Vector) -> Message {
         let Some(state) = self.vectors.state(vector) else { return Message::Lost };
         self.clear_pending(vector);

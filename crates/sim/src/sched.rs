@@ -11,7 +11,8 @@ pub(crate) type TaskId = usize;
 /// The scheduler's data of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// CPU time that it has had. A thread that has slept is placed near the others.
+    /// CPU time that it has used (virtual run time). After a sleep it is raised to near the
+    /// others'.
     pub(crate) vruntime: Nanos,
     /// SCHED_FIFO: it runs before all others until it sleeps.
     pub(crate) fifo: bool,

@@ -17,7 +17,7 @@ impl Costs {
             entry: Nanos(250),
             exit: Nanos(150),
             end: Nanos(50),
-            // nvme_irq on a queue without entries: descriptor, action, one look.
+            // nvme_irq on a queue without entries: descriptor, action, one check of the phase bit.
             handler: Nanos(80),
             // Four words exchanged for zero (one cache line that the bridge has written), and the
             // test of each.
@@ -42,7 +42,7 @@ impl Costs {
             // Signal, wake, and an interrupt to the other CPU.
             rouse: Nanos(650),
             switch: Nanos(700),
-            // Not told apart from the switch as it is measured.
+            // Included in the measured switch.
             from_idle: Nanos(0),
             // Part of the switch as it is measured, between threads that do little. By Li, Ding and
             // Shen (ExpCS 2007) it is 0 to over 1 ms, with the size of what the threads use; so it
@@ -73,7 +73,7 @@ impl Costs {
             // cache, which stays on: 20 ns each.
             cold: Nanos(13_600),
             timer: Nanos(150),
-            // hrtimers of the kernel's own have none, and Reap's threads ask for none.
+            // The kernel's own hrtimers have no slack, and Reap's threads request none.
             timer_slack: Nanos(0),
             // Chosen: what cyclictest has between the least and the mean on servers that are kept
             // out of deep states is of this order.

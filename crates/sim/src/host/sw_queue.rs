@@ -15,7 +15,7 @@ pub(crate) struct SwQueue {
     pub(crate) queue: usize,
     /// Thread and number of the software queue. Two of one thread may share a hardware queue.
     sleeper: WaiterId,
-    /// Policy and plan. A plan to poll stands until the queue has had its turn.
+    /// Policy and plan. A plan to poll remains until the queue has been polled.
     pub(crate) waiter: Waiter<Habits>,
     machine: Cycle,
     /// The last poll left an entry behind. The notification's owner is woken once for that.

@@ -22,7 +22,8 @@ use crate::host::{Progress, StepContext};
 use crate::posted::{Bits, Handling};
 use crate::softirq::PollStage;
 
-/// Stands for the device in a posted-interrupt notification; the CPU then stands for the vector.
+/// Device number of a posted-interrupt notification in the message list; the vector is then the
+/// CPU.
 const NOTIFICATION: u32 = u32::MAX;
 
 /// The result of a step of the softirq.

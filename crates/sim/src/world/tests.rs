@@ -174,8 +174,8 @@ fn any_unkindness() -> impl Strategy<Value = Unkindness> {
     })
 }
 
-/// Random machines on top: CPUs on nodes, more devices, more threads, hardware queues that several
-/// of them share, either host, either interface, posted vectors, interrupts anywhere.
+/// Random machines in addition: CPUs on NUMA nodes, several devices and threads, hardware queues
+/// that threads share, either host, either interface, posted vectors, interrupts on any CPU.
 fn any_machine() -> impl Strategy<Value = Scenario> {
     (any_plain_machine(), any_sharing(), prop::bool::weighted(0.3)).prop_map(
         |(mut scenario, sharing, in_process)| {

@@ -142,7 +142,7 @@ impl Thread {
     #[inline(never)]
     pub(super) fn woken(&mut self, cx: &mut StepContext, cause: Cause, due: Nanos) -> Progress {
         let late = if cause == Cause::Timer { cx.now - due } else { Nanos::ZERO };
-        // Two software queues may share a hardware queue: all see its signals before one reads
+        // Two software queues may share a hardware queue: each records its signals before one reads
         // them.
         for sw_queue in &mut self.sw_queues {
             sw_queue.called = sw_queue.is_signalled(&cx.queues[sw_queue.queue]);
@@ -157,7 +157,7 @@ impl Thread {
             let in_flight = sw_queue.in_flight(queue);
             let (waiter, bound) = sw_queue.bind(queue);
             waiter.wakes(&bound);
-            // A policy learns from wake-ups only while it waits for something.
+            // Policies record wake-ups only while they wait for commands.
             if in_flight > 0 {
                 waiter.woken(own);
             }

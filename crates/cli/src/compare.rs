@@ -1,9 +1,16 @@
-//! `reap compare`: one job under several completion modes, on a machine that also has other work.
+//! `reap compare`: runs one job in several completion modes, and compares IOPS, CPU time and
+//! latency.
 //!
-//! Blocks of 100 ms, one of each mode to a round and a second one of the first (A/A), in random
-//! order, in one process, on devices that stay open. [`plan`] has the modes, scenes and CPUs;
-//! [`blocks`] runs them; [`results`] makes rows, ratios and verdicts of them by way of
-//! [`statistics`]; [`crate::rows`] and [`crate::report`] show them.
+//! The job runs in blocks of 100 ms, each in one mode, on devices that stay open. A round has a
+//! block of every mode, and a second block of the first mode (A/A), which shows how much results
+//! vary by chance. Blocks within a round are in random order, so that other work on the machine
+//! affects all modes alike.
+//!
+//! ```text
+//! plan: modes, scenes, CPUs ─► blocks: runs rounds ─► results: rows, ratios, doubts (statistics)
+//!                                                         │
+//!                  table on the terminal, JSON, HTML ◄────┘  (crate::rows, crate::report)
+//! ```
 
 mod blocks;
 pub mod loops;
@@ -34,10 +41,14 @@ use blocks::{Experiment, JobThreads};
 use plan::JobCpus;
 use results::Outcome;
 
-/// What is compared without a job file.
+/// The job that runs if no job file is given.
 const DEFAULT_JOB: &str = include_str!("../jobs/randread-4k-qd32.fio");
 
-/// Compares, and prints the table.
+/// Runs `reap compare`, and prints the table.
+///
+/// # Errors
+/// Invalid options or job files, devices that cannot be opened, and a failed I/O. Rounds before the
+/// failed I/O are printed.
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let modes = plan::modes(args)?;
     let costs = args
@@ -47,7 +58,8 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         .transpose()?;
     let mut jobs = load(args)?;
     if let Some(&deepest) = args.qd.iter().max() {
-        // What devices are opened and buffers are made for.
+        // The deepest scene determines the size of queues and buffers; devices are opened only
+        // once.
         jobs = plan::at_depth(&jobs, deepest);
     }
     let filenames = Filenames::of(args.device.device.as_deref(), &jobs)?;
@@ -60,6 +72,8 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     }
     machine.keep_clear();
     machine::fine_timers();
+    // Checked before devices are opened: these modes belong to io_uring, which embedded devices do
+    // not use.
     if let Some(&mode) = modes.iter().find(|mode| mode.is_the_kernels() && !machine.outside) {
         bail!(
             "--modes: {}, and the device of these jobs is embedded in this program",
@@ -67,6 +81,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         );
     }
     let plan = run::plan(&jobs, &machine);
+    // A block runs all job threads at once, so jobs cannot wait for each other.
     if plan.stages > 1 {
         bail!(
             "the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own"
@@ -80,10 +95,12 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let cpus = JobCpus::new(Path::new("/"), &plan, &mut machine, &uris, args.cpus.is_some());
     let stop = stop::on_signal()?;
     let read: Vec<PathBuf> = named.iter().flat_map(TargetDevice::files).collect();
+    // Output files must not overwrite the job file or a device.
     output::apart(
         args.file.iter().chain(&args.costs).chain(&read).map(PathBuf::as_path),
         &[("--json", args.json.as_deref()), ("--html", args.html.as_deref())],
     )?;
+    // Opened before measuring: a path that cannot be written must not cost a whole run.
     let (json, html) = (Aside::open(args.json.as_deref())?, Aside::open(args.html.as_deref())?);
 
     let setup = Setup {
@@ -101,7 +118,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         |mode| rig.devices.iter().find_map(|device| Some(device.mode_note(mode)?.to_string()));
     let (modes, remarks) = plan::available(&modes, lacks, note);
     let reach = stop::reach(&stop, &rig.devices)?;
-    // Writes to blocks that were never written are slower, reads of them faster.
+    // Unwritten blocks are written more slowly and read faster, so the first round would differ.
     let generators = run::generators(&jobs, &plan, &rig, 0)?;
     run::say_filled(
         &rig.fill(&plan.threads.iter().zip(&generators).collect::<Vec<_>>(), &stop)?,
@@ -110,6 +127,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
 
     let repeat = args.repeat as usize;
     let blocks = plan::blocks(&scenes, modes.len() + 1, repeat);
+    // Sweeps run for minutes, so the expected time is printed.
     if plan::is_sweep(args) {
         let seconds = (plan::WHOLE_BLOCK.as_secs_f64() * blocks as f64).ceil();
         say(format_args!(
@@ -158,6 +176,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
             scenes.len() * repeat
         ));
     }
+    // An error after complete rounds is reported at the end, after the table.
     if outcomes.is_empty() {
         return Err(ended.err().unwrap_or_else(|| anyhow!("stopped before anything was measured")));
     }
@@ -182,8 +201,8 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let machine_words = machine.describe();
     results.notes =
         results::notes(&outcomes, &results, &machine_words, cpus.oversubscribed, offered);
-    // After the machine: the devices where they are more than their URIs, and what the modes are on
-    // them.
+    // The first note is the machine. Next are the devices, unless the title already has all of
+    // their description, and remarks about the modes.
     let told = |named: &TargetDevice| {
         machine.outside || named.words != format!("{} (embedded)", named.uri)
     };
@@ -202,6 +221,8 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Reads the job file, or the default job. Verification is left out: it costs CPU time that would
+/// be counted as part of the completion mode.
 fn load(args: &CompareArgs) -> Result<Vec<Job>> {
     let jobs = match &args.file {
         Some(file) => jobs::load(std::slice::from_ref(file), None)?.jobs,
@@ -213,6 +234,7 @@ fn load(args: &CompareArgs) -> Result<Vec<Job>> {
             .jobs
         }
     };
+    // With the option removed the job would write to the data that it is meant to check.
     if let Some(job) = jobs.iter().find(|job| job.verify.as_ref().is_some_and(|verify| verify.only))
     {
         bail!(

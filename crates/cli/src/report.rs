@@ -1,8 +1,8 @@
-//! `--html FILE`: the results as a single HTML page that needs no other files and no network.
+//! `--html FILE`: writes the results as one HTML page without external resources.
 //!
-//! The page consists of style, charting library ([`vendor`](../report/vendor/README.md)), results
-//! as the JSON of `--json`, and scripts. External text cannot become markup: `<` is escaped in the
-//! JSON, and scripts insert text only.
+//! The page has the style sheet, the charting library ([`vendor`](../report/vendor/README.md)), the
+//! JSON of `--json`, and the scripts that draw it. Text from outside cannot become markup: `<` is
+//! escaped in the JSON, and the scripts insert it as text only.
 
 use std::ffi::OsString;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use crate::rows::{Results, table};
 
 const STYLE: &str = include_str!("report/page/style.css");
 const BODY: &str = include_str!("report/page/body.html");
-/// In the order in which they run.
+/// In the order of execution: libraries first.
 const SCRIPTS: [&str; 9] = [
     include_str!("report/vendor/d3.min.js"),
     include_str!("report/vendor/plot.umd.min.js"),
@@ -27,13 +27,13 @@ const SCRIPTS: [&str; 9] = [
     include_str!("report/page/page.js"),
 ];
 
-/// The page of `results`, which come from `machine`: this one, or the simulated one.
+/// The page of `results`. `machine`: description of this machine, or of the simulated one.
 pub fn page(results: &Results, machine: &str) -> Result<String> {
     let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     page_of(results, machine, &command(std::env::args_os()), age.as_millis() as u64)
 }
 
-/// `date`: milliseconds since 1970.
+/// The page with a given command line and date, in milliseconds since 1970.
 fn page_of(results: &Results, machine: &str, command: &str, date: u64) -> Result<String> {
     let data = json!({
         "title": results.title,
@@ -45,7 +45,7 @@ fn page_of(results: &Results, machine: &str, command: &str, date: u64) -> Result
         "notes": table::notes(results, true),
         "results": results.json(),
     });
-    // The only character with which text could leave the element that holds it.
+    // `</script>` would end the element that holds the JSON, so `<` is escaped.
     let json = serde_json::to_string(&data)?.replace('<', "\\u003c");
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -62,13 +62,13 @@ fn page_of(results: &Results, machine: &str, command: &str, date: u64) -> Result
     Ok(page + "</body>\n</html>\n")
 }
 
-/// The command line, to be pasted into a shell; of a name that is no text, what of it is.
+/// The command line, quoted for a shell. Bytes that are not UTF-8 are replaced.
 fn command(arguments: impl Iterator<Item = OsString>) -> String {
     let words = arguments.skip(1).map(|word| quote(word.to_string_lossy().into_owned()));
     std::iter::once("reap".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a POSIX shell.
 pub fn quote(word: String) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

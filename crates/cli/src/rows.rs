@@ -1,5 +1,5 @@
-//! What `compare` and `sim` have measured: a row for each mode in each scene, and ratios between
-//! modes. [`table`] shows it on a terminal, [`crate::report`] draws it.
+//! Results of `compare` and `sim`: a row per mode and scene, and ratios between modes. They are
+//! printed by [`table`], written as JSON by [`Results::json`], and drawn by [`crate::report`].
 
 pub mod table;
 mod verdict;
@@ -9,71 +9,71 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use workload::report::PathFigures;
 
-/// A figure and, with enough samples, its 95 % interval.
+/// A figure with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// The median, or the percentile.
+    /// The median, or a percentile.
     pub value: f64,
-    /// Its ends: 2.5 % of the resamples are below, and 2.5 % above.
+    /// The 2.5th and 97.5th percentile of the resamples; `None` with fewer than six blocks or
+    /// seeds.
     pub interval: Option<[f64; 2]>,
 }
 
-/// The conditions of some rows; rows of one scene are compared with each other.
+/// The conditions of a measurement. Only rows of the same scene are compared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Scene {
-    /// Offered load in per cent of what polling reaches; 100: closed loop.
+    /// Offered load in per cent of the IOPS of `poll` in a closed loop; 100: closed loop.
     pub load_pct: f64,
-    /// I/Os in flight at most.
+    /// Queue depth: most I/Os in flight, over all threads.
     pub qd: u64,
-    /// The device's profile.
+    /// Name of the device profile.
     pub profile: String,
-    /// How the load arrives, where that differs from other rows: `steps`.
+    /// `steps` if the load changes in steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<String>,
-    /// Per cent of the host's CPU that another thread wants.
+    /// CPU that a background thread tries to use, in per cent of each host CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub background_pct: Option<f64>,
 }
 
-/// One mode's figures in one scene.
+/// Results of one mode in one scene.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
-    /// Its name; with its parameters, as `adaptive?delay-exponent=2`.
+    /// Name of the mode with its parameters, as in `adaptive?delay-exponent=2`.
     pub mode: String,
     /// The conditions.
     pub scene: Scene,
     /// I/Os per second.
     pub iops: Option<Estimate>,
-    /// CPU time per I/O that other work cannot have, in nanoseconds: of threads, and what their
-    /// wake-ups take.
+    /// CPU time per I/O in nanoseconds: of the threads, and of their wake-ups outside the threads.
     pub cpu: Option<Estimate>,
-    /// Of it that of threads; `None` where the other part is not apart.
+    /// The threads' part of `cpu`; `None` if the parts are not known separately.
     pub thread_cpu: Option<Estimate>,
-    /// What an idle-priority loop on the host's CPUs loses per I/O, in nanoseconds.
+    /// CPU time that loops at SCHED_IDLE priority on the host's CPUs lose per I/O, in nanoseconds.
     pub stolen: Option<f64>,
-    /// The device's time spent on messages per I/O, in nanoseconds.
+    /// Time that the device spends on sending interrupt messages, in nanoseconds per I/O.
     pub notify: f64,
-    /// Messages per second.
+    /// Interrupt messages per second.
     pub messages: f64,
-    /// The device counts no messages: `messages` and `notify` mean nothing.
+    /// The device does not count messages: `messages` and `notify` are invalid.
     pub untold: bool,
-    /// System calls per I/O, where the device takes any.
+    /// System calls per I/O, if the transport counts them.
     pub system_calls: Option<f64>,
     /// Wake-ups per second.
     pub wakeups: f64,
     /// Completions per wake-up; 0 without wake-ups.
     pub per_wakeup: f64,
-    /// Most entries that one poll took.
+    /// Most completion queue entries reaped by one poll.
     pub drain_max: u32,
     /// Latencies.
     pub latency: Latencies,
-    /// What each path did, of a device that has several.
+    /// Statistics per path, of multipath devices.
     pub paths: Vec<PathFigures>,
-    /// More figures, as further keys of the row in JSON.
+    /// Further keys of the row in the JSON.
     pub extra: Map<String, Value>,
 }
 
-/// Latencies in nanoseconds; what has too few samples is missing.
+/// Latencies in nanoseconds. `None`: not measured, or too few samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Latencies {
     /// Mean.
@@ -88,37 +88,37 @@ pub struct Latencies {
     pub p9999: Option<Estimate>,
     /// The longest.
     pub max: Option<u64>,
-    /// Per cent and nanoseconds, ascending: the distribution.
+    /// The distribution as (per cent, nanoseconds), ascending.
     pub curve: Vec<(f64, f64)>,
 }
 
-/// The ratio of a figure of two modes in one scene, paired by round or by seed.
+/// The ratio of one figure between two modes of a scene, paired by round or by seed.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// Where.
+    /// The scene.
     pub scene: Scene,
-    /// A row's mode, or that with ` (A/A)`: the first mode once more.
+    /// A row's mode, or the first mode with the suffix ` (A/A)`.
     pub a: String,
-    /// As `a`.
+    /// The other label, as `a`.
     pub b: String,
-    /// Which figure.
+    /// [`IOPS`], [`CPU`], [`P50`] or [`SCORE`].
     pub figure: &'static str,
     /// b ÷ a.
     pub ratio: Estimate,
 }
 
-/// IOPS, as pairs name it.
+/// I/Os per second, as a key of pairs.
 pub const IOPS: &str = "iops";
 /// CPU time per I/O.
 pub const CPU: &str = "cpu_ns_per_io";
 /// Median latency.
 pub const P50: &str = "lat_p50";
-/// CPU time per I/O × the cube of the mean latency, which `adaptive` minimises too: the mode with
-/// the least is recommended.
+/// CPU time per I/O × (mean latency)³, the cost that `adaptive` minimises too. The mode with the
+/// least is recommended.
 pub const SCORE: &str = "cpu_x_lat_mean_cubed";
 
-/// [`SCORE`] of a mode that has this CPU time per I/O and mean latency. Where latencies are not
-/// measured, their mean goes as 1 / IOPS.
+/// [`SCORE`] of a mode; only ratios of it are used. If latencies are not measured, 1 / IOPS
+/// replaces the mean: by Little's law they are proportional at a fixed queue depth.
 pub fn score(cpu: Option<f64>, mean: Option<f64>, iops: f64) -> Option<f64> {
     let latency = mean.or((iops > 0.0).then(|| 1e9 / iops))?;
     Some(cpu? * latency.powi(3))
@@ -127,30 +127,30 @@ pub fn score(cpu: Option<f64>, mean: Option<f64>, iops: f64) -> Option<f64> {
 /// All results of a command.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
-    /// What is compared, as the verdict begins: `On this device and job`.
+    /// First words of the verdict, as `On this device and job`.
     pub subject: &'static str,
-    /// That scenes are inconclusive, why, and what to try.
+    /// Sentence about inconclusive scenes: why, and what to try. `None`: all are conclusive.
     pub inconclusive: Option<String>,
-    /// One line: what was done, on what.
+    /// Title: jobs, queue depth, device.
     pub title: String,
-    /// URI, or the name of what was simulated.
+    /// URI of the device, or the name of the simulated one.
     pub device: String,
-    /// Scene after scene; the first row of a scene is what its others are compared with.
+    /// The rows, grouped by scene. The first row of a scene is the baseline of ratios.
     pub rows: Vec<Row>,
-    /// Each label with each later one of its scene.
+    /// Ratios of all pairs of labels of each scene.
     pub pairs: Vec<Pair>,
-    /// What modes did over time, across a change in load, as JSON has it: ticks of equal length.
+    /// Behaviour over time of loads that change in steps, in ticks of equal length, as in the JSON.
     pub timelines: Vec<Value>,
-    /// Sentences below the table.
+    /// Lines below the table.
     pub notes: Vec<String>,
-    /// What columns mean, by their names: printed for those that are shown.
+    /// Explanations of columns by name; only those of visible columns are printed.
     pub legend: Vec<(&'static str, String)>,
-    /// More keys at the top of the JSON.
+    /// Further top-level keys of the JSON.
     pub extra: Map<String, Value>,
 }
 
 impl Results {
-    /// The scenes, in order, each once.
+    /// The scenes without duplicates, in order.
     pub fn scenes(&self) -> Vec<&Scene> {
         let mut scenes: Vec<&Scene> = Vec::new();
         for row in &self.rows {
@@ -174,7 +174,7 @@ impl Results {
             };
             self.pairs.iter().find(is).map(|pair| pair.ratio)
         };
-        // Of two labels only one order is kept.
+        // A pair is stored in one order only; the other order is its reciprocal.
         let turned = |Estimate { value, interval }| Estimate {
             value: 1.0 / value,
             interval: interval.map(|[low, high]| [1.0 / high, 1.0 / low]),
@@ -187,8 +187,8 @@ impl Results {
         self.ratio(scene, self.first(scene)?, b, figure)
     }
 
-    /// The results for scripts: schema 1. What was not measured, or has too few samples, is null;
-    /// so is an interval of fewer than six blocks or seeds.
+    /// The JSON of `--json`, schema 1. Figures that were not measured or have too few samples are
+    /// null, as are intervals of fewer than six blocks or seeds.
     pub fn json(&self) -> Value {
         let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
         let interval = |estimate: Option<Estimate>| estimate.and_then(|estimate| estimate.interval);
@@ -221,7 +221,7 @@ impl Results {
                     "lat_p999": interval(latency.p999),
                 },
             });
-            // What not all devices have.
+            // Optional keys are left out instead of null.
             if let Some(calls) = row.system_calls {
                 figures["system_calls_per_io"] = calls.into();
             }
@@ -249,13 +249,13 @@ impl Results {
         merged([all, json!(self.extra)])
     }
 
-    /// The same as the text of a file.
+    /// [`Results::json`] as the text of a file.
     pub fn json_text(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(&self.json())? + "\n")
     }
 }
 
-/// The keys of all `parts`, in order.
+/// Merges JSON objects; of equal keys the last one is used.
 pub fn merged<const N: usize>(parts: [Value; N]) -> Value {
     parts
         .iter()
@@ -265,8 +265,7 @@ pub fn merged<const N: usize>(parts: [Value; N]) -> Value {
         .collect()
 }
 
-/// 4096 is `4 KiB`, 512 is `512 B`; a number that is not whole in its unit has a digit after the
-/// point.
+/// A size with its unit: 4096 is `4 KiB`, 512 is `512 B`, 1536 is `1.5 KiB`.
 pub fn bytes(n: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")];
     let (shift, unit) = units.into_iter().find(|(shift, _)| n >> shift > 0).unwrap_or((0, "B"));

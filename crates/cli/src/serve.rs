@@ -1,5 +1,11 @@
-//! `reap serve`: exports an embedded controller as a PCI device (vfio-user) or over NVMe/TCP, until
-//! Ctrl-C. `reap ctl`: sends commands to such a server, as to inject faults.
+//! `reap serve`: exports an embedded controller as a PCI device (vfio-user) or over NVMe/TCP until
+//! SIGINT or SIGTERM. `reap ctl`: sends commands to a running server, for example to inject faults.
+//!
+//! ```text
+//! VM or host ── vfio-user socket ──┐
+//! host ──────── NVMe/TCP ──────────┼─► server (reap::serve) ─► embedded controller ─► mem: or file:
+//! reap ctl ──── control commands ──┘
+//! ```
 
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -61,12 +67,13 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
     until_stopped(|stop| server.run(stop, &mut |event| output::say(event)))
 }
 
-/// Serves until SIGINT or SIGTERM.
+/// Runs a server until SIGINT or SIGTERM.
 fn until_stopped(
     run: impl FnOnce(&UnixStream) -> Result<(), serve::ServerError>,
 ) -> Result<ExitCode> {
-    // The flag makes a second signal exit at once.
+    // A second signal exits at once, if the server does not stop.
     let _flag = stop::flag().context("cannot listen for signals")?;
+    // The server polls file descriptors, so a signal has to be a readable socket.
     let (stop, written) = UnixStream::pair().context("cannot listen for signals")?;
     for signal in [SIGINT, SIGTERM] {
         let written = written.try_clone().context("cannot listen for signals")?;
@@ -77,7 +84,10 @@ fn until_stopped(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs `reap ctl`.
+/// Runs `reap ctl`: sends one command, and prints the answer.
+///
+/// # Errors
+/// There is no server, or it rejects the command.
 pub fn ctl(args: &CtlArgs) -> Result<ExitCode> {
     let order = args.order.join(" ");
     // What parses as ADDR:PORT is an address, never a path.

@@ -1,5 +1,9 @@
-//! `reap sim`: runs a scenario in virtual time for each mode and seed, on all cores. The crate
-//! `sim` simulates; [`rows`] converts its results to the rows that `compare` prints as well.
+//! `reap sim`: runs a scenario in virtual time, once per mode and seed, on all CPUs. The crate
+//! `sim` simulates; [`rows`] converts outcomes to the rows that `compare` prints too.
+//!
+//! ```text
+//! scenario (--costs, --replay) ─► modes × seeds ─► Scenario::run ─► rows ─► table, JSON, HTML
+//! ```
 
 mod rows;
 
@@ -26,13 +30,18 @@ use crate::{calibrate, jobs, report, stop};
 
 /// The default scenario.
 const DEFAULT: &str = include_str!("../scenarios/small.toml");
-/// The default modes, one of each kind.
+/// The default modes: one of each kind.
 const USUAL: [Mode; 6] =
     [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE];
-/// Most I/Os in flight of a replayed log; with more the replay is no longer open-loop.
+/// Queue depth of a replayed log. A log with more I/Os in flight is delayed: its replay is no
+/// longer open-loop.
 const DEPTH: u32 = 4096;
 
 /// Runs `reap sim`.
+///
+/// # Errors
+/// An invalid scenario, price list or iolog; a file that cannot be written; or a run that breaks an
+/// invariant of the simulator.
 pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     let (json, html) = (args.json.as_deref(), args.html.as_deref());
     let costs = args.costs.as_deref().filter(|costs| costs.ends_with(".toml")).map(Path::new);
@@ -40,6 +49,7 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
         .into_iter()
         .flatten()
         .chain(args.replay.iter().map(PathBuf::as_path));
+    // Results must not overwrite an input file.
     output::apart(read, &[("--json", json), ("--html", html)])?;
     let mut file = load(args.scenario.as_deref())?;
     if let Some(name) = &args.costs {
@@ -65,7 +75,8 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
         })
         .collect();
     let outcomes = on_all_cores(&runs, &stop, |scenario| scenario.run_unless(&stop));
-    // A run that was interrupted has no result.
+    // A run that a signal stopped has no result. It is not an error: complete rounds are still
+    // printed.
     let outcome = |run: Option<Result<Outcome, SimError>>| match run {
         Some(Err(SimError::Stopped(_))) => Ok(None),
         run => run.transpose(),
@@ -77,7 +88,7 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
         .with_context(|| file.title.clone())?;
     let rounds: Vec<&[Option<Outcome>]> =
         outcomes.chunks(modes.len()).filter(|round| round.iter().all(Option::is_some)).collect();
-    // Only complete rounds are compared: each mode needs the same seeds.
+    // Only seeds that all modes have finished are compared.
     if rounds.is_empty() {
         bail!("stopped before anything was simulated");
     }
@@ -99,7 +110,8 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs `work` for each item on all cores. Items not started before `stop` was set are `None`.
+/// Runs `work` for each item on all CPUs. Items that were not started before `stop` was set are
+/// `None`.
 fn on_all_cores<T: Sync, R: Send>(
     items: &[T],
     stop: &AtomicBool,
@@ -117,13 +129,14 @@ fn on_all_cores<T: Sync, R: Send>(
                 while !stop.load(Relaxed) {
                     let at = next.fetch_add(1, Relaxed);
                     let Some(item) = items.get(at) else { return };
-                    // The receiver is gone if another thread has panicked.
+                    // `send` fails if the main thread is unwinding.
                     if done.send((at, work(item))).is_err() {
                         return;
                     }
                 }
             });
         }
+        // The receiver ends when all senders are dropped, this one included.
         drop(done);
         for (at, result) in each_done {
             results[at] = Some(result);
@@ -134,13 +147,13 @@ fn on_all_cores<T: Sync, R: Send>(
     results
 }
 
-/// Reads a scenario file, or the default one.
+/// Reads a scenario file; without a path the default scenario.
 fn load(path: Option<&Path>) -> Result<ScenarioFile> {
     let Some(path) = path else {
         return Ok(file::read("(default scenario)", DEFAULT, &jobs::Disk)?);
     };
     let name = path.display().to_string();
-    // The TOML parser's error would not help here.
+    // A frequent mistake; the TOML parser's error would not name it.
     if path.extension().is_some_and(|extension| extension == "fio") {
         bail!(
             "{name} is a job file, not a scenario; a scenario refers to it with: [[job]] file = \"{name}\""
@@ -156,6 +169,7 @@ fn load(path: Option<&Path>) -> Result<ScenarioFile> {
     Ok(file::read(&name, &text, &jobs::Disk)?)
 }
 
+/// The modes of the command line, else of the scenario, else the default ones.
 fn modes(args: &SimArgs, file: &ScenarioFile) -> Result<Vec<Mode>> {
     let modes = match (&args.modes[..], &file.modes[..]) {
         ([], []) => USUAL.to_vec(),
@@ -165,8 +179,12 @@ fn modes(args: &SimArgs, file: &ScenarioFile) -> Result<Vec<Mode>> {
     Ok(modes)
 }
 
-/// Replaces the jobs of `file` by the I/Os of iologs. Each file of a log is a thread, on a device
-/// of its own if there are enough, and issues I/Os at their time stamps.
+/// Replaces the jobs of `file` by the I/Os of iologs (fio's `write_iolog`, version 3). Each file in
+/// a log becomes a thread that issues its I/Os at their time stamps, on a device of its own if the
+/// scenario has enough devices.
+///
+/// # Errors
+/// A log that cannot be read, or that has no time stamps.
 fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
     let Scenario { devices, jobs, limit, .. } = &mut file.scenario;
     jobs.clear();
@@ -194,7 +212,7 @@ fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
                     bytes = offset.saturating_add(len).max(bytes);
                 }
             }
-            // The log names the file, but has no I/O on it.
+            // The log opens this file, but has no I/O on it.
             if steps.is_empty() {
                 continue;
             }
@@ -204,6 +222,7 @@ fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
             });
             // With fewer devices than files, files share devices.
             let at = at % devices.len();
+            // The device must be large enough for the highest offset in the log.
             devices[at].bytes = devices[at].bytes.max(bytes);
             ios += steps.len();
             let depth = steps.len().min(DEPTH as usize) as u32;
@@ -220,7 +239,7 @@ fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
             jobs.push(JobSpec::new(job));
         }
     }
-    // The default limit of a scenario may be shorter than the log.
+    // The scenario's time limit may be shorter than the log; the factor 2 allows for a slow device.
     *limit = (*limit).max(Nanos(end.0.saturating_mul(2)));
     let names: Vec<String> = lists.iter().map(|path| path.display().to_string()).collect();
     file.title =
@@ -228,7 +247,7 @@ fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// The built-in costs of this name, or those in this file.
+/// Costs by name, or from a .toml file of `reap calibrate`.
 fn price_list(name: &str) -> Result<Costs> {
     if name.ends_with(".toml") {
         return calibrate::price_list(Path::new(name));

@@ -1,5 +1,5 @@
-//! Cost of completions for one job thread during the measured time, and statistics of multipath
-//! devices.
+//! What the completions of one job thread cost during the measured time (CPU time, wake-ups,
+//! messages, doorbells, system calls), and statistics of the paths of multipath devices.
 
 use completion::Decisions;
 use reap::{Counters, Device, DeviceCounters, HardwareCounters, Nanos, PathReport, Queue};
@@ -21,7 +21,7 @@ pub struct Counted {
     pub host: Counters,
     /// Decisions of the queues' policies, if counted.
     pub decisions: Option<Decisions>,
-    /// A device does not count messages, so `messages` and `notify_ns` are not valid.
+    /// Some device does not count messages, so `messages` and `notify_ns` are invalid.
     pub untold: bool,
     /// Interrupt messages of the device for these I/Os.
     pub messages: f64,
@@ -39,6 +39,7 @@ impl Counted {
     /// Adds another thread's counts of the same time.
     pub fn merge(&mut self, other: &Counted) {
         self.ios += other.ios;
+        // The threads ran at the same time: elapsed time and process CPU time are not added.
         self.wall = self.wall.max(other.wall);
         self.cpu += other.cpu;
         self.process = self.process.max(other.process);
@@ -60,12 +61,12 @@ impl Counted {
         }
     }
 
-    /// `part` per I/O; `None` without I/Os.
+    /// `part` ÷ I/Os; `None` without I/Os.
     pub fn per_io(&self, part: f64) -> Option<f64> {
         (self.ios > 0).then(|| part / self.ios as f64)
     }
 
-    /// `part` per second; 0 if nothing was measured.
+    /// `part` ÷ measured seconds; 0 if nothing was measured.
     pub fn per_second(&self, part: f64) -> f64 {
         if self.wall == Nanos::ZERO { 0.0 } else { part / self.wall.as_secs_f64() }
     }
@@ -89,6 +90,7 @@ pub fn charge<'a>(threads: impl Iterator<Item = &'a mut Counted>, others: Nanos)
     let process = threads.iter().map(|thread| thread.process).max().unwrap_or_default();
     let (jobs, ios) =
         threads.iter().fold((0, 0), |(cpu, ios), thread| (cpu + thread.cpu.0, ios + thread.ios));
+    // Saturating: the clocks are read one after the other, so the sum may exceed the total.
     let workers = process.0.saturating_sub(jobs + others.0);
     for thread in threads {
         thread.cpu +=
@@ -120,6 +122,7 @@ impl Mark {
     /// each.
     pub fn new<'a>(targets: impl Iterator<Item = (&'a Device, &'a Queue, Completed)>) -> Mark {
         let read = |(device, queue, completed): (&Device, &Queue, Completed)| {
+            // Counters of the ramp are discarded.
             queue.take_counters();
             (completed, queue.decisions(), queue.hardware_counters(), device.counters())
         };
@@ -133,6 +136,7 @@ impl Mark {
         host: Counters,
         targets: impl Iterator<Item = (&'a Device, &'a Queue, Completed)>,
     ) -> Counted {
+        // CPU clocks are read first, so that reading the other counters is not measured.
         let cpu = hw::thread_cpu() - self.cpu;
         let process = hw::process_cpu() - self.process;
         let mut counted =
@@ -169,6 +173,7 @@ impl Counted {
     ) {
         self.ios += completed.ios;
         let mine = (completed.ios + completed.flushes) as f64;
+        // Counters are read one after the other, so the quotient may slightly exceed 1.
         let share = |count: u64, of: u64| {
             if of == 0 { 0.0 } else { count as f64 * (mine / of as f64).min(1.0) }
         };
@@ -176,7 +181,7 @@ impl Counted {
         let finished = queue.finished - queue0.finished;
         let doorbells = share(queue.sq_doorbells - queue0.sq_doorbells, finished);
         self.sq_doorbells += doorbells;
-        // The drain thread works for these I/Os.
+        // The drain thread reaps for all threads of the queue.
         self.cpu += Nanos(share((queue.drain_cpu - queue0.drain_cpu).0, finished).round() as u64);
         self.cq_doorbells += share(queue.cq_doorbells - queue0.cq_doorbells, finished);
         // System calls are counted per device, doorbells per queue: divide by doorbells.

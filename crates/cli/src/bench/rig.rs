@@ -1,6 +1,6 @@
 //! Opens the devices of a plan, creates the workers of its threads, and fills embedded devices
-//! before measuring: reads of unwritten blocks are served from one page of zeros, which stays in
-//! the CPU cache and makes every result too good.
+//! before measuring: reads of unwritten blocks return one shared page of zeros, which stays in the
+//! CPU cache and makes results too good.
 
 use std::fs::DirBuilder;
 use std::ops::Range;
@@ -76,6 +76,7 @@ impl<'a> Rig<'a> {
         let needs: Vec<Need> =
             (0..setup.devices.len()).map(|target| need(jobs, plan, target)).collect();
         let buffers: u64 = needs.iter().map(|need| need.buffer_bytes).fold(0, u64::saturating_add);
+        // An error here, rather than the OOM killer during the run.
         if buffers > hw::memory_bytes() / 2 {
             bail!(
                 "the jobs' buffers (iodepth × block size) need {} MiB, more than half of the memory; lower iodepth, bs or numjobs",

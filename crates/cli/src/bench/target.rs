@@ -1,5 +1,7 @@
-//! What a job's `filename=` means, a path or the name of an embedded device, and whether jobs may
-//! write to it. Everything that protects users' data from a mistaken job is here.
+//! What a job's `filename=` stands for (a path, or the name of an embedded device), and whether
+//! jobs may write to it. All checks that protect user data from a wrong job file are here: without
+//! `--allow-writes` jobs write only to embedded devices in memory, to new files, and to regular
+//! files of the user.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -61,6 +63,7 @@ fn is_drive(uri: &str) -> bool {
 /// # Errors
 /// The first error, with its column.
 pub fn check(text: &str) -> Result<(), UriError> {
+    // A path without a scheme would be reported as an unknown scheme.
     if text.contains('/') && !text.contains(':') {
         let what = format!(
             "use `{KERNEL}{text}` for a file or block device, or `file:{text}` for a file behind the embedded controller"
@@ -129,6 +132,7 @@ impl Filenames {
         }
         let given = given.unwrap_or(if some { KERNEL } else { USUAL });
         let Some(shared) = bare(given)? else { return Ok(Filenames::Name(given.to_owned())) };
+        // With `kernel:` a job without a filename has no path to open.
         if let Some(job) = nameless {
             let others = if some { ", but others have" } else { "" };
             bail!(
@@ -305,7 +309,8 @@ fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
         targets.iter().map(|target| uri.replace(PLACEHOLDER, &name(target))).collect();
     let twice = (0..uris.len())
         .find_map(|at| Some((uris[..at].iter().position(|uri| *uri == uris[at])?, at)));
-    // Two jobs on one file would overwrite each other's data.
+    // Checked after characters were replaced: two jobs on one file would overwrite each other's
+    // data.
     if let Some((first, second)) = twice.filter(|_| is_file) {
         bail!(
             "the jobs' devices '{}' and '{}' would both be {}, because / ? & and % in a name become _ there: rename one of them",

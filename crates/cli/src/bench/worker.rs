@@ -290,10 +290,13 @@ impl Worker {
             }
             now = self.commit(generator, now);
             run.now = now;
+            // Posting has rung the doorbell. Only devices with a system call per submission defer
+            // it.
             if !self.fuses {
                 return Ok(true);
             }
             next = generator.next(now);
+            // No wait follows that would submit the posted requests, so submit them now.
             if !matches!(next, Next::Reap { .. }) {
                 self.queues.commit();
             }
@@ -388,6 +391,7 @@ impl Worker {
         }
         let one = self.targets.len() == 1;
         for (number, target) in self.targets.iter().enumerate() {
+            // Skip targets without an I/O in this batch: a submission has a fixed cost.
             if !one && !generator.queued().any(|io| usize::from(io.target) == number) {
                 continue;
             }

@@ -1,5 +1,13 @@
-//! Runs blocks: short stretches of the job, each in one completion mode, on devices that stay open;
-//! rounds of them in every scene, and some more next to idle-priority loops, for stolen time.
+//! Runs the blocks of a comparison: the job for [`RAMP`] + [`BLOCK`] in one completion mode.
+//! Devices, queues and buffers stay open between blocks.
+//!
+//! ```text
+//! warm-up block (not counted)
+//! repeat × for each scene, in random order:
+//!   polled block without rate   every 4th round, if the scene needs the capacity
+//!   one block per mode, and the first mode again (A/A), in random order
+//! then, per scene: blocks next to SCHED_IDLE loops, which measure stolen time
+//! ```
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +35,7 @@ use crate::bench::{self, Control, Counted, PathMark, Progress, Ran, Rig, Worker,
 use crate::machine;
 use crate::output::say;
 
-/// Measurements of the capacity that the next load is a share of: their median.
+/// The load of the next round is a share of the median of this many recent capacity measurements.
 const RECENT: usize = 3;
 
 /// What one block measured, over all job threads.
@@ -35,30 +43,32 @@ const RECENT: usize = 3;
 pub struct Sample {
     /// I/Os per second.
     pub iops: f64,
-    /// What it cost.
+    /// CPU time, messages, doorbells and system calls.
     pub counted: Counted,
-    /// From the decision to issue until the completion was found; with a rate, from the intended
-    /// start.
+    /// In nanoseconds, from the decision to issue until the completion was reaped; with a rate,
+    /// from the intended start.
     pub latency: Latency,
-    /// How long it took, the ramp included.
+    /// Elapsed time of the block, ramp included.
     pub took: Nanos,
-    /// CPU time that background threads had meanwhile.
+    /// CPU time of the background threads during the block; `None` without `--background`.
     pub background: Option<Nanos>,
-    /// Of a device outside this process: how long job threads waited for a CPU, and the hypervisor
-    /// had theirs.
+    /// Time in which job threads were runnable without a CPU, plus steal time of the hypervisor.
+    /// `None` for embedded devices.
     pub away: Option<Nanos>,
-    /// What each path of devices that have several did.
+    /// Statistics per path, of multipath devices.
     pub paths: Vec<PathFigures>,
 }
 
 impl Sample {
-    /// Blocks of one mode, equally long, as if they were one; `None` of none.
+    /// Joins blocks of one mode and equal length to one sample: IOPS are averaged, counts and
+    /// latencies added. `None` if `blocks` is empty.
     pub fn in_turn(blocks: &[&Sample]) -> Option<Sample> {
         let (first, later) = blocks.split_first()?;
         let mut sum = (*first).clone();
         for block in later {
             sum.iops += block.iops;
-            // The same threads, later.
+            // `merge` is for threads that ran at the same time, and takes the maximum of these two.
+            // Blocks ran one after the other, so they are added.
             let (wall, process) = (
                 sum.counted.wall + block.counted.wall,
                 sum.counted.process + block.counted.process,
@@ -77,27 +87,27 @@ impl Sample {
     }
 }
 
-/// What was measured in a scene.
+/// The samples of one scene.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// By round, then by label: each mode, and at the end the first once more.
+    /// By round, then by label: the modes in order, and last the first mode again (A/A).
     pub rounds: Vec<Vec<Option<Sample>>>,
-    /// Blocks of polling at this depth without a rate, where they were needed: for the capacity,
-    /// and for the CPU that polling gets.
+    /// Blocks in mode `poll` without a rate, at this scene's queue depth: for the capacity, and for
+    /// the share of its CPU that polling got. Empty if neither is needed.
     pub polled: Vec<Sample>,
-    /// By mode, in nanoseconds per I/O; empty if it was not measured.
+    /// Stolen time by mode, in nanoseconds per I/O; empty if it was not measured.
     pub stolen: Vec<Option<f64>>,
 }
 
 impl Record {
-    /// The median of what polling reached; 0 if it was not measured.
+    /// IOPS of `poll` without a rate, median; 0 if it was not measured.
     fn capacity(&self) -> f64 {
         statistics::median(&self.polled.iter().map(|sample| sample.iops).collect::<Vec<_>>())
             .unwrap_or(0.0)
     }
 }
 
-/// The job threads of one set of devices, and what is run on them.
+/// The job threads, and the scenes and modes to run on them.
 pub struct Experiment<'a> {
     /// Never empty.
     pub modes: &'a [Mode],
@@ -106,16 +116,16 @@ pub struct Experiment<'a> {
     pub cpus: &'a JobCpus,
     /// Rounds of each scene.
     pub repeat: usize,
-    /// Set: end with what there is.
+    /// If set, measuring ends, and complete rounds are returned.
     pub stop: &'a Arc<AtomicBool>,
-    /// Counts blocks.
+    /// Progress, in blocks.
     pub bar: &'a ProgressBar,
     pub threads: JobThreads,
 }
 
 impl Experiment<'_> {
-    /// Runs everything: a record for each scene, and, if an I/O failed, the error. The records are
-    /// of the rounds before it.
+    /// Runs all rounds. Returns a record per scene, and the error if an I/O failed; the records
+    /// then have the rounds before it.
     pub fn run(&mut self, rng: &mut Xoshiro256PlusPlus) -> (Vec<Record>, Result<()>) {
         let mut records = vec![Record::default(); self.scenes.len()];
         let mut polled = BTreeMap::new();
@@ -123,6 +133,8 @@ impl Experiment<'_> {
         for (scene, record) in self.scenes.iter().zip(&mut records) {
             record.polled = polled.get(&scene.scene.qd).cloned().unwrap_or_default();
         }
+        // SCHED_IDLE threads may be forbidden. Stolen time is only an extra column, so this is a
+        // warning.
         if ended.is_ok()
             && let Err(error) = self.stolen(&mut records, rng)
         {
@@ -131,7 +143,8 @@ impl Experiment<'_> {
         (records, ended)
     }
 
-    /// Round after round of every scene, the scenes in random order, and the blocks of each round.
+    /// Runs the rounds of all scenes. A round that is interrupted is dropped: all modes need the
+    /// same rounds.
     fn rounds(
         &mut self,
         records: &mut [Record],
@@ -141,18 +154,19 @@ impl Experiment<'_> {
         let labels: Vec<Mode> = self.modes.iter().chain(self.modes.first()).copied().collect();
         let compares_poll = labels.contains(&Mode::POLL);
         if let (Some(scene), Some(&first)) = (self.scenes.first(), labels.first()) {
-            // The first block finds nothing in the caches: it does not count.
+            // The first block runs with cold caches, so its result is discarded.
             self.threads.run(first, &prepared(&scene.jobs, RAMP), 0)?;
         }
         let mut scene_order: Vec<usize> = (0..self.scenes.len()).collect();
-        // Rounds at each depth.
+        // Rounds so far, by queue depth: scenes of the same depth have the same capacity.
         let mut rounds_at: BTreeMap<u64, usize> = BTreeMap::new();
         for _ in 0..self.repeat {
             scene_order.shuffle(rng);
             for &at in &scene_order {
                 let scene = &self.scenes[at];
                 let mut capacity = 0.0;
-                // Where `poll` is not compared, what it gets of its CPU has to be known as well.
+                // A polled block is needed to convert a load to a rate, and, if `poll` is not among
+                // the modes, to detect other work on its CPU.
                 if !scene.is_closed() || !compares_poll {
                     let (rounds, polled) = (
                         rounds_at.entry(scene.scene.qd).or_default(),
@@ -164,7 +178,7 @@ impl Experiment<'_> {
                         let jobs: Vec<Job> = scene.jobs.iter().map(without_rate).collect();
                         let sample =
                             self.threads.run(Mode::POLL, &prepared(&jobs, RAMP), rng.next_u64())?;
-                        // One that a signal cut short is no measurement.
+                        // A block that a signal interrupted is too short to measure the capacity.
                         if !self.stop.load(Relaxed) {
                             polled.push(sample);
                         }
@@ -178,7 +192,8 @@ impl Experiment<'_> {
                 let mut round: Vec<Option<Sample>> = vec![None; labels.len()];
                 let mut order: Vec<usize> = (0..labels.len()).collect();
                 order.shuffle(rng);
-                // Blocks of one seed issue the same I/Os.
+                // With the same seed all modes of a round issue the same I/Os, so their ratio is
+                // not affected by offsets.
                 let seed = rng.next_u64();
                 for label in order {
                     let background = scene
@@ -191,8 +206,11 @@ impl Experiment<'_> {
                     if self.stop.load(Relaxed) {
                         return Ok(());
                     }
+                    // Kernel workers (io-wq, SQPOLL) do I/O for job threads. Their CPU time is
+                    // known as a total of the process, which includes the background threads.
                     if self.cpus.outside {
-                        // Of the background as much as of the block was measured.
+                        // The background ran for the whole block, counters cover only the measured
+                        // part: scale it.
                         let part =
                             (sample.counted.wall.0 as f64 / sample.took.0.max(1) as f64).min(1.0);
                         let others =
@@ -208,8 +226,8 @@ impl Experiment<'_> {
         Ok(())
     }
 
-    /// What each mode takes from a loop at idle priority, in nanoseconds per I/O. Not next to a
-    /// background thread, which leaves such a loop nothing.
+    /// Measures what each mode takes from loops at SCHED_IDLE priority, in nanoseconds per I/O.
+    /// Scenes with a background thread are skipped, since it leaves such loops no CPU time.
     fn stolen(&mut self, records: &mut [Record], rng: &mut Xoshiro256PlusPlus) -> Result<()> {
         let loops = IdleLoops::start(&self.cpus.disturbed)?;
         let (mut idle, mut readings) = (Vec::new(), Vec::new());
@@ -223,6 +241,8 @@ impl Experiment<'_> {
                     prepared(&scene.paced(record.capacity(), self.plan.threads.len()), Nanos::ZERO);
                 let from = loops.read();
                 hw::sleep_until(hw::now() + BLOCK);
+                // The rate without the job is measured next to each group of blocks: the CPU
+                // frequency changes over time.
                 idle.push(from.rate(&loops.read()));
                 self.bar.inc(1);
                 order.shuffle(rng);
@@ -237,6 +257,7 @@ impl Experiment<'_> {
                 }
             }
         }
+        // Losses are computed last, since they need the median of all idle rates.
         let idle = statistics::median(&idle).unwrap_or(0.0);
         let mut lost = vec![vec![Vec::new(); self.modes.len()]; self.scenes.len()];
         for (at, mode, from, to, counted) in readings {
@@ -249,8 +270,8 @@ impl Experiment<'_> {
     }
 }
 
-/// The jobs as a block runs them: without a pause from its start to its end, measured as blocks are
-/// compared.
+/// Changes the jobs so that they do I/O from start to end of a block, and measure total latency
+/// only (or none, if the job measures none).
 fn prepared(jobs: &[Job], ramp: Nanos) -> Vec<Job> {
     let prepare = |job: &Job| {
         let timed = job.measure.slat || job.measure.clat || job.measure.lat;
@@ -266,32 +287,36 @@ fn prepared(jobs: &[Job], ramp: Nanos) -> Vec<Job> {
     jobs.iter().map(prepare).collect()
 }
 
-/// The job threads, which wait for blocks between blocks.
+/// The job threads. Between blocks they wait on a channel.
 pub struct JobThreads {
     threads: Vec<JobThread>,
-    /// Keeps an embedded device awake between blocks.
+    /// An embedded device that went to sleep between blocks would start the next one late.
     _measured: Option<Measured>,
-    /// The threads' CPUs, where the device is outside this process.
+    /// CPUs of the job threads if the device is outside this process.
     outside: Option<Vec<usize>>,
     devices: Vec<Device>,
     plan: Plan,
 }
 
+/// The main thread's side of one job thread.
 struct JobThread {
     targets: Vec<Target>,
     blocks: Sender<Block>,
     results: Receiver<(Generator, Result<Ran>, Nanos)>,
 }
 
-/// What a thread is to run.
+/// A generator to run in a completion mode.
 struct Block {
     mode: Mode,
     generator: Generator,
 }
 
 impl JobThreads {
-    /// Starts a thread for each of the plan's, with its queues and buffers. They run until `stop`
-    /// is set.
+    /// Starts a thread for each thread of the plan, which creates its queues and buffers. Threads
+    /// end when this is dropped.
+    ///
+    /// # Errors
+    /// A thread, queue or buffer cannot be created.
     pub fn new(
         jobs: &[Job],
         plan: &Plan,
@@ -320,6 +345,8 @@ impl JobThreads {
             let spawned =
                 thread::Builder::new().name(format!("reap-job-{}", thread.number)).spawn(body);
             spawned.context("cannot start a job thread")?;
+            // One thread after the other, so that an error is reported before the next one
+            // allocates.
             started.recv().map_err(|_| ended())??;
             threads.push(JobThread { targets: rig.targets(thread)?, blocks, results });
         }
@@ -332,7 +359,10 @@ impl JobThreads {
         })
     }
 
-    /// Runs one block of `jobs` that [`prepared`] has made.
+    /// Runs one block of `jobs`, which come from [`prepared`], on all threads.
+    ///
+    /// # Errors
+    /// An I/O failed, or a thread has ended.
     fn run(&mut self, mode: Mode, jobs: &[Job], seed: u64) -> Result<Sample> {
         let mut generators = Vec::with_capacity(self.threads.len());
         for (thread, planned) in self.threads.iter().zip(&self.plan.threads) {
@@ -361,6 +391,8 @@ impl JobThreads {
             let stats = generator.stats();
             let span = stats.read.runtime.max(stats.write.runtime);
             if span > Nanos::ZERO {
+                // Threads may stop at slightly different times, so each rate is relative to its own
+                // runtime.
                 sample.iops += (stats.read.ios + stats.write.ios) as f64 / span.as_secs_f64();
             }
             sample.counted.merge(&ran.counted);
@@ -384,14 +416,15 @@ fn ended() -> anyhow::Error {
     anyhow!("a job thread has ended")
 }
 
-/// A job thread: block after block, each answered with how long the thread waited for a CPU in it.
+/// Body of a job thread: runs blocks until the channel is closed. Returns with each block the time
+/// that the thread was runnable without a CPU.
 fn run_blocks(
     mut worker: Worker,
     stop: &AtomicBool,
     blocks: &Receiver<Block>,
     results: &Sender<(Generator, Result<Ran>, Nanos)>,
 ) {
-    // Not every kernel keeps scheduler statistics.
+    // Kernels without CONFIG_SCHED_INFO have no run delay; 0 is used instead.
     let run_delay = RunDelay::of_current().ok();
     let delay = || run_delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
     let progress = Progress::default();
@@ -401,6 +434,7 @@ fn run_blocks(
             worker.run(&mut generator, &Control { stop: [stop, stop], progress: &progress })
         });
         let delayed = Nanos(delay().0.saturating_sub(before.0));
+        // The main thread has returned an error and dropped its end.
         if results.send((generator, ran, delayed)).is_err() {
             return;
         }

@@ -1,7 +1,10 @@
-//! Threads that compute next to those of the job: with `--background`, at ordinary priority, as an
-//! application's; and counting loops at idle priority. A thread's CPU clock does not run while its
-//! CPU handles an interrupt or leaves its idle state. Such a loop loses that time as well, so its
-//! count shows what is left for the application: the rest was stolen.
+//! CPU load next to the job threads: [`Background`] threads of `--background` at normal priority,
+//! which represent the application, and [`IdleLoops`] at SCHED_IDLE priority, which measure stolen
+//! time.
+//!
+//! A thread's CPU clock stops while its CPU handles an interrupt or leaves an idle state. A
+//! counting loop loses that time as well, so what it lacks against an undisturbed loop is the CPU
+//! time that the job takes in all, interrupts and context switches included.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +18,7 @@ use units::Nanos;
 use super::plan::FEW;
 use super::statistics;
 
-/// In each period a thread computes for its share, then sleeps.
+/// In each period a background thread computes for its share, then sleeps.
 const PERIOD: Nanos = Nanos::from_millis(5);
 
 /// Threads that compute until [`Background::stop`].
@@ -25,7 +28,10 @@ pub struct Background {
 }
 
 impl Background {
-    /// A thread on each of `cpus`, at ordinary priority, that wants `percent` of it.
+    /// Starts a thread on each of `cpus` that uses `percent` of it, at normal priority.
+    ///
+    /// # Errors
+    /// A thread cannot be created. Failure to pin one is only logged.
     pub fn start(cpus: &[usize], percent: u8) -> Result<Background> {
         let mut background = Background { end: Arc::default(), threads: Vec::new() };
         for &cpu in cpus {
@@ -36,7 +42,8 @@ impl Background {
                 }
                 while !end.load(Relaxed) {
                     let period_ends = hw::now() + PERIOD;
-                    // As much CPU time, however long that takes next to other threads.
+                    // The share is CPU time, not elapsed time: the thread is preempted by job
+                    // threads.
                     let enough = hw::thread_cpu() + Nanos(PERIOD.0 * u64::from(percent) / 100);
                     while hw::thread_cpu() < enough && !end.load(Relaxed) {}
                     // At 100 % there is no time to sleep.
@@ -52,10 +59,10 @@ impl Background {
         Ok(background)
     }
 
-    /// Ends them. The CPU time that they have had, all together.
+    /// Ends the threads. Returns their CPU time, added up.
     pub fn stop(mut self) -> Nanos {
         self.end.store(true, Relaxed);
-        // They only compute: they cannot have panicked.
+        // The threads cannot panic, so every join succeeds.
         Nanos(self.threads.drain(..).filter_map(|thread| thread.join().ok()).map(|had| had.0).sum())
     }
 }
@@ -66,13 +73,13 @@ impl Drop for Background {
     }
 }
 
-/// Counting loops, one for each CPU; they end when this is dropped.
+/// A counting loop per CPU; they end when this is dropped.
 pub struct IdleLoops {
     counts: Vec<Arc<Count>>,
     end: Arc<AtomicBool>,
 }
 
-/// On a cache line of its own, and its neighbour's that is fetched with it.
+/// Counter of a loop, aligned to two cache lines: the adjacent-line prefetcher fetches pairs.
 #[derive(Default)]
 #[repr(align(128))]
 struct Count {
@@ -82,20 +89,23 @@ struct Count {
     at: AtomicU64,
 }
 
-/// Counts from one reading of the loop's CPU time to the next: some tens of microseconds.
+/// Counts between two reads of the CPU clock, some tens of microseconds.
 const CLOCK_EVERY: u64 = 1 << 15;
 
-/// What the loops had counted at an instant.
+/// The counts of all loops at one time.
 #[derive(Clone, Debug)]
 pub struct Reading {
     at: Nanos,
     counts: Vec<u64>,
-    /// Of each loop its CPU time in nanoseconds, and the count at which it was read.
+    /// Per loop, its CPU time in nanoseconds, and the count at which it was read.
     clocks: Vec<(u64, u64)>,
 }
 
 impl IdleLoops {
     /// Starts a loop on each of `cpus`.
+    ///
+    /// # Errors
+    /// A thread cannot be created, pinned, or set to SCHED_IDLE.
     pub fn start(cpus: &[usize]) -> Result<IdleLoops> {
         let mut loops = IdleLoops { counts: Vec::new(), end: Arc::default() };
         for &cpu in cpus {
@@ -109,7 +119,8 @@ impl IdleLoops {
                 let mut n = 0u64;
                 while !refused && !end.load(Relaxed) {
                     n += 1;
-                    // A plain store: this is the only writer.
+                    // A store instead of fetch_add: only this thread writes, and a locked
+                    // instruction would slow the loop.
                     count.now.store(n, Relaxed);
                     if n.is_multiple_of(CLOCK_EVERY) {
                         count.cpu.store(hw::thread_cpu().0, Relaxed);
@@ -121,13 +132,15 @@ impl IdleLoops {
                 .name("reap-idle".into())
                 .spawn(body)
                 .context("cannot start a counting loop")?;
+            // Without SCHED_IDLE the loop would compete with the job, so it must not start
+            // counting.
             let idle = started.recv().map_err(|_| anyhow!("a counting loop has ended"))?;
             idle.context("the kernel refuses to pin a thread at idle priority")?;
         }
         Ok(loops)
     }
 
-    /// The counts now.
+    /// Reads the counts.
     pub fn read(&self) -> Reading {
         Reading {
             at: hw::now(),
@@ -148,14 +161,14 @@ impl Drop for IdleLoops {
 }
 
 impl Reading {
-    /// Counts per nanosecond from `self` to `later`, all loops together.
+    /// Counts per nanosecond from `self` to `later`, all loops added up.
     pub fn rate(&self, later: &Reading) -> f64 {
         let span = (later.at - self.at).0;
         let counts: u64 = later.counts.iter().zip(&self.counts).map(|(to, from)| to - from).sum();
         if span == 0 { 0.0 } else { counts as f64 / span as f64 }
     }
 
-    /// The CPU time of the loops from `self` to `later`, and their counts in it.
+    /// CPU time of the loops from `self` to `later` in nanoseconds, and their counts in that time.
     fn clocked(&self, later: &Reading) -> (f64, f64) {
         let spans = later
             .clocks
@@ -165,28 +178,28 @@ impl Reading {
         spans.fold((0.0, 0.0), |(cpu, counts), (more_cpu, more)| (cpu + more_cpu, counts + more))
     }
 
-    /// CPU time from `self` to `later` that is charged to the loops and in which they did not
-    /// count, in nanoseconds: interrupts and switches of other threads. `rest`: when there were
-    /// none. Other threads' own time is no part of it.
+    /// CPU time from `self` to `later` that the scheduler charged to the loops without a count, in
+    /// nanoseconds: interrupts and context switches. `rest`: a reading from before the disturbance,
+    /// to `self`. Time in which other threads ran is not included. `None` if the loops did not run.
     pub fn charged(&self, later: &Reading, rest: &Reading) -> Option<f64> {
         let ((rest_cpu, rest_counts), (cpu, counts)) = (rest.clocked(self), self.clocked(later));
         (rest_counts > 0.0 && counts > 0.0).then(|| cpu - counts * rest_cpu / rest_counts)
     }
 
-    /// CPU time lost from `self` to `later`, in nanoseconds, where `idle` is the rate of
-    /// undisturbed loops.
+    /// CPU time that the loops lost from `self` to `later`, in nanoseconds. `idle`: counts per
+    /// nanosecond of undisturbed loops.
     pub fn lost(&self, later: &Reading, idle: f64) -> f64 {
         let span = (later.at - self.at).0 as f64 * self.counts.len() as f64;
         if idle > 0.0 { (span * (1.0 - self.rate(later) / idle)).max(0.0) } else { 0.0 }
     }
 }
 
-/// What blocks lost per I/O, of each the CPU time that the loops lost in nanoseconds, that of the
-/// job's threads, and their I/Os: the median; of blocks with few I/Os what they lost in all, since
-/// those without I/Os lost as well.
+/// Stolen time per I/O, in nanoseconds. `blocks`: CPU time that the loops lost in nanoseconds, CPU
+/// time of the job threads, and I/Os. The result is the median over blocks; if some have fewer than
+/// [`FEW`] I/Os, the total loss ÷ total I/Os, since blocks without I/Os have losses too.
 ///
-/// `None` if that is less than half of the CPU time of the job's own threads, which the loops lost
-/// at the least: other work had the CPUs, and left the loops little even without the job.
+/// `None` if the loops lost less than half of the CPU time of the job threads. They must lose at
+/// least all of it, so other work was using the CPUs and the idle rate is wrong.
 pub fn per_io(blocks: &[(f64, Nanos, u64)]) -> Option<f64> {
     let lost: f64 = blocks.iter().map(|(lost, ..)| lost).sum();
     let cpu: u64 = blocks.iter().map(|(_, cpu, _)| cpu.0).sum();

@@ -1,4 +1,5 @@
-//! What is compared: modes, scenes (load, depth, background), and the CPUs of the job threads.
+//! Which modes and scenes (load, queue depth, background) a comparison has, and on which CPUs its
+//! job threads run.
 
 use std::path::Path;
 
@@ -13,21 +14,21 @@ use crate::args::{CompareArgs, once};
 use crate::machine::{Machine, list};
 use crate::rows::Scene;
 
-/// A measured block.
+/// Measured time of a block.
 pub const BLOCK: Nanos = Nanos::from_millis(100);
-/// The time before it, in which caches and policies settle.
+/// Time before it that is not measured: caches fill, and policies adapt to the load.
 pub const RAMP: Nanos = Nanos::from_millis(10);
-/// With what is around it: the ramp, and 5 ms in which threads are woken, generators made, counters
-/// read.
+/// Elapsed time of a block: [`RAMP`], [`BLOCK`], and 5 ms to create generators, wake threads and
+/// read counters.
 pub const WHOLE_BLOCK: Nanos = Nanos::from_millis(115);
-/// With a rate: rounds from one measurement of the capacity to the next.
+/// Rounds between two measurements of the capacity, in scenes that need it.
 pub const CAPACITY_EVERY: usize = 4;
-/// Blocks of each mode in which stolen time is measured.
+/// Blocks per mode and scene for stolen time.
 pub const STOLEN_BLOCKS: usize = 4;
-/// I/Os that a block has to have for figures per I/O.
+/// Fewest I/Os of a block for figures per I/O; with fewer, rounds are joined.
 pub const FEW: u64 = 10;
 
-/// The modes unless some are named.
+/// Default modes of a single scene.
 const USUAL: [Mode; 7] = [
     Mode::INTERRUPT,
     Mode::INTERRUPT_CHECKED,
@@ -37,13 +38,16 @@ const USUAL: [Mode; 7] = [
     Mode::POLL,
     Mode::ADAPTIVE,
 ];
-/// Those of several scenes: one of each family, and `adaptive` with more delay exponents (in
+/// Default modes of a sweep: one of each kind, and `adaptive` with further delay exponents (in
 /// thousandths).
 const SWEPT: [Mode; 6] =
     [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE];
 const EXPONENTS: [u32; 3] = [0, 1_000, 10_000];
 
-/// The modes of the command line; if none were named the usual ones.
+/// The modes of the command line, or the defaults.
+///
+/// # Errors
+/// A mode is named twice.
 pub fn modes(args: &CompareArgs) -> Result<Vec<Mode>> {
     once("--modes", &args.modes)?;
     let adaptive = |n| Mode::adaptive(DelayExponent::per_mille(n));
@@ -54,14 +58,14 @@ pub fn modes(args: &CompareArgs) -> Result<Vec<Mode>> {
     })
 }
 
-/// Whether the command line asks for more than one scene.
+/// Whether the command line selects more than one scene.
 pub fn is_sweep(args: &CompareArgs) -> bool {
     !args.loads.is_empty() || !args.qd.is_empty() || args.background.is_some()
 }
 
-/// Those of `modes` that the devices have, and remarks: which are left out and why, and what the
-/// device does otherwise than a mode's name says. `lacks` says why there is no such mode, `note`
-/// what it does instead.
+/// The modes that the devices support, and remarks for the report: the unsupported modes with their
+/// reason, and the notes about supported ones. `lacks`: why a mode is not supported. `note`: how
+/// the device differs from what the name of a mode implies.
 pub fn available(
     modes: &[Mode],
     lacks: impl Fn(Mode) -> Option<String>,
@@ -83,16 +87,17 @@ pub fn available(
 /// A scene with its jobs.
 #[derive(Clone, Debug)]
 pub struct SceneJobs {
-    /// As in the results.
+    /// The conditions, as in the results.
     pub scene: Scene,
-    /// At this scene's depth, without a rate of the scene's.
+    /// The jobs at this queue depth, without the rate that `load` implies.
     pub jobs: Vec<Job>,
-    /// I/Os arrive at random, at this share of the capacity in per cent. `None`: as the job says.
+    /// Offered load in per cent of the capacity, as a Poisson process. `None`: the job determines
+    /// the rate.
     pub load: Option<f64>,
 }
 
 impl SceneJobs {
-    /// The jobs at this scene's pace, where polling reaches `capacity` I/Os per second over all
+    /// The jobs with the rate of this scene. `capacity`: I/Os per second of `poll` over all
     /// `threads`.
     pub fn paced(&self, capacity: f64, threads: usize) -> Vec<Job> {
         let Some(load) = self.load else { return self.jobs.clone() };
@@ -103,8 +108,8 @@ impl SceneJobs {
                 (true, false) => 1.0,
                 _ => 0.0,
             };
-            // A rate is never 0: an operation that a mixed job has none of gets none from its
-            // pattern.
+            // A rate of 0 would mean no limit, so it is at least 1. An operation that the job does
+            // not do is excluded by its pattern.
             let rate = |part: f64| Some(Rate::Iops((each * part).round().max(1.0) as u64));
             let rate = PerOp { read: rate(read), write: rate(1.0 - read), trim: None };
             Job { rate, rate_process: RateProcess::Poisson, ..job.clone() }
@@ -112,19 +117,22 @@ impl SceneJobs {
         self.jobs.iter().map(pace).collect()
     }
 
-    /// No rate limits the I/Os: the device always has as many as the depth.
+    /// Closed loop: no rate is set, so the number of I/Os in flight is always the queue depth.
     pub fn is_closed(&self) -> bool {
         self.load.is_none()
             && self.jobs.iter().all(|job| job.rate.read.is_none() && job.rate.write.is_none())
     }
 }
 
-/// The jobs at a depth.
+/// The jobs with another queue depth.
 pub fn at_depth(jobs: &[Job], depth: u32) -> Vec<Job> {
     jobs.iter().map(|job| Job { iodepth: depth, ..job.clone() }).collect()
 }
 
-/// The scenes on a device with `profile`.
+/// All combinations of queue depth, background and load, on a device with `profile`.
+///
+/// # Errors
+/// A value is given twice, or `--loads` is used with a job that has a rate.
 pub fn scenes(
     args: &CompareArgs,
     jobs: &[Job],
@@ -163,6 +171,8 @@ pub fn scenes(
                 scenes.push(SceneJobs {
                     scene,
                     jobs: jobs.clone(),
+                    // At 100 % the loop is closed: a rate equal to the capacity would only let a
+                    // backlog grow.
                     load: Some(load_pct).filter(|load| *load < 100.0),
                 });
             }
@@ -171,37 +181,36 @@ pub fn scenes(
     Ok(scenes)
 }
 
-/// How many blocks are run, with `labels` (modes and the A/A) in each round; those before and
-/// between rounds are not counted.
+/// Number of blocks for the progress bar. `labels`: modes and the A/A. Warm-up and capacity blocks
+/// are not included.
 pub fn blocks(scenes: &[SceneJobs], labels: usize, repeat: usize) -> u64 {
-    // Stolen time: of each mode, and of none.
+    // Each mode, and once without the job.
     let stolen = |scene: &&SceneJobs| scene.scene.background_pct.is_none();
     (labels * (repeat * scenes.len() + STOLEN_BLOCKS * scenes.iter().filter(stolen).count())) as u64
 }
 
-/// The CPUs of the job threads. Each is pinned, so that rounds do not differ by where threads ran,
-/// and to where the device's completions arrive: of a disk of the kernel's, the CPU of its
-/// interrupt.
+/// The CPUs of the job threads. Threads are pinned, so that rounds do not differ by CPU. For a disk
+/// of the kernel they are pinned to the CPU that handles its completion interrupt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobCpus {
-    /// For each thread of the plan those that it is pinned to; none: it is not pinned.
+    /// CPUs that each thread of the plan is pinned to; empty: it is not pinned.
     pub threads: Vec<Vec<usize>>,
-    /// All that job threads may be on, ascending.
+    /// All CPUs that job threads may use, ascending.
     pub used: Vec<usize>,
-    /// Those where they, or the device's interrupts, take time from others; ascending.
+    /// CPUs on which job threads or device interrupts take time from other threads, ascending.
     pub disturbed: Vec<usize>,
-    /// How many the threads need, at most one for each.
+    /// Number of CPUs that the threads need, at most one per thread.
     pub needed: usize,
-    /// The device is no thread of this process.
+    /// The device is outside this process: a kernel device, a drive, or a remote controller.
     pub outside: bool,
-    /// More threads than CPUs.
+    /// There are more threads than CPUs.
     pub oversubscribed: bool,
 }
 
 impl JobCpus {
-    /// For the threads of `plan`. The first of the devices, by their URIs, that is a disk's says
-    /// which CPUs of `machine` are taken first, unless CPUs were `given`. `machine` says afterwards
-    /// where the threads are, in words.
+    /// Assigns CPUs to the threads of `plan`. The CPUs of the first disk among `devices` (URIs) are
+    /// preferred, unless CPUs were `given` by `--cpus`. Sets the description of the assignment in
+    /// `machine`.
     pub fn new(
         root: &Path,
         plan: &Plan,
@@ -214,7 +223,7 @@ impl JobCpus {
             known = devices
                 .iter()
                 .find_map(|uri| CompletionCpus::of(root, &uri.parse::<KernelUri>().ok()?.path));
-            // This process may not be allowed on any of them.
+            // The affinity mask or cpuset of this process may exclude all of them.
             known = known.filter(|known| known.cpus.iter().any(|cpu| machine.host.contains(cpu)));
             known.iter().for_each(|known| machine.prefer(&known.cpus));
         }
@@ -225,6 +234,8 @@ impl JobCpus {
         };
         let wishes: Vec<Vec<u32>> = plan.threads.iter().map(|thread| thread.cpus.clone()).collect();
         let placed = machine.place(&wishes);
+        // With an unknown interrupt CPU any fixed CPU would be arbitrary, and might be the slower
+        // one.
         let pinned = !machine.outside || given || known.is_some();
         let threads: Vec<Vec<usize>> = match pinned {
             true => placed.iter().map(|&cpu| vec![cpu]).collect(),

@@ -1,9 +1,10 @@
-//! From blocks to rows and ratios, whether they are conclusive, and the words around the table;
-//! pure.
+//! Converts blocks to rows and ratios, decides whether a scene is conclusive, and writes the text
+//! around the table. Has no I/O.
 //!
-//! That rests on the first mode against itself (A/A), on the intervals, and on the CPU that polling
-//! had: other work on the host's CPUs moves ratios of modes that spin to those that sleep, and
-//! leaves A/A at 1.
+//! A scene is inconclusive if the first mode differs from itself (A/A) as much as from other modes,
+//! if there are too few rounds for intervals, or if `poll` did not get its CPU. The last check is
+//! needed because other work on the CPUs slows modes that spin more than modes that sleep, and A/A
+//! does not show that.
 
 use completion::Mode;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -18,36 +19,36 @@ use crate::machine::WakeUp;
 use crate::rows::table::{digits, percent};
 use crate::rows::{self, CPU, Estimate, IOPS, P50, Pair, Results, Row, SCORE, Scene, score};
 
-/// A smaller share of its CPUs than this, and `poll` shared them with other work.
+/// Below this share of its CPUs, `poll` had to share them with other work.
 const OWN: f64 = 0.9;
-/// As a ratio: where the first mode differs from itself by no more, modes that are equal within
-/// that are found to be equal.
+/// An A/A ratio up to this is accepted even if the modes differ by less: they are then equal within
+/// it.
 const SMALL: f64 = 1.05;
 
-/// What came out of one scene.
+/// Results of one scene.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Where; its load is what the modes were offered, in per cent of the capacity that was
-    /// measured.
+    /// The conditions. With a rate, `load_pct` is the offered rate in per cent of the measured
+    /// capacity.
     pub scene: Scene,
-    /// One for each mode.
+    /// A row per mode.
     pub rows: Vec<Row>,
-    /// Each label with each later one; the last label is the first mode once more.
+    /// Ratios of all pairs of labels; the last label is the first mode again (A/A).
     pub pairs: Vec<Pair>,
     /// Rounds run.
     pub rounds: usize,
-    /// Rounds that count as one because blocks have few I/Os; 1 where they have enough.
+    /// Rounds joined to one sample because blocks have few I/Os; 1: not joined.
     pub together: usize,
-    /// With a rate: the device's capacity in I/Os per second.
+    /// IOPS of `poll` in a closed loop, in scenes with a rate.
     pub capacity: Option<f64>,
-    /// Why this is inconclusive; empty if it is not.
+    /// Reasons why the scene is inconclusive; empty: it is conclusive.
     pub doubts: Vec<String>,
 }
 
 impl Outcome {
-    /// Makes rows and pairs of `record`, whose job threads need `cpus` CPUs. With `offered` I/Os
-    /// per second, the scene's load is worked out. `wake_up`: what a wake-up costs beyond the
-    /// thread's own time. `None`: not one complete round.
+    /// Computes rows and pairs from `record`. `cpus`: CPUs that the job threads need. `offered`:
+    /// I/Os per second that the jobs offer, to compute the load. `wake_up`: CPU cost of a wake-up
+    /// outside the thread. `None`: there is no complete round.
     pub fn new(
         modes: &[Mode],
         record: &Record,
@@ -71,7 +72,7 @@ impl Outcome {
             .map(|label| record.rounds.iter().map(|round| round.get(label)?.as_ref()).collect())
             .collect();
         let together = together(&blocks);
-        // As many rounds as go together as one, or one more where they do not come out even.
+        // Each part has `together` rounds; if they do not divide evenly, some have one more.
         let parts = (record.rounds.len() / together).max(1);
         let join = |rounds: &Vec<Option<&Sample>>| {
             let part = |n: usize| &rounds[n * rounds.len() / parts..(n + 1) * rounds.len() / parts];
@@ -103,6 +104,7 @@ impl Outcome {
             }),
             (SCORE, &|s| score(cpu(s), mean(s), s.iops)),
         ];
+        // A/A needs a label of its own; the pairs then treat it as another mode.
         let again = rows.first().map(|row| again(&row.mode))?;
         let names: Vec<&str> =
             rows.iter().map(|row| row.mode.as_str()).chain([again.as_str()]).collect();
@@ -114,7 +116,8 @@ impl Outcome {
                 .collect();
             pairs.append(&mut statistics::pairs(&scene, &names, figure, &values, rng));
         }
-        // Blocks in which polling spins from start to end.
+        // With a rate, a thread without I/O in flight sleeps, so its CPU time says nothing about
+        // other work. Only closed blocks of `poll` count, and the capacity blocks.
         let is_poll =
             |label: usize| closed && modes.get(label).or(modes.first()) == Some(&Mode::POLL);
         let own = (0..labels)
@@ -136,12 +139,12 @@ impl Outcome {
     }
 }
 
-/// The first mode once more, by name.
+/// The label of the A/A blocks of mode `first`.
 pub fn again(first: &str) -> String {
     format!("{first} (A/A)")
 }
 
-/// How many rounds it takes until a block of each label has enough I/Os; at most all of them.
+/// Rounds to join so that a sample of each label has at least [`FEW`] I/Os; at most all rounds.
 fn together(blocks: &[Vec<Option<&Sample>>]) -> usize {
     let enough = |rounds: &Vec<Option<&Sample>>| {
         let ios: u64 = rounds.iter().flatten().map(|s| s.counted.ios).sum();
@@ -152,7 +155,7 @@ fn together(blocks: &[Vec<Option<&Sample>>]) -> usize {
     blocks.iter().map(enough).max().unwrap_or(1).min(all).max(1)
 }
 
-/// Medians over blocks, and latencies over all of them.
+/// A row: medians over blocks, and latencies over all I/Os of all blocks.
 fn row(samples: &[&Sample], wake_up: &WakeUp, rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
     let of = |figure: fn(&Sample) -> Option<f64>| {
         samples.iter().filter_map(|s| figure(s)).collect::<Vec<f64>>()
@@ -163,7 +166,8 @@ fn row(samples: &[&Sample], wake_up: &WakeUp, rng: &mut Xoshiro256PlusPlus) -> O
     samples.iter().for_each(|s| moments.merge(&s.latency.moments));
     let histograms: Vec<&Histogram> =
         samples.iter().filter_map(|s| s.latency.histogram.as_ref()).collect();
-    // Per cent of the host's CPUs that the background threads had meanwhile.
+    // Per cent of a CPU that the background threads really got: next to a spinning job it is less
+    // than `--background`.
     let background = median(|s| Some(s.background?.0 as f64 * 100.0 / s.took.0.max(1) as f64));
     Some(Row {
         iops: Some(statistics::estimate(&of(|s| Some(s.iops)), rng)?),
@@ -187,13 +191,14 @@ fn row(samples: &[&Sample], wake_up: &WakeUp, rng: &mut Xoshiro256PlusPlus) -> O
     })
 }
 
-/// The reasons for which the `pairs` of a scene, whose first mode is `first`, are inconclusive.
-/// `polled`: blocks in which polling spins from start to end, on this many `cpus`.
+/// Why the `pairs` of a scene with first mode `first` are inconclusive. `polled`: blocks in which
+/// `poll` spins from start to end, on `cpus` CPUs.
 fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<String> {
     let mut doubts = Vec::new();
-    // The share of their CPUs that polling threads had. A background thread's share counts as
-    // theirs: it is part of the scene. On a device outside this process a thread may wait in the
-    // kernel; there it is the time that it did not wait for a CPU.
+    // The share of their CPUs that polling threads had. CPU time of background threads is added,
+    // since they are part of the scene. On a device outside this process a polling thread may block
+    // in the kernel, so there the share is computed from the time that it was runnable without a
+    // CPU.
     let share = |sample: &&Sample| {
         let (wall, took) =
             (sample.counted.wall.0 as f64 * cpus as f64, sample.took.0.max(1) as f64);
@@ -212,7 +217,7 @@ fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<S
             (share * 100.0).clamp(0.0, 89.0)
         ));
     }
-    // How far a ratio is from 1, the same for its reciprocal.
+    // Distance of a ratio from 1; equal for a ratio and its reciprocal.
     let off = |ratio: f64| ratio.max(1e-9).ln().abs();
     let farther = |a: f64, b: f64| if off(a) > off(b) { a } else { b };
     let again = again(first);
@@ -227,6 +232,7 @@ fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<S
             ));
             continue;
         };
+        // The end of the interval, not the median: the A/A difference could be as large as that.
         let itself = farther(low, high);
         let Some(others) = others.iter().map(|pair| pair.ratio.value).reduce(farther) else {
             continue;
@@ -240,7 +246,7 @@ fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<S
     doubts
 }
 
-/// What columns mean, by their names; CPU per I/O with this price of a wake-up.
+/// Explanations of columns by name. `wake_up`: the cost that CPU per I/O includes.
 pub fn legend(wake_up: &WakeUp) -> Vec<(&'static str, String)> {
     [
         ("CPU", wake_up.words()),
@@ -260,7 +266,7 @@ pub fn legend(wake_up: &WakeUp) -> Vec<(&'static str, String)> {
     .into()
 }
 
-/// The title of a comparison, of `threads` (the job of each) on `device`.
+/// The title of a comparison on `device`; `threads` has the job of each thread.
 pub fn title(args: &CompareArgs, threads: &[&Job], device: &str, outcomes: &[Outcome]) -> String {
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for job in threads {
@@ -275,7 +281,7 @@ pub fn title(args: &CompareArgs, threads: &[&Job], device: &str, outcomes: &[Out
     });
     let each = |of: fn(&Scene) -> String| {
         let mut all: Vec<String> = outcomes.iter().map(|outcome| of(&outcome.scene)).collect();
-        // Depth after depth, and at each one the same loads.
+        // Scenes of different depths have the same loads: list each value once.
         let mut known = std::collections::BTreeSet::new();
         all.retain(|one| known.insert(one.clone()));
         all.join(", ")
@@ -294,7 +300,7 @@ pub fn title(args: &CompareArgs, threads: &[&Job], device: &str, outcomes: &[Out
     title
 }
 
-/// `randrw 4 KiB`
+/// The pattern and block size of a job, as in `randrw 4 KiB`.
 fn kind(job: &Job) -> String {
     let words = |size: &BlockSizes| match size.is_fixed() {
         true => rows::bytes(size.min),
@@ -309,8 +315,8 @@ fn kind(job: &Job) -> String {
     format!("{} {size}", job.pattern.name())
 }
 
-/// That results are inconclusive, with the reasons of the first such scene, and what to try: the
-/// same modes simulated, where nothing else runs, or more rounds. `None`: they are conclusive.
+/// One sentence for inconclusive results: the reasons of the first such scene, and what to try
+/// (`reap sim`, which has no other work, or more rounds). `None`: all scenes are conclusive.
 pub fn inconclusive(args: &CompareArgs, outcomes: &[Outcome]) -> Option<String> {
     let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.doubts.is_empty()).collect();
     let reasons = bad.first()?.doubts.join("; ");
@@ -321,6 +327,7 @@ pub fn inconclusive(args: &CompareArgs, outcomes: &[Outcome]) -> Option<String> 
     };
     let simulated = args.modes.iter().filter(|mode| !mode.is_the_kernels());
     let modes: Vec<String> = simulated.map(ToString::to_string).collect();
+    // The shell would expand a `?` in a mode's parameters.
     let modes = match modes.join(",") {
         none if none.is_empty() => none,
         plain if !plain.contains('?') => format!(" --modes {plain}"),
@@ -339,8 +346,7 @@ pub fn inconclusive(args: &CompareArgs, outcomes: &[Outcome]) -> Option<String> 
     ))
 }
 
-/// The lines below the table. `offered`: I/Os per second that the jobs mean to issue, where they
-/// have a rate.
+/// The lines below the table. `offered`: I/Os per second that the jobs offer, if they have a rate.
 pub fn notes(
     outcomes: &[Outcome],
     results: &Results,
@@ -371,7 +377,7 @@ pub fn notes(
         "{rounds} rounds{together} of {} ms blocks in random order; medians, {intervals}. Latencies count from the {from}.",
         BLOCK.0 / 1_000_000
     ));
-    // How far the first mode differs from itself: in the only scene, or at most in any.
+    // A/A of the only scene, or of the scene in which it is farthest from 1.
     let scenes = results.scenes();
     let farthest = |figure| {
         let off = |estimate: &Estimate| estimate.value.max(1e-9).ln().abs();
@@ -389,7 +395,7 @@ pub fn notes(
         let at_most = if scenes.len() > 1 { ", where it differs most" } else { "" };
         lines.push(format!("A/A: {} against itself{at_most}: IOPS × {iops}, CPU × {cpu}; such differences are noise.", row.mode));
     }
-    // What loads are shares of.
+    // The capacities of which loads are a share.
     let mut capacities: Vec<String> = Vec::new();
     for outcome in outcomes {
         let one = outcome.capacity.map(|capacity| {
@@ -408,7 +414,7 @@ pub fn notes(
     lines
 }
 
-/// I/Os per second that a thread of `job` means to issue.
+/// I/Os per second that a thread of `job` offers; 0 without a rate.
 pub fn offered(job: &Job) -> f64 {
     let iops = |rate: Option<Rate>, sizes: &BlockSizes| match rate {
         Some(Rate::Iops(n)) => n as f64,

@@ -1,8 +1,9 @@
-//! Estimates from blocks, pure: medians, paired ratios, bootstrap intervals.
+//! Estimates from blocks: medians, ratios paired by round, and intervals by bootstrap. Has no I/O.
 //!
-//! The load of a shared machine changes over time. Blocks of one round are near each other in time,
-//! so their ratio varies less than the ratio of two averages; the median of the ratios ignores a
-//! few disturbed rounds; the bootstrap estimates how much it would have differed with other rounds.
+//! The load of a shared machine changes over time. Blocks of one round are close in time, so their
+//! ratio varies less than a ratio of averages. The median of the ratios ignores a few disturbed
+//! rounds. The bootstrap (Efron 1979) draws rounds with replacement to estimate how much the median
+//! varies.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -12,20 +13,21 @@ use crate::rows::{Estimate, Latencies, Pair, Scene};
 
 /// Resamples of a bootstrap of medians.
 const RESAMPLES: usize = 2_000;
-/// Resamples of a bootstrap of percentiles: each adds up histograms.
+/// Resamples of a bootstrap of percentiles. Fewer, since each one merges histograms.
 const TAIL_RESAMPLES: usize = 200;
-/// An interval takes this many values. From the least to the greatest of n, the widest that a
-/// bootstrap can say, covers the median with 1 − 2^(1−n): 75 % for three, 94 % for five.
+/// Fewest values for an interval. The widest interval of a bootstrap, from the least to the
+/// greatest of n values, covers the median with probability 1 − 2^(1−n): 75 % for n = 3, 94 % for n
+/// = 5, 97 % for n = 6.
 pub const FEWEST: usize = 6;
-/// A percentile is an estimate only with this many samples above it.
+/// Samples that must lie above a percentile for it to be reported.
 const ABOVE: f64 = 20.0;
-/// The percentiles of [`Latencies::curve`].
+/// The percentiles of [`Latencies::curve`], in per cent.
 const CURVE: [f64; 20] = [
     0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.75, 99.9,
     99.95, 99.99, 99.995, 99.999,
 ];
 
-/// The median of `values`; `None` of nothing.
+/// The median of `values`; `None` if there are none.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -34,7 +36,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some((low + high) / 2.0)
 }
 
-/// The median of `values`, with the interval of a percentile bootstrap if they are enough.
+/// The median of `values`, with a 95 % interval by percentile bootstrap if there are at least
+/// [`FEWEST`].
 pub fn estimate(values: &[f64], rng: &mut Xoshiro256PlusPlus) -> Option<Estimate> {
     let value = median(values)?;
     if values.len() < FEWEST {
@@ -49,8 +52,7 @@ pub fn estimate(values: &[f64], rng: &mut Xoshiro256PlusPlus) -> Option<Estimate
     Some(Estimate { value, interval: interval(&mut medians) })
 }
 
-/// Each label with each later one of its scene: the paired ratios of `figure`, whose values are by
-/// label, then by round.
+/// The paired ratios b ÷ a of `figure` for all pairs of labels. `values`: by label, then by round.
 pub fn pairs(
     scene: &Scene,
     labels: &[&str],
@@ -61,7 +63,7 @@ pub fn pairs(
     let mut pairs = Vec::new();
     for (n, (a, first)) in labels.iter().zip(values).enumerate() {
         for (b, second) in labels.iter().zip(values).skip(n + 1) {
-            // Round by round; a round in which either is missing, or the first is 0, has none.
+            // A round has no ratio if either value is missing or the divisor is 0.
             let both = first.iter().zip(second).filter_map(|(a, b)| a.filter(|a| *a > 0.0).zip(*b));
             let ratio = estimate(&both.map(|(a, b)| b / a).collect::<Vec<f64>>(), rng);
             pairs.extend(ratio.map(|ratio| Pair {
@@ -76,7 +78,7 @@ pub fn pairs(
     pairs
 }
 
-/// The latencies of blocks, all together.
+/// Latencies over all I/Os of all blocks, in nanoseconds.
 pub fn latencies(
     moments: &Moments,
     blocks: &[&Histogram],
@@ -95,8 +97,9 @@ pub fn latencies(
     }
 }
 
-/// The percentile `percent` of all blocks together, if enough samples lie above it. The interval
-/// resamples blocks, not samples: what disturbs one I/O disturbs its neighbours as well.
+/// The percentile `percent` over all blocks; `None` if fewer than [`ABOVE`] samples lie above it.
+/// The interval resamples blocks, not samples, because latencies within a block are correlated:
+/// what delays one I/O delays those queued behind it.
 fn percentile(
     blocks: &[&Histogram],
     percent: f64,
@@ -124,8 +127,8 @@ fn percentile(
     Some(Estimate { value, interval: interval(&mut values) })
 }
 
-/// The distribution of all blocks together: per cent and nanoseconds, as far as enough samples lie
-/// on either side.
+/// The distribution over all blocks as (per cent, nanoseconds), for percentiles with at least
+/// [`ABOVE`] samples on both sides.
 fn curve(blocks: &[&Histogram]) -> Vec<(f64, f64)> {
     let mut sum = Histogram::default();
     blocks.iter().for_each(|block| sum.merge(block));
@@ -136,7 +139,7 @@ fn curve(blocks: &[&Histogram]) -> Vec<(f64, f64)> {
     percents.into_iter().zip(values).map(|(percent, value)| (percent, value as f64)).collect()
 }
 
-/// The values between which 95 % lie.
+/// The 2.5th and 97.5th percentile of `values`.
 fn interval(values: &mut [f64]) -> Option<[f64; 2]> {
     values.sort_unstable_by(f64::total_cmp);
     let last = values.len().checked_sub(1)? as f64;

@@ -1,4 +1,4 @@
-//! The results on a terminal: tables, and what has to be known to read them.
+//! The results as text tables of `width` characters, with notes and the verdict below.
 
 use std::io::IsTerminal;
 
@@ -6,20 +6,20 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, pres
 
 use super::{CPU, Estimate, IOPS, Results, Row, SCORE, Scene};
 
-/// Characters of a line where the output is no terminal.
+/// Line width in characters if the output is not a terminal and COLUMNS is not set.
 const DEFAULT_WIDTH: u16 = 120;
 
-/// Characters of a line on the standard output.
+/// Line width of the standard output, in characters.
 pub fn width() -> u16 {
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let terminal = std::io::stdout().is_terminal().then(|| Table::new().width()).flatten();
     terminal.or(columns).unwrap_or(DEFAULT_WIDTH)
 }
 
-/// A column; it is shown if some row has a cell.
+/// A column. It is left out if no row has a value for it.
 struct Column {
     header: &'static str,
-    /// Its name in [`Results::legend`].
+    /// Key of its explanation in [`Results::legend`].
     key: &'static str,
     /// Shown only with `--wide`.
     wide: bool,
@@ -113,17 +113,17 @@ const COLUMNS: [Column; 14] = [
     },
 ];
 
-/// The columns that some row has a cell of; all of them, or the first screen's.
+/// The columns with a value in some row; `wide`: also those of `--wide`.
 fn columns(all: &Results, wide: bool) -> Vec<&'static Column> {
     let used = |column: &&Column| all.rows.iter().any(|row| (column.cell)(all, row).is_some());
     COLUMNS.iter().filter(|column| wide || !column.wide).filter(used).collect()
 }
 
-/// The title, the tables, `more`, the notes in lines of `width` characters, and the verdict. With
-/// `wide` the tables have all columns, however long their lines are.
+/// Title, tables, `more`, notes and verdict, wrapped to `width` characters. Tables with `wide` are
+/// not wrapped, so that scripts and pagers get one line per row.
 pub fn show(all: &Results, width: u16, wide: bool, more: &str) -> String {
     let mut text = wrap(&all.title, width.into());
-    // A table holds the scenes that differ in nothing but the load.
+    // Scenes that differ only in the load share a table, with a column for the load.
     let mut groups: Vec<Vec<&Scene>> = Vec::new();
     for scene in all.scenes() {
         let same =
@@ -134,6 +134,7 @@ pub fn show(all: &Results, width: u16, wide: bool, more: &str) -> String {
         }
     }
     for scenes in &groups {
+        // With one table the title already has all of this.
         if let (true, Some(scene)) = (groups.len() > 1, scenes.first()) {
             let background = scene.background_pct.map_or(String::new(), |pct| {
                 format!(", a thread that wants {pct:.0} % of the host's CPU")
@@ -143,7 +144,7 @@ pub fn show(all: &Results, width: u16, wide: bool, more: &str) -> String {
             text +=
                 &format!("\n{}, queue depth {}{arrivals}{background}\n", scene.profile, scene.qd);
         }
-        // All tables have the same columns.
+        // Columns are chosen over all rows, so that all tables have the same ones.
         let table = table(all, scenes, &columns(all, wide));
         text += &if wide { table.trim_fmt() + "\n" } else { fitted(table, width) };
         if let Some(paths) = paths(all, scenes) {
@@ -157,7 +158,7 @@ pub fn show(all: &Results, width: u16, wide: bool, more: &str) -> String {
     text + more + &lines.map(|line| wrap(&line, width.into())).collect::<String>()
 }
 
-/// The notes, with what the columns mean that are shown.
+/// The notes, and the explanations of the columns shown.
 pub fn notes(all: &Results, wide: bool) -> Vec<String> {
     let columns = columns(all, wide);
     let words: Vec<&str> = all
@@ -169,6 +170,7 @@ pub fn notes(all: &Results, wide: bool) -> Vec<String> {
     all.notes.iter().cloned().chain((!words.is_empty()).then(|| words.join(" "))).collect()
 }
 
+/// The table of some scenes; `*` marks the recommended mode.
 fn table(all: &Results, scenes: &[&Scene], columns: &[&Column]) -> Table {
     let loads = scenes.len() > 1;
     let headers = loads
@@ -180,7 +182,7 @@ fn table(all: &Results, scenes: &[&Scene], columns: &[&Column]) -> Table {
     for scene in scenes {
         let best = all.best(scene).map(|row| &row.mode);
         for (n, row) in all.rows.iter().filter(|row| row.scene == **scene).enumerate() {
-            // Once for all modes at that load.
+            // The load is printed in the first row of its scene only.
             let load = loads.then(|| if n == 0 { percent(scene.load_pct) } else { String::new() });
             let mark = if best == Some(&row.mode) { " *" } else { "" };
             let cells = columns
@@ -194,7 +196,7 @@ fn table(all: &Results, scenes: &[&Scene], columns: &[&Column]) -> Table {
     unruled(headers, rows)
 }
 
-/// What each path did in each mode, of a device that has several.
+/// Table of path statistics by mode; `None` without multipath devices.
 fn paths(all: &Results, scenes: &[&Scene]) -> Option<Table> {
     let loads = scenes.len() > 1;
     let mut rows = Vec::new();
@@ -227,7 +229,7 @@ fn paths(all: &Results, scenes: &[&Scene]) -> Option<Table> {
     (!rows.is_empty()).then(|| unruled(loads.then_some("load\n%").into_iter().chain(headers), rows))
 }
 
-/// A table with lines between its rows, and numbers to the right.
+/// A table with lines between rows; columns of numbers are right-aligned.
 pub fn ruled<'a>(headers: impl IntoIterator<Item = &'a str>, rows: Vec<Vec<String>>) -> Table {
     let headers: Vec<&str> = headers.into_iter().collect();
     let mut table = Table::new();
@@ -241,7 +243,7 @@ pub fn ruled<'a>(headers: impl IntoIterator<Item = &'a str>, rows: Vec<Vec<Strin
     table
 }
 
-/// The same without lines between its rows.
+/// A table without lines between rows.
 pub fn unruled<'a>(headers: impl IntoIterator<Item = &'a str>, rows: Vec<Vec<String>>) -> Table {
     let mut table = ruled(headers, rows);
     table
@@ -250,13 +252,13 @@ pub fn unruled<'a>(headers: impl IntoIterator<Item = &'a str>, rows: Vec<Vec<Str
     table
 }
 
-/// The table's lines, of at most `width` characters: where it is wider, its cells are broken.
+/// The text of a table; if it is wider than `width` characters, cells are wrapped.
 pub fn fitted(mut table: Table, width: u16) -> String {
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     table.trim_fmt() + "\n"
 }
 
-/// Breaks a line at blanks.
+/// Wraps a line at spaces. A word longer than `width` keeps its length.
 pub fn wrap(line: &str, width: usize) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for word in line.split(' ') {
@@ -274,9 +276,11 @@ pub fn wrap(line: &str, width: usize) -> String {
     out + "\n"
 }
 
+/// Ratio to the first mode of the scene, with half of its interval.
 fn against_first(all: &Results, row: &Row, figure: &str) -> Option<String> {
     let Some(Estimate { value, interval }) = all.against_first(&row.scene, &row.mode, figure)
     else {
+        // The first mode has no pair with itself except A/A: its ratio is 1.
         let first = !all.pairs.is_empty() && all.first(&row.scene) == Some(&row.mode);
         return first.then(|| "1".to_owned());
     };
@@ -285,7 +289,7 @@ fn against_first(all: &Results, row: &Row, figure: &str) -> Option<String> {
     Some(format!("{value:.2}{half}"))
 }
 
-/// The value, and half of its interval in per cent.
+/// A value ÷ `unit`, with half of its interval in per cent.
 fn with_interval(estimate: Estimate, unit: f64) -> Option<String> {
     let value = digits(estimate.value / unit);
     let Some([low, high]) = estimate.interval.filter(|[low, high]| low < high) else {
@@ -299,7 +303,7 @@ fn with_interval(estimate: Estimate, unit: f64) -> Option<String> {
     })
 }
 
-/// Three digits that matter, of large numbers in thousands.
+/// A number with three significant digits; from 10,000 in thousands or millions.
 pub fn digits(value: f64) -> String {
     match value {
         v if v >= 9_999_500.0 => format!("{}M", digits(v / 1e6)),
@@ -311,7 +315,7 @@ pub fn digits(value: f64) -> String {
     }
 }
 
-/// Per cent, whole where they are.
+/// A percentage, without decimals if it is whole.
 pub fn percent(pct: f64) -> String {
     if pct.fract() == 0.0 { format!("{pct:.0}") } else { digits(pct) }
 }

@@ -1,15 +1,15 @@
-//! Which mode a comparison recommends: that with the least [`SCORE`] in each scene, and what the
-//! others give and take for it. At most three lines, from the paired ratios and their intervals;
-//! inconclusive scenes have no say.
+//! The verdict of a comparison in at most three lines: the mode with the least [`SCORE`] in each
+//! scene, and the modes that are faster or take less CPU. It uses the paired ratios and their
+//! intervals; inconclusive scenes are left out.
 
 use super::{CPU, Estimate, IOPS, P50, Results, Row, SCORE, Scene};
 use crate::rows::table::{digits, percent};
 
-/// Ratios nearer to 1 than this are no difference, however narrow their interval is.
+/// Differences below this ratio are not reported, even if their interval excludes 1.
 const LITTLE: f64 = 0.01;
 
 impl Results {
-    /// The verdict, in at most three lines; nothing where nothing is compared.
+    /// The verdict, in at most three lines; empty if nothing was compared.
     pub fn verdict(&self) -> Vec<String> {
         let best: Vec<(&Scene, &Row)> = self
             .scenes()
@@ -25,7 +25,8 @@ impl Results {
         lines
     }
 
-    /// The mode that is recommended in a scene; `None` where it is inconclusive, or has one mode.
+    /// The recommended mode of a scene: the least [`SCORE`]. `None` if the scene is inconclusive or
+    /// has one mode.
     pub fn best(&self, scene: &Scene) -> Option<&Row> {
         let rows: Vec<&Row> = self.rows.iter().filter(|row| row.scene == *scene).collect();
         let first = *rows.first()?;
@@ -39,15 +40,17 @@ impl Results {
         let scores: Vec<(f64, &Row)> =
             rows.into_iter().filter_map(|row| Some((score(row)?, row))).collect();
         let best = scores.iter().min_by(|(a, _), (b, _)| a.total_cmp(b))?.1;
-        // One that nothing is compared with is no choice.
+        // A single mode with a score is not a choice.
         (scores.len() > 1).then_some(best)
     }
 
+    /// The verdict for a single scene.
     fn of_one_scene(&self, scene: &Scene, best: &Row) -> Vec<String> {
         let others: Vec<&Row> =
             self.rows.iter().filter(|row| row.scene == *scene && row.mode != best.mode).collect();
         let against = |row: &Row, figure: &str| self.ratio(scene, &best.mode, &row.mode, figure);
-        // In a closed loop the rate says how fast a mode is, at a given load the latency.
+        // Speed is IOPS in a closed loop. At a given load all modes have the same IOPS, so it is
+        // the reciprocal of the median latency.
         let speed = |row: &Row| match scene.load_pct >= 100.0 {
             true => against(row, IOPS),
             false => against(row, P50).map(|Estimate { value, interval }| Estimate {
@@ -61,6 +64,8 @@ impl Results {
             .filter(|row| against(row, SCORE).is_some_and(|r| ends(r)[0] <= 1.0))
             .map(|row| row.mode.as_str())
             .collect();
+        // An interval that includes 1 does not prove a difference, so such modes are named as
+        // equal.
         let mut first = format!("{}: {}.", self.subject, best.mode);
         if !equal.is_empty() {
             first.pop();
@@ -108,7 +113,8 @@ impl Results {
         };
         let mut lines = vec![first, second + "."];
 
-        // A good mean can have a bad tail.
+        // SCORE uses the mean latency, so a mode with a long tail may win: print its p99 if another
+        // mode's is clearly lower.
         let p99 = |row: &Row| row.latency.p99;
         let least = others.iter().filter_map(|row| Some((p99(row)?, row))).min_by(by_value);
         if let (Some(own), Some((least, row))) = (p99(best), least)
@@ -124,7 +130,8 @@ impl Results {
         lines
     }
 
-    /// Which mode is best in how many scenes, and where, if they differ in one thing.
+    /// The verdict for several scenes: which modes are best in how many. If scenes differ in one
+    /// parameter only, its values are named.
     fn of_scenes(&self, best: &[(&Scene, &Row)]) -> String {
         let all = self.scenes();
         let differ = |of: fn(&Scene) -> String| all.iter().any(|scene| of(scene) != of(all[0]));

@@ -1,5 +1,5 @@
-//! Converts simulated outcomes to the rows that `compare` has as well, and adds what only the
-//! simulator can count.
+//! Converts outcomes of the simulator to the rows that `compare` has too, with further figures that
+//! only the simulator can count.
 
 use ::sim::file::ScenarioFile;
 use ::sim::{CpuOutcome, FailoverCounters, Host, JobSpec, Outcome, PathOutcome, Scenario, Spin};
@@ -15,18 +15,18 @@ use crate::bench::over_all;
 use crate::compare::statistics::{self, FEWEST};
 use crate::rows::{CPU, IOPS, P50, Pair, Results, Row, SCORE, Scene, merged, score, table};
 
-/// A row: a mode, and what it does while other threads want the CPU.
+/// A row of the table: a mode, and its behaviour while other threads need the CPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contender {
     /// The mode.
     pub mode: Mode,
-    /// How it spins.
+    /// How polling modes spin.
     pub spin: Spin,
     /// The row's name.
     pub label: String,
 }
 
-/// The modes, each once for every way of spinning that makes a difference to it.
+/// The modes; those that spin once per element of `spins`.
 pub fn contenders(modes: &[Mode], spins: &[Spin]) -> Vec<Contender> {
     let first = spins.first().copied().unwrap_or_default();
     let of_mode = |&mode: &Mode| {
@@ -40,9 +40,9 @@ pub fn contenders(modes: &[Mode], spins: &[Spin]) -> Vec<Contender> {
     modes.iter().flat_map(of_mode).collect()
 }
 
-/// The results of `rounds`: by seed, and of each by mode.
+/// The results of `rounds`, which are by seed, then by mode.
 pub fn results(file: &ScenarioFile, modes: &[Contender], rounds: &[&[Option<Outcome>]]) -> Results {
-    // Fixed seed, so that the same scenario gives the same table.
+    // A fixed seed for the bootstrap, so that a scenario always prints the same table.
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let scene = scene(&file.scenario);
     let of = |at: usize| {
@@ -76,8 +76,8 @@ pub fn results(file: &ScenarioFile, modes: &[Contender], rounds: &[&[Option<Outc
     }
 }
 
-/// A note about a job thread with less than a tenth of the median thread's I/Os: a starved thread
-/// makes its mode look better, because it contributes few latencies.
+/// A note about a job thread with less than a tenth of the I/Os of the median thread. A starved
+/// thread improves the figures of its mode, since its long latencies are few.
 fn starved(mode: &str, runs: &[&Outcome]) -> Option<String> {
     let of_run = |run: &&Outcome| {
         run.jobs.iter().find_map(|job| {
@@ -95,10 +95,11 @@ fn starved(mode: &str, runs: &[&Outcome]) -> Option<String> {
     ))
 }
 
+/// The conditions of the scenario.
 fn scene(scenario: &Scenario) -> Scene {
     let steps = scenario.jobs.iter().any(|spec| !spec.phases.is_empty());
     Scene {
-        // What part of the capacity a rate is takes a sweep to say.
+        // The capacity is not simulated, so the load in per cent is unknown: 0.
         load_pct: if scenario.jobs.iter().any(is_paced) { 0.0 } else { 100.0 },
         qd: scenario
             .jobs
@@ -118,10 +119,10 @@ fn is_paced(spec: &JobSpec) -> bool {
     spec.job.rate.read.is_some() || spec.job.rate.write.is_some() || !spec.phases.is_empty()
 }
 
-/// Ticks of a time line.
+/// Number of ticks of a time line.
 const TICKS: u64 = 200;
 
-/// Length of a tick for loads that change in steps.
+/// Length of a tick, if the load changes in steps.
 pub fn ticks(scenario: &Scenario) -> Option<Nanos> {
     let ends = |spec: &JobSpec| {
         (!spec.phases.is_empty()).then(|| spec.job.ramp_time + spec.job.runtime.unwrap_or_default())
@@ -130,15 +131,15 @@ pub fn ticks(scenario: &Scenario) -> Option<Nanos> {
     (longest > Nanos::ZERO).then(|| Nanos(longest.0.div_ceil(TICKS)))
 }
 
-/// A mode's time line, with the first seed. Counts are per second, latencies in nanoseconds; `cpu`
-/// is the share of a CPU that host threads used, `gathered` the naps that gathered completions,
-/// `tried` the stretches in which another action was tried.
+/// Time line of a mode for the first seed. Counts are per second and latencies in nanoseconds.
+/// `cpu`: CPUs that host threads used; `gathered`: naps to coalesce completions; `tried`: periods
+/// in which `adaptive` tried another action.
 fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -> Option<Value> {
     let every = ticks(scenario).filter(|_| !outcome.ticks.is_empty())?;
     let unit = 1.0 / every.as_secs_f64();
     let tick = |(at, tick): (usize, &::sim::Tick)| {
         let rate = |count: u64| count as f64 * unit;
-        // I/Os per second that the steps mean then.
+        // The offered IOPS in the middle of the tick.
         let middle = Nanos(at as u64 * every.0 + every.0 / 2);
         let offered =
             |spec: &JobSpec| spec.phase_at(middle) as f64 * f64::from(spec.job.numjobs.max(1));
@@ -165,7 +166,7 @@ fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -
     ]))
 }
 
-/// One mode's results: medians over seeds, with intervals if there are several.
+/// The row of one mode: medians over seeds, with intervals if there are enough seeds.
 pub fn row(
     mode: String,
     scene: &Scene,
@@ -176,7 +177,7 @@ pub fn row(
         |figure: &dyn Fn(&Outcome) -> f64| runs.iter().map(|run| figure(run)).collect::<Vec<f64>>();
     let median = |figure: &dyn Fn(&Outcome) -> f64| statistics::median(&of(figure)).unwrap_or(0.0);
     let rate = |count: fn(&Outcome) -> u64| median(&|run| run.per_second(count(run)));
-    // Per cent of all CPUs' time.
+    // Share of the time of all CPUs, in per cent.
     let share = |part: fn(&CpuOutcome) -> Nanos| {
         median(&|run| {
             let all: u64 =
@@ -204,7 +205,7 @@ pub fn row(
         "cpu_pct": { "hard": hard, "soft": soft, "thread": thread, "idle": idle },
         "longest_away_ns": away.0,
     });
-    // Decisions of `adaptive`, summed over all runs.
+    // Counts of decisions are summed over all seeds.
     let decisions = runs.iter().filter_map(|run| run.decisions).reduce(|mut all, decisions| {
         all.add(&decisions);
         all
@@ -216,7 +217,7 @@ pub fn row(
         extra["decisions"] =
             decisions.named().map(|(name, count)| (name, json!(count))).into_iter().collect();
     }
-    // Where interrupts share their way: of each message.
+    // Devices that share an interrupt path: times per message, in nanoseconds.
     let shared: Vec<_> = runs.iter().map(|run| run.way).filter(|way| way.messages > 0).collect();
     if !shared.is_empty() {
         let of = |figure: &dyn Fn(usize) -> u64| {
@@ -228,7 +229,7 @@ pub fn row(
         };
         extra["interrupt_path"] = json!({ "wait_ns": of(&|at| shared[at].waited.0), "held_ns": of(&|at| shared[at].held.0) });
     }
-    // Path errors, summed over all runs.
+    // Path errors are summed over all seeds; longest times are the maximum.
     let failover = runs
         .iter()
         .filter(|run| !run.paths.is_empty())
@@ -269,7 +270,7 @@ pub fn row(
     let histograms: Vec<&Histogram> =
         runs.iter().filter_map(|run| run.latency.histogram.as_ref()).collect();
     let wakeups = rate(|run| run.counts.wakeups);
-    // Runs without wake-ups have no value; a row has none if most of its runs have none.
+    // A run without wake-ups has no value; if most runs have none, neither has the row.
     let per_wakeup: Vec<f64> = runs
         .iter()
         .filter(|_| wakeups > 0.0)
@@ -291,7 +292,7 @@ pub fn row(
     })
 }
 
-/// Ratios of each pair of modes, paired by seed.
+/// Ratios of all pairs of modes, paired by seed.
 fn pairs(
     modes: &[Contender],
     scene: &Scene,
@@ -319,7 +320,7 @@ fn pairs(
     pairs
 }
 
-/// One line about the machine.
+/// One line about the simulated machine.
 pub fn machine(scenario: &Scenario) -> String {
     let machine = &scenario.machine;
     let nodes =
@@ -338,6 +339,7 @@ pub fn machine(scenario: &Scenario) -> String {
     )
 }
 
+/// Notes on how to read the figures.
 fn notes(scenario: &Scenario, seeds: usize) -> Vec<String> {
     let medians =
         format!("Medians over {seeds} seeds (latencies: percentiles of all seeds together)");
@@ -358,8 +360,8 @@ fn notes(scenario: &Scenario, seeds: usize) -> Vec<String> {
     )]
 }
 
-/// All of it, in lines of `width` characters: the table of `compare`, and with `wide` what the CPUs
-/// did and what policies decided.
+/// The output of `reap sim` in lines of `width` characters: the table of `compare`, and with `wide`
+/// the use of CPUs and the decisions of policies.
 pub fn show(results: &Results, machine: &str, width: u16, wide: bool) -> String {
     let number = |row: &Row, pointer: &str| {
         Value::Object(row.extra.clone()).pointer(pointer).and_then(Value::as_f64)
@@ -391,7 +393,7 @@ pub fn show(results: &Results, machine: &str, width: u16, wide: bool) -> String 
         notes.push(
             "Shares are of all CPUs' time; longest away: the longest that interrupts and softirqs kept a CPU from its threads.".into(),
         );
-        // What a mode decided that counts its decisions.
+        // `adaptive` counts its decisions; other modes have none.
         for row in &results.rows {
             let Some(decisions) = row.extra.get("decisions").and_then(Value::as_object) else {
                 continue;
@@ -409,7 +411,7 @@ pub fn show(results: &Results, machine: &str, width: u16, wide: bool) -> String 
             );
         }
     }
-    // Path errors and retries.
+    // Multipath: print retries only if a request was delayed by them.
     for row in &results.rows {
         let of = |key: &str| number(row, &format!("/failover/{key}")).unwrap_or(0.0);
         let ms = |key: &str| table::digits(of(key) / 1e6);

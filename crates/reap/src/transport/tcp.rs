@@ -1,29 +1,29 @@
 //! `tcp://HOST[:PORT]/NQN[?…]`: an NVMe controller over NVMe/TCP.
 //!
-//! Above this folder it is a controller with rings in memory like any other: tags, shared queues,
-//! time-outs, aborts, resets and failover are those of every controller. Here the rings are private
-//! memory, and a socket is behind the doorbell:
+//! The layers above use it as any controller with rings in memory: tags, shared queues, time-outs,
+//! aborts, resets and failover are the same. The rings are private memory of this process; a
+//! doorbell sends their commands over a socket:
 //!
 //! ```text
-//!   doorbell of an SQ  ─► read the SQEs ─► capsules, one sendmsg for the batch ─►  target
-//!   poll               ─► one recv ─► PDUs ─► data to the buffers, CQEs into the CQ
-//!   interrupt          ─► an epoll instance with the queue's socket: readable, or writable again
-//!   properties         ─► Property Get and Set, answered later
-//!   Create I/O SQ      ─► connect, ICReq, Connect       (thread "reap-tcp")
+//!   SQ doorbell     ─► SQEs ─► command capsules, one sendmsg per batch ─►  target
+//!   poll            ◄─ CQEs into the CQ, data into buffers ◄─ PDUs, one recv ◄─ target
+//!   interrupt       ◄─ epoll instance of the queue's socket: readable, or writable again
+//!   CAP, CC, CSTS   ─► Property Get and Property Set, answered asynchronously
+//!   Create I/O SQ   ─► connect(2), ICReq, Connect       (thread "reap-tcp")
 //! ```
 //!
-//! A reset ends the association (CC.EN = 0, CSTS.RDY = 0), and the next access to CAP or CC begins
-//! another one. A lost association is replaced only after the fence: the time after which its
-//! controller carries out nothing more (Base 9.6). So every new association implies that commands
-//! of the one before cannot take effect any more.
+//! A reset ends the association (CC.EN = 0, then CSTS.RDY = 0); the next access to CAP or CC starts
+//! a new one. After a lost association the host waits until the old controller has certainly
+//! stopped executing commands (Base 9.6, here called the fence), and only then connects again. A
+//! new association therefore implies that commands of the old one can no longer take effect.
 //!
 //! | question | file |
 //! | --- | --- |
-//! | what does the URI mean? | `uri.rs` |
+//! | which parameters does a URI have? | `uri.rs` |
 //! | how is a connection made? | `connect.rs` |
-//! | how do commands and completions move? | `queue.rs` |
-//! | which subsystems has a target? | `discover.rs` |
-//! | what is a controller: admin queue, properties, associations? | `controller.rs` |
+//! | how are commands sent and completions received? | `queue.rs` |
+//! | which subsystems does a target export? | `discover.rs` |
+//! | admin queue, properties, associations | `controller.rs` |
 
 mod connect;
 mod controller;
@@ -43,7 +43,7 @@ pub(crate) use queue::TcpQueue;
 pub(crate) use uri::SCHEME;
 pub use uri::TcpUri;
 
-/// Connects to the controller of `uri`, with buffers in the pool of `dma`.
+/// Connects to the controller of `uri`. Buffers are in the pool of `dma`.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -53,6 +53,7 @@ pub(crate) fn open(
     options: &OpenOptions,
 ) -> Result<RingController, OpenError> {
     let queues = options.hardware().min(usize::from(uri.queues.unwrap_or(u16::MAX)));
+    // One vector per I/O queue, and vector 0 for the admin queue.
     let vectors = hw::vectors(queues as u16 + 1, false)
         .map_err(|source| OpenError::System { what: "vectors", source })?;
     let vectors = Arc::new(vectors);

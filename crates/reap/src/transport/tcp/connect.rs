@@ -1,5 +1,13 @@
-//! How a connection is made: resolve, connect, ICReq, Connect. It blocks, for a few seconds at
-//! most.
+//! Connects a queue. Blocks for a few seconds at most.
+//!
+//! ```text
+//! host                                        target
+//!  │ resolve, connect(2)                        │
+//!  ├── ICReq: digests, PDU alignment ──────────►│
+//!  │◄────────────── ICResp: digests, MAXH2CDATA ┤
+//!  ├── Connect: QID, SQSIZE, KATO, NQNs ───────►│
+//!  │◄─────────────────────────── CQE with CNTLID┤
+//! ```
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -18,17 +26,17 @@ use super::queue::{Connection, Payload, PoolMemory, ROOM, send, violation};
 use super::uri::TcpUri;
 use crate::error::TcpError;
 
-/// How long each step may take.
+/// Time limit of connect(2), and of ICReq and Connect together.
 pub(super) const STEP: Duration = Duration::from_secs(5);
 
-/// Who this host is.
+/// Identity of this host in Connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
     pub(super) nqn: String,
     pub(super) id: [u8; 16],
 }
 
-/// The 16 bytes of a UUID.
+/// The 16 bytes of a UUID in text, with or without hyphens.
 pub(super) fn uuid(text: &str) -> Option<[u8; 16]> {
     let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
     (digits.len() == 32)
@@ -38,7 +46,10 @@ pub(super) fn uuid(text: &str) -> Option<[u8; 16]> {
 }
 
 impl Host {
-    /// From the URI, else from where nvme-cli keeps them, else new ones for this process.
+    /// From the URI, else from the files of nvme-cli, else generated once per process.
+    ///
+    /// # Errors
+    /// The kernel provides no random UUID.
     pub(super) fn of(uri: &TcpUri) -> io::Result<Host> {
         static OF_PROCESS: OnceLock<String> = OnceLock::new();
         let file = |path: &str| {
@@ -56,7 +67,7 @@ impl Host {
             }
         };
         let n = u128::from_be_bytes(id);
-        // The NQN that nvme-cli makes of a UUID.
+        // An NQN with this UUID, in the format that nvme-cli generates.
         let made = || {
             let [a, b, c, d, e] = [
                 n >> 96,
@@ -74,18 +85,18 @@ impl Host {
     }
 }
 
-/// A queue to connect.
+/// Parameters of Connect for one queue.
 pub(super) struct NewQueue {
     pub(super) id: QueueId,
     /// Entries of the submission queue.
     pub(super) entries: u32,
-    /// [`ConnectData::ANY`] of an admin queue.
+    /// Controller ID; [`ConnectData::ANY`] for an admin queue, so that the target chooses.
     pub(super) cntlid: u16,
-    /// Most bytes of data in a capsule.
+    /// Most bytes of in-capsule data.
     pub(super) in_capsule: u32,
 }
 
-/// Connects a queue. Returns CNTLID too.
+/// Connects a queue. Returns the connection, non-blocking, and CNTLID.
 ///
 /// # Errors
 /// See [`TcpError`].
@@ -101,8 +112,8 @@ pub(super) fn connect(
         .and_then(|()| stream.set_read_timeout(Some(STEP)))
         .and_then(|()| stream.set_write_timeout(Some(STEP)));
     set.map_err(TcpError::Connect)?;
-    // A peer that acknowledges nothing is found by the transport too, and no later than by
-    // keep-alive.
+    // TCP itself resends for 15 minutes by default. With this limit the connection fails no later
+    // than by keep-alive.
     _ = sockopt::set_tcp_user_timeout(
         &stream,
         (uri.keep_alive_tmo.0 / 1_000_000).clamp(1, u64::from(u32::MAX)) as u32,
@@ -119,6 +130,7 @@ pub(super) fn connect(
     let until = Instant::now() + STEP;
     match exchange(&stream, &mut initiator, until)? {
         InitiatorEvent::Greeted(agreed) if agreed == digests => {}
+        // Without the digests that were requested, corruption on the way would not be detected.
         InitiatorEvent::Greeted(_) => return Err(TcpError::Digests),
         _ => return Err(TcpError::Protocol("ICResp is missing".into())),
     }
@@ -130,6 +142,8 @@ pub(super) fn connect(
         hostnqn: Text::nul_terminated(&host.nqn),
         ..ConnectData::default()
     };
+    // The keep-alive timer belongs to the controller: only the admin queue sets it. Rounded up to
+    // milliseconds.
     let kato = if io { 0 } else { uri.keep_alive_tmo.0.div_ceil(1_000_000) as u32 };
     let command = Connect {
         format: 0,
@@ -139,7 +153,7 @@ pub(super) fn connect(
         kato,
         data: Dptr::NONE,
     };
-    // No other command is out, so any identifier will do.
+    // The only command in flight, so any CID is free.
     let payload = Payload::Bytes(data.as_page().to_vec());
     initiator.submit(Sqe { cid: 0, ..command.to_sqe() }, Some((payload, ConnectData::LEN as u32)));
     let InitiatorEvent::Completed { cqe, .. } = exchange(&stream, &mut initiator, until)? else {
@@ -150,7 +164,8 @@ pub(super) fn connect(
     Ok((Connection { stream, initiator, watches_writes: false }, cntlid))
 }
 
-/// Resolves the name, and connects to the first address that answers.
+/// Resolves the name, and connects to the first address that accepts. `host_traddr` selects the
+/// address family.
 fn reach(uri: &TcpUri) -> Result<TcpStream, TcpError> {
     let addresses = (uri.host.as_str(), uri.port).to_socket_addrs().map_err(TcpError::Resolve)?;
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
@@ -165,10 +180,11 @@ fn reach(uri: &TcpUri) -> Result<TcpStream, TcpError> {
     Err(TcpError::Connect(last))
 }
 
+/// Connects to one address, within [`STEP`].
 fn reach_one(address: SocketAddr, uri: &TcpUri) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let fd = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // It limits connect(2) too.
+    // SO_SNDTIMEO limits connect(2) too, which then returns EINPROGRESS.
     sockopt::set_socket_timeout(&fd, Timeout::Send, Some(STEP))?;
     if let Some(local) = uri.host_traddr {
         rustix::net::bind(&fd, &SocketAddr::new(local, 0))?;
@@ -179,7 +195,10 @@ fn reach_one(address: SocketAddr, uri: &TcpUri) -> io::Result<TcpStream> {
     }
 }
 
-/// Sends what there is, and waits for the next event.
+/// Sends all output, and receives until the next event or `until`. The socket is blocking.
+///
+/// # Errors
+/// See [`TcpError`].
 pub(super) fn exchange(
     mut stream: &TcpStream,
     initiator: &mut Initiator<PoolMemory>,
@@ -193,7 +212,7 @@ pub(super) fn exchange(
         if let Some(event) = initiator.poll() {
             return violation(&event).map_or(Ok(event), |why| Err(TcpError::Protocol(why)));
         }
-        // A peer that sends a byte a second must not keep this going.
+        // Checked per recv: a peer that sends one byte at a time never reaches the read time-out.
         if Instant::now() >= until {
             return Err(TcpError::NoAnswer);
         }
@@ -212,10 +231,15 @@ pub(super) fn exchange(
     }
 }
 
-/// CNTLID of an answer to Connect.
+/// CNTLID from the completion of Connect.
+///
+/// # Errors
+/// The target refuses the connection, or requires authentication.
 fn accepted(cqe: &Cqe, uri: &TcpUri) -> Result<u16, TcpError> {
     let status = cqe.status();
     if status.kind() == INVALID_PARAMETERS.kind() {
+        // Connect Invalid Parameters: DW0 has the byte offset of the wrong field, and whether it is
+        // in the data.
         let place = match (cqe.result >> 16 & 1, cqe.result & 0xffff) {
             (1, at) if at == ConnectData::SUBNQN_AT as u32 => {
                 format!("there is no subsystem {}", uri.nqn)
@@ -233,7 +257,7 @@ fn accepted(cqe: &Cqe, uri: &TcpUri) -> Result<u16, TcpError> {
     if !status.is_success() {
         return Err(TcpError::Refused(status.to_string()));
     }
-    // AUTHREQ: ASCR and ATR.
+    // AUTHREQ (ASCR and ATR): authentication is required, which is not supported.
     if cqe.result >> 16 & 3 != 0 {
         return Err(TcpError::Authentication);
     }

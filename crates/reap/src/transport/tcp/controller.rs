@@ -1,6 +1,6 @@
-//! A controller over NVMe/TCP: its admin queue, properties, associations and I/O queues.
+//! A controller over NVMe/TCP: admin queue, properties, associations and I/O queues.
 //!
-//! The thread "reap-tcp" waits for the admin queue's socket, and does what blocks: connecting.
+//! The thread "reap-tcp" receives on the admin queue's socket, and makes connections, which block.
 //!
 //! ```text
 //!                    CC.EN = 0 by the host, then CSTS.RDY = 0
@@ -10,7 +10,7 @@
 //!        ▼   │ connected, after the fence                        │ cannot connect
 //!       Down ┴───────────────────────────────────────────────────┘
 //! ```
-//! Locks are taken in this order: `admin`, then a queue's. `news` is taken last.
+//! Lock order: `admin`, then a queue's lock; `news` last.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU32;
@@ -34,15 +34,16 @@ use super::uri::TcpUri;
 use crate::error::{OpenError, TcpError};
 use crate::transport::ServerEvent;
 
+/// Keys of `TcpController::poller`.
 const KEY_WAKE: u64 = 0;
 const KEY_ADMIN: u64 = 1;
 
-/// Tag of this side's own commands on the admin queue: the driver's are below it.
+/// Tag (low six bits of the CID) of property commands. The driver uses tags 0 to 62.
 const OWN: u16 = 63;
-/// Entries of the admin queue: for the driver's 63 commands, one of this side's, and one that stays
-/// free.
+/// Entries of the admin queue: 63 commands of the driver, one property command, and the one that a
+/// ring leaves empty.
 const ADMIN_ENTRIES: u32 = 65;
-/// The first pause between two attempts to connect again.
+/// First delay between attempts to reconnect. It is doubled up to `reconnect_delay`.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(100);
 
 /// See the module's documentation.
@@ -53,26 +54,27 @@ pub(crate) struct TcpController {
     vectors: Arc<Vectors>,
     queues: Box<[TcpQueue]>,
     admin: Mutex<Admin>,
-    /// What the controller's task has not been told yet.
+    /// Events that the controller task has not taken yet.
     news: Mutex<VecDeque<ServerEvent>>,
-    /// Of the thread: `wake`, and the admin queue's socket.
+    /// Epoll instance of the thread: `wake`, and the admin queue's socket.
     poller: Poller,
     wake: EventFd,
-    /// By NSID - 1, log2 of the block size, for namespaces that requests go to.
+    /// log2 of the block size by NSID - 1, to compute the length of PRP transfers.
     block_log2: Box<[AtomicU32]>,
 }
 
-/// Namespaces whose block size is kept.
+/// Most namespaces whose block size is stored.
 const NAMESPACES: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Association {
+    /// Connected.
     Up,
-    /// The host has stopped the controller.
+    /// The host has cleared CC.EN, and the controller has reported CSTS.RDY = 0.
     Ended,
-    /// The host wants another one.
+    /// The host accesses properties again, so a new association is being made.
     Renewing,
-    /// It was lost.
+    /// The connection was lost, or could not be made.
     Down,
 }
 
@@ -83,28 +85,28 @@ struct Admin {
     aqa: Aqa,
     asq: u64,
     cntlid: u16,
-    /// Data of capsules of I/O queues.
+    /// Most bytes of in-capsule data of I/O queues (IOCCSZ).
     in_capsule: u32,
-    /// CC.EN = 0 was the last that was set.
+    /// The last value set in CC had EN = 0.
     disabled: bool,
     tickets: u64,
     generation: u16,
-    /// Property accesses that have not been sent, the one that has, and the answers.
+    /// Property accesses not sent yet, the one in flight, and answers.
     waiting: VecDeque<(Ticket, Access)>,
     sent: Option<(Ticket, Access)>,
     answers: Vec<(Ticket, Answer)>,
-    /// An Identify Controller that is out, and where its data go.
+    /// CID of an Identify Controller in flight, and the address of its data.
     identify: Option<(u16, u64)>,
-    /// By queue, the completion queue's address and entries.
+    /// Address and entries of each completion queue, by queue ID.
     cqs: Vec<(u64, u32)>,
-    /// I/O queues to connect, with the identifier of the command that asks for it.
+    /// I/O queues to connect, with the CID of their Create I/O Submission Queue.
     wanted: VecDeque<(u16, CreateSq)>,
-    /// The association has had an I/O queue, so that the fence counts from its end.
+    /// The association has had an I/O queue, so the fence applies when it ends.
     used: bool,
-    /// When the connections were closed of the last association that has had I/O queues and was
-    /// lost.
+    /// When the connections of the last lost association with I/O queues were closed: the fence
+    /// counts from here.
     closed_at: Nanos,
-    /// When another association may begin; `None`: none is wanted.
+    /// When to connect again; `None`: no reconnect is requested.
     again_at: Option<Nanos>,
     pause: Nanos,
     closing: bool,
@@ -115,8 +117,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl TcpController {
-    /// Connects to a controller, and starts its thread. `vectors`: one for each I/O queue, and one
-    /// more.
+    /// Connects to a controller, and starts its thread. `vectors`: one per I/O queue, and one for
+    /// the admin queue.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -192,7 +194,7 @@ impl TcpController {
         self.queues.get(usize::from(id.0).checked_sub(1)?)
     }
 
-    /// Takes over the block sizes of what was found at bring-up.
+    /// Stores the block sizes of namespaces that bring-up has identified.
     pub(crate) fn learn(&self, namespaces: &[Namespace]) {
         for namespace in namespaces {
             if let Some(log2) = self.block_log2.get((namespace.nsid.0 as usize).wrapping_sub(1)) {
@@ -201,7 +203,7 @@ impl TcpController {
         }
     }
 
-    /// Has the controller's task run.
+    /// Wakes the controller task.
     fn notify(&self) {
         self.vectors.signal(0).into_iter().for_each(EventFd::signal);
     }
@@ -211,12 +213,12 @@ impl TcpController {
         self.notify();
     }
 
-    /// The next event that was not taken yet.
+    /// Takes the next event.
     pub(crate) fn news(&self) -> Option<ServerEvent> {
         lock(&self.news).pop_front()
     }
 
-    /// The doorbell of a submission queue.
+    /// SQ tail doorbell: sends the commands before `tail`.
     pub(crate) fn ring_sq(&self, id: QueueId, tail: u32) {
         let Some(queue) = self.queue(id) else { return self.ring_admin(tail) };
         let log2 = |nsid: u32| {
@@ -229,7 +231,7 @@ impl TcpController {
         }
     }
 
-    /// Receives what has come for an I/O queue. Whether its CQ is to be polled.
+    /// Receives on an I/O queue. Returns whether its CQ should be polled.
     pub(crate) fn poll(&self, id: QueueId) -> bool {
         let Some(queue) = self.queue(id) else { return false };
         queue.poll().unwrap_or_else(|why| {
@@ -238,12 +240,13 @@ impl TcpController {
         })
     }
 
-    /// Ends all connections of I/O queues: nothing accesses their rings and buffers any more.
+    /// Closes the connections of all I/O queues. After that their rings and buffers are not
+    /// accessed.
     pub(crate) fn disconnect_queues(&self) {
         self.queues.iter().for_each(TcpQueue::disconnect);
     }
 
-    /// Ends the association as far as this host is concerned: nothing more is sent.
+    /// Closes all connections of the association: nothing more is sent.
     pub(crate) fn disconnect(&self) {
         let mut admin = lock(&self.admin);
         if admin.association != Association::Down {
@@ -251,8 +254,8 @@ impl TcpController {
         }
     }
 
-    /// Has another association begun once the fence is over. `quiet`: how long after the last
-    /// byte the controller has stopped for certain.
+    /// Requests a new association after the fence. `quiet`: time after which the controller has
+    /// certainly stopped executing commands, from the last byte sent.
     pub(crate) fn start_reconnect(&self, quiet: Nanos) {
         let mut admin = lock(&self.admin);
         if admin.association == Association::Down && admin.again_at.is_none() {
@@ -261,34 +264,36 @@ impl TcpController {
         }
     }
 
-    /// The device is closed.
+    /// Ends the thread, because the device is closed.
     pub(crate) fn close(&self) {
         lock(&self.admin).closing = true;
         self.wake.signal();
     }
 
-    /// The association is over, or lost: closes everything.
+    /// Closes all connections, and answers pending property accesses.
     fn end(&self, admin: &mut Admin) {
         admin.connection.take().into_iter().for_each(Connection::reset);
         self.disconnect_queues();
         (admin.association, admin.again_at) = (Association::Down, None);
         if std::mem::take(&mut admin.used) {
-            // After the last byte.
+            // Read after the connections were closed, so no byte is sent later.
             admin.closed_at = hw::now();
         }
         admin.wanted.clear();
+        // All ones, as PCI reads of a removed drive return: the driver treats both alike.
         for (ticket, access) in admin.sent.take().into_iter().chain(admin.waiting.drain(..)) {
             admin.answers.push((ticket, Ok(all_ones(access))));
         }
         self.notify();
     }
 
+    /// Ends the association after an error, and reports why.
     fn lost(&self, admin: &mut Admin, why: &str) {
         self.end(admin);
         self.report(ServerEvent::Ended(format!("{}: {why}", self.uri.address())));
     }
 
-    /// The doorbell of the admin submission queue.
+    /// SQ tail doorbell of the admin queue.
     fn ring_admin(&self, tail: u32) {
         let mut admin = lock(&self.admin);
         while let Some(sqe) = admin.rings.as_mut().and_then(|rings| rings.take(tail)) {
@@ -296,15 +301,18 @@ impl TcpController {
                 self.complete(&mut admin, Cqe::new(sqe.cid(), QueueId::ADMIN, 0, status, 0, false));
                 continue;
             }
+            // The thread completes it once the queue is connected.
             if sqe.opcode == opcode::admin::CREATE_SQ {
                 continue;
             }
+            // IOCCSZ is in the data of Identify Controller.
             if sqe.opcode == opcode::admin::IDENTIFY
                 && sqe.cdw10 & 0xff == u32::from(cns::CONTROLLER)
             {
                 admin.identify = Some((sqe.cid, sqe.prp1));
             }
-            // Without a connection it stays without an answer, as on a drive that was removed.
+            // Without a connection the command is never completed, as on a removed drive; its
+            // time-out handles that.
             if let Some(connection) = &mut admin.connection {
                 connection.initiator.submit(sqe, payload(&sqe, admin_bytes(&sqe)));
             }
@@ -312,7 +320,8 @@ impl TcpController {
         self.flush(&mut admin);
     }
 
-    /// Commands that are not sent, since there is nothing like them on a fabric.
+    /// Handles commands that do not exist on fabrics: queues are created by Connect, and deleted by
+    /// closing the connection. `Some`: complete the command with this status.
     fn handle_here(&self, admin: &mut Admin, sqe: &Sqe) -> Option<Status> {
         match sqe.opcode {
             opcode::admin::CREATE_CQ => {
@@ -349,11 +358,11 @@ impl TcpController {
         }
     }
 
-    /// Begins a property access.
+    /// Starts a property access. Pending accesses are answered by [`TcpController::answers`].
     pub(crate) fn ask(&self, access: Access) -> AccessPoll {
         let mut admin = lock(&self.admin);
         match access {
-            // A connection has no rings; they are this side's.
+            // Rings are local, so AQA, ASQ and ACQ are not sent.
             Access::Set(Property::Aqa, value) => admin.aqa = Aqa::from_bits(value as u32),
             Access::Set(Property::Asq, value) => admin.asq = value,
             Access::Set(Property::Acq, acq) => {
@@ -363,7 +372,7 @@ impl TcpController {
                     QueueRings::new(QueueId::ADMIN, (sq_ring, sq), (cq_ring, cq))
                 });
             }
-            // The controller was stopped, and is as after a reset.
+            // After a stop CC and CSTS read 0, as after a reset.
             Access::Get(Property::Csts | Property::Cc)
                 if admin.association == Association::Ended => {}
             Access::Set(Property::Cc, value)
@@ -373,6 +382,7 @@ impl TcpController {
                 return AccessPoll::Ready(Ok(all_ones(access)));
             }
             access => {
+                // Any other access is the start of bring-up, which needs a new association.
                 if admin.association == Association::Ended {
                     admin.association = Association::Renewing;
                     self.wake.signal();
@@ -387,7 +397,7 @@ impl TcpController {
         AccessPoll::Ready(Ok(0))
     }
 
-    /// Sends the next property access, one at a time: there is one identifier for them.
+    /// Sends the next property access. Only one is in flight, since they share a tag.
     fn send_property(&self, admin: &mut Admin) {
         if admin.association != Association::Up || admin.sent.is_some() {
             return;
@@ -410,7 +420,7 @@ impl TcpController {
         self.flush(admin);
     }
 
-    /// The answers to property accesses that have come.
+    /// Takes the answers to property accesses.
     pub(crate) fn answers(&self) -> Vec<(Ticket, Answer)> {
         std::mem::take(&mut lock(&self.admin).answers)
     }
@@ -420,7 +430,7 @@ impl TcpController {
         let value = u64::from(cqe.result) | u64::from(cqe.dw1) << 32;
         let answer = match cqe.status() {
             status if status.is_success() => Ok(value),
-            // Optional on fabrics: CAP.TO holds.
+            // CRTO is optional on fabrics; with 0 the driver uses CAP.TO.
             _ if access == Access::Get(Property::Crto) => Ok(0),
             status => Err(status),
         };
@@ -431,7 +441,8 @@ impl TcpController {
             (Access::Get(Property::Csts), Ok(csts))
                 if admin.disabled && !Csts::from_bits(*csts as u32).rdy() =>
             {
-                // The controller has stopped. Another association is needed to go on (Base 3.3.1).
+                // CSTS.RDY = 0 completes the stop, and ends the association (Base 3.3.1). No fence
+                // is needed: a stopped controller executes no commands.
                 admin.connection.take();
                 (admin.association, admin.used) = (Association::Ended, false);
                 for (ticket, _) in std::mem::take(&mut admin.waiting) {
@@ -445,7 +456,7 @@ impl TcpController {
         self.send_property(admin);
     }
 
-    /// Receives on the admin queue.
+    /// Receives on the admin queue until its socket is empty.
     fn poll_admin(&self, admin: &mut Admin) {
         loop {
             let Some(connection) = &mut admin.connection else { return };
@@ -457,6 +468,7 @@ impl TcpController {
             while let Some(event) =
                 admin.connection.as_mut().and_then(|connection| connection.initiator.poll())
             {
+                // Flush sends H2CTermReq, which names the error.
                 if let Some(why) = violation(&event) {
                     self.flush(admin);
                     return self.lost(admin, &why);
@@ -467,6 +479,7 @@ impl TcpController {
         self.flush(admin);
     }
 
+    /// Handles a completion on the admin queue.
     fn admin_event(&self, admin: &mut Admin, event: InitiatorEvent<Payload>) {
         let InitiatorEvent::Completed { cqe, .. } = event else { return };
         if cqe.cid & OWN == OWN {
@@ -479,8 +492,8 @@ impl TcpController {
             if self.pool.dma_read(addr, &mut page).is_ok()
                 && let Ok(controller) = identify::Controller::from_page(&page)
             {
-                // IOCCSZ counts 16 bytes, the 64 of the command included. Data that begin elsewhere
-                // (ICDOFF) are not sent in capsules.
+                // IOCCSZ is in units of 16 bytes, and includes the SQE of 64 bytes. With an
+                // in-capsule data offset (ICDOFF) in-capsule data are not used.
                 let most = controller.ioccsz.saturating_mul(16).saturating_sub(64);
                 admin.in_capsule = if controller.icdoff == 0 { most } else { 0 };
             }
@@ -488,7 +501,7 @@ impl TcpController {
         self.complete(admin, cqe);
     }
 
-    /// Begins an association. Blocks.
+    /// Connects the admin queue. Blocks.
     fn associate(&self) -> Result<(Connection, u16), TcpError> {
         let queue = NewQueue {
             id: QueueId::ADMIN,
@@ -499,6 +512,7 @@ impl TcpController {
         connect(&self.uri, &self.host, &self.pool, &queue)
     }
 
+    /// Takes over the connection of a new association.
     fn install(&self, admin: &mut Admin, (connection, cntlid): (Connection, u16)) {
         if let Err(error) = self.poller.add(&connection.stream, KEY_ADMIN) {
             return self.lost(admin, &error.to_string());
@@ -511,9 +525,9 @@ impl TcpController {
         self.send_property(admin);
     }
 
-    /// The thread.
+    /// Body of the thread "reap-tcp".
     fn run(&self) {
-        // The thread that opens the device may be pinned.
+        // A new thread inherits the affinity of its creator, which may be pinned to a job's CPU.
         hw::clear_affinity();
         let mut events = Vec::new();
         loop {
@@ -545,13 +559,15 @@ impl TcpController {
         }
     }
 
-    /// Begins another association.
+    /// Makes a new association, or schedules the next attempt.
     fn begin_again(&self) {
         let connected = self.associate();
         let mut admin = lock(&self.admin);
         if admin.closing || admin.association == Association::Up {
             return;
         }
+        // After a loss attempts are repeated until `ctrl_loss_tmo`; a failed reset is reported to
+        // the host.
         let was_lost = admin.association == Association::Down;
         match connected {
             Ok(connected) => {
@@ -569,7 +585,7 @@ impl TcpController {
         }
     }
 
-    /// Connects an I/O queue for a Create I/O Submission Queue, and answers that.
+    /// Connects an I/O queue for Create I/O Submission Queue, and completes that command.
     fn connect_queue(&self, cid: u16, create: &CreateSq) {
         let (cntlid, in_capsule, cq) = {
             let admin = lock(&self.admin);
@@ -582,7 +598,8 @@ impl TcpController {
         let new = NewQueue { id: create.queue, entries: create.entries, cntlid, in_capsule };
         let connected = connect(&self.uri, &self.host, &self.pool, &new);
         let mut admin = lock(&self.admin);
-        // It may have ended since. Another one cannot have begun: this thread begins them.
+        // The association may have ended meanwhile. It cannot be another one, since only this
+        // thread makes them.
         if admin.association != Association::Up {
             return;
         }
@@ -612,8 +629,8 @@ impl TcpController {
     }
 }
 
-/// Bytes of data of an admin command, which has a page at PRP 1 or nothing. A controller may refuse
-/// a length that is not the command's own.
+/// Length of the data of an admin command in bytes: a page at PRP 1 or nothing, unless the command
+/// has a length of its own. Controllers may refuse another length.
 fn admin_bytes(sqe: &Sqe) -> u32 {
     if sqe.prp1 == 0 || !matches!(direction_of(sqe), Direction::ToController | Direction::ToHost) {
         return 0;
@@ -631,7 +648,7 @@ fn admin_bytes(sqe: &Sqe) -> u32 {
     }
 }
 
-/// The result of an access to a controller that is gone.
+/// Result of an access without a controller: all ones, as PCI returns for a removed device.
 fn all_ones(access: Access) -> u64 {
     match access {
         Access::Get(property) if property.width() == 8 => u64::MAX,

@@ -1,4 +1,5 @@
-//! The discovery log of a target: which subsystems are reached where (Base 3.1.3.3, 5.1.12.3.1).
+//! Reads the discovery log page of a target: its subsystems, and the addresses of each (Base
+//! 3.1.3.3, 5.1.12.3.1).
 
 use std::time::{Duration, Instant};
 
@@ -20,19 +21,19 @@ use crate::error::TcpError;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DiscoveryLog {
-    /// GENCTR: changes with the log.
+    /// Generation Counter (GENCTR): incremented when the log changes.
     pub generation: u64,
-    /// Its entries.
+    /// The entries of the log.
     pub entries: Vec<DiscoveryEntry>,
 }
 
-/// Most entries that are read: a target's count is not believed.
+/// Most entries that are read, since a faulty target may report any number.
 const MOST: u64 = 4096;
-/// How often the log may change while it is read.
+/// Attempts to read the log if it changes meanwhile.
 const CHANGES: u32 = 8;
 
-/// Reads the discovery log at the target of `uri`, whose subsystem is a discovery subsystem
-/// ([`nvme::fabrics::DISCOVERY_NQN`]). Blocks, for some seconds at most.
+/// Reads the discovery log of the discovery subsystem of `uri` ([`nvme::fabrics::DISCOVERY_NQN`]).
+/// Blocks for some seconds at most.
 ///
 /// # Errors
 /// See [`TcpError`].
@@ -68,7 +69,7 @@ pub fn discover(uri: &TcpUri) -> Result<DiscoveryLog, TcpError> {
             DiscoveryEntry::from_page(&bytes).map_err(short)
         });
         let entries = entries.collect::<Result<Vec<_>, _>>()?;
-        // The entries are of one log only if it is still the same.
+        // The entries are consistent only if GENCTR has not changed.
         if self::header(&mut connection)?.generation == header.generation {
             return Ok(DiscoveryLog { generation: header.generation.get(), entries });
         }
@@ -85,13 +86,16 @@ fn header(connection: &mut Connection) -> Result<DiscoveryHeader, TcpError> {
     DiscoveryHeader::from_page(&bytes).map_err(short)
 }
 
-/// A piece of the log.
+/// Reads `len` bytes of the log page at `offset`.
 fn log(connection: &mut Connection, offset: u64, len: usize) -> Result<Vec<u8>, TcpError> {
     let page = GetLogPage { offset, ..GetLogPage::new(lid::DISCOVERY, len as u64, Dptr::NONE) };
     command(connection, page.to_sqe(), len).map(|(_, bytes)| bytes)
 }
 
-/// Sends a command, and waits for its end.
+/// Sends a command with a buffer of `len` bytes, and waits for its completion.
+///
+/// # Errors
+/// See [`TcpError`].
 fn command(connection: &mut Connection, sqe: Sqe, len: usize) -> Result<(Cqe, Vec<u8>), TcpError> {
     let buffer = (len > 0).then(|| (Payload::Bytes(vec![0; len]), len as u32));
     connection.initiator.submit(sqe, buffer);

@@ -1,4 +1,10 @@
-//! A connection, and an I/O queue over it: rings in memory on one side, a socket on the other.
+//! A connection, and an I/O queue over it: SQ and CQ rings in memory on one side, a socket on the
+//! other.
+//!
+//! ```text
+//! submit: SQ ring [head..tail] ─► Initiator: capsules, H2CData ─► sendmsg ─► socket
+//! poll:   CQ ring ◄─ CQE ◄─ Initiator: CapsuleResp, C2HData, R2T ◄─ recv ◄─ socket
+//! ```
 
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::net::TcpStream;
@@ -17,30 +23,31 @@ use nvme::{CqSlots, Cqe, QueueId, RingIndex, SqSlots, Sqe, opcode};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
-/// Pieces of one `sendmsg`.
+/// Most I/O vectors of one `sendmsg`.
 const PIECES: usize = 64;
-/// `recv` calls of one poll that find bytes but no completion.
+/// Most `recv` calls of one poll that complete no command: a poll must not run as long as a large
+/// transfer.
 const READS: usize = 8;
-/// Bytes of one `recv` at most.
+/// Bytes of a receive buffer of an I/O queue.
 pub(super) const ROOM: usize = 64 << 10;
 
 /// The data of a command.
 #[derive(Debug)]
 pub(super) enum Payload {
-    /// At this address of the pool, lent by the request.
+    /// At this address in the pool. The request lends the buffer until it completes.
     Pool(u64),
-    /// Here: of a Connect, of a discovery log.
+    /// Owned data: of Connect, and of the discovery log.
     Bytes(Vec<u8>),
 }
 
-/// The pool, as connections reach it.
+/// Access of a connection to buffers in the pool.
 #[derive(Debug)]
 pub(super) struct PoolMemory(pub(super) DmaPool);
 
 impl PayloadMemory for PoolMemory {
     type Buffer = Payload;
 
-    // Memory that is not lent is refused. No command that is out has such.
+    // Memory that no request has lent is refused. Commands in flight never use such memory.
     fn write(&self, buffer: &mut Payload, at: usize, bytes: &[u8]) -> bool {
         match buffer {
             Payload::Bytes(buffer) => ::tcp::Heap.write(buffer, at, bytes),
@@ -63,16 +70,17 @@ impl PayloadMemory for PoolMemory {
     }
 }
 
-/// A connection that is up. The socket is non-blocking.
+/// An established connection with a non-blocking socket.
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) initiator: Initiator<PoolMemory>,
-    /// The poller reports when the socket can be written to.
+    /// EPOLLOUT is enabled, since the socket buffer was full.
     pub(super) watches_writes: bool,
 }
 
 impl Connection {
-    /// Sends what there is, and has `poller` report when the rest can be sent.
+    /// Sends all output. If the socket buffer is full, `poller` reports `key` when it is writable
+    /// again.
     pub(super) fn flush(&mut self, poller: &Poller, key: u64) -> io::Result<()> {
         while self.initiator.output().left() > 0 {
             match send(&self.stream, &self.initiator) {
@@ -83,6 +91,7 @@ impl Connection {
             }
         }
         let wants = self.initiator.output().left() > 0;
+        // EPOLLOUT is enabled only while output is left: an idle socket is always writable.
         if wants != self.watches_writes {
             poller.watch_writes(&self.stream, key, wants)?;
             self.watches_writes = wants;
@@ -90,7 +99,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives once. `None`: there is nothing. The flag: there may be more.
+    /// One `recv`. `None`: no data. `Some(true)`: the buffer was filled, so there may be more.
     pub(super) fn receive(&mut self) -> io::Result<Option<bool>> {
         let room = self.initiator.room();
         let len = room.len();
@@ -112,14 +121,14 @@ impl Connection {
         }
     }
 
-    /// Ends the connection at once. What has not been sent is discarded, so that nothing of it
-    /// arrives after the fence.
+    /// Closes the connection with a TCP reset. Data in the socket buffer are discarded: a command
+    /// that arrived after the fence could overwrite newer data.
     pub(super) fn reset(self) {
         _ = set_socket_linger(&self.stream, Some(Duration::ZERO));
     }
 }
 
-/// One `sendmsg` of what is to be sent.
+/// One `sendmsg` of the output. Returns the number of bytes sent.
 pub(super) fn send(stream: &TcpStream, initiator: &Initiator<PoolMemory>) -> io::Result<usize> {
     let mut pieces = [IoSlice::new(&[]); PIECES];
     let mut count = 0;
@@ -127,11 +136,11 @@ pub(super) fn send(stream: &TcpStream, initiator: &Initiator<PoolMemory>) -> io:
         *piece = IoSlice::new(bytes);
         count += 1;
     }
-    // A peer that has gone is an error, not a signal.
+    // MSG_NOSIGNAL: a closed peer is EPIPE, not SIGPIPE.
     Ok(sendmsg(stream, &pieces[..count], &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?)
 }
 
-/// Why a connection is over.
+/// The reason if `event` ends the connection: a protocol error of either side.
 pub(super) fn violation(event: &InitiatorEvent<Payload>) -> Option<String> {
     let InitiatorEvent::Ended { term, by_controller } = event else { return None };
     let by = if *by_controller {
@@ -142,12 +151,12 @@ pub(super) fn violation(event: &InitiatorEvent<Payload>) -> Option<String> {
     Some(format!("{by} the protocol (FES {}, FEI {})", term.fes.0, term.fei))
 }
 
-/// An I/O queue.
+/// An I/O queue over one connection.
 pub(crate) struct TcpQueue {
-    /// The queue's interrupt: it has the socket, and can be polled itself.
+    /// Epoll instance with the socket. Its descriptor is the queue's interrupt.
     poller: Poller,
     state: Mutex<QueueState>,
-    /// The last `recv` was filled, so that there may be more.
+    /// The last poll left data in the socket, for which epoll reports no new event.
     more: AtomicBool,
 }
 
@@ -157,7 +166,7 @@ struct QueueState {
     rings: Option<QueueRings>,
 }
 
-/// The rings of a queue, and how far this side is.
+/// The rings of a queue, with the indices of this side: SQ head and CQ tail.
 pub(super) struct QueueRings {
     id: QueueId,
     sq: SqRing,
@@ -181,7 +190,7 @@ impl QueueRings {
         }
     }
 
-    /// The next command before `tail`.
+    /// The next SQE before `tail`; `None`: all were taken.
     pub(super) fn take(&mut self, tail: u32) -> Option<Sqe> {
         (self.head.slot() != tail).then(|| {
             let sqe = self.sq.load(self.head.slot());
@@ -190,7 +199,7 @@ impl QueueRings {
         })
     }
 
-    /// Posts an entry. There is always room: each command is completed once.
+    /// Posts a CQE. The CQ cannot overflow: it has an entry for each command.
     pub(super) fn post(&mut self, cqe: Cqe) {
         let cqe = Cqe { sq_id: self.id.0, sq_head: self.head.slot() as u16, ..cqe };
         self.cq.store(self.tail.slot(), &cqe.with_status(cqe.status(), self.tail.phase()));
@@ -211,18 +220,21 @@ impl TcpQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a thread that sleeps on this queue waits for.
+    /// File descriptor that becomes readable when the queue has work.
     pub(crate) fn interrupt(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
     }
 
-    /// Whether the socket may have bytes that its poller will not report again.
+    /// Whether the socket may have data that the poller does not report again.
     pub(crate) fn has_more(&self) -> bool {
-        // Relaxed: a thread that polls has set it itself, or takes the lock of who has.
+        // Relaxed: the polling thread has set it itself, or takes the lock of the thread that has.
         self.more.load(Relaxed)
     }
 
-    /// The queue is connected.
+    /// Installs a new connection.
+    ///
+    /// # Errors
+    /// The socket cannot be added to the epoll instance.
     pub(super) fn connect(&self, connection: Connection, rings: QueueRings) -> io::Result<()> {
         let mut state = self.state();
         self.poller.add(&connection.stream, 0)?;
@@ -230,7 +242,7 @@ impl TcpQueue {
         Ok(())
     }
 
-    /// Ends the connection at once. From here on nothing is sent, and neither buffers nor rings are
+    /// Closes the connection. After that nothing is sent, and neither buffers nor rings are
     /// accessed.
     pub(super) fn disconnect(&self) {
         if let Some(connection) = std::mem::take(&mut *self.state()).connection {
@@ -238,14 +250,14 @@ impl TcpQueue {
         }
     }
 
-    /// Sends the commands before `tail`. `bytes` says how many bytes of data a command has.
+    /// Sends the commands before `tail`. `bytes`: length of a command's data.
     ///
     /// # Errors
-    /// Why the connection is over.
+    /// Why the connection was closed.
     pub(super) fn submit(&self, tail: u32, bytes: impl Fn(&Sqe) -> u32) -> Result<(), String> {
         let mut state = self.state();
-        // Without a connection the commands stay where they are: the reset that is due takes them
-        // back.
+        // Without a connection the commands stay in the ring; the reset that follows fails or
+        // retries them.
         let QueueState { connection: Some(connection), rings: Some(rings) } = &mut *state else {
             return Ok(());
         };
@@ -257,16 +269,17 @@ impl TcpQueue {
         }
         let sent = sent
             .and_then(|()| connection.flush(&self.poller, 0).map_err(|error| error.to_string()));
+        // Part of a PDU may have been sent, so the connection cannot be used any more.
         if sent.is_err() {
             state.connection.take().into_iter().for_each(Connection::reset);
         }
         sent
     }
 
-    /// Receives, and posts completions. Whether the CQ is to be polled.
+    /// Receives, and posts completions. Returns whether the CQ should be polled.
     ///
     /// # Errors
-    /// Why the connection is over.
+    /// Why the connection was closed.
     pub(super) fn poll(&self) -> Result<bool, String> {
         let mut state = self.state();
         self.more.store(false, Relaxed);
@@ -291,15 +304,14 @@ impl TcpQueue {
     }
 }
 
-/// Receives until a command is over. Returns whether one is, and whether there may be more to
-/// receive.
+/// Receives until a command completes. Returns whether one has, and whether there may be more data.
 fn poll(
     connection: &mut Connection,
     poller: &Poller,
     mut done: impl FnMut(InitiatorEvent<Payload>),
 ) -> Result<(bool, bool), String> {
     let text = |error: io::Error| error.to_string();
-    // Bytes that a full socket did not take before.
+    // Output that did not fit into the socket buffer before.
     if connection.watches_writes {
         connection.flush(poller, 0).map_err(text)?;
     }
@@ -308,16 +320,16 @@ fn poll(
         let mut found = false;
         while let Some(event) = connection.initiator.poll() {
             if let Some(why) = violation(&event) {
-                // H2CTermReq, as far as the socket takes it.
+                // Send H2CTermReq if the socket buffer has room; errors no longer matter.
                 _ = connection.flush(poller, 0);
                 return Err(why);
             }
             found = true;
             done(event);
         }
-        // R2Ts are answered at once.
+        // Send data for R2Ts now: the target waits for them.
         connection.flush(poller, 0).map_err(text)?;
-        // A read that was not filled has emptied the socket: what comes later is reported.
+        // A partial read has emptied the socket, so epoll reports later data.
         if found || !more {
             return Ok((found, more));
         }
@@ -325,15 +337,16 @@ fn poll(
     Ok((false, true))
 }
 
-/// The buffer of a command of a ring, of this many bytes.
+/// Data buffer of a command in a ring, with its length; `None` without data.
 pub(super) fn payload(sqe: &Sqe, bytes: u32) -> Option<(Payload, u32)> {
     let addr =
         if sqe.flags & Sqe::PSDT_SGL != 0 { Descriptor::of(sqe.dptr()).addr } else { sqe.prp1 };
     (bytes > 0).then_some((Payload::Pool(addr), bytes))
 }
 
-/// Bytes of data of an I/O command as `rings` builds it: an SGL data block says how many. PRPs,
-/// which it uses for short transfers, do not. `block_log2`: of a namespace.
+/// Length of the data of an I/O command that `rings` has built, in bytes. An SGL data block has a
+/// length; PRPs, used for short transfers, do not, so it is computed from the command.
+/// `block_log2`: log2 of the block size of a namespace.
 pub(super) fn io_bytes(sqe: &Sqe, block_log2: impl Fn(u32) -> u8) -> u32 {
     if !matches!(direction_of(sqe), Direction::ToController | Direction::ToHost) {
         return 0;

@@ -1,11 +1,16 @@
-//! The judge: what `adaptive` gives up against the best fixed mode, in about 200 cells of the
-//! simulator.
+//! Compares `adaptive` with the fixed modes in about 200 cells of the simulator.
 //!
-//! A [`Cell`] is a device, a machine and a load. Its figure is the regret R: C · Lⁿ of `adaptive`
-//! divided by the least of the fixed modes', with C the CPU time per I/O, interrupts and switches
-//! included, and L the mean latency, from the intended start where the load has a clock and else
-//! depth divided by rate. One set of cells is for development; the other, drawn from a seed
-//! (`--unseen`), is for a verdict.
+//! A [`Cell`] is a device, a machine and a load. The measure is the regret R:
+//!
+//! ```text
+//! R = C · Lⁿ of `adaptive` ÷ the least C · Lⁿ of the fixed modes         1: as good as the best
+//! C   CPU time per I/O, interrupts and context switches included
+//! L   mean latency: from the intended start with a rate, else depth ÷ IOPS
+//! n   DelayExponent::DEFAULT
+//! ```
+//!
+//! The constants of `adaptive` were chosen on one set of cells; `--unseen SEED` draws another set,
+//! on which none was.
 
 mod adaptation;
 mod cells;
@@ -28,8 +33,8 @@ use units::Nanos;
 use crate::output;
 use cells::{Cell, Grid, Kind};
 
-/// What `adaptive` is compared with. The other modes differ in who polls and in delivery, not in
-/// when.
+/// The fixed modes. Other modes differ in the polling thread or in interrupt delivery, not in when
+/// to poll or sleep.
 const FIXED: [Mode; 9] = [
     Mode::INTERRUPT,
     Mode::IRQ_POLL,
@@ -42,18 +47,19 @@ const FIXED: [Mode; 9] = [
     Mode::POLL,
 ];
 
-/// I/Os of a run, and the warm-up before it, which is shortened with them.
+/// I/Os of a run, and its warm-up; with fewer I/Os the warm-up is shorter in proportion.
 const IOS: u64 = 200_000;
 const WARM_UP: Nanos = Nanos::from_millis(300);
 
-/// More I/Os than the time of a run is enough for.
+/// Runs are limited by time, so this many I/Os are never reached.
 const ENDLESS: u64 = 10_000_000_000;
 
-/// A rival is as quick at this part of the rate and this multiple of the mean latency.
+/// A fixed mode is as fast as `adaptive` if it has at least this part of its IOPS, and at most this
+/// multiple of its latency.
 const REACHED: f64 = 0.99;
 const LATER: f64 = 1.05;
 
-/// Cells that are listed, the worst ones.
+/// Number of worst cells that are listed.
 const SHOWN: usize = 25;
 
 /// `cargo xtask judge`
@@ -84,56 +90,59 @@ pub struct JudgeArgs {
     scenarios: Option<PathBuf>,
 }
 
-/// What a mode comes to in a cell.
+/// Results of a mode in a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// CPU time per I/O in nanoseconds: C.
     pub cpu: f64,
-    /// L in nanoseconds.
+    /// L: mean latency in nanoseconds.
     pub latency: f64,
-    /// Median and 99th percentile in nanoseconds.
+    /// Median latency in nanoseconds.
     pub p50: f64,
-    /// 99 %.
+    /// 99th percentile of latency in nanoseconds.
     pub p99: f64,
     /// I/Os per second.
     pub iops: f64,
-    /// What `adaptive` does in the end.
+    /// State of `adaptive` at the end; empty for fixed modes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub state: String,
 }
 
 impl Figures {
-    /// C · Lⁿ, as a logarithm.
+    /// Logarithm of C · Lⁿ. `DelayExponent::cost` is the (1 + n)th root of it, as a logarithm.
     fn cost(&self) -> f64 {
         DelayExponent::DEFAULT.cost(self.cpu as f32, self.latency as f32) as f64
             * (1.0 + f64::from(DelayExponent::DEFAULT.get()))
     }
 }
 
-/// `adaptive` in a cell, next to the fixed modes.
+/// Comparison of `adaptive` with the fixed modes in a cell.
 struct Verdict<'a> {
     cell: &'a Cell,
     own: &'a Figures,
     best: Mode,
+    /// R.
     regret: f64,
+    /// IOPS ÷ most IOPS of a fixed mode.
     rate: f64,
-    /// Against the cheapest mode that is as quick; `None`: there is none.
+    /// CPU time ÷ least CPU time of the fixed modes that are as fast; `None`: none is.
     cpu: Option<f64>,
-    /// Against the better of `poll` and `interrupt`.
+    /// p99 ÷ the lower p99 of `poll` and `interrupt`.
     p99: f64,
 }
 
-/// What the fixed modes came to, by cell and mode, and of how many I/Os.
+/// The file of `--fixed`: results of the fixed modes by cell, and the I/Os per run.
 #[derive(Serialize, Deserialize)]
 struct Cache {
     ios: u64,
     fixed: BTreeMap<String, Vec<Figures>>,
 }
 
-/// Runs the judge, and prints the verdict.
+/// Runs `cargo xtask judge`, and prints the tables.
 ///
 /// # Errors
-/// No such cell, a file that cannot be written, a run that broke an invariant.
+/// No cell matches, a file cannot be read or written, or a run breaks an invariant of the
+/// simulator.
 pub fn run(args: &JudgeArgs) -> Result<()> {
     if args.adaptation {
         print!("{}", adaptation::table()?);
@@ -154,7 +163,7 @@ pub fn run(args: &JudgeArgs) -> Result<()> {
         grid.cells()[0]
     );
 
-    // A load is a part of what `poll` reaches there.
+    // Loads are a share of the IOPS of `poll`, so these are measured first.
     let capacities = output::each("capacities", &cells, Cell::capacity)
         .into_iter()
         .collect::<Result<Vec<_>, _>>()?;
@@ -180,6 +189,8 @@ pub fn run(args: &JudgeArgs) -> Result<()> {
         let ran = ran.into_iter().collect::<Result<Vec<_>, _>>()?;
         Ok(ran.chunks(modes.len()).map(<[Figures]>::to_vec).collect())
     };
+    // Fixed modes take nine tenths of the time, and change only with the simulator: their results
+    // can be reused.
     let known = args.fixed.as_ref().filter(|path| path.exists());
     let fixed = match known {
         Some(path) => {
@@ -226,8 +237,11 @@ pub fn run(args: &JudgeArgs) -> Result<()> {
     Ok(())
 }
 
-/// What a mode comes to in a cell, in the time that `ios` I/Os take at the rate of `poll` or of the
-/// load.
+/// Runs `mode` in a cell for the time that `ios` I/Os take at the rate of the load, or of `poll`
+/// (`capacity`, in IOPS).
+///
+/// # Errors
+/// The run breaks an invariant, or no I/O completes after the warm-up.
 fn figures(cell: &Cell, mode: Mode, capacity: f64, ios: u64) -> Result<Figures, SimError> {
     let mut scenario = cell.scenario(mode, capacity, ENDLESS, 1)?;
     let rate = capacity * f64::from(cell.kind.load()) / 100.0;
@@ -248,6 +262,8 @@ fn figures(cell: &Cell, mode: Mode, capacity: f64, ios: u64) -> Result<Figures, 
             "{cell} {mode}: no I/O has completed after the warm-up"
         )));
     };
+    // With a rate, time in the backlog counts. In a closed loop there is none, and Little's law
+    // gives the mean.
     let latency = match cell.kind {
         Kind::Open { .. } => outcome.latency.moments.mean(),
         _ => f64::from(cell.depth * cell.kind.threads()) / outcome.iops().max(1e-3) * 1e9,
@@ -262,6 +278,7 @@ fn figures(cell: &Cell, mode: Mode, capacity: f64, ios: u64) -> Result<Figures, 
     })
 }
 
+/// Compares `own` with the results of [`FIXED`].
 fn verdict<'a>(cell: &'a Cell, own: &'a Figures, fixed: &[Figures]) -> Verdict<'a> {
     let all = || FIXED.iter().zip(fixed);
     let (&best, least) =
@@ -284,7 +301,7 @@ fn verdict<'a>(cell: &'a Cell, own: &'a Figures, fixed: &[Figures]) -> Verdict<'
     }
 }
 
-/// One row for all cells and one for each family; then the worst cells.
+/// The tables: a row for all cells and one per family, then the worst cells.
 fn show(verdicts: &[Verdict<'_>]) -> String {
     let mut families: BTreeMap<&str, Vec<&Verdict<'_>>> = BTreeMap::new();
     verdicts

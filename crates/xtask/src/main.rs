@@ -1,4 +1,5 @@
-//! What only this project's authors run: `cargo xtask published`, `cargo xtask judge`.
+//! Developer commands: `cargo xtask published` (simulator against published figures) and `cargo
+//! xtask judge` (`adaptive` against the fixed modes).
 #![forbid(unsafe_code)]
 
 mod judge;

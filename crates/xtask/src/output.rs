@@ -1,4 +1,4 @@
-//! Runs on all CPUs, and tables in plain text.
+//! Parallel execution of runs, and tables in plain text.
 
 use std::num::NonZero;
 use std::sync::Mutex;
@@ -8,8 +8,8 @@ use std::thread;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// Does `work` for each item, on all CPUs. Results are in the order of the items. Prints progress
-/// to stderr.
+/// Runs `work` for each item on all CPUs. Returns the results in the order of the items, and prints
+/// progress to stderr.
 pub fn each<T: Sync, R: Send>(what: &str, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
@@ -21,7 +21,7 @@ pub fn each<T: Sync, R: Send>(what: &str, items: &[T], work: impl Fn(&T) -> R + 
                     let result = work(item);
                     let mut done = done.lock().expect("no holder panics");
                     done.push((at, result));
-                    // Every 5 %.
+                    // Progress in steps of 5 %.
                     if done.len() % items.len().div_ceil(20) == 0 {
                         eprintln!("{what}: {} of {}", done.len(), items.len());
                     }
@@ -30,6 +30,7 @@ pub fn each<T: Sync, R: Send>(what: &str, items: &[T], work: impl Fn(&T) -> R + 
         }
     });
     let mut done = done.into_inner().expect("no holder panics");
+    // Runs finish in any order.
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()
 }

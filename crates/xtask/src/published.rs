@@ -1,14 +1,13 @@
-//! `cargo xtask published`: figures that were published in mailing-list posts, compared with the
-//! simulator's.
+//! `cargo xtask published`: compares figures from mailing-list posts with those of the simulator.
 //!
-//! A *case* is a run: a shipped scenario in a mode, with the post's variation. A *row* is a
-//! published figure and the same figure of a case. A row is *calibrated* (a constant of the machine
-//! or the device was chosen by it: [`KNOBS`]), *predicted* (nothing was chosen for it, and it is
+//! A *case* is a run: a scenario of this repository in a mode, with the variation of the post. A
+//! *row* is a published figure, and the same figure of a case. A row is *calibrated* if a constant
+//! of the machine or device was chosen by it ([`KNOBS`]), *predicted* if none was (it is then
 //! scored), or shows a *shape* only.
 //!
-//! A prediction is scored by its effect: how much a mechanism changes the row of the same machine
-//! without it. The score is |ln(simulated effect ÷ published effect)|. Next to it is the score of
-//! the same model without the mechanism:
+//! The score compares effects: the change that a mechanism (for example posted MSI) makes to a
+//! baseline row of the same machine. Next to it is the score of the same model without the
+//! mechanism:
 //!
 //! ```text
 //! effect = row with the mechanism ÷ baseline row
@@ -39,7 +38,7 @@ pub struct PublishedArgs {
     seed: Option<u64>,
 }
 
-/// The text below the table: its words, where it falls short and why, and the posts.
+/// The text below the table: terms, deviations with their reasons, and sources.
 const LEGEND: &str = "\
 calibrate: a constant of the machine or the device was chosen by this row, so it is no evidence for the simulator.
 predict: nothing was chosen for this row; the simulator is judged by it.
@@ -72,7 +71,7 @@ thread.cold of bare-metal.
 /// Runs all cases, or the calibration, and prints the table.
 ///
 /// # Errors
-/// A run that broke an invariant.
+/// A run breaks an invariant.
 pub fn run(args: &PublishedArgs) -> Result<()> {
     if args.calibrate {
         let mut files: Vec<&str> = KNOBS.iter().map(|knob| knob.file).collect();
@@ -114,6 +113,7 @@ pub fn run(args: &PublishedArgs) -> Result<()> {
     Ok(())
 }
 
+/// The table, the median score, and the distances of histograms.
 fn show(rows: &[Row]) -> String {
     let digits = |value: f64, unit: &str| match unit {
         "share" => format!("{value:.4}"),
@@ -124,7 +124,7 @@ fn show(rows: &[Row]) -> String {
     let cells = rows.iter().map(|row| {
         let [published, simulated] = [row.published, row.simulated]
             .map(|value| format!("{} {}", digits(value, row.unit), row.unit));
-        // Rounded as it is printed, so that there is no -0.0.
+        // Rounded as printed, plus 0.0, so that -0.0 is not printed.
         let error = format!("{:+.1}", (row.error() * 1e3).round() / 10.0 + 0.0);
         let scores = row.score.map_or_else(Default::default, |score| {
             [
@@ -158,7 +158,7 @@ fn show(rows: &[Row]) -> String {
         rows.iter().filter_map(|row| Some((row.score?.score, row.id))).collect();
     scores.sort_by(|a, b| a.0.total_cmp(&b.0));
     if let Some((worst, id)) = scores.last() {
-        // The mean of the two middle ones, which are the same one if the number is odd.
+        // For an odd number of scores both indices are the same.
         let median = (scores[(scores.len() - 1) / 2].0 + scores[scores.len() / 2].0) / 2.0;
         text += &format!(
             "\nPredictions: {}, median score {median:.3}, worst {worst:.3} ({id}).\n",
@@ -173,29 +173,29 @@ fn show(rows: &[Row]) -> String {
     text
 }
 
-/// A published figure, and the simulator's.
+/// A published figure, and the simulated one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Post, case and figure: `003.u4.posted.iops`.
     pub id: &'static str,
-    /// The post's value.
+    /// Published value.
     pub published: f64,
-    /// The simulator's value.
+    /// Simulated value.
     pub simulated: f64,
     /// Unit of both.
     pub unit: &'static str,
-    /// What the row is used for.
+    /// Whether it is calibrated, predicted, or only a shape.
     pub used: Use,
     /// `Some` for a prediction.
     pub score: Option<Score>,
 }
 
-/// How good a prediction is.
+/// The score of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// The row that the effect is measured against.
+    /// The baseline row.
     pub baseline: &'static str,
-    /// Published ÷ published baseline.
+    /// Published effect: value ÷ baseline.
     pub effect: f64,
     /// |ln(simulated effect ÷ published effect)|.
     pub score: f64,
@@ -210,14 +210,13 @@ impl Row {
     }
 }
 
-/// The rows of the cases that were run: `outcome(name)` is the outcome of the case of this name.
+/// The rows whose cases were run. `outcome`: the outcome of a case by name.
 pub fn rows<'a>(outcome: &dyn Fn(&str) -> Option<&'a Outcome>) -> Vec<Row> {
     SPECS.iter().filter_map(|spec| row(spec, outcome)).collect()
 }
 
-/// Total variation distance of a histogram: half the sum of the differences of its shares, where
-/// all buckets that were not published count as one. 0: equal; 1: disjoint. `None`: there is no
-/// such histogram.
+/// Total variation distance of a histogram: half the sum of the absolute differences of shares.
+/// Buckets that were not published count as one. 0: equal; 1: disjoint. `None`: no such histogram.
 pub fn total_variation(rows: &[Row], histogram: &str) -> Option<f64> {
     let is_bucket =
         |row: &&Row| row.id.strip_prefix(histogram).is_some_and(|rest| rest.starts_with('.'));
@@ -228,6 +227,7 @@ pub fn total_variation(rows: &[Row], histogram: &str) -> Option<f64> {
     (!buckets.is_empty()).then_some(distance)
 }
 
+/// The row of `spec`; `None` if its case was not run.
 fn row<'a>(spec: &Spec, outcome: &dyn Fn(&str) -> Option<&'a Outcome>) -> Option<Row> {
     let simulated = (spec.figure)(outcome(spec.case)?);
     let score = spec.against.and_then(|against| {
@@ -235,7 +235,7 @@ fn row<'a>(spec: &Spec, outcome: &dyn Fn(&str) -> Option<&'a Outcome>) -> Option
         let simulated_base = (base.figure)(outcome(base.case)?);
         let without = (spec.figure)(outcome(against.without)?);
         let effect = spec.published / base.published;
-        // The effect of the simulated row, relative to the published effect.
+        // |ln| of the simulated effect ÷ the published effect.
         let distance = |simulated: f64| (simulated / simulated_base / effect).ln().abs();
         Some(Score {
             baseline: base.id,

@@ -196,7 +196,7 @@ impl Reading {
 
 /// Stolen time per I/O, in nanoseconds. `blocks`: CPU time that the loops lost in nanoseconds, CPU
 /// time of the job threads, and I/Os. The result is the median over blocks; if some have fewer than
-/// [`FEW`] I/Os, the total loss ÷ total I/Os, since blocks without I/Os have losses too.
+/// `plan::FEW` I/Os, the total loss ÷ total I/Os, since blocks without I/Os have losses too.
 ///
 /// `None` if the loops lost less than half of the CPU time of the job threads. They must lose at
 /// least all of it, so other work was using the CPUs and the idle rate is wrong.

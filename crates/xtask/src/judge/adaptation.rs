@@ -1,5 +1,4 @@
-//! How long `adaptive` takes until an I/O costs what it will cost: after the start, and after steps
-//! in load.
+//! How long `adaptive` takes to adapt: after the start of a run, and after a step in the load.
 
 use anyhow::Result;
 use completion::{DelayExponent, Mode};
@@ -10,33 +9,33 @@ use workload::{Job, RatePhase};
 
 use crate::output;
 
-/// It has adapted when C · Lⁿ, as a cost (its root), is within this of what it settles at.
+/// It has adapted when the cost of an I/O (a root of C · Lⁿ) is within this fraction of its final
+/// value.
 const WITHIN: f64 = 0.10;
-/// What it may take: this long, or this many completions, whichever is longer.
+/// Limits: this time or this number of completions, whichever is longer.
 const TIME: Nanos = Nanos::from_millis(20);
 const COMPLETIONS: u64 = 2_000;
-/// Ticks of a stretch, and how long each is.
+/// Ticks per constant load, and the length of a tick.
 const TICKS: usize = 60;
 const TICK: Nanos = Nanos::from_millis(5);
 
-/// A run whose beginning, or whose step in load, is looked at.
+/// A run with one step: its start, or a change of the load.
 pub struct Step {
     name: String,
     scenario: Scenario,
-    /// The tick that the step is at.
+    /// Index of the tick at which the step is.
     at: usize,
 }
 
-/// When it had adapted.
+/// Time until it had adapted.
 pub struct Adapted {
-    /// From the step on; whole ticks.
+    /// From the step, in whole ticks.
     pub time: Nanos,
-    /// Completions by then.
+    /// Completions from the step until then.
     pub completions: u64,
 }
 
-/// Each step that is measured: closed loops from their start, and open loops whose load rises and
-/// falls.
+/// The steps: starts of closed loops, and open loops with a load that rises or falls.
 pub fn steps() -> Vec<Step> {
     let mut all = Vec::new();
     for (list, costs) in [("bare-metal", Costs::BARE_METAL), ("vm", Costs::VIRTUAL)] {
@@ -71,10 +70,11 @@ pub fn steps() -> Vec<Step> {
 }
 
 impl Step {
-    /// Runs it. A tick's cost is compared with the median of the last half's.
+    /// Runs it. The cost of each tick is compared with the median cost of the last half of the
+    /// ticks.
     ///
     /// # Errors
-    /// A run that broke an invariant.
+    /// The run breaks an invariant.
     pub fn run(&self) -> Result<Adapted, SimError> {
         let outcome = self.scenario.run()?;
         let ticks = &outcome.ticks[self.at.min(outcome.ticks.len())..];
@@ -88,7 +88,7 @@ impl Step {
         let mut settled = costs[costs.len() / 2..].to_vec();
         settled.sort_by(f64::total_cmp);
         let settled = settled.get(settled.len() / 2).copied().unwrap_or_default();
-        // Three in a row: a single tick may be off by chance.
+        // Three ticks in a row, since a single one may match by chance.
         let adapted = costs
             .windows(3)
             .position(|three| three.iter().all(|cost| (cost - settled).abs() <= WITHIN.ln_1p()));
@@ -99,16 +99,16 @@ impl Step {
 }
 
 impl Adapted {
-    /// Whether that was soon enough; a tick more is what cannot be told apart.
+    /// Whether it was within the limits, plus one tick of resolution.
     pub fn is_in_time(&self) -> bool {
         self.time <= TIME + TICK || self.completions <= COMPLETIONS
     }
 }
 
-/// Each step with what it took.
+/// The table of all steps.
 ///
 /// # Errors
-/// A run that broke an invariant.
+/// A run breaks an invariant.
 pub fn table() -> Result<String> {
     let steps = steps();
     let ran =

@@ -1,4 +1,5 @@
-//! Places at which modes are compared: a price list, a device, and what is asked of it.
+//! Cells, in which modes are compared: a price list, a device, and a load. [`Grid::known`] is the
+//! set on which constants were chosen.
 
 use std::fmt;
 
@@ -9,56 +10,55 @@ use units::Nanos;
 
 use sim::{Costs, file};
 
-/// Loads of the known set, in per cent of what `poll` reaches.
+/// Loads of the known set, in per cent of the IOPS of `poll`.
 pub const LOADS: [u32; 3] = [10, 50, 90];
-/// I/Os in flight of its closed loops.
+/// Queue depths of closed loops of the known set.
 pub const CLOSED_DEPTHS: [u32; 4] = [1, 8, 32, 128];
 
-/// A price list, by its name.
+/// A price list with its name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prices {
-    /// What tables call it.
+    /// The name in tables.
     pub name: String,
     /// The list.
     pub costs: Costs,
 }
 
-/// What is asked of a device.
+/// The load on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// I/Os arrive at random, at this many per cent of what `poll` reaches in a closed loop of this
-    /// depth.
+    /// Open loop: a Poisson process at a share of the IOPS that `poll` reaches in a closed loop of
+    /// this depth.
     Open {
-        /// The per cent.
+        /// The share, in per cent.
         load: u32,
     },
-    /// As many as the depth are in flight, refilled as they complete.
+    /// Closed loop: always as many I/Os in flight as the queue depth.
     Closed,
-    /// The same, but the thread leaves the library after each wait, and computes. What is in flight
-    /// goes on meanwhile.
+    /// Closed loop in which the thread computes after each wait, while I/Os in flight continue.
     Think {
-        /// For so long.
+        /// Computing time.
         think: Nanos,
     },
-    /// As many threads on one device, each with a CPU and a hardware queue to itself.
+    /// Closed loop of several threads on one device, each with a CPU and a hardware queue.
     Threads {
-        /// This many.
+        /// Number of threads.
         threads: u16,
     },
-    /// A job file that ships.
+    /// A job file of this repository.
     File(ShippedJob),
 }
 
-/// A job under `jobs/` that is a cell of every set.
+/// A job file in `jobs/`; every set has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShippedJob {
-    /// What cells call it.
+    /// The name in cells.
     pub name: &'static str,
     /// The file's text.
     pub text: &'static str,
-    /// Its depth, and its threads.
+    /// Queue depth.
     pub depth: u32,
-    /// They share one CPU.
+    /// Number of threads, which share one CPU.
     pub threads: u32,
 }
 
@@ -91,7 +91,7 @@ pub const JOBS: [ShippedJob; 4] = [
 ];
 
 impl Kind {
-    /// The family of cells that a table groups by.
+    /// The family, by which tables group cells.
     pub fn family(self) -> &'static str {
         match self {
             Kind::Open { .. } => "open",
@@ -102,12 +102,12 @@ impl Kind {
         }
     }
 
-    /// Whether I/Os arrive whether or not others complete.
+    /// Whether I/Os arrive independently of completions.
     pub fn is_open(self) -> bool {
         matches!(self, Kind::Open { .. })
     }
 
-    /// In per cent of what `poll` reaches; 100 of closed loops.
+    /// The load in per cent of the IOPS of `poll`; 100 for closed loops.
     pub fn load(self) -> u32 {
         if let Kind::Open { load } = self { load } else { 100 }
     }
@@ -122,16 +122,16 @@ impl Kind {
     }
 }
 
-/// A place at which modes are compared.
+/// A combination of price list, device and load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// What things cost.
+    /// The price list.
     pub costs: Prices,
     /// The device.
     pub profile: Profile,
-    /// I/Os of each thread in flight at most.
+    /// Queue depth per thread.
     pub depth: u32,
-    /// What is asked.
+    /// The load.
     pub kind: Kind,
 }
 
@@ -150,31 +150,31 @@ impl fmt::Display for Cell {
 }
 
 impl Cell {
-    /// Whether its words include one of each group: `[["vm"], ["qd=1", "qd=32"]]`.
+    /// Whether the words of its name include one of each group, as `[["vm"], ["qd=1", "qd=32"]]`.
     pub fn is_named(&self, groups: &[Vec<String>]) -> bool {
         let name = self.to_string();
         groups.iter().all(|group| group.iter().any(|word| name.split(' ').any(|own| own == word)))
     }
 }
 
-/// A set of cells.
+/// A set of cells, as the values of each parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grid {
-    /// What things cost.
+    /// Price lists.
     pub costs: Vec<Prices>,
     /// Devices.
     pub profiles: Vec<Profile>,
-    /// I/Os in flight at most where loads are offered.
+    /// Queue depths of open loops.
     pub depths: Vec<u32>,
-    /// In per cent of what `poll` reaches.
+    /// Loads of open loops, in per cent of the IOPS of `poll`.
     pub loads: Vec<u32>,
-    /// I/Os in flight of closed loops.
+    /// Queue depths of closed loops.
     pub closed: Vec<u32>,
-    /// Depths and times of loops that think.
+    /// Queue depths and computing times of loops that compute.
     pub thinks: Vec<(u32, Nanos)>,
-    /// Depths and numbers of threads on one device.
+    /// Queue depths and numbers of threads on one device.
     pub threads: Vec<(u32, u16)>,
-    /// Jobs that ship.
+    /// Job files.
     pub jobs: Vec<ShippedJob>,
 }
 
@@ -201,7 +201,7 @@ impl Grid {
         }
     }
 
-    /// All cells, neighbours alike but for the load.
+    /// All cells; those that differ only in the load are next to each other.
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for costs in &self.costs {
@@ -217,7 +217,7 @@ impl Grid {
         cells
     }
 
-    /// What is asked of each device, with its depth.
+    /// The loads of each device, with their queue depths.
     fn kinds(&self) -> impl Iterator<Item = (u32, Kind)> {
         let open = self
             .depths
@@ -232,16 +232,16 @@ impl Grid {
     }
 }
 
-/// Whether a profile of this name ships.
+/// Whether a profile of this name is built in.
 pub fn ships(name: &str) -> bool {
     Profile::NAMES.contains(&name)
 }
 
-/// A profile that was not chosen: 5 to 200 µs, some jitter, perhaps a tail, perhaps in runs.
+/// A random profile: 5 to 200 µs, with jitter, and possibly a tail, which may come in runs.
 pub fn drawn(seed: u64) -> Profile {
     let mut dice = SplitMix64::seed_from_u64(seed);
     let mut within = |low: u64, high: u64| low + dice.next_u64() % (high - low);
-    // Evenly in the logarithm: as many short ones as long ones.
+    // Uniform in the logarithm: as many short times as long ones.
     let base = 5_000u64 << within(0, 5) | within(0, 5_000);
     let read = Service {
         base: Nanos(base),

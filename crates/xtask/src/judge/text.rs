@@ -1,5 +1,5 @@
-//! A cell as a scenario file: what the judge runs is what the file says, so that it can be run
-//! again alone.
+//! Writes a cell as a scenario file. The judge runs that file, so that a user can run any cell
+//! alone with `reap sim`.
 
 use toml::{Table, Value};
 use workload::fio::Environment;
@@ -9,10 +9,10 @@ use completion::Mode;
 use emu::Profile;
 use sim::{Costs, Scenario, SimError, file};
 
-/// I/Os of the run that measures what `poll` reaches.
+/// I/Os of the run that measures the capacity.
 const CAPACITY_IOS: u64 = 20_000;
 
-/// Cells name no other file.
+/// An environment without files: cells include none.
 struct Nothing;
 
 impl Environment for Nothing {
@@ -26,22 +26,21 @@ impl Environment for Nothing {
 }
 
 impl Cell {
-    /// What `poll` does here, in I/Os per second: in a closed loop where the cell's is an open one,
-    /// and so the same for every load.
+    /// IOPS of `poll`. For an open loop it is measured in a closed loop, and is the same for every
+    /// load.
     ///
     /// # Errors
-    /// A run that broke a law.
+    /// The run breaks an invariant.
     pub fn capacity(&self) -> Result<f64, SimError> {
         let kind = if self.kind.is_open() { Kind::Closed } else { self.kind };
         let cell = Cell { kind, ..self.clone() };
         cell.scenario(Mode::POLL, 0.0, CAPACITY_IOS, 1)?.run().map(|outcome| outcome.iops())
     }
 
-    /// `ios` I/Os as the cell has it: at its part of `capacity`, as a Poisson process, where it is
-    /// open.
+    /// The scenario of the cell with `ios` I/Os. `capacity`: IOPS of which the load is a share.
     ///
     /// # Errors
-    /// A profile or a price that no file can say.
+    /// A profile or price cannot be written to a file.
     pub fn scenario(
         &self,
         mode: Mode,
@@ -53,15 +52,15 @@ impl Cell {
         let read = file::read(&self.to_string(), &text, &Nothing)
             .map_err(|error| SimError::Unfit(error.to_string()))?;
         let mut scenario = Scenario { mode, ..read.scenario };
-        // Data moved or not: no figure depends on it, and it takes half of the time.
+        // Copying data affects no figure, and takes half of the time.
         scenario.devices.iter_mut().for_each(|device| device.config.profile.moves_data = false);
         Ok(scenario)
     }
 
-    /// The scenario file.
+    /// The text of the scenario file.
     ///
     /// # Errors
-    /// A profile or a price that no file can say.
+    /// A profile or price cannot be written to a file.
     pub fn text(&self, capacity: f64, ios: u64, seed: u64) -> Result<String, SimError> {
         let threads = self.kind.threads();
         let apart = matches!(self.kind, Kind::Threads { .. });
@@ -84,6 +83,7 @@ impl Cell {
         toml::to_string(&file).map_err(unfit)
     }
 
+    /// The `[[job]]` of the scenario.
     fn job(&self, capacity: f64) -> Result<Value, SimError> {
         if let Kind::File(job) = self.kind {
             return Ok(table([("fio", job.text.into())]));
@@ -123,11 +123,10 @@ impl Cell {
 }
 
 impl Prices {
-    /// As a scenario has it under `machine.costs`: a name, or what differs from the list of a bare
-    /// machine.
+    /// The value of `machine.costs`: a name, or the differences from the list `bare-metal`.
     ///
     /// # Errors
-    /// A price beyond what a file can say.
+    /// A price is too large for TOML.
     fn value(&self) -> Result<Value, SimError> {
         if file::costs_of(&self.name) == Some(self.costs) {
             return Ok(self.name.as_str().into());
@@ -154,24 +153,24 @@ impl Prices {
     }
 }
 
-/// As a scenario has it: a name, or the profile itself without what is none.
+/// The value of `profile`: a name, or a table without zeros.
 ///
 /// # Errors
-/// A figure beyond what a file can say.
+/// A figure is too large for TOML.
 fn profile(profile: &Profile) -> Result<Value, SimError> {
     if ships(&profile.name) && profile.name.parse().as_ref() == Ok(profile) {
         return Ok(profile.name.as_str().into());
     }
     let mut own = Table::try_from(profile).map_err(unfit)?;
     without_zeros(&mut own);
-    // These have no default.
+    // The parser requires these tables.
     for operation in ["read", "write"] {
         own.entry(operation).or_insert_with(|| Table::new().into());
     }
     Ok(own.into())
 }
 
-/// What is left out is zero.
+/// Removes zeros, which are the defaults.
 fn without_zeros(table: &mut Table) {
     table.iter_mut().filter_map(|(_, value)| value.as_table_mut()).for_each(without_zeros);
     table.retain(|_, value| {

@@ -1,8 +1,8 @@
-//! A set that no constant was chosen on: everything in it is drawn from a seed.
+//! A set of cells on which no constant was chosen: it is drawn from a seed.
 //!
-//! Six devices, each with service times of one to three modes; two of them drift, two alternate
-//! between phases, and two have a cache that is fast until it is full. Two price lists between the
-//! two that ship. Depths and loads that the known set does not have.
+//! It has six devices with one to three modes of service time, of which two drift, two alternate
+//! between phases, and two have a write cache that is fast until it is full; two price lists
+//! between the built-in ones; and queue depths and loads that the known set does not have.
 
 use emu::{Profile, Service};
 use rand_xoshiro::SplitMix64;
@@ -12,27 +12,28 @@ use units::Nanos;
 use super::cells::{CLOSED_DEPTHS, Grid, JOBS, LOADS, Prices};
 use sim::{Costs, SimError};
 
-/// Depths, and loads, that are drawn.
+/// Number of queue depths and of loads that are drawn.
 const DEPTHS: usize = 3;
 const DRAWN_LOADS: usize = 2;
-/// Keeps these dice apart from those of others that are drawn from the same seed.
+/// Makes these random numbers independent of others with the same seed.
 const SALT: u64 = 0x756e_7365_656e;
 
+/// Random numbers.
 struct Dice(SplitMix64);
 
 impl Dice {
-    /// At least `low` and below `high`.
+    /// A number in `low..high`.
     fn within(&mut self, low: u64, high: u64) -> u64 {
         low + self.0.next_u64() % (high - low)
     }
 
-    /// Evenly in the logarithm: as many short ones as long ones.
+    /// A number in `low..high`, uniform in the logarithm.
     fn log(&mut self, low: f64, high: f64) -> u64 {
         let part = self.within(0, 1 << 20) as f64 / f64::from(1 << 20);
         (low * (high / low).powf(part)) as u64
     }
 
-    /// `count` different ones, in order, of which none is `known`.
+    /// `count` different numbers from `draw`, ascending, none of which is in `known`.
     fn others(
         &mut self,
         count: usize,
@@ -51,19 +52,22 @@ impl Dice {
     }
 }
 
-/// What a device has that a fixed distribution does not.
+/// Behaviour over time that a fixed distribution does not have.
 #[derive(Clone, Copy)]
 enum Trait {
+    /// Service time drifts.
     Drifts,
+    /// Slow phases alternate with fast ones.
     Phases,
+    /// A cache is full after a number of commands.
     Cliff,
 }
 
 impl Grid {
-    /// The grid that `seed` draws.
+    /// The grid of `seed`.
     ///
     /// # Errors
-    /// A price list that cannot be written as a table: none that ships.
+    /// A price list cannot be written as TOML; never a built-in one.
     pub fn unseen(seed: u64) -> Result<Grid, SimError> {
         let mut dice = Dice(SplitMix64::seed_from_u64(seed ^ SALT));
         let mut profiles = Vec::new();
@@ -91,6 +95,7 @@ impl Grid {
     }
 }
 
+/// A random device with the behaviour `one`.
 fn profile(dice: &mut Dice, name: String, one: Trait) -> Profile {
     let base = dice.log(4_000.0, 250_000.0);
     let longer = |dice: &mut Dice| Nanos(base * dice.within(15, 200) / 10);
@@ -115,8 +120,8 @@ fn profile(dice: &mut Dice, name: String, one: Trait) -> Profile {
             (read.tail_ppm, read.tail, read.tail_run) =
                 (dice.within(20, 400) as u32 * 1_000, longer(dice), dice.log(20.0, 500.0) as u32);
         }
-        // Half of the commands meet the full cache, in two runs of the least I/Os that a cell has
-        // with a seed.
+        // Half of the commands find the cache full, in at least two runs with the fewest I/Os that
+        // a cell has.
         Trait::Cliff => {
             (read.tail_ppm, read.tail, read.tail_run) =
                 (500_000, longer(dice), dice.log(500.0, 1_500.0) as u32);
@@ -132,7 +137,7 @@ fn profile(dice: &mut Dice, name: String, one: Trait) -> Profile {
     Profile { name, read, write, flush, channels, bandwidth, ..Profile::optane() }
 }
 
-/// A price list between the two that ship, at this part of the way in the logarithm of each price.
+/// A price list between the built-in ones: each price at `part` of the distance in its logarithm.
 fn between(part: f64) -> Result<Costs, SimError> {
     let table = |costs: Costs| {
         toml::Table::try_from(costs).map_err(|error| SimError::Unfit(error.to_string()))
@@ -150,7 +155,7 @@ fn between(part: f64) -> Result<Costs, SimError> {
             else {
                 continue;
             };
-            // From nothing there is no logarithm.
+            // 0 has no logarithm: interpolate linearly.
             let way = |less: f64, more: f64| {
                 if less > 0.0 { less * (more / less).powf(part) } else { more * part }
             };

@@ -1,5 +1,5 @@
-//! The calibrated constants. Each is found by bisection on one published row, so that a reader can
-//! repeat it.
+//! The calibrated constants. Each is found by bisection on one published row, so that anyone can
+//! repeat the calibration.
 
 use units::Nanos;
 
@@ -7,19 +7,19 @@ use super::cases::{self, CASES};
 use super::rows::SPECS;
 use sim::{Costs, Scenario, SimError};
 
-/// Rounds over all constants of a file: each depends on the others.
+/// Rounds over all constants of a file, since each depends on the others.
 const SWEEPS: u32 = 3;
 
-/// A constant of the machine or the device that was chosen by a row.
+/// A constant of the machine or the device that was chosen by a published row.
 #[derive(Clone, Copy, Debug)]
 pub struct Knob {
     /// Its key in the scenario file.
     pub key: &'static str,
     /// The scenario file.
     pub file: &'static str,
-    /// The row that it is chosen by.
+    /// The row that determines it.
     pub row: &'static str,
-    /// The range of the search: plausible values of such hardware.
+    /// Search range: plausible values for such hardware.
     pub range: (u64, u64),
     /// Reads it from a scenario.
     pub get: fn(&Scenario) -> u64,
@@ -27,22 +27,22 @@ pub struct Knob {
     pub set: fn(&mut Scenario, u64),
 }
 
-/// The result for a constant.
+/// Result of the calibration of a constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
     /// Its file and key.
     pub knob: (&'static str, &'static str),
-    /// The row that it was chosen by.
+    /// The row that determines it.
     pub row: &'static str,
     /// The value in the shipped file.
     pub shipped: u64,
     /// The value that fits best.
     pub found: u64,
-    /// The row with that value, simulated ÷ published.
+    /// Simulated ÷ published row with that value.
     pub ratio: f64,
 }
 
-/// A price of the machine's.
+/// A price of the machine, in nanoseconds.
 macro_rules! price {
     ($file:literal, $group:ident.$name:ident, $row:literal, $range:expr) => {
         Knob {
@@ -56,7 +56,7 @@ macro_rules! price {
     };
 }
 
-/// A property of the devices', which are alike.
+/// A property of the profile of all devices.
 macro_rules! property {
     ($file:literal, $key:literal, $row:literal, $range:expr, $profile:ident => $slot:expr, $kind:ident) => {
         Knob {
@@ -116,7 +116,10 @@ impl Knob {
         Ok((self.get)(&cases::scenario(self.file)?))
     }
 
-    /// The row with this value, simulated ÷ published. The other constants are as in `set`.
+    /// Simulated ÷ published row with this value; other constants of the file are as in `set`.
+    ///
+    /// # Errors
+    /// The run fails.
     fn row(&self, value: u64, set: &[(usize, u64)]) -> Result<f64, SimError> {
         let spec = SPECS
             .iter()
@@ -138,11 +141,11 @@ impl Knob {
     }
 }
 
-/// The best values for the constants of a file: each in turn by bisection, with the others as found
-/// so far, [`SWEEPS`] times.
+/// The values that fit best for the constants of a file: bisection of one after the other,
+/// [`SWEEPS`] times.
 ///
 /// # Errors
-/// A run that fails.
+/// A run fails.
 pub fn calibrate(file: &str) -> Result<Vec<Found>, SimError> {
     let own: Vec<usize> = (0..KNOBS.len()).filter(|&at| KNOBS[at].file == file).collect();
     let mut set: Vec<(usize, u64)> = Vec::new();
@@ -171,11 +174,13 @@ pub fn calibrate(file: &str) -> Result<Vec<Found>, SimError> {
     Ok(found)
 }
 
+/// The value of `knob` for which its row is nearest to the published one. The row must be monotonic
+/// in it.
 fn bisect(knob: &Knob, set: &[(usize, u64)]) -> Result<u64, SimError> {
     let (mut low, mut high) = knob.range;
-    // The ends of the range show whether the row grows or shrinks with the constant.
+    // Whether the row increases or decreases with the constant.
     let grows = knob.row(high, set)? > knob.row(low, set)?;
-    // One hundredth is finer than the posts' own figures.
+    // 1 % is more precise than the published figures.
     while high - low > (low / 100).max(1) {
         let middle = low + (high - low) / 2;
         if (knob.row(middle, set)? < 1.0) == grows {
@@ -184,7 +189,7 @@ fn bisect(knob: &Knob, set: &[(usize, u64)]) -> Result<u64, SimError> {
             high = middle;
         }
     }
-    // The loop ends with two neighbours: the better one.
+    // Of the two remaining neighbours the better one.
     let off = |value| knob.row(value, set).map(|ratio| ratio.ln().abs());
     Ok(if off(low)? < off(high)? { low } else { high })
 }

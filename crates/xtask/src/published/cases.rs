@@ -1,4 +1,4 @@
-//! The runs behind the rows: shipped scenarios, and what the posts varied in them.
+//! The runs for the rows: scenarios of this repository, and what each post varied.
 
 use completion::Mode;
 use workload::fio::{Environment, Nothing};
@@ -16,11 +16,11 @@ pub struct Case {
     pub file: &'static str,
     /// The completion mode.
     pub mode: &'static str,
-    /// What else differs from the file.
+    /// Further changes to the scenario.
     pub twist: fn(&mut Scenario),
 }
 
-/// The scenario files behind published rows.
+/// The scenario files.
 pub(super) const FILES: [(&str, &str); 7] = [
     ("post-000.toml", include_str!("../../../../scenarios/post-000.toml")),
     ("post-001.toml", include_str!("../../../../scenarios/post-001.toml")),
@@ -74,12 +74,12 @@ impl Case {
     /// The scenario of the case.
     ///
     /// # Errors
-    /// Never for [`CASES`]: the tests read them all.
+    /// Never for [`CASES`]: tests read them all.
     pub fn scenario(&self) -> Result<Scenario, FileError> {
         scenario(self.file).map(|scenario| self.of(scenario))
     }
 
-    /// The case's mode and variation, applied to another scenario.
+    /// Applies the case's mode and variation to another scenario.
     pub(super) fn of(&self, mut scenario: Scenario) -> Scenario {
         scenario.mode = self.mode.parse::<Mode>().unwrap_or(scenario.mode);
         (self.twist)(&mut scenario);
@@ -87,22 +87,21 @@ impl Case {
     }
 }
 
-/// A shipped scenario by its file name. The text is part of the program, so that it runs in any
-/// directory.
+/// A scenario by file name. The text is compiled in, so that the command works in any directory.
 ///
 /// # Errors
-/// Never for a shipped file: the tests read them all.
+/// Never for [`FILES`]: tests read them all.
 pub fn scenario(name: &str) -> Result<Scenario, FileError> {
     let text = FILES.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text);
     read(name, text)
 }
 
-/// Reads `text` instead of the shipped file.
+/// Reads `text` in place of a file of this repository.
 pub(super) fn read(name: &str, text: &str) -> Result<Scenario, FileError> {
     Ok(file::read(&format!("scenarios/{name}"), text, &Shipped)?.scenario)
 }
 
-/// The job files that shipped scenarios refer to.
+/// The job files that scenarios refer to.
 struct Shipped;
 
 impl Environment for Shipped {
@@ -125,20 +124,21 @@ impl Environment for Shipped {
 
 fn as_it_is(_: &mut Scenario) {}
 
-/// An even rate of I/Os per second.
+/// Sets a constant rate in I/Os per second.
 fn rate(scenario: &mut Scenario, iops: u64) {
     for spec in &mut scenario.jobs {
         spec.job.rate = PerOp::both(Some(Rate::Iops(iops)));
     }
 }
 
+/// Sets the block size.
 fn block(scenario: &mut Scenario, bytes: u64) {
     for spec in &mut scenario.jobs {
         spec.job.block = PerOp::both(BlockSizes::fixed(bytes));
     }
 }
 
-/// One more drive like the others, with its own thread and CPU.
+/// Adds a drive like the last one, with its own thread and CPU.
 fn another_drive(scenario: &mut Scenario) {
     let cpu = scenario.devices.len();
     let (Some(device), Some(spec)) =
@@ -154,13 +154,14 @@ fn another_drive(scenario: &mut Scenario) {
     scenario.devices.push(DeviceSpec { name, ..device });
 }
 
-/// Five threads, each with its own CPU and queue. One CPU takes the interrupts of all five.
+/// Five threads, each with a CPU and a queue; one CPU handles the interrupts of all queues.
 fn five_queues(scenario: &mut Scenario) {
     for spec in &mut scenario.jobs {
         spec.job.numjobs = 5;
     }
 }
 
+/// Sets queue depth 1024.
 fn deep(scenario: &mut Scenario) {
     for spec in &mut scenario.jobs {
         spec.job.iodepth = 1024;
@@ -171,7 +172,7 @@ fn deep(scenario: &mut Scenario) {
     }
 }
 
-/// `queue-depth` by one counter for each controller.
+/// Multipath policy `queue-depth` with one counter per controller.
 fn one_counter(scenario: &mut Scenario) {
     for paths in scenario.jobs.iter_mut().filter_map(|spec| spec.paths.as_mut()) {
         paths.study = Some(sim::DepthCounter::Controller);

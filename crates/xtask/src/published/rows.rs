@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-/// It is predicted, and scored.
 use Use::{Calibrate, Predict, Shape};
 use sim::Outcome;
 use workload::Histogram;
@@ -10,11 +9,11 @@ use workload::Histogram;
 /// What a row is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// A constant was chosen by it.
+    /// A constant was chosen by this row.
     Calibrate,
     /// It is predicted, and scored.
     Predict,
-    /// Order and factor only: the post says too little.
+    /// Only the order of rows is compared, since the post gives too little about its machine.
     Shape,
 }
 
@@ -38,17 +37,17 @@ pub struct Spec {
     pub published: f64,
     /// Its unit.
     pub unit: &'static str,
-    /// What it is used for.
+    /// How the row is used.
     pub used: Use,
     /// The case that it is computed from.
     pub case: &'static str,
     /// Computes it from the outcome.
     pub figure: fn(&Outcome) -> f64,
-    /// For a prediction: what its effect is relative to.
+    /// For predictions: the baseline.
     pub against: Option<Against>,
 }
 
-/// The base of a prediction.
+/// The baseline of a prediction.
 #[derive(Clone, Copy, Debug)]
 pub struct Against {
     /// The row that the effect is relative to.
@@ -105,7 +104,7 @@ fn messages(o: &Outcome) -> f64 {
     o.per_second(o.messages)
 }
 
-/// Interrupts taken. Posted ones count as notifications.
+/// Interrupts per second; with posted MSI, notifications.
 fn interrupts(o: &Outcome) -> f64 {
     o.per_second(o.all_cpus.interrupts)
 }
@@ -119,7 +118,7 @@ fn iops_a_drive(o: &Outcome) -> f64 {
     iops(o) / o.devices.len().max(1) as f64
 }
 
-/// Interrupts handled per second, of one of the 32 vectors.
+/// Interrupts per second of one of the 32 vectors.
 fn int_a_vector(o: &Outcome) -> f64 {
     o.per_second(o.all_cpus.vectors_handled) / 32.0
 }
@@ -128,25 +127,24 @@ fn slat(o: &Outcome) -> f64 {
     o.stats.read.slat.moments.mean() / 1e3
 }
 
-/// Share of a histogram's values in `range`.
+/// Share of the values of a histogram in `range`.
 fn share_in(histogram: &Histogram, range: Range<u64>) -> f64 {
     let inside: u64 =
         histogram.buckets().filter(|(value, _)| range.contains(value)).map(|(_, n)| n).sum();
     inside as f64 / histogram.total().max(1) as f64
 }
 
-/// Share of interrupts after which the poller first polled within the bucket's microseconds.
+/// Share of interrupts after which the poller polled within `from..to` microseconds.
 fn delay(o: &Outcome, from: u64, to: u64) -> f64 {
     share_in(&o.poll_delays, from * 1_000..to * 1_000)
 }
 
-/// Share of interrupts that brought this many completions until the queue was armed again.
+/// Share of interrupts with `from..to` completions until the interrupt was enabled again.
 fn brought(o: &Outcome, from: u64, to: u64) -> f64 {
     share_in(&o.per_cycle, from..to)
 }
 
-/// The histograms among the rows. Their total variation ([`super::total_variation`]) has to be
-/// below 0.05.
+/// The histograms. A test requires a total variation below 0.05 ([`super::total_variation`]).
 pub const HISTOGRAMS: [&str; 4] =
     ["002.one.delay", "002.five.delay", "002.one.completions", "002.deep.completions"];
 

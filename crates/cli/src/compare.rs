@@ -234,7 +234,7 @@ fn load(args: &CompareArgs) -> Result<Vec<Job>> {
             .jobs
         }
     };
-    // With the option removed the job would write to the data that it is meant to check.
+    // Without the option the job would write to the data that it only verifies.
     if let Some(job) = jobs.iter().find(|job| job.verify.as_ref().is_some_and(|verify| verify.only))
     {
         bail!(

@@ -136,7 +136,7 @@ fn overwritten(
     threads: &[Thread],
     uses: &[Vec<(usize, Range<u64>)>],
 ) -> Option<String> {
-    // Only threads of one stage run at the same time. One warning is enough to look at the jobs.
+    // Only threads of one stage run at the same time. One warning is enough.
     for (thread, mine) in
         threads.iter().zip(uses).filter(|(thread, _)| jobs[thread.job].verify.is_some())
     {

@@ -42,7 +42,7 @@ pub struct Setup<'a> {
     pub devices: &'a [TargetDevice],
     /// The mode that queues start with.
     pub mode: Mode,
-    /// What polling modes do while other threads want the CPU.
+    /// How polling modes spin while other threads are runnable on the CPU.
     pub spin: Spin,
     /// Hardware queues per device; `None`: one per thread.
     pub queues: Option<u16>,

@@ -207,7 +207,7 @@ impl Worker {
         self.queues.all().for_each(Queue::count_wakeups);
     }
 
-    /// Sets what polling modes do while other threads want the CPU.
+    /// Sets how polling modes spin while other threads are runnable on the CPU.
     pub fn set_spin(&mut self, spin: Spin) {
         self.spin = spin;
         self.queues.all().for_each(|queue| queue.set_spin(spin));
@@ -264,7 +264,7 @@ impl Worker {
         Run { usage, now, report_at: now, mark: None }
     }
 
-    /// Does what `generator` asks for, up to the next commit or wait. Returns false at the end.
+    /// Executes the next actions of `generator`, up to a commit or wait. Returns false at the end.
     ///
     /// # Errors
     /// As [`Worker::run`].

@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(from.charged(&to, &rest), Some(0.0));
         to.clocks[0].0 += 50;
         assert_eq!(from.charged(&to, &rest), Some(50.0));
-        // Loops that did not run say nothing.
+        // Loops that did not run give no result.
         assert_eq!(from.charged(&from.clone(), &rest), None);
     }
 

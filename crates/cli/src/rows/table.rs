@@ -160,6 +160,7 @@ pub fn show(all: &Results, width: u16, wide: bool, more: &str) -> String {
 
 /// The notes, and the explanations of the columns shown.
 pub fn notes(all: &Results, wide: bool) -> Vec<String> {
+    // Hidden columns are not explained.
     let columns = columns(all, wide);
     let words: Vec<&str> = all
         .legend
@@ -180,6 +181,7 @@ fn table(all: &Results, scenes: &[&Scene], columns: &[&Column]) -> Table {
         .chain(columns.iter().map(|column| column.header));
     let mut rows = Vec::new();
     for scene in scenes {
+        // One recommendation per scene: a sweep may have a different one at each load.
         let best = all.best(scene).map(|row| &row.mode);
         for (n, row) in all.rows.iter().filter(|row| row.scene == **scene).enumerate() {
             // The load is printed in the first row of its scene only.
@@ -295,6 +297,7 @@ fn with_interval(estimate: Estimate, unit: f64) -> Option<String> {
     let Some([low, high]) = estimate.interval.filter(|[low, high]| low < high) else {
         return Some(value);
     };
+    // The interval may be asymmetric; its half width is enough on a terminal, JSON has both ends.
     let half = (high - low) * 50.0 / estimate.value.max(1e-9);
     Some(if half < 9.95 {
         format!("{value} ±{half:.1}%")

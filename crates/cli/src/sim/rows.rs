@@ -30,6 +30,7 @@ pub struct Contender {
 pub fn contenders(modes: &[Mode], spins: &[Spin]) -> Vec<Contender> {
     let first = spins.first().copied().unwrap_or_default();
     let of_mode = |&mode: &Mode| {
+        // A mode that never spins gives the same result for each, so it is simulated once.
         let several = mode.facts().spins && spins.len() > 1;
         let ways = if several { spins.to_vec() } else { vec![first] };
         let named = move |spin| {
@@ -135,6 +136,7 @@ pub fn ticks(scenario: &Scenario) -> Option<Nanos> {
 /// `cpu`: CPUs that host threads used; `gathered`: naps to coalesce completions; `tried`: periods
 /// in which `adaptive` tried another action.
 fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -> Option<Value> {
+    // Only loads that change have a time line.
     let every = ticks(scenario).filter(|_| !outcome.ticks.is_empty())?;
     let unit = 1.0 / every.as_secs_f64();
     let tick = |(at, tick): (usize, &::sim::Tick)| {
@@ -349,6 +351,7 @@ fn notes(scenario: &Scenario, seeds: usize) -> Vec<String> {
         _ => format!("{medians}, ± half of their 95 % interval."),
     };
     let paced = scenario.jobs.iter().filter(|spec| is_paced(spec)).count();
+    // Jobs with a rate measure from the intended start, others from the decision to issue.
     let from = match paced {
         0 => "decision to issue",
         n if n == scenario.jobs.len() => "intended start",
@@ -368,6 +371,7 @@ pub fn show(results: &Results, machine: &str, width: u16, wide: bool) -> String 
     };
     let mut notes = vec![format!("{machine}.")];
     let mut cpus = String::new();
+    // Shares of CPU time do not fit next to the columns of `compare`, so they are a second table.
     if wide {
         type Shown = fn(f64) -> String;
         let thousands: Shown = |n| table::digits(n / 1e3);

@@ -119,6 +119,10 @@ impl Reader<'_> {
         }
     }
 
+    /// Appends the options of an included file to `into`.
+    ///
+    /// # Errors
+    /// The file cannot be read, includes itself, or exceeds a limit.
     fn include(
         &mut self,
         path: &str,
@@ -128,6 +132,8 @@ impl Reader<'_> {
         if path.is_empty() {
             return Err("include needs a file name".into());
         }
+        // Names may differ for the same file (symbolic links), so depth is limited as well as
+        // cycles.
         if self.open.len() > MAX_DEPTH {
             return Err(format!(
                 "include '{}': more than {MAX_DEPTH} nested includes",

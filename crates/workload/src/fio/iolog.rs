@@ -53,6 +53,10 @@ pub fn read_iolog(name: &str, text: &[u8], no_stall: bool) -> Result<Iolog, Stri
     }
 }
 
+/// Parses one line into `list`.
+///
+/// # Errors
+/// What is wrong with the line.
 fn step(list: &mut Iolog, words: &[&str], timed: bool, no_stall: bool) -> Result<(), ValueError> {
     let number = |text: &str| text.parse::<u64>().map_err(|_| format!("'{text}' is not a number"));
     let (at, words) = match words.split_first() {
@@ -65,6 +69,7 @@ fn step(list: &mut Iolog, words: &[&str], timed: bool, no_stall: bool) -> Result
         _ => return Err("a line needs a file name and an action".into()),
     };
     if action == "add" {
+        // The limit of filename= applies to files of a log, too.
         if list.files.len() >= 1024 {
             return Err("more than 1024 files".into());
         }
@@ -100,6 +105,7 @@ fn step(list: &mut Iolog, words: &[&str], timed: bool, no_stall: bool) -> Result
         }
     };
     let (offset, len) = match (op, rest) {
+        // fio writes an offset and a length for sync, which have no meaning.
         (Op::Flush, _) => (0, 0),
         (_, [offset, len]) => (number(offset)?, number(len)?),
         _ => return Err(format!("'{action}' needs an offset and a length")),

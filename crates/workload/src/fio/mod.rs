@@ -49,9 +49,9 @@ pub struct Input<'a> {
 
 /// The files and environment variables that a job file refers to.
 pub trait Environment {
-    /// The name and contents of the file that `from` includes as `path`. Each file has one name
-    /// whatever the path, so that cycles are detected. fio looks in the working directory, then in
-    /// that of `from`.
+    /// The name and contents of the file that `from` includes as `path`. A file must have the same
+    /// name for every path, so that cycles are detected. fio searches the working directory, then
+    /// the directory of `from`.
     ///
     /// # Errors
     /// Why the file cannot be read.
@@ -80,7 +80,7 @@ impl Environment for Nothing {
 pub struct Location {
     /// The file's name as it was given.
     pub file: Arc<str>,
-    /// OptionLine, from 1.
+    /// Line, from 1.
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
@@ -175,6 +175,7 @@ pub fn parse(files: &[Input<'_>], env: &dyn Environment) -> Result<Parsed, Parse
     };
     for (index, file) in files.iter().enumerate() {
         let mut stonewall = index > 0;
+        // Options of `[global]` do not apply to the next file.
         parser.globals = JobBuilder::default();
         for section in ini::sections(file, env, &mut parser.errors) {
             stonewall &= !parser.section(section, stonewall);
@@ -235,7 +236,7 @@ impl Parser<'_> {
         }
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         let mut job = draft.finish(&section.name, &mut errors, &mut warnings);
-        // Last, because the log decides the pattern whatever rw= says.
+        // Last, because the log overrides rw=.
         if let Some(list) = list {
             job.set_iolog(list);
         }
@@ -267,6 +268,7 @@ impl Parser<'_> {
             Some((name, value)) => (name.trim_end(), Some(value.trim())),
             None => (text.as_str(), None),
         };
+        // An unset variable is often the cause of an error in the value.
         let help = not_set(&unset);
         if name.is_empty() {
             self.errors.push(Diagnostic {
@@ -315,6 +317,8 @@ impl Parser<'_> {
         Some((name.to_owned(), value.map(str::to_owned)))
     }
 
+    /// Reports an option that is not in the table: an error if it would change the I/O or is
+    /// unknown, else a warning.
     fn unknown(&mut self, name: &str, value: Option<&str>, at: &Location) {
         // An option that is switched off does not change the I/O.
         let off = |value: &str| value == "0" || value == "none";
@@ -344,6 +348,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Checks the files as a whole, and limits the number of errors.
     fn finish(mut self) -> Result<Parsed, ParseErrors> {
         let whole = |message: String| Diagnostic { location: None, message, help: None };
         let threads: u64 = self.parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();

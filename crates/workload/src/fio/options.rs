@@ -44,6 +44,7 @@ pub(super) struct Opt {
     pub set: fn(&mut JobBuilder, &str) -> Result<(), ValueError>,
 }
 
+/// An option that needs a value.
 const fn value(
     names: &'static [&'static str],
     set: fn(&mut JobBuilder, &str) -> Result<(), ValueError>,
@@ -51,6 +52,7 @@ const fn value(
     Opt { names, argument: Argument::Required, set }
 }
 
+/// An option whose value may be missing, which means 1.
 const fn flag(
     names: &'static [&'static str],
     set: fn(&mut JobBuilder, &str) -> Result<(), ValueError>,
@@ -58,6 +60,7 @@ const fn flag(
     Opt { names, argument: Argument::Optional, set }
 }
 
+/// The value that `choices` has for the word `text`.
 fn choose<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, ValueError> {
     choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
@@ -303,6 +306,7 @@ fn separators(text: &str) -> Result<&'static [char], ValueError> {
     Ok(&[':', '-'])
 }
 
+/// Overwrites the values that were given; the others stay.
 fn merge<T: Copy>(place: &mut PerOp<T>, given: PerOp<Option<T>>) -> Result<(), ValueError> {
     *place = PerOp::of(|op| given.get(op).unwrap_or(*place.get(op)));
     Ok(())
@@ -346,6 +350,7 @@ fn filesize(text: &str) -> Result<u64, ValueError> {
     }
 }
 
+/// `ioengine`: any block engine of fio, with its parameters.
 fn ioengine(text: &str) -> Result<Option<String>, ValueError> {
     let name = text.split([',', ':']).next().unwrap_or(text);
     if known::OTHER_ENGINES.contains(&name) {
@@ -538,7 +543,7 @@ fn verified(job: &Job, verify: &Verify, errors: &mut Vec<ValueError>, warnings: 
     if pattern && verify.pattern.is_none() {
         errors.push(format!("verify={} needs verify_pattern=", verify.kind.name()));
     }
-    // The rest is about reading back one's own writes.
+    // The following concerns jobs that write and read back.
     if !job.pattern.writes() {
         return;
     }
@@ -554,6 +559,7 @@ fn verified(job: &Job, verify: &Verify, errors: &mut Vec<ValueError>, warnings: 
             Some("random_generator=lfsr").filter(|_| job.random_generator == RandomGenerator::Lfsr)
         }
     };
+    // Reap draws such offsets from its own generator, so its order differs from fio's.
     if let Some(option) = own_order.filter(|_| verify.only && job.pattern.random) {
         let message = format!(
             "verify_only: with {option} fio visits blocks in another order; what fio wrote is checked if it is all there"

@@ -10,6 +10,7 @@ pub(super) type ValueError = String;
 /// A number with an optional unit. For compatibility fio reads `k` and `kb` as 1024, and `kib` as
 /// 1000.
 pub(super) fn number(text: &str) -> Result<u64, ValueError> {
+    // Hexadecimal numbers have no unit: b would be a digit.
     if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         return u64::from_str_radix(hex, 16)
             .map_err(|_| format!("'{text}' is not a hexadecimal number"));
@@ -25,7 +26,7 @@ pub(super) fn number(text: &str) -> Result<u64, ValueError> {
     if unit.starts_with('.') {
         return Err(format!("'{text}': not a whole number; use a smaller unit"));
     }
-    // kb_base=1024, fio's default: the decimal-looking units are binary, and the other way round.
+    // kb_base=1024, fio's default: k and kb are binary, kib is decimal.
     let lower = unit.to_ascii_lowercase();
     let (prefix, base) = match lower.strip_suffix("ib") {
         Some(prefix) if !prefix.is_empty() => (prefix, 1000),
@@ -88,6 +89,7 @@ pub(super) fn time(text: &str, usual: u64) -> Result<Nanos, ValueError> {
     let factor: u64 = match unit.to_ascii_lowercase().as_str() {
         "us" | "usec" => 1_000,
         "ms" | "msec" => 1_000_000,
+        // The default unit differs by option: seconds, or microseconds.
         "" => usual,
         "s" => 1_000_000_000,
         "m" => 60_000_000_000,
@@ -117,6 +119,7 @@ pub(super) fn per_op<T: Clone>(
     if values.iter().all(Option::is_none) {
         return Err("the value is empty".into());
     }
+    // fio: `bs=4k` sets all three, `bs=4k,8k` sets trims to the value of writes.
     let value = |at: usize| values.get(at).or(values.last()).cloned().flatten();
     Ok(PerOp { read: value(0), write: value(1), trim: value(2) })
 }
@@ -147,6 +150,7 @@ pub(super) fn split(text: &str) -> Result<BlockSizes, ValueError> {
             None => (entry, None),
         };
         entries.push((within(size.trim(), 1, u64::MAX)?, share));
+        // Checked while parsing, to bound the memory.
         if entries.len() > 64 {
             return Err("more than 64 sizes".into());
         }
@@ -184,7 +188,7 @@ pub(super) fn percentiles(text: &str) -> Result<(Vec<f64>, usize), ValueError> {
     if list.len() > 20 {
         return Err(format!("{} percentiles; at most 20", list.len()));
     }
-    // 0 is not a percentile.
+    // fio accepts 0 to end the list; it is not a percentile.
     list.retain(|percent| *percent > 0.0);
     list.sort_by(f64::total_cmp);
     Ok((list, precision))
@@ -204,6 +208,7 @@ pub(super) fn filenames(text: &str) -> Result<Vec<String>, ValueError> {
     let (mut names, mut name, mut chars) = (Vec::new(), String::new(), text.chars().peekable());
     while let Some(c) = chars.next() {
         match c {
+            // Only an escaped colon is special; other backslashes belong to the name.
             '\\' if chars.peek() == Some(&':') => name.extend(chars.next()),
             ':' => names.push(std::mem::take(&mut name)),
             _ => name.push(c),

@@ -151,12 +151,13 @@ impl FioRandom {
         let wide = job.random_generator == RandomGenerator::Tausworthe64;
         // In fio randseed switches randrepeat off only after the first thread of a job is seeded.
         let repeats = job.repeatable && (job.seed.is_none() || subjob == 0);
+        // fio seeds offsets of randrepeat with a constant, not with the table of seeds.
         let offset_seed =
             if repeats { REPEATABLE.wrapping_mul(number.into()) } else { seed(OFFSETS) };
         let sizes = |place| Tausworthe::new(seed(place), wide);
         let (read, trim) = (sizes(READS), sizes(TRIMS));
-        // With verify fio draws lengths of writes and reads from equal states, so that a reader of
-        // the same job sees the writer's lengths.
+        // With verify fio uses equal generator states for lengths of writes and reads, so that a
+        // job that only reads gets the lengths that were written.
         let write = if job.verify.is_some() { read.clone() } else { sizes(WRITES) };
         let trim = if job.pattern.direction == Direction::TrimWrite { write.clone() } else { trim };
         let rngs = Generators {
@@ -235,6 +236,7 @@ impl FioRandom {
             return None;
         }
         loop {
+            // fio draws again if the length exceeds the room, which advances the generator.
             let wanted = if split.is_empty() {
                 sizes.min + (sizes.max as f64 * rng.fraction()) as u64
             } else {

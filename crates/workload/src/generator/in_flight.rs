@@ -105,6 +105,7 @@ impl InFlight {
             return;
         }
         stats.submit.add_batch(queued);
+        // As in fio, the depth is that at the doorbell, for all I/Os of the batch.
         stats.depth.add_depth(self.in_flight, queued);
         let first = self.in_flight - (queued - std::mem::take(&mut self.refused));
         for slot in self.free.get(first as usize..self.in_flight as usize).unwrap_or_default() {

@@ -89,6 +89,7 @@ impl LogBuffer {
             return;
         }
         let spans = [committed - posted, reaped - committed, reaped - posted];
+        // Without log_avg_msec each I/O is a sample.
         if self.average == Nanos::ZERO {
             let (at, bytes) = (reaped - self.began, u64::from(bytes));
             return self.keep(LogSample {
@@ -127,6 +128,7 @@ impl LogBuffer {
         }
     }
 
+    /// Adds the samples of the window that ends at `now`.
     fn close(&mut self, now: Nanos) {
         for (direction, sum) in
             std::mem::take(&mut self.sums).into_iter().enumerate().filter(|(_, sum)| sum.ios > 0)
@@ -144,6 +146,7 @@ impl LogBuffer {
         }
     }
 
+    /// Stores a sample, unless the limit is reached.
     fn keep(&mut self, line: LogSample) {
         if self.samples.len() < MAX_KEPT {
             self.samples.push(line);

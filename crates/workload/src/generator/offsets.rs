@@ -39,7 +39,7 @@ pub(super) struct Stream {
     /// (`reset_io_counters` in its libfio.c).
     stays_done: bool,
     pattern: Pattern,
-    /// Says whether a mixed job reads or writes next, if two rates do.
+    /// Decides whether a mixed job reads or writes next, if both have a rate.
     pub mix_pacing: Option<Box<Pacing>>,
     /// Else a random number below this means a read.
     read_below: u32,

@@ -72,7 +72,7 @@ pub(super) struct Layout {
 pub(super) struct Expected {
     /// Seed of the data.
     pub seed: Option<u64>,
-    /// Start of the pass and the current time: the write lies between them.
+    /// Start of the pass and the current time; the write must be between them.
     pub written: Option<(Nanos, Nanos)>,
     /// Number of the writing thread.
     pub thread: Option<u16>,
@@ -284,6 +284,10 @@ impl Layout {
         }
     }
 
+    /// Checks the header of the block at `offset`.
+    ///
+    /// # Errors
+    /// What is wrong.
     fn check_header(&self, header: &Header, offset: u64, expected: Expected) -> Result<(), String> {
         // From the least to the most specific check, so that the error names the first thing that
         // is wrong: no header at all, a torn header, another job's, an older write.

@@ -30,6 +30,7 @@ pub fn json(report: &Report, bins: bool) -> Value {
     root
 }
 
+/// The object of one entry of `jobs`.
 fn job(entry: &JobResult, groups: &[((u32, &'static str), GroupSum)], bins: bool) -> Value {
     let stats = &entry.stats;
     let (user, system) = entry.cpu_percent();
@@ -47,6 +48,7 @@ fn job(entry: &JobResult, groups: &[((u32, &'static str), GroupSum)], bins: bool
                 latency(entry, &op.intended, true, bins);
         }
     }
+    // With clat switched off the object is present, with N = 0.
     let sync = if stats.measure.clat { stats.sync.clat.clone() } else { Latency::default() };
     let bands = latency_bands(stats);
     add(json!({
@@ -90,6 +92,7 @@ fn latency_bands(stats: &Stats) -> [f64; 32] {
     let histograms =
         [&stats.read, &stats.write].into_iter().filter_map(|op| op.clat.histogram.as_ref());
     for (nanos, n) in histograms.flat_map(|histogram| histogram.buckets()) {
+        // Each unit has its own ten bands; milliseconds have two more.
         let (units, first) = match nanos {
             0..1_000 => (nanos, 0),
             1_000..1_000_000 => (nanos / 1_000, 10),
@@ -104,6 +107,7 @@ fn latency_bands(stats: &Stats) -> [f64; 32] {
     )
 }
 
+/// The object of one operation: read, write, trim or mixed.
 fn operation(entry: &JobResult, stats: &OpStats, share: f64, bins: bool) -> Value {
     let ms = millis(stats);
     let bytes_per_second = per_second(stats.bytes, ms);
@@ -140,6 +144,7 @@ fn operation(entry: &JobResult, stats: &OpStats, share: f64, bins: bool) -> Valu
     })
 }
 
+/// The object of one latency, in nanoseconds.
 fn latency(entry: &JobResult, latency: &Latency, percentiles: bool, bins: bool) -> Value {
     let moments = &latency.moments;
     let (mean, deviation) = (rounded(moments.mean()), rounded(moments.stdev()));
@@ -159,6 +164,7 @@ fn latency(entry: &JobResult, latency: &Latency, percentiles: bool, bins: bool) 
     value
 }
 
+/// An object of labels and per cents.
 fn shares(labels: &[&str], values: &[f64]) -> Value {
     labels.iter().zip(values).map(|(label, share)| (*label, rounded(*share))).collect()
 }

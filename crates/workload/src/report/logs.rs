@@ -94,6 +94,7 @@ fn value(kind: LogKind, line: &LogSample, averaged: bool) -> u64 {
     match kind {
         LogKind::Bandwidth => per_second(line.bytes, if averaged { 1024 } else { 1000 }),
         LogKind::Iops if averaged => per_second(line.ios, 1),
+        // Without averages each line is one I/O.
         LogKind::Iops | LogKind::Iolog => 1,
         LogKind::Slat => line.mean[0].0,
         LogKind::Clat => line.mean[1].0,

@@ -34,6 +34,7 @@ pub fn opening(jobs: &[Job], plan: &Plan, program: &str, engine: &str) -> String
             sizes(&job.block.trim),
             job.iodepth
         );
+        // fio prints one line and an ellipsis for identical threads.
         if job.numjobs > 1 {
             out += "...\n";
         }
@@ -50,6 +51,7 @@ pub fn normal(report: &Report) -> String {
     out
 }
 
+/// Writes all entries, then the sums of each group, then the paths of multipath devices.
 fn write_all(out: &mut String, report: &Report) -> fmt::Result {
     if !report.entries.is_empty() {
         out.write_char('\n')?;
@@ -126,6 +128,7 @@ fn write_all(out: &mut String, report: &Report) -> fmt::Result {
     Ok(())
 }
 
+/// Writes the lines of one operation; `share`: per cent of the bandwidth of its group.
 fn write_op(
     out: &mut String,
     name: &str,
@@ -148,6 +151,7 @@ fn write_op(
         ("slat", measure.slat, measure.slat_percentiles, &stats.slat),
         ("clat", measure.clat, measure.clat_percentiles, &stats.clat),
         ("lat", measure.lat, measure.lat_percentiles, &stats.lat),
+        // Not in fio: only jobs with a rate have it, so other output stays the same.
         ("lat from the intended start", true, true, &stats.intended),
     ];
     for (name, _, _, latency) in
@@ -160,6 +164,7 @@ fn write_op(
     }
     let OpStats { bw, iops, .. } = stats;
     if bw.n > 0 {
+        // fio's threshold: above 1 GiB/s values are in MiB/s.
         let (unit, factor) = if bw.mean() > 1024.0 * 1024.0 { ("MiB", 1024) } else { ("KiB", 1) };
         let (min, max, n) = (bw.min() / factor, bw.max() / factor, bw.n);
         let (mean, deviation) = (bw.mean() / factor as f64, bw.stdev() / factor as f64);
@@ -175,6 +180,7 @@ fn write_op(
     Ok(())
 }
 
+/// Writes one line of minimum, maximum, mean and standard deviation.
 fn write_moments(out: &mut String, name: &str, moments: &Moments) -> fmt::Result {
     let (unit, factor) = scale(moments.min(), moments.max(), moments.stdev());
     let [min, max] = [moments.min(), moments.max()].map(|n| short(n / factor, 6, false, ""));
@@ -185,6 +191,7 @@ fn write_moments(out: &mut String, name: &str, moments: &Moments) -> fmt::Result
     )
 }
 
+/// Writes the percentiles of a latency, if there is a histogram.
 fn write_percentiles(
     out: &mut String,
     name: &str,
@@ -196,6 +203,7 @@ fn write_percentiles(
     let (Some(least), Some(most)) = (values.iter().min(), values.iter().max()) else {
         return Ok(());
     };
+    // Percentiles have no deviation, so it must not prevent a larger unit.
     let (unit, factor) = scale(*least, *most, f64::INFINITY);
     let digits = (most / factor).to_string().len().max(5);
     // Lines have at most 80 characters.
@@ -210,6 +218,8 @@ fn write_percentiles(
     writeln!(out, "    {name} percentiles ({unit}):\n{}", lines.join(",\n"))
 }
 
+/// Writes the lines that are not per operation: CPU, depths, batches, errors, and the statistics of
+/// Reap.
 fn write_rest(out: &mut String, entry: &JobResult) -> fmt::Result {
     let (stats, usage) = (&entry.stats, &entry.usage);
     let (user, system) = entry.cpu_percent();
@@ -282,6 +292,7 @@ pub(super) fn short(n: u64, digits: usize, binary: bool, unit: &str) -> String {
     let room = digits.saturating_sub(whole.to_string().len());
     let number = match rest {
         None => whole.to_string(),
+        // No room for a decimal point and a digit: round to the nearest integer.
         Some(rest) if room <= 1 => (whole + u64::from(rest >= step / 2)).to_string(),
         Some(rest) => format!("{:.*}", room - 1, whole as f64 + rest as f64 / step as f64),
     };

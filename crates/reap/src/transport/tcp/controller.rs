@@ -598,8 +598,8 @@ impl TcpController {
         let new = NewQueue { id: create.queue, entries: create.entries, cntlid, in_capsule };
         let connected = connect(&self.uri, &self.host, &self.pool, &new);
         let mut admin = lock(&self.admin);
-        // The association may have ended meanwhile. It cannot be another one, since only this
-        // thread makes them.
+        // The association may have ended since. It cannot be another one, since only this thread
+        // makes them.
         if admin.association != Association::Up {
             return;
         }

@@ -29,7 +29,7 @@ pub struct DiscoveryLog {
 
 /// Most entries that are read, since a faulty target may report any number.
 const MOST: u64 = 4096;
-/// Attempts to read the log if it changes meanwhile.
+/// Attempts to read the log while it changes.
 const CHANGES: u32 = 8;
 
 /// Reads the discovery log of the discovery subsystem of `uri` ([`nvme::fabrics::DISCOVERY_NQN`]).
@@ -61,6 +61,7 @@ pub fn discover(uri: &TcpUri) -> Result<DiscoveryLog, TcpError> {
         std::thread::sleep(Duration::from_millis(10));
     }
     for _ in 0..CHANGES {
+        // The header has the number of entries, and GENCTR.
         let header = header(&mut connection)?;
         let count = header.records.get().min(MOST);
         let entries = (0..count).map(|n| {

@@ -91,6 +91,7 @@ impl TcpUri {
         if let Some(id) = self.host_id.as_ref().filter(|id| super::connect::uuid(id).is_none()) {
             return Err(format!("`host_id={id}`: expected a UUID"));
         }
+        // The fence after a loss is computed from both.
         if self.keep_alive_tmo == Nanos::ZERO || self.cqt == Nanos::ZERO {
             return Err("`keep_alive_tmo` and `cqt` cannot be 0: after a loss nothing would say when the controller has stopped".into());
         }
@@ -100,6 +101,10 @@ impl TcpUri {
         Ok(())
     }
 
+    /// Sets one parameter of the query.
+    ///
+    /// # Errors
+    /// The parameter is unknown, or its value is invalid.
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let seconds = |low| within(key, value, low, 86_400 * 365).map(Nanos::from_secs);
         match key {
@@ -111,6 +116,7 @@ impl TcpUri {
             }
             "reconnect_delay" => self.reconnect_delay = seconds(1)?,
             "ctrl_loss_tmo" => {
+                // As in nvme-cli, -1 reconnects without a limit.
                 self.ctrl_loss_tmo = if value == "-1" { Nanos::MAX } else { seconds(0)? }
             }
             "fast_io_fail_tmo" => self.fast_io_fail_tmo = Some(seconds(0)?),
@@ -158,6 +164,7 @@ impl FromStr for TcpUri {
                 .map_or((address, Some("4420")), |(host, port)| (host, Some(port))),
         };
         let port = port.and_then(|port| port.parse().ok()).filter(|port| *port > 0);
+        // More than one colon without brackets is an IPv6 address, whose last group is not a port.
         let port = port.filter(|_| !host.contains(':') || address.starts_with('['));
         let port = port
             .ok_or_else(|| fail(SCHEME.len(), format!("`{address}` is no address; {expected}")))?;
@@ -173,6 +180,7 @@ impl FromStr for TcpUri {
 
 impl fmt::Display for TcpUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Parameters with default values are left out, so that equal URIs have equal text.
         let usual = TcpUri::new("", 0, "");
         let seconds = |key: &str, is: Nanos, usual: Nanos| {
             (is != usual).then(|| format!("{key}={}", is.0 / 1_000_000_000))

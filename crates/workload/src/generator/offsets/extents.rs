@@ -45,7 +45,7 @@ pub(crate) struct Extent {
     pub start: u64,
     /// Bytes from there in which an I/O may start.
     pub len: u64,
-    /// Size of the file, as far as the thread knows; no I/O goes beyond it.
+    /// Size of the file that this thread assumes; no I/O goes beyond it.
     pub end: u64,
 }
 
@@ -246,12 +246,14 @@ fn cursor(
     Ok(cursor)
 }
 
+/// The error for an extent smaller than one block.
 fn no_room(job: &Job, offset: u64, room: u64, target: Target, block: u64) -> JobError {
     let device = target.bytes;
     let used = format!("{room} bytes from offset {offset} of a device of {device} bytes");
     JobError::of(job, format!("{used}: less than one block of {block} bytes"))
 }
 
+/// Checks that `bytes` is a multiple of the logical block size.
 fn aligned(job: &Job, what: &str, bytes: u64, target: Target) -> Result<(), JobError> {
     if bytes.is_multiple_of(u64::from(target.block.max(1))) {
         return Ok(());

@@ -132,8 +132,7 @@ impl Reader<'_> {
         if path.is_empty() {
             return Err("include needs a file name".into());
         }
-        // Names may differ for the same file (symbolic links), so depth is limited as well as
-        // cycles.
+        // Includes recurse, so their depth bounds the stack.
         if self.open.len() > MAX_DEPTH {
             return Err(format!(
                 "include '{}': more than {MAX_DEPTH} nested includes",

@@ -188,7 +188,7 @@ pub(super) fn percentiles(text: &str) -> Result<(Vec<f64>, usize), ValueError> {
     if list.len() > 20 {
         return Err(format!("{} percentiles; at most 20", list.len()));
     }
-    // fio accepts 0 to end the list; it is not a percentile.
+    // As in fio, 0 is accepted, but is not a percentile.
     list.retain(|percent| *percent > 0.0);
     list.sort_by(f64::total_cmp);
     Ok((list, precision))

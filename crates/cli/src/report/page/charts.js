@@ -1,17 +1,17 @@
 "use strict";
-// The charts of rows. Each function makes one from the rows of the chosen group, or nothing where there is nothing to draw.
+// Charts of rows. Each function returns a chart of the rows of the selected group, or nothing if there is no data.
 
 const byMode = (some, make) => d3.groups(some, (row) => row.mode).flatMap(([mode, own]) => make(own, mode));
 
 const POOLED = "Latencies are percentiles of all blocks (or seeds) together, the others medians; an interval takes six.";
 
-// The lower envelope: rows than which no other is both cheaper and sooner.
+// The Pareto front: rows for which no other row has both less CPU time and less latency.
 function front(some, x, y) {
   const sorted = [...some].sort((a, b) => a[x] - b[x] || a[y] - b[y]);
   return sorted.filter((row, at) => sorted.slice(0, at).every((other) => other[y] > row[y]));
 }
 
-// CPU against latency in one scene, from zero: the first thing on the page.
+// CPU time against latency in one scene, with axes from zero.
 function paretoChart() {
   const scene = scenes[state.scene];
   const known = (figure) => groupRows().filter((row) => row.load === scene.load && row.cpu !== null && row[figure] !== null);
@@ -36,12 +36,12 @@ function paretoChart() {
     [panel(scene.name, draw, { labels: true, height: document.documentElement.clientWidth < 600 ? 360 : 480 })], { pick });
 }
 
-// Figures against the load: heading, figure, label of the axis, unit.
+// Charts of a figure against the load: heading, figure, axis label, unit.
 const AGAINST_LOAD = [
   ["Throughput", "iops", "IOPS", count], ["CPU per I/O", "cpu", "CPU per I/O", time], ["Median latency", "p50", "p50", time], ["p99 latency", "p99", "p99", time],
 ];
 
-// A square root keeps low loads apart without hiding the high ones.
+// A square-root axis separates low loads, and still shows high ones.
 function loadAxis(loads) {
   const ticks = [];
   const place = (load) => Math.sqrt(load);
@@ -67,13 +67,13 @@ function loadChart() {
     panels, { width: 330 });
 }
 
-// Room for a row of each mode.
+// Height: one row per mode.
 const forestHeight = (some) => 56 + 26 * new Set(some.map((row) => row.name)).size;
 
-// Room for names left of a chart.
+// Left margin for names.
 const marginFor = (names) => 18 + 6.6 * Math.max(...names.map((name) => name.length));
 
-// Percentiles on an axis of nines: each tenth of what is left is as wide as the one before.
+// Percentiles on a logarithmic axis of nines: 90, 99, 99.9 … are equally spaced.
 const nines = (percentile) => 1 / (1 - percentile / 100);
 function distributionChart() {
   const some = onePerMode(groupRows()).filter((row) => row.curve.length > 1);

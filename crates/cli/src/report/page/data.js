@@ -1,7 +1,7 @@
 "use strict";
-// What the page shows, as the rest of the scripts see it: rows, modes with their looks, groups of scenes.
+// The data of the page: rows, modes with colours and symbols, groups of scenes.
 
-// A failure is said where the reader sees it; the figures stay in the file.
+// Errors are shown on the page, since users do not see the console.
 addEventListener("error", (event) => trouble(event.message));
 addEventListener("unhandledrejection", (event) => trouble(String(event.reason)));
 
@@ -14,8 +14,8 @@ function trouble(message) {
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
-// One look for each mode over all charts and pages: a colour of a palette that the colour-blind can tell apart (after Okabe and Ito, with
-// darker and lighter steps), for light and for dark, and a symbol, because twelve colours are too many for anybody.
+// The colour and symbol of each mode, the same in all charts and pages. The palette can be distinguished by the colour-blind (after Okabe and
+// Ito, with darker and lighter steps), for light and for dark; the symbol helps, because twelve colours are hard to distinguish.
 const LOOKS = {
   "adaptive": ["#d1400a", "#ff8a4c", "star"],
   "interrupt": ["#0067b1", "#5cb3f5", "circle"],
@@ -34,7 +34,7 @@ const SPARE = [["#5f6b7a", "#aab6c4", "circle"], ["#9c3d3d", "#ef9a9a", "square"
 
 const modes = new Map();
 
-// The mode of a row's name: parameters follow a question mark, as in `adaptive?delay-exponent=2`; `+submit-check` is drawn hollow and dashed.
+// The mode in a row's name: parameters follow a question mark, as in `adaptive?delay-exponent=2`; `+submit-check` is drawn hollow and dashed.
 function modeOf(name) {
   const family = name.split("?")[0];
   if (!modes.has(family)) {
@@ -48,7 +48,7 @@ function modeOf(name) {
   return modes.get(family);
 }
 
-// The parameters of a name, and the last as a number; without any limit it is the largest.
+// The parameters of a name, and the last one as a number; no limit counts as the largest.
 function readKnob(text) {
   const value = text.slice(text.lastIndexOf("=") + 1);
   const share = value === "inf" ? 1e9 : Number.parseFloat(value);
@@ -57,7 +57,7 @@ function readKnob(text) {
 
 const number = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);
 
-// A row with what is derived from it; figures in their units: ns, per second, per I/O.
+// A row with derived figures, in base units: ns, per second, per I/O.
 function readRow(row) {
   const mode = modeOf(row.mode);
   const knob = row.mode.includes("?") ? readKnob(row.mode.slice(row.mode.indexOf("?") + 1)) : null;
@@ -80,11 +80,11 @@ function readRow(row) {
 const rows = data.results.rows.map(readRow);
 const timelines = (data.results.timelines ?? []).map((line) => ({ ...line, look: modeOf(line.mode), arrivals: line.arrivals ?? "" }));
 
-// Rows that differ in mode and load only are shown together: a group.
+// A group: rows that differ only in mode and load.
 function groupOf(row) {
   const arrivals = row.arrivals ? `, ${row.arrivals}` : "";
   const background = row.background === null ? "" : `, ${row.background} % of the CPU wanted by another thread`;
-  // A simulated machine's price list.
+  // The price list of a simulated machine.
   const costs = row.costs ? `, ${row.costs}` : "";
   return `${row.profile}, queue depth ${row.qd}${arrivals}${background}${costs}`;
 }
@@ -94,7 +94,7 @@ const groups = [...new Set(rows.map(groupOf))];
 const groupRows = () => rows.filter((row) => groupOf(row) === scenes[state.scene].group && row.mode.shown);
 const loadsOf = (some) => [...new Set(some.map((row) => row.load))].sort((a, b) => a - b);
 
-// Of several settings of a knob, charts with one line for each mode show one: the mode's own, else the one nearest to 10 %.
+// Charts with one line per mode show one value of a parameter: the default, else the one nearest to 10 %.
 function onePerMode(some) {
   const best = new Map();
   const rank = (row) => (row.knob === null ? -1 : Math.abs(Math.log((row.knob.share + 1e-3) / 0.101)));
@@ -105,7 +105,7 @@ function onePerMode(some) {
   return [...best.values()];
 }
 
-// Figures as people read them: three digits that matter (more where neighbours on an axis would be the same), units that fit.
+// Formats numbers with three significant digits (more if neighbouring ticks would be equal), and a suitable unit.
 const digitsOf = (value, digits = 3) => (Math.abs(value) >= 10 ** digits ? value.toFixed(0) : String(Number(value.toPrecision(digits))));
 function scaled(value, steps, digits) {
   if (value === null || value === undefined) return "–";
@@ -118,16 +118,16 @@ const time = (ns, digits) => scaled(ns, [[1, " ns"], [1e3, " µs"], [1e6, " ms"]
 const count = (value, digits) => scaled(value, [[1, ""], [1e3, "k"], [1e6, "M"], [1e9, "G"]], digits);
 const percent = (value, digits) => (value === null ? "–" : `${digitsOf(value, digits)} %`);
 
-// A simulated scenario with a rate of its own has no load that is known.
+// The load of a simulated scenario with a rate is unknown.
 function loadWords(load) {
   return load === 100 ? "load 100 %, closed loop" : load > 0 ? `load ${percent(load)}` : "at the rate of the jobs";
 }
 
-// What the first chart can show: the loads of each group, and whether they are inconclusive.
+// Choices of the first chart: the loads of each group, and whether they are inconclusive.
 const scenes = d3.groups(rows, groupOf).flatMap(([group, own]) => d3.groups(own, (row) => row.load).map(([load, here]) => {
   const name = d3.groups(own, (row) => row.load).length > 1 ? `${group}, ${loadWords(load)}` : group;
   return { group, load, name: here.every((row) => row.valid) ? name : `${name} (inconclusive)` };
 }));
 
-// The time line that is shown first is adaptive's, if there is one. Of the scenes of the first group the one with the highest load is.
+// The first time line is that of adaptive, if there is one; the first scene is the one with the highest load.
 const state = { scene: scenes.findLastIndex((scene) => scene.group === groups[0]), line: Math.max(0, timelines.findIndex((line) => line.look.name === "adaptive")) };

@@ -1,9 +1,9 @@
 "use strict";
-// Puts the page together: the head, what can be chosen, the charts, light and dark.
+// Builds the page: title, controls, charts, and the switch between light and dark.
 
 const CHARTS = [paretoChart, loadChart, splitChart, distributionChart, timelineChart, pathsChart, tableChart];
 
-// Colours of modes for light and for dark, as the style's variables.
+// Colours of modes as CSS variables, for light and dark.
 function colours() {
   const of = (theme) => [...modes.values()].map((mode) => `--mode-${mode.number}:${mode[theme]}`).join(";");
   document.head.append(element("style", { text: `:root{${of("light")}}:root[data-theme="dark"]{${of("dark")}}` }));
@@ -30,7 +30,7 @@ function head() {
   });
 }
 
-// The system's wish, until the button says otherwise.
+// The system's setting, until the button changes it.
 function theme() {
   const wish = matchMedia("(prefers-color-scheme: dark)");
   let chosen = null;
@@ -47,7 +47,7 @@ function theme() {
   apply();
 }
 
-// A mode's line and symbol, as the charts draw them.
+// The legend entry of a mode: line and symbol.
 function sample(mode) {
   const svg = d3.create("svg").attr("viewBox", "-13 -7 26 14").attr("aria-hidden", "true");
   svg.append("line").attr("x1", -13).attr("x2", 13).attr("stroke", mode.color).attr("stroke-width", 2).attr("stroke-dasharray", mode.hollow ? "5 4" : null);
@@ -77,7 +77,7 @@ function controls() {
 // Controls of a chart, in order.
 const controlsOf = (figure) => [...figure.querySelectorAll("select, button, [tabindex]")];
 
-// Where the reader is, to be there again after the charts were made anew: the control that has the focus, and how far tables are scrolled.
+// Saves the focused control and the scroll positions of tables, to restore them after charts were redrawn.
 function keepPlace() {
   const figures = [...document.querySelectorAll("figure[data-chart]")];
   const name = (figure) => figure.dataset.chart;
@@ -110,7 +110,7 @@ theme();
 controls();
 redraw();
 
-// Charts are as wide as their place.
+// Charts fill the width of their container.
 let width = document.documentElement.clientWidth;
 addEventListener("resize", () => {
   if (document.documentElement.clientWidth === width) return;

@@ -1,7 +1,7 @@
 "use strict";
-// What all charts have in common: how an element is made, how a mode is drawn, how an axis is scaled, how a chart is put into the page.
+// Functions for all charts: elements, marks of a mode, axes, panels.
 
-// An element; `text` is text, whatever stands in it.
+// Creates an element; `text` is inserted as text, never as markup.
 function element(name, { text, ...attributes } = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -13,7 +13,7 @@ function element(name, { text, ...attributes } = {}, ...children) {
   return node;
 }
 
-// An axis for `values`: logarithmic where they span more than a factor of three, with some room at the ends, and with a place for 0 where that is one of them.
+// An axis for `values`: logarithmic if they span more than a factor of three, with a margin at the ends, and a separate position for 0.
 function scale(values, label, format, { log, zero = false, ticks = 5 } = {}) {
   const known = values.filter((value) => value !== null && value !== undefined && Number.isFinite(value));
   const positive = known.filter((value) => value > 0);
@@ -26,15 +26,15 @@ function scale(values, label, format, { log, zero = false, ticks = 5 } = {}) {
   }
   [low, high] = known.length ? [Math.min(...known), Math.max(...known)] : [0, 1];
   const room = (high - low || Math.abs(high) || 1) * 0.08;
-  // What is never negative has no axis below 0.
+  // Figures that cannot be negative have no axis below 0.
   const least = low < 0 ? low - room : Math.max(0, low - room);
   const domain = [zero ? Math.min(0, low) : least, high + room];
-  // As many digits as tell one tick from the next.
+  // Enough digits to distinguish adjacent ticks.
   const digits = Math.max(3, Math.ceil(Math.log10(Math.max(Math.abs(domain[0]), Math.abs(domain[1])) / (domain[1] - domain[0]))) + 2);
   return { type: "linear", domain, label, tickFormat: (value) => format(value, digits), ticks, grid: true };
 }
 
-// Round numbers on a logarithmic axis: powers of ten if there are enough of them, else 1-2-5, else whatever is even.
+// Ticks of a logarithmic axis: powers of ten if there are enough, else 1-2-5, else equal steps.
 function logTicks(low, high, most) {
   for (const steps of [[1], [1, 3], [1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 8]]) {
     const found = [];
@@ -56,10 +56,10 @@ function axes(x, y) {
 
 const bare = ({ values, ticks, grid, tickFormat, ...axis }) => axis;
 
-// Symbols that consist of strokes, without an inside.
+// Symbols without an area, which are drawn with strokes only.
 const STROKES = ["times", "plus"];
 
-// Points of one mode; pale where they are inconclusive.
+// Points of one mode; pale if they are inconclusive.
 function points(some, mode, x, y, options = {}) {
   const [fill, stroke, strokeWidth] = STROKES.includes(mode.symbol) ? ["none", mode.color, 2] : mode.hollow ? ["var(--card)", mode.color, 1.8] : [mode.color, "var(--card)", 0.8];
   return Plot.dot(some, { x, y, symbol: mode.symbol, r: 4.2, fill, stroke, strokeWidth, opacity: (row) => (row.valid === false ? 0.35 : 1), ...options });
@@ -71,7 +71,7 @@ function line(some, mode, x, y, options = {}) {
   return Plot.line(some, { x, y, stroke: mode.color, strokeWidth: mode.name === "adaptive" ? 2.6 : 1.7, strokeDasharray: dash, ...options });
 }
 
-// 95 % intervals of `figure` as bars: upright, or lying where the figure is on the x axis.
+// 95 % intervals of `figure` as bars: vertical, or horizontal if the figure is on the x axis.
 function intervals(some, mode, figure, other, { lying = false } = {}) {
   const known = some.filter((row) => row.intervals[figure] && row.intervals[figure][1] > row.intervals[figure][0]);
   const [low, high] = [(row) => row.intervals[figure][0], (row) => row.intervals[figure][1]];
@@ -81,12 +81,12 @@ function intervals(some, mode, figure, other, { lying = false } = {}) {
 
 const withInterval = (row, figure) => [row[figure], ...(row.intervals[figure] ?? [])];
 
-// The words of a tooltip, nearest point first come.
+// The text of a tooltip; the nearest points come first.
 function tip(some, x, y, words, options = {}) {
   return Plot.tip(some, Plot.pointer({ x, y, title: words, fill: "var(--card)", stroke: "var(--line)", fontSize: 12, lineHeight: 1.25, textPadding: 9, ...options }));
 }
 
-// What a tooltip says of a row.
+// The tooltip of a row.
 function tell(row) {
   const between = (figure, format) => {
     const interval = row.intervals[figure];
@@ -98,7 +98,7 @@ function tell(row) {
   ].join("\n");
 }
 
-// Draws one plot into a panel: with a heading, its axis labels outside, as wide as there is room. `said`: what it shows, for who does not see it.
+// Draws one plot into a panel, with a heading and axis labels, at the available width. `said`: description for screen readers.
 function panel(heading, draw, { labels, height = 230 } = {}) {
   const node = element("div", { class: "panel" }, element("h3", { text: heading }));
   const place = element("div", {});
@@ -128,7 +128,7 @@ function axisWords(x, y, { marginLeft = 52 } = {}) {
   return words;
 }
 
-// A chart: heading, how to read it, panels. Charts register themselves in `charts` with what they need; see page.js.
+// A chart: heading, explanation, panels. Charts register in `charts` with the data that they need; see page.js.
 function chart(id, heading, words, panels, { pick = [], width = 300, key = null } = {}) {
   const caption = element("figcaption", {}, element("div", { class: "words" }, element("h2", { text: heading }), element("p", { text: words })));
   if (pick.length) caption.append(element("div", { class: "pick" }, ...pick));
@@ -138,14 +138,14 @@ function chart(id, heading, words, panels, { pick = [], width = 300, key = null 
   return figure;
 }
 
-// A choice of one of several.
+// A control that selects one of several values.
 function choice(label, options, chosen, change) {
   const select = element("select", { "aria-label": label }, ...options.map(([value, text]) => element("option", { value, text, selected: value === chosen })));
   select.addEventListener("change", () => change(select.value));
   return element("label", {}, element("span", { text: label }), select);
 }
 
-// Names of points. Each takes the free place that is nearest to its point, around it in circles; a line leads to one that is far away.
+// Labels of points. Each label is placed at the nearest free position around its point, with a line if that is far away.
 function nameSpots(plot, spots, { left, right, bottom }) {
   const taken = spots.map(({ x, y }) => ({ x0: x - 6, x1: x + 6, y0: y - 6, y1: y + 6 }));
   const free = (box) => box.x0 >= left && box.x1 <= right && box.y0 >= 0 && box.y1 <= bottom && !taken.some((other) => box.x0 < other.x1 && other.x0 < box.x1 && box.y0 < other.y1 && other.y0 < box.y1);
@@ -156,7 +156,7 @@ function nameSpots(plot, spots, { left, right, bottom }) {
     const [w, h] = [(name.node().getComputedTextLength() || 6.5 * text.length) / 2 + 3, 8];
     const circles = d3.range(8, right, 6).flatMap((r) => d3.range(0, 2 * Math.PI, Math.PI / 12).map((angle) => [r, x + (r + w) * Math.cos(angle), y + (r + h) * Math.sin(angle)]));
     const found = circles.map(([r, cx, cy]) => ({ r, cx, cy, x0: cx - w, x1: cx + w, y0: cy - h, y1: cy + h })).find(free);
-    // The tip of a point without a name still says it.
+    // A point without a label has its name in the tooltip.
     if (!found) {
       name.remove();
       line.remove();

@@ -1,9 +1,9 @@
 "use strict";
-// Charts of what only a simulator knows.
+// Charts of figures that only the simulator has.
 
 const PARTS = [["hard", "hard interrupts", "#c2571a"], ["soft", "softirqs", "#d9a514"], ["thread", "threads", "#3d7fc4"], ["idle", "idle", "#9aa6b4"]];
 
-// Where the simulated CPUs' time goes, in a single scene.
+// Use of the simulated CPUs' time, in a single scene.
 function splitChart() {
   const some = groupRows().filter((row) => row.split !== null);
   if (!some.length || loadsOf(some).length !== 1) return null;

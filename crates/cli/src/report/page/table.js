@@ -1,5 +1,5 @@
 "use strict";
-// All rows in numbers, to be sorted by any column; and what each path did, of a device that has several.
+// The table of all rows, which can be sorted by any column, and the paths of multipath devices.
 
 const COLUMNS = [
   ["mode", (row) => row.name, null, null], ["load, %", (row) => row.load, (row) => digitsOf(row.load), null], ["IOPS", (row) => row.iops, (row) => count(row.iops), ["iops", count]],

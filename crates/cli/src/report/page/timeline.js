@@ -1,9 +1,9 @@
 "use strict";
-// Time lines: what a mode did across a change in load.
+// Time lines: behaviour of a mode over time, when the load changes.
 
-// Decisions have colours of their own: they are no modes.
+// Decisions are not modes, so they have other colours.
 const DECISIONS = [["spins", "spin", "#c2571a"], ["naps", "nap (masked, with a timer)", "#d9a514"], ["sleeps", "sleep (armed)", "#3d7fc4"]];
-// Known of simulated runs alone, and in what is above already.
+// Parts of the counts above, which only simulated runs have.
 const AMONG_THEM = [["gathered", "of the naps, to gather"], ["tried", "stretches of trials"]];
 
 function timelineChart() {

@@ -54,6 +54,7 @@ fn page_of(results: &Results, machine: &str, command: &str, date: u64) -> Result
          <script type=\"application/json\" id=\"data\">{json}</script>\n",
         results.title.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
     );
+    // One element per script: an error in one does not prevent the others from running.
     for script in SCRIPTS {
         page += "<script>\n";
         page += script;

@@ -199,6 +199,7 @@ impl Results {
                 "cpu_ns_per_io": value(row.cpu),
                 "thread_cpu_ns_per_io": value(row.thread_cpu),
                 "stolen_ns_per_io": row.stolen,
+                // 0 would be a measured value, so figures that are not counted are null.
                 "notify_ns_per_io": (!row.untold).then_some(row.notify),
                 "messages_per_s": (!row.untold).then_some(row.messages),
                 "wakeups_per_s": row.wakeups,
@@ -268,6 +269,7 @@ pub fn merged<const N: usize>(parts: [Value; N]) -> Value {
 /// A size with its unit: 4096 is `4 KiB`, 512 is `512 B`, 1536 is `1.5 KiB`.
 pub fn bytes(n: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")];
+    // The largest unit of which there is at least one.
     let (shift, unit) = units.into_iter().find(|(shift, _)| n >> shift > 0).unwrap_or((0, "B"));
     let whole = n.is_multiple_of(1 << shift);
     if whole {

@@ -173,6 +173,7 @@ pub fn run(args: &JudgeArgs) -> Result<()> {
         for (cell, &capacity) in cells.iter().zip(&capacities) {
             let path = dir.join(cell.to_string().replace(' ', ",") + ".toml");
             let text = cell.text(capacity, args.ios, 1)?;
+            // Existing files are not overwritten: a user may have edited them.
             File::create_new(&path)
                 .and_then(|mut file| file.write_all(text.as_bytes()))
                 .with_context(|| path.display().to_string())?;
@@ -311,6 +312,7 @@ fn show(verdicts: &[Verdict<'_>]) -> String {
         let at = |percent: usize, figure: &dyn Fn(&Verdict<'_>) -> Option<f64>| {
             let mut all: Vec<f64> = of.iter().filter_map(|verdict| figure(verdict)).collect();
             all.sort_by(f64::total_cmp);
+            // Nearest rank, rounded up.
             all.get((all.len().saturating_sub(1) * percent).div_ceil(100))
                 .map_or_else(String::new, |figure| format!("{figure:.2}"))
         };

@@ -74,6 +74,7 @@ thread.cold of bare-metal.
 /// A run breaks an invariant.
 pub fn run(args: &PublishedArgs) -> Result<()> {
     if args.calibrate {
+        // Constants of one file depend on each other; files do not, and run in parallel.
         let mut files: Vec<&str> = KNOBS.iter().map(|knob| knob.file).collect();
         files.dedup();
         let found = output::each("files", &files, |file| calibrate(file))
@@ -222,6 +223,7 @@ pub fn total_variation(rows: &[Row], histogram: &str) -> Option<f64> {
         |row: &&Row| row.id.strip_prefix(histogram).is_some_and(|rest| rest.starts_with('.'));
     let buckets: Vec<&Row> = rows.iter().filter(is_bucket).collect();
     let sum = |figure: fn(&Row) -> f64| buckets.iter().map(|row| figure(row)).sum::<f64>();
+    // Buckets that were not published: the difference of what remains of both.
     let rest = (sum(|row| row.published) - sum(|row| row.simulated)).abs();
     let distance = (sum(|row| (row.published - row.simulated).abs()) + rest) / 2.0;
     (!buckets.is_empty()).then_some(distance)

@@ -16,7 +16,7 @@ use crate::rows::Scene;
 
 /// Measured time of a block.
 pub const BLOCK: Nanos = Nanos::from_millis(100);
-/// Time before it that is not measured: caches fill, and policies adapt to the load.
+/// Time before [`BLOCK`] that is not measured: caches fill, and policies adapt to the load.
 pub const RAMP: Nanos = Nanos::from_millis(10);
 /// Elapsed time of a block: [`RAMP`], [`BLOCK`], and 5 ms to create generators, wake threads and
 /// read counters.

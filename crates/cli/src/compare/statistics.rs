@@ -31,6 +31,8 @@ const CURVE: [f64; 20] = [
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
+    // The two middle values; they are the same one if the number is odd. Without values the index
+    // wraps, and `get` returns `None`.
     let (low, high) =
         (sorted.get(sorted.len().wrapping_sub(1) / 2)?, sorted.get(sorted.len() / 2)?);
     Some((low + high) / 2.0)
@@ -46,6 +48,7 @@ pub fn estimate(values: &[f64], rng: &mut Xoshiro256PlusPlus) -> Option<Estimate
     let mut resample = values.to_vec();
     let mut medians = Vec::with_capacity(RESAMPLES);
     for _ in 0..RESAMPLES {
+        // Drawn with replacement, as many as there are values.
         resample.fill_with(|| values[rng.random_range(0..values.len())]);
         medians.extend(median(&resample));
     }
@@ -111,6 +114,7 @@ fn percentile(
         let value = sum.percentiles(&[percent]).first().copied();
         (sum.total(), value)
     };
+    // The estimate merges each block once; a resample merges blocks drawn at random.
     let mut each = 0..blocks.len();
     let (samples, value) = of(&mut || each.next().unwrap_or(0));
     if samples as f64 * (1.0 - percent / 100.0) < ABOVE {

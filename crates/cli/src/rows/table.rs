@@ -85,6 +85,7 @@ const COLUMNS: [Column; 14] = [
         header: "IO per\nwake",
         key: "IO per wake",
         wide: true,
+        // Modes that only poll have no wake-ups, so no ratio.
         cell: |_, row| (row.wakeups > 0.0).then(|| digits(row.per_wakeup)),
     },
     Column {

@@ -1,6 +1,6 @@
-//! The state machine of one job thread. It decides which I/O to issue when, and counts what
-//! completes; the caller (`reap run`, the simulator) has the clock, the thread and the device. The
-//! caller asks [`Generator::next`] and does what the answer says:
+//! The state machine of one job thread. It decides which I/O to issue when, and counts completions.
+//! The caller (`reap run`, the simulator) has the clock, the thread and the device; it calls
+//! [`Generator::next`] in a loop, and executes the action that is returned:
 //!
 //! ```text
 //! loop {
@@ -9,14 +9,14 @@
 //!         Commit           => { ring the doorbell; generator.committed(now) }
 //!         Reap { min }     => { wait for min completions; for each of them:
 //!                               generator.completed(slot, now, result, buffer) }
-//!         Wait { until }   => { reap completions until then; then ask again }
+//!         Wait { until }   => { reap completions until then }
 //!         Done             => break,
 //!     }
 //! }
 //! ```
 //!
 //! Phases: `New → Delay → Run → Verify → (next pass: Run) → Drain → Done`. `now` may be the same
-//! for a whole batch. Completions may be passed in at any time, more or fewer than asked for.
+//! for a whole batch. The caller may pass in completions at any time, and more or fewer than `min`.
 
 mod fio_random;
 mod in_flight;
@@ -106,15 +106,15 @@ pub enum Next {
     Issue(Io),
     /// Ring the doorbell for the posted I/Os, then call [`Generator::committed`].
     Commit,
-    /// Wait until at least `min` I/Os have completed and call [`Generator::completed`] for each. If
-    /// more have completed, [`Generator::complete_max`] is how many the job wants at once.
+    /// Wait until at least `min` I/Os have completed, and call [`Generator::completed`] for each.
+    /// If more have completed, [`Generator::complete_max`] limits how many the job reaps at once.
     Reap {
         /// Completions to wait for, at least 1.
         min: u32,
     },
     /// Nothing is to be issued before `until`. Reap completions until then.
     Wait {
-        /// When to ask again.
+        /// When to call [`Generator::next`] again.
         until: Nanos,
     },
     /// The job is over; nothing is in flight.
@@ -373,7 +373,8 @@ impl Generator {
                 return Some(self.reap(!self.waiting));
             }
             if self.waiting {
-                // Enough completed. `iodepth_low` may ask for more completions before the next I/O.
+                // The minimum has completed. With `iodepth_low` more completions may be needed
+                // before the next I/O.
                 if in_flight > self.low {
                     return Some(self.reap(true));
                 }
@@ -432,7 +433,7 @@ impl Generator {
         }
     }
 
-    /// The next I/O of a `tracked` job; `None`: ask again.
+    /// The next I/O of a `tracked` job; `None`: the phase has changed, so try again.
     #[inline(never)] // It uses many registers, which would be spilled for simple jobs as well.
     fn issue_tracked(&mut self, now: Nanos) -> Option<Next> {
         if self.verify.backlog_is_due() {
@@ -452,7 +453,7 @@ impl Generator {
             (held, _) => held.or_else(|| self.stream.next()),
         };
         let Some(io) = io else {
-            // The files have no more for this pass: it ends, whatever `size` says.
+            // The files are used up for this pass: it ends before `size` is reached.
             self.bytes_left = 0;
             return None;
         };

@@ -149,7 +149,7 @@ impl Generator {
         self.verify.count
     }
 
-    /// Most completions to reap at once, unless [`Next::Reap`] asks for more.
+    /// Most completions to reap at once, unless [`Next::Reap`] has a higher minimum.
     pub fn complete_max(&self) -> u32 {
         self.complete_max
     }
@@ -265,8 +265,8 @@ impl Generator {
         self.limit = self.depth;
     }
 
-    /// Nothing is left to issue in this phase: waits for the I/Os in flight, then starts the next
-    /// phase. `None`: ask again.
+    /// Called when nothing is left to issue in this phase: waits for the I/Os in flight, then
+    /// starts the next phase. `None`: the phase has changed, so try again.
     pub(super) fn end_phase(&mut self, now: Nanos) -> Option<Next> {
         match self.phase {
             Phase::Done => return Some(Next::Done),

@@ -186,7 +186,7 @@ pub(super) struct Syncs {
 }
 
 impl Syncs {
-    /// `None` if `job` asks for none or writes nothing.
+    /// `None` if `job` has no such option or does not write.
     pub fn new(job: &Job) -> Option<Syncs> {
         let (mut fsync, mut fdatasync, at_end) =
             (u64::from(job.sync_every), u64::from(job.data_sync_every), job.sync_at_end);

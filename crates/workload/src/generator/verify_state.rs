@@ -176,7 +176,7 @@ impl Generator {
         self.begin_pass(now);
     }
 
-    /// The next write that is to be read back, as a read; `None`: ask again.
+    /// The next write to read back, as a read; `None`: the phase has changed, so try again.
     pub(super) fn verify_next(&mut self, now: Nanos) -> Option<Next> {
         if self.verify.in_backlog && (self.bytes_left <= 0 || self.ios_left == 0) {
             // The pass ends before the batch does: the rest is read back after the pass.

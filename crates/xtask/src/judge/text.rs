@@ -67,6 +67,7 @@ impl Cell {
         let mut file = Table::new();
         file.insert("title".into(), self.to_string().into());
         file.insert("seed".into(), integer(seed)?);
+        // `ios` in a scenario is per thread.
         file.insert("ios".into(), integer((ios / u64::from(threads)).max(1))?);
         file.insert(
             "machine".into(),
@@ -75,6 +76,7 @@ impl Cell {
                 ("costs", self.costs.value()?),
             ]),
         );
+        // Threads that share a CPU share a queue as well.
         let queues = if apart { threads } else { 1 };
         let device =
             table([("queues", integer(queues.into())?), ("profile", profile(&self.profile)?)]);

@@ -72,6 +72,7 @@ impl Grid {
         let mut dice = Dice(SplitMix64::seed_from_u64(seed ^ SALT));
         let mut profiles = Vec::new();
         let traits = [Trait::Drifts, Trait::Phases, Trait::Cliff];
+        // Six devices, so each behaviour occurs twice.
         for (letter, one) in
             ["a", "b", "c", "d", "e", "f"].into_iter().zip(traits.into_iter().cycle())
         {
@@ -85,6 +86,7 @@ impl Grid {
                 costs: between(percent as f64 / 100.0)?,
             });
         }
+        // Depths and loads of the known set are excluded, since constants were chosen on them.
         let depths = dice.others(DEPTHS, &CLOSED_DEPTHS, |dice| dice.log(1.0, 200.0));
         let loads = dice.others(DRAWN_LOADS, &LOADS, |dice| dice.within(2, 93));
         let think = |dice: &mut Dice| Nanos::from_micros(dice.log(2.0, 300.0));

@@ -210,7 +210,7 @@ impl Filenames {
             if uri.starts_with(KERNEL) {
                 return kernel(uri.parse()?, writer, allowed, plan.lengths[target]);
             }
-            // A drive may have valuable data, whoever owns its device file.
+            // A drive may have valuable data, regardless of who owns its device file.
             if is_drive(&uri) {
                 if let Some(job) = writer.filter(|_| allowed != Allowed::All) {
                     bail!(

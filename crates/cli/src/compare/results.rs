@@ -116,8 +116,8 @@ impl Outcome {
                 .collect();
             pairs.append(&mut statistics::pairs(&scene, &names, figure, &values, rng));
         }
-        // With a rate, a thread without I/O in flight sleeps, so its CPU time says nothing about
-        // other work. Only closed blocks of `poll` count, and the capacity blocks.
+        // With a rate, a thread without I/O in flight sleeps, so its CPU time does not show other
+        // work. Only closed blocks of `poll` count, and the capacity blocks.
         let is_poll =
             |label: usize| closed && modes.get(label).or(modes.first()) == Some(&Mode::POLL);
         let own = (0..labels)

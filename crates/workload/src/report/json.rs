@@ -8,9 +8,9 @@ use crate::job::PerOp;
 use crate::stats::{Latency, OpStats, Stats};
 use serde_json::{Map, Value, json};
 
-/// The results of all jobs. Times are in nanoseconds if the field's name says so, else in
-/// milliseconds; `bw` is in KiB/s. With `bins`, as in `--output-format=json+`, each latency with
-/// percentiles has `bins` as well: the middle of each bucket in nanoseconds, and its count.
+/// The results of all jobs. Times are in nanoseconds in fields named `…_ns`, else in milliseconds;
+/// `bw` is in KiB/s. With `bins`, as in `--output-format=json+`, each latency with percentiles also
+/// has `bins`: the middle of each bucket in nanoseconds, and its count.
 pub fn json(report: &Report, bins: bool) -> Value {
     let groups = groups(report);
     let mut root = json!({

@@ -126,7 +126,7 @@ pub struct Figures {
     /// How often the mode took each of its decisions.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub decisions: BTreeMap<&'static str, u64>,
-    /// There were more threads than CPUs, so results say little about the mode.
+    /// There were more threads than CPUs, so results depend on the scheduler more than on the mode.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub oversubscribed: bool,
 }

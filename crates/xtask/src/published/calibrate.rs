@@ -189,7 +189,7 @@ fn bisect(knob: &Knob, set: &[(usize, u64)]) -> Result<u64, SimError> {
             high = middle;
         }
     }
-    // Of the two remaining neighbours the better one.
+    // Two adjacent values remain: return the better one.
     let off = |value| knob.row(value, set).map(|ratio| ratio.ln().abs());
     Ok(if off(low)? < off(high)? { low } else { high })
 }

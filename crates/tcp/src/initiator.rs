@@ -1,4 +1,4 @@
-//! The host's end of one connection: a queue pair (TCP 3.1).
+//! Host's end of one NVMe/TCP connection, that is, of one queue pair.
 //!
 //! ```text
 //!   ICReq ─►            ◄─ ICResp
@@ -9,9 +9,9 @@
 //!                       ◄─ CapsuleResp
 //! ```
 //!
-//! A command completes once: its response, or the C2HData with SUCCESS, must name a command that is
-//! out. A successful response must come after all data have moved, so that a short transfer is
-//! never taken for a whole one.
+//! Each command completes exactly once: a response, or a C2HData with SUCCESS, must name an
+//! outstanding CID. A successful response of an I/O command that has not transferred all its data is a
+//! protocol error, so that a short transfer is never reported as success.
 
 use nvme::fabrics::{Direction, direction_of};
 use nvme::sgl::Descriptor;
@@ -21,37 +21,37 @@ use crate::pdu::{Body, Data, Digests, Fes, Greeting, Pdu, Side, Term, Violation,
 use crate::receive::{Item, PayloadMemory, Receiver};
 use crate::send::SendList;
 
-/// What a connection asks for, and how its queue is used.
+/// Parameters of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct InitiatorConfig {
-    /// Digests to ask for.
+    /// Digests to request in ICReq.
     pub digests: Digests,
-    /// Commands have identifiers that differ modulo this power of two.
+    /// Size of the command table, a power of two: the CIDs in use must differ modulo this number.
     pub slots: u32,
-    /// It is an I/O queue: a successful Read, Write or Compare must have moved all its data. Of
-    /// other commands, such as Get Log Page, there may be fewer than the buffer has room for.
+    /// This is an I/O queue: a successful Read, Write or Compare must have transferred all its
+    /// data. Other commands, such as Get Log Page, may return less than the buffer holds.
     pub io: bool,
-    /// Bytes that are received at one time, besides payload.
+    /// Size of the receive buffer for headers, in bytes.
     pub room: usize,
 }
 
-/// What a connection's owner has to know.
+/// What [`Initiator::poll`] reports to the connection's owner.
 #[derive(Debug, PartialEq, Eq)]
 pub enum InitiatorEvent<B> {
-    /// The controller has agreed to these digests, of those that were asked for.
+    /// ICResp was accepted; these of the requested digests are in use.
     Greeted(Digests),
-    /// A command is over.
+    /// A command has completed.
     Completed {
-        /// Its entry; SQID and SQHD mean nothing.
+        /// Its entry. SQID is not valid on a fabric, and SQHD is not used.
         cqe: Cqe,
-        /// Its buffer.
+        /// The buffer that was passed to [`Initiator::submit`].
         buffer: Option<B>,
     },
-    /// The connection is over once everything has been sent.
+    /// The connection has ended; close it once all output has been sent.
     Ended {
-        /// What was wrong.
+        /// The error, as in the TermReq.
         term: Term,
-        /// The controller has ended it, and not this side.
+        /// The controller sent C2HTermReq; otherwise this side terminates the connection.
         by_controller: bool,
     },
 }
@@ -63,25 +63,25 @@ enum State {
     Ended,
 }
 
-/// A command that is out.
+/// An outstanding command.
 #[derive(Debug)]
 struct Command<B> {
     cid: u16,
     direction: Direction,
     buffer: Option<B>,
     len: u32,
-    /// Bytes that have been received, or that were sent or are about to be.
+    /// Bytes received, or queued for sending.
     moved: u32,
-    /// Success means that all bytes have moved.
+    /// All bytes must have been transferred on success.
     exact: bool,
-    /// C2HData with LAST_PDU has come.
+    /// C2HData with LAST_PDU was received.
     last: bool,
-    /// No digest of data was wrong.
+    /// Every data digest so far was correct.
     intact: bool,
 }
 
-/// The state machine. The owner moves bytes between a socket and [`Initiator::room`],
-/// [`Initiator::output`], and asks [`Initiator::poll`] what has come until there is nothing.
+/// State machine of one connection. The owner reads from the socket into [`Initiator::room`], sends
+/// [`Initiator::output`], and calls [`Initiator::poll`] until it returns `None`.
 #[derive(Debug)]
 pub struct Initiator<M: PayloadMemory> {
     config: InitiatorConfig,
@@ -89,28 +89,28 @@ pub struct Initiator<M: PayloadMemory> {
     receiver: Receiver<M>,
     out: SendList,
     digests: Digests,
-    /// CPDA.
+    /// CPDA: alignment of data that are sent to the controller, in dwords, 0's based.
     alignment: u8,
-    /// MAXH2CDATA.
+    /// MAXH2CDATA: most bytes of an H2CData PDU.
     h2c_data: u32,
-    /// Most bytes of data in a capsule.
+    /// Most bytes of in-capsule data.
     in_capsule: u32,
-    /// By identifier, modulo their number.
+    /// Outstanding commands by CID modulo the table's size.
     commands: Box<[Option<Command<M::Buffer>>]>,
-    /// Commands that are out.
+    /// Number of outstanding commands.
     open: u32,
-    /// Whose data are being received, with the flags of their PDU.
+    /// Command whose data are being received, and the FLAGS of their PDU.
     placing: Option<(usize, u8)>,
 }
 
 impl<M: PayloadMemory> Initiator<M> {
-    /// Bytes of data that a capsule of an admin queue, or of a Fabrics command, may have (TCP
-    /// 3.3.2).
+    /// Bytes of in-capsule data that every controller accepts on an admin queue, and for Fabrics
+    /// commands: 8 KiB.
     pub const CAPSULE: u32 = 8192;
-    /// Fewest bytes of MAXH2CDATA.
+    /// The smallest MAXH2CDATA that a controller may report, in bytes.
     const LEAST_H2C_DATA: u32 = 4096;
 
-    /// A connection that has just been made. ICReq is to be sent.
+    /// State of a connection that was just established; queues ICReq.
     pub fn new(config: InitiatorConfig, memory: M) -> Initiator<M> {
         let slots = config.slots.next_power_of_two();
         let mut initiator = Initiator {
@@ -126,8 +126,8 @@ impl<M: PayloadMemory> Initiator<M> {
             open: 0,
             placing: None,
         };
-        // HPDA 0: data may begin at any multiple of 4. MAXR2T 0: one R2T for a command at a time,
-        // which is answered at once.
+        // HPDA 0: data are dword aligned. MAXR2T 0: one outstanding R2T per command is enough, as
+        // each is answered at once.
         initiator.push(Pdu::new(Body::IcReq(Greeting {
             digests: config.digests.bits(),
             ..Greeting::default()
@@ -135,41 +135,40 @@ impl<M: PayloadMemory> Initiator<M> {
         initiator
     }
 
-    /// Room for the next bytes; see [`Receiver::room`].
+    /// Buffer for the next read of the socket; see [`Receiver::room`].
     pub fn room(&mut self) -> &mut [u8] {
         self.receiver.room()
     }
 
-    /// `n` bytes were received into the room.
+    /// `n` bytes were read into [`Initiator::room`].
     pub fn received(&mut self, n: usize) {
         self.receiver.stored(n);
     }
 
-    /// What is to be sent.
+    /// Bytes to be sent.
     pub fn output(&self) -> &SendList {
         &self.out
     }
 
-    /// `n` bytes of the output were sent.
+    /// `n` bytes of [`Initiator::output`] were sent.
     pub fn sent(&mut self, n: usize) {
         self.out.sent(n);
     }
 
-    /// Most bytes of data in a capsule: 16 × IOCCSZ − 64 of an I/O queue, [`Initiator::CAPSULE`] of
-    /// an admin queue. 0 until it is set.
+    /// Sets the limit of in-capsule data in bytes: 16 × IOCCSZ − 64 for an I/O queue,
+    /// [`Initiator::CAPSULE`] for an admin queue. 0 until then.
     pub fn set_in_capsule(&mut self, bytes: u32) {
         self.in_capsule = bytes;
     }
 
-    /// Commands that are out.
+    /// Number of outstanding commands.
     pub fn open(&self) -> u32 {
         self.open
     }
 
-    /// Sends a command, whose data pointer is set here. `buffer`: its data, and how many bytes. The
-    /// buffer stays as it is until the command is over. False: the connection is not open, or
-    /// another command has this identifier,
-    /// or its data are not there.
+    /// Queues a command; its data pointer is filled in here. `buffer`: its payload buffer and
+    /// length in bytes, which must not change until the command completes. Returns false if the
+    /// connection is not open, the CID is in use, or the buffer no longer exists.
     pub fn submit(&mut self, mut sqe: Sqe, buffer: Option<(M::Buffer, u32)>) -> bool {
         let slot = self.slot(sqe.cid);
         if self.state != State::Open || self.commands[slot].is_some() {
@@ -180,17 +179,18 @@ impl<M: PayloadMemory> Initiator<M> {
         let limit =
             if sqe.opcode == opcode::admin::FABRICS { Self::CAPSULE } else { self.in_capsule };
         let in_capsule = direction == Direction::ToController && len > 0 && len <= limit;
-        // A command without data has a transport SGL of length 0, as Linux sends it.
+        // A command without data has a transport SGL of length 0, as in Linux
+        // (`nvme_tcp_set_sg_null`).
         let sgl =
             if in_capsule { Descriptor::in_capsule(0, len) } else { Descriptor::transport(len) };
         let dptr = sgl.dptr();
-        // PSDT is 01b also where there are no data (Base 4.1.1).
+        // On a fabric every command uses an SGL (PSDT = 01b), with or without data.
         (sqe.flags, sqe.prp1, sqe.prp2) =
             (sqe.flags & !0b1100_0000 | Sqe::PSDT_SGL, dptr.prp1, dptr.prp2);
         let capsule = match &buffer {
             Some(buffer) if in_capsule => {
                 match self.receiver.memory().read(buffer, 0..len as usize) {
-                    // Nothing else may be written in their place.
+                    // The buffer is gone: sending zeroes instead would corrupt the medium.
                     None => return false,
                     data => data,
                 }
@@ -220,7 +220,7 @@ impl<M: PayloadMemory> Initiator<M> {
         true
     }
 
-    /// The next thing that has come.
+    /// The next event, or `None` if more bytes are needed.
     pub fn poll(&mut self) -> Option<InitiatorEvent<M::Buffer>> {
         while self.state != State::Ended {
             let taken = match self.receiver.take() {
@@ -247,7 +247,7 @@ impl<M: PayloadMemory> Initiator<M> {
             }
             _ if self.state == State::New => Err(Violation::of(Fes::SEQUENCE_ERROR)),
             Body::CapsuleResp(cqe) => {
-                // CID is at byte 12 of the entry, after the common header.
+                // The CID's offset in the PDU: 8 bytes of common header, 12 bytes into the entry.
                 let slot = self.find(cqe.cid, 20)?;
                 self.complete(slot, cqe).map(Some)
             }
@@ -265,7 +265,7 @@ impl<M: PayloadMemory> Initiator<M> {
         if answer.alignment > 31 {
             return Err(Violation::field(Greeting::ALIGNMENT_AT));
         }
-        // No digest that was not asked for.
+        // The controller may only enable digests that were requested.
         if answer.digests & !asked.bits() != 0 {
             return Err(Violation::field(Greeting::DIGESTS_AT));
         }
@@ -273,7 +273,7 @@ impl<M: PayloadMemory> Initiator<M> {
         if h2c_data < Self::LEAST_H2C_DATA {
             return Err(Violation::field(Greeting::DIGESTS_AT + 1));
         }
-        // Pieces end at a multiple of 4, as data do.
+        // MAXH2CDATA is rounded down, so that each H2CData ends dword aligned.
         (self.digests, self.alignment, self.h2c_data) = (agreed, answer.alignment, h2c_data & !3);
         self.state = State::Open;
         self.receiver.begin(agreed, self.config.room);
@@ -284,7 +284,7 @@ impl<M: PayloadMemory> Initiator<M> {
         usize::from(cid) & (self.commands.len() - 1)
     }
 
-    /// The command that a PDU names at byte `at`.
+    /// The outstanding command with this CID, which is at byte `at` of the PDU.
     fn find(&self, cid: u16, at: u32) -> Result<usize, Violation> {
         let slot = self.slot(cid);
         match &self.commands[slot] {
@@ -293,7 +293,7 @@ impl<M: PayloadMemory> Initiator<M> {
         }
     }
 
-    /// The controller is ready for data of a write.
+    /// R2T: queues the requested data of a write.
     fn r2t(&mut self, r2t: Data) -> Result<(), Violation> {
         let slot = self.find(r2t.cid.get(), Data::CID_AT)?;
         let Some(command) = &mut self.commands[slot] else { return Ok(()) };
@@ -308,13 +308,13 @@ impl<M: PayloadMemory> Initiator<M> {
             .checked_add(len)
             .filter(|end| *end <= command.len)
             .ok_or(Violation::of(Fes::OUT_OF_RANGE))?;
-        // Each byte is asked for once, in order. So what waits to be sent is no more than the data
-        // of the commands that are out.
+        // R2Ts must be in order and must not overlap, so that queued bytes never exceed the data of
+        // the outstanding commands.
         if offset != command.moved {
             return Err(Violation::field(Data::OFFSET_AT));
         }
         command.moved = end;
-        // Taken out for the loop, which sends.
+        // Taken out of the table, as `push_data` borrows `self`.
         let Some(buffer) = command.buffer.take() else {
             return Err(Violation::field(Data::CID_AT));
         };
@@ -342,7 +342,7 @@ impl<M: PayloadMemory> Initiator<M> {
         Ok(())
     }
 
-    /// The header of data of a read.
+    /// Validates a C2HData header and sets the payload's destination.
     fn c2h_data(&mut self, pdu: &Pdu, data: Data) -> Result<(), Violation> {
         let slot = self.find(data.cid.get(), Data::CID_AT)?;
         let Some(command) = &mut self.commands[slot] else { return Ok(()) };
@@ -360,7 +360,7 @@ impl<M: PayloadMemory> Initiator<M> {
         if offset != command.moved {
             return Err(Violation::field(Data::OFFSET_AT));
         }
-        // A C2HData with SUCCESS is the last one (TCP 3.6.2.9).
+        // SUCCESS is only valid with LAST_PDU (TCP 3.6.2.9).
         if pdu.flags & flags::SUCCESS != 0 && pdu.flags & flags::LAST == 0 {
             return Err(Violation::field(1));
         }
@@ -373,7 +373,7 @@ impl<M: PayloadMemory> Initiator<M> {
         Ok(())
     }
 
-    /// Data of a read are in place.
+    /// The payload of a C2HData has been received.
     fn placed(
         &mut self,
         buffer: M::Buffer,
@@ -408,7 +408,7 @@ impl<M: PayloadMemory> Initiator<M> {
         })
     }
 
-    /// Ends the connection.
+    /// Terminates the connection: sends H2CTermReq with the offending header.
     fn terminate(&mut self, Violation(term): Violation) -> InitiatorEvent<M::Buffer> {
         let quoted = self.receiver.last_header().to_vec();
         self.push(Pdu { flags: 0, body: Body::H2cTermReq(term), data: quoted.len() as u32 });
@@ -425,7 +425,7 @@ impl<M: PayloadMemory> Initiator<M> {
     fn push_data(&mut self, pdu: Pdu, data: Vec<u8>) {
         self.push(pdu);
         let digest = self.digests.data.then(|| crate::digest(&data));
-        // Short data are copied next to their header, so that a batch is one piece.
+        // Short data are copied next to their header, so that a batch is sent from one buffer.
         if data.len() <= 4096 {
             self.out.push_head(&data)
         } else {

@@ -1,13 +1,20 @@
-//! NVMe/TCP, pure: no I/O, no clock, no thread.
+//! NVMe/TCP protocol library for both ends of a connection: PDU codec and state machines, without
+//! I/O, clock or threads.
 //!
-//! [`Pdu`] is the codec, both ways. A [`Receiver`] cuts PDUs out of a stream and says where the
-//! next bytes belong, so that payload goes from the socket to where it stays. A [`SendList`] has
-//! what is to be sent, payload again where it is. [`Target`] is one connection of a controller: it
-//! greets, asks for data, answers, and ends the connection over anything that the specification
-//! forbids. [`Initiator`] is the host's end of one.
+//! [`Pdu`] encodes and decodes headers. [`Receiver`] splits the byte stream into PDUs and returns
+//! the memory for the next bytes, so that payload is received straight into its buffer.
+//! [`SendList`] queues headers and payload for a vectored send, without copying large payload.
+//! [`Target`] is the controller's end of one queue pair, [`Initiator`] the host's; a protocol
+//! violation by the peer ends the connection with a TermReq.
 //!
-//! Sections are those of the *NVM Express TCP Transport Specification* 1.1 ("TCP"). Nothing of what
-//! a peer sends is believed.
+//! ```text
+//!                 bytes       PDUs                 events, e.g. Command, Completed
+//!   socket ──► Receiver ──────────► Target  ──────────────────────► owner
+//!          ◄── SendList ◄────────── Initiator ◄──────────────────── (complete, submit)
+//! ```
+//!
+//! Section numbers refer to the *NVM Express TCP Transport Specification* 1.1 ("TCP"). Every length,
+//! offset and identifier that the peer sends is checked before use.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
@@ -27,7 +34,7 @@ pub use receive::{Heap, Item, PayloadMemory, Receiver};
 pub use send::SendList;
 pub use target::{Event, Limits, Tamper, Target};
 
-/// CRC32C, as digests are computed (TCP 3.3.1.1).
+/// CRC32C (Castagnoli), the algorithm of header and data digests.
 pub fn digest(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }

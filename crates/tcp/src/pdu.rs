@@ -1,4 +1,12 @@
-//! PDUs: headers laid out and read (TCP 3.6).
+//! PDU headers: encoding, decoding and validation (TCP 3.6).
+//!
+//! ```text
+//!   0      1      2     3     4          8                HLEN            PDO
+//!   ┌──────┬──────┬─────┬─────┬──────────┬────────────────┬───────┬─────┬───────┬───────┐
+//!   │ type │flags │HLEN │ PDO │   PLEN   │ type specific  │ HDGST │ pad │ data  │ DDGST │
+//!   └──────┴──────┴─────┴─────┴──────────┴────────────────┴───────┴─────┴───────┴───────┘
+//!   ◄──── common header ─────►           │                 optional             optional
+//! ```
 
 use nvme::{Cqe, Sqe};
 use zerocopy::little_endian::{U16, U32};
@@ -6,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::digest;
 
-/// PDU types.
+/// PDU types (PDU-type).
 pub mod kind {
     #![allow(missing_docs)]
     pub const IC_REQ: u8 = 0x00;
@@ -22,24 +30,24 @@ pub mod kind {
 
 /// Bits of FLAGS.
 pub mod flags {
-    /// HDGSTF: a digest follows the header.
+    /// HDGSTF: a header digest follows the header.
     pub const HEADER_DIGEST: u8 = 1 << 0;
-    /// DDGSTF: a digest follows the data.
+    /// DDGSTF: a data digest follows the data.
     pub const DATA_DIGEST: u8 = 1 << 1;
-    /// LAST_PDU: the last of the data of a command, or of an R2T.
+    /// LAST_PDU: the last data PDU of a command (C2HData) or of an R2T (H2CData).
     pub const LAST: u8 = 1 << 2;
-    /// SUCCESS: no response follows.
+    /// SUCCESS, of C2HData: the command succeeded, and no CapsuleResp follows.
     pub const SUCCESS: u8 = 1 << 3;
 }
 
 /// Bytes of a digest.
 pub(crate) const DIGEST: usize = 4;
-/// Bytes of the longest header: ICReq, ICResp.
+/// Bytes of the longest header: ICReq and ICResp.
 pub(crate) const LONGEST_HEADER: usize = 128;
-/// Bytes of the header of a TermReq, and of the header that it may quote.
+/// Bytes of a TermReq header, without the header that it quotes.
 const TERM_HEADER: usize = 24;
 
-/// The eight bytes with which each PDU begins (TCP 3.6.1).
+/// Common header, the first eight bytes of each PDU (TCP 3.6.1).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -51,33 +59,33 @@ pub struct Common {
     pub flags: u8,
     /// HLEN: bytes of the header, without its digest.
     pub hlen: u8,
-    /// PDO: where data begin; 0: there are none.
+    /// PDO: offset of the data from the start of the PDU, in bytes; 0 if there are none.
     pub pdo: u8,
-    /// PLEN: bytes of all of it.
+    /// PLEN: bytes of the whole PDU, digests and data included.
     pub plen: U32,
 }
 
 impl Common {
-    /// Bytes.
+    /// Bytes of the common header.
     pub const LEN: usize = 8;
 }
 
-/// Which digests a connection has.
+/// The digests that a connection uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
-    /// Of headers.
+    /// HDGST: on every header.
     pub header: bool,
-    /// Of data.
+    /// DDGST: on all data.
     pub data: bool,
 }
 
 impl Digests {
-    /// From DGST of ICReq or ICResp.
+    /// Decodes DGST of ICReq or ICResp.
     pub fn from_bits(bits: u8) -> Digests {
         Digests { header: bits & 1 != 0, data: bits & 2 != 0 }
     }
 
-    /// For DGST.
+    /// Encodes DGST.
     pub fn bits(self) -> u8 {
         u8::from(self.header) | u8::from(self.data) << 1
     }
@@ -91,18 +99,18 @@ impl Digests {
 pub struct Greeting {
     /// PFV: 0, the only version.
     pub version: U16,
-    /// HPDA of ICReq, CPDA of ICResp: data that come to the sender begin at a multiple of 4 × (1 +
-    /// this). 31 at most.
+    /// HPDA of ICReq, CPDA of ICResp: alignment of the data that the sender receives, in dwords,
+    /// 0's based: a multiple of 4 × (1 + this) bytes. 31 at most.
     pub alignment: u8,
     /// DGST; see [`Digests`].
     pub digests: u8,
-    /// MAXR2T of ICReq: most R2Ts outstanding for a command, 0's based. MAXH2CDATA of ICResp: most
-    /// bytes of an H2CData.
+    /// MAXR2T of ICReq: most outstanding R2Ts per command, 0's based. MAXH2CDATA of ICResp: most
+    /// bytes of data in an H2CData.
     pub limit: U32,
 }
 
 impl Greeting {
-    /// Offsets of the fields, for [`Violation::field`].
+    /// Byte offsets of the fields, for [`Violation::field`].
     pub(crate) const VERSION_AT: u32 = 8;
     pub(crate) const ALIGNMENT_AT: u32 = 10;
     pub(crate) const DIGESTS_AT: u32 = 11;
@@ -111,10 +119,10 @@ impl Greeting {
 /// H2CTermReq and C2HTermReq (TCP 3.6.2.4, 3.6.2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// FES: what was wrong.
+    /// FES: the error.
     pub fes: Fes,
-    /// FEI: where, of [`Fes::INVALID_FIELD`] and [`Fes::UNSUPPORTED_PARAMETER`] the byte of the
-    /// header; the digest of [`Fes::HEADER_DIGEST`].
+    /// FEI: the byte offset in the header for [`Fes::INVALID_FIELD`] and
+    /// [`Fes::UNSUPPORTED_PARAMETER`], the received digest for [`Fes::HEADER_DIGEST`].
     pub fei: u32,
 }
 
@@ -124,13 +132,13 @@ pub struct Term {
 )]
 #[repr(C)]
 pub struct Data {
-    /// CCCID: whose data.
+    /// CCCID: CID of the command.
     pub cid: U16,
-    /// TTAG of an H2CData: which R2T it answers.
+    /// TTAG of an H2CData: tag of the R2T.
     pub tag: U16,
-    /// DATAO: where in the command's data.
+    /// DATAO: offset in the command's data, in bytes.
     pub offset: U32,
-    /// DATAL: bytes.
+    /// DATAL: bytes of data.
     pub len: U32,
     #[doc(hidden)]
     pub reserved: U32,
@@ -143,10 +151,10 @@ impl Data {
     pub(crate) const LEN_AT: u32 = 16;
 }
 
-/// R2T (TCP 3.6.2.10): the same fields, which say what the controller is ready for.
+/// R2T (TCP 3.6.2.10): same layout; offset and length are those requested.
 pub type R2t = Data;
 
-/// FES: why a connection is ended.
+/// FES: Fatal Error Status of a TermReq.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fes(pub u16);
 
@@ -160,7 +168,7 @@ impl Fes {
     pub const UNSUPPORTED_PARAMETER: Fes = Fes(6);
 }
 
-/// What is wrong with a PDU.
+/// A protocol violation, as the TermReq reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation(pub Term);
 
@@ -178,7 +186,7 @@ impl Violation {
     }
 }
 
-/// What a PDU says beyond the common header.
+/// The type-specific part of a PDU header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Body {
@@ -193,7 +201,7 @@ pub enum Body {
     R2t(R2t),
 }
 
-/// Who receives a PDU.
+/// Which end of the connection receives a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Side {
@@ -201,22 +209,22 @@ pub enum Side {
     Controller,
 }
 
-/// The header of a PDU.
+/// A PDU without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pdu {
-    /// LAST and SUCCESS; see [`flags`].
+    /// LAST_PDU and SUCCESS; see [`flags`].
     pub flags: u8,
-    /// What it says.
+    /// The type-specific part.
     pub body: Body,
-    /// Bytes of data that follow it. Of a TermReq, of the header that it quotes.
+    /// Bytes of data that follow; in a TermReq, bytes of the quoted header.
     pub data: u32,
 }
 
-/// A header as it is sent: its bytes, and how many of them are used.
+/// An encoded header: a buffer, and the number of bytes used.
 pub(crate) type Head = ([u8; LONGEST_HEADER], usize);
 
 impl Pdu {
-    /// One without data.
+    /// A PDU without flags and data.
     pub fn new(body: Body) -> Pdu {
         Pdu { flags: 0, body, data: 0 }
     }
@@ -235,8 +243,8 @@ impl Pdu {
         }
     }
 
-    /// Lays out everything before the data: header, digest, and padding so that data begin at a
-    /// multiple of 4 × (1 + `alignment`).
+    /// Encodes everything before the data: header, header digest, and padding that aligns the data
+    /// to 4 × (1 + `alignment`) bytes.
     pub(crate) fn head(&self, digests: Digests, alignment: u8) -> Head {
         let kind = self.kind();
         let hlen = usize::from(hlen(kind).unwrap_or(0));
@@ -278,7 +286,7 @@ impl Pdu {
         (bytes, len)
     }
 
-    /// All of it, with these data. For peers in tests.
+    /// Encodes the whole PDU with its data; used by peers in tests.
     pub fn to_bytes(self, data: &[u8], digests: Digests, alignment: u8) -> Vec<u8> {
         let (head, len) = Pdu { data: data.len() as u32, ..self }.head(digests, alignment);
         let mut bytes = head[..len].to_vec();
@@ -289,7 +297,8 @@ impl Pdu {
         bytes
     }
 
-    /// Reads the header that `bytes` begin with, which `shape` has been made of.
+    /// Decodes the header at the start of `bytes`; `common` and `shape` are its validated common
+    /// header.
     pub(crate) fn read(bytes: &[u8], common: Common, shape: Shape) -> Option<Pdu> {
         let rest = bytes.get(Common::LEN..)?;
         let data = |rest| Data::read_from_prefix(rest).ok().map(|(data, _)| data);
@@ -314,7 +323,7 @@ impl Pdu {
     }
 }
 
-/// HLEN of each type; `None`: there is no such type.
+/// HLEN of each type; `None` for an unknown type.
 fn hlen(kind: u8) -> Option<u8> {
     Some(match kind {
         kind::IC_REQ | kind::IC_RESP => 128,
@@ -333,12 +342,12 @@ fn may_have_data(kind: u8) -> bool {
     matches!(kind, kind::CAPSULE_CMD | kind::H2C_DATA | kind::C2H_DATA)
 }
 
-/// How the bytes of a PDU are divided.
+/// Layout of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Bytes before the data: header, digest, padding.
+    /// Bytes before the data: header, header digest, padding.
     pub(crate) head: usize,
-    /// Of the header alone.
+    /// Bytes of the header alone.
     pub(crate) hlen: usize,
     pub(crate) header_digest: bool,
     pub(crate) data: u32,
@@ -352,7 +361,7 @@ const PDO_AT: u32 = 3;
 pub(crate) const PLEN_AT: u32 = 4;
 
 impl Common {
-    /// Judges a common header that `side` receives. `alignment` is what this side asked for.
+    /// Validates a common header that `side` has received. `alignment`: this side's HPDA or CPDA.
     pub(crate) fn shape(
         &self,
         side: Side,
@@ -364,7 +373,8 @@ impl Common {
             kind::IC_REQ | kind::H2C_TERM_REQ | kind::CAPSULE_CMD | kind::H2C_DATA
         );
         let hlen = hlen(self.kind).ok_or(Violation::field(KIND_AT))?;
-        // A PDU of the wrong direction is a sequence error, an unknown type an invalid field.
+        // A known type in the wrong direction is a sequence error, an unknown type an invalid
+        // field.
         if of_hosts != (side == Side::Controller) {
             return Err(Violation::of(Fes::SEQUENCE_ERROR));
         }
@@ -382,7 +392,7 @@ impl Common {
         let plain =
             Shape { head, hlen, header_digest: digests.header, data: 0, data_digest: false };
         if matches!(self.kind, kind::H2C_TERM_REQ | kind::C2H_TERM_REQ) {
-            // It quotes the header that was wrong, whatever PDO says.
+            // TermReq: the data are the quoted header; PDO is reserved.
             let quoted = plen
                 .checked_sub(head)
                 .filter(|quoted| *quoted <= LONGEST_HEADER)
@@ -390,7 +400,7 @@ impl Common {
             return Ok(Shape { head: plen, data: quoted as u32, ..plain });
         }
         if !may_have_data(self.kind) || self.pdo == 0 || plen == head {
-            // A capsule without data: what PDO says does not matter then.
+            // A capsule without data: PDO is ignored.
             let needs_data = matches!(self.kind, kind::H2C_DATA | kind::C2H_DATA);
             return match () {
                 () if needs_data && self.pdo == 0 => Err(Violation::field(PDO_AT)),
@@ -403,8 +413,7 @@ impl Common {
             return Err(Violation::field(FLAGS_AT));
         }
         let pdo = usize::from(self.pdo);
-        // PDO must not point into the header or its digest, and has the alignment that the receiver
-        // asked for.
+        // PDO must be beyond the header and its digest, and aligned as this side requested.
         if pdo < head || !pdo.is_multiple_of(4 * (usize::from(alignment) + 1)) {
             return Err(Violation::field(PDO_AT));
         }

@@ -1,4 +1,8 @@
-//! A stream cut into PDUs.
+//! Receive path: splits a TCP byte stream into PDU headers and payload.
+//!
+//! Headers are collected in a staging buffer. Once the owner has called [`Receiver::place`],
+//! payload is written to the command's buffer, either directly ([`Receiver::space`]) or through
+//! staging ([`Receiver::room`]).
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -7,23 +11,23 @@ use crate::digest;
 use crate::pdu::{Common, DIGEST, Digests, Fes, Pdu, Side, Term, Violation};
 use zerocopy::FromBytes;
 
-/// Where payload is. A target has it on the heap; a host moves it between the socket and memory
-/// that is lent to the device.
+/// Memory that holds payload. A target uses the heap; a host uses memory that is registered for
+/// DMA.
 pub trait PayloadMemory: Debug {
-    /// The payload of one command.
+    /// Handle of one command's payload buffer.
     type Buffer: Debug;
 
-    /// Stores bytes from offset `at` on. False: the buffer is not there.
+    /// Stores bytes at offset `at`. Returns false if the buffer no longer exists.
     fn write(&self, buffer: &mut Self::Buffer, at: usize, bytes: &[u8]) -> bool;
 
-    /// The digest of a range; `None`: the buffer is not there.
+    /// CRC32C of a range, or `None` if the buffer no longer exists.
     fn digest(&self, buffer: &Self::Buffer, range: Range<usize>) -> Option<u32>;
 
-    /// A copy of a range; `None`: the buffer is not there.
+    /// Copies a range, or returns `None` if the buffer no longer exists.
     fn read(&self, buffer: &Self::Buffer, range: Range<usize>) -> Option<Vec<u8>>;
 }
 
-/// Payload on the heap.
+/// Payload in heap memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heap;
 
@@ -43,57 +47,57 @@ impl PayloadMemory for Heap {
     }
 }
 
-/// What has come.
+/// A complete header or a complete payload.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Item<B = Vec<u8>> {
-    /// A header. If it has data, [`Receiver::place`] says where they belong before anything else is
-    /// asked.
+    /// A header. If it announces data, [`Receiver::place`] must be called before the next
+    /// [`Receiver::take`].
     Head(Pdu),
-    /// The data of the last header are in place.
+    /// All data of the last header have been received.
     Data {
-        /// The buffer that was given.
+        /// The buffer that was passed to [`Receiver::place`].
         buffer: B,
-        /// Their digest is right, or there is none.
+        /// The data were stored, and their digest is correct or digests are off.
         intact: bool,
     },
 }
 
-/// Bytes on their way into a buffer.
+/// Payload that is being received into a buffer.
 #[derive(Debug)]
 struct Filling<B> {
     buffer: B,
     from: usize,
     at: usize,
     end: usize,
-    /// All that has come was stored.
+    /// Every [`PayloadMemory::write`] so far has succeeded.
     stored: bool,
 }
 
-/// Receives one direction of a connection.
+/// Receive state of one direction of a connection.
 #[derive(Debug)]
 pub struct Receiver<M: PayloadMemory = Heap> {
     memory: M,
     side: Side,
     digests: Digests,
-    /// Bytes that have come and are not used up: `staging[begin..end]`.
+    /// Received bytes that are not parsed yet: `staging[begin..end]`.
     staging: Box<[u8]>,
     begin: usize,
     end: usize,
     filling: Option<Filling<M::Buffer>>,
-    /// The header before has data with a digest.
+    /// The last header's data are followed by a digest.
     has_digest: bool,
-    /// The last header, for a TermReq to quote.
+    /// The last header, which a TermReq has to quote.
     last: Vec<u8>,
 }
 
 impl Receiver {
-    /// The receiver of `side`, without digests, with payload on the heap.
+    /// A receiver for `side`, with digests off and payload on the heap.
     pub fn new(side: Side) -> Receiver {
         Receiver::with_memory(side, Heap)
     }
 
-    /// Where the next bytes belong, in this order: payload that is awaited, then whatever follows
-    /// it. Both are empty if what has come is to be taken first.
+    /// Buffers for the next read of the socket, in this order: the rest of the current payload,
+    /// then the staging buffer. Both are empty if [`Receiver::take`] must be called first.
     pub fn space(&mut self) -> [&mut [u8]; 2] {
         self.compact();
         let payload = match &mut self.filling {
@@ -107,10 +111,10 @@ impl Receiver {
 }
 
 impl<M: PayloadMemory> Receiver<M> {
-    /// Bytes for what has come and is not used up, before a greeting.
+    /// Size of the staging buffer in bytes until [`Receiver::begin`].
     pub const SMALL: usize = 512;
 
-    /// The receiver of `side`, without digests, with payload in `memory`.
+    /// A receiver for `side`, with digests off and payload in `memory`.
     pub fn with_memory(side: Side, memory: M) -> Receiver<M> {
         Receiver {
             memory,
@@ -125,12 +129,13 @@ impl<M: PayloadMemory> Receiver<M> {
         }
     }
 
-    /// Where payload is.
+    /// The payload memory.
     pub fn memory(&self) -> &M {
         &self.memory
     }
 
-    /// Digests are in force from the next PDU on, and there is room for this many bytes.
+    /// Called after ICReq and ICResp: applies the negotiated digests from the next PDU on, and
+    /// resizes the staging buffer to `room` bytes.
     pub fn begin(&mut self, digests: Digests, room: usize) {
         self.digests = digests;
         let mut staging = vec![0; room.max(Self::SMALL)];
@@ -140,7 +145,8 @@ impl<M: PayloadMemory> Receiver<M> {
         self.staging = staging.into();
     }
 
-    /// Moves what is staged to the front, so that a header is never split by the end of the buffer.
+    /// Moves unparsed bytes to the front, so that a header is always contiguous in the staging
+    /// buffer.
     fn compact(&mut self) {
         if self.begin > 0 {
             self.staging.copy_within(self.begin..self.end, 0);
@@ -148,19 +154,20 @@ impl<M: PayloadMemory> Receiver<M> {
         }
     }
 
-    /// Room for the next bytes, payload included, where payload is no slice. What has come is to be
-    /// taken before more is stored; [`Receiver::stored`] says how much was.
+    /// Staging buffer for the next read of the socket, for payload memory that is not a slice.
+    /// Report the number of bytes read by [`Receiver::stored`]; call [`Receiver::take`] until it
+    /// returns `None` before the next read.
     pub fn room(&mut self) -> &mut [u8] {
         self.compact();
         &mut self.staging[self.end..]
     }
 
-    /// `n` bytes were stored in the room.
+    /// `n` bytes were read into [`Receiver::room`].
     pub fn stored(&mut self, n: usize) {
         self.end = (self.end + n).min(self.staging.len());
     }
 
-    /// `n` bytes were stored in the space, payload first.
+    /// `n` bytes were read into [`Receiver::space`], payload first.
     pub fn filled(&mut self, n: usize) {
         let mut rest = n;
         if let Some(filling) = &mut self.filling
@@ -173,16 +180,17 @@ impl<M: PayloadMemory> Receiver<M> {
         self.end = (self.end + rest).min(self.staging.len());
     }
 
-    /// Bytes of data of the last header that [`Receiver::place`] is to be called for go to
-    /// `buffer`, from `at` on. It has room for them.
+    /// Sets the destination of the last header's `len` bytes of data: `buffer`, from offset `at`.
+    /// The buffer must hold them.
     pub fn place(&mut self, buffer: M::Buffer, at: usize, len: u32) {
         self.filling = Some(Filling { buffer, from: at, at, end: at + len as usize, stored: true });
     }
 
-    /// The next thing that is complete.
+    /// The next complete header or payload; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// What came cannot be followed, and neither can anything after it.
+    /// The stream is malformed. The connection must be terminated, as the start of the next PDU is
+    /// unknown.
     pub fn take(&mut self) -> Result<Option<Item<M::Buffer>>, Violation> {
         if let Some(filling) = &mut self.filling {
             let n = (filling.end - filling.at).min(self.end - self.begin);
@@ -192,7 +200,7 @@ impl<M: PayloadMemory> Receiver<M> {
             if filling.at < filling.end {
                 return Ok(None);
             }
-            // A wrong data digest fails its command, not the connection (TCP 3.3.1.1).
+            // A wrong data digest is not fatal: it fails the command, and the connection goes on.
             let mut intact = filling.stored;
             if self.has_digest {
                 let Some(sent) = self.staging[self.begin..self.end].first_chunk() else {
@@ -227,7 +235,7 @@ impl<M: PayloadMemory> Receiver<M> {
         Ok(pdu.map(Item::Head))
     }
 
-    /// The header that came last, or what there is of it: for a TermReq to quote.
+    /// The last header, or the part of it that was parsed, for a TermReq to quote.
     pub fn last_header(&self) -> &[u8] {
         &self.last
     }

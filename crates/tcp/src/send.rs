@@ -1,15 +1,15 @@
-//! What is to be sent.
+//! Send queue of one connection: headers and payload, in order, for a vectored send.
 
 use std::collections::VecDeque;
 
-/// Heads and data in the order in which they are sent. Data stay where they are; heads next to one
-/// another are one piece.
+/// Bytes to send, in order. Payload is not copied; adjacent headers are merged into one buffer, so
+/// that a batch of commands needs few `iovec`s.
 #[derive(Debug, Default)]
 pub struct SendList {
     pieces: VecDeque<Piece>,
-    /// Bytes of the first piece that have been sent.
+    /// Bytes of the first buffer that have been sent.
     sent: usize,
-    /// Bytes that are still to be sent.
+    /// Unsent bytes.
     left: usize,
 }
 
@@ -28,14 +28,14 @@ impl Piece {
 }
 
 impl SendList {
-    /// Bytes of heads in one piece, roughly.
+    /// Size in bytes from which a header buffer is no longer extended.
     const TOGETHER: usize = 4096;
 
-    /// A head, or anything else that is short.
+    /// Appends a header, or short data that are cheaper to copy than to reference.
     pub fn push_head(&mut self, head: &[u8]) {
         self.left += head.len();
         match self.pieces.back_mut() {
-            // The first piece may be under way, which growing does not change.
+            // The first buffer may be partly sent; appending to it does not move `sent`.
             Some(Piece::Heads(heads)) if heads.len() < SendList::TOGETHER => {
                 heads.extend_from_slice(head)
             }
@@ -43,24 +43,24 @@ impl SendList {
         }
     }
 
-    /// Data.
+    /// Appends payload, without copying it.
     pub fn push_data(&mut self, data: Vec<u8>) {
         self.left += data.len();
         self.pieces.push_back(Piece::Data(data));
     }
 
-    /// Bytes that are still to be sent.
+    /// Unsent bytes.
     pub fn left(&self) -> usize {
         self.left
     }
 
-    /// What is to be sent next, piece by piece.
+    /// The unsent bytes as slices, in order.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let mut skip = self.sent;
         self.pieces.iter().map(move |piece| &piece.bytes()[std::mem::take(&mut skip)..])
     }
 
-    /// `n` bytes were sent. Returns how many bytes of data were freed.
+    /// `n` bytes were sent. Returns the bytes of payload that were freed.
     pub fn sent(&mut self, mut n: usize) -> usize {
         self.left = self.left.saturating_sub(n);
         let mut freed = 0;
@@ -77,7 +77,7 @@ impl SendList {
             }
         }
         if self.left == 0 {
-            // Idle connections are many: what a burst took is given back.
+            // A burst's capacity is released, as a server may hold thousands of idle connections.
             self.pieces.shrink_to(64);
         }
         freed

@@ -1,4 +1,19 @@
-//! One connection of a controller: a queue pair (TCP 3.1).
+//! Controller's end of one NVMe/TCP connection, that is, of one queue pair.
+//!
+//! ```text
+//!   host                                    target
+//!    │ ICReq (PFV, HPDA, digests, MAXR2T) ──► │  New
+//!    │ ◄── ICResp (CPDA, digests, MAXH2CDATA) │  Open, Event::Greeted
+//!    │ CapsuleCmd [+ in-capsule data] ──────► │  Event::Command, once all its data are here
+//!    │ ◄── R2T (tag, offset, length)          │  a write without in-capsule data
+//!    │ H2CData × n, LAST_PDU on the last ───► │  Event::Command
+//!    │ ◄── C2HData (LAST_PDU [SUCCESS])       │  complete(), for a read
+//!    │ ◄── CapsuleResp                        │  complete(), unless SUCCESS replaced it
+//!    │ ◄── C2HTermReq                         │  Ended, on a protocol violation
+//! ```
+//!
+//! A command that needs a payload buffer waits until the owner has memory for it, so that a server
+//! with many connections can bound their sum.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,61 +27,61 @@ use crate::pdu::{
 use crate::receive::{Item, Receiver};
 use crate::send::SendList;
 
-/// What a connection is offered, and kept within.
+/// Limits of one connection: offered in ICResp and Identify Controller, and enforced.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Digests that are agreed to.
+    /// Digests to accept if the host requests them.
     pub digests: Digests,
-    /// Most bytes of data in a capsule of an I/O queue. Capsules of any queue have
-    /// [`Limits::CAPSULE`] at least.
+    /// Most bytes of in-capsule data on an I/O queue (IOCCSZ). At least [`Limits::CAPSULE`] are
+    /// accepted on any queue.
     pub in_capsule: u32,
-    /// MAXH2CDATA: a multiple of 4, at least 4096.
+    /// MAXH2CDATA: most bytes of an H2CData PDU, a multiple of 4, at least 4096.
     pub h2c_data: u32,
-    /// Most bytes of one command.
+    /// Most bytes of data of one command.
     pub transfer: u32,
-    /// Most bytes that one R2T asks for.
+    /// Most bytes that one R2T requests.
     pub r2t: u32,
-    /// Bytes that are received at one time, besides payload.
+    /// Size of the receive buffer for headers, in bytes; payload has buffers of its own.
     pub room: usize,
 }
 
 impl Limits {
-    /// In-capsule data that an admin queue takes (TCP 3.3.2).
+    /// Bytes of in-capsule data that an admin queue must accept: 8 KiB.
     pub const CAPSULE: u32 = 8192;
-    /// R2Ts that are outstanding for one command at most, whatever the host takes.
+    /// Most outstanding R2Ts per command, even if the host's MAXR2T allows more.
     const R2TS: u32 = 16;
 }
 
-/// What a connection's owner has to know.
+/// What [`Target::poll`] reports to the connection's owner.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The host has introduced itself.
+    /// ICReq was accepted, with these digests.
     Greeted(Digests),
-    /// A command, with its data. Of one whose data go to the host, they are zeroes to be filled in.
+    /// A command, with all its data. For a read the buffer is zeroed, to be filled in and passed to
+    /// [`Target::complete`].
     Command {
-        /// As it came.
+        /// The entry as received.
         sqe: Sqe,
-        /// Its data.
+        /// Data of a write, or the buffer for a read.
         data: Vec<u8>,
     },
-    /// The connection is over once everything has been sent: what went wrong, and whether the host
-    /// says so.
+    /// The connection has ended; close it once all output has been sent.
     Ended {
-        /// What was wrong.
+        /// The error, as in the TermReq.
         term: Term,
-        /// The host has ended it, and not this side.
+        /// The host sent H2CTermReq; otherwise this side terminates the connection.
         by_host: bool,
     },
 }
 
-/// What is sent wrong on purpose, once.
+/// A protocol error that the target makes on purpose, once (fault injection).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tamper {
-    /// The next header digest.
+    /// The next header digest is wrong.
     HeaderDigest,
-    /// The next digest of data.
+    /// The next data digest is wrong.
     DataDigest,
-    /// The next R2T asks for data beyond the command's.
+    /// The next R2T requests data beyond the command's length.
     R2t,
 }
 
@@ -77,21 +92,21 @@ enum State {
     Ended,
 }
 
-/// A command whose data are on their way.
+/// A write whose data are transferred by R2T and H2CData.
 #[derive(Debug)]
 struct Transfer {
     sqe: Sqe,
     buffer: Vec<u8>,
-    /// Bytes that R2Ts have asked for, and that have come.
+    /// Bytes that R2Ts have requested so far; `received`: bytes of completed R2Ts.
     asked: u32,
     received: u32,
-    /// R2Ts outstanding.
+    /// Outstanding R2Ts, at most MAXR2T.
     r2ts: u32,
-    /// Some of it had a wrong digest.
+    /// A data digest was wrong: the command fails once all its data have arrived.
     spoilt: bool,
 }
 
-/// An R2T that is not answered in full. Its tag is its place.
+/// An outstanding R2T. Its index is the Transfer Tag (TTAG).
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     transfer: usize,
@@ -100,16 +115,16 @@ struct Asked {
     received: u32,
 }
 
-/// Whose data are awaited.
+/// Destination of the payload that is being received.
 #[derive(Clone, Copy, Debug)]
 enum Placing {
     Capsule(Sqe),
     Transfer { tag: usize },
 }
 
-/// The state machine. The owner moves bytes between a socket and [`Target::space`],
-/// [`Target::output`], and asks [`Target::poll`] what has come until there is nothing; it answers
-/// each command by [`Target::complete`].
+/// State machine of one connection. The owner reads from the socket into [`Target::space`], sends
+/// [`Target::output`], calls [`Target::poll`] until it returns `None`, and completes each command
+/// by [`Target::complete`].
 #[derive(Debug)]
 pub struct Target {
     limits: Limits,
@@ -117,32 +132,33 @@ pub struct Target {
     receiver: Receiver,
     out: SendList,
     digests: Digests,
-    /// HPDA.
+    /// HPDA: alignment of data that are sent to the host, in dwords, 0's based.
     alignment: u8,
-    /// R2Ts that a command may have outstanding.
+    /// Most outstanding R2Ts per command: the host's MAXR2T, capped at [`Limits::R2TS`].
     most_r2ts: u32,
-    /// Entries of the submission queue.
+    /// Entries of the submission queue, from Connect.
     entries: u32,
     flow_control: bool,
-    /// SQHD: commands that are over, modulo `entries`.
+    /// SQHD: completed commands modulo `entries`.
     head: u32,
-    /// Commands that are not over, and bytes of their buffers.
+    /// Outstanding commands by CID, with the bytes of their buffers.
     open: HashMap<u16, u32>,
-    /// Those that wait for memory.
+    /// Commands that wait for buffer memory.
     waiting: VecDeque<Sqe>,
-    /// A capsule whose data wait for memory. Nothing behind it is read before.
+    /// A command whose in-capsule data wait for buffer memory. Receiving stops until then, as its
+    /// data come next in the stream.
     capsule: Option<(Sqe, u32)>,
     transfers: Vec<Option<Transfer>>,
     asked: Vec<Option<Asked>>,
     placing: Option<Placing>,
-    /// Bytes of buffers.
+    /// Bytes of all payload buffers of this connection, data that are being sent included.
     held: u64,
-    /// What is sent wrong next.
+    /// The next error to make on purpose.
     pub tamper: Option<Tamper>,
 }
 
 impl Target {
-    /// A connection that has just been accepted.
+    /// State of a connection that was just accepted.
     pub fn new(limits: Limits) -> Target {
         Target {
             limits,
@@ -152,7 +168,7 @@ impl Target {
             digests: Digests::default(),
             alignment: 0,
             most_r2ts: 1,
-            // Until Connect has said how many, one command: Connect.
+            // Connect must be the first command and sets the queue size: no other before it.
             entries: 1,
             flow_control: true,
             head: 0,
@@ -167,67 +183,68 @@ impl Target {
         }
     }
 
-    /// Where the next bytes belong; see [`Receiver::space`].
+    /// Buffers for the next read of the socket; see [`Receiver::space`].
     pub fn space(&mut self) -> [&mut [u8]; 2] {
         self.receiver.space()
     }
 
-    /// `n` bytes were received into the space.
+    /// `n` bytes were read into [`Target::space`].
     pub fn filled(&mut self, n: usize) {
         self.receiver.filled(n);
     }
 
-    /// What is to be sent.
+    /// Bytes to be sent.
     pub fn output(&self) -> &SendList {
         &self.out
     }
 
-    /// `n` bytes of the output were sent.
+    /// `n` bytes of [`Target::output`] were sent.
     pub fn sent(&mut self, n: usize) {
         self.held -= (self.out.sent(n) as u64).min(self.held);
     }
 
-    /// Bytes of buffers that commands of this connection have, and that its owner is to give
-    /// commands by [`Target::poll`].
+    /// Bytes of this connection's payload buffers, for the owner's accounting of the `free` memory
+    /// that it passes to [`Target::poll`].
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// Whether the host has introduced itself.
+    /// Whether ICReq has been accepted.
     pub fn is_greeted(&self) -> bool {
         self.state == State::Open
     }
 
-    /// The digests that have been agreed on.
+    /// The negotiated digests.
     pub fn digests(&self) -> Digests {
         self.digests
     }
 
-    /// Whether a command waits for memory.
+    /// Whether a command waits for buffer memory.
     pub fn waits(&self) -> bool {
         !self.waiting.is_empty() || self.capsule.is_some()
     }
 
-    /// Whether a capsule waits for memory: nothing more is to be received until [`Target::poll`]
-    /// has admitted it.
+    /// Whether in-capsule data wait for buffer memory. Nothing more may be read from the socket
+    /// until [`Target::poll`] has allocated the buffer.
     pub fn is_blocked(&self) -> bool {
         self.capsule.is_some()
     }
 
-    /// Whether data that the host has announced or was asked for have not arrived in full.
+    /// Whether the host still has to send data, announced in a capsule or requested by R2T.
     pub fn awaits_data(&self) -> bool {
         self.placing.is_some() || self.asked.iter().any(Option::is_some)
     }
 
-    /// Connect has made it a queue of `entries` entries.
+    /// Connect succeeded: the queue has `entries` entries; without `flow_control` SQHD is not
+    /// reported.
     pub fn connect(&mut self, entries: u32, flow_control: bool) {
         (self.entries, self.flow_control) = (entries.max(1), flow_control);
     }
 
-    /// The next thing that has come. `free` bytes are left for buffers: a command that needs more
-    /// waits.
+    /// The next event, or `None` if more bytes or more memory are needed. `free`: bytes of buffer
+    /// memory still available; a command that needs more waits.
     pub fn poll(&mut self, free: u64) -> Option<Event> {
-        // Admitting one command leaves less for the next.
+        // A command that is admitted in this loop reduces what is left for the next one.
         let most = self.held.saturating_add(free);
         while self.state != State::Ended {
             let free = most.saturating_sub(self.held);
@@ -245,7 +262,7 @@ impl Target {
                     return None;
                 }
                 self.capsule = None;
-                // Counted from now on, as a slow host may take its time to send them.
+                // Allocated before its data arrive, which a slow host may delay for long.
                 self.held += u64::from(len);
                 self.receiver.place(vec![0; len as usize], 0, len);
                 self.placing = Some(Placing::Capsule(sqe));
@@ -285,7 +302,8 @@ impl Target {
             }
             _ if self.state == State::New => Err(Violation::of(Fes::SEQUENCE_ERROR)),
             Body::CapsuleCmd(sqe) => {
-                // A full submission queue: on a bus the host could not have rung the doorbell.
+                // More commands than the queue has entries: on PCIe the tail would have overtaken
+                // the head.
                 if self.open.len() as u32 + self.waiting.len() as u32 >= self.entries {
                     return Err(Violation::of(Fes::SEQUENCE_ERROR));
                 }
@@ -307,8 +325,8 @@ impl Target {
         if asked.version.get() != 0 {
             return Err(Violation::unsupported(Greeting::VERSION_AT));
         }
-        // HPDA is 0's based, in dwords: 31 is 128 bytes, the most that PDO can express (TCP
-        // 3.6.2.2).
+        // HPDA is 0's based, in dwords: 31 means 128 bytes, the largest alignment that the 8-bit
+        // PDO can express (TCP 3.6.2.2).
         if asked.alignment > 31 {
             return Err(Violation::field(Greeting::ALIGNMENT_AT));
         }
@@ -333,7 +351,7 @@ impl Target {
         Ok(Event::Greeted(agreed))
     }
 
-    /// A command has come, with what was in its capsule.
+    /// Validates a command whose capsule is complete. A command that fails is completed here.
     fn capsule(&mut self, sqe: Sqe, data: Option<(Vec<u8>, bool)>) -> Option<Event> {
         let sgl = Descriptor::of(sqe.dptr());
         let direction = direction_of(&sqe);
@@ -385,8 +403,8 @@ impl Target {
         self.held += bytes as u64;
     }
 
-    /// There is memory for a command: one whose data go to the host is ready, others are asked for
-    /// their data.
+    /// Allocates a command's buffer. A read is ready to be executed; for a write the data are
+    /// requested by R2T.
     fn admit(&mut self, sqe: Sqe) -> Option<Event> {
         let len = len_of(&sqe);
         self.begin(&sqe, len as usize);
@@ -400,12 +418,12 @@ impl Target {
         None
     }
 
-    /// Sends as many R2Ts for a command as its host takes at one time.
+    /// Sends R2Ts for a command, up to the host's MAXR2T.
     fn ask(&mut self, place: usize) {
         loop {
             let Some(Some(transfer)) = self.transfers.get_mut(place) else { return };
             let size = transfer.buffer.len() as u32;
-            // MAXR2T bounds what the host tracks; R2T length bounds what one answer keeps in the
+            // MAXR2T bounds the outstanding R2Ts, the R2T length the bytes that each puts into the
             // socket.
             if transfer.r2ts == self.most_r2ts || transfer.asked == size {
                 return;
@@ -429,7 +447,7 @@ impl Target {
         }
     }
 
-    /// The header of data that were asked for.
+    /// Validates an H2CData header against its R2T and sets the payload's destination.
     fn h2c_data(&mut self, pdu: &Pdu, data: Data) -> Result<(), Violation> {
         let tag = usize::from(data.tag.get());
         let asked = self.asked.get(tag).copied().flatten().ok_or(Violation::field(Data::TAG_AT))?;
@@ -452,7 +470,7 @@ impl Target {
         if offset < asked.offset || end.is_none() {
             return Err(Violation::of(Fes::OUT_OF_RANGE));
         }
-        // Data of one R2T arrive in order: a gap could never be filled (TCP 3.3.2.1).
+        // Data of one R2T must arrive in order: an out-of-order PDU would leave a gap.
         if offset != asked.offset + asked.received {
             return Err(Violation::field(Data::OFFSET_AT));
         }
@@ -465,7 +483,7 @@ impl Target {
         Ok(())
     }
 
-    /// Data that were asked for are in place.
+    /// The payload of an H2CData has been received.
     fn transferred(&mut self, tag: usize, buffer: Vec<u8>, intact: bool) -> Option<Event> {
         let asked = self.asked.get(tag).copied().flatten()?;
         let transfer = self.transfers.get_mut(asked.transfer)?.as_mut()?;
@@ -482,7 +500,8 @@ impl Target {
             return None;
         }
         let Transfer { sqe, buffer, spoilt, .. } = self.transfers[asked.transfer].take()?;
-        // Only now, as the host must not reuse the CID while data of it are still arriving.
+        // Failed only now: an earlier completion would let the host reuse the CID while data of it
+        // are still arriving.
         if spoilt {
             self.complete(
                 Cqe::new(Cid(sqe.cid), QueueId(0), 0, Status::TRANSIENT_TRANSPORT_ERROR, 0, false),
@@ -493,22 +512,22 @@ impl Target {
         Some(Event::Command { sqe, data: buffer })
     }
 
-    /// A command is over: this is its entry, and these are its data, if they go to the host. SQHD
-    /// is filled in here.
+    /// Completes a command: `cqe` is its entry, whose SQHD is filled in here; `data` are sent to
+    /// the host if it succeeded.
     pub fn complete(&mut self, cqe: Cqe, data: Vec<u8>) {
         let held = self.open.remove(&cqe.cid).unwrap_or(0);
         self.held -= u64::from(held).min(self.held);
         if self.open.is_empty() && self.waiting.is_empty() {
             self.shrink();
         }
-        // After a TermReq nothing else may be sent.
+        // No PDU may follow a TermReq.
         if self.state == State::Ended {
             return;
         }
         if !data.is_empty() && cqe.status().is_success() {
             let len = data.len() as u32;
-            // Without flow control the host learns nothing from the response but that the command
-            // has succeeded.
+            // SUCCESS replaces the response only if that would carry no information: no SQHD (flow
+            // control is off), and DW0 and DW1 zero.
             let alone = !self.flow_control && cqe.result == 0 && cqe.dw1 == 0;
             let body =
                 Body::C2hData(Data { cid: cqe.cid.into(), len: len.into(), ..Data::default() });
@@ -531,8 +550,8 @@ impl Target {
         self.respond(cqe);
     }
 
-    /// Gives back what a burst of commands took: an idle connection is to be small, whatever it has
-    /// done before.
+    /// Frees tables that a burst of commands has grown, as a server may hold thousands of idle
+    /// connections.
     fn shrink(&mut self) {
         const KEPT: usize = 64;
         self.open.shrink_to(KEPT);
@@ -554,7 +573,7 @@ impl Target {
         })));
     }
 
-    /// Ends the connection.
+    /// Terminates the connection: sends C2HTermReq with the offending header.
     pub fn terminate(&mut self, Violation(term): Violation) -> Event {
         let quoted = self.receiver.last_header().to_vec();
         self.push(Pdu { flags: 0, body: Body::C2hTermReq(term), data: quoted.len() as u32 });
@@ -577,14 +596,14 @@ impl Target {
     }
 }
 
-/// Bytes that the transport moves for a command.
+/// Bytes that the transport transfers for a command (its SGL length), without in-capsule data.
 fn len_of(sqe: &Sqe) -> u32 {
     let sgl = Descriptor::of(sqe.dptr());
     let moves = matches!(direction_of(sqe), Direction::ToController | Direction::ToHost);
     if moves && sgl.is_transport() { sgl.len } else { 0 }
 }
 
-/// Puts something where there is room.
+/// Stores an item at the first free index, and returns the index.
 fn put<T>(into: &mut Vec<Option<T>>, what: T) -> usize {
     match into.iter().position(Option::is_none) {
         Some(place) => {

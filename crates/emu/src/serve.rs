@@ -1,20 +1,20 @@
-//! Serving: controllers as PCI devices of another process, over vfio-user, and as those of hosts,
-//! over NVMe/TCP.
+//! Serving controllers to other processes: as PCI devices over vfio-user, and to hosts over
+//! NVMe/TCP.
 //!
-//! | question | file |
+//! | topic | file |
 //! | --- | --- |
-//! | which thread does it, and when does it sleep? | `server.rs` |
-//! | what is served? | `served.rs` |
-//! | what is there for each controller: socket, client, callers? | `endpoint.rs`, `listener.rs` |
-//! | who may inject faults while it runs? | `control.rs` |
-//! | how do both sides send requests? | `connection.rs` |
-//! | what does one client ask, and in which order may it? | `session.rs` |
-//! | what does a PCI function answer? | `function.rs`, `config_space.rs` |
-//! | what does the controller see of its host? | `host.rs`, `shadow.rs` |
-//! | all of this over NVMe/TCP: sockets, a host's controller, what it sees | `tcp.rs`, `association.rs`, `fabric_host.rs` |
+//! | event loop and thread of vfio-user | `server.rs` |
+//! | parameters of a served controller, errors | `served.rs` |
+//! | one controller: socket, client, control clients | `endpoint.rs`, `listener.rs` |
+//! | fault injection while it runs | `control.rs` |
+//! | messages in both directions | `connection.rs` |
+//! | version negotiation, order of requests | `session.rs` |
+//! | PCI function: regions, interrupts, configuration space | `function.rs`, `config_space.rs` |
+//! | the controller's port: guest memory, doorbells | `host.rs`, `shadow.rs` |
+//! | NVMe/TCP: event loop, associations, port | `tcp.rs`, `association.rs`, `fabric_host.rs` |
 //!
-//! One thread does everything: it reads messages, steps the controllers and sends their interrupts.
-//! So a doorbell wakes no other thread, and nothing is locked.
+//! One thread receives messages, steps the controllers and sends their interrupts, so that a
+//! doorbell needs no wakeup of another thread and no lock.
 
 mod association;
 mod config_space;

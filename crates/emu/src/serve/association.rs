@@ -1,4 +1,5 @@
-//! An association: a host, and the controller that it has been given (Base 2.2.2, 3.3).
+//! An association: one host's admin and I/O queue connections, and the controller allocated to them
+//! by Connect (Base 2.2.2, 3.3).
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,30 +12,30 @@ use units::Nanos;
 use super::fabric_host::{FabricHost, FabricPort};
 use crate::{Config, Controller};
 
-/// Who a host says that it is.
+/// Identity of a host, from the data of Connect: HOSTNQN and HOSTID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
     pub(super) nqn: String,
     pub(super) id: [u8; 16],
 }
 
-/// A controller and its host.
+/// A host and its controller.
 pub(super) struct Association {
     pub(super) controller: Controller<FabricPort>,
     pub(super) link: Rc<FabricHost>,
     pub(super) host: Host,
     pub(super) subnqn: String,
-    /// At which of the server's addresses.
+    /// Index of the server's address.
     pub(super) port: usize,
-    /// The connection of each queue.
+    /// Connection of each queue.
     pub(super) queues: BTreeMap<QueueId, u64>,
-    /// CIU and CIRN.
+    /// CIU and CIRN, which distinguish this association from earlier ones with the same CNTLID.
     pub(super) instance: (u8, u64),
-    /// When something happens to the controller by itself.
+    /// Time of the controller's next own event.
     pub(super) next: Option<Nanos>,
-    /// It has to be stepped.
+    /// The controller has to be stepped now.
     pub(super) moved: bool,
-    /// Its connections are lost, and it may still carry out what it has been sent.
+    /// The connections are lost, but the controller may still execute writes it has fetched.
     pub(super) alone: bool,
     admin_entries: u32,
 }
@@ -42,17 +43,18 @@ pub(super) struct Association {
 /// Most entries of an admin queue.
 pub(super) const ADMIN_ENTRIES: u32 = 256;
 
-/// DW0 and status of a Connect that is refused: which parameter, whether it is in the data.
+/// DW0 and status of a Connect with an invalid parameter: its offset, and whether that is in the
+/// data or in the command.
 pub(super) fn invalid(offset: usize, in_data: bool) -> (u32, Status) {
     (fabrics::invalid_parameter(offset, in_data), fabrics::INVALID_PARAMETERS.with_dnr())
 }
 
-/// Where in a Connect its fields are.
+/// Byte offsets of fields in a Connect command.
 pub(super) const QID_AT: usize = 42;
 pub(super) const SQSIZE_AT: usize = 44;
 
 impl Association {
-    /// One that Connect has begun. `make` makes its controller.
+    /// Allocates a controller, built by `make`, for a Connect of an admin queue.
     pub(super) fn new(
         host: Host,
         subnqn: String,
@@ -80,7 +82,7 @@ impl Association {
         }
     }
 
-    /// Connect for an I/O queue.
+    /// Handles a Connect of an I/O queue.
     pub(super) fn connect(&mut self, connect: &Connect) -> Result<(), (u32, Status)> {
         let made = self.controller.connect(
             connect.queue,
@@ -94,14 +96,14 @@ impl Association {
         })
     }
 
-    /// An I/O queue is gone, and what it has been sent is forgotten.
+    /// Deletes an I/O queue and drops its commands.
     pub(super) fn disconnect(&mut self, queue: QueueId) {
         self.controller.disconnect(queue);
         self.link.forget(Some(queue));
         self.queues.remove(&queue);
     }
 
-    /// A Fabrics command but Connect and Disconnect: the entry that ends it.
+    /// Executes Property Get or Property Set and returns the completion entry.
     pub(super) fn property(&mut self, sqe: &Sqe, set: bool) -> Cqe {
         let property = Property::from_sqe(sqe);
         let end = |status: Status| Cqe::new(sqe.cid(), QueueId::ADMIN, 0, status, 0, false);
@@ -123,8 +125,8 @@ impl Association {
             return end(Status::INVALID_FIELD.with_dnr());
         }
         if property.offset == regs::CC && Cc::from_bits(property.value as u32).en() {
-            // What a host on a bus would have written: a ring for as many commands as the queue
-            // has, and one entry that stays free.
+            // Registers that a PCIe host would have written. The ring has one entry more than the
+            // queue, as a ring of N entries holds N − 1 commands.
             registers.write32(
                 regs::AQA,
                 Aqa::of(self.admin_entries + 1, self.admin_entries + 1).into_bits(),
@@ -142,7 +144,7 @@ impl Association {
         Csts::from_bits(self.link.bar.read32(regs::CSTS))
     }
 
-    /// Whether it is the same host and subsystem that a Connect for an I/O queue names.
+    /// Whether a Connect of an I/O queue names this host and subsystem.
     pub(super) fn is_of(&self, host: &Host, data: &ConnectData, port: usize) -> bool {
         self.host == *host
             && fabrics::nqn(&data.subnqn) == Some(&self.subnqn)

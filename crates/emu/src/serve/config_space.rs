@@ -1,17 +1,17 @@
-//! The configuration space of an NVMe controller: a type 0 header, and the capabilities PM, MSI-X
-//! and PCI Express.
+//! PCI configuration space of an NVMe controller: a type 0 header with the PM, MSI-X and PCI
+//! Express capabilities.
 //!
-//! Offsets and bits are those of the PCI Express Base Specification, 7.5 and 7.7; the class code is
-//! that of PCIe Transport 2.1.
+//! Layout as in the PCI Express Base Specification, 7.5 and 7.7; class code as in PCIe Transport
+//! 2.1.
 
-/// Bytes of the configuration space, the extended one included.
+/// Bytes of the configuration space, extended space included.
 pub(super) const CONFIG_BYTES: usize = 4096;
-/// Bytes of BAR 4, which has the MSI-X table, and behind it the Pending bits.
+/// Bytes of BAR 4: MSI-X table and Pending Bit Array.
 pub(super) const MSIX_BYTES: u32 = 0x1_0000;
-/// Where in BAR 4 the Pending bits are.
+/// Offset of the Pending Bit Array in BAR 4.
 pub(super) const PENDING_BITS: u32 = 0x8000;
 
-/// Not assigned: the letters RE and AP.
+/// An unassigned vendor ID, the letters RE; the device ID is AP.
 const VENDOR: u16 = 0x5245;
 const DEVICE: u16 = 0x4150;
 
@@ -25,7 +25,7 @@ const DEVICE_CONTROL: usize = EXPRESS + 8;
 /// Device Control, Initiate Function Level Reset, in the second byte.
 const RESET: u8 = 0x80;
 
-/// The configuration space: what it says, and what of it can be written.
+/// The configuration space: values, and masks of the writable bits.
 #[derive(Clone, Debug)]
 pub(super) struct ConfigSpace {
     bytes: Box<[u8; CONFIG_BYTES]>,
@@ -33,23 +33,22 @@ pub(super) struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// Of a controller with this many vectors (1 to 2048), whose BAR 0 has this many bytes (a power
-    /// of two, 4096 at least).
+    /// For a function with this many vectors (1 to 2048) and this many bytes of BAR 0 (a power of
+    /// two, at least 4096).
     pub(super) fn new(vectors: u16, bar0_bytes: u32) -> ConfigSpace {
         let empty = || Box::new([0; CONFIG_BYTES]);
         let mut space = ConfigSpace { bytes: empty(), writable: empty() };
         space.header(bar0_bytes);
-        // Power Management: version 3, and what is in the device outlives D3hot (No_Soft_Reset).
+        // Power Management version 3, No_Soft_Reset: internal state survives D3hot.
         space.put16(PM, 0x01 | (MSIX as u16) << 8, 0);
         space.put16(PM + 2, 3, 0);
         space.put16(PM + 4, 1 << 3, 3);
-        // MSI-X: table and Pending bits in BAR 4. Enable and Function Mask can be written.
+        // MSI-X: table and Pending Bit Array in BAR 4. Enable and Function Mask are writable.
         space.put16(MSIX, 0x11 | (EXPRESS as u16) << 8, 0);
         space.put16(MSIX + 2, vectors - 1, 0xc000);
         space.put32(MSIX + 4, 4, 0);
         space.put32(MSIX + 8, PENDING_BITS | 4, 0);
-        // PCI Express: version 2, an endpoint; function level reset, role-based errors; four lanes
-        // of 8 GT/s.
+        // PCI Express version 2, endpoint, with FLR and role-based error reporting; x4 at 8 GT/s.
         space.put16(EXPRESS, 0x10, 0);
         space.put16(EXPRESS + 2, 2, 0);
         space.put32(EXPRESS + 4, 1 << 28 | 1 << 15, 0);
@@ -65,14 +64,14 @@ impl ConfigSpace {
     fn header(&mut self, bar0_bytes: u32) {
         self.put16(0, VENDOR, 0);
         self.put16(2, DEVICE, 0);
-        // Memory space, bus master, parity, SERR#, and no pin.
+        // Command: memory space, bus master, parity, SERR# and INTx disable are writable.
         self.put16(COMMAND, 0, 0x0546);
-        // There are capabilities.
+        // Status: capabilities list.
         self.put16(COMMAND + 2, 0x10, 0);
-        // Revision 1; an NVM Express I/O controller.
+        // Revision 1; class code of an NVM Express I/O controller.
         self.put32(0x08, 0x0108_0201, 0);
         self.put16(0x0c, 0, 0x00ff);
-        // Both BARs are memory of 64 bits. A size is read by writing ones.
+        // 64-bit memory BARs. Size bits are read-only zero, for sizing by writing ones.
         for (at, bytes) in [(BAR0, bar0_bytes), (BAR4, MSIX_BYTES)] {
             self.put32(at, 4, !(bytes - 1));
             self.put32(at + 4, 0, u32::MAX);
@@ -80,7 +79,8 @@ impl ConfigSpace {
         self.put16(0x2c, VENDOR, 0);
         self.put16(0x2e, DEVICE, 0);
         self.put16(0x34, PM as u16, 0);
-        // The interrupt line is a note of the host's. There is no pin.
+        // Interrupt Line is scratch space for software; Interrupt Pin is 0, as INTx is not
+        // supported.
         self.put16(0x3c, 0, 0x00ff);
     }
 
@@ -94,13 +94,13 @@ impl ConfigSpace {
         self.writable[at..at + 4].copy_from_slice(&writable.to_le_bytes());
     }
 
-    /// The bytes of a range, if it lies in it.
+    /// Reads a range, or returns `None` if it exceeds the space.
     pub(super) fn read(&self, offset: usize, len: usize) -> Option<&[u8]> {
         self.bytes.get(offset..offset.checked_add(len)?)
     }
 
-    /// Writes what of a range can be written; all of it lies in the space. Whether a function level
-    /// reset is asked for.
+    /// Writes the writable bits of a range, which must lie in the space. Returns whether a function
+    /// level reset was requested.
     pub(super) fn write(&mut self, offset: usize, data: &[u8]) -> bool {
         let mut reset = false;
         for (at, new) in (offset..).zip(data) {

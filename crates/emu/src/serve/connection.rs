@@ -1,5 +1,12 @@
-//! The connection to a client, which carries requests both ways: the client's, and the controller's
-//! for memory that came without a descriptor.
+//! Connection to a vfio-user client. Requests go both ways: region accesses by the client, DMA_READ
+//! and DMA_WRITE by the controller for memory that came without a descriptor.
+//!
+//! ```text
+//!   client                          server
+//!     │ REGION_WRITE, … ─────────────► │ queued in `waiting` while a DMA reply is awaited
+//!     │ ◄──────── DMA_READ (address, n)│
+//!     │ reply (n bytes) ─────────────► │ the only message that ends the wait
+//! ```
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,51 +18,52 @@ use std::sync::Arc;
 use units::Nanos;
 use vfio_user::{DmaRequest, Message, Received, Socket, SocketError};
 
-/// Bytes of one access at most, either way: more than any client needs.
+/// Most bytes of one access, in either direction.
 pub(super) const MOST_DATA: u32 = 0x1_0000;
 
-/// How long a client may take for an answer. The thread does nothing else until then.
+/// Time that a client has to answer a DMA message. The thread waits for the answer.
 const PATIENCE: Nanos = Nanos::from_secs(1);
-/// How long the thread waits for one client, in all, before it looks at the sockets again.
+/// Time that the thread may wait for one client in total before it polls the sockets again.
 const TURN: Nanos = Nanos::from_secs(5);
-/// Bytes of requests that may come before an answer does.
+/// Most bytes of requests that are queued while an answer is awaited.
 const MOST_WAITING: usize = 1 << 20;
-/// What a request takes besides its body, and each of its descriptors, in terms of these bytes.
+/// Bytes that are counted for each queued request, in addition to its body, and for each
+/// descriptor.
 const REQUEST: usize = 64;
 const DESCRIPTOR: usize = 4096;
 
-/// One end of the connection. The session hears it, and the controller asks for memory by it.
+/// Connection state that the session and the controller share.
 pub(super) struct Connection {
-    /// For the poller: the same as `inner`'s.
+    /// The same socket as in `inner`, for the poller.
     stream: Arc<UnixStream>,
     inner: RefCell<Inner>,
 }
 
 struct Inner {
     socket: Socket,
-    /// Requests that came while an answer was waited for, and their bytes.
+    /// Requests received while an answer was awaited, and their bytes.
     waiting: VecDeque<Message<OwnedFd>>,
     waiting_bytes: usize,
-    /// The state of the connection after that.
+    /// Result of the connection's end, to be returned after `waiting`.
     ended: Option<Result<Received, SocketError>>,
-    /// Identifier of the last message that was sent.
+    /// Message ID of the last message sent.
     asked: u16,
-    /// One that was not answered in time.
+    /// Message ID of a request that timed out; its late answer is ignored.
     late: Option<u16>,
-    /// Bytes of memory that a message is about, at most.
+    /// Most bytes of memory per message, as the client negotiated.
     most: usize,
     client: Client,
-    /// How long the thread has waited since it looked at the sockets.
+    /// Time waited since the sockets were polled last.
     waited: Nanos,
 }
 
-/// What is known of how a client answers.
+/// Whether a client answers DMA messages correctly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Client {
     New,
-    /// As the specification has it.
+    /// It follows the specification.
     Answers,
-    /// Not, or not in time: it is not asked again.
+    /// It did not answer correctly or in time: no more messages are sent.
     GivenUp {
         told: bool,
     },
@@ -64,8 +72,7 @@ enum Client {
 impl Connection {
     pub(super) fn new(stream: UnixStream) -> io::Result<Connection> {
         let stream = Arc::new(stream);
-        // Header and access header, and data behind them; a SET_IRQS with a byte for each vector is
-        // shorter.
+        // Header, access header and data. A SET_IRQS with a byte for each vector is shorter.
         let socket = Socket::new(stream.clone(), MOST_DATA + 64)?;
         let inner = Inner {
             socket,
@@ -81,12 +88,12 @@ impl Connection {
         Ok(Connection { stream, inner: RefCell::new(inner) })
     }
 
-    /// The client takes messages about this many bytes.
+    /// Sets the negotiated most bytes of memory per message.
     pub(super) fn limit(&self, bytes: u64) {
         self.inner.borrow_mut().most = bytes.clamp(1, MOST_DATA.into()) as usize;
     }
 
-    /// The next message, if it is there.
+    /// Receives the next message, queued ones first.
     pub(super) fn receive(&self) -> Result<Received, SocketError> {
         let mut inner = self.inner.borrow_mut();
         inner.waited = Nanos::ZERO;
@@ -100,13 +107,13 @@ impl Connection {
         }
     }
 
-    /// Whether there is something to hear that the poller knows nothing of.
+    /// Whether a queued message exists that the poller does not report.
     pub(super) fn has_waiting(&self) -> bool {
         let inner = self.inner.borrow();
         !inner.waiting.is_empty() || inner.ended.is_some()
     }
 
-    /// Whether this is the answer that was waited for too long.
+    /// Whether this is the late answer to a request that timed out.
     pub(super) fn is_late(&self, id: u16) -> bool {
         self.inner.borrow_mut().late.take_if(|late| *late == id).is_some()
     }
@@ -115,23 +122,23 @@ impl Connection {
         self.inner.borrow_mut().socket.send(bytes, fds)
     }
 
-    /// Sends what waits, as far as the client takes it. Whether all of it has been sent.
+    /// Sends queued bytes. Returns whether all have been sent.
     pub(super) fn flush(&self) -> Result<bool, SocketError> {
         self.inner.borrow_mut().socket.flush()
     }
 
-    /// Whether something waits for the client to take it.
+    /// Whether unsent bytes are queued.
     pub(super) fn has_unsent(&self) -> bool {
         self.inner.borrow().socket.has_unsent()
     }
 
-    /// Whether the client can be asked for its memory, as far as is known.
+    /// Whether DMA messages may be sent: the client has not failed to answer one.
     pub(super) fn answers(&self) -> bool {
         let inner = self.inner.borrow();
         !matches!(inner.client, Client::GivenUp { .. }) && inner.ended.is_none()
     }
 
-    /// Whether it has turned out, since this was asked last, that the client cannot be asked.
+    /// Whether the client has stopped answering since the last call.
     pub(super) fn take_given_up(&self) -> bool {
         let client = &mut self.inner.borrow_mut().client;
         let news = *client == Client::GivenUp { told: false };
@@ -141,7 +148,7 @@ impl Connection {
         news
     }
 
-    /// Reads the client's memory by messages. False: it does not give all of it.
+    /// Reads client memory by DMA_READ. Returns false on failure.
     pub(super) fn read(&self, address: u64, into: &mut [u8]) -> bool {
         let mut inner = self.inner.borrow_mut();
         let most = inner.most;
@@ -151,7 +158,7 @@ impl Connection {
         })
     }
 
-    /// Writes to it. False: the client does not take all of it.
+    /// Writes client memory by DMA_WRITE. Returns false on failure.
     pub(super) fn write(&self, address: u64, from: &[u8]) -> bool {
         let mut inner = self.inner.borrow_mut();
         let most = inner.most;
@@ -163,9 +170,9 @@ impl Connection {
 }
 
 impl Inner {
-    /// Asks, once it is known that the client answers as the specification has it. QEMU 11 does
-    /// not: it leaves the range out of an answer to DMA_WRITE, and has data four bytes before their
-    /// place. So the first message writes no bytes.
+    /// Sends DMA messages, after a first DMA_WRITE of no bytes has shown that the client follows
+    /// the specification. QEMU 11 does not: its reply to DMA_WRITE lacks the range, and it reads
+    /// data four bytes too early.
     fn transfer(&mut self, ask: &DmaRequest<'_>, into: &mut [u8]) -> bool {
         if self.client == Client::New {
             if !self.ask(&DmaRequest::Write { address: ask.range().0, data: &[] }, &mut []) {
@@ -176,8 +183,8 @@ impl Inner {
         self.ask(ask, into)
     }
 
-    /// Asks, and waits for the answer, with which `into` is filled. False: the client refuses,
-    /// answers something else, or nothing in time.
+    /// Sends a DMA message and waits for the reply, which fills `into`. Returns false if the client
+    /// refuses, replies with something else, or times out.
     fn ask(&mut self, ask: &DmaRequest<'_>, into: &mut [u8]) -> bool {
         if matches!(self.client, Client::GivenUp { .. }) || self.ended.is_some() {
             return false;
@@ -206,8 +213,8 @@ impl Inner {
         false
     }
 
-    /// Waits for an answer; requests that arrive before it are queued. `None`: none comes in time,
-    /// or too much does before it, or the client has gone.
+    /// Waits for a reply and queues requests that arrive before it. `None` on a timeout, if too
+    /// many bytes are queued, or if the client has disconnected.
     fn answer(&mut self, until: Nanos) -> Result<Option<Message<OwnedFd>>, SocketError> {
         loop {
             match self.socket.receive()? {
@@ -233,8 +240,7 @@ impl Inner {
         }
     }
 
-    /// An answer has come. One to what was not asked ends the connection, as it does at any other
-    /// time.
+    /// Handles a reply. A reply with an unexpected message ID ends the connection.
     fn take(&mut self, ask: &DmaRequest<'_>, message: Message<OwnedFd>, into: &mut [u8]) -> bool {
         if message.header.id != self.asked || !ask.is_answered_by(&message.header) {
             self.waiting_bytes += weight(&message);
@@ -252,12 +258,12 @@ impl Inner {
     }
 }
 
-/// What a message that waits takes.
+/// Bytes that a queued message is counted with.
 fn weight(message: &Message<OwnedFd>) -> usize {
     REQUEST + message.body.len() + message.fds.len() * DESCRIPTOR
 }
 
-/// What the poller looks at.
+/// The descriptor for the poller.
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()

@@ -1,7 +1,7 @@
-//! The control socket: a line that asks, and the answer.
+//! Control socket of a server: fault injection and status while it runs.
 //!
-//! A caller sends one line, an [`Order`], and reads the answer to its end. Its first word is `ok`,
-//! or `refused:` and the reason.
+//! A client sends one line, an [`Order`], and reads the response until end of file. The first word
+//! of the response is `ok`, or `refused:` followed by the reason.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -14,23 +14,23 @@ use hw::Poller;
 use super::listener::{Listener, SocketFault};
 use crate::Order;
 
-/// Callers at one time: the one that has waited longest makes room.
+/// Most clients at one time; one more replaces the oldest.
 const MOST_CALLERS: usize = 8;
-/// Bytes of a line, its end not included.
+/// Most bytes of a request line, without its newline.
 const MOST_LINE: usize = 1024;
-/// How long a caller waits for an answer.
+/// Time that a client waits for the response.
 const PATIENCE: Duration = Duration::from_secs(5);
 const OK: &str = "ok\n";
 const REFUSED: &str = "refused: ";
 
-/// The control socket's path next to a server's socket.
+/// Path of the control socket that belongs to a server's socket.
 pub(super) fn path_of(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".ctl");
     path.into()
 }
 
-/// The server's end.
+/// Server side of the control socket.
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) listener: Listener,
@@ -46,14 +46,15 @@ struct Caller {
 }
 
 impl Control {
-    /// Listens next to the socket of endpoint `n`. A file of a server that is gone is replaced.
+    /// Listens at the path that belongs to endpoint `n`'s socket, replacing the file of a server
+    /// that has exited.
     pub(super) fn for_socket(socket: &Path, n: usize) -> Result<Control, SocketFault> {
         let (listener, _) = Listener::bind(&path_of(socket))?;
-        // Callers of each have keys of their own in the poller, above all others.
+        // Each endpoint has its own range of keys in the poller.
         Ok(Control { listener, callers: Vec::new(), next: (n as u64 + 1) << 32 })
     }
 
-    /// Takes in who calls.
+    /// Accepts pending clients.
     pub(super) fn admit(&mut self, poller: &Poller) {
         while let Ok(Some(stream)) = self.listener.accept() {
             let key = self.next;
@@ -68,8 +69,8 @@ impl Control {
         }
     }
 
-    /// Something came from this caller. Once its line is there `obey` makes the answer, and the
-    /// caller is done with.
+    /// Reads a client's request. Once the line is complete `obey` returns the response, which is
+    /// sent, and the connection is closed.
     pub(super) fn hear(&mut self, key: u64, obey: impl FnOnce(Order) -> Result<String, String>) {
         let Some(at) = self.callers.iter().position(|caller| caller.key == key) else { return };
         let Some(caller) = self.callers.get_mut(at) else { return };
@@ -87,7 +88,8 @@ impl Control {
             Err(why) => format!("{REFUSED}{why}\n"),
         };
         let mut caller = self.callers.remove(at);
-        // An answer is shorter than any socket's buffer; a caller that is gone needs none.
+        // The response fits in an empty socket buffer; if the client has closed the connection it
+        // is dropped.
         _ = caller.stream.write_all(answer.as_bytes());
         _ = caller.stream.shutdown(Shutdown::Write);
     }
@@ -100,7 +102,7 @@ enum Heard {
 }
 
 impl Caller {
-    /// Reads as far as there is anything.
+    /// Reads until the line is complete or no bytes are left.
     fn read(&mut self) -> Heard {
         let mut bytes = [0; 256];
         loop {
@@ -126,33 +128,33 @@ impl Caller {
     }
 }
 
-/// Why a server could not be asked.
+/// Why a request to a server failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// No server listens there.
+    /// No server listens at this path.
     #[error("no server listens at {} (name the socket that a running `reap serve --vfio-user` was given): {source}", path.display())]
     NoServer {
-        /// The control socket.
+        /// Path of the control socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Another program listens there, or the server does not answer.
+    /// Another program listens there, or the server did not respond in time.
     #[error("{} is no control socket of `reap serve`, or its server is stuck: {what}", path.display())]
     NoAnswer {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What came instead.
+        /// What was received instead of a response.
         what: String,
     },
-    /// The server says no.
+    /// The server refused the request.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Asks the server of this socket (the one that clients come to) something: an [`Order`] in words.
-/// The answer, which may be empty.
+/// Sends a request, an [`Order`] in text form, to the server of this socket (the path that clients
+/// connect to). Returns the response, which may be empty.
 ///
 /// # Errors
 /// See [`ControlError`].
@@ -169,7 +171,7 @@ pub fn ask(socket: &Path, order: &str) -> Result<String, ControlError> {
         .and_then(|()| stream.write_all(format!("{line}\n").as_bytes()))
         .and_then(|()| stream.take(1 << 16).read_to_end(&mut said));
     asked.map_err(|error| no_answer(error.to_string()))?;
-    // The answer may be another program's: no control character reaches the terminal.
+    // Another program may have sent the text: control characters must not reach the terminal.
     let shown = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
     let said: String = String::from_utf8(said)
         .map_err(|_| no_answer("an answer that is not UTF-8".into()))?

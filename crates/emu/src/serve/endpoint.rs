@@ -1,5 +1,4 @@
-//! One controller that is served: its socket, its client if it has one, and the callers of its
-//! control socket.
+//! One served controller: its listening socket, its client, and the clients of its control socket.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +11,10 @@ use super::listener::{Listener, SocketFault, no_room};
 use super::session::{Heard, Session};
 use crate::Order;
 
-/// Messages that are dealt with before the controller gets its turn.
+/// Messages handled before the controller is stepped.
 const MESSAGES: usize = 16;
 
-/// Where events go.
+/// Callback for events.
 pub(super) type Report<'a> = &'a mut dyn FnMut(ServeEvent);
 
 /// A controller at a socket.
@@ -25,22 +24,21 @@ pub(super) struct Endpoint {
     control: Control,
     device: String,
     pub(super) session: Option<Session>,
-    /// One has come, and agreed on what is spoken.
+    /// A client has connected and negotiated the version.
     pub(super) had_client: bool,
-    /// Its keys in the poller.
+    /// Poller keys.
     keys: Keys,
-    /// What the poller has been told to look for at the client's socket.
+    /// The poller also reports when the client's socket becomes writable.
     watches_writes: bool,
-    /// Commands that clients before this one have had completed, and doorbells that they rang by
-    /// messages.
+    /// Commands completed and doorbell messages received for earlier clients.
     before: (u64, u64),
-    /// Where it is.
+    /// Path of the socket.
     socket: PathBuf,
-    /// Events say where they were: there are several.
+    /// Events carry the socket's path, as there are several controllers.
     pub(super) is_named: bool,
 }
 
-/// What the poller knows of one endpoint.
+/// Poller keys of one endpoint.
 #[derive(Clone, Copy, Debug)]
 struct Keys {
     listener: u64,
@@ -49,7 +47,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// Of endpoint `n`. Smaller ones are the server's own.
+    /// Keys of endpoint `n`; smaller keys are the server's own.
     fn of(n: usize) -> Keys {
         let first = 4 * (n as u64 + 1);
         Keys { listener: first, client: first + 1, control: first + 2 }
@@ -57,11 +55,11 @@ impl Keys {
 }
 
 impl Endpoint {
-    /// A controller at `socket`, endpoint `n` of a server. Whether the file of a server that is
-    /// gone was replaced.
+    /// Creates endpoint `n` of a server at `socket`. The second value is true if the file of a
+    /// server that has exited was replaced.
     ///
     /// # Errors
-    /// The socket, or the control socket, at this path cannot be had.
+    /// The socket or its control socket cannot be created.
     pub(super) fn new(
         function: Function,
         device: String,
@@ -91,13 +89,13 @@ impl Endpoint {
         ))
     }
 
-    /// The poller looks for clients and callers.
+    /// Adds the listening sockets to the poller.
     pub(super) fn listen_by(&self, poller: &Poller) -> std::io::Result<()> {
         poller.add(&self.listener.listener, self.keys.listener)?;
         poller.add(&self.control.listener.listener, self.keys.control)
     }
 
-    /// Whether a queue's memory turned out to be gone, which is the controller's failure.
+    /// Fails the controller if a queue's memory was unmapped. Returns whether it was.
     pub(super) fn lose_queue(&mut self, report: Report<'_>) -> bool {
         let lost = self.function.fail_without_queue();
         if lost {
@@ -106,7 +104,7 @@ impl Endpoint {
         lost
     }
 
-    /// Reports a client that gave no memory when the controller asked for it.
+    /// Reports a client that did not answer a DMA message.
     pub(super) fn tell_of_silence(&self, report: Report<'_>) {
         if self.session.as_ref().is_some_and(|session| session.connection().take_given_up()) {
             self.report(ServeEvent::GivesNoMemory, report);
@@ -125,7 +123,7 @@ impl Endpoint {
         }
     }
 
-    /// Clients and callers that the poller has seen come, and what callers say.
+    /// Handles the poller's events: new clients, and the control socket.
     pub(super) fn look(&mut self, arrived: &[u64], poller: &Poller, report: Report<'_>) {
         if arrived.contains(&self.keys.listener) || self.listener.keeps_waiting {
             self.admit(poller, report);
@@ -138,7 +136,7 @@ impl Endpoint {
         }
     }
 
-    /// Something came at the control socket, if the key is that of a caller there.
+    /// Handles a request at the control socket, if the key belongs to one of its clients.
     fn hear(&mut self, key: u64, report: Report<'_>) {
         let Endpoint { function, control, session, device, .. } = self;
         let mut done = None;
@@ -159,7 +157,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes in a client, or sends it away.
+    /// Accepts a client, or rejects it if there is one already.
     fn admit(&mut self, poller: &Poller, report: Report<'_>) {
         let waited = self.listener.keeps_waiting;
         loop {
@@ -173,7 +171,8 @@ impl Endpoint {
                     break;
                 }
             };
-            // The client before may have gone first, and its end not been heard yet.
+            // The previous client may have disconnected, which has not been read from its socket
+            // yet.
             self.listen(poller, report);
             if self.session.is_some() {
                 self.report(ServeEvent::Busy, report);
@@ -195,13 +194,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether someone has connected and could not be accepted yet, so that it has to be tried
-    /// again.
+    /// Whether a pending connection could not be accepted, so that accept() has to be retried.
     pub(super) fn keeps_waiting(&self) -> bool {
         self.listener.keeps_waiting || self.control.listener.keeps_waiting
     }
 
-    /// Deals with what the client has sent. Whether there may be more.
+    /// Handles the client's messages. Returns whether more may be pending.
     pub(super) fn listen(&mut self, poller: &Poller, report: Report<'_>) -> bool {
         for _ in 0..MESSAGES {
             let Some(session) = &mut self.session else { return false };
@@ -233,8 +231,7 @@ impl Endpoint {
         true
     }
 
-    /// Whether the client has sent something, while the controller asked it for memory, that the
-    /// poller does not report.
+    /// Whether messages are queued, received during a DMA wait, that the poller does not report.
     pub(super) fn has_waiting(&self) -> bool {
         let connection = self.session.as_ref().map(Session::connection);
         connection.is_some_and(|connection| {
@@ -242,7 +239,7 @@ impl Endpoint {
         })
     }
 
-    /// Has the poller report when the client takes answers again, as long as some wait.
+    /// Enables the poller's write events while unsent bytes are queued.
     fn look_for_room(&mut self, poller: &Poller) {
         let Some(session) = &self.session else { return };
         let watch = session.connection().has_unsent();
@@ -255,8 +252,8 @@ impl Endpoint {
 
     fn detach(&mut self, why: Option<String>, report: Report<'_>) {
         let Some(session) = self.session.take() else { return };
-        // The connection leaves the poller with its last descriptor. The controller lets go of it
-        // too.
+        // The socket leaves the poller when its last descriptor is closed, so the controller's
+        // reference has to be dropped too.
         drop(session);
         self.function.detach();
         let (completed, doorbells) =

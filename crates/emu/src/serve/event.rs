@@ -1,87 +1,88 @@
-//! What a server tells while it runs.
+//! Events that a server reports to its operator.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Something that happened, for people to read.
+/// Something that happened, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServeEvent {
-    /// A socket that a server had left behind was taken over.
+    /// The socket file of a server that has exited was replaced.
     TookOver(PathBuf),
-    /// Where several controllers are served: it happened at this one's socket.
+    /// An event of one of several controllers.
     At {
-        /// Whose.
+        /// The controller's socket.
         socket: PathBuf,
-        /// What.
+        /// The event.
         event: Box<ServeEvent>,
     },
-    /// Clients can come.
+    /// Clients can connect.
     Listening {
-        /// Where.
+        /// Path of the socket.
         socket: PathBuf,
-        /// What is served.
+        /// Name of the device.
         device: String,
     },
     /// Hosts can connect.
     ListeningTcp {
-        /// Where.
+        /// The bound address.
         address: SocketAddr,
-        /// What is served.
+        /// Name of the device.
         device: String,
-        /// As which subsystem.
+        /// NQN of the subsystem.
         nqn: String,
     },
-    /// Other machines reach the server, and only names of hosts keep them away.
+    /// The address is reachable from other machines, and the list of host NQNs, which are not
+    /// authenticated, is the only protection.
     OnlyFilters,
-    /// A host has a controller.
+    /// A host has connected and has a controller.
     Associated {
         /// CNTLID.
         controller: u16,
         /// HOSTNQN.
         host: String,
-        /// Where it came.
+        /// Address to which it connected.
         address: SocketAddr,
     },
-    /// It has none any more.
+    /// An association has ended.
     Dissociated {
         /// CNTLID.
         controller: u16,
         /// HOSTNQN.
         host: String,
-        /// Why.
+        /// The reason.
         why: String,
-        /// Commands that it had carried out.
+        /// Commands completed.
         commands: u64,
     },
-    /// Doorbells can be mapped, and the server polls them.
+    /// Doorbells can be mapped; the server polls them.
     Polls,
-    /// A client came, and speaks the protocol.
+    /// A client has connected and negotiated the version.
     Attached,
-    /// One has connected, and waits: there is no file descriptor for it yet, or no memory. Why, and
-    /// what to do.
+    /// A connection is pending that cannot be accepted for want of descriptors or memory: the
+    /// reason, and what to do.
     Waits(String),
-    /// Another one came, and was sent away.
+    /// A second client was rejected.
     Busy,
-    /// A request was refused: the client lies, or asks for what is not here.
+    /// A request was refused as invalid or unsupported.
     Refused(String),
     /// More requests were refused than are reported.
     MoreRefused,
     /// A fault was injected by a script or `reap ctl`.
     Fault(String),
-    /// The client does not answer, or not as it should, when it is asked for memory that it mapped
-    /// without a descriptor. It is not asked again.
+    /// The client did not answer a DMA message correctly and in time, for memory without a
+    /// descriptor. No more are sent.
     GivesNoMemory,
-    /// A queue lies in memory that the client has taken away: the controller failed (CSTS.CFS).
+    /// The client unmapped the memory of a queue: the controller failed (CSTS.CFS).
     QueueLost,
-    /// The client went, and the controller was reset.
+    /// The client disconnected, and the controller was reset.
     Detached {
-        /// Why, if it was not its own wish.
+        /// The reason, if it was an error.
         why: Option<String>,
-        /// Commands that it had carried out.
+        /// Commands completed.
         commands: u64,
-        /// Doorbells that it rang by messages.
+        /// Doorbell writes received as messages.
         doorbells: u64,
     },
 }

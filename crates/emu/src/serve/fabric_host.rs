@@ -1,9 +1,13 @@
-//! The host of a controller on a fabric, as the controller sees it: rings, registers and data that
-//! the server keeps for it.
+//! Adapter between a fabric connection and the controller, which expects rings and bus addresses.
 //!
-//! A controller reads commands from rings, and data at addresses. A connection has neither: a
-//! command that has come is put into a ring of the server's, its data into a buffer, and the
-//! address in the command leads there.
+//! A received command is appended to a queue that the controller reads as a ring; its data are in a
+//! heap buffer, and the PRPs of the command are rewritten to addresses that this module resolves to
+//! that buffer.
+//!
+//! ```text
+//!   CapsuleCmd ─► post() ─► Ring ─► controller: fetch, dma_read / dma_write at synthetic addresses
+//!   CapsuleResp, C2HData ◄─ take_posted() ◄─ completion queue entry + buffer
+//! ```
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -18,46 +22,47 @@ use nvme::{CqSlots, Cqe, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
 
 use crate::{BusError, Message, Port};
 
-/// Where rings are: each queue has a place of its own from here on.
+/// Base of the synthetic addresses of rings; each queue has its own range above.
 const RINGS: u64 = 1 << 61;
-/// Set in the address of a PRP list, which is made up while it is read.
+/// Address bit of a PRP list, whose entries are computed when the controller reads them.
 const LIST: u64 = 1 << 62;
-/// A buffer is at its key, and one, in units of this: more than any command has.
+/// log2 of a buffer's address range in bytes, larger than any transfer. Buffer `key` is at (`key` +
+/// 1) << this.
 const BUFFER_LOG2: u32 = 30;
 
-/// What an association's server, and its controller's port, share.
+/// State that an association's server shares with its controller's port.
 pub(super) struct FabricHost {
     pub(super) bar: Bar,
     rings: RefCell<Vec<Option<Rc<Ring>>>>,
     buffers: RefCell<HashMap<u32, Buffer>>,
-    /// Entries that have been posted, and not been taken.
+    /// Posted entries that the server has not sent yet.
     posted: RefCell<VecDeque<Cqe>>,
 }
 
-/// A submission queue: commands that have come and were not fetched. A ring of 1,024 entries would
-/// take 64 KiB of an idle connection.
+/// A submission queue: received commands that the controller has not fetched. A queue on the heap,
+/// as a ring of 1,024 entries would take 64 KiB for an idle connection.
 struct Ring {
     commands: RefCell<VecDeque<Sqe>>,
     tail: Cell<u32>,
     entries: u32,
 }
 
-/// Data of a command.
+/// Data buffer of a command.
 struct Buffer {
     bytes: Vec<u8>,
-    /// They go to the host.
+    /// The data go to the host.
     to_host: bool,
-    /// Bytes that the controller has written, from the first on.
+    /// Bytes that the controller has written, from the start of the buffer.
     written: usize,
 }
 
-/// Tells a command from all others of its association.
+/// Key of a command's buffer, unique within the association.
 fn key(queue: QueueId, cid: u16) -> u32 {
     u32::from(queue.0) << 16 | u32::from(cid)
 }
 
 impl FabricHost {
-    /// One of a controller with this many I/O queues.
+    /// For a controller with this many I/O queues.
     pub(super) fn new(queues: u16) -> FabricHost {
         FabricHost {
             bar: Bar::new(queues + 1),
@@ -67,25 +72,27 @@ impl FabricHost {
         }
     }
 
-    /// Where the rings of a queue are.
+    /// Synthetic address of a queue's ring.
     pub(super) fn ring_at(queue: QueueId) -> u64 {
         RINGS | u64::from(queue.0) << 16
     }
 
-    /// Puts a command into its queue. False: there is no such queue.
+    /// Appends a command to a queue. Returns false if there is no such queue.
     pub(super) fn post(&self, queue: QueueId, mut sqe: Sqe, data: Vec<u8>) -> bool {
         let rings = self.rings.borrow();
         let Some(Some(ring)) = rings.get(usize::from(queue.0)) else { return false };
         let key = key(queue, sqe.cid);
         let (addr, len) = ((u64::from(key) + 1) << BUFFER_LOG2, data.len() as u64);
         let dptr = if queue == QueueId::ADMIN {
-            // Admin commands have PRPs on a bus, and the controller judges none of it by length.
+            // Admin commands use PRPs on PCIe, and the controller does not check their lengths: the
+            // SGL of the capsule is replaced.
             sqe.flags &= !Sqe::PSDT_SGL;
             let page = 4096 << Cc::from_bits(self.bar.read32(regs::CC)).mps();
             let second = if len > 2 * page { LIST | addr } else { addr + page };
             Dptr { prp1: if len > 0 { addr } else { 0 }, prp2: if len > page { second } else { 0 } }
         } else {
-            // Linux gives a list of ranges room for as many as there may be.
+            // Linux always sends a full page for Dataset Management; only the ranges in use are
+            // data.
             let ranges = nvme::io::DatasetManagement::from_sqe(&sqe).bytes() as u64;
             let most =
                 if sqe.opcode == nvme::opcode::io::DATASET_MANAGEMENT { ranges } else { len };
@@ -102,14 +109,14 @@ impl FabricHost {
         true
     }
 
-    /// The next entry that has been posted, with the data that the controller has written for its
+    /// Removes the next posted entry, with the data that the controller has written for its
     /// command.
     pub(super) fn take_posted(&self) -> Option<(QueueId, Cqe, Vec<u8>)> {
         let cqe = self.posted.borrow_mut().pop_front()?;
         let mut buffers = self.buffers.borrow_mut();
         let buffer = buffers.remove(&key(QueueId(cqe.sq_id), cqe.cid));
         if buffers.is_empty() {
-            // What a burst took is given back.
+            // Capacity that a burst has grown is released.
             buffers.shrink_to(64);
             self.posted.borrow_mut().shrink_to(64);
         }
@@ -117,7 +124,7 @@ impl FabricHost {
         let mut data = Vec::new();
         if let Some(buffer) = buffer.filter(|buffer| buffer.to_host) {
             data = buffer.bytes;
-            // An I/O command has as many as its buffer, an admin command maybe fewer.
+            // An I/O command returns its whole buffer; an admin command may return less.
             if cqe.sq_id == QueueId::ADMIN.0 {
                 data.truncate(buffer.written);
             }
@@ -125,14 +132,14 @@ impl FabricHost {
         Some((QueueId(cqe.sq_id), cqe, data))
     }
 
-    /// The commands of a queue, or of all, are gone.
+    /// Drops the commands of one queue, or of all.
     pub(super) fn forget(&self, queue: Option<QueueId>) {
         let other = |of: u16| queue.is_some_and(|queue| queue.0 != of);
         self.buffers.borrow_mut().retain(|key, _| other((key >> 16) as u16));
         self.posted.borrow_mut().retain(|cqe| other(cqe.sq_id));
     }
 
-    /// Finds the bytes at an address in the buffer that is there.
+    /// Resolves a synthetic address to the buffer it lies in.
     fn reach<T>(
         &self,
         addr: u64,
@@ -148,14 +155,15 @@ impl FabricHost {
     }
 }
 
-/// A controller's way to its host.
+/// The controller's [`Port`] on a fabric.
 #[derive(Clone)]
 pub(super) struct FabricPort(pub(super) Rc<FabricHost>);
 
 /// A submission queue.
 pub(super) struct FabricSq(Rc<Ring>);
 
-/// A completion queue: what is stored there goes to the host, and is consumed at once.
+/// A completion queue: an entry that is stored is handed to the server, and counts as consumed at
+/// once.
 pub(super) struct FabricCq {
     host: Rc<FabricHost>,
     queue: QueueId,
@@ -163,10 +171,10 @@ pub(super) struct FabricCq {
 }
 
 impl SqSlots for FabricSq {
-    /// The server posts commands by [`FabricHost::post`].
+    /// Not used: commands are appended by [`FabricHost::post`].
     fn store(&self, _: u32, _: &Sqe) {}
 
-    /// The controller fetches each command once, in the order in which they came.
+    /// Removes the next command. The controller loads each slot once, in order.
     fn load(&self, _: u32) -> Sqe {
         let mut commands = self.0.commands.borrow_mut();
         let sqe = commands.pop_front().unwrap_or_default();
@@ -221,7 +229,7 @@ impl Port for FabricPort {
                 Some(())
             });
         }
-        // Entry n is the page after n + 1 others of the buffer.
+        // PRP1 is the first page of the buffer, so list entry n is page n + 1.
         let page = 4096u64 << Cc::from_bits(self.0.bar.read32(regs::CC)).mps();
         let base = addr & !LIST & !((1 << BUFFER_LOG2) - 1);
         for (n, entry) in (addr % (1 << BUFFER_LOG2) / 8..).zip(into.chunks_mut(8)) {

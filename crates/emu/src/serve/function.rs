@@ -1,4 +1,5 @@
-//! The PCI function: what a client's requests do, but for the protocol's own.
+//! The PCI function behind a vfio-user socket: regions, interrupts and reset. VERSION and
+//! connection handling are in `session.rs`.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,7 +19,7 @@ use super::host::{GuestPort, Host, STRIDE};
 use super::served::{Namespaces, ServeError, Served};
 use crate::{Change, Config, Controller};
 
-/// A request that is refused: the error that the client gets, and the reason in words.
+/// A refused request: the errno for the client, and the reason.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) errno: Errno,
@@ -31,28 +32,28 @@ impl Refusal {
     }
 }
 
-/// An NVMe controller on the bus.
+/// A PCI function with an NVMe controller.
 pub(super) struct Function {
     pub(super) controller: Controller<GuestPort>,
     host: Rc<Host>,
     config: ConfigSpace,
     vectors: u16,
     bar0_bytes: u32,
-    /// A client may map doorbells.
+    /// The client may map the doorbells.
     pub(super) maps: bool,
-    /// It reports ANA states.
+    /// ANA states are reported.
     ana: bool,
-    /// The MSI-X table, as a client has written it. Messages go where SET_IRQS says, as under VFIO,
-    /// so that nothing here reads it.
+    /// The MSI-X table as written by the client. It is not used: as with VFIO, interrupts are
+    /// configured by SET_IRQS.
     table: Box<[u8]>,
-    /// Messages that rang a doorbell.
+    /// Doorbell writes received as messages.
     pub(super) doorbells: u64,
-    /// The last access's bytes.
+    /// Buffer for the data of an access.
     data: Vec<u8>,
 }
 
 impl Function {
-    /// A controller on a bus without a host.
+    /// A function without a client.
     pub(super) fn new(served: Served<'_>) -> Result<Function, ServeError> {
         let Served { config, namespaces, trust, maps_doorbells, .. } = served;
         let config = Config { doorbell_stride: STRIDE, ..config };
@@ -66,7 +67,7 @@ impl Function {
             Namespaces::Own(namespaces) => Controller::new(config, namespaces, port),
             Namespaces::Shared(subsystem) => subsystem.controller(config, Vec::new(), port)?,
         };
-        // Registers, then a doorbell pair for each queue pair and the admin one.
+        // Registers, then one doorbell pair for the admin queue and each I/O queue pair.
         let bar0_bytes =
             (regs::DOORBELLS + (u32::from(queues) + 1) * (8 << STRIDE)).next_power_of_two();
         Ok(Function {
@@ -83,18 +84,18 @@ impl Function {
         })
     }
 
-    /// What a client maps to ring doorbells without a message.
+    /// Descriptor of the doorbell file, for a client to map.
     ///
     /// # Errors
-    /// As of [`Host::mapped_doorbells`].
+    /// See [`Host::mapped_doorbells`].
     pub(super) fn doorbell_file(&self) -> io::Result<Option<OwnedFd>> {
         self.host.mapped_doorbells()
     }
 
-    /// A client comes.
+    /// Attaches a client.
     ///
     /// # Errors
-    /// There is no memory for doorbells that it could map.
+    /// Out of memory for a doorbell file.
     pub(super) fn attach(&mut self, connection: &Rc<Connection>) -> io::Result<()> {
         if self.maps {
             self.host.map_doorbells(self.bar0_bytes)?;
@@ -103,7 +104,7 @@ impl Function {
         Ok(())
     }
 
-    /// Whether a queue's memory has gone from under the controller, which has failed by that.
+    /// Fails the controller (CSTS.CFS) if a queue's memory was unmapped. Returns whether it was.
     pub(super) fn fail_without_queue(&mut self) -> bool {
         let lost = self.host.take_queue_lost();
         if lost {
@@ -112,7 +113,7 @@ impl Function {
         lost
     }
 
-    /// Something is asked to happen to the controller now.
+    /// Applies a change to the controller now.
     pub(super) fn try_change(&mut self, change: Change) -> Result<(), String> {
         match change {
             Change::Ana { .. } if !self.ana => {
@@ -134,7 +135,7 @@ impl Function {
         }
     }
 
-    /// How the controller stands, a line for each matter.
+    /// Status of the controller, one property per line.
     pub(super) fn status(&self) -> String {
         let csts = Csts::from_bits(self.host.read32(regs::CSTS));
         let changes: Vec<String> =
@@ -155,13 +156,13 @@ impl Function {
         )
     }
 
-    /// The client is gone: as after power-on, without memory and interrupts.
+    /// Detaches the client: power-on reset; memory and interrupts are removed.
     pub(super) fn detach(&mut self) {
         self.reset();
         self.host.forget();
     }
 
-    /// As after power-on; memory and interrupts stay the client's.
+    /// Power-on reset; memory and interrupts are kept.
     fn reset(&mut self) {
         self.controller.reset_function();
         self.host.take_queue_lost();
@@ -169,7 +170,7 @@ impl Function {
         self.table = table(self.vectors);
     }
 
-    /// Does what a request asks for. VERSION is the session's.
+    /// Executes a request, other than VERSION.
     pub(super) fn answer(
         &mut self,
         request: &Request<'_>,
@@ -250,7 +251,7 @@ impl Function {
     fn irqs(&self, index: u32) -> u32 {
         match index {
             irq::MSIX => self.vectors.into(),
-            // It never happens. QEMU wants one.
+            // Never signalled, but QEMU requires the interrupt to exist.
             irq::ERROR => 1,
             _ => 0,
         }
@@ -277,7 +278,7 @@ impl Function {
             ));
         }
         match set.data {
-            // All off, but of the kinds that do not happen.
+            // Disabling interrupts that do not exist succeeds.
             IrqData::None if set.count == 0 && set.index == irq::MSIX => {
                 (0..count).for_each(|vector| _ = self.host.set_vector(vector, None));
             }
@@ -296,7 +297,7 @@ impl Function {
         Ok(Reply::Done)
     }
 
-    /// Vectors go to descriptors, or nowhere where there is none.
+    /// Sets the eventfds of a range of vectors; a vector without one is disabled.
     fn route(&mut self, set: &SetIrqs<'_>, fds: Vec<OwnedFd>) -> Result<(), Refusal> {
         if !fds.is_empty() && fds.len() != set.count as usize {
             let why = format!(
@@ -334,7 +335,7 @@ impl Function {
         }
     }
 
-    /// Whether an access lies in its region.
+    /// Checks that an access lies within its region.
     fn check(&self, access: &Access) -> Result<(), Refusal> {
         let bytes = self.region_bytes(access.region);
         let end = access.offset.checked_add(access.count.into());
@@ -388,12 +389,12 @@ impl Function {
     }
 }
 
-/// An MSI-X table after power-on: every vector is masked (bit 0 of the last of its four words).
+/// The MSI-X table after reset: every vector is masked (bit 0 of the last dword).
 fn table(vectors: u16) -> Box<[u8]> {
     (0..usize::from(vectors) * 16).map(|at| u8::from(at % 16 == 12)).collect()
 }
 
-/// Copies what of `from`, which begins at `base`, lies in the bytes from `offset` on.
+/// Copies the part of `from`, which begins at offset `base`, that the bytes from `offset` overlap.
 fn copy(from: &[u8], base: usize, offset: usize, into: &mut [u8]) {
     for (at, place) in (offset..).zip(into) {
         if let Some(byte) = at.checked_sub(base).and_then(|at| from.get(at)) {
@@ -402,7 +403,7 @@ fn copy(from: &[u8], base: usize, offset: usize, into: &mut [u8]) {
     }
 }
 
-/// Registers are words; a read may take any bytes of them.
+/// Reads registers, which are dwords, at any alignment and length.
 fn read_registers(host: &Host, offset: u32, into: &mut [u8]) {
     for (at, place) in (offset..).zip(into) {
         let word = host.read32(at & !3).to_le_bytes();
@@ -410,8 +411,7 @@ fn read_registers(host: &Host, offset: u32, into: &mut [u8]) {
     }
 }
 
-/// Registers are written by words, and doorbells as well; any other write has no effect (PCIe
-/// Transport 3.1).
+/// Writes registers and doorbells. Only aligned dword writes have an effect (PCIe Transport 3.1).
 fn write_registers(host: &Host, offset: u32, data: &[u8]) {
     let (words, rest) = data.as_chunks::<4>();
     if !offset.is_multiple_of(4) || !rest.is_empty() || words.len() > 2 {
@@ -422,14 +422,14 @@ fn write_registers(host: &Host, offset: u32, data: &[u8]) {
     }
 }
 
-/// What a host may write to. What it may only read it does not change: here registers are memory.
+/// Writes one register. Read-only ones are skipped, as registers are plain memory here.
 fn write_register(host: &Host, offset: u32, value: u32) {
     const ASQ_HIGH: u32 = regs::ASQ + 4;
     const ACQ_HIGH: u32 = regs::ACQ + 4;
     let takes = match offset {
         regs::CC | regs::AQA | regs::ASQ | ASQ_HIGH | regs::ACQ | ACQ_HIGH => true,
         regs::NSSR => value == regs::NSSR_RESET,
-        // Its only bit that a write changes, and only while it is set.
+        // NSSRO is the only writable bit, write 1 to clear.
         regs::CSTS => {
             Csts::from_bits(value).nssro() && Csts::from_bits(host.read32(regs::CSTS)).nssro()
         }

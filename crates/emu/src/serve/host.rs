@@ -1,5 +1,5 @@
-//! The host as a served controller sees it: memory that the client has mapped, registers that it
-//! writes by messages, eventfds.
+//! The host of a controller that is served over vfio-user: guest memory that the client has shared,
+//! registers written by messages or through a mapping, and interrupts by eventfd.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -14,42 +14,43 @@ use super::connection::Connection;
 use super::shadow::Shadow;
 use crate::{BusError, Message, Port, ShadowBuffers};
 
-/// CAP.DSTRD: doorbells are side by side, so that all of them fit in the page that a host keeps
-/// them in.
+/// CAP.DSTRD 0: doorbells are 4 bytes apart, so that all of them fit in one page (Doorbell Buffer
+/// Config).
 pub(super) const STRIDE: u8 = 0;
 
 const READ: Rights = Rights { read: true, write: false };
 const WRITE: Rights = Rights { read: false, write: true };
 
-/// What is loaded from a queue that is gone: an opcode that no command set has. The controller
-/// fails before the host sees its completion.
+/// Entry loaded from a queue whose memory is unmapped: an opcode of no command set. The controller
+/// fails (CSTS.CFS) before its completion is visible.
 const NO_COMMAND: u64 = 0x7f;
 
-/// What controller and function share of one host.
+/// State that the controller and the PCI function share.
 pub(super) struct Host {
     pub(super) memory: RefCell<GuestMemory>,
     bar: Bar,
-    /// The doorbells' registers, where the client may map them; else they are the BAR's.
+    /// The doorbell registers, if the client may map them; otherwise they are in `bar`.
     mapped: RefCell<Option<DoorbellFile>>,
     vectors: RefCell<Box<[Line]>>,
-    /// Where the client writes doorbells, if not to registers.
+    /// Doorbell buffers in guest memory, if Doorbell Buffer Config is active.
     shadow: RefCell<Option<Shadow>>,
-    /// By which the client is asked for memory that came without a descriptor.
+    /// Connection for DMA_READ and DMA_WRITE messages, for memory that came without a file
+    /// descriptor.
     connection: RefCell<Option<Rc<Connection>>>,
-    /// A queue's memory could not be reached.
+    /// The memory of a queue could not be accessed.
     queue_lost: Cell<bool>,
 }
 
 /// One MSI-X vector.
 #[derive(Default)]
 struct Line {
-    /// Where its messages go; `None`: nowhere, which is as good as masked.
+    /// Eventfd of the vector; `None` is treated as masked.
     eventfd: Option<EventFd>,
     pending: bool,
 }
 
 impl Host {
-    /// One that has mapped nothing yet, for a controller of this many I/O queues and vectors.
+    /// A host without memory and interrupts, for a controller of this many I/O queues and vectors.
     pub(super) fn new(queues: u16, vectors: u16) -> Host {
         let vectors = (0..vectors).map(|_| Line::default()).collect();
         Host {
@@ -63,15 +64,15 @@ impl Host {
         }
     }
 
-    /// Messages of a vector go there from now on, or nowhere. False: there is no such vector.
+    /// Sets or removes the eventfd of a vector. Returns false if there is no such vector.
     pub(super) fn set_vector(&self, vector: u32, eventfd: Option<EventFd>) -> bool {
         let mut vectors = self.vectors.borrow_mut();
         let line = vectors.get_mut(vector as usize);
         line.map(|line| line.eventfd = eventfd).is_some()
     }
 
-    /// Lets a message of a vector happen without its controller: a client that tries its
-    /// interrupts.
+    /// Signals a vector without the controller, for SET_IRQS with DATA_NONE or DATA_BOOL, by which
+    /// a client tests its interrupts.
     pub(super) fn try_vector(&self, vector: u32) {
         if let Some(eventfd) =
             self.vectors.borrow().get(vector as usize).and_then(|line| line.eventfd.as_ref())
@@ -80,7 +81,7 @@ impl Host {
         }
     }
 
-    /// The Pending bits, from vector 0 on, eight to a byte.
+    /// The Pending Bit Array, from vector 0, eight bits to a byte.
     pub(super) fn pending_bits(&self) -> Vec<u8> {
         let byte = |lines: &[Line]| {
             lines.iter().enumerate().fold(0, |byte, (n, line)| byte | u8::from(line.pending) << n)
@@ -88,7 +89,7 @@ impl Host {
         self.vectors.borrow().chunks(8).map(byte).collect()
     }
 
-    /// No interrupts, and no memory: the client is gone.
+    /// Removes memory and interrupts when the client has disconnected.
     pub(super) fn forget(&self) {
         self.memory.borrow_mut().clear();
         self.connection.take();
@@ -96,27 +97,27 @@ impl Host {
         self.queue_lost.set(false);
     }
 
-    /// A client has come: it is asked for memory there.
+    /// Sets the connection of a new client, for access to its memory by messages.
     pub(super) fn ask_by(&self, connection: &Rc<Connection>) {
         self.connection.replace(Some(connection.clone()));
     }
 
-    /// What the client says to this. False also where there is none.
+    /// Runs `what` on the connection. Returns false if there is none.
     fn ask(&self, what: impl FnOnce(&Connection) -> bool) -> bool {
         self.connection.borrow().as_deref().is_some_and(what)
     }
 
-    /// Whether a queue turned out to be gone since this was asked last.
+    /// Whether a queue's memory has become inaccessible; clears the flag.
     pub(super) fn take_queue_lost(&self) -> bool {
         self.queue_lost.take()
     }
 
-    /// Whether the client keeps doorbells in its memory.
+    /// Whether the client writes doorbells to memory.
     pub(super) fn has_shadow(&self) -> bool {
         self.shadow.borrow().is_some()
     }
 
-    /// A doorbell, where the client writes it.
+    /// Value of a doorbell, from the shadow buffer or the register.
     fn doorbell(&self, queue: QueueId, completion: bool) -> u32 {
         let shadow = self.shadow.borrow();
         let in_memory = shadow
@@ -126,7 +127,7 @@ impl Host {
         value.unwrap_or_else(|| self.register(queue, completion))
     }
 
-    /// What a doorbell's register says.
+    /// Value of a doorbell register.
     #[inline]
     fn register(&self, queue: QueueId, completion: bool) -> u32 {
         match &*self.mapped.borrow() {
@@ -136,7 +137,7 @@ impl Host {
         }
     }
 
-    /// A register as the client reads it by a message.
+    /// Reads a register for a client's message.
     pub(super) fn read32(&self, offset: u32) -> u32 {
         match &*self.mapped.borrow() {
             Some(mapped) if offset >= regs::DOORBELLS => mapped.load(offset),
@@ -144,7 +145,7 @@ impl Host {
         }
     }
 
-    /// A register as the client writes it by a message.
+    /// Writes a register for a client's message.
     pub(super) fn write32(&self, offset: u32, value: u32) {
         match &*self.mapped.borrow() {
             Some(mapped) if offset >= regs::DOORBELLS => mapped.store(offset, value),
@@ -152,26 +153,26 @@ impl Host {
         }
     }
 
-    /// From now on the client may map doorbells: those of the last one, which may still write to
-    /// them, count no more. This many bytes are BAR 0.
+    /// Allocates a new doorbell file for the client to map. `bytes`: size of BAR 0. The previous
+    /// client may still write to the old file, which is no longer read.
     ///
     /// # Errors
-    /// There is no memory for them.
+    /// Out of memory.
     pub(super) fn map_doorbells(&self, bytes: u32) -> io::Result<()> {
         let fresh = DoorbellFile::new(bytes.into())?;
         self.mapped.replace(Some(fresh));
         Ok(())
     }
 
-    /// A descriptor of the doorbells, for a client to map.
+    /// Duplicates the descriptor of the doorbell file, for a client to map.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// No file descriptor is free.
     pub(super) fn mapped_doorbells(&self) -> io::Result<Option<OwnedFd>> {
         self.mapped.borrow().as_ref().map(|file| file.as_fd().try_clone_to_owned()).transpose()
     }
 
-    /// A new queue's doorbell.
+    /// Sets a doorbell when its queue is created.
     fn set_doorbell(&self, queue: QueueId, completion: bool, value: u32) {
         match &*self.mapped.borrow() {
             Some(mapped) => mapped.store(offset(queue, completion), value),
@@ -188,12 +189,12 @@ impl Host {
     }
 }
 
-/// A controller's way to its host.
+/// The controller's [`Port`] over vfio-user.
 #[derive(Clone)]
 pub(super) struct GuestPort(pub(super) Rc<Host>);
 
-/// A submission queue in guest memory. Each entry is looked up by its address: the client may have
-/// mapped its pages one by one, and changes its mind.
+/// A submission queue in guest memory. Its address is resolved for each entry, as the client may
+/// map its pages separately and unmap them at any time.
 pub(super) struct GuestSq {
     host: Rc<Host>,
     addr: u64,
@@ -331,7 +332,8 @@ impl Port for GuestPort {
                 self.0.register(queue, completion),
             )
         });
-        // A doorbell that is gone is a failure that the server has to look at.
+        // If the buffer is unmapped, report that the doorbell has moved: the step that follows
+        // fails the controller.
         armed.is_some_and(|armed| self.0.note(armed).unwrap_or(true))
     }
 
@@ -342,7 +344,7 @@ impl Port for GuestPort {
     }
 }
 
-/// The doorbells as the controller sees them.
+/// The doorbells as the controller reads them.
 impl Doorbells for Host {
     fn ring_sq(&self, queue: QueueId, tail: u32) {
         self.set_doorbell(queue, false, tail);
@@ -362,7 +364,7 @@ impl Doorbells for Host {
 }
 
 impl GuestPort {
-    /// Whether a queue can be there: entries are words, and all of them are reached.
+    /// Checks that a queue is word aligned and its memory accessible with these rights.
     fn queue(&self, addr: u64, len: u64, rights: Rights) -> Result<(), BusError> {
         if !addr.is_multiple_of(8) {
             return Err(BusError { addr, len });
@@ -371,7 +373,7 @@ impl GuestPort {
     }
 }
 
-/// Where a doorbell's register is.
+/// Offset of a doorbell register.
 fn offset(queue: QueueId, completion: bool) -> u32 {
     regs::DOORBELLS + ((2 * u32::from(queue.0) + u32::from(completion)) << (2 + STRIDE))
 }

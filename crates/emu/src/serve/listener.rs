@@ -1,4 +1,4 @@
-//! Where the socket is: a file that one server has.
+//! The listening Unix socket of one server, and the removal of its file.
 
 use std::fs;
 use std::io;
@@ -9,35 +9,35 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-/// Why a socket could not be had.
+/// Why a socket cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocketFault {
-    /// Another process listens there.
+    /// Another process listens at this path.
     #[error("another process serves there; end it, or name another socket")]
     InUse,
-    /// Something else has that name.
+    /// A file that is not a socket exists at this path.
     #[error("there is a file of that name, which is no socket; name another one")]
     NoSocket,
-    /// The system says so.
+    /// The system's error.
     #[error("cannot listen there: {0}")]
     System(#[from] io::Error),
 }
 
-/// A socket that is listened on, whose file goes with it.
+/// A listening socket. Its file is removed with it.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of the file, so that no other's is removed.
+    /// Device and inode of the file, so that only this server's file is removed.
     file: Option<(u64, u64)>,
-    /// Someone has connected, and could not be accepted yet.
+    /// A connection is pending that could not be accepted, for want of a descriptor or memory.
     pub(super) keeps_waiting: bool,
 }
 
 impl Listener {
-    /// Listens at `path`. The file of a server that is gone is replaced, which the second value
-    /// says.
+    /// Listens at `path`, replacing the socket file of a server that has exited; the second value
+    /// is true if it did.
     pub(super) fn bind(path: &Path) -> Result<(Listener, bool), SocketFault> {
         let stale = match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => return Err(SocketFault::NoSocket),
@@ -59,16 +59,17 @@ impl Listener {
         Ok((Listener { listener, path: path.to_owned(), file, keeps_waiting: false }, stale))
     }
 
-    /// The next connection, if there is one.
+    /// Accepts the next connection; `None` if none is pending.
     ///
     /// # Errors
-    /// One waits, and the system has no room for it: no file descriptor (EMFILE, ENFILE), no
-    /// memory. The poller does not report it again.
+    /// A connection is pending, but there is no file descriptor (EMFILE, ENFILE) or no memory for
+    /// it. The caller has to retry after a while, as the edge-triggered poller does not report it
+    /// again.
     pub(super) fn accept(&mut self) -> io::Result<Option<UnixStream>> {
         let accepted = loop {
             match self.listener.accept() {
                 Ok((stream, _)) => break Ok(Some(stream)),
-                // It has gone before it was accepted (accept(2)).
+                // The client closed the connection before it was accepted; see accept(2).
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(None),
                 Err(error) => break Err(error),
@@ -79,7 +80,7 @@ impl Listener {
     }
 }
 
-/// Why a file could not be opened, or received, and what to do if that is for want of descriptors.
+/// Error text for a file that cannot be opened or received, with advice on descriptor limits.
 pub(super) fn no_room(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => {

@@ -1,4 +1,4 @@
-//! What is served, and why it cannot be.
+//! The parameters of a served controller, and the errors of starting a server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,70 +11,71 @@ use crate::{Config, Namespace, Subsystem, SubsystemError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The socket cannot be had.
+    /// The socket cannot be created.
     #[error("socket {}: {fault}", path.display())]
     Socket {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
         /// What is wrong and what to do.
         #[source]
         fault: SocketFault,
     },
-    /// The script names a controller that there is not.
+    /// A script step names a path (controller) that does not exist.
     #[error(
         "the script names path {path}, and there are {paths}, counted from 0: one for each socket"
     )]
     Path {
-        /// The path that it names.
+        /// The path in the script.
         path: usize,
-        /// How many there are.
+        /// Number of paths.
         paths: usize,
     },
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("{address}: {source}")]
     Address {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Other machines could connect.
+    /// Other machines could connect, and no allowed hosts are configured.
     #[error(
         "{0} can be reached from other machines: name each host that may connect (--allow HOSTNQN), or serve at a loopback address"
     )]
     Open(SocketAddr),
-    /// What a script says cannot happen over TCP.
+    /// A script step that is not possible over TCP.
     #[error("{0}")]
     NotHere(String),
-    /// The subsystem cannot have the controller.
+    /// The subsystem has no room for the controller.
     #[error(transparent)]
     Subsystem(#[from] SubsystemError),
-    /// The thread cannot sleep.
+    /// The poller failed.
     #[error("cannot wait for clients: {0}")]
     System(#[from] io::Error),
 }
 
-/// A controller to be served.
+/// A controller to be served over vfio-user.
 #[derive(Debug)]
 pub struct Served<'a> {
-    /// What it is called where people read of it.
+    /// Name of the device in messages.
     pub device: String,
-    /// What it is made of. Doorbells are side by side, whatever this says, so that all of them fit
-    /// in the page that a host keeps them in.
+    /// The controller's configuration. `doorbell_stride` is ignored: the stride is 0, so that all
+    /// doorbells fit in the page of a Doorbell Buffer Config buffer.
     pub config: Config,
-    /// Whose namespaces it has.
+    /// The controller's namespaces.
     pub namespaces: Namespaces<'a>,
-    /// Files of the client are mapped even where it could take pages away, which ends this process.
+    /// Map the client's files even if they can be truncated, in which case an access raises SIGBUS
+    /// and ends this process.
     pub trust: bool,
-    /// The client may map the doorbells, which are polled then.
+    /// The client may map the doorbells (BAR 0), which the server then polls.
     pub maps_doorbells: bool,
 }
 
-/// Whose namespaces a controller has.
+/// Where a controller's namespaces come from.
 #[derive(Debug)]
 pub enum Namespaces<'a> {
-    /// Its own.
+    /// Private namespaces.
     Own(Vec<Namespace>),
-    /// A subsystem's, which it becomes a controller of.
+    /// Those of a subsystem, to which the controller is added.
     Shared(&'a mut Subsystem),
 }

@@ -1,4 +1,5 @@
-//! The server: controllers at their sockets, and the thread that does it all.
+//! vfio-user server: an event loop in one thread that serves one or more controllers, each at a
+//! Unix socket.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -12,31 +13,30 @@ use super::function::Function;
 use super::served::{ServeError, Served};
 use crate::Script;
 
-/// The poller's key of what ends the server; those of endpoints are above.
+/// Poller key of the stop descriptor; endpoints have larger keys.
 const STOP: u64 = 0;
 
-/// Steps of the controllers before the sockets get their turn.
+/// Controller steps before the sockets are polled again.
 const STEPS: usize = 16;
-/// Looks at mapped doorbells for one reading of the clock, as long as nothing happens: a command
-/// begins so much too early at most.
+/// Empty polls of mapped doorbells per reading of the clock. A command found in between starts with
+/// a time stamp that is too early by their duration at most.
 const LOOKS: u32 = 8;
-/// Unless something is due by then.
+/// The clock is read at every poll if an event is due within this time.
 const SOON: Nanos = Nanos::from_micros(10);
-/// For how long mapped doorbells are polled before the sockets get their turn, which is a system
-/// call.
+/// Time for which mapped doorbells are polled before the sockets are, which takes a system call.
 const POLL: Nanos = Nanos::from_micros(100);
 
-/// How soon a connection is accepted that could not be, for want of a descriptor: the poller
-/// reports it once.
+/// Retry interval of accept() after it failed for want of descriptors, as the poller reports a
+/// pending connection once.
 const AGAIN: Nanos = Nanos::from_millis(100);
 
-/// Controllers that wait for clients, or have some: one at each socket.
+/// A vfio-user server.
 pub struct Server {
     endpoints: Vec<Endpoint>,
     poller: Poller,
-    /// What is still to happen; it begins when the first client has come.
+    /// The script, until it starts with the first client.
     script: Option<Script>,
-    /// To be reported when it runs.
+    /// Events from before [`Server::run`], to be reported by it.
     news: Vec<ServeEvent>,
 }
 
@@ -47,19 +47,19 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Without controllers.
+    /// A server without controllers.
     ///
     /// # Errors
-    /// The system has no poller.
+    /// The poller cannot be created.
     pub fn new() -> Result<Server, ServeError> {
         Ok(Server { endpoints: Vec::new(), poller: Poller::new()?, script: None, news: Vec::new() })
     }
 
-    /// One more controller, at a socket.
+    /// Adds a controller at a socket.
     ///
     /// # Errors
-    /// The socket, or the control socket next to it, cannot be had, or the subsystem has no room
-    /// for the controller.
+    /// The socket or its control socket cannot be created, or the subsystem has no room for the
+    /// controller.
     pub fn add(&mut self, socket: &Path, served: Served<'_>) -> Result<(), ServeError> {
         let device = served.device.clone();
         let function = Function::new(served)?;
@@ -75,11 +75,10 @@ impl Server {
         Ok(())
     }
 
-    /// What the script says happens to the controllers, counted from when the first client has come
-    /// to any.
+    /// Plays a script, whose time starts when the first client connects to any controller.
     ///
     /// # Errors
-    /// It names a controller that there is not.
+    /// A step names a controller that does not exist.
     pub fn play(&mut self, script: Script) -> Result<(), ServeError> {
         let paths = self.endpoints.len();
         if let Some(step) = script.steps.iter().find(|step| step.path >= paths) {
@@ -89,11 +88,11 @@ impl Server {
         Ok(())
     }
 
-    /// Serves one client after another at each socket until `stop` can be read from. It sleeps
-    /// where there is nothing to do.
+    /// Serves each socket, one client at a time, until `stop` is readable. The thread sleeps when
+    /// no controller has work.
     ///
     /// # Errors
-    /// The thread cannot sleep.
+    /// The poller failed.
     pub fn run(&mut self, stop: impl AsFd, report: Report<'_>) -> Result<(), ServeError> {
         self.news.drain(..).for_each(&mut *report);
         if self.endpoints.iter().any(|endpoint| endpoint.function.maps) {
@@ -101,7 +100,8 @@ impl Server {
         }
         let several = self.endpoints.len() > 1;
         self.endpoints.iter_mut().for_each(|endpoint| endpoint.is_named = several);
-        // A command's time is that of its profile, not of timers that the kernel gathers.
+        // Timers fire when a command is due: the kernel's default slack of 50 µs would add to its
+        // latency.
         _ = hw::set_timer_slack(Nanos(1));
         self.poller.add(&stop, STOP)?;
         let (mut arrived, mut timeout) = (Vec::new(), Some(Nanos::ZERO));
@@ -110,7 +110,7 @@ impl Server {
                 break Err(error.into());
             }
             if arrived.contains(&STOP) {
-                // A client that went first is reported.
+                // Reports a client that disconnected before the stop.
                 self.listen(report);
                 break Ok(());
             }
@@ -126,7 +126,8 @@ impl Server {
         done
     }
 
-    /// Messages, then the controllers: at most how long nothing will happen by itself.
+    /// One turn of the event loop: messages, then controllers. Returns the longest time to sleep;
+    /// `None`: until the next socket event.
     fn turn(&mut self, report: Report<'_>) -> Option<Nanos> {
         let more = self.listen(report);
         if self
@@ -145,21 +146,22 @@ impl Server {
                 break;
             }
         }
-        // The last thing before a sleep: from here on a client that goes on sends a message, or has
-        // been seen.
+        // Last check before a sleep: once doorbells are armed, a client that rings one sends a
+        // message; one that was rung before is seen here.
         worked |= !more
             && !worked
             && self.endpoints.iter_mut().fold(false, |moved, endpoint| {
                 moved | endpoint.function.controller.arm_doorbells()
             });
         worked |= self.lose_queues(report);
-        // What came while a controller asked for memory, the poller does not report.
+        // Messages that were queued while the controller waited for a DMA response are not reported
+        // by the poller.
         worked |= self.endpoints.iter().any(Endpoint::has_waiting);
         if more || worked { Some(Nanos::ZERO) } else { next.map(|next| next - hw::now()) }
     }
 
-    /// One step of each controller: whether one has worked, and when the next thing happens by
-    /// itself.
+    /// Steps each controller once. Returns whether one had work, and the time of the next
+    /// controller event.
     #[inline]
     fn step(&mut self, now: Nanos) -> (bool, Option<Nanos>) {
         let (mut worked, mut next) = (false, None);
@@ -171,22 +173,23 @@ impl Server {
         (worked, next)
     }
 
-    /// Steps the controllers for a while: a mapped doorbell sends no message.
+    /// Polls mapped doorbells for [`POLL`], as writes to them send no message.
     fn poll(&mut self) {
         let mut now = hw::now();
         let (until, mut looks) = (now + POLL, 0);
         while now < until {
             let (worked, next) = self.step(now);
             looks += 1;
-            // An empty poll costs less than the clock, which is not needed before something is due.
+            // An empty poll is cheaper than reading the clock, which is only needed when an event
+            // may be due.
             if worked || looks == LOOKS || next.is_some_and(|next| next - now < SOON) {
                 (now, looks) = (hw::now(), 0);
             }
         }
     }
 
-    /// Whether memory of a queue turned out to be gone. Reports that, and clients that do not give
-    /// memory.
+    /// Handles queues whose memory is gone. Reports them, and clients that do not answer DMA
+    /// messages. Returns whether there was one.
     fn lose_queues(&mut self, report: Report<'_>) -> bool {
         self.endpoints.iter_mut().fold(false, |lost, endpoint| {
             endpoint.tell_of_silence(report);
@@ -194,7 +197,7 @@ impl Server {
         })
     }
 
-    /// Deals with what clients have sent. Whether there may be more.
+    /// Handles the clients' messages. Returns whether more may be pending.
     fn listen(&mut self, report: Report<'_>) -> bool {
         let more = self
             .endpoints
@@ -206,7 +209,7 @@ impl Server {
         more
     }
 
-    /// What the script says counts from now.
+    /// Starts the script's time.
     fn begin_script(&mut self) {
         let now = hw::now();
         for step in self.script.take().into_iter().flat_map(|script| script.steps) {

@@ -1,4 +1,4 @@
-//! One client: its messages, in the order in which they may come.
+//! One client's session: version negotiation first, then requests, in order.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,29 +19,29 @@ use super::listener::no_room;
 /// Refused requests of one client that are reported.
 const TOLD: u32 = 8;
 
-/// What this side can take.
+/// This side's capabilities.
 const OURS: Capabilities = Capabilities {
     max_msg_fds: Socket::MOST_FDS as u64,
     max_data_xfer_size: MOST_DATA as u64,
     max_dma_maps: hw::GuestMemory::MOST_RANGES as u64,
 };
 
-/// A client that is connected.
+/// A connected client.
 pub(super) struct Session {
     connection: Rc<Connection>,
-    /// Both sides have said what they speak.
+    /// The version has been negotiated.
     agreed: bool,
     refused: u32,
 }
 
-/// What became of a look at the socket.
+/// Result of one read of the socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// A message was dealt with.
+    /// A message was handled.
     Message,
-    /// Nothing more for the moment, or answers wait that have to go first.
+    /// No message is pending, or unsent responses have to go first.
     Nothing,
-    /// The client has gone.
+    /// The client has disconnected.
     End,
 }
 
@@ -50,24 +50,25 @@ impl Session {
         Ok(Session { connection: Rc::new(Connection::new(stream)?), agreed: false, refused: 0 })
     }
 
-    /// Whether client and server have agreed on what they speak.
+    /// Whether the version has been negotiated.
     pub(super) fn is_agreed(&self) -> bool {
         self.agreed
     }
 
-    /// By which the controller may ask for memory.
+    /// Connection for DMA messages.
     pub(super) fn connection(&self) -> &Rc<Connection> {
         &self.connection
     }
 
-    /// Deals with the next message, if there is one.
+    /// Handles the next message, if there is one.
     pub(super) fn turn(
         &mut self,
         function: &mut Function,
         tell: &mut dyn FnMut(ServeEvent),
     ) -> Result<Heard, SocketError> {
         match self.try_turn(function, tell) {
-            // It has gone before it had all answers, which is not known to be a fault.
+            // The client disconnected before it had read all responses, which is not necessarily an
+            // error.
             Err(SocketError::System(error))
                 if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) =>
             {
@@ -120,8 +121,8 @@ impl Session {
             Ok(_) if !agreed => {
                 Some(Err(Refusal::new(Errno::INVAL, "the first message is not VERSION")))
             }
-            // It may have been for what has another meaning without: memory without a descriptor is
-            // asked for by messages.
+            // Without its descriptor a request can mean something else: DMA_MAP without one asks
+            // for access by messages.
             Ok(_) if lost_fds => {
                 let why = format!("descriptors of a message: {}", no_room(&Errno::MFILE.into()));
                 Some(Err(Refusal::new(Errno::MFILE, why)))
@@ -163,7 +164,7 @@ impl Session {
         }
     }
 
-    /// Version 0.0, the lowest of all, is what every client of major version 0 speaks.
+    /// Version 0.0 is the lowest, which every client of major version 0 supports.
     fn agree(&mut self, theirs: &Version) -> Result<Reply<'static>, Refusal> {
         if theirs.major != 0 {
             let why = format!(

@@ -1,5 +1,5 @@
-//! Doorbells that the client keeps in its memory, and what tells it when to ring (Base 5.2.5,
-//! Doorbell Buffer Config).
+//! Shadow doorbells: the client writes doorbells to memory, and rings the register only when the
+//! value passes EventIdx (Base 5.2.5, Doorbell Buffer Config).
 
 use std::cell::Cell;
 
@@ -10,26 +10,26 @@ use sync::shadow::{self, ShadowDoorbell};
 
 use crate::ShadowBuffers;
 
-/// Both buffers, and what has been seen of each doorbell. Drivers write the admin queue's doorbells
-/// to their registers alone, though the specification has them write both. So these count from when
-/// they have first moved in memory, as do those that were rung before there was a buffer.
+/// Both buffers, and the last value of each doorbell. Drivers write the admin queue's doorbells only
+/// to registers, although the specification requires both. So these are read from their registers
+/// until they first change in memory; so are doorbells that were rung before the buffers were set.
 pub(super) struct Shadow {
     buffers: ShadowBuffers,
-    /// The tail of queue 0, its head, the tail of queue 1, and so on.
+    /// In the order of the registers: tail of queue 0, head of queue 0, tail of queue 1, and so on.
     doorbells: Box<[DoorbellState]>,
 }
 
-/// One doorbell.
+/// State of one doorbell.
 struct DoorbellState {
-    /// What it said last.
+    /// The last value read.
     seen: Cell<u32>,
-    /// The EventIdx that the client can read, if that is known.
+    /// EventIdx as stored for the client, if known.
     armed: Cell<Option<u32>>,
-    /// Whether the client writes it to memory.
+    /// Whether the client writes this doorbell to memory.
     counts: Cell<bool>,
 }
 
-/// Its two words in the client's memory.
+/// The doorbell and EventIdx words in client memory.
 struct Words<'a> {
     memory: &'a GuestMemory,
     value: u64,
@@ -57,11 +57,11 @@ impl ShadowDoorbell for Words<'_> {
 }
 
 impl Shadow {
-    /// The client keeps its doorbells there from now on: at most this many, whose registers say
-    /// this, by queue and whether it is a head.
+    /// Activates buffers for at most this many doorbells; `register` returns the register of each,
+    /// by queue and whether it is a head.
     ///
     /// # Errors
-    /// The client's memory is not that, or not to be read or written so.
+    /// The buffers are not accessible client memory.
     pub(super) fn new(
         buffers: ShadowBuffers,
         memory: &GuestMemory,
@@ -103,8 +103,8 @@ impl Shadow {
         Some((doorbell, words(&self.buffers, memory, n)))
     }
 
-    /// What a doorbell says. Outer `None`: it has no place here; inner: it has not been written
-    /// here yet.
+    /// Reads a doorbell. Outer `None`: the buffers do not hold it; inner `None`: the client has not
+    /// written it to memory yet.
     pub(super) fn value(
         &self,
         memory: &GuestMemory,
@@ -120,7 +120,7 @@ impl Shadow {
         }))
     }
 
-    /// A new queue begins there.
+    /// Sets a doorbell when its queue is created.
     pub(super) fn set(
         &self,
         memory: &GuestMemory,
@@ -137,8 +137,8 @@ impl Shadow {
         Ok(())
     }
 
-    /// Before the server sleeps. Whether the doorbell has moved since it was read last. `register`:
-    /// what its register says.
+    /// Before the server sleeps: stores EventIdx, and returns whether the doorbell has moved since
+    /// it was last read. `register`: value of its register.
     pub(super) fn arm(
         &self,
         memory: &GuestMemory,
@@ -151,8 +151,8 @@ impl Shadow {
         };
         let seen = doorbell.seen.get();
         let event = if doorbell.counts.get() { seen } else { register };
-        // The client has been told before, and has been looked at since: if it goes on from here it
-        // rings.
+        // EventIdx is stored already and the doorbell was read after that: the client rings the
+        // register at the next change.
         if doorbell.armed.get() == Some(event) {
             return Ok(false);
         }

@@ -1,7 +1,12 @@
-//! Serving over NVMe/TCP: a subsystem at one address or several, with a controller for each
-//! association.
+//! NVMe/TCP server: one subsystem at one or more addresses, with one controller per association.
 //!
-//! One thread does everything, as for vfio-user. It sleeps where there is nothing to do.
+//! ```text
+//!   socket ─► Target ─► Association: Controller<FabricPort> ─► media
+//!          ◄─ (tcp)  ◄─ posted entries, data
+//! ```
+//!
+//! A single thread receives, steps the controllers and sends; it sleeps in the poller when none of
+//! them has work. Memory for payload is bounded, for all connections together and for each.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -34,47 +39,47 @@ pub(super) use hw::now;
 #[cfg(test)]
 pub(super) use tests::now;
 
-/// Where events go.
+/// Callback for events.
 type Report<'a> = &'a mut dyn FnMut(ServeEvent);
 
 const STOP: u64 = 0;
-/// Keys of the poller: the control sockets' listeners, the addresses', the connections'. Callers of
-/// control sockets are above all.
+/// Keys of the poller: the listeners of control sockets, those of the addresses, connections.
+/// Clients of control sockets come after all others.
 const CONTROLS: u64 = 1 << 8;
 const PORTS: u64 = 1 << 9;
 const CONNECTIONS: u64 = 1 << 16;
 
-/// Connections at one time.
+/// Most open connections.
 const MOST_CONNECTIONS: usize = 2048;
-/// Associations at one time.
+/// Most associations.
 const MOST_ASSOCIATIONS: usize = 512;
-/// How long a connection may take until Connect is over.
+/// Time from accept until Connect must have completed.
 const GREETING: Nanos = Nanos::from_secs(5);
-/// How long the end of a connection that was terminated is awaited.
+/// Time to wait for the host to close a connection after a TermReq.
 const LINGER: Nanos = Nanos::from_secs(1);
-/// How soon a connection is accepted that could not be, for want of a descriptor.
+/// Retry interval of accept() after it failed for want of descriptors or memory.
 const AGAIN: Nanos = Nanos::from_millis(100);
-/// Bytes of commands' data, of all connections together. A command that needs more waits.
+/// Bytes of payload buffers, over all connections. A command that needs more waits.
 const MEMORY: u64 = 256 << 20;
-/// Bytes of the same that one connection has at most.
+/// Most bytes of payload buffers of one connection.
 const MEMORY_OF_ONE: u64 = 32 << 20;
-/// Bytes of answers without data that wait for a host at most, roughly: one that reads none is not
-/// read from either.
+/// Unsent bytes of headers and responses at which nothing more is read from a connection, as a host
+/// that does not read its responses could otherwise make the queue grow without bound.
 const UNSENT: u64 = 1 << 20;
-/// How long a host may make no progress: with data that it announced or was asked for, or with
-/// reading what it is sent.
+/// Time after which a connection is closed if the host has not sent data that it announced or that
+/// were requested by R2T, or has not read data sent to it.
 const PROGRESS: Nanos = Nanos::from_secs(30);
-/// Why an association has ended.
+/// Reason of the end of an association that Cross-Controller Reset has ended.
 const RESET_BY_OTHER: &str = "another controller has reset it";
-/// CQT of controllers that say none: what a host waits for beyond KATO before a lost controller is
-/// quiet (TP4129).
+/// CQT of controllers whose configuration has none: the time beyond KATO after which a host may
+/// assume that a lost controller is quiescent (TP4129).
 const QUIESCE: Nanos = Nanos::from_secs(1);
-/// Reads of a connection before others get their turn.
+/// Socket reads per connection and turn.
 const READS: usize = 16;
-/// Steps of a controller before the connections get their turn.
+/// Steps per controller and turn.
 const STEPS: usize = 16;
-/// Most entries of a queue: the controller has a place for each command, and an idle connection is
-/// to take 64 KiB at most.
+/// Most entries of an I/O queue. The controller reserves a slot for each command, and an idle
+/// connection should take 64 KiB at most.
 const ENTRIES: u32 = 256;
 /// Most bytes of one command.
 const TRANSFER: u32 = 1 << 20;
@@ -88,72 +93,73 @@ const LIMITS: Limits = Limits {
     room: 16 << 10,
 };
 
-/// An address that is served.
+/// A listening address.
 struct Port {
     address: SocketAddr,
-    /// `None`: hosts cannot reach it.
+    /// `None` if the path is lost: connections are refused.
     listener: Option<TcpListener>,
     config: Config,
     device: String,
-    /// What holds for each controller that begins here.
+    /// Changes to apply to each controller that is created here.
     changes: Vec<Change>,
-    /// Someone waits that could not be accepted.
+    /// A connection is pending that could not be accepted.
     keeps_waiting: bool,
-    /// Nothing is read here until then.
+    /// Nothing is read from this address's connections until then.
     stalled: Option<Nanos>,
-    /// Of answers that are ready together the last is sent first.
+    /// Of completions that are ready together, the last is sent first.
     reorders: bool,
-    /// What is still to be sent wrong on I/O queues, and how often.
+    /// Protocol errors to make on I/O queues, with the number of times left.
     tampers: [(Tamper, u32); 3],
     completed: u64,
 }
 
-/// A connection.
+/// One TCP connection.
 struct Connection {
     stream: TcpStream,
     target: Target,
     port: usize,
-    /// Of which association, and which of its queues.
+    /// CNTLID of the association; `None` before Connect.
     association: Option<u16>,
     queue: QueueId,
     watches_writes: bool,
-    /// Terminated: bytes are discarded until the host has closed it too.
+    /// C2HTermReq was queued: received bytes are discarded until the host closes the connection.
     ended: bool,
-    /// There is no room for more answers.
+    /// Too many unsent bytes: nothing is received until the host reads.
     full: bool,
-    /// When bytes last moved, while the host is to send or to read some: there is a deadline then.
+    /// Time of the last progress while the host has to send or to read data; a deadline is set
+    /// then.
     progress: Option<Nanos>,
-    /// Bytes to send before the connection ends by RST.
+    /// Bytes that may still be sent before the connection is reset (fault injection).
     cut: Option<u64>,
-    /// Bytes that its commands' data take, as counted in the server's sum.
+    /// This connection's share of `TcpServer::held`, in bytes.
     counted: u64,
 }
 
-/// A server of one subsystem over NVMe/TCP.
+/// An NVMe/TCP server of one subsystem.
 pub struct TcpServer {
     subsystem: Subsystem,
     ports: Vec<Port>,
-    /// A control socket for each.
+    /// One control socket per address.
     controls: Vec<Control>,
-    /// Hosts that may connect; empty: all.
+    /// NQNs of the hosts that may connect; empty: all.
     allowed: Vec<String>,
-    /// What the discovery log names instead of the addresses listened on.
+    /// Address in the discovery log, in place of the listening ones.
     advertised: Option<IpAddr>,
     poller: Poller,
     connections: BTreeMap<u64, Connection>,
     next_key: u64,
     associations: BTreeMap<u16, Association>,
     next_cntlid: u16,
-    /// Connections to look at.
+    /// Connections to receive from.
     ready: BTreeSet<u64>,
-    /// Those with something to send.
+    /// Connections with bytes to send.
     unsent: BTreeSet<u64>,
-    /// Those with commands that wait for memory.
+    /// Connections with commands that wait for payload memory.
     waiting: BTreeSet<u64>,
-    /// When connections have to be over, if they are not what they should be by then.
+    /// Deadlines of connections: for Connect, for progress, and for the close after a TermReq.
     deadlines: VecDeque<(Nanos, u64)>,
     held: u64,
-    /// Controllers that are reset by another one, and when that is over.
+    /// Controllers that Cross-Controller Reset is resetting, with the time at which it completes.
     resets: Vec<(Nanos, u16)>,
     script: VecDeque<(Nanos, usize, Change)>,
     waiting_script: Option<Script>,
@@ -168,10 +174,10 @@ impl std::fmt::Debug for TcpServer {
 }
 
 impl TcpServer {
-    /// A server of this subsystem, for the hosts of these NQNs, or for all if there are none.
+    /// A server of `subsystem` for the hosts of these NQNs, or for all hosts if the list is empty.
     ///
     /// # Errors
-    /// The system has no poller.
+    /// The poller cannot be created.
     pub fn new(subsystem: Subsystem, allowed: Vec<String>) -> Result<TcpServer, ServeError> {
         Ok(TcpServer {
             subsystem,
@@ -199,11 +205,11 @@ impl TcpServer {
         })
     }
 
-    /// One more address, whose controllers are made of `config`. Where it is, which port 0 leaves
-    /// to the system.
+    /// Listens at one more address, whose controllers have this configuration. Returns the bound
+    /// address; port 0 selects a free port.
     ///
     /// # Errors
-    /// The address cannot be had, or would be reached by other machines and no hosts are named.
+    /// The address cannot be bound, or other machines could reach it while no hosts are named.
     pub fn add(
         &mut self,
         address: SocketAddr,
@@ -231,7 +237,7 @@ impl TcpServer {
             self.news.push(ServeEvent::OnlyFilters);
         }
         let config = Config {
-            // Doorbells and vectors are not those of a bus.
+            // A fabric controller has no doorbells and no MSI-X vectors.
             doorbell_stride: 0,
             vectors: 1,
             shadow_doorbells: false,
@@ -263,17 +269,16 @@ impl TcpServer {
         Ok(address)
     }
 
-    /// Has the discovery log name this address, at which hosts behind address translation reach the
-    /// server. Ports stay as they are.
+    /// Sets the address that the discovery log reports, for hosts that reach the server through
+    /// address translation. Ports are not changed.
     pub fn advertise(&mut self, address: IpAddr) {
         self.advertised = Some(address);
     }
 
-    /// What the script says happens, counted from when the first host has connected. A path is an
-    /// address.
+    /// Plays a script, whose time starts when the first host connects. Path n is the nth address.
     ///
     /// # Errors
-    /// It names an address that there is not, or what cannot happen here.
+    /// A step names an address that does not exist, or a change that is not possible over TCP.
     pub fn play(&mut self, script: Script) -> Result<(), ServeError> {
         let paths = self.ports.len();
         if let Some(step) = script.steps.iter().find(|step| step.path >= paths) {
@@ -286,13 +291,14 @@ impl TcpServer {
         Ok(())
     }
 
-    /// Serves until `stop` can be read from.
+    /// Serves until `stop` is readable.
     ///
     /// # Errors
-    /// The thread cannot sleep.
+    /// The poller failed.
     pub fn run(&mut self, stop: impl AsFd, report: Report<'_>) -> Result<(), ServeError> {
         self.news.drain(..).for_each(&mut *report);
-        // A command's time is that of its profile, not of timers that the kernel gathers.
+        // Timers fire when a command is due: the kernel's default slack of 50 µs would add to its
+        // latency.
         _ = hw::set_timer_slack(Nanos(1));
         self.poller.add(&stop, STOP)?;
         let (mut arrived, mut timeout) = (Vec::new(), Some(Nanos::ZERO));
@@ -307,7 +313,7 @@ impl TcpServer {
         }
     }
 
-    /// Notes what the poller has reported, and accepts connections.
+    /// Handles the events of the poller, and accepts connections.
     fn dispatch(&mut self, arrived: &[u64], report: Report<'_>) {
         for key in arrived {
             match key & !Poller::WRITABLE {
@@ -332,7 +338,8 @@ impl TcpServer {
         }
     }
 
-    /// Reads, steps and sends what there is: at most how long nothing will happen by itself.
+    /// One turn of the event loop: receives, steps the controllers, sends. Returns the longest time
+    /// to sleep; `None`: until the next socket event.
     fn turn(&mut self, report: Report<'_>) -> Option<Nanos> {
         let now = now();
         while let Some((_, path, change)) = self.script.pop_front_if(|(at, ..)| *at <= now) {
@@ -382,7 +389,7 @@ impl TcpServer {
             self.send(key, report);
         }
         if self.held < held {
-            // Memory was freed, commands that wait for some try again.
+            // Memory was freed: commands that wait for some are retried.
             self.ready.append(&mut self.waiting);
         }
         if !self.ready.is_empty() {
@@ -403,7 +410,7 @@ impl TcpServer {
         if again { Some(next.map_or(AGAIN, |next| next.min(AGAIN))) } else { next }
     }
 
-    /// Takes in who has connected.
+    /// Accepts pending connections of an address.
     fn admit(&mut self, n: usize, report: Report<'_>) {
         let now = now();
         loop {
@@ -454,7 +461,7 @@ impl TcpServer {
         }
     }
 
-    /// Something came from a caller of a control socket.
+    /// Handles a request at a control socket.
     fn hear(&mut self, key: u64, report: Report<'_>) {
         let n = ((key >> 32) as usize).wrapping_sub(1);
         if n >= self.ports.len() {
@@ -476,7 +483,7 @@ impl TcpServer {
         self.controls = controls;
     }
 
-    /// How an address stands, a line for each matter.
+    /// Status of an address, one property per line.
     fn status(&self, n: usize) -> String {
         let port = &self.ports[n];
         let mut text = format!(
@@ -517,8 +524,8 @@ impl TcpServer {
         )
     }
 
-    /// Something happens at an address: to the controllers there, to those that will be there, or
-    /// to the connections.
+    /// Applies a change to an address: to its present and future controllers, or to its
+    /// connections.
     fn happen(&mut self, n: usize, change: Change, report: Report<'_>) {
         let now = now();
         report(ServeEvent::At {
@@ -554,7 +561,7 @@ impl TcpServer {
             }
             Change::Lost(_) | Change::PowerLost => {
                 if change == Change::Lost(Loss::Frozen) {
-                    // Hosts are neither heard nor answered.
+                    // Connections stay open, but nothing is received or sent.
                     port.stalled = Some(Nanos::MAX);
                 } else {
                     port.listener = None;
@@ -615,7 +622,7 @@ impl TcpServer {
             .collect()
     }
 
-    /// Something happens to the connections of an address.
+    /// Applies a fault to the connections of an address.
     fn happen_to_connections(&mut self, n: usize, wire: Wire, report: Report<'_>) {
         let keys = self.keys_at(n);
         let port = &mut self.ports[n];
@@ -655,7 +662,7 @@ impl TcpServer {
         }
     }
 
-    /// Reads from a connection, and deals with what has come.
+    /// Receives from a connection and handles its events.
     fn receive(&mut self, key: u64, report: Report<'_>) {
         for _ in 0..READS {
             let stalled = self
@@ -668,7 +675,7 @@ impl TcpServer {
             let Some(connection) = self.connections.get_mut(&key) else { return };
             connection.full =
                 connection.target.output().left() as u64 > connection.target.held() + UNSENT;
-            // What is not read stays in the host's socket, and TCP makes it wait.
+            // Unread bytes stay in the socket buffers, so that TCP flow control stops the host.
             if connection.full || connection.target.is_blocked() {
                 return;
             }
@@ -699,7 +706,7 @@ impl TcpServer {
         self.ready.insert(key);
     }
 
-    /// Deals with what has come on a connection. False: there is no such connection any more.
+    /// Handles the events of a connection. Returns false if it has been closed.
     fn listen(&mut self, key: u64, report: Report<'_>) -> bool {
         loop {
             let Some(connection) = self.connections.get_mut(&key) else { return false };
@@ -732,14 +739,14 @@ impl TcpServer {
         }
     }
 
-    /// A connection cannot go on.
+    /// Handles the termination of a connection.
     fn terminated(&mut self, key: u64, term: Term, by_host: bool, report: Report<'_>) {
         let who = if by_host { "the host ended it" } else { "it was terminated" };
         let why = format!("{who}: FES {:#x}, FEI {:#x}", term.fes.0, term.fei);
         if by_host {
             return self.give_up(key, &why, report);
         }
-        // The host is to read why: its end of the connection is awaited for a moment.
+        // Closing now could send RST and discard the TermReq: wait for the host to close its end.
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.ended = true;
             let id = connection.association.take();
@@ -751,8 +758,9 @@ impl TcpServer {
         }
     }
 
-    /// A connection is over, and with it its association, or if it is an I/O queue's that queue:
-    /// Linux closes those first when it disconnects, and then shuts its controller down.
+    /// Closes a connection. With an admin queue the association ends, with an I/O queue only that
+    /// queue: Linux closes I/O queues first when it disconnects, and shuts the controller down
+    /// after that.
     fn close(&mut self, key: u64, why: &str, report: Report<'_>) {
         let Some(connection) = self.connections.remove(&key) else { return };
         self.held -= connection.counted;
@@ -763,7 +771,7 @@ impl TcpServer {
         }
     }
 
-    /// A connection is over, and its association with it, whatever queue it was.
+    /// Closes a connection and ends its association, whichever queue it had.
     fn give_up(&mut self, key: u64, why: &str, report: Report<'_>) {
         let id = self.connections.get(&key).and_then(|connection| connection.association);
         self.close(key, why, report);
@@ -772,10 +780,10 @@ impl TcpServer {
         }
     }
 
-    /// The host has just sent or taken bytes, and is to send or to take more.
+    /// Records progress of a connection that has more bytes to receive or to send.
     fn moved_bytes(&mut self, key: u64) {
         let now = now();
-        // A deadline that is set already is moved when it is due.
+        // An existing deadline is not moved now, but checked against `progress` when it expires.
         let is_new = self
             .connections
             .get_mut(&key)
@@ -790,11 +798,11 @@ impl TcpServer {
         self.deadlines.insert(place, (at, key));
     }
 
-    /// An association is over: its other connections are closed, and what its controller has been
-    /// sent is forgotten.
+    /// Ends an association: closes its other connections and drops the commands of its controller.
     fn end(&mut self, id: u16, but: Option<u64>, why: &str, report: Report<'_>) {
         let Some(association) = self.associations.remove(&id) else { return };
-        // Whatever ended it, a reset that was asked for is over.
+        // Completes a Cross-Controller Reset of this controller, whatever has ended the
+        // association.
         self.resets.retain(|(_, other)| *other != id);
         for other in self.associations.values_mut() {
             other.moved |= other.controller.end_cross_reset(id);
@@ -814,14 +822,14 @@ impl TcpServer {
         });
     }
 
-    /// A command has come.
+    /// Executes or queues a received command.
     fn command(&mut self, key: u64, sqe: &Sqe, data: Vec<u8>, report: Report<'_>) {
         let Some(connection) = self.connections.get(&key) else { return };
         let (queue, id) = (connection.queue, connection.association);
         let of_fabrics = fabrics::fctype_of(sqe);
         let mut association = id.and_then(|id| self.associations.get_mut(&id));
         if let Some(association) = &mut association {
-            // Any command tells that the host is there (CTRATT.TBKAS).
+            // Every command restarts the Keep Alive Timer (CTRATT.TBKAS, traffic based keep alive).
             association.controller.restart_keep_alive(now());
         }
         let end = |result, status: Status| Cqe::new(sqe.cid(), queue, 0, status, result, false);
@@ -855,7 +863,7 @@ impl TcpServer {
                         self.reset_other(id, &host, &CrossControllerReset::from_sqe(sqe), report);
                     end(result, status)
                 }
-                // Queues are made by Connect.
+                // On a fabric queues are created by Connect and deleted with their connection.
                 opcode::admin::DELETE_SQ
                 | opcode::admin::CREATE_SQ
                 | opcode::admin::DELETE_CQ
@@ -877,7 +885,7 @@ impl TcpServer {
         }
     }
 
-    /// Connect: the controller's identifier, or DW0 and status.
+    /// Executes Connect. Returns CNTLID, or DW0 and the status of the failure.
     fn connect(
         &mut self,
         key: u64,
@@ -967,7 +975,7 @@ impl TcpServer {
         }
     }
 
-    /// A controller for a host.
+    /// Creates the controller of an association.
     fn associate(
         &mut self,
         id: u16,
@@ -1004,7 +1012,7 @@ impl TcpServer {
         association
     }
 
-    /// Where the subsystem is reached, as a host that has come by `local` may use it.
+    /// The discovery log page, for a host that connected to the address `local`.
     fn discovery_log(&self, local: Option<SocketAddr>) -> Arc<[u8]> {
         let ports = || self.ports.iter().enumerate().filter(|(_, port)| port.listener.is_some());
         let header = DiscoveryHeader {
@@ -1014,7 +1022,7 @@ impl TcpServer {
         };
         let mut log = header.as_page().to_vec();
         for (n, port) in ports() {
-            // A host that came through a wildcard address may use the one that it came by.
+            // Behind a wildcard address, report the address to which the host has connected.
             let own = port.address.ip();
             let reached = local.filter(|_| own.is_unspecified()).map_or(own, |local| local.ip());
             let address = self.advertised.unwrap_or(reached);
@@ -1036,8 +1044,7 @@ impl TcpServer {
         log.into()
     }
 
-    /// Cross-Controller Reset: what the other controller has been sent is not carried out any more
-    /// once this is over.
+    /// Cross-Controller Reset: when it completes, the other controller no longer executes commands.
     fn reset_other(
         &mut self,
         own: Option<u16>,
@@ -1068,18 +1075,18 @@ impl TcpServer {
                 {
                     return (0, status);
                 }
-                // Until then the other one goes on. The host learns the end from an event and the
-                // log.
+                // The other controller stays active until then. The host is notified by an event
+                // and reads the result from the log.
                 self.resets.push((now() + takes, asked.icid));
                 (0, Status::SUCCESS)
             }
-            // It is gone already, or is that of another association by now.
+            // The controller is gone, or its CNTLID has been given to another association.
             _ => (0, Status::INVALID_FIELD.with_dnr()),
         }
     }
 
-    /// Steps the controllers that have something to do, and answers their commands. When the next
-    /// thing happens by itself.
+    /// Steps the controllers that are due and queues their completions. Returns the time of the
+    /// next controller event.
     fn step(&mut self, report: Report<'_>) -> Option<Nanos> {
         let mut now = now();
         let (mut next, mut over) = (None, Vec::new());
@@ -1096,14 +1103,14 @@ impl TcpServer {
                 }
                 let was_ready = association.csts().rdy();
                 let step = association.controller.step(now);
-                // A controller that is not enabled does not look at its timer.
+                // The Keep Alive Timer only runs while the controller is enabled.
                 let keep_alive = (!association.alone)
                     .then_some(association.controller.keep_alive)
                     .filter(|at| *at != Nanos::MAX);
                 (worked, association.next) =
                     (step.worked, step.next.into_iter().chain(keep_alive).min());
                 if was_ready && !association.csts().rdy() && !association.alone {
-                    // A controller reset: the I/O queues are gone.
+                    // The host has reset the controller (CC.EN = 0), which deletes the I/O queues.
                     association.link.forget(None);
                     for key in
                         association.queues.extract_if(QueueId(1).., |_, _| true).map(|(_, key)| key)
@@ -1144,7 +1151,7 @@ impl TcpServer {
         next
     }
 
-    /// Sends what a connection takes.
+    /// Sends until the socket's buffer is full or all is sent.
     fn send(&mut self, key: u64, report: Report<'_>) {
         let mut moved = false;
         loop {
@@ -1180,7 +1187,7 @@ impl TcpServer {
                         _ = self.poller.watch_writes(&connection.stream, key, true);
                         moved = true;
                     }
-                    // The deadline runs from the last byte that the host took.
+                    // The progress deadline counts from the last byte that the socket accepted.
                     if moved {
                         self.moved_bytes(key);
                     }
@@ -1196,14 +1203,13 @@ impl TcpServer {
         if connection.ended {
             _ = connection.stream.shutdown(Shutdown::Write);
         } else if connection.full {
-            // There may be room for its next command now.
+            // Unsent bytes have fallen below the limit: receive again.
             self.ready.insert(key);
         }
     }
 }
 
-/// Lets a connection do something while the next thing that is to be sent wrong at its address is
-/// so, if it is.
+/// Runs `act` with the next protocol error of the address armed, and counts it if it was used.
 fn tampered<T>(
     port: &mut Port,
     connection: &mut Connection,
@@ -1228,7 +1234,7 @@ fn tampered<T>(
     done
 }
 
-/// What cannot happen to a controller without a bus, and why.
+/// The reason why a change is not possible for a fabric controller, or `None` if it is.
 fn not_here(change: Change) -> Option<String> {
     use crate::Fault::{DelayMessage, DoubleMessage, LoseMessage, WrongPhase};
     match change {
@@ -1241,13 +1247,13 @@ fn not_here(change: Change) -> Option<String> {
     }
 }
 
-/// Where the control socket of an address is, but for its suffix.
+/// Path of the control socket of an address, without its suffix.
 fn control_path(address: SocketAddr) -> PathBuf {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     folder.join(format!("reap-{address}"))
 }
 
-/// Asks the server of this address something; see [`ask`](super::ask).
+/// Sends a request to the server at this address; see [`ask`](super::ask).
 ///
 /// # Errors
 /// See [`ControlError`].
@@ -1261,7 +1267,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Has a connection end by RST rather than by FIN.
+/// Closes a socket by RST (SO_LINGER 0) instead of FIN.
 fn reset(stream: &TcpStream) {
     _ = set_socket_linger(stream, Some(Duration::ZERO));
 }

@@ -1,4 +1,4 @@
-//! Features: what Set Features changes and Get Features reads back (Base 5.1.25, 5.1.11).
+//! Features: values of Set Features and Get Features (Base 5.1.25, 5.1.11).
 
 use std::collections::BTreeMap;
 
@@ -9,29 +9,29 @@ use nvme::features::{
 };
 use nvme::log::{Supported, scope};
 
-/// Identify Controller WCTEMP, in kelvin: the over temperature threshold until a host sets another.
+/// Identify Controller WCTEMP in kelvin, the default of the over temperature threshold.
 pub(crate) const WCTEMP: u16 = 343;
 
-/// Identify Controller NPSS: there is one power state.
+/// Identify Controller NPSS: one power state (0's based).
 pub(crate) const NPSS: u8 = 0;
 
-/// A feature that Get Features and Set Features take.
+/// Attributes of a supported feature.
 #[derive(Debug)]
 pub(crate) struct Feature {
     pub(crate) fid: u8,
-    /// FSP: whether it is one of a namespace or of the controller.
+    /// FSP: scope, a namespace or the controller.
     scope: u16,
-    /// Whether Set Features can save it over resets.
+    /// Whether Set Features can save it (SV bit).
     pub(crate) saveable: bool,
-    /// The default value, if it is one dword.
+    /// The default value of a feature that is one dword.
     default: u32,
 }
 
-/// All but 06h, 0Fh and 16h are mandatory (Base 3.1.3.6, NVM 2.2). 06h is supported only where
-/// there is a volatile write cache.
+/// All but 06h, 0Fh and 16h are mandatory (Base 3.1.3.6, NVM 2.2). 06h is supported only with a
+/// volatile write cache.
 static FEATURES: [Feature; 12] = [
-    // Bursts of 16 commands: a doorbell poll costs little compared with them, and other queues wait
-    // little.
+    // Bursts of 16 commands: large enough to amortize the doorbell read, small enough not to delay
+    // other queues.
     saved(fid::ARBITRATION, Arbitration::new().with_ab(4).into_bits()),
     volatile(fid::POWER_MANAGEMENT),
     volatile(fid::TEMPERATURE_THRESHOLD),
@@ -42,7 +42,7 @@ static FEATURES: [Feature; 12] = [
     volatile(fid::VECTOR_CONFIG),
     volatile(fid::WRITE_ATOMICITY),
     saved(fid::ASYNC_EVENT_CONFIG, 0),
-    // A keep-alive time belongs to one host's session.
+    // KATO belongs to the host's connection and is not saved.
     volatile(fid::KEEP_ALIVE_TIMER),
     volatile(fid::HOST_BEHAVIOR),
 ];
@@ -56,7 +56,7 @@ const fn volatile(fid: u8) -> Feature {
 }
 
 impl Feature {
-    /// The feature of this identifier.
+    /// The feature with this identifier.
     pub(crate) fn of(fid: u8) -> Option<&'static Feature> {
         FEATURES.iter().find(|feature| feature.fid == fid)
     }
@@ -65,21 +65,21 @@ impl Feature {
         self.scope == scope::NAMESPACE
     }
 
-    /// What the log page 12h says of it.
+    /// Its entry in log page 12h, Feature Identifiers Supported and Effects.
     pub(crate) fn supported(&self) -> Supported {
         Supported::new().with_supported(true).with_scope(self.scope)
     }
 }
 
-/// The values of all features but 09h, which belongs to the vectors.
+/// Values of all features but 09h, which is kept per vector.
 #[derive(Debug)]
 pub(crate) struct Features {
-    /// Those that are one dword, by identifier.
+    /// Values of one dword, by feature identifier.
     current: [u32; 256],
     saved: [Option<u32>; 256],
-    /// 04h of the Composite Temperature, by THSEL.
+    /// 04h: thresholds of the Composite Temperature in kelvin, by THSEL.
     pub(crate) thresholds: [u16; 2],
-    /// 05h, of the namespaces that it was set for.
+    /// 05h: values of the namespaces for which it was set.
     pub(crate) error_recovery: BTreeMap<Nsid, u32>,
     offered: NumberOfQueues,
     granted: NumberOfQueues,
@@ -87,10 +87,10 @@ pub(crate) struct Features {
 }
 
 impl Features {
-    /// The over and under temperature threshold after a reset.
+    /// Over and under temperature threshold after a reset, in kelvin.
     pub(crate) const DEFAULT_THRESHOLDS: [u16; 2] = [WCTEMP, 0];
 
-    /// Everything at its default; `queue_pairs` are offered.
+    /// Default values; `queue_pairs` is the number offered by feature 07h.
     pub(crate) fn new(queue_pairs: u16) -> Features {
         let offered = NumberOfQueues::of(u32::from(queue_pairs), u32::from(queue_pairs));
         let mut features = Features {
@@ -106,7 +106,7 @@ impl Features {
         features
     }
 
-    /// A controller reset: saved values, else defaults.
+    /// Controller reset: restores saved values, or the defaults.
     pub(crate) fn reset(&mut self) {
         for feature in &FEATURES {
             self.current[usize::from(feature.fid)] = self.stored(feature);
@@ -121,7 +121,7 @@ impl Features {
         self.saved[usize::from(feature.fid)].unwrap_or(feature.default)
     }
 
-    /// The value that SEL selects of a feature that is one dword.
+    /// The value that SEL selects, of a feature that is one dword.
     pub(crate) fn get(&self, feature: &Feature, sel: u8) -> u32 {
         match sel {
             select::CURRENT => self.current(feature.fid),
@@ -130,7 +130,7 @@ impl Features {
         }
     }
 
-    /// Sets a value, and keeps it over resets if `save`.
+    /// Sets a value; with `save` it survives resets.
     pub(crate) fn set(&mut self, fid: u8, value: u32, save: bool) {
         self.current[usize::from(fid)] = value;
         if save {
@@ -142,7 +142,7 @@ impl Features {
         self.current[usize::from(fid)]
     }
 
-    /// Feature 07h: grants what is asked for as far as it is offered.
+    /// Feature 07h: grants the requested number of queues, up to the number offered.
     pub(crate) fn grant(&mut self, asked: NumberOfQueues) -> NumberOfQueues {
         let both = self.offered;
         self.granted = NumberOfQueues::of(
@@ -152,12 +152,12 @@ impl Features {
         self.granted
     }
 
-    /// The number of queues that the host may create.
+    /// Number of queues that the host may create.
     pub(crate) fn granted(&self) -> NumberOfQueues {
         self.granted
     }
 
-    /// The number of queues before a host asked.
+    /// Number of queues offered before the host has set feature 07h.
     pub(crate) fn offered(&self) -> NumberOfQueues {
         self.offered
     }
@@ -178,7 +178,7 @@ impl Features {
         AsyncEventConfig::from_bits(self.current(fid::ASYNC_EVENT_CONFIG))
     }
 
-    /// KATO in milliseconds; 0: no timer.
+    /// KATO in milliseconds; 0: the Keep Alive Timer is disabled.
     pub(crate) fn keep_alive_ms(&self) -> u32 {
         self.current(fid::KEEP_ALIVE_TIMER)
     }

@@ -1,4 +1,4 @@
-//! I/O commands: what they ask for, whether they may, and the moving of their data.
+//! I/O commands: validation, execution, and the namespaces that they access.
 
 mod checks;
 mod data;
@@ -17,58 +17,58 @@ use crate::{MediaFault, Namespace, Port};
 pub(crate) use data::{Data, gather, scatter};
 use data::{Pointer, read_mem, refused, status_of, write_mem};
 
-/// An I/O command that has been found valid.
+/// A validated I/O command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) op: Op,
-    /// FUA, or the write cache is disabled.
+    /// The write must be durable on completion: FUA is set, or the write cache is disabled.
     pub(crate) durable: bool,
     pub(crate) nsid: Nsid,
-    /// Of a Write Zeroes or a Dataset Management: it asks for blocks to be deallocated.
+    /// Write Zeroes or Dataset Management requests deallocation.
     deallocate: bool,
-    /// First logical block; 0 for a Flush and a Dataset Management.
+    /// First logical block; 0 for Flush and Dataset Management.
     pub(crate) lba: u64,
-    /// To move, or to zero; of a Dataset Management, of its list of ranges.
+    /// Bytes to transfer or to zero; for Dataset Management, bytes of the list of ranges.
     pub(crate) bytes: u32,
     data: Pointer,
 }
 
-/// What was fetched for a command.
+/// What has been read from host memory for a command.
 #[derive(Debug)]
 pub(crate) enum Fetched {
     /// Data to write or to compare, or a list of ranges.
     Bytes(Vec<u8>),
-    /// Where the data of a Read go.
+    /// Destination of the data of a Read.
     Places(Vec<Segment>),
-    /// The host's memory could not be reached: the command's end.
+    /// Host memory was not accessible: the command fails with this status.
     Refused(Status),
 }
 
-/// The namespaces, and how commands reach them.
+/// The namespaces of a controller, and the settings that apply to I/O commands.
 #[derive(Debug)]
 pub(crate) struct Store {
-    /// By identifier, from 1.
+    /// By NSID − 1.
     namespaces: Vec<Option<Namespace>>,
-    /// Most bytes in one command.
+    /// Most bytes of one command (MDTS).
     pub(crate) max_transfer: u32,
-    /// As the host set CC.MPS.
+    /// Memory page size (CC.MPS).
     pub(crate) page: PageSize,
-    /// Feature 06h: without a write cache every write is durable.
+    /// Feature 06h. While the write cache is disabled every write is durable.
     pub(crate) write_cache: bool,
     moves_data: bool,
-    /// Which of the optional commands there are.
+    /// Supported optional commands.
     write_zeroes: bool,
     dataset_management: bool,
     checks: bool,
     uncorrectable: bool,
-    /// Commands may have SGLs.
+    /// SGLs are supported.
     sgls: bool,
-    /// Where the data of other than memory media pass through.
+    /// Bounce buffer for media other than memory.
     scratch: Vec<u8>,
 }
 
 impl Store {
-    /// Namespaces without an identifier get those that are free, in order.
+    /// Assigns free identifiers, in order, to namespaces without one.
     pub(crate) fn new(namespaces: Vec<Namespace>, config: &Config) -> Store {
         let max_transfer = config.max_transfer;
         let bounce = namespaces.iter().any(|n| n.medium.needs_buffer());
@@ -106,15 +106,15 @@ impl Store {
         }
     }
 
-    /// The highest identifier that a namespace can be given.
+    /// The highest valid NSID.
     const MOST: u32 = Namespace::MOST;
 
-    /// The highest identifier in use.
+    /// The highest NSID in use.
     pub(crate) fn highest(&self) -> u32 {
         self.namespaces.len() as u32
     }
 
-    /// The namespaces that there are, in the order of their identifiers.
+    /// The namespaces in order of NSID.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Nsid, &Namespace)> {
         (1..)
             .map(Nsid)
@@ -122,7 +122,7 @@ impl Store {
             .filter_map(|(nsid, namespace)| Some((nsid, namespace.as_ref()?)))
     }
 
-    /// The same, to change them.
+    /// As [`Store::iter`], mutable.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Namespace> {
         self.namespaces.iter_mut().flatten()
     }
@@ -132,8 +132,8 @@ impl Store {
         self.namespaces.get(nsid.0.wrapping_sub(1) as usize)?.as_ref()
     }
 
-    /// The namespace that a command is for. An identifier that could name one and does not is
-    /// another mistake than one that never will (Base 3.2.1.5).
+    /// The namespace of a command. An inactive NSID (valid, but not attached) fails with another
+    /// status than an invalid one (Base 3.2.1.5).
     #[inline]
     pub(crate) fn active(&self, nsid: Nsid) -> Result<&Namespace, Status> {
         self.get(nsid).ok_or_else(|| self.why_not(nsid))
@@ -149,7 +149,7 @@ impl Store {
         status.with_dnr()
     }
 
-    /// Whether an identifier is valid (NN and below), but names no namespace of this controller.
+    /// Whether an NSID is valid (at most NN) but inactive.
     pub(crate) fn is_inactive(&self, nsid: Nsid) -> bool {
         (1..=self.highest()).contains(&nsid.0) && self.get(nsid).is_none()
     }
@@ -159,7 +159,7 @@ impl Store {
         self.namespaces.get_mut(nsid.0.wrapping_sub(1) as usize)?.as_mut()
     }
 
-    /// The medium of a namespace misbehaves.
+    /// Injects a fault into a namespace's medium.
     pub(crate) fn expect(&mut self, nsid: Nsid, fault: MediaFault) {
         let done = self
             .get_mut(nsid)
@@ -169,7 +169,7 @@ impl Store {
         }
     }
 
-    /// Caches of media are lost.
+    /// Power loss: drops volatile caches.
     pub(crate) fn lose_power(&mut self) {
         for namespace in self.iter_mut() {
             if let Err(error) = namespace.medium.lose_power() {
@@ -183,7 +183,7 @@ impl Store {
         self.iter().any(|(_, n)| n.media().is_volatile())
     }
 
-    /// Checks a command as far as that goes without touching its data.
+    /// Validates a command, as far as possible without reading host memory.
     #[inline(always)]
     pub(crate) fn decode(&self, sqe: &Sqe) -> Result<Request, Status> {
         if sqe.flags != 0 {
@@ -197,8 +197,8 @@ impl Store {
         self.decode_transfer(sqe, op, self.max_transfer.into())
     }
 
-    /// A command with FUSE or PSDT: those with SGLs, where there are such. There are no fused
-    /// commands, and no lists of metadata.
+    /// Validates a command with FUSE or PSDT bits: SGLs are accepted if supported; fused commands
+    /// and metadata SGL segments are not.
     #[cold]
     #[inline(never)]
     fn decode_flagged(&self, sqe: &Sqe) -> Result<Request, Status> {
@@ -209,7 +209,7 @@ impl Store {
         Ok(Request { data: Pointer { sgl: true, ..request.data }, ..request })
     }
 
-    /// A command on a run of blocks, of at most `most` bytes.
+    /// Validates a command on a range of blocks, of at most `most` bytes.
     #[inline(always)]
     fn decode_transfer(&self, sqe: &Sqe, op: Op, most: u64) -> Result<Request, Status> {
         let namespace = self.active(sqe.nsid())?;
@@ -227,7 +227,7 @@ impl Store {
         if namespace.refusal != Status::SUCCESS {
             return Err(namespace.refusal);
         }
-        // Without a cache a Read has nothing to make durable first.
+        // With the write cache disabled there are no cached writes that a Read would have to flush.
         let durable = (!self.write_cache & (op != Op::Read)) | transfer.flags.contains(Flags::FUA);
         Ok(Request {
             op,
@@ -256,14 +256,14 @@ impl Store {
         })
     }
 
-    /// The status of an I/O command to a namespace, or to all, in its ANA state; `None`: it is
-    /// carried out.
+    /// Status with which an I/O command to a namespace, or to all, fails in its ANA state; `None`:
+    /// accessible.
     fn refusal(&self, nsid: Nsid) -> Option<Status> {
         let meant = self.iter().filter(|(of, _)| nsid == Nsid::ALL || nsid == *of);
         meant.map(|(_, namespace)| namespace.refusal).find(|&status| status != Status::SUCCESS)
     }
 
-    /// Carries a command out. Inlined so that `null` needs next to nothing of the request.
+    /// Executes a command. Inlined, as `null` uses only a few fields of the request.
     #[inline(always)]
     pub(crate) fn execute(&mut self, request: &Request, port: &impl Port) -> Result<(), Status> {
         match request.op {
@@ -280,7 +280,7 @@ impl Store {
             namespaces.get_mut(request.nsid.0.wrapping_sub(1) as usize).and_then(Option::as_mut);
         let namespace = namespace.ok_or(Status::INTERNAL_ERROR)?;
         if namespace.refusal != Status::SUCCESS {
-            // Its ANA state changed while the command was in service.
+            // The ANA state has changed while the command was in service.
             return Err(namespace.refusal);
         }
         let at = request.lba << namespace.block_shift;
@@ -298,14 +298,15 @@ impl Store {
             (Medium::Mem(mem), _) => write_mem(mem, at, &mut data, port),
             (media, op) => {
                 if scratch.len() < bytes as usize {
-                    // A namespace in memory needs none until a Write Uncorrectable marks some of
-                    // its blocks.
+                    // A memory medium needs no bounce buffer until a Write Uncorrectable has
+                    // wrapped it.
                     scratch.resize(bytes as usize, 0);
                 }
                 let buffer = scratch.get_mut(..bytes as usize).ok_or(Status::INTERNAL_ERROR)?;
                 if op == Op::Read {
                     if request.durable {
-                        // What is read is on the medium by then (NVM 3.3.4, CDW12.FUA).
+                        // FUA of a Read: the data must be on the medium before they are returned
+                        // (NVM 3.3.4).
                         media.flush().map_err(status_of)?;
                     }
                     media.read_at(at, buffer).map_err(status_of)?;
@@ -317,8 +318,8 @@ impl Store {
         }
     }
 
-    /// Fetches what a command that is no Read needs of the host's memory, so that it can be carried
-    /// out without the host.
+    /// Reads everything a command, other than a Read, needs from host memory, so that it can be
+    /// executed without the host.
     pub(crate) fn take_data(&self, request: &Request, port: &impl Port) -> Result<Vec<u8>, Status> {
         match request.op {
             Op::WriteZeroes | Op::Verify | Op::WriteUncorrectable => Ok(Vec::new()),
@@ -332,7 +333,7 @@ impl Store {
         }
     }
 
-    /// Carries such a command out, with what was fetched earlier.
+    /// Executes such a command with the data read earlier.
     pub(crate) fn change_taken(&mut self, request: &Request, data: &[u8]) -> Result<(), Status> {
         match request.op {
             Op::WriteZeroes => self.zero(request),
@@ -348,8 +349,7 @@ impl Store {
         }
     }
 
-    /// Fetches what a command needs of the host's memory. `None`: nothing but what its data pointer
-    /// itself says.
+    /// Reads what a command needs from host memory. `None`: its data pointer suffices.
     pub(crate) fn fetch(&self, request: &Request, port: &impl Port) -> Option<Fetched> {
         let fetched = match request.op {
             _ if !self.moves_data => return None,
@@ -362,7 +362,7 @@ impl Store {
         Some(fetched.unwrap_or_else(Fetched::Refused))
     }
 
-    /// Where the data of a Read go.
+    /// Resolves the destination of a Read.
     fn places(&self, request: &Request, port: &impl Port) -> Result<Vec<Segment>, Status> {
         let mut data = Data::of(request.data, request.bytes, self.page, port)?;
         let mut places = Vec::new();
@@ -372,7 +372,7 @@ impl Store {
         Ok(places)
     }
 
-    /// Carries a command out with what was fetched for it.
+    /// Executes a command with what was read for it.
     #[cold]
     pub(crate) fn execute_fetched(
         &mut self,
@@ -405,12 +405,12 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a namespace, or all, durable.
+    /// Flushes one namespace, or all.
     #[inline(never)]
     pub(crate) fn flush(&mut self, nsid: Nsid) -> Result<(), Status> {
         let chosen =
             self.iter_mut().filter(|namespace| nsid == Nsid::ALL || namespace.nsid == Some(nsid));
-        // All of them, even if one fails; the first error is the command's.
+        // Flush all of them even after an error; the first error is reported.
         chosen
             .map(|namespace| namespace.media_mut().flush().map_err(status_of))
             .fold(Ok(()), Result::and)

@@ -1,12 +1,22 @@
-//! The controller side as a state machine stepped by time: the embedded NVMe device.
+//! The controller side of NVMe as a state machine that is stepped with the time: the emulated
+//! device.
 //!
-//! [`Port`] is everything a controller can reach of its host. The embedded link implements it over
-//! shared memory and eventfds, the simulator over plain memory and virtual interrupts, `serve` (a
-//! feature) over the memory of another process. A [`Subsystem`] makes several controllers that
-//! share namespaces, and lets things happen to each of them while they run.
+//! [`Port`] is the interface to the host: memory, doorbells, registers, interrupts. It is
+//! implemented over shared memory and eventfds (the embedded transport), over plain memory and
+//! virtual interrupts (the simulator), and over the memory of another process or the data of a
+//! fabric (feature `serve`). A [`Subsystem`] creates several controllers that share namespaces, and
+//! changes them while they run.
 //!
-//! It has the features, log pages, Identify structures, admin commands and properties that revision
-//! 2.1 makes mandatory for an I/O controller (Base 3.1.3.4 to 3.1.4, 5.1.13.1, NVM 2.2 and 4.1.5).
+//! ```text
+//!             doorbells, registers          due commands
+//!   host ──► Port ──► Controller::step(now) ◄──► Schedule (Profile)
+//!        ◄──      ◄──        │
+//!    entries, messages       └──► Store: namespaces on Media
+//! ```
+//!
+//! Supported are the features, log pages, Identify structures, admin commands and properties that
+//! revision 2.1 makes mandatory for an I/O controller (Base 3.1.3.4 to 3.1.4, 5.1.13.1, NVM 2.2 and
+//! 4.1.5).
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Service-time profiles: how long a device takes, how much it does at once, and what it hides.
+//! Service-time profiles: latency, parallelism and interrupt coalescing of an emulated device.
 
 use std::str::FromStr;
 
@@ -6,98 +6,96 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use units::{Nanos, Op};
 
-/// The timing of a device. In a file, a device's own or part of a scenario, times are in
-/// nanoseconds, and whatever is left out is zero, which means "none".
+/// The timing of a device. In JSON, of a device or of a scenario, times are in nanoseconds; a
+/// missing field is zero, which means no delay or no limit.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// How the profile is called in reports; no part of a file.
+    /// Name of the profile in reports; not part of the JSON.
     #[serde(skip)]
     pub name: String,
-    /// Time on a channel of a Read, without its transfer.
+    /// Time that a Read occupies a channel, without its data transfer.
     pub read: Service,
-    /// Time on a channel of a Write, without its transfer; and of a Write Zeroes, a Deallocate or a
-    /// Write Uncorrectable.
+    /// Time that a Write, without its data transfer, a Write Zeroes, a Deallocate or a Write
+    /// Uncorrectable occupies a channel.
     pub write: Service,
-    /// Time on a channel of a Flush.
+    /// Time that a Flush occupies a channel.
     #[serde(default)]
     pub flush: Service,
-    /// Commands served at once, at most [`Profile::MOST_CHANNELS`]; the others queue. 0: all of
-    /// them.
+    /// Commands served in parallel, at most [`Profile::MOST_CHANNELS`]; others are queued. 0: no
+    /// limit.
     #[serde(default, deserialize_with = "channels")]
     pub channels: u32,
-    /// Bytes per second over the device's one link to the host, which a transfer occupies. 0: no
+    /// Bandwidth of the link to the host in bytes per second. Transfers are serialized. 0: no
     /// limit.
     #[serde(default, rename = "bytes_per_second")]
     pub bandwidth: u64,
-    /// Commands per second that the device starts at most, as a token bucket. 0: no limit.
+    /// Commands started per second, limited by a token bucket. 0: no limit.
     #[serde(default)]
     pub iops: u64,
-    /// Commands that may start at once after a pause, when `iops` limits: the depth of the bucket.
-    /// At least 1.
+    /// Depth of that bucket: commands that may start at once after an idle period. At least 1.
     #[serde(default = "one")]
     pub iops_burst: u32,
-    /// Whether data are moved at all. Only `null` says no, and by its name: a Read leaves the
-    /// host's buffer as it is, and no data pointer is looked at.
+    /// Whether data are transferred. False only for `null`: a Read leaves the host's buffer
+    /// unchanged, and data pointers are not validated.
     #[serde(skip, default = "yes")]
     pub moves_data: bool,
-    /// Interrupt coalescing that feature 08h does not show.
+    /// Interrupt coalescing that feature 08h does not report.
     #[serde(default, rename = "hidden_coalescing")]
     pub hidden: Hidden,
 }
 
-/// The distribution of one operation's time on a channel: `base`, plus exponential jitter of mean
-/// `jitter`, plus for some commands `tail`.
+/// Distribution of one operation's time on a channel: `base`, plus exponentially distributed jitter
+/// of mean `jitter`, plus `tail` for some commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Service {
-    /// Time that every command takes.
+    /// Constant part of the time.
     #[serde(rename = "base_ns", with = "nanos")]
     pub base: Nanos,
-    /// Mean of the exponentially distributed time on top.
+    /// Mean of the exponentially distributed part.
     #[serde(rename = "jitter_ns", with = "nanos")]
     pub jitter: Nanos,
-    /// How many of a million commands take `tail` longer.
+    /// Commands per million that take `tail` longer.
     #[serde(deserialize_with = "ppm")]
     pub tail_ppm: u32,
-    /// The extra time of those.
+    /// Extra time of these commands.
     #[serde(rename = "tail_ns", with = "nanos")]
     pub tail: Nanos,
-    /// They come in runs of this many commands, regularly, so that the device alternates between
-    /// phases. 0: each command throws its own dice.
+    /// Slow commands come in runs of this length, at regular intervals, so that the device
+    /// alternates between a fast and a slow phase. 0: each command is slow independently of the
+    /// others.
     pub tail_run: u32,
-    /// How many of a million commands take `more` longer, by dice of their own, in whichever phase
-    /// the device is.
+    /// Commands per million that take `more` longer, independently of the phase.
     #[serde(deserialize_with = "ppm")]
     pub more_ppm: u32,
-    /// The extra time of those.
+    /// Extra time of these commands.
     #[serde(rename = "more_ns", with = "nanos")]
     pub more: Nanos,
-    /// `base` grows by up to this many per cent and falls back, evenly, over and over.
+    /// `base` rises linearly by up to this many per cent and falls again, periodically.
     pub drift_pct: u32,
-    /// Commands from one beginning of that to the next. 0: `base` stays.
+    /// Period of that drift in commands. 0: no drift.
     pub drift_run: u32,
 }
 
-/// Interrupt coalescing that the device keeps to itself: features 08h and 09h read zero and cannot
+/// Interrupt coalescing that the device does not report: features 08h and 09h read zero and cannot
 /// be changed. All zero: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hidden {
-    /// Entries per vector before a message.
+    /// Entries per vector until a message is sent.
     pub entries: u32,
-    /// Longest wait for them, from the first one.
+    /// Longest delay of a message, from its first entry.
     #[serde(rename = "time_ns", with = "nanos")]
     pub time: Nanos,
-    /// Rate, in entries per second and vector, at which messages may announce entries, as a token
-    /// bucket: a message waits until the entries announced before it are paid for. 0: no limit.
-    /// Entries that the host takes by itself, before a message announced them, are free.
+    /// Entries per second and vector that messages may announce, limited by a token bucket: a
+    /// message is delayed until the bucket has covered the entries announced before. Entries that
+    /// the host consumes before a message announces them take no tokens. 0: no limit.
     #[serde(rename = "announced_per_second")]
     pub announced_per_s: u64,
     /// Depth of that bucket in entries.
     pub announced_burst: u32,
-    /// Messages per second of the whole controller at most, but for four at once after a pause. 0:
-    /// no limit.
+    /// Messages per second of the whole controller, in bursts of at most four. 0: no limit.
     #[serde(rename = "messages_per_second")]
     pub messages_per_s: u64,
 }
@@ -110,7 +108,7 @@ fn yes() -> bool {
     true
 }
 
-// Bad values are refused where they stand, so that the mistake has a place.
+// Values are validated by their own deserializers, so that an error carries its line and column.
 
 fn channels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     match u32::deserialize(deserializer)? {
@@ -134,7 +132,7 @@ fn ppm<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
 mod nanos {
     use super::*;
 
-    /// No command takes longer: an hour.
+    /// Longest time of a command: an hour.
     const LONGEST_NS: u64 = 3_600_000_000_000;
 
     pub(super) fn serialize<S: serde::Serializer>(
@@ -157,7 +155,7 @@ mod nanos {
 }
 
 impl Hidden {
-    /// Whether anything is held back.
+    /// Whether messages are coalesced.
     pub fn is_on(&self) -> bool {
         *self != Hidden::default()
     }
@@ -168,7 +166,7 @@ impl Service {
         Service { base, ..Service::default() }
     }
 
-    /// Whether every command takes no time at all.
+    /// Whether the time is always zero.
     pub fn is_zero(&self) -> bool {
         self.mean() == Nanos::ZERO
     }
@@ -191,13 +189,14 @@ impl Service {
 }
 
 impl Profile {
-    /// The names that [`Profile::from_str`] knows.
+    /// Names accepted by [`Profile::from_str`].
     pub const NAMES: [&'static str; 5] = ["null", "optane", "tlc", "bimodal", "cloud"];
 
-    /// The most channels that are kept account of: no drive has a hundredth of them.
+    /// Most channels, which bounds the memory of the schedule; two orders of magnitude above real
+    /// drives.
     pub const MOST_CHANNELS: u32 = 65_536;
 
-    /// No time and no data: what the rings alone cost.
+    /// No latency and no data transfer: measures the cost of the queues alone.
     pub fn null() -> Profile {
         let none = Service::default();
         Profile {
@@ -214,7 +213,7 @@ impl Profile {
         }
     }
 
-    /// A drive without flash translation: about 10 µs, hardly any spread.
+    /// A drive without flash translation layer: about 10 µs, with little variance.
     pub fn optane() -> Profile {
         let read = Service {
             jitter: Nanos(400),
@@ -234,7 +233,7 @@ impl Profile {
         }
     }
 
-    /// A flash drive: about 80 µs with a tail; writes land in its buffer.
+    /// A TLC flash drive: reads about 80 µs with a tail; writes complete from its buffer.
     pub fn tlc() -> Profile {
         let tail = Service { tail_ppm: 2_000, tail: Nanos::from_micros(900), ..Service::default() };
         Profile {
@@ -253,7 +252,8 @@ impl Profile {
         }
     }
 
-    /// Phases of 900 commands of 10 µs and 100 of 500 µs: a prediction from a mean is always wrong.
+    /// Phases of 900 commands of 10 µs and 100 of 500 µs, for which a prediction from the mean
+    /// latency is always wrong.
     pub fn bimodal() -> Profile {
         let both = Service {
             tail_ppm: 100_000,
@@ -273,31 +273,30 @@ impl Profile {
     }
 
     /// The drive of a cloud VM, after a post of 2019 to linux-nvme ("poll IO after batch submission
-    /// for multi-mapping queue"): 4 KiB random reads with a depth of 64 in batches of 16 give 130K
-    /// IOPS by interrupts; at 110K there are 13–14K messages a second, under heavy load at most
-    /// 40–50K; the Interrupt Coalescing feature reads zero.
+    /// for multi-mapping queue"): 4 KiB random reads at a queue depth of 64 in batches of 16 reach
+    /// 130K IOPS with interrupts; at 110K there are 13–14K interrupts per second, under heavy load
+    /// at most 40–50K; the Interrupt Coalescing feature reads zero.
     ///
-    /// The rules are ours, the simplest found that give these figures whatever the host's own
-    /// speed:
-    /// - *8 entries or 100 µs*: 110K / 8 = 13.75K messages a second, whether commands come singly
-    ///   or in batches.
-    /// - *131K entries announced per second and vector*. With 64 commands outstanding 130K IOPS
-    ///   mean 490 µs each, of which the drive, which also did 424K, needs 151 µs at most; so the
-    ///   rest is waiting to be told. Fewer messages alone do not bring it about: a thread that is
-    ///   woken finds all that has been posted, and a delay of 490 µs per message would leave 2K of
-    ///   them at 110K. It takes a delay that grows with what a message announces: 8 entries cost 61
-    ///   µs, which 110K does not notice, 64 cost 489 µs. The burst of 32 lets two batches pass
+    /// The rules are a model, the simplest found that gives these figures independently of the
+    /// host's speed:
+    /// - *8 entries or 100 µs*: 110K / 8 = 13.75K messages per second, for single commands and for
+    ///   batches.
+    /// - *131K announced entries per second and vector*. With 64 outstanding commands, 130K IOPS
+    ///   mean 490 µs each, of which the drive, which also reached 424K, needs 151 µs at most; the
+    ///   rest is the delay of the interrupt. Fewer messages alone do not explain it: an interrupt
+    ///   handler reaps all posted entries, and a delay of 490 µs per message would leave 2K
+    ///   messages at 110K. The delay has to grow with the entries announced: 8 entries cost 61 µs,
+    ///   which does not limit 110K; 64 cost 489 µs. The burst of 32 lets two batches pass
     ///   undelayed.
-    /// - What the host takes before it is announced is not paid for. That is why a look after
-    ///   submission helps at all: 424K there, here as many as the ceiling lets through.
-    /// - *45K messages a second* for the whole controller.
-    /// - *400K IOPS*, the data sheet's figure for one such drive (Lsv2 series), with a burst, as
-    ///   such limits have.
-    /// - *1.5 µs per command*. The post gives no latency, only that bound. A look after submission
-    ///   finds something only if commands complete while further batches are submitted, which took
-    ///   that host 38 µs each and takes one without a kernel 2 or 3: a longer time would measure
-    ///   the host's speed against the drive's, not the rules. (What a lone command shows by
-    ///   interrupts is the 100 µs of the first rule.)
+    /// - Entries that the host reaps before they are announced take no tokens. This is why polling
+    ///   after submission helps: 424K in the post, here up to the IOPS limit.
+    /// - *45K messages per second* for the whole controller.
+    /// - *400K IOPS*, from the data sheet of one such drive (Lsv2 series), with a burst.
+    /// - *1.5 µs per command*. The post gives no latency, only the bound above. A poll after
+    ///   submission finds entries only if commands complete while further batches are submitted,
+    ///   which took that host 38 µs per batch and takes a user-space driver 2 or 3: a longer time
+    ///   would measure the host against the drive instead of the rules. (With interrupts a single
+    ///   command takes the 100 µs of the first rule.)
     pub fn cloud() -> Profile {
         let both = Service { jitter: Nanos(500), ..Service::fixed(Nanos(1_000)) };
         Profile {
@@ -320,18 +319,18 @@ impl Profile {
         }
     }
 
-    /// The time that one operation takes on a channel.
+    /// The distribution of an operation's time.
     pub fn service(&self, op: Op) -> &Service {
         match op {
-            // The latter two read the medium as a Read does.
+            // Compare and Verify read the medium.
             Op::Read | Op::Compare | Op::Verify => &self.read,
-            // The latter two change what is known of blocks, as a Write does, without its transfer.
+            // These change the state of blocks, without a data transfer.
             Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable => &self.write,
             Op::Flush => &self.flush,
         }
     }
 
-    /// Whether every command is done the moment it is fetched.
+    /// Whether every command completes in the step that fetches it.
     pub fn is_instant(&self) -> bool {
         self.read.is_zero()
             && self.write.is_zero()
@@ -341,12 +340,12 @@ impl Profile {
     }
 }
 
-/// A name that is no profile's.
+/// An unknown profile name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no profile is called `{0}`; {meant}there are {all}", meant = meant(.0), all = Profile::NAMES.join(", "))]
 pub struct UnknownProfile(pub String);
 
-/// Of the names, the one that a typo was meant to be.
+/// The known name that is closest to a misspelt one.
 fn meant(given: &str) -> String {
     let near = units::nearest(given, Profile::NAMES);
     near.map_or(String::new(), |near| format!("did you mean `{near}`? "))

@@ -1,9 +1,8 @@
-//! Subsystems: several controllers, each on a port of its own, with namespaces that they share and
-//! such that they do not.
+//! NVM subsystems: several controllers, each with its own port, with shared and private namespaces.
 //!
-//! Controllers of a subsystem are stepped one by one, by the thread that steps controllers, and
-//! know of each other only what they share: the media of shared namespaces. [`PathControl`] reaches
-//! each of them while they run; a [`Script`] does so by the clock.
+//! Controllers are stepped one by one by the owner's thread; they share only the media of shared
+//! namespaces. [`PathControl`] applies changes to a running controller, a [`Script`] does so at
+//! given times.
 
 mod ana;
 mod control;
@@ -21,26 +20,26 @@ pub(crate) use control::Mailbox;
 pub use control::{NoSuchPath, PathControl};
 pub use script::{Change, Loss, Order, Script, ScriptError, Timed, Wire};
 
-/// A subsystem that cannot be.
+/// Why a subsystem cannot be configured so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubsystemError {
-    /// A name that is no NQN.
+    /// The name is not a valid NQN.
     #[error(
         "`{0}` is no NVMe Qualified Name: it has 1 to 223 bytes and starts with `nqn.` (Base 4.7)"
     )]
     Nqn(String),
-    /// A namespace identifier that is taken, or is not one.
+    /// The namespace identifier is in use or invalid.
     #[error("namespace identifier {0} is taken, 0, or above {most}: each is used once in a subsystem", most = Subsystem::MOST_NAMESPACES)]
     Nsid(Nsid),
-    /// A controller identifier that is taken.
+    /// The controller identifier is in use.
     #[error(
         "controller identifier {0:#06x} is taken: each controller of a subsystem has one of its own, below FFF0h"
     )]
     ControllerId(u16),
 }
 
-/// What the controllers of a subsystem have in common. Namespaces that are to be shared are added
-/// first, then controllers are made.
+/// State common to the controllers of a subsystem. Shared namespaces must be added before the
+/// controllers are created.
 #[derive(Debug)]
 pub struct Subsystem {
     nqn: String,
@@ -51,10 +50,10 @@ pub struct Subsystem {
 }
 
 impl Subsystem {
-    /// The highest namespace identifier.
+    /// The highest NSID.
     pub const MOST_NAMESPACES: u32 = Namespace::MOST;
 
-    /// No controllers and no namespaces yet.
+    /// A subsystem without controllers and namespaces.
     pub fn new(nqn: impl Into<String>) -> Result<Subsystem, SubsystemError> {
         let nqn = nqn.into();
         if !nqn.starts_with("nqn.") || nqn.len() > 223 {
@@ -75,22 +74,21 @@ impl Subsystem {
         &self.nqn
     }
 
-    /// A handle on the controllers, those that will be made too.
+    /// A handle on all its controllers, present and future.
     pub fn control(&self) -> PathControl {
         self.control.clone()
     }
 
-    /// Adds a namespace that every controller made from now on is attached to. Unless it has one
-    /// already ([`Namespace::with_nsid`]) it gets the next free identifier.
+    /// Adds a namespace that is attached to every controller created later. Its NSID is that of
+    /// [`Namespace::with_nsid`], or the next free one.
     pub fn share(&mut self, mut namespace: Namespace) -> Result<Nsid, SubsystemError> {
         let nsid = self.admit(&mut namespace)?;
         self.shared.push(namespace);
         Ok(nsid)
     }
 
-    /// One more controller, with `private` namespaces of its own next to the shared ones. `config`
-    /// says what it is; its NQN is replaced, and its controller identifier has to be one that no
-    /// other has.
+    /// Creates a controller, with `private` namespaces in addition to the shared ones. In `config`
+    /// the NQN is replaced; the controller identifier must be unique.
     pub fn controller<P: Port>(
         &mut self,
         config: Config,
@@ -113,22 +111,22 @@ impl Subsystem {
         Ok(controller)
     }
 
-    /// A controller that one association has: it may go, and another one have its identifier. It is
-    /// reached by who made it, not by [`PathControl`].
+    /// Creates a controller for one association. It is not reached by [`PathControl`], and its
+    /// identifier may be reused once it is gone.
     #[cfg(feature = "serve")]
     pub(crate) fn dynamic_controller<P: Port>(&mut self, config: Config, port: P) -> Controller<P> {
         let namespaces = self.shared.iter_mut().map(Namespace::share).collect();
         Controller::new(Config { nqn: Some(self.nqn.clone()), ..config }, namespaces, port)
     }
 
-    /// Whether there is such a namespace that controllers share.
+    /// Whether there is a shared namespace with this NSID.
     #[cfg(feature = "serve")]
     pub(crate) fn has(&self, nsid: Nsid) -> bool {
         self.shared.iter().any(|namespace| namespace.nsid == Some(nsid))
     }
 
-    /// The medium of a shared namespace misbehaves. False: there is no such namespace, or no such
-    /// block.
+    /// Injects a fault into the medium of a shared namespace. Returns false if the namespace or the
+    /// block does not exist.
     #[cfg(feature = "serve")]
     pub(crate) fn expect(&mut self, nsid: Nsid, fault: crate::MediaFault) -> bool {
         let namespace = self.shared.iter_mut().find(|namespace| namespace.nsid == Some(nsid));
@@ -137,7 +135,7 @@ impl Subsystem {
         })
     }
 
-    /// Caches of shared media are lost.
+    /// Power loss: drops the caches of shared media.
     #[cfg(feature = "serve")]
     pub(crate) fn lose_power(&mut self) {
         for namespace in &mut self.shared {
@@ -147,7 +145,7 @@ impl Subsystem {
         }
     }
 
-    /// The controller identifier that comes next.
+    /// The next controller identifier.
     pub fn next_controller_id(&self) -> u16 {
         self.controllers.last().map_or(1, |last| last + 1)
     }

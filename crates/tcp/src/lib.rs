@@ -13,8 +13,8 @@
 //!          ◄── SendList ◄────────── Initiator ◄──────────────────── (complete, submit)
 //! ```
 //!
-//! Section numbers refer to the *NVM Express TCP Transport Specification* 1.1 ("TCP"). Every length,
-//! offset and identifier that the peer sends is checked before use.
+//! Section numbers refer to the *NVM Express TCP Transport Specification* 1.1 ("TCP"). Every
+//! length, offset and identifier that the peer sends is checked before use.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 

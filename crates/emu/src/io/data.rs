@@ -1,4 +1,4 @@
-//! The data of a command: where they are, and the moving of them.
+//! Data pointers (PRPs, SGLs) and the copying of data between host memory and buffers.
 
 use std::io::ErrorKind;
 use std::vec::IntoIter;
@@ -9,11 +9,11 @@ use nvme::{Status, sgl};
 use crate::media::{Access, MediaError};
 use crate::{BusError, Mem, Port};
 
-/// What a command says of where its data are.
+/// A command's data pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pointer {
     pub(super) dptr: Dptr,
-    /// It is an SGL descriptor.
+    /// DPTR is an SGL descriptor (PSDT).
     pub(super) sgl: bool,
 }
 
@@ -24,24 +24,24 @@ impl Pointer {
     }
 }
 
-/// Where the data of a command are, run by run, whichever way its host says so.
+/// The memory segments of a command's data, from PRPs or an SGL.
 pub(crate) enum Data {
-    /// Lists are read as the data move.
+    /// PRP lists are read while the data are copied.
     Prps(Walker),
-    /// A data block in the command itself.
+    /// A single data block, in the command or in a list.
     Block(Option<Segment>),
-    /// All of a list, read before any data move: only its end tells whether it is right.
+    /// A longer SGL, read and validated completely before any data are copied.
     Listed(IntoIter<Segment>),
 }
 
 impl Data {
-    /// By PRPs.
+    /// From PRPs.
     #[inline]
     pub(crate) fn prps(dptr: Dptr, len: u64, page: PageSize) -> Result<Data, Status> {
         Walker::new(dptr, len, page).map(Data::Prps)
     }
 
-    /// As a command says.
+    /// From PRPs or an SGL.
     #[inline]
     pub(super) fn of(
         Pointer { dptr, sgl }: Pointer,
@@ -65,7 +65,7 @@ impl Data {
             len,
             |from, into| port.dma_read(from, into),
             |run| {
-                // Of one run, as most lists are, no list is made.
+                // A list with one segment, the usual case, needs no allocation.
                 if let Some(before) = first.replace(run) {
                     all.push(before);
                 }
@@ -78,7 +78,7 @@ impl Data {
         Ok(Data::Listed(all.into_iter()))
     }
 
-    /// The next run; `None` after the last.
+    /// The next segment; `None` after the last.
     #[inline]
     pub(super) fn next(&mut self, port: &impl Port) -> Result<Option<Segment>, Status> {
         match self {
@@ -131,7 +131,7 @@ pub(super) fn write_mem(
     Ok(())
 }
 
-/// Copies a buffer into the host's memory.
+/// Copies a buffer to host memory.
 pub(crate) fn scatter(from: &[u8], data: &mut Data, port: &impl Port) -> Result<(), Status> {
     let mut rest = from;
     while let Some(segment) = data.next(port)? {
@@ -143,7 +143,7 @@ pub(crate) fn scatter(from: &[u8], data: &mut Data, port: &impl Port) -> Result<
     Ok(())
 }
 
-/// Fills a buffer from the host's memory.
+/// Copies host memory into a buffer.
 pub(crate) fn gather(into: &mut [u8], data: &mut Data, port: &impl Port) -> Result<(), Status> {
     let mut rest = into;
     while let Some(segment) = data.next(port)? {
@@ -155,18 +155,18 @@ pub(crate) fn gather(into: &mut [u8], data: &mut Data, port: &impl Port) -> Resu
     Ok(())
 }
 
-/// An address outside the host's memory. The same command would fail again.
+/// Status for an address outside host memory, with DNR, as a retry would fail too.
 pub(super) fn refused(error: BusError) -> Status {
     tracing::debug!(%error, "a command's data could not be transferred");
     Status::DATA_TRANSFER_ERROR.with_dnr()
 }
 
-/// The status of a medium's refusal.
+/// Status for a medium's error.
 pub(super) fn status_of(error: MediaError) -> Status {
     tracing::warn!(%error, "a medium refused");
     match error {
-        // What NVM 3.1 names for a thin provisioned namespace that has run out; later, with blocks
-        // to spare, the same write may succeed.
+        // The status of NVM 3.1 for a thin provisioned namespace without free blocks. Without DNR:
+        // the write may succeed after a deallocation.
         MediaError::Full { .. } => Status::CAPACITY_EXCEEDED,
         MediaError::Io { what: Access::Write | Access::Zero | Access::Flush, source, .. }
             if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>

@@ -1,5 +1,5 @@
-//! Every command that is no Read and no Write; here Write Zeroes, Dataset Management and Write
-//! Uncorrectable, which change blocks and move none of their data.
+//! Commands other than Read and Write; executes Write Zeroes, Dataset Management and Write
+//! Uncorrectable, which change blocks without a data transfer.
 
 use nvme::io::{DatasetManagement, Range, Transfer};
 use nvme::{Nsid, Sqe, Status, opcode};
@@ -10,25 +10,24 @@ use crate::config::Config;
 use crate::{Namespace, Port};
 
 impl Store {
-    /// Checks a command that is no Read and no Write, as far as that goes without what it has in
-    /// the host's memory.
+    /// Validates such a command, as far as possible without reading host memory.
     #[cold]
     pub(super) fn decode_other(&self, sqe: &Sqe) -> Result<Request, Status> {
         match self.operation(sqe.opcode).ok_or(Status::INVALID_OPCODE.with_dnr())? {
             Op::Flush => self.decode_flush(sqe.nsid()),
             Op::WriteZeroes => self.decode_write_zeroes(sqe),
             Op::Deallocate => self.decode_dataset_management(sqe),
-            // WUSL (NVM 3.3.7).
+            // Limited by WUSL (NVM 3.3.7).
             op @ Op::WriteUncorrectable => self.decode_transfer(sqe, op, Config::MOST_ZEROES),
-            // VSL (NVM 3.3.5) is as MDTS.
+            // Limited by MDTS; VSL has the same value (NVM 3.3.5).
             op @ (Op::Read | Op::Write | Op::Compare | Op::Verify) => {
                 self.decode_transfer(sqe, op, self.max_transfer.into())
             }
         }
     }
 
-    /// The I/O command of an opcode, if it is supported. ONCS and the Commands Supported and
-    /// Effects log ask here as well.
+    /// The I/O command of an opcode, if supported. Also used for ONCS and the Commands Supported
+    /// and Effects log.
     pub(crate) fn operation(&self, opcode: u8) -> Option<Op> {
         Some(match opcode {
             opcode::io::FLUSH => Op::Flush,
@@ -44,7 +43,7 @@ impl Store {
     }
 
     fn decode_write_zeroes(&self, sqe: &Sqe) -> Result<Request, Status> {
-        // WZSL (NVM 3.3.8).
+        // Limited by WZSL (NVM 3.3.8).
         let request = self.decode_transfer(sqe, Op::WriteZeroes, Config::MOST_ZEROES)?;
         Ok(Request { deallocate: Transfer::deallocates(sqe), ..request })
     }
@@ -52,7 +51,7 @@ impl Store {
     fn decode_dataset_management(&self, sqe: &Sqe) -> Result<Request, Status> {
         let namespace = self.active(sqe.nsid())?;
         let command = DatasetManagement::from_sqe(sqe);
-        // DMRL (NVM 3.3.3).
+        // Limited by DMRL (NVM 3.3.3).
         if command.ranges > Config::MOST_RANGES.into() {
             return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED.with_dnr());
         }
@@ -70,8 +69,7 @@ impl Store {
         })
     }
 
-    /// Carries such a command out. `null` does not look at lists either, and takes all data for
-    /// alike.
+    /// Executes such a command. `null` reads neither lists nor data; its Compare always succeeds.
     #[cold]
     #[inline(never)]
     pub(super) fn execute_other(
@@ -99,13 +97,13 @@ impl Store {
         }
     }
 
-    /// The namespace of a command in service, unless its ANA state has changed since.
+    /// The namespace of a command in service, unless its ANA state has become inaccessible.
     pub(super) fn accessible(&mut self, nsid: Nsid) -> Result<&mut Namespace, Status> {
         let namespace = self.get_mut(nsid).ok_or(Status::INTERNAL_ERROR)?;
         if namespace.refusal == Status::SUCCESS { Ok(namespace) } else { Err(namespace.refusal) }
     }
 
-    /// Carries a Write Zeroes out.
+    /// Executes Write Zeroes.
     pub(super) fn zero(&mut self, request: &Request) -> Result<(), Status> {
         let namespace = self.accessible(request.nsid)?;
         let at = request.lba << namespace.block_shift;
@@ -115,9 +113,8 @@ impl Store {
             .map_err(status_of)
     }
 
-    /// Carries a Write Uncorrectable out. The marks outlast a power cut from the moment they are
-    /// made; what a later write takes away of them does so too, whether that write is durable or
-    /// not.
+    /// Executes Write Uncorrectable. Marks are durable at once, and so is their removal by a later
+    /// write, even if the data of that write are not.
     pub(super) fn spoil(&mut self, request: &Request) -> Result<(), Status> {
         let namespace = self.accessible(request.nsid)?;
         let at = request.lba << namespace.block_shift;
@@ -125,7 +122,7 @@ impl Store {
         Ok(())
     }
 
-    /// Fetches the list of ranges of a Dataset Management.
+    /// Reads the list of ranges of a Dataset Management command.
     pub(super) fn take_list(&self, request: &Request, port: &impl Port) -> Result<Vec<u8>, Status> {
         let mut list = vec![0; request.bytes as usize];
         let mut data = Data::of(request.data, request.bytes, self.page, port)?;
@@ -133,8 +130,8 @@ impl Store {
         Ok(list)
     }
 
-    /// Carries a Dataset Management out: all its ranges, or, if any is wrong, none. Of its
-    /// attributes only Deallocate has an effect.
+    /// Executes Dataset Management: all ranges, or none if one is invalid. Only the attribute
+    /// Deallocate has an effect.
     pub(super) fn deallocate(&mut self, request: &Request, list: &[u8]) -> Result<(), Status> {
         let namespace = self.accessible(request.nsid)?;
         let ranges = || list.as_chunks().0.iter().map(|&bytes| Range::from_bytes(bytes));
@@ -159,7 +156,7 @@ impl Store {
                 .zero_at(range.lba << shift, len, true, false)
                 .map_err(status_of)?;
         }
-        // Once for all of them.
+        // One flush for all ranges.
         if request.durable { namespace.media_mut().flush().map_err(status_of) } else { Ok(()) }
     }
 }

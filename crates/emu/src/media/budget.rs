@@ -1,12 +1,12 @@
-//! How much memory media may take.
+//! Limit on the memory of sparse media.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::MediaError;
 
-/// A limit on what media really allocate, shared by clones: a sparse device may be larger than the
-/// machine.
+/// A limit in bytes on the memory that media allocate, shared by its clones: sparse devices may be
+/// larger than the machine's memory.
 #[derive(Clone, Debug)]
 pub struct Budget {
     left: Arc<AtomicU64>,
@@ -14,13 +14,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of `bytes`. The caller decides; a quarter of the machine's memory is a good
-    /// default.
+    /// A budget of `bytes`. A quarter of the machine's memory is a reasonable value.
     pub fn new(bytes: u64) -> Budget {
         Budget { left: Arc::new(AtomicU64::new(bytes)), limit: bytes }
     }
 
-    /// Bytes not yet taken.
+    /// Bytes not allocated yet.
     pub fn left(&self) -> u64 {
         self.left.load(Ordering::Relaxed)
     }
@@ -32,7 +31,7 @@ impl Budget {
         taken.map(drop).map_err(|_| self.full())
     }
 
-    /// What is said when it is used up.
+    /// The error when the budget is exhausted.
     pub(super) fn full(&self) -> MediaError {
         MediaError::Full { limit: self.limit }
     }

@@ -1,39 +1,40 @@
-//! A medium that misbehaves on demand.
+//! A medium with injected faults.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::{Media, MediaError};
 
-/// What a medium does wrong.
+/// A fault of a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediaFault {
-    /// A bit of what this logical block holds is another one now.
+    /// A bit of this logical block is flipped.
     Rot(u64),
-    /// The next writes, this many, go to the blocks after theirs (before theirs, at the end).
+    /// This number of writes go to the following block instead of their own (at the end, to the
+    /// preceding one).
     Misdirected(u32),
-    /// The next writes, this many, are acknowledged and not carried out.
+    /// This number of writes are acknowledged but not executed.
     Phantom(u32),
-    /// Writes stay in a cache, which a loss of power empties, until a Flush, or until it is full.
+    /// Writes stay in a volatile cache until a Flush or until it is full; a power loss drops them.
     Cache,
-    /// Flush leaves the cache as it is.
+    /// Flush does not write the cache back.
     LyingFlush,
-    /// Flush does what it says again.
+    /// Flush writes the cache back again.
     HonestFlush,
 }
 
 /// Capacity of the cache in bytes.
 const CACHE: usize = 64 << 20;
-/// Bytes of one cached piece.
+/// Bytes of a cached piece.
 const PIECE: u64 = 4096;
 
-/// A medium with faults.
+/// Wraps a medium and injects faults.
 pub(crate) struct Faulty<M> {
     inner: M,
     misdirected: u32,
     phantom: u32,
     lies: bool,
-    /// With a cache: what was on the medium where something has been written since the last Flush.
+    /// With a cache: the durable content of each piece that was written since the last Flush.
     before: Option<BTreeMap<u64, Vec<u8>>>,
 }
 
@@ -42,7 +43,7 @@ impl<M: Media> Faulty<M> {
         Faulty { inner, misdirected: 0, phantom: 0, lies: false, before: None }
     }
 
-    /// From now on, or once. Of logical blocks of `block` bytes.
+    /// Injects a fault, once or from now on. `block`: logical block size in bytes.
     pub(crate) fn expect(&mut self, fault: MediaFault, block: u64) -> Result<(), MediaError> {
         match fault {
             MediaFault::Rot(lba) => {
@@ -59,13 +60,13 @@ impl<M: Media> Faulty<M> {
         Ok(())
     }
 
-    /// What the cache has is gone.
+    /// Power loss: restores the durable content.
     pub(crate) fn lose_power(&mut self) -> Result<(), MediaError> {
         let before = self.before.as_mut().map(std::mem::take).unwrap_or_default();
         before.into_iter().try_for_each(|(at, bytes)| self.inner.write_at(at, &bytes, false))
     }
 
-    /// Keeps what is there, before something else is.
+    /// Saves the durable content of a range before it is overwritten.
     fn remember(&mut self, at: u64, len: u64) -> Result<(), MediaError> {
         let Some(before) = &mut self.before else { return Ok(()) };
         if before.len() * PIECE as usize >= CACHE {
@@ -112,7 +113,7 @@ impl<M: Media> Media for Faulty<M> {
             self.remember(at, len)?;
         }
         self.inner.write_at(at, from, fua)?;
-        // What is durable is not lost with what was written before.
+        // A FUA write is durable: a power loss must not revert it together with earlier writes.
         if let Some(before) = self.before.as_mut().filter(|_| fua) {
             for (piece, bytes) in before.range_mut(at / PIECE * PIECE..at + len) {
                 let (from_byte, to) = (at.max(*piece), (at + len).min(piece + bytes.len() as u64));
@@ -135,7 +136,7 @@ impl<M: Media> Media for Faulty<M> {
         fua: bool,
     ) -> Result<(), MediaError> {
         if self.before.is_some() {
-            // Zeroes in a cache are data as any others.
+            // Cached zeroes are treated as data.
             return super::write_zeroes(len, |done, zeroes| self.write_at(at + done, zeroes, fua));
         }
         self.inner.zero_at(at, len, deallocate, fua)

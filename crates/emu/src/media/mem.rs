@@ -1,24 +1,24 @@
-//! A sparse medium in memory: terabytes in size, as large as what was written in fact.
+//! A sparse medium in memory: its size may be terabytes, its memory is that of the written pages.
 
 use super::budget::Budget;
 use super::slabs::{PAGE, Slabs};
 use super::{Media, MediaError};
 
-/// Pages that one leaf of the page table maps.
+/// Pages per leaf of the page table.
 const LEAF_PAGES: u64 = 1024;
-/// Bytes that one leaf of the page table maps.
+/// Bytes per leaf of the page table.
 const LEAF_BYTES: u64 = LEAF_PAGES * PAGE;
-/// The page-table entry of a page that was never written.
+/// Page-table entry of a page that is not allocated.
 const HOLE: u32 = u32::MAX;
 
 static ZEROES: [u8; PAGE as usize] = [0; PAGE as usize];
 
 type Leaf = Box<[u32; LEAF_PAGES as usize]>;
 
-/// A sparse medium in memory. Pages of 4 KiB are taken from slabs in the order in which they are
-/// first written, so random writes to a huge device cost what they write and a sequential fill is
-/// contiguous. Pages that are deallocated are used again, and slabs none of whose pages is in use
-/// go back to the budget.
+/// A sparse medium in memory. Pages of 4 KiB are allocated from slabs in the order of their first
+/// write, so that random writes to a large device allocate only the pages written, and a sequential
+/// fill is contiguous. Deallocated pages are reused; a slab without used pages is returned to the
+/// budget.
 #[derive(Debug)]
 pub struct Mem {
     bytes: u64,
@@ -27,16 +27,17 @@ pub struct Mem {
 }
 
 impl Mem {
-    /// A medium of `bytes` bytes, all zero, that allocates from `budget`.
+    /// A medium of `bytes` zero bytes that allocates from `budget`.
     pub fn new(bytes: u64, budget: Budget) -> Mem {
         let pages = bytes.div_ceil(PAGE);
-        // Zeroed memory, which takes none until it is written: 2 GiB of table for 2^50 bytes.
+        // Zeroed memory, which the kernel does not allocate until it is written: 2 GiB for 2^50
+        // bytes.
         let table = vec![None; pages.div_ceil(LEAF_PAGES) as usize];
         Mem { bytes, table, slabs: Slabs::new(pages, budget) }
     }
 
-    /// The bytes from `at` to the end of the page or of `len`, whichever is first, without copying
-    /// them. Empty beyond the end of the medium.
+    /// The bytes from `at` to the end of the page or of `len`, whichever is first, without a copy.
+    /// Empty beyond the end of the medium.
     #[inline]
     pub(crate) fn piece(&self, at: u64, len: u64) -> &[u8] {
         let offset = at % PAGE;
@@ -45,7 +46,7 @@ impl Mem {
         page.get(offset as usize..end as usize).unwrap_or_default()
     }
 
-    /// The same for writing: allocates the page if it is a hole. `len` must not be 0.
+    /// As above, for writing: allocates the page if necessary. `len` must not be 0.
     #[inline]
     pub(crate) fn piece_mut(&mut self, at: u64, len: u64) -> Result<&mut [u8], MediaError> {
         let offset = at % PAGE;
@@ -84,7 +85,7 @@ impl Mem {
         Ok(number)
     }
 
-    /// Makes a page a hole, if it is none.
+    /// Deallocates a page.
     fn punch(&mut self, page: u64) {
         let Some(Some(leaf)) = self.table.get_mut((page / LEAF_PAGES) as usize) else { return };
         let number = std::mem::replace(&mut leaf[(page % LEAF_PAGES) as usize], HOLE);
@@ -93,7 +94,7 @@ impl Mem {
         }
     }
 
-    /// Makes all pages of a leaf holes.
+    /// Deallocates all pages of a leaf.
     fn punch_leaf(&mut self, leaf: u64) {
         let Some(leaf) = self.table.get_mut(leaf as usize).and_then(Option::take) else { return };
         leaf.iter()
@@ -101,7 +102,7 @@ impl Mem {
             .for_each(|&number| self.slabs.give_back(number));
     }
 
-    /// Zeroes what of a page lies from `at` to `end`; a hole is left one.
+    /// Zeroes the part of a page from `at` to `end`; a page that is not allocated stays so.
     fn zero_piece(&mut self, at: u64, end: u64) {
         let Some(number) = self.entry(at / PAGE).filter(|&number| number != HOLE) else { return };
         let piece = self
@@ -174,7 +175,7 @@ impl Media for Mem {
                 continue;
             }
             let of_page = ((at / PAGE + 1) * PAGE).min(end);
-            // The last page may end with the medium.
+            // The medium may end within its last page.
             if deallocate
                 && at.is_multiple_of(PAGE)
                 && (of_page - at == PAGE || of_page == self.bytes)

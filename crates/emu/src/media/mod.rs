@@ -1,6 +1,7 @@
-//! Media: where the blocks of a namespace are kept.
+//! Storage media of namespaces.
 //!
-//! [`Mem`] is here; a file lives where there are system calls, and implements [`Media`] too.
+//! [`Mem`] is defined here; media that need system calls (files) implement [`Media`] in their own
+//! crates.
 
 mod budget;
 #[cfg(test)]
@@ -22,26 +23,27 @@ pub use faulty::MediaFault;
 pub use mem::Mem;
 pub(crate) use spoilt::Spoilt;
 
-/// Bytes at offsets, volatile until [`Media::flush`]. The controller checks ranges before it calls.
+/// A byte-addressed medium, volatile until [`Media::flush`]. The controller checks ranges before it
+/// calls.
 pub trait Media: Send {
     /// Size in bytes. Constant.
     fn bytes(&self) -> u64;
 
-    /// Bytes that the medium really occupies; less than [`Media::bytes`] if it is sparse.
+    /// Bytes allocated; less than [`Media::bytes`] if the medium is sparse.
     fn allocated(&self) -> u64 {
         self.bytes()
     }
 
-    /// Fills `into` from offset `at`. What was never written reads as zeroes.
+    /// Fills `into` from offset `at`. Bytes that were never written read as zero.
     fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError>;
 
-    /// Stores `from` at offset `at`; with `fua` (Force Unit Access, NVM 3.3.6) it is durable on
+    /// Writes `from` at offset `at`; with `fua` (Force Unit Access, NVM 3.3.6) it is durable on
     /// return.
     fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError>;
 
-    /// Makes `len` bytes from `at` on read as zeroes; volatile, as a write is, but for `fua`. Where
-    /// the caller wants to `deallocate`, the room that they took is not needed, and a medium gives
-    /// back what it can. This writes zeroes, and gives nothing back.
+    /// Makes `len` bytes from `at` read as zero; volatile like a write, unless `fua` is set. With
+    /// `deallocate` the medium may free their storage. The default implementation writes zeroes and
+    /// frees nothing.
     fn zero_at(
         &mut self,
         at: u64,
@@ -53,17 +55,18 @@ pub trait Media: Send {
         write_zeroes(len, |done, zeroes| self.write_at(at + done, zeroes, fua))
     }
 
-    /// Makes every write that has returned durable. Once it failed, it and all later ones fail: the
-    /// kernel reports a failed write-back once.
+    /// Makes every completed write durable. After a failure this and all later calls fail: the
+    /// kernel reports a failed write-back only once.
     fn flush(&mut self) -> Result<(), MediaError>;
 
-    /// Whether data may be lost at a power cut until they are flushed: Identify Controller VWC.
+    /// Whether data may be lost at power loss until they are flushed: Identify Controller VWC.
     fn is_volatile(&self) -> bool {
         true
     }
 }
 
-/// Calls `write` with zeroes and how many were written before, until it is `len`.
+/// Calls `write` with a piece of zeroes and the number of bytes written before, until `len` bytes
+/// are written.
 pub fn write_zeroes(
     len: u64,
     mut write: impl FnMut(u64, &[u8]) -> Result<(), MediaError>,
@@ -78,7 +81,7 @@ pub fn write_zeroes(
     Ok(())
 }
 
-/// A medium that a test, say, keeps a hand on while a controller uses it.
+/// A medium that its owner, such as a test, can access while a controller uses it.
 impl<M: Media> Media for Arc<Mutex<M>> {
     fn bytes(&self) -> u64 {
         self.lock().unwrap_or_else(PoisonError::into_inner).bytes()
@@ -115,10 +118,10 @@ impl<M: Media> Media for Arc<Mutex<M>> {
     }
 }
 
-/// Why a medium refused.
+/// Errors of media.
 #[derive(Debug, thiserror::Error)]
 pub enum MediaError {
-    /// A sparse medium has no memory left for another block.
+    /// The memory budget of sparse media is exhausted.
     #[error(
         "the memory budget of {limit} bytes for written blocks is used up; raise it or write to fewer blocks"
     )]
@@ -126,62 +129,62 @@ pub enum MediaError {
         /// The budget in bytes.
         limit: u64,
     },
-    /// A range beyond the end of the medium.
+    /// The range exceeds the medium.
     #[error("offset {at:#x}..+{len:#x} is beyond the medium's {bytes:#x} bytes")]
     OutOfRange {
-        /// First byte.
+        /// Offset in bytes.
         at: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
-        /// Size of the medium.
+        /// Size of the medium in bytes.
         bytes: u64,
     },
-    /// The operating system refused.
+    /// A system call failed.
     #[error("{what} at offset {at:#x}: {source}")]
     Io {
-        /// Which operation.
+        /// The operation.
         what: Access,
-        /// First byte.
+        /// Offset in bytes.
         at: u64,
-        /// What the operating system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The host marked blocks of it as unreadable.
+    /// Write Uncorrectable has marked blocks of the range.
     #[error(
         "offset {at:#x}..+{len:#x} has blocks that a Write Uncorrectable made unreadable; they can be read once they are written"
     )]
     Spoilt {
-        /// First byte.
+        /// Offset in bytes.
         at: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// The file behind it was truncated: a write would make it grow again.
+    /// The file behind the medium was truncated; a write would extend it again.
     #[error(
         "the file was truncated below its {bytes} bytes while it was open; check what it holds, and open it again"
     )]
     Truncated {
-        /// Bytes of the medium.
+        /// Size of the medium in bytes.
         bytes: u64,
     },
-    /// An earlier flush failed: what it should have made durable may be gone, and no later flush
-    /// can bring it back.
+    /// An earlier flush failed: data that were acknowledged may be lost, and a later flush cannot
+    /// recover them.
     #[error(
         "an earlier flush of this medium failed, so nothing written to it since the last good flush can be trusted to be durable"
     )]
     FlushLost,
 }
 
-/// What was tried on a medium.
+/// An operation on a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reading.
+    /// Read.
     Read,
-    /// Writing.
+    /// Write.
     Write,
-    /// Zeroing, or deallocating.
+    /// Zeroing or deallocation.
     Zero,
-    /// Making durable.
+    /// Flush.
     Flush,
 }
 

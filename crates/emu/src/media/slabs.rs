@@ -1,28 +1,28 @@
-//! The memory behind a sparse medium: slabs of pages, which come from a budget and go back to it.
+//! Page allocator of sparse media: slabs of pages, allocated from a budget and returned to it.
 
 use std::collections::BTreeSet;
 
 use super::MediaError;
 use super::budget::Budget;
 
-/// Bytes in a page, the unit that a write allocates.
+/// Bytes of a page, the unit of allocation for writes.
 pub(super) const PAGE: u64 = 4096;
 
-/// Pages in a slab, the unit that is asked of the allocator and of the [`Budget`].
+/// Pages of a slab, the unit that is taken from the memory allocator and the [`Budget`].
 pub(super) const SLAB_PAGES: u64 = 256;
 
-/// What is known of a slab that has memory.
+/// State of an allocated slab.
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
-    /// A bit for each page that is in use.
+    /// Bitmap of the used pages.
     taken: [u64; (SLAB_PAGES / 64) as usize],
     count: u16,
-    /// Pages from this one on were never in use, and are zero.
+    /// Pages from this index on were never used, and are still zero.
     touched: u16,
 }
 
 impl Usage {
-    /// The first page of `pages` that is not in use.
+    /// The first free page of `pages`.
     fn first_free(&self, pages: u16) -> Option<u16> {
         let words = (0u16..).zip(&self.taken).find(|(_, word)| **word != u64::MAX);
         words.map(|(n, word)| n * 64 + word.trailing_ones() as u16).filter(|&page| page < pages)
@@ -40,26 +40,25 @@ impl Usage {
     }
 }
 
-/// Slabs of pages, numbered throughout. A slab whose last page is given back is given back itself.
+/// Slabs of pages with consecutive page numbers. A slab is freed with its last page.
 #[derive(Debug)]
 pub(super) struct Slabs {
     budget: Budget,
-    /// Empty where a slab has been given back.
+    /// Memory of each slab; empty if it was freed.
     memory: Vec<Box<[u8]>>,
     usage: Vec<Usage>,
-    /// With memory and a page to spare. The first is used first, so that a sequential fill is
-    /// contiguous.
+    /// Slabs with free pages. The lowest is used first, so that a sequential fill is contiguous.
     partial: BTreeSet<u32>,
-    /// Without memory.
+    /// Freed slabs, whose numbers can be reused.
     gone: Vec<u32>,
-    /// Pages of each slab.
+    /// Pages per slab.
     pages: u16,
     /// Pages in use.
     pub(super) in_use: u64,
 }
 
 impl Slabs {
-    /// For a medium of `pages` pages: a small one has small slabs.
+    /// For a medium of `pages` pages; a small medium has small slabs.
     pub(super) fn new(pages: u64, budget: Budget) -> Slabs {
         let pages = SLAB_PAGES.min(pages) as u16;
         Slabs {
@@ -77,24 +76,24 @@ impl Slabs {
         u64::from(self.pages) * PAGE
     }
 
-    /// The bytes of a page, from `offset` on.
+    /// The bytes of a page from `offset`.
     #[inline]
     pub(super) fn page(&self, number: u32, offset: u64) -> Option<&[u8]> {
         let start = (u64::from(number) % SLAB_PAGES * PAGE + offset) as usize;
         self.memory.get((u64::from(number) / SLAB_PAGES) as usize)?.get(start..)
     }
 
-    /// The same, to be written to.
+    /// As above, for writing.
     #[inline]
     pub(super) fn page_mut(&mut self, number: u32, offset: u64) -> Option<&mut [u8]> {
         let start = (u64::from(number) % SLAB_PAGES * PAGE + offset) as usize;
         self.memory.get_mut((u64::from(number) / SLAB_PAGES) as usize)?.get_mut(start..)
     }
 
-    /// A page that is zero.
+    /// Allocates a zeroed page.
     ///
     /// # Errors
-    /// The budget has no slab left.
+    /// The budget has no room for another slab.
     pub(super) fn take(&mut self) -> Result<u32, MediaError> {
         let slab = match self.partial.first() {
             Some(&slab) => slab,
@@ -110,7 +109,7 @@ impl Slabs {
             self.partial.remove(&slab);
         }
         self.in_use += 1;
-        // 2^32 − 1 pages of 4 KiB are 16 TiB of memory: a budget ends earlier.
+        // Page numbers are 32 bits: 2^32 − 1 pages are 16 TiB, more than any budget.
         let number = (u64::from(slab) * SLAB_PAGES) as u32 + u32::from(page);
         if used_before
             && let Some(bytes) =
@@ -138,7 +137,7 @@ impl Slabs {
         Ok(slab)
     }
 
-    /// Nothing is kept in a page any more.
+    /// Frees a page.
     pub(super) fn give_back(&mut self, number: u32) {
         let (slab, page) =
             ((u64::from(number) / SLAB_PAGES) as u32, (u64::from(number) % SLAB_PAGES) as u16);

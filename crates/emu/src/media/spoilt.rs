@@ -1,14 +1,14 @@
-//! A medium with blocks that cannot be read.
+//! A medium with unreadable blocks.
 
 use std::collections::BTreeMap;
 
 use super::{Media, MediaError};
 
-/// A medium whose host made some blocks unreadable (Write Uncorrectable, NVM 3.3.7). They can be
-/// read once they are written.
+/// Wraps a medium on which Write Uncorrectable has made blocks unreadable (NVM 3.3.7). A write to a
+/// block makes it readable again.
 pub(crate) struct Spoilt<M> {
     inner: M,
-    /// First byte and end of each range that cannot be read. No two overlap.
+    /// Start and end of each unreadable range, in bytes. Ranges do not overlap.
     marks: BTreeMap<u64, u64>,
 }
 
@@ -17,13 +17,13 @@ impl<M: Media> Spoilt<M> {
         Spoilt { inner, marks: BTreeMap::new() }
     }
 
-    /// Makes `len` bytes from `at` on unreadable.
+    /// Makes `len` bytes from `at` unreadable.
     pub(crate) fn mark(&mut self, at: u64, len: u64) {
         self.clear(at, len);
         self.marks.insert(at, at.saturating_add(len));
     }
 
-    /// Takes the marks of a range away.
+    /// Removes the marks from a range.
     fn clear(&mut self, at: u64, len: u64) {
         let end = at.saturating_add(len);
         let touched: Vec<(u64, u64)> = self.touching(at, end).collect();
@@ -38,9 +38,9 @@ impl<M: Media> Spoilt<M> {
         }
     }
 
-    /// The marked ranges that have bytes of `at..end`.
+    /// The marked ranges that overlap `at..end`.
     fn touching(&self, at: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
-        // Ranges are apart from one another, so their ends are in the order of their starts.
+        // Ranges do not overlap, so their ends are sorted like their starts.
         self.marks
             .range(..end)
             .rev()

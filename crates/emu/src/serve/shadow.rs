@@ -10,9 +10,10 @@ use sync::shadow::{self, ShadowDoorbell};
 
 use crate::ShadowBuffers;
 
-/// Both buffers, and the last value of each doorbell. Drivers write the admin queue's doorbells only
-/// to registers, although the specification requires both. So these are read from their registers
-/// until they first change in memory; so are doorbells that were rung before the buffers were set.
+/// Both buffers, and the last value of each doorbell. Drivers write the admin queue's doorbells
+/// only to registers, although the specification requires both. So these are read from their
+/// registers until they first change in memory; so are doorbells that were rung before the buffers
+/// were set.
 pub(super) struct Shadow {
     buffers: ShadowBuffers,
     /// In the order of the registers: tail of queue 0, head of queue 0, tail of queue 1, and so on.

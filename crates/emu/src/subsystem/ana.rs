@@ -1,4 +1,4 @@
-//! Asymmetric namespace access as one controller reports it (Base 8.1.1).
+//! Asymmetric Namespace Access states of one controller (Base 8.1.1).
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,27 @@ use nvme::{AnaState, Nsid};
 
 use super::script::Change;
 
-/// What a controller reports of ANA. Start from [`Ana::new`].
+/// ANA configuration of a controller. Start from [`Ana::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ana {
-    /// ANATT: the longest that a group stays in the state Change, in seconds, 1 to 255.
+    /// ANATT: longest time in the Change state, in seconds, 1 to 255.
     pub transition_seconds: u8,
-    /// The groups, from 1, and their states at power-on. A namespace of a group that is not here is
-    /// in an Optimized one.
+    /// Groups, from 1, and their states at power-on. A group that is not listed is Optimized.
     pub groups: BTreeMap<u32, AnaState>,
 }
 
 impl Ana {
-    /// One group, number 1, in this state; ten seconds for a change.
+    /// A single group, number 1, in this state; ANATT is ten seconds.
     pub fn new(state: AnaState) -> Ana {
         Ana { transition_seconds: 10, groups: BTreeMap::from([(1, state)]) }
     }
 }
 
-/// The states at work.
+/// Current ANA states.
 #[derive(Debug)]
 pub(crate) struct AnaStates {
     pub(crate) transition_seconds: u8,
-    /// State, and changes since the last controller reset.
+    /// State, and number of changes since the last controller reset.
     groups: BTreeMap<u32, (AnaState, u64)>,
     change_count: u64,
 }
@@ -44,7 +43,7 @@ impl AnaStates {
         AnaStates { transition_seconds: ana.transition_seconds.max(1), groups, change_count: 0 }
     }
 
-    /// Makes sure of a group that a namespace is in.
+    /// Adds a group, Optimized, unless it exists.
     pub(crate) fn include(&mut self, group: u32) {
         self.groups.entry(group).or_insert((AnaState::OPTIMIZED, 0));
     }
@@ -53,7 +52,7 @@ impl AnaStates {
         self.groups.get(&group).map(|&(state, _)| state)
     }
 
-    /// Changes one group, or all. Whether that is different from before.
+    /// Changes the state of one group, or of all. Returns whether any state has changed.
     pub(crate) fn set(&mut self, group: Option<u32>, state: AnaState) -> bool {
         let meant = self
             .groups
@@ -67,7 +66,7 @@ impl AnaStates {
         changed
     }
 
-    /// The groups that are in another state than at power-on.
+    /// Groups whose state differs from that at power-on, as changes that reproduce it.
     pub(crate) fn changed(&self, at_power_on: Option<&Ana>) -> Vec<Change> {
         let before = |group| {
             at_power_on
@@ -76,25 +75,25 @@ impl AnaStates {
                 .unwrap_or(AnaState::OPTIMIZED)
         };
         let changed = self.groups.iter().filter(|(group, (state, _))| *state != before(*group));
-        // Where there is one, it has no name in the words that bring the change about.
+        // With a single group the change is written without its number.
         let alone = self.groups.len() == 1;
         changed
             .map(|(&group, &(state, _))| Change::Ana { group: (!alone).then_some(group), state })
             .collect()
     }
 
-    /// A controller reset: counts start again.
+    /// Controller reset: clears the change counts.
     pub(crate) fn reset(&mut self) {
         self.change_count = 0;
         self.groups.values_mut().for_each(|(_, count)| *count = 0);
     }
 
-    /// NANAGRPID, and ANAGRPMAX.
+    /// NANAGRPID and ANAGRPMAX.
     pub(crate) fn count_and_highest(&self) -> (u32, u32) {
         (self.groups.len() as u32, self.groups.last_key_value().map_or(0, |(&group, _)| group))
     }
 
-    /// The log page. A group without namespaces is reported too.
+    /// The log page. Groups without namespaces are included.
     pub(crate) fn log(&self, namespaces: impl Iterator<Item = (u32, Nsid)>) -> AnaLog {
         let mut members: BTreeMap<u32, Vec<Nsid>> = BTreeMap::new();
         for (group, nsid) in namespaces {

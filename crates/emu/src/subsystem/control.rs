@@ -1,4 +1,4 @@
-//! Delivers changes to a controller, from any thread.
+//! Delivery of changes to running controllers, from any thread.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -8,7 +8,7 @@ use units::Nanos;
 
 use super::script::{Change, Script};
 
-/// Changes on their way to one controller.
+/// Queue of changes for one controller.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     news: AtomicBool,
@@ -21,31 +21,32 @@ impl Mailbox {
         self.news.store(true, Release);
     }
 
-    /// Whether anything has come. One load: this is asked at every step.
+    /// Whether changes are queued. A single load, as every step calls this.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.news.load(Acquire)
     }
 
-    /// The changes that have come. One that comes while this looks is among them, or is news again.
+    /// Removes the queued changes. One that is queued concurrently is returned now or signalled
+    /// again.
     pub(crate) fn take(&self) -> Vec<(Nanos, Change)> {
         self.news.store(false, Release);
         std::mem::take(&mut self.changes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// A path that a subsystem does not have.
+/// The subsystem has no such path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no path {path}: the subsystem has {paths} controllers, counted from 0")]
 pub struct NoSuchPath {
-    /// The path.
+    /// The path requested.
     pub path: usize,
-    /// How many there are.
+    /// Number of paths.
     pub paths: usize,
 }
 
-/// A handle on the controllers of a subsystem while they run, wherever they run: clones may be used
-/// from any thread. A controller that sleeps has to be stepped for a change to take effect.
+/// A handle on the running controllers of a subsystem; clones may be used from any thread. A change
+/// takes effect at the controller's next step, so a sleeping controller has to be stepped.
 #[derive(Clone, Debug, Default)]
 pub struct PathControl(Arc<Mutex<Vec<Arc<Mailbox>>>>);
 
@@ -54,26 +55,26 @@ impl PathControl {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The mailbox of one more controller.
+    /// Adds the queue of a new controller.
     pub(super) fn add(&self) -> Arc<Mailbox> {
         let mailbox = Arc::new(Mailbox::default());
         self.paths().push(mailbox.clone());
         mailbox
     }
 
-    /// Changes the controller of this path (they count from 0, in the order in which they were
-    /// made) at its next step.
+    /// Applies a change at the next step of a path's controller. Paths count from 0 in the order in
+    /// which the controllers were created.
     pub fn apply(&self, path: usize, change: Change) -> Result<(), NoSuchPath> {
         self.at(Nanos::ZERO, path, change)
     }
 
-    /// The same at an instant, in the time that the controllers are stepped with.
+    /// Applies a change at the instant `at`, in the time that the controllers are stepped with.
     pub fn at(&self, at: Nanos, path: usize, change: Change) -> Result<(), NoSuchPath> {
         self.play(&Script::default().with(Nanos::ZERO, path, change), at)
     }
 
-    /// Lets a script happen, from the instant `start` on. Nothing of it does if it names a path
-    /// that there is not.
+    /// Plays a script whose time starts at `start`. If it names a path that does not exist, none of
+    /// its steps is played.
     pub fn play(&self, script: &Script, start: Nanos) -> Result<(), NoSuchPath> {
         let paths = self.paths();
         if let Some(step) = script.steps.iter().find(|step| step.path >= paths.len()) {

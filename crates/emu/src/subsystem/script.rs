@@ -1,8 +1,8 @@
-//! What happens to a controller while it runs, and scripts of it: plain data, and a text form of a
-//! line for each step.
+//! Changes to running controllers (faults, resets, ANA states) and scripts of timed changes, with a
+//! text form of one step per line.
 //!
 //! ```text
-//! # Path 0 is pulled out, comes back, and is slow for a while.
+//! # Path 0 is removed, comes back, and is slow for a while.
 //! at 200ms path 1 ana inaccessible
 //! at 300ms path 0 lost
 //! at 1s    path 0 back
@@ -23,141 +23,138 @@ use units::{Nanos, Op};
 
 use crate::{Fault, MediaFault};
 
-/// How a path is lost.
+/// How the connection to a controller is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// The registers read as all ones: the link is down, or the device was pulled out.
+    /// Registers read as all ones: the link is down, or the device was removed.
     Gone,
-    /// The registers keep the values that they had: the controller hangs, as far as the host can
-    /// see.
+    /// Registers keep their values: to the host the controller seems to hang.
     Frozen,
 }
 
-/// Something that happens to a controller.
+/// A change of a running controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The ANA state of a group changes; of all groups if `None` (Base 8.1.1). The state Change
-    /// lasts until the next: ANATT, which bounds it, is for the script's author to keep, or not.
+    /// Sets the ANA state of a group, or of all groups (Base 8.1.1). The Change state lasts until
+    /// the next change; ANATT is not enforced.
     Ana {
-        /// Which group.
+        /// The group; `None`: all.
         group: Option<u32>,
-        /// Its state from now on.
+        /// The new state.
         state: AnaState,
     },
-    /// Host and controller no longer reach each other. The controller fetches nothing, completes
-    /// nothing, and neither reads nor writes host memory. Writes that it has fetched it has taken,
-    /// data and all: it carries them out in their time, until its Keep Alive Timer has run out and
-    /// the Command Quiesce Time has passed.
+    /// Disconnects host and controller. The controller fetches nothing, completes nothing, and does
+    /// not access host memory. Writes that were fetched are executed when they are due, until the
+    /// Keep Alive Timer has expired and the Command Quiesce Time has passed.
     Lost(Loss),
-    /// They reach each other again. The controller says that it failed (CSTS.CFS), and works only
-    /// after a reset; writes that it took it may carry out until that reset.
+    /// Reconnects them. A controller that was enabled reports CSTS.CFS and needs a reset; until
+    /// then it may still execute writes fetched before.
     Back,
-    /// Writes that a lost path has left inside are carried out whenever they are due, also after
-    /// the Keep Alive Timeout and the Command Quiesce Time (CQT), within which a controller has to
-    /// stop (Base 9.6); or no longer.
+    /// If true, fetched writes of a lost path are executed even after the Keep Alive Timeout and
+    /// the Command Quiesce Time (CQT), within which a controller has to stop (Base 9.6).
     ExceedCqt(bool),
-    /// Every command takes this much longer than its profile says.
+    /// Adds this time to every command.
     Delay(Nanos),
-    /// Commands that are fetched from now on, of this kind or of any if `None`, are held inside.
+    /// Holds commands of this kind, or of any if `None`, that are fetched from now on.
     Hold(Option<Op>),
-    /// Those that were held are due, and no more are held.
+    /// Releases the held commands and stops holding.
     Release,
-    /// The controller shows this many logical blocks of a namespace, at most what the medium holds,
-    /// and says so by an event. Others of the subsystem go on showing what they showed.
+    /// Changes the size of a namespace, in logical blocks, up to that of its medium, and raises a
+    /// Namespace Attribute Changed event. Other controllers keep the old size.
     Resize {
-        /// Which namespace.
+        /// The namespace.
         nsid: Nsid,
-        /// Its size from now on.
+        /// The new size in logical blocks.
         blocks: u64,
     },
-    /// The controller loses its power, and is lost: nothing that was inside is carried out, and its
-    /// health log counts the power cycle. The medium loses nothing by it, though of what no Flush
-    /// has made durable it might.
+    /// Power loss: commands in service are dropped, the path is lost, and the health log counts the
+    /// power cycle. The content of the medium is lost only as far as a cache fault
+    /// ([`MediaFault::Cache`]) holds it.
     PowerLost,
-    /// The controller fails (CSTS.CFS), until the host resets it.
+    /// Sets CSTS.CFS until the host resets the controller.
     Fail,
-    /// Something happens to connections; of controllers that are reached over a network.
+    /// Applies a fault to the connections of a fabric controller.
     Wire(Wire),
-    /// The medium of a namespace misbehaves, whatever controller reaches it.
+    /// Injects a fault into the medium of a namespace, for all controllers.
     Media {
-        /// Which namespace.
+        /// The namespace.
         nsid: Nsid,
-        /// How.
+        /// The fault.
         fault: MediaFault,
     },
-    /// From now on the controller takes so long to follow CC.EN, both ways; [`Nanos::MAX`]: it
-    /// never does. CAP.TO says what it said.
+    /// Time from a change of CC.EN to CSTS.RDY, in both directions; [`Nanos::MAX`]: never. CAP.TO
+    /// is not changed.
     ResetTakes(Nanos),
-    /// The next `times` commands, entries or messages of I/O queues, whichever the fault concerns,
-    /// meet this fault.
+    /// Injects a fault into the next `times` commands, entries or messages (whichever the fault
+    /// concerns) of the I/O queues.
     Fault {
-        /// What goes wrong.
+        /// The fault.
         fault: Fault,
-        /// How often.
+        /// Number of occurrences.
         times: u32,
     },
 }
 
-/// Something that happens to connections of a controller over TCP.
+/// A fault of NVMe/TCP connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
-    /// They end by RST.
+    /// Closes them by RST.
     Drop,
-    /// Those of I/O queues end by RST after this many more bytes have been sent.
+    /// Closes those of I/O queues by RST after this many more bytes were sent.
     Cut(u64),
-    /// Nothing is read from them for so long.
+    /// Receives nothing from them for this time.
     Stall(Nanos),
-    /// Of answers that are ready together, the last is sent first, or no longer.
+    /// Of completions that are ready together, sends the last first; false: in order again.
     Reorder(bool),
-    /// They are terminated, with this FES.
+    /// Terminates them by C2HTermReq with this FES.
     Terminate(u16),
-    /// The next header digests, this many, are wrong, on I/O queues that have them.
+    /// This number of header digests on I/O queues are wrong.
     HeaderDigest(u32),
-    /// The same of data.
+    /// This number of data digests on I/O queues are wrong.
     DataDigest(u32),
-    /// The next R2Ts, this many, ask for data beyond those of their command.
+    /// This number of R2Ts request data beyond their command's.
     R2t(u32),
 }
 
-/// A change at a time.
+/// A change at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timed {
-    /// When, from the start of the script.
+    /// Time from the start of the script.
     pub at: Nanos,
-    /// Which controller, from 0.
+    /// Index of the controller, from 0.
     pub path: usize,
-    /// What happens to it.
+    /// The change.
     pub change: Change,
 }
 
-/// What happens to the controllers of a subsystem, and when. Steps at one instant happen in the
-/// order given.
+/// Timed changes to the controllers of a subsystem. Steps with equal times are applied in the order
+/// given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
-    /// The steps, in any order of time.
+    /// The steps, in any order.
     pub steps: Vec<Timed>,
 }
 
-/// A script that cannot be read.
+/// A script that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct ScriptError {
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong there, and what could stand there.
+    /// What is wrong, and what is allowed there.
     pub what: String,
 }
 
-/// A line of an operator's.
+/// A request at a control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// `fault CHANGE`: something happens to the controller now, in the words of a [`Script`].
+    /// `fault CHANGE`: applies a change now, in the syntax of a [`Script`].
     Fault(Change),
-    /// `status`: how does it stand?
+    /// `status`: reports the state of the controller.
     Status,
 }
 
-/// The kinds of commands that can be held.
+/// Kinds of commands that can be held.
 const KINDS: [(&str, Op); 8] = [
     ("reads", Op::Read),
     ("writes", Op::Write),
@@ -169,7 +166,7 @@ const KINDS: [(&str, Op); 8] = [
     ("uncorrectables", Op::WriteUncorrectable),
 ];
 
-/// Every change, as it is written.
+/// Syntax of all changes, for error messages.
 const CHANGES: &str = "ana STATE [group N], lost [frozen], back, exceed-cqt, keep-cqt, delay TIME, hold [KIND], release, resize BLOCKS [namespace N], power-lost, fail, \
     reset-takes TIME, reset-takes forever, drop, cut BYTES, stall TIME, reorder, in-order, terminate FES, rot LBA, volatile-cache, lying-flush, \
     honest-flush (the last four with [namespace N]), and, each with [times N]: wrong-status STATUS, wrong-cid, stale-cid, double-entry, wrong-phase, \
@@ -177,14 +174,14 @@ const CHANGES: &str = "ana STATE [group N], lost [frozen], back, exceed-cqt, kee
     misdirected-write, phantom-write";
 
 impl Script {
-    /// The script with one more step.
+    /// Adds a step.
     #[must_use]
     pub fn with(mut self, at: Nanos, path: usize, change: Change) -> Script {
         self.steps.push(Timed { at, path, change });
         self
     }
 
-    /// When the last step happens, from the start; zero if there is none.
+    /// Time of the last step from the start; zero for an empty script.
     pub fn end(&self) -> Nanos {
         self.steps.iter().map(|step| step.at).fold(Nanos::ZERO, Nanos::max)
     }
@@ -208,7 +205,7 @@ impl FromStr for Script {
 impl FromStr for Change {
     type Err = ScriptError;
 
-    /// What stands in a step after the path: `lost`, `ana non-optimized`, `delay 30ms`.
+    /// Parses the part of a step after the path: `lost`, `ana non-optimized`, `delay 30ms`.
     fn from_str(text: &str) -> Result<Change, ScriptError> {
         change(&words(text)).map_err(|what| ScriptError { line: 1, what })
     }
@@ -296,7 +293,7 @@ fn change(words: &[&str]) -> Result<Change, String> {
     })
 }
 
-/// What words say of how often, if they do.
+/// Splits off `times N`, if present.
 fn with_times<'a>(words: &'a [&'a str]) -> Result<(&'a [&'a str], u32), String> {
     match words {
         [fault @ .., "times", times] => Ok((fault, number(times, 1)?)),
@@ -304,7 +301,7 @@ fn with_times<'a>(words: &'a [&'a str]) -> Result<(&'a [&'a str], u32), String> 
     }
 }
 
-/// A fault of a medium, if it is one.
+/// Parses a fault of a medium; `None` if it is something else.
 fn media_fault(words: &[&str]) -> Result<Option<MediaFault>, String> {
     let (words, times) = with_times(words)?;
     Ok(Some(match *words {
@@ -318,7 +315,7 @@ fn media_fault(words: &[&str]) -> Result<Option<MediaFault>, String> {
     }))
 }
 
-/// What is sent wrong, if it is that.
+/// Parses a protocol error of a connection; `None` if it is something else.
 fn wire_fault(words: &[&str]) -> Result<Option<Wire>, String> {
     let (words, times) = with_times(words)?;
     Ok(Some(match *words {
@@ -329,7 +326,7 @@ fn wire_fault(words: &[&str]) -> Result<Option<Wire>, String> {
     }))
 }
 
-/// How often, as it is written after a fault.
+/// Writes `times N` after a fault.
 fn write_times(f: &mut fmt::Formatter<'_>, fault: &str, times: u32) -> fmt::Result {
     f.write_str(fault)?;
     if times == 1 { Ok(()) } else { write!(f, " times {times}") }
@@ -352,7 +349,7 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
     })
 }
 
-/// A whole number, `least` at least.
+/// Parses a whole number of at least `least`.
 fn number<N: FromStr + PartialOrd + From<u8> + fmt::Display>(
     word: &str,
     least: u8,
@@ -368,8 +365,8 @@ fn ana_state(word: &str) -> Result<AnaState, String> {
     })
 }
 
-/// A status as `nvme` and the kernel print it: Status Code Type and Status Code, and maybe Do Not
-/// Retry.
+/// Parses a status as `nvme` and the kernel print it: Status Code Type and Status Code, optionally
+/// Do Not Retry.
 fn status(word: &str) -> Result<Status, String> {
     let number = word.strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
     number.map(Status).filter(|status| status.0 <= 0x7fff && !status.is_success()).ok_or_else(|| {
@@ -377,7 +374,7 @@ fn status(word: &str) -> Result<Status, String> {
     })
 }
 
-/// The shortest way to write a time that reads back the same.
+/// The shortest notation of a time that parses to the same value.
 fn write_time(time: Nanos) -> String {
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
     let whole = units.into_iter().find(|(_, unit)| time.0 > 0 && time.0.is_multiple_of(*unit));

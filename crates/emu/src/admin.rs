@@ -1,4 +1,5 @@
-//! Admin commands. Each is over before the next is fetched, Asynchronous Event Requests excepted.
+//! Admin commands, executed one after the other when they are fetched; only Asynchronous Event
+//! Requests stay outstanding.
 
 use nvme::admin::{Abort, CreateCq, CreateSq, GetFeatures, GetLogPage, Identify, SetFeatures};
 use nvme::fabrics::CrossResetEntry;
@@ -22,23 +23,23 @@ use crate::logs::{Event, FailedCommand, TEMPERATURE};
 use crate::schedule::Due;
 use crate::{AbortOrder, Controller, Port, ShadowBuffers};
 
-/// DW0 of the completion, or why not.
+/// DW0 of the completion, or the error status.
 type Outcome = Result<u32, Status>;
 
-/// What an admin command does.
+/// Handler of an admin command.
 type Run<P> = fn(&mut Controller<P>, Nanos, &Sqe) -> Outcome;
 
-/// The bytes of a log page.
+/// Builds a log page.
 type LogPage<P> = fn(&Controller<P>, Nanos, &GetLogPage) -> Vec<u8>;
 
-/// What is refused for good: the same command would fail again.
+/// Fails with Do Not Retry.
 fn refuse(status: Status) -> Outcome {
     Err(status.with_dnr())
 }
 
 impl<P: Port> Controller<P> {
-    /// Fetches at most `limit` admin commands, one after the other, as long as there is room for
-    /// their entries: an Abort may take two. Returns how many.
+    /// Fetches and executes at most `limit` admin commands, while there is room for their entries
+    /// (an Abort may post two). Returns their number.
     #[inline(never)]
     pub(crate) fn fetch_admin(&mut self, now: Nanos, limit: u32) -> u32 {
         for n in 0..limit {
@@ -62,7 +63,8 @@ impl<P: Port> Controller<P> {
 
     fn carry_out(&mut self, now: Nanos, sqe: &Sqe) {
         let outcome = match sqe.opcode {
-            // FUSE and PSDT: no fused commands; on a bus admin commands have no SGLs (Base 4.1.1).
+            // FUSE and PSDT must be zero: no fused commands, and no SGLs for admin commands over
+            // PCIe (Base 4.1.1).
             _ if sqe.flags != 0 => refuse(Status::INVALID_FIELD),
             opcode::admin::ASYNC_EVENT_REQUEST if self.events.request(sqe.cid()) => return,
             _ => self.admin(now, sqe),
@@ -83,8 +85,8 @@ impl<P: Port> Controller<P> {
         run(self, now, sqe)
     }
 
-    /// The admin command of an opcode, if it is supported. The Commands Supported and Effects log
-    /// asks here as well.
+    /// The handler of an opcode, if supported. Also used for the Commands Supported and Effects
+    /// log.
     fn admin_command(&self, opcode: u8) -> Option<Run<P>> {
         Some(match opcode {
             opcode::admin::DELETE_SQ => {
@@ -121,7 +123,7 @@ impl<P: Port> Controller<P> {
             opcode::admin::GET_FEATURES => {
                 |controller, _, sqe| controller.get_features(&GetFeatures::from_sqe(sqe))
             }
-            // One that was not taken in: there are as many as allowed.
+            // Reached only if the limit (AERL) is exceeded; others are not completed here.
             opcode::admin::ASYNC_EVENT_REQUEST => |_, _, _| Err(Status::ASYNC_EVENT_LIMIT_EXCEEDED),
             opcode::admin::KEEP_ALIVE => |controller, now, _| {
                 controller.restart_keep_alive(now);
@@ -134,8 +136,7 @@ impl<P: Port> Controller<P> {
         })
     }
 
-    /// Base 5.2.5: a page for the doorbells, and one for their EventIdx. Buffers that cannot be are
-    /// an invalid field.
+    /// Doorbell Buffer Config (Base 5.2.5). Inaccessible buffers are an invalid field.
     fn set_doorbell_buffers(&mut self, doorbells: u64, events: u64) -> Outcome {
         let bytes = self.store.page.bytes();
         if !doorbells.is_multiple_of(bytes) || !events.is_multiple_of(bytes) || doorbells == events
@@ -150,7 +151,7 @@ impl<P: Port> Controller<P> {
             .or_else(|_| refuse(Status::INVALID_FIELD))
     }
 
-    /// Copies a page to where the host wants it.
+    /// Copies a page to host memory.
     fn send(&self, page: &[u8], to: Dptr) -> Outcome {
         let mut data = Data::prps(to, page.len() as u64, self.store.page)?;
         scatter(page, &mut data, &self.port).map(|()| 0)
@@ -182,8 +183,8 @@ impl<P: Port> Controller<P> {
         made.map(|()| 0).or_else(|_| refuse(Status::DATA_TRANSFER_ERROR))
     }
 
-    /// What both kinds of queues must satisfy: sizes, entry sizes, contiguous memory (CAP.CQR) from
-    /// a page's start on.
+    /// Checks common to both kinds of queues: size, entry size, contiguous (CAP.CQR) and page
+    /// aligned memory.
     fn check_ring(&self, entries: u32, contiguous: bool, addr: u64) -> Result<(), Status> {
         let cc = self.cc;
         let sizes = (cc.iosqes(), cc.iocqes()) == (Sqe::SIZE_LOG2, Cqe::SIZE_LOG2);
@@ -199,8 +200,8 @@ impl<P: Port> Controller<P> {
         Ok(())
     }
 
-    /// Base 5.2.4: commands in service end with a status of their own, those not fetched are
-    /// forgotten.
+    /// Delete I/O Submission Queue (Base 5.2.4): commands in service complete with an abort status;
+    /// those not fetched are dropped.
     fn delete_sq(&mut self, now: Nanos, queue: QueueId) -> Outcome {
         if queue == QueueId::ADMIN || self.queues.sq(queue).is_none() {
             return refuse(Status::INVALID_QUEUE_ID);
@@ -223,8 +224,8 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// Base 5.1.1. A command in service ends as [`AbortOrder`] says; one that is complete, or not
-    /// fetched yet, is left alone.
+    /// Abort (Base 5.1.1). A command in service completes as [`AbortOrder`] selects; one that has
+    /// completed or was not fetched is not affected.
     fn abort(&mut self, now: Nanos, command: Abort) -> u32 {
         if command.sq == QueueId::ADMIN {
             return self.abort_event_request(command.cid);
@@ -245,17 +246,18 @@ impl<P: Port> Controller<P> {
         Abort::ABORTED
     }
 
-    /// Answers the Abort now; the command's own entry follows.
+    /// Completes the Abort first; the command's entry follows.
     fn abort_later(&mut self, now: Nanos, command: Abort) -> u32 {
         let Some((slot, order)) = self.commands.mark_aborted(command.sq, command.cid) else {
             return Abort::NOT_ABORTED;
         };
-        // Its old due time finds its slot empty.
+        // The entry for its original completion time finds no command and is ignored.
         self.schedule.push(Due { at: now + AbortOrder::LATER, order, slot });
         Abort::ABORTED
     }
 
-    /// The only admin commands that are ever outstanding. The Abort's own entry needs room as well.
+    /// Aborts an Asynchronous Event Request, the only admin commands that are outstanding. The
+    /// admin completion queue needs room for two entries.
     fn abort_event_request(&mut self, cid: Cid) -> u32 {
         let Some(cq) = self.queues.cq(QueueId::ADMIN) else { return Abort::NOT_ABORTED };
         if cq.free() < 2 {
@@ -269,8 +271,8 @@ impl<P: Port> Controller<P> {
     }
 
     fn get_log_page(&mut self, now: Nanos, command: &GetLogPage) -> Outcome {
-        // All of them tell of the controller or its subsystem (Base 5.1.12.1; LPA offers no health
-        // of single namespaces).
+        // All pages have controller or subsystem scope (Base 5.1.12.1; LPA does not offer SMART per
+        // namespace).
         if command.nsid.0 != 0 && command.nsid != Nsid::ALL {
             return refuse(Status::INVALID_FIELD);
         }
@@ -284,7 +286,7 @@ impl<P: Port> Controller<P> {
             page.get(range.start as usize..range.end as usize).unwrap_or_default().to_vec();
         bytes.resize(command.len as usize, 0);
         self.send(&bytes, command.data)?;
-        // Only now that it has arrived: of what was cleared the host would never learn.
+        // Cleared only after the page was copied: otherwise an error would lose the entries.
         if command.lid == lid::CROSS_CONTROLLER_RESET
             && command.lsp & CrossResetEntry::REMOVE_COMPLETED != 0
         {
@@ -298,8 +300,7 @@ impl<P: Port> Controller<P> {
         Ok(0)
     }
 
-    /// The log page of an identifier, if it is supported. The Supported Log Pages log asks here as
-    /// well.
+    /// The builder of a log page, if supported. Also used for the Supported Log Pages log.
     fn log_page(&self, id: u8) -> Option<LogPage<P>> {
         Some(match id {
             lid::SUPPORTED_LOG_PAGES => {
@@ -324,7 +325,7 @@ impl<P: Port> Controller<P> {
             lid::FEATURES_SUPPORTED => {
                 |controller, _, _| controller.features_supported().as_page().to_vec()
             }
-            // No NVMe-MI command is supported, but LPA.MLPS says that the page is.
+            // LPA.MLPS requires the page, although no NVMe-MI command is supported.
             lid::MI_COMMANDS_SUPPORTED => |_, _, _| vec![0; 4096],
             lid::CROSS_CONTROLLER_RESET if self.config.fabric.is_some() => {
                 |controller, _, _| controller.logs.cross_reset_page()
@@ -345,7 +346,7 @@ impl<P: Port> Controller<P> {
         })
     }
 
-    /// Base 5.1.12.1.1.
+    /// Supported Log Pages (Base 5.1.12.1.1).
     fn supported_log_pages(&self) -> IdentifiersSupported {
         let mut page = IdentifiersSupported::default();
         for (id, entry) in (0..=u8::MAX).zip(&mut page.ids) {
@@ -354,8 +355,8 @@ impl<P: Port> Controller<P> {
         page
     }
 
-    /// Base 5.1.12.1.6. Of admin commands only Set Features has an effect on namespaces, and none
-    /// changes their number or capabilities.
+    /// Commands Supported and Effects (Base 5.1.12.1.6). Of admin commands only Set Features
+    /// affects namespaces; none changes their number or capabilities.
     fn commands_supported(&self) -> CommandsSupported {
         let mut page = CommandsSupported::default();
         for (opcode, entry) in (0..=u8::MAX).zip(&mut page.admin) {
@@ -382,7 +383,7 @@ impl<P: Port> Controller<P> {
         page
     }
 
-    /// Base 5.1.12.1.18.
+    /// Feature Identifiers Supported and Effects (Base 5.1.12.1.18).
     fn features_supported(&self) -> IdentifiersSupported {
         let mut page = IdentifiersSupported::default();
         for (id, entry) in (0..=u8::MAX).zip(&mut page.ids) {
@@ -391,33 +392,34 @@ impl<P: Port> Controller<P> {
         page
     }
 
-    /// CW: the Composite Temperature is at a threshold of feature 04h, or beyond it (Base
+    /// Critical Warning: the Composite Temperature has reached a threshold of feature 04h (Base
     /// 5.1.25.1.3).
     fn critical_warning(&self) -> CriticalWarning {
         let [over, under] = self.features.thresholds;
         CriticalWarning::new().with_temperature(TEMPERATURE >= over || TEMPERATURE <= under)
     }
 
-    /// While the warning lasts its event is pending, if feature 0Bh enables it (Base 5.1.25.1.5).
+    /// The temperature event is pending while the warning lasts, if feature 0Bh enables it (Base
+    /// 5.1.25.1.5).
     fn update_temperature_event(&mut self) {
         let wanted = CriticalWarning::from_bits(self.features.events().smart());
         self.events
             .set(Event::Temperature, wanted.temperature() && self.critical_warning().temperature());
     }
 
-    /// The groups that namespaces are in, and those that are configured.
+    /// The ANA log page: configured groups and those of namespaces.
     fn ana_page(&self, groups_only: bool) -> Vec<u8> {
         let members = self.store.iter().map(|(nsid, namespace)| (namespace.ana_group, nsid));
         self.ana.as_ref().map(|ana| ana.log(members).to_bytes(groups_only)).unwrap_or_default()
     }
 
-    /// The feature of an identifier, if it is supported. The Feature Identifiers Supported and
-    /// Effects log asks here as well.
+    /// The feature with this identifier, if supported. Also used for the Feature Identifiers
+    /// Supported and Effects log.
     fn feature(&self, id: u8) -> Option<&'static Feature> {
         Feature::of(id).filter(|_| id != fid::VOLATILE_WRITE_CACHE || self.store.is_volatile())
     }
 
-    /// Whether a feature can be set at all on this device.
+    /// Whether a feature can be changed on this device.
     fn is_changeable(&self, id: u8) -> bool {
         self.interrupts.is_changeable()
             || !matches!(id, fid::INTERRUPT_COALESCING | fid::VECTOR_CONFIG)
@@ -429,7 +431,7 @@ impl<P: Port> Controller<P> {
             return refuse(Status::INVALID_FIELD);
         }
         if feature.is_of_namespace() {
-            // FFFFFFFFh is invalid here: namespaces may have different values.
+            // FFFFFFFFh is invalid here, as namespaces may have different values.
             self.store.active(command.nsid)?;
         }
         if command.select == select::CAPABILITIES {
@@ -445,7 +447,7 @@ impl<P: Port> Controller<P> {
                 let thresholds =
                     if current { self.features.thresholds } else { Features::DEFAULT_THRESHOLDS };
                 let asked = TemperatureThreshold::from_bits(command.value);
-                // No sensor but the Composite Temperature.
+                // Only the Composite Temperature is supported.
                 let threshold =
                     thresholds.get(usize::from(asked.thsel())).filter(|_| asked.tmpsel() == 0);
                 threshold.map(|&kelvin| kelvin.into()).ok_or(Status::INVALID_FIELD.with_dnr())
@@ -521,14 +523,14 @@ impl<P: Port> Controller<P> {
                 }
                 value = PowerManagement::new().with_ps(asked.ps()).with_wh(asked.wh()).into_bits();
             }
-            // What the cache holds must not outlive it (Base 5.1.25.1.4).
+            // Disabling the cache flushes it first (Base 5.1.25.1.4).
             fid::VOLATILE_WRITE_CACHE if value & 1 == 0 => self.store.flush(Nsid::ALL)?,
-            // AWUN and AWUPF are one block both, so that there is nothing to switch.
+            // Accepted without effect: AWUN and AWUPF are both one block.
             fid::WRITE_ATOMICITY => {
                 value =
                     WriteAtomicity::new().with_dn(WriteAtomicity::from_bits(value).dn()).into_bits()
             }
-            // In steps of KAS, rounded up; a value that would overflow is as good as the largest.
+            // Rounded up to a multiple of KAS; on overflow the largest value.
             fid::KEEP_ALIVE_TIMER => value = value.checked_next_multiple_of(100).unwrap_or(value),
             _ => {}
         }
@@ -542,8 +544,8 @@ impl<P: Port> Controller<P> {
         Ok(0)
     }
 
-    /// Base 5.1.25.1.3. The Composite Temperature is all that is reported; there is no hysteresis
-    /// (TMPTHHA).
+    /// Temperature Threshold (Base 5.1.25.1.3). Only the Composite Temperature is reported;
+    /// hysteresis is not supported (TMPTHHA = 0).
     fn set_temperature_threshold(&mut self, asked: TemperatureThreshold) -> Outcome {
         let reported = asked.tmpsel() == 0 || asked.tmpsel() == TemperatureThreshold::ALL;
         let threshold = self.features.thresholds.get_mut(usize::from(asked.thsel()));
@@ -555,8 +557,8 @@ impl<P: Port> Controller<P> {
         Ok(0)
     }
 
-    /// NVM 4.1.3.2. Reads are not tried again here, so that any limit is kept. DULBE needs
-    /// NSFEAT.DAE, which no namespace has.
+    /// Error Recovery (NVM 4.1.3.2). TLER is accepted without effect, as reads are not retried.
+    /// DULBE requires NSFEAT.DAE, which no namespace has.
     fn set_error_recovery(&mut self, nsid: Nsid, asked: ErrorRecovery) -> Outcome {
         if asked.dulbe() {
             return refuse(Status::INVALID_FIELD);

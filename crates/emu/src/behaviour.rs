@@ -1,85 +1,83 @@
-//! In what a controller may be as unkind as hardware: each choice is within the specifications, and
-//! the first is the kindest.
+//! Choices that the specifications leave to the controller, for testing hosts. The first variant of
+//! each is the default.
 
 use units::Nanos;
 
-/// What becomes of a message whose vector is masked.
+/// Handling of a message whose vector is masked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PendingBit {
-    /// It sets the vector's Pending bit. The bit is cleared without a message once its entries are
-    /// acknowledged, all of them, by head doorbells: the interrupt event is then satisfied, and the
-    /// function must not send a spurious message when software unmasks the vector (PCI Express
-    /// Base, "Per-vector Masking and Function Masking").
+    /// The vector's Pending bit is set. It is cleared without a message once the host has consumed
+    /// all entries: the interrupt condition is then satisfied, and no spurious message may be sent
+    /// on unmasking (PCI Express Base, "Per-vector Masking and Function Masking").
     #[default]
     Cleared,
-    /// It sets the bit, which nothing but sending the message clears: each unmasking sends one,
-    /// needed or not. So QEMU's controllers do (`msix_notify` sets the bit, `nvme_irq_deassert`
-    /// leaves it alone under MSI-X).
+    /// The Pending bit is set and only cleared by sending the message, so each unmasking sends one.
+    /// This is QEMU's behaviour (`msix_notify` sets the bit, and `nvme_irq_deassert` does not clear
+    /// it for MSI-X).
     Kept,
-    /// It is gone. The host has to look after unmasking, or it sleeps on an entry of which nothing
-    /// tells.
+    /// The message is dropped. The host has to poll the queue after unmasking, or it waits for an
+    /// entry without an interrupt.
     Absent,
 }
 
 impl PendingBit {
-    /// What users call them.
+    /// Names on the command line.
     pub const NAMES: [&'static str; 3] = ["cleared", "kept", "none"];
 
-    /// The one of this name.
+    /// The variant with this name.
     pub fn named(name: &str) -> Option<PendingBit> {
         let all = [PendingBit::Cleared, PendingBit::Kept, PendingBit::Absent];
         PendingBit::NAMES.iter().position(|known| *known == name).map(|n| all[n])
     }
 }
 
-/// When a command that is aborted completes (Base 2.1, 5.1.1: immediate aborts, in either order of
-/// the two entries, and deferred ones).
+/// When an aborted command completes (Base 2.1, 5.1.1: immediate abort with either order of the
+/// entries, or deferred abort).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AbortOrder {
-    /// Before its Abort.
+    /// Before its Abort command.
     #[default]
     Before,
-    /// After its Abort, whose entry says that the command was aborted.
+    /// After its Abort command, which reports an immediate abort.
     After,
-    /// After its Abort, whose entry says that no immediate abort was performed. It ends as aborted
-    /// all the same.
-    Deferred,
-    /// In its own time, with its own status: the Abort's entry says that the command was not
+    /// After its Abort command, which reports no immediate abort; the command still completes as
     /// aborted.
+    Deferred,
+    /// At its normal time and with its normal status; the Abort reports that it was not aborted.
     Never,
 }
 
 impl AbortOrder {
-    /// What users call them.
+    /// Names on the command line.
     pub const NAMES: [&'static str; 4] = ["before", "after", "deferred", "never"];
 
-    /// The one of this name.
+    /// The variant with this name.
     pub fn named(name: &str) -> Option<AbortOrder> {
         let all = [AbortOrder::Before, AbortOrder::After, AbortOrder::Deferred, AbortOrder::Never];
         AbortOrder::NAMES.iter().position(|known| *known == name).map(|n| all[n])
     }
 
-    /// How much later than its Abort an aborted command completes.
+    /// Delay between the Abort's completion and the command's.
     pub(crate) const LATER: Nanos = Nanos::from_micros(100);
 }
 
-/// When a controller fetches what a command needs of the host's memory.
+/// When a controller reads what a command needs from host memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fetch {
-    /// When the command ends.
+    /// When the command completes.
     #[default]
     Late,
-    /// With the command itself.
+    /// When the command is fetched.
     Early,
-    /// Of some commands so and of some otherwise, by the controller's seed.
+    /// Either of them, chosen per command by the controller's seed.
     Mixed,
 }
 
 impl Fetch {
-    /// What users call them.
+    /// Names on the command line.
     pub const NAMES: [&'static str; 3] = ["late", "early", "mixed"];
 
-    /// The one of this name.
+    /// The variant with this name.
     pub fn named(name: &str) -> Option<Fetch> {
         let all = [Fetch::Late, Fetch::Early, Fetch::Mixed];
         Fetch::NAMES.iter().position(|known| *known == name).map(|n| all[n])

@@ -1,4 +1,4 @@
-//! What a controller is made of.
+//! Configuration of controllers and namespaces.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,81 +10,80 @@ use crate::{
     AbortOrder, Ana, FaultInjector, Fetch, Media, MediaError, MediaFault, Mem, PendingBit, Profile,
 };
 
-/// A controller's properties. Start from [`Config::new`] and change what matters.
+/// Properties of a controller. Start from [`Config::new`] and change fields as needed.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Timing.
     pub profile: Profile,
-    /// Seed of the timing's dice: the same seed and the same commands at the same instants give the
-    /// same completions.
+    /// Seed of the random service times: equal seeds, commands and times give equal completions.
     pub seed: u64,
-    /// Serial number, 20 ASCII characters at most (Base 5.1.13.2.1, SN).
+    /// Serial number, at most 20 ASCII characters (SN, Base 5.1.13.2.1).
     pub serial: String,
-    /// Model number, 40 ASCII characters at most (MN).
+    /// Model number, at most 40 ASCII characters (MN).
     pub model: String,
-    /// Firmware revision, 8 ASCII characters at most (FR).
+    /// Firmware revision, at most 8 ASCII characters (FR).
     pub firmware: String,
-    /// SUBNQN, at most 223 bytes; `None`: one made of model and serial number.
+    /// SUBNQN, at most 223 bytes; `None`: derived from model and serial number.
     pub nqn: Option<String>,
-    /// CNTLID: which controller of its subsystem this is.
+    /// CNTLID, unique in the subsystem.
     pub controller_id: u16,
-    /// Asymmetric namespace access; `None`: not reported.
+    /// Asymmetric Namespace Access; `None`: not reported.
     pub ana: Option<Ana>,
-    /// I/O queue pairs offered: 1 to 128 (feature 07h).
+    /// I/O queue pairs offered by feature 07h: 1 to 128.
     pub queue_pairs: u16,
     /// Most entries of an I/O queue: 2 to 65,536 (CAP.MQES + 1).
     pub queue_entries: u32,
-    /// Interrupt vectors, at least 1. Vector 0 is the admin queue's and may be shared.
+    /// Interrupt vectors, at least 1. Vector 0 is that of the admin queue and may be shared.
     pub vectors: u16,
-    /// Most bytes in one command; rounded down to a power of two of pages (MDTS).
+    /// Most bytes of one command (MDTS), rounded down to a power of two of pages.
     pub max_transfer: u32,
-    /// Blocks, in bytes, that commands should not cross; 0: none (NOIOB).
+    /// Boundary in bytes that commands should not cross (NOIOB); 0: none.
     pub boundary: u32,
-    /// How long the controller takes to become ready, and to become disabled.
+    /// Time from a change of CC.EN to that of CSTS.RDY, in both directions.
     pub ready_delay: Nanos,
-    /// How long a host waits for that before it gives the controller up (CAP.TO), in steps of half
-    /// a second: longer than `ready_delay`, and 127.5 s at most. The thread that steps the
-    /// controller may be late; drives say seconds as well.
+    /// CAP.TO, the time that a host waits for CSTS.RDY, in steps of 500 ms: longer than
+    /// `ready_delay`, at most 127.5 s. It has to allow for delays of the thread that steps the
+    /// controller.
     pub ready_timeout: Nanos,
-    /// How long a shutdown takes.
+    /// Time of a shutdown.
     pub shutdown_delay: Nanos,
-    /// CQT: how long commands may go on inside after the Keep Alive Timer has run out while the
-    /// path is lost. In steps of a millisecond.
+    /// CQT: time for which commands may be executed after the Keep Alive Timer has expired while
+    /// the path is lost. In steps of a millisecond.
     pub quiesce_time: Nanos,
-    /// Most commands fetched, and most completed, in one [`crate::Controller::step`].
+    /// Most commands fetched, and most completed, per [`crate::Controller::step`].
     pub step_budget: u32,
-    /// What becomes of a message whose vector is masked.
+    /// Handling of the Pending bit of a masked vector.
     pub pending: PendingBit,
-    /// When data to write, lists of pointers and lists of ranges are fetched.
+    /// When write data, PRP lists and lists of ranges are read from host memory.
     pub fetch: Fetch,
     /// When an aborted command completes.
     pub aborts: AbortOrder,
-    /// Whether there is Write Zeroes (ONCS bit 3).
+    /// Write Zeroes is supported (ONCS bit 3).
     pub write_zeroes: bool,
-    /// Whether there is Dataset Management (ONCS bit 2), and with it Deallocate.
+    /// Dataset Management is supported (ONCS bit 2), with Deallocate.
     pub dataset_management: bool,
-    /// Whether there are Compare (ONCS bit 0) and Verify (ONCS bit 7).
+    /// Compare (ONCS bit 0) and Verify (ONCS bit 7) are supported.
     pub checks: bool,
-    /// Whether there is Write Uncorrectable (ONCS bit 1).
+    /// Write Uncorrectable is supported (ONCS bit 1).
     pub uncorrectable: bool,
-    /// Whether a host may write I/O queues' doorbells to memory (OACS bit 8, Doorbell Buffer
-    /// Config). The port has to bear it ([`crate::Port::shadow_doorbells`]), and the thread that
-    /// steps the controller calls [`crate::Controller::arm_doorbells`] before it sleeps.
+    /// Doorbell Buffer Config is supported (OACS bit 8). The port must implement
+    /// [`crate::Port::shadow_doorbells`], and the owner must call
+    /// [`crate::Controller::arm_doorbells`] before it sleeps.
     pub shadow_doorbells: bool,
-    /// Whether I/O commands may have SGLs (SGLS): of data blocks that are dword aligned, in
-    /// segments of any number, of [`nvme::sgl::MOST_DESCRIPTORS`] descriptors at most.
+    /// I/O commands may use SGLs (SGLS): dword aligned data blocks in any number of segments, at
+    /// most [`nvme::sgl::MOST_DESCRIPTORS`] descriptors.
     pub sgls: bool,
-    /// On a fabric: what only controllers there say.
+    /// Properties of a fabric controller; `None`: PCIe.
     pub fabric: Option<Fabric>,
-    /// What goes wrong on purpose.
+    /// Fault injection.
     pub faults: Option<FaultInjector>,
-    /// Doorbells are 4 << this bytes apart (CAP.DSTRD), 15 at most.
+    /// CAP.DSTRD: doorbells are 4 << this bytes apart; at most 15.
     pub doorbell_stride: u8,
 }
 
 impl Config {
-    /// 64 queue pairs of 1024 entries, 65 vectors, 1 MiB per command, ready at once, ten seconds
-    /// for that.
+    /// 64 queue pairs of 1024 entries, 65 vectors, 1 MiB per command, no ready delay, CAP.TO of ten
+    /// seconds.
     pub fn new(profile: Profile) -> Config {
         Config {
             profile,
@@ -120,7 +119,7 @@ impl Config {
         }
     }
 
-    /// The same with every value in its legal range.
+    /// Clamps every value to its valid range.
     pub(crate) fn legal(mut self) -> Config {
         self.queue_pairs = self.queue_pairs.clamp(1, Config::MAX_QUEUE_PAIRS);
         self.queue_entries = self.queue_entries.clamp(2, 65_536);
@@ -137,45 +136,43 @@ impl Config {
         self
     }
 
-    /// The most I/O queue pairs of any controller of this kind.
+    /// Most I/O queue pairs.
     pub const MAX_QUEUE_PAIRS: u16 = 128;
 
-    /// A CAP.DSTRD that gives each doorbell a cache line: 64 bytes.
+    /// CAP.DSTRD for a stride of 64 bytes, one cache line per doorbell.
     const A_LINE_EACH: u8 = 4;
 
-    /// CAP.TO counts in these.
+    /// Unit of CAP.TO.
     pub(crate) const READY_STEP: Nanos = Nanos::from_millis(500);
 
-    /// WZSL: a Write Zeroes covers 2^this pages of 4 KiB at most. A step does not end within a
-    /// command.
+    /// WZSL: most pages of 4 KiB of a Write Zeroes, as a power of two. A limit, as a step cannot be
+    /// interrupted within a command.
     pub(crate) const WZSL: u8 = 10;
-    /// The same in bytes.
+    /// WZSL in bytes.
     pub(crate) const MOST_ZEROES: u64 = 4096 << Config::WZSL;
-    /// WUSL: the same of a Write Uncorrectable.
+    /// WUSL: the same for Write Uncorrectable.
     pub(crate) const WUSL: u8 = Config::WZSL;
-    /// DMRL: ranges of one Dataset Management.
+    /// DMRL: most ranges of a Dataset Management command.
     pub(crate) const MOST_RANGES: u8 = 255;
-    /// DMRSL: logical blocks of a range.
+    /// DMRSL: most logical blocks of a range.
     pub(crate) const MOST_RANGE_BLOCKS: u32 = 1 << 21;
-    /// DMSL: logical blocks of all ranges of a command together.
+    /// DMSL: most logical blocks of all ranges of a command.
     pub(crate) const MOST_DEALLOCATED_BLOCKS: u64 = 1 << 23;
 }
 
-/// What a controller on a fabric says of itself. The host's data are where its port has put them,
-/// whatever its commands say.
+/// Properties of a fabric controller. Its port ignores the data pointers of commands and resolves
+/// the transport's buffers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fabric {
-    /// Most bytes of data in a command capsule.
+    /// Most bytes of in-capsule data.
     pub in_capsule: u32,
-    /// CIU and CIRN, which tell this association's controller from others that have had its
-    /// identifier.
+    /// CIU and CIRN, which distinguish this association from earlier ones with the same CNTLID.
     pub instance: (u8, u64),
-    /// It is a discovery controller, with this log.
+    /// The discovery log page, if this is a discovery controller.
     pub discovery: Option<Arc<[u8]>>,
 }
 
-/// By what a namespace can be told from all others, whatever path leads to it. Zeroes: none of that
-/// kind.
+/// Globally unique identifiers of a namespace, equal on all its paths. Zero: not reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identifiers {
     /// NGUID.
@@ -186,42 +183,41 @@ pub struct Identifiers {
     pub uuid: [u8; 16],
 }
 
-/// A namespace: a medium cut into logical blocks. Namespace identifiers are given in order, from 1,
-/// to those that have none.
+/// A namespace: a medium divided into logical blocks. Without an explicit NSID it gets the next
+/// free one, from 1.
 #[derive(Debug)]
 pub struct Namespace {
     pub(crate) medium: Medium,
     pub(crate) nsid: Option<Nsid>,
-    /// `None`: a UUID made of the subsystem's name and the NSID.
+    /// `None`: a UUID derived from the subsystem's NQN and the NSID.
     pub(crate) identifiers: Option<Identifiers>,
     /// ANA group; 0 without ANA.
     pub(crate) ana_group: u32,
-    /// The status of an I/O command to it in its ANA state; success: it is carried out.
+    /// Status of I/O commands in the current ANA state; success if accessible.
     pub(crate) refusal: Status,
     pub(crate) block_shift: u8,
-    /// Logical blocks, as many as are exposed at the moment (NSZE).
+    /// Size in logical blocks (NSZE).
     pub(crate) blocks: u64,
-    /// The medium may hold less than it shows.
+    /// Thin provisioned: the medium may run out of space.
     pub(crate) thin: bool,
 }
 
-/// The media, told apart once per command: memory is reached without a copy in between, any other
-/// through its trait.
+/// The medium of a namespace. Memory is accessed directly, other media through their trait and a
+/// bounce buffer.
 pub(crate) enum Medium {
     Mem(Mem),
     Other(Box<dyn Media>),
-    /// Of several controllers, which may have a thread each: a command holds the lock while it is
-    /// carried out.
+    /// Shared by controllers that may run in different threads; locked during a command.
     Shared(Arc<Mutex<Medium>>),
-    /// Some of its blocks were made unreadable.
+    /// Has unreadable blocks.
     Spoilt(Box<Spoilt<Medium>>),
-    /// It misbehaves.
+    /// Has injected faults.
     Faulty(Box<Faulty<Medium>>),
 }
 
 impl Medium {
-    /// Makes `len` bytes from `at` on unreadable until they are written. The first such range wraps
-    /// the medium, so that media without any are read as if there were no such thing.
+    /// Makes `len` bytes from `at` unreadable until they are written. The medium is wrapped on
+    /// first use, so that others pay nothing.
     pub(crate) fn spoil(&mut self, at: u64, len: u64) {
         match self {
             Medium::Shared(shared) => {
@@ -237,13 +233,12 @@ impl Medium {
         }
     }
 
-    /// The medium itself. For a moment the namespace has one of no bytes, which no command can
-    /// reach.
+    /// Takes the medium out and leaves an empty one, which no command can reach.
     fn take(&mut self) -> Medium {
         std::mem::replace(self, Medium::Mem(Mem::new(0, crate::Budget::new(0))))
     }
 
-    /// Has it misbehave. Of logical blocks of `block` bytes.
+    /// Injects a fault. `block`: logical block size in bytes.
     pub(crate) fn expect(&mut self, fault: MediaFault, block: u64) -> Result<(), MediaError> {
         match self {
             Medium::Shared(shared) => {
@@ -257,7 +252,7 @@ impl Medium {
         if let Medium::Faulty(faulty) = self { faulty.expect(fault, block) } else { Ok(()) }
     }
 
-    /// A cache that it was given is lost.
+    /// Power loss: drops an injected cache.
     pub(crate) fn lose_power(&mut self) -> Result<(), MediaError> {
         match self {
             Medium::Shared(shared) => {
@@ -268,7 +263,7 @@ impl Medium {
         }
     }
 
-    /// Whether data pass through a buffer of the controller's.
+    /// Whether data are copied through a bounce buffer.
     pub(crate) fn needs_buffer(&self) -> bool {
         match self {
             Medium::Mem(_) => false,
@@ -350,32 +345,32 @@ impl std::fmt::Debug for Medium {
     }
 }
 
-/// A namespace that cannot be.
+/// Why a namespace cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamespaceError {
-    /// A block size that is no power of two from 512 to 65,536.
+    /// The block size is not a power of two from 512 to 65,536.
     #[error("logical blocks of {0} bytes: the size must be a power of two from 512 to 65536")]
     BlockSize(u32),
-    /// A medium that holds not even one block.
+    /// The medium is smaller than a block.
     #[error("a medium of {bytes} bytes does not hold a single logical block of {block}")]
     TooSmall {
-        /// Size of the medium.
+        /// Size of the medium in bytes.
         bytes: u64,
-        /// Logical block size.
+        /// Logical block size in bytes.
         block: u32,
     },
 }
 
 impl Namespace {
-    /// The highest identifier.
+    /// The highest NSID.
     pub(crate) const MOST: u32 = 1024;
 
-    /// A namespace in memory, of logical blocks of `block` bytes (512 or 4096, say).
+    /// A namespace in memory; `block`: logical block size in bytes, such as 512 or 4096.
     pub fn mem(mem: Mem, block: u32) -> Result<Namespace, NamespaceError> {
         Namespace::on(Medium::Mem(mem), block)
     }
 
-    /// A namespace on any medium.
+    /// A namespace on any medium; `block`: logical block size in bytes.
     pub fn new(media: impl Media + 'static, block: u32) -> Result<Namespace, NamespaceError> {
         Namespace::on(Medium::Other(Box::new(media)), block)
     }
@@ -403,28 +398,27 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// The same with this identifier, rather than the next in order: 1 to 1024.
+    /// Sets the NSID, 1 to 1024.
     #[must_use]
     pub fn with_nsid(self, nsid: Nsid) -> Namespace {
         Namespace { nsid: Some(nsid), ..self }
     }
 
-    /// The same with identifiers of one's own. All zero: a namespace that no host can tell from
-    /// another.
+    /// Sets the identifiers. All zero: hosts cannot recognize the namespace.
     #[must_use]
     pub fn with_identifiers(self, identifiers: Identifiers) -> Namespace {
         Namespace { identifiers: Some(identifiers), ..self }
     }
 
-    /// The same in this ANA group, from 1. Of use only on controllers that report ANA
-    /// ([`Config::ana`]), where a namespace is in group 1 otherwise.
+    /// Sets the ANA group, from 1; the default is group 1. Only used by controllers that report ANA
+    /// ([`Config::ana`]).
     #[must_use]
     pub fn with_ana_group(self, group: u32) -> Namespace {
         Namespace { ana_group: group, ..self }
     }
 
-    /// Another controller's handle on the same namespace: same medium, same identifiers. What each
-    /// controller makes of it, its size if it is resized, its ANA state, is each one's own.
+    /// Another controller's handle on the same namespace, with the same medium and identifiers.
+    /// Size and ANA state are kept per controller.
     pub fn share(&mut self) -> Namespace {
         let shared = match &self.medium {
             Medium::Shared(shared) => shared.clone(),
@@ -434,7 +428,7 @@ impl Namespace {
         Namespace { medium: Medium::Shared(shared), ..*self }
     }
 
-    /// Whether other controllers may be attached to it.
+    /// Whether the namespace may be attached to several controllers.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.medium, Medium::Shared(_))
     }

@@ -1,5 +1,10 @@
-//! The controller: one step of time, the way of an I/O command through it, and what a host sees of
-//! its life.
+//! The controller state machine: one step in time, and the processing of I/O commands.
+//!
+//! ```text
+//!   step(now): registers ─► complete due commands ─► fetch and start ─► async events ─► interrupts
+//!
+//!   fetch: tail doorbell ─► SQE ─► validate ─► Schedule::start ─► execute ─► CQE ─► vector
+//! ```
 
 mod apart;
 mod early;
@@ -28,14 +33,14 @@ use early::Early;
 use external::{External, Link};
 use life::Life;
 
-/// Data that one step moves at most, roughly: a command is never split.
+/// Bytes of data per step, approximately, as commands are not split.
 const STEP_BYTES: u64 = 4 << 20;
 
-/// Commands fetched at one look at a doorbell, at most; an arbitration burst beyond it takes
-/// several.
+/// Most commands fetched per read of a tail doorbell; a larger arbitration burst takes several
+/// reads.
 const BATCH: usize = 16;
 
-/// A controller as a state machine. Its owner calls [`Controller::step`] with the time.
+/// A controller as a state machine. The owner calls [`Controller::step`] with the current time.
 pub struct Controller<P: Port> {
     pub(crate) port: P,
     pub(crate) config: Config,
@@ -47,47 +52,47 @@ pub struct Controller<P: Port> {
     pub(crate) features: Features,
     pub(crate) logs: Logs,
     pub(crate) events: Events,
-    /// `None`: not reported.
+    /// `None`: ANA is not reported.
     pub(crate) ana: Option<AnaStates>,
-    /// Commands neither take time nor move data: each is done the moment it is fetched.
+    /// Service time and data transfer are off: each command completes in the step that fetches it.
     instant: bool,
     pub(crate) external: External,
     early: Early,
     life: Life,
-    /// CC as the host wrote it last, CSTS as the controller did.
+    /// CC as last seen, and CSTS as last written.
     pub(crate) cc: Cc,
     csts: Csts,
-    /// Feature 01h AB: commands fetched from one queue at a time.
+    /// Feature 01h AB: most commands fetched from one queue before the next is served.
     pub(crate) burst: u32,
-    /// When the host must have sent Keep Alive.
+    /// Expiry of the Keep Alive Timer.
     pub(crate) keep_alive: Nanos,
-    /// The completion queue whose head is looked at when there is nothing else to do.
+    /// Index of the completion queue whose head doorbell is read in the next idle step.
     idle_turn: usize,
     counters: Counters,
-    /// The commands that were just fetched.
+    /// Buffer for fetched commands.
     batch: Box<[Sqe; BATCH]>,
 }
 
-/// What a step did and when the next one matters.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Something was fetched, posted or announced, or a register changed, or there is room now for
-    /// what could not be fetched.
+    /// Something was fetched, posted or signalled, a register has changed, or a full completion
+    /// queue has room again.
     pub worked: bool,
-    /// The controller's own next event; `None`: only the host can cause one.
+    /// Time of the controller's next own event; `None`: only the host can cause one.
     pub next: Option<Nanos>,
 }
 
-/// What a controller has done since power-on.
+/// Counters since power-on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Commands fetched, admin commands included.
     pub fetched: u64,
-    /// Entries posted.
+    /// Completion queue entries posted.
     pub completed: u64,
-    /// Messages attempted.
+    /// Interrupt messages attempted.
     pub messages: u64,
-    /// Of these, the ones that an unmasked vector took.
+    /// Messages that were sent, as their vector was not masked.
     pub messages_sent: u64,
 }
 
@@ -102,8 +107,8 @@ impl<P: Port> fmt::Debug for Controller<P> {
 }
 
 impl<P: Port> Controller<P> {
-    /// A controller at power-on. Values of `config` outside their range are brought into it. Writes
-    /// CAP, VS and CSTS.
+    /// A controller at power-on. Values of `config` are clamped to their valid ranges. Writes CAP,
+    /// VS and CSTS.
     pub fn new(config: Config, namespaces: Vec<Namespace>, port: P) -> Controller<P> {
         let config = config.legal();
         let store = Store::new(namespaces, &config);
@@ -138,18 +143,18 @@ impl<P: Port> Controller<P> {
         controller
     }
 
-    /// The bus.
+    /// The port.
     pub fn port(&self) -> &P {
         &self.port
     }
 
-    /// The doorbells, as far as the host's writes have arrived.
+    /// The doorbells; with late doorbell writes (fault injection) only those that have arrived.
     #[inline]
     pub(crate) fn doorbells(&self) -> SeenDoorbells<'_, P> {
         SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() }
     }
 
-    /// What the controller has done so far.
+    /// Counters since power-on.
     pub fn counters(&self) -> Counters {
         Counters {
             messages: self.interrupts.attempted,
@@ -158,10 +163,9 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// Exposes `blocks` logical blocks of a namespace, at most what its medium holds: the host is
-    /// notified by a Namespace Attribute Changed event, if it asked for such. Other controllers of
-    /// a subsystem go on showing what they showed: each is notified separately. `None`: there is no
-    /// such namespace; else the new size.
+    /// Sets the size of a namespace in logical blocks, up to that of its medium, and raises a
+    /// Namespace Attribute Changed event if the host has enabled it. Other controllers of the
+    /// subsystem keep the old size. Returns the new size, or `None` if there is no such namespace.
     pub fn resize(&mut self, nsid: Nsid, blocks: u64) -> Option<u64> {
         let namespace = self.store.get_mut(nsid)?;
         let blocks = blocks.min(namespace.media().bytes() >> namespace.block_shift);
@@ -174,8 +178,8 @@ impl<P: Port> Controller<P> {
         Some(blocks)
     }
 
-    /// Looks at registers and doorbells, fetches, completes what is due at `now`, raises vectors.
-    /// The work of one step is bounded. `now` never goes back.
+    /// Handles registers and doorbells, fetches commands, completes those due at `now`, and signals
+    /// vectors. The work of one step is bounded. `now` must not decrease.
     pub fn step(&mut self, now: Nanos) -> Step {
         if self.external.is_special(now) {
             return self.step_specially(now);
@@ -183,9 +187,9 @@ impl<P: Port> Controller<P> {
         self.step_in_touch(now)
     }
 
-    /// Before its owner sleeps: where the host writes doorbells to memory it is asked to ring those
-    /// that there is something to do for. Whether one of them has moved since: then it may have
-    /// asked too late, and the controller is to be stepped again before the sleep.
+    /// To be called before the owner sleeps: requests a notification for the next write of each
+    /// relevant shadow doorbell (EventIdx). If one has moved in the meantime, returns true; the
+    /// controller must then be stepped before the sleep.
     pub fn arm_doorbells(&self) -> bool {
         let listens = self.life == Life::Ready && self.external.link == Link::Up;
         listens
@@ -194,7 +198,7 @@ impl<P: Port> Controller<P> {
             })
     }
 
-    /// A step while host and controller reach each other.
+    /// A step while the path to the host is up.
     #[inline]
     fn step_in_touch(&mut self, now: Nanos) -> Step {
         let mut worked = self.look_at_registers(now);
@@ -216,8 +220,8 @@ impl<P: Port> Controller<P> {
             worked |= self.send_pending();
         }
         if !worked {
-            // What it makes room for the fetch has not seen: a thread that slept now would leave
-            // it, and ask for no head either.
+            // A head that moved after the fetch makes room for waiting commands. Without this check
+            // the owner would sleep, and no head of a queue that is no longer full would be armed.
             worked = self.look_at_one_head();
         }
         let own = self
@@ -230,7 +234,7 @@ impl<P: Port> Controller<P> {
         Step { worked, next: (next != Nanos::MAX).then_some(next) }
     }
 
-    /// Completes what is due.
+    /// Completes the commands that are due.
     #[inline]
     fn complete_due(&mut self, now: Nanos) -> bool {
         let mut bytes = 0;
@@ -239,7 +243,7 @@ impl<P: Port> Controller<P> {
                 return true;
             }
             let Some(due) = self.schedule.pop(now) else { return n > 0 };
-            // Aborted since: its entry has been posted.
+            // Aborted in the meantime; its entry has been posted.
             let Some(command) = self.commands.remove(due.slot, due.order) else { continue };
             bytes += u64::from(command.request.bytes);
             self.finish(now, &command, command.aborted.then_some(Status::ABORT_REQUESTED));
@@ -247,8 +251,7 @@ impl<P: Port> Controller<P> {
         true
     }
 
-    /// Carries out a command that was in service, unless it ends with `instead`, and posts its
-    /// entry.
+    /// Executes a command in service, or fails it with `instead`, and posts its entry.
     pub(crate) fn finish(&mut self, now: Nanos, command: &Command, instead: Option<Status>) {
         let Controller { port, store, queues, logs, interrupts, early, external, .. } = self;
         let fetched = early.take(command.order);
@@ -294,8 +297,8 @@ impl<P: Port> Controller<P> {
         self.counters.completed += 1;
     }
 
-    /// Fetches by round robin, in bursts. Returns whether anything was fetched and whether more
-    /// waits.
+    /// Fetches from all queues, round robin in bursts. Returns whether anything was fetched, and
+    /// whether commands are left.
     #[inline]
     fn fetch(&mut self, now: Nanos) -> (bool, bool) {
         let mut budget = self.config.step_budget;
@@ -323,8 +326,8 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// Fetches at most `limit` commands from one queue. Returns how many, and whether the limit
-    /// kept any back.
+    /// Fetches at most `limit` commands from one queue. Returns their number, and whether the limit
+    /// has left commands in the queue.
     #[inline]
     fn fetch_from(&mut self, now: Nanos, queue: QueueId, limit: u32) -> (u32, bool) {
         let Some((sq, cq)) = self.queues.pair(queue) else { return (0, false) };
@@ -355,8 +358,8 @@ impl<P: Port> Controller<P> {
         (count, waiting > limit && count == limit)
     }
 
-    /// Takes `count` commands, at most [`BATCH`], from an I/O queue; its completion queue has room
-    /// for as many.
+    /// Fetches and starts `count` commands, at most [`BATCH`], of an I/O queue. Its completion
+    /// queue must have room for them.
     #[inline]
     fn fetch_io(&mut self, now: Nanos, queue: QueueId, count: usize) {
         let Controller {
@@ -374,8 +377,7 @@ impl<P: Port> Controller<P> {
         } = self;
         let Some((sq, cq)) = queues.pair(queue) else { return };
         let mut batch = &mut batch[..count.min(BATCH)];
-        // All loads before anything else: each may have to come from the host's cache, and none
-        // waits for another.
+        // Load all entries first: the cache misses on lines that the host has written overlap.
         for sqe in &mut *batch {
             *sqe = sq.fetch();
         }
@@ -433,9 +435,8 @@ impl<P: Port> Controller<P> {
             cq.post(entry(queue, sq_head, sqe.cid()), status);
             posted += 1;
         }
-        // Entries of one batch, posted without moving data, are as good as simultaneous: their
-        // messages, as many as there are entries, follow them, so that a barrier per message does
-        // not keep back the next entry.
+        // One interrupt call for the batch, as its entries are posted at practically the same time:
+        // a memory barrier per message would delay the next entry.
         interrupts.posted(now, cq.vector, posted, port);
         self.counters.completed += u64::from(posted);
     }
@@ -464,7 +465,7 @@ impl<P: Port> Controller<P> {
         self.counters.completed += 1;
     }
 
-    /// Reports an asynchronous event if the admin completion queue has room.
+    /// Completes an Asynchronous Event Request if the admin completion queue has room.
     #[inline(never)]
     fn report_event(&mut self) -> bool {
         let Some((_, cq)) = self.queues.pair(QueueId::ADMIN) else { return false };
@@ -485,14 +486,14 @@ impl<P: Port> Controller<P> {
         self.events.raise(Event::InvalidDoorbell);
     }
 
-    /// Tells the vectors how far the host has come by itself.
+    /// Reads the head doorbells and reports consumed entries to interrupt coalescing.
     #[inline(never)]
     fn watch_host(&mut self) {
         let Controller { port, queues, interrupts, external, .. } = self;
         let doorbells = SeenDoorbells { port, faults: external.faults.as_ref() };
         let mut bad = None;
         for n in 0..queues.cqs() {
-            // The admin queue's entries are not held back, and so not counted.
+            // Admin queue entries are never coalesced.
             let Some(cq) = queues.nth_cq(n).filter(|cq| cq.id != QueueId::ADMIN) else { continue };
             if let Consumed::Invalid(head) = cq.consumed(&doorbells) {
                 bad = Some((cq.id, head));
@@ -507,8 +508,8 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// Sends the messages of vectors that the host has unmasked. A Pending bit whose entries the
-    /// host has acknowledged, all of them, is cleared instead.
+    /// Sends the pending messages of vectors that the host has unmasked. If all entries of the
+    /// vector have been consumed, its Pending bit is cleared instead.
     #[inline(never)]
     fn send_pending(&mut self) -> bool {
         let Controller { port, queues, interrupts, external, .. } = self;
@@ -516,8 +517,8 @@ impl<P: Port> Controller<P> {
         interrupts.send_pending(port, |vector| queues.are_acknowledged(vector, &doorbells))
     }
 
-    /// Finds impossible head doorbells of queues that are never full. Whether there is room now in
-    /// a queue that was full.
+    /// Reads the head doorbell of one completion queue, in turn, to detect invalid values on queues
+    /// that are never full. Returns whether a full queue has room again.
     #[inline]
     fn look_at_one_head(&mut self) -> bool {
         self.idle_turn =

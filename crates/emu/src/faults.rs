@@ -1,8 +1,7 @@
-//! Faults: what goes wrong with the controller's commands, completion entries and messages, by a
-//! plan or because an operator says so.
+//! Fault injection into commands, completion queue entries and interrupt messages, by a plan or at
+//! run time.
 //!
-//! A controller without a [`FaultInjector`] pays a pointer comparison for each entry, and one for
-//! each look at a doorbell.
+//! Without a [`FaultInjector`] the cost is one pointer comparison per entry and per doorbell read.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,36 +13,36 @@ use units::Nanos;
 
 use crate::{Message, Port};
 
-/// Something that goes wrong once.
+/// A fault that happens once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A message does not go out.
+    /// An interrupt message is dropped.
     LoseMessage,
-    /// A message goes out this much later.
+    /// A message is delayed by this time.
     DelayMessage(Nanos),
-    /// A message goes out twice.
+    /// A message is sent twice.
     DoubleMessage,
-    /// An entry carries the CID of the command that completed before it on its queue; its own
-    /// command never completes.
+    /// An entry carries the CID of the previous entry of its queue; its own command never
+    /// completes.
     StaleCid,
-    /// An entry carries a CID that was not used lately; its own command never completes.
+    /// An entry carries a CID that is not in use; its own command never completes.
     UnknownCid,
-    /// An entry is posted twice, unless there is no room.
+    /// An entry is posted twice, if there is room.
     DoubleEntry,
-    /// An entry is stored with the wrong phase tag: the host never sees it, nor any after it on its
-    /// queue.
+    /// An entry is stored with an inverted phase tag: the host sees neither it nor later entries of
+    /// the queue.
     WrongPhase,
-    /// A command ends with this status; what it did remains done.
+    /// A command is executed but completes with this status.
     Status(Status),
-    /// An entry is not posted: the command is carried out and never completes.
+    /// A command is executed but its entry is not posted.
     SwallowEntry,
-    /// A command is not carried out and never completes.
+    /// A command is neither executed nor completed.
     SwallowCommand,
-    /// CSTS.CFS: at this entry the controller fails, and is silent until the host resets it.
+    /// CSTS.CFS: instead of posting this entry the controller fails, until the host resets it.
     Fatal,
 }
 
-/// What a fault happens to.
+/// What a fault applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Occasion {
     Message,
@@ -61,18 +60,18 @@ impl Fault {
     }
 }
 
-/// A fault that has happened.
+/// A fault that was injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Injected {
-    /// Which.
+    /// The fault.
     pub fault: Fault,
-    /// The submission queue and the command that it hit; a message has none.
+    /// Submission queue and CID of the command; `None` for a message.
     pub command: Option<(QueueId, Cid)>,
 }
 
-/// A plan of faults: scripted ones at a certain occasion, and others by chance. Occasions are
-/// messages, entries posted or commands fetched, whichever the fault concerns, counted from 0 each.
-/// The admin queue and vector 0 are spared unless [`FaultPlan::admin_too`] says otherwise.
+/// A fault plan: faults at given occurrences, and random ones. Occurrences are messages, posted
+/// entries or fetched commands, whichever the fault concerns, each counted from 0. The admin queue
+/// and vector 0 are excluded unless [`FaultPlan::admin_too`] is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
     scripted: Vec<(u64, Fault)>,
@@ -83,47 +82,47 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// No faults.
+    /// A plan without faults.
     pub fn new() -> FaultPlan {
         FaultPlan::default()
     }
 
-    /// Adds a fault at occasion number `n`. At most one happens per occasion: the first that was
-    /// added.
+    /// Adds a fault at occurrence `n`. If several match an occurrence, the one added first is
+    /// injected.
     pub fn at(mut self, n: u64, fault: Fault) -> FaultPlan {
         self.scripted.push((n, fault));
         self
     }
 
-    /// Adds a fault that meets `ppm` of a million occasions.
+    /// Adds a fault with a probability of `ppm` in a million per occurrence.
     pub fn with_chance(mut self, ppm: u32, fault: Fault) -> FaultPlan {
         self.chances.push((ppm, fault));
         self
     }
 
-    /// Each doorbell write, the admin queue's too, reaches the controller up to `most` after the
-    /// host has made it, by this seed. Writes to one doorbell arrive in order, those to different
-    /// ones in any order.
+    /// Delays each doorbell write, also of the admin queue, by a random time up to `most`, drawn
+    /// with this seed. Writes to one doorbell stay in order; writes to different doorbells may be
+    /// reordered.
     pub fn with_late_doorbells(mut self, most: Nanos, seed: u64) -> FaultPlan {
         self.late_doorbells = (most, seed);
         self
     }
 
-    /// The seed of the chances.
+    /// Sets the seed of random faults.
     pub fn with_seed(mut self, seed: u64) -> FaultPlan {
         self.seed = seed;
         self
     }
 
-    /// Faults hit the admin queue pair and vector 0 as well.
+    /// Includes the admin queue pair and vector 0.
     pub fn admin_too(mut self) -> FaultPlan {
         self.admin_too = true;
         self
     }
 }
 
-/// The faults of one controller ([`crate::Config::faults`]). Clones are handles on the same one,
-/// for any thread.
+/// Fault injection of one controller ([`crate::Config::faults`]). Clones share their state and may
+/// be used from any thread.
 #[derive(Clone, Debug)]
 pub struct FaultInjector(Arc<Mutex<State>>);
 
@@ -131,21 +130,21 @@ pub struct FaultInjector(Arc<Mutex<State>>);
 struct State {
     plan: FaultPlan,
     random: Xoshiro256PlusPlus,
-    /// Occasions so far, by kind.
+    /// Occurrences so far, by kind.
     occasions: [u64; 3],
-    /// Faults that meet the next occasions of their kind, and how many.
+    /// Faults for the next occurrences of their kind, and their number.
     next: Vec<(Fault, u32)>,
     injected: Vec<Injected>,
     now: Nanos,
     doorbells: LateDoorbells,
-    /// Messages that are delayed, in the order of sending.
+    /// Delayed messages, in order of sending.
     messages: Vec<(Nanos, Vector)>,
 }
 
 impl State {
     fn set_plan(&mut self, plan: FaultPlan) {
         let (most, seed) = plan.late_doorbells;
-        // Writes that are on their way go on.
+        // Writes in flight are kept.
         if most > Nanos::ZERO && plan.late_doorbells != self.plan.late_doorbells {
             self.doorbells = LateDoorbells::new(most, seed);
         }
@@ -153,8 +152,7 @@ impl State {
         self.plan = plan;
     }
 
-    /// The fault, if any, that meets an occasion. `queue`: the submission queue, or a vector's
-    /// number.
+    /// The fault of an occurrence, if any. `queue`: submission queue, or number of the vector.
     fn throw(
         &mut self,
         occasion: Occasion,
@@ -203,7 +201,7 @@ impl State {
 }
 
 impl FaultInjector {
-    /// Faults by `plan`.
+    /// Injects faults by `plan`.
     pub fn new(plan: FaultPlan) -> FaultInjector {
         let mut state = State {
             plan: FaultPlan::new(),
@@ -223,24 +221,24 @@ impl FaultInjector {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Doorbell writes are up to so late from now on, whatever the plan
+    /// Delays doorbell writes by up to `most` from now on, independently of the plan
     /// ([`FaultPlan::with_late_doorbells`]).
     pub fn delay_doorbells(&self, most: Nanos, seed: u64) {
         self.state().doorbells = LateDoorbells::new(most, seed);
     }
 
-    /// From now on a different plan; occasions count from here. Doorbells that are late stay so.
+    /// Replaces the plan; occurrences are counted from 0 again. Doorbell delays are kept.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.state().set_plan(plan);
     }
 
-    /// The faults so far, in order.
+    /// The injected faults so far, in order.
     pub fn injected(&self) -> Vec<Injected> {
         self.state().injected.clone()
     }
 
-    /// The next `times` occasions of its kind meet this fault, in place of what was asked for of
-    /// the same fault before.
+    /// Injects a fault at the next `times` occurrences, replacing an earlier request for the same
+    /// fault.
     pub(crate) fn expect(&self, fault: Fault, times: u32) {
         let next = &mut self.state().next;
         next.retain(|(other, _)| std::mem::discriminant(other) != std::mem::discriminant(&fault));
@@ -249,12 +247,12 @@ impl FaultInjector {
         }
     }
 
-    /// What [`FaultInjector::expect`] was told and has not happened yet.
+    /// Requests of [`FaultInjector::expect`] that have not been injected yet.
     pub(crate) fn expected(&self) -> Vec<(Fault, u32)> {
         self.state().next.clone()
     }
 
-    /// Sends the late messages that are due by now. One whose vector is masked waits on.
+    /// Sends the delayed messages that are due. Those of masked vectors stay delayed.
     pub(crate) fn advance(&self, now: Nanos, port: &impl Port) {
         let mut state = self.state();
         state.now = now;
@@ -265,19 +263,19 @@ impl FaultInjector {
         }
     }
 
-    /// When the next late message, or doorbell write, is due that is not due yet.
+    /// Time of the next delayed message or doorbell write.
     pub(crate) fn next(&self) -> Nanos {
         let state = self.state();
         let messages = state.messages.iter().map(|&(at, _)| at).filter(|&at| at > state.now);
         messages.chain(state.doorbells.next(state.now)).min().unwrap_or(Nanos::MAX)
     }
 
-    /// Whether a command that was just fetched is dropped.
+    /// Whether a fetched command has to be dropped.
     pub(crate) fn swallows(&self, queue: QueueId, sqe: &Sqe) -> bool {
         self.state().throw(Occasion::Command, queue, Some((queue, sqe.cid()))).is_some()
     }
 
-    /// Drops commands of a batch. How many are left, at its beginning.
+    /// Removes dropped commands from a batch. Returns the number of commands left at its start.
     #[cold]
     pub(crate) fn swallow(&self, queue: QueueId, batch: &mut [Sqe]) -> usize {
         let mut kept = 0;
@@ -290,24 +288,24 @@ impl FaultInjector {
         kept
     }
 
-    /// What the controller sees of a doorbell that the host has set to `written`.
+    /// The value of a doorbell as the controller sees it, if the host has written `written`.
     #[cold]
     fn see(&self, doorbell: Doorbell, written: u32) -> u32 {
         let state = &mut *self.state();
         state.doorbells.see(doorbell, written, state.now)
     }
 
-    /// What goes wrong with a command's entry.
+    /// The fault of a command's entry.
     pub(crate) fn with_entry(&self, command: (QueueId, Cid)) -> Option<Fault> {
         self.state().throw(Occasion::Entry, command.0, Some(command))
     }
 
-    /// The last fault could not happen after all.
+    /// Undoes the last fault, which was not possible.
     pub(crate) fn take_back(&self) {
         self.state().injected.pop();
     }
 
-    /// Sends the message of a vector, or that of its Pending bit, or what a fault makes of it.
+    /// Sends a message, or that of a Pending bit, as modified by a fault.
     #[cold]
     pub(crate) fn message(&self, vector: Vector, port: &impl Port, pending: bool) -> Message {
         let send = || if pending { port.send_pending(vector) } else { port.message(vector) };
@@ -333,8 +331,7 @@ impl FaultInjector {
     }
 }
 
-/// The doorbells as the controller sees them: those of its port, each write some time after the
-/// host has made it where they are late.
+/// The port's doorbells with delayed writes.
 pub(crate) struct SeenDoorbells<'a, P> {
     pub(crate) port: &'a P,
     pub(crate) faults: Option<&'a FaultInjector>,
@@ -368,27 +365,26 @@ impl<P: Port> Doorbells for SeenDoorbells<'_, P> {
     }
 }
 
-/// Which doorbell: a queue's, and whether it is the completion queue's.
+/// A doorbell: queue, and whether it is the completion queue's.
 type Doorbell = (QueueId, bool);
 
-/// Every doorbell's writes, each with an instant of its own at which it arrives. Writes to one
-/// doorbell arrive in order, because they are posted writes to one address. Those to different
-/// doorbells arrive in any order.
+/// Doorbell writes in flight, each with its arrival time. Writes to one doorbell arrive in order,
+/// as posted writes to one address do; those to different doorbells in any order.
 #[derive(Debug)]
 struct LateDoorbells {
-    /// How late a write may be at most. Zero: none is late.
+    /// Longest delay; zero: none.
     most: Nanos,
     dice: Xoshiro256PlusPlus,
     seen: HashMap<Doorbell, Writes>,
 }
 
-/// One doorbell's writes.
+/// Writes to one doorbell.
 #[derive(Debug)]
 struct Writes {
-    /// What has arrived last, and what was written last.
+    /// The last value that has arrived, and the last value written.
     arrived: u32,
     written: u32,
-    /// Writes on their way, in order.
+    /// Writes in flight, in order.
     coming: VecDeque<(Nanos, u32)>,
 }
 
@@ -403,16 +399,16 @@ impl LateDoorbells {
         LateDoorbells { most, dice: Xoshiro256PlusPlus::seed_from_u64(seed), seen: HashMap::new() }
     }
 
-    /// What the controller sees at `now` of a doorbell that the host has set to `written`.
+    /// The value that has arrived at `now`, if the host has written `written`.
     fn see(&mut self, doorbell: Doorbell, written: u32, now: Nanos) -> u32 {
         if self.most == Nanos::ZERO {
             return written;
         }
-        // From none to the most: of 64 random bits the share of that range.
+        // A uniformly distributed delay from 64 random bits.
         let late = Nanos(
             (((u128::from(self.most.0) + 1) * u128::from(self.dice.next_u64())) >> 64) as u64,
         );
-        // What was written before the first look has arrived.
+        // A value written before the first read counts as arrived.
         let writes = self.seen.entry(doorbell).or_insert_with(|| Writes::none_since(written));
         if writes.written != written {
             writes.written = written;
@@ -425,14 +421,14 @@ impl LateDoorbells {
         writes.arrived
     }
 
-    /// The controller sets a doorbell itself, for a queue that begins: what is on its way belongs
-    /// to an earlier one.
+    /// Sets a doorbell for a new queue: writes in flight belong to an earlier queue and are
+    /// dropped.
     fn set(&mut self, doorbell: Doorbell, value: u32) {
         self.seen.insert(doorbell, Writes::none_since(value));
     }
 
-    /// When the next write arrives that has not arrived by `now`. One that has, at a doorbell that
-    /// is not looked at, is no event.
+    /// Time of the next arrival after `now`. A write that has arrived at a doorbell that is not
+    /// read is not an event.
     fn next(&self, now: Nanos) -> Option<Nanos> {
         self.seen
             .values()

@@ -1,4 +1,4 @@
-//! Identify: what the controller and its namespaces say of themselves (Base 5.1.13.2, NVM 4.1.5).
+//! Identify data structures of the controller and its namespaces (Base 5.1.13.2, NVM 4.1.5).
 
 use nvme::admin::{self, Identify, cns, csi};
 use nvme::features::AsyncEventConfig;
@@ -16,14 +16,13 @@ use crate::logs::{ERROR_ENTRIES, EVENT_REQUESTS};
 use crate::subsystem::AnaStates;
 use crate::{Config, Identifiers, Namespace};
 
-/// Aborts that may be outstanding (ACL + 1). Each is over before the next is fetched.
+/// Outstanding Aborts (ACL + 1). Each completes before the next admin command is fetched.
 pub(crate) const ABORTS: u8 = 4;
 
-/// Resets of other controllers that may be under way (CCRL). Each is over before the next is
-/// fetched.
+/// Concurrent Cross-Controller Resets (CCRL).
 pub(crate) const CROSS_RESETS: u8 = 1;
 
-/// The page that an Identify command asks for.
+/// The page of an Identify command.
 pub(crate) fn page(
     command: &Identify,
     config: &Config,
@@ -33,8 +32,8 @@ pub(crate) fn page(
     let is_nvm =
         || if command.csi == csi::NVM { Ok(()) } else { Err(Status::INVALID_FIELD.with_dnr()) };
     Ok(match command.cns {
-        // Of an inactive namespace it reads as zeroes. FFFFFFFFh asks for what all namespaces have
-        // in common, which only namespace management has.
+        // An inactive namespace reads as zeroes. FFFFFFFFh requests common capabilities, which
+        // requires Namespace Management.
         cns::NAMESPACE if store.is_inactive(command.nsid) => {
             NamespacePage::default().as_page().to_vec()
         }
@@ -117,7 +116,7 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
         wctemp: WCTEMP,
         cctemp: WCTEMP + 10,
         tnvmcap: u128::from(total).into(),
-        // Keep Alive in steps of 100 ms.
+        // Keep Alive granularity of 100 ms.
         kas: 1,
         sqes: Sqe::SIZE_LOG2 << 4 | Sqe::SIZE_LOG2,
         cqes: Cqe::SIZE_LOG2 << 4 | Cqe::SIZE_LOG2,
@@ -158,7 +157,7 @@ fn optional_commands(store: &Store) -> u16 {
         | bit(opcode::io::VERIFY, Controller::ONCS_VERIFY)
 }
 
-/// What the NVM command set adds to Identify Controller: of a command that there is not, no limit.
+/// Identify Controller of the NVM command set: limits of optional commands, 0 if not supported.
 fn command_limits(config: &Config) -> NvmController {
     let mut limits = NvmController::default();
     if config.write_zeroes {
@@ -172,7 +171,7 @@ fn command_limits(config: &Config) -> NvmController {
         limits.wusl = Config::WUSL;
     }
     if config.checks {
-        // As much as a Read: both look at blocks.
+        // The same limit as for a Read, since both read the medium.
         limits.vsl = (config.max_transfer / 4096).max(1).ilog2() as u8;
     }
     limits
@@ -185,13 +184,13 @@ fn namespace_page(namespace: &Namespace, config: &Config) -> NamespacePage {
     let mut page = NamespacePage {
         nsze: namespace.blocks,
         ncap: namespace.blocks,
-        // The medium is not asked through a path that cannot reach it.
+        // Through an inaccessible path the medium is not accessed.
         nuse: if namespace.refusal == Status::SUCCESS {
             (media.allocated() >> shift).min(namespace.blocks)
         } else {
             0
         },
-        // THINP.
+        // NSFEAT.THINP.
         nsfeat: u8::from(namespace.thin),
         dlfeat: NamespacePage::DLFEAT_ZEROES
             | if config.write_zeroes { NamespacePage::DLFEAT_WRITE_ZEROES } else { 0 },
@@ -212,8 +211,8 @@ fn sharing(namespace: &Namespace) -> u8 {
     if namespace.is_shared() { NamespacePage::NMIC_SHARED } else { 0 }
 }
 
-/// Base 5.1.13.2.8. Namespaces are ready when the controller is: there is only Controller Ready
-/// With Media (CAP.CRMS).
+/// Base 5.1.13.2.8. Namespaces are ready with the controller, as only Controller Ready With Media
+/// is supported (CAP.CRMS).
 fn independent_namespace(namespace: &Namespace) -> IndependentNamespace {
     IndependentNamespace {
         nmic: sharing(namespace),
@@ -224,7 +223,7 @@ fn independent_namespace(namespace: &Namespace) -> IndependentNamespace {
 }
 
 fn active(after: Nsid, store: &Store) -> Result<NamespaceList, Status> {
-    // NSIDs FFFFFFFEh and above have no successor (Base 5.1.13.2.2).
+    // NSIDs FFFFFFFEh and FFFFFFFFh are invalid here (Base 5.1.13.2.2).
     if after.0 >= u32::MAX - 1 {
         return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
     }
@@ -251,8 +250,8 @@ fn nqn(config: &Config) -> String {
         .unwrap_or_else(|| format!("nqn.2014-08.org.nvmexpress:uuid:{}", uuid(config, 0)))
 }
 
-/// A UUID (version 8, RFC 9562) of the subsystem (`n` = 0) or of a namespace: the same as long as
-/// its NQN is, or serial and model if it has none.
+/// A UUID (version 8, RFC 9562) of the subsystem (`n` = 0) or of a namespace, derived from the NQN,
+/// or from serial and model number if there is none.
 fn uuid_bytes(config: &Config, n: u32) -> [u8; 16] {
     // FNV-1a, 128 bits.
     let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;

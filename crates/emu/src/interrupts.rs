@@ -1,12 +1,12 @@
-//! Vectors: when a message goes out for the entries that were posted.
+//! Interrupt vectors: coalescing, masking, Pending bits.
 //!
-//! Without coalescing, one message is attempted per entry. With it, entries are counted per vector
-//! and a message stands for several: by feature 08h, which the host sees, or by a profile's
-//! [`Hidden`] rules, which it does not.
+//! Without coalescing one message is attempted per entry. With it, entries are counted per vector
+//! and one message announces several, by feature 08h or by a profile's unreported rules
+//! ([`Hidden`]).
 //!
-//! A message that meets a masked vector sets the vector's Pending bit, and goes out when the host
-//! unmasks (PCI Express Base, "Per-vector Masking and Function Masking"). What clears the bit
-//! before that is [`PendingBit`]'s affair.
+//! A message to a masked vector sets the vector's Pending bit and is sent when the host unmasks it
+//! (PCI Express Base, "Per-vector Masking and Function Masking"); [`PendingBit`] selects what
+//! clears the bit before that.
 
 use nvme::Vector;
 use nvme::features::{InterruptCoalescing, VectorConfig};
@@ -15,30 +15,30 @@ use units::Nanos;
 use crate::schedule::Bucket;
 use crate::{Config, FaultInjector, Hidden, Message, PendingBit, Port};
 
-/// Messages that may go out at once after a pause, where [`Hidden::messages_per_s`] limits them.
+/// Depth of the message bucket of [`Hidden::messages_per_s`].
 const MESSAGE_BURST: u32 = 4;
 
-/// One vector's state.
+/// State of one vector.
 #[derive(Debug)]
 struct Line {
-    /// Feature 09h CD: exempt from feature 08h.
+    /// Feature 09h CD: coalescing by feature 08h is disabled.
     exempt: bool,
-    /// Entries are held back under the rules in force.
+    /// Coalescing applies under the current settings.
     held: bool,
-    /// An entry's message does not simply go out: it is held back, or a fault may happen to it.
+    /// A message is not sent directly: it is coalesced, or a fault may be injected.
     indirect: bool,
     /// Entries posted since the last message.
     since: u32,
-    /// When the first entry was posted that no message has announced; meaningful while
-    /// [`Line::unseen`] is not 0.
+    /// Time of the first entry that no message has announced; valid while [`Line::unseen`] is not
+    /// 0.
     first: Nanos,
-    /// Entries posted, announced by messages, taken by the host, and paid for, since the queues
-    /// were created. Only hidden rules look at what the host has taken.
+    /// Counts since the queues were created: entries posted, announced by messages, consumed by the
+    /// host (only tracked with hidden rules), and charged to the bucket.
     posted: u64,
     announced: u64,
     taken: u64,
     charged: u64,
-    /// A message went out and the host has not taken an entry since: it is on its way to look.
+    /// A message was sent and the host has consumed no entry since: it is about to reap.
     on_its_way: bool,
     /// The Pending bit.
     pending: bool,
@@ -46,27 +46,27 @@ struct Line {
 }
 
 impl Line {
-    /// Entries that neither a message has announced nor the host taken by itself.
+    /// Entries that were neither announced by a message nor consumed.
     fn unseen(&self) -> u64 {
         self.posted - self.announced.max(self.taken)
     }
 }
 
-/// The vectors of a controller.
+/// All vectors of a controller.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     lines: Vec<Line>,
     coalescing: InterruptCoalescing,
     hidden: Hidden,
-    /// The controller's own limit on messages, if it has one.
+    /// Limit on the messages of the whole controller.
     ceiling: Option<Bucket>,
     keeps: PendingBit,
     faults: Option<FaultInjector>,
-    /// The vectors whose Pending bit is set, in no order.
+    /// Vectors with a Pending bit, in no order.
     pending: Vec<Vector>,
-    /// When the earliest held message is due; [`Nanos::MAX`]: none is held.
+    /// Time of the earliest coalesced message; [`Nanos::MAX`]: none.
     next: Nanos,
-    /// Messages attempted and messages that an unmasked vector took.
+    /// Messages attempted, and messages sent.
     pub(crate) attempted: u64,
     pub(crate) sent: u64,
 }
@@ -107,36 +107,35 @@ impl Interrupts {
         interrupts
     }
 
-    /// Whether the controller has this vector.
+    /// Whether the vector exists.
     pub(crate) fn has(&self, vector: Vector) -> bool {
         usize::from(vector.0) < self.lines.len()
     }
 
-    /// Whether the host may set features 08h and 09h: not if the device coalesces in secret.
+    /// Whether the host can set features 08h and 09h, which is not so with hidden coalescing.
     pub(crate) fn is_changeable(&self) -> bool {
         !self.hidden.is_on()
     }
 
-    /// Whether the host's own looks matter to the rules, so that the head doorbells are worth
-    /// reading.
+    /// Whether coalescing depends on consumed entries, so that head doorbells have to be read.
     #[inline]
     pub(crate) fn watches_host(&self) -> bool {
         self.hidden.announced_per_s > 0
     }
 
-    /// Messages meet these faults from now on.
+    /// Injects these faults into messages.
     pub(crate) fn inject(&mut self, faults: FaultInjector) {
         self.faults = Some(faults);
         self.apply();
     }
 
-    /// Feature 08h.
+    /// Sets feature 08h.
     pub(crate) fn set_coalescing(&mut self, value: InterruptCoalescing) {
         self.coalescing = value;
         self.apply();
     }
 
-    /// Feature 09h; `false`: there is no such vector.
+    /// Sets feature 09h. Returns false if the vector does not exist.
     pub(crate) fn set_vector(&mut self, value: VectorConfig) -> bool {
         let Some(line) = self.lines.get_mut(usize::from(value.iv())) else { return false };
         line.exempt = value.cd();
@@ -144,7 +143,7 @@ impl Interrupts {
         true
     }
 
-    /// Feature 09h as it stands; `None`: there is no such vector.
+    /// Reads feature 09h; `None`: the vector does not exist.
     pub(crate) fn vector(&self, vector: u16) -> Option<VectorConfig> {
         let line = self.lines.get(usize::from(vector))?;
         Some(VectorConfig::new().with_iv(vector).with_cd(line.exempt))
@@ -156,12 +155,12 @@ impl Interrupts {
             line.held = hidden || visible && !line.exempt;
             line.indirect = line.held || self.faults.is_some();
         }
-        // What was held under the old rules goes out under the new ones, or at once.
+        // Re-evaluate coalesced messages under the new settings at the next step.
         self.next = Nanos::ZERO;
     }
 
-    /// Forgets what was held, what is pending and every exemption: a controller reset, after which
-    /// no completion queue has an entry.
+    /// Controller reset: clears coalesced messages, Pending bits and feature 09h. The completion
+    /// queues are gone.
     pub(crate) fn reset(&mut self, port: &impl Port) {
         while let Some(vector) = self.pending.pop() {
             port.clear_pending(vector);
@@ -173,7 +172,7 @@ impl Interrupts {
         self.next = Nanos::MAX;
     }
 
-    /// `n` entries were posted to an I/O completion queue with this vector, if it has one.
+    /// Handles `n` new entries of an I/O completion queue with this vector; `None`: no interrupts.
     #[inline]
     pub(crate) fn posted(&mut self, now: Nanos, vector: Option<Vector>, n: u32, port: &impl Port) {
         let Some(vector) = vector else { return };
@@ -189,7 +188,7 @@ impl Interrupts {
         }
     }
 
-    /// Sends a message now: one that was held back, or an admin entry's, which never is (Base
+    /// Sends a message now: a coalesced one, or the admin queue's, which is never coalesced (Base
     /// 5.1.25.2.2).
     pub(crate) fn message(&mut self, vector: Vector, port: &impl Port) {
         self.attempted += 1;
@@ -200,7 +199,7 @@ impl Interrupts {
         self.note(vector, message, port);
     }
 
-    /// What became of a message.
+    /// Handles the result of sending a message.
     #[inline]
     fn note(&mut self, vector: Vector, message: Message, port: &impl Port) {
         match message {
@@ -218,14 +217,14 @@ impl Interrupts {
         }
     }
 
-    /// Whether a Pending bit is set.
+    /// Whether any Pending bit is set.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Sends what is pending on vectors that are masked no longer, unless its event is satisfied.
-    /// Whether there was anything.
+    /// Handles Pending bits of unmasked vectors: sends the message, or clears the bit if the
+    /// interrupt condition is satisfied. Returns whether there were any.
     pub(crate) fn send_pending(
         &mut self,
         port: &impl Port,
@@ -263,7 +262,7 @@ impl Interrupts {
         line.since = line.since.saturating_add(1);
         line.posted += 1;
         if line.on_its_way {
-            // The look that the last message caused will find this entry as well.
+            // The host will reap this entry together with those that the last message announced.
             line.charged = line.posted;
             if let Some(bucket) = &mut line.bucket {
                 bucket.take(now, 1);
@@ -272,7 +271,7 @@ impl Interrupts {
         self.send_if_due(now, vector, port);
     }
 
-    /// The host moved the head of a completion queue with this vector by `n` entries.
+    /// The host has consumed `n` entries of a completion queue with this vector.
     pub(crate) fn taken(&mut self, vector: Vector, n: u32) {
         if let Some(line) = self.lines.get_mut(usize::from(vector.0)) {
             line.taken = (line.taken + u64::from(n)).min(line.posted);
@@ -280,7 +279,7 @@ impl Interrupts {
         }
     }
 
-    /// When the vector's message may go out; `None`: it has nothing to announce.
+    /// Time at which the vector's message may be sent; `None`: no entries to announce.
     fn due(&self, line: &Line) -> Option<Nanos> {
         if !line.held && line.posted > line.announced {
             return Some(Nanos::ZERO);
@@ -324,7 +323,7 @@ impl Interrupts {
         self.message(vector, port);
     }
 
-    /// Sends the held messages that are due. Returns whether there were any.
+    /// Sends the coalesced messages that are due. Returns whether there were any.
     pub(crate) fn tick(&mut self, now: Nanos, port: &impl Port) -> bool {
         if now < self.next {
             return false;
@@ -337,7 +336,7 @@ impl Interrupts {
         self.attempted != before
     }
 
-    /// When the next held message is due.
+    /// Time of the next coalesced message.
     pub(crate) fn next(&self) -> Nanos {
         self.next
     }

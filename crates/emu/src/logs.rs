@@ -1,5 +1,4 @@
-//! What the controller remembers and reports: the error log, health, changed namespaces, and
-//! asynchronous events.
+//! Log pages and asynchronous events: error log, health, changed namespaces.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,44 +11,44 @@ use zerocopy::IntoBytes;
 
 /// Entries of the Error Information log (Identify Controller ELPE + 1).
 pub(crate) const ERROR_ENTRIES: usize = 64;
-/// Composite Temperature, in kelvin: 40 °C.
+/// Composite Temperature in kelvin: 40 °C.
 pub(crate) const TEMPERATURE: u16 = 313;
-/// Asynchronous Event Requests that may be outstanding (AERL + 1).
+/// Most outstanding Asynchronous Event Requests (AERL + 1).
 pub(crate) const EVENT_REQUESTS: usize = 4;
 
-/// Counters and lists behind the log pages.
+/// Counters and lists of the log pages.
 #[derive(Debug, Default)]
 pub(crate) struct Logs {
     errors: VecDeque<ErrorEntry>,
     error_count: u64,
     media_errors: u64,
     changed: BTreeSet<u32>,
-    /// Resets of other controllers that this one was asked for and that took time.
+    /// Cross-Controller Resets that this controller was requested to perform.
     pub(crate) cross_resets: Vec<CrossResetEntry>,
-    /// Reads and writes: commands, bytes.
+    /// Reads and writes: number of commands, bytes.
     reads: (u64, u64),
     writes: (u64, u64),
     started: Option<Nanos>,
-    /// Times that power went, and those of them of which no shutdown had told before.
+    /// Power cycles, and those without a preceding shutdown.
     power_losses: u64,
     unsafe_shutdowns: u64,
 }
 
 impl Logs {
-    /// Power went.
+    /// Counts a power cycle.
     pub(crate) fn power_lost(&mut self, was_shut_down: bool) {
         self.power_losses += 1;
         self.unsafe_shutdowns += u64::from(!was_shut_down);
     }
 
-    /// A command completed well. A Compare counts as a Read; of a Verify only the data do (Base
-    /// 5.1.12.1.3).
+    /// Counts a successful command. Compare counts as a Read; of Verify only the data are counted
+    /// (Base 5.1.12.1.3).
     #[inline]
     pub(crate) fn count(&mut self, op: Op, bytes: u32) {
         let (commands, total) = match op {
             Op::Read | Op::Compare => &mut self.reads,
             Op::Write => &mut self.writes,
-            // Of what moves no data these counters say nothing (Base 5.1.12.1.3).
+            // Commands without data transfer are not counted (Base 5.1.12.1.3).
             Op::Verify => return self.reads.1 += u64::from(bytes),
             Op::Flush | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable => return,
         };
@@ -57,9 +56,9 @@ impl Logs {
         *total += u64::from(bytes);
     }
 
-    /// A command failed. `lba` if it has one.
+    /// Records a failed command; `lba` is its first block, if it has one.
     pub(crate) fn command_failed(&mut self, sq: QueueId, sqe: &FailedCommand, status: Status) {
-        // That blocks hold something else than a host thought is no fault of theirs.
+        // Compare Failure is not a media error: the blocks were readable.
         self.media_errors +=
             u64::from(status.code_type() == 2 && status.kind() != Status::COMPARE_FAILURE);
         self.push(ErrorEntry {
@@ -75,7 +74,7 @@ impl Logs {
         });
     }
 
-    /// The host wrote something impossible to a doorbell of `queue`.
+    /// Records an invalid doorbell value of `queue`.
     pub(crate) fn bad_doorbell(&mut self, queue: QueueId, value: u32) {
         tracing::warn!(%queue, value, "the host wrote an impossible doorbell value");
         self.push(ErrorEntry {
@@ -88,7 +87,7 @@ impl Logs {
         });
     }
 
-    /// An error of the controller rather than of a command.
+    /// Records an error that is not caused by a command.
     pub(crate) fn controller_failed(&mut self, status: Status) {
         let none = ErrorEntry::NONE;
         self.push(ErrorEntry {
@@ -106,7 +105,7 @@ impl Logs {
         self.errors.push_front(ErrorEntry { error_count: self.error_count, ..entry });
     }
 
-    /// The Error Information log, newest first.
+    /// The Error Information log, newest entry first.
     pub(crate) fn error_page(&self) -> Vec<u8> {
         let mut page = vec![0; ERROR_ENTRIES * ErrorEntry::LEN];
         for (slot, entry) in page.chunks_exact_mut(ErrorEntry::LEN).zip(&self.errors) {
@@ -115,12 +114,12 @@ impl Logs {
         page
     }
 
-    /// Remembers when the controller's life began.
+    /// Records the time of power-on.
     pub(crate) fn power_on(&mut self, now: Nanos) {
         self.started.get_or_insert(now);
     }
 
-    /// SMART / Health Information: a healthy drive, but for these warnings.
+    /// SMART / Health Information, with these warnings.
     pub(crate) fn smart(&self, now: Nanos, critical_warning: CriticalWarning) -> Smart {
         let thousands_of_512 = |bytes: u64| u128::from(bytes.div_ceil(512_000)).into();
         Smart {
@@ -142,7 +141,7 @@ impl Logs {
         }
     }
 
-    /// A namespace's attributes changed.
+    /// Adds a namespace to the changed list.
     pub(crate) fn namespace_changed(&mut self, nsid: Nsid) {
         self.changed.insert(nsid.0);
     }
@@ -150,7 +149,7 @@ impl Logs {
     /// The Changed Attached Namespace List.
     pub(crate) fn changed(&self) -> ChangedNamespaces {
         if self.changed.len() > ChangedNamespaces::CAPACITY {
-            // More changed than fit (Base 5.1.12.1.5).
+            // FFFFFFFFh: more namespaces have changed than fit (Base 5.1.12.1.5).
             return ChangedNamespaces::of([Nsid::ALL]);
         }
         ChangedNamespaces::of(self.changed.iter().map(|&id| Nsid(id)))
@@ -166,7 +165,7 @@ impl Logs {
         page
     }
 
-    /// The host has got a log page and did not ask to retain its event, which clears the list of
+    /// The host has read a log page without Retain Asynchronous Event, which clears the list of
     /// changes (Base 5.1.12.1.5).
     pub(crate) fn acknowledge(&mut self, log: u8) {
         if log == lid::CHANGED_NAMESPACES {
@@ -175,7 +174,7 @@ impl Logs {
     }
 }
 
-/// What the error log says of a command.
+/// The fields of a command that the error log reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FailedCommand {
     pub(crate) cid: Cid,
@@ -185,16 +184,16 @@ pub(crate) struct FailedCommand {
 }
 
 impl FailedCommand {
-    /// Of an I/O command whose fields may mean anything.
+    /// From an I/O command that may not be valid.
     pub(crate) fn of(sqe: &Sqe) -> FailedCommand {
         let lba = u64::from(sqe.cdw10) | u64::from(sqe.cdw11) << 32;
-        // Its blocks are named in a list.
+        // Dataset Management has its blocks in a list, not in CDW10 and CDW11.
         let lba = if sqe.opcode == nvme::opcode::io::DATASET_MANAGEMENT { 0 } else { lba };
         FailedCommand { cid: sqe.cid(), opcode: sqe.opcode, nsid: sqe.nsid(), lba }
     }
 }
 
-/// One kind of asynchronous event: reported once, then masked until the host reads its log page
+/// State of one asynchronous event: reported once, then masked until the host reads its log page
 /// (Base 5.1.2).
 #[derive(Debug)]
 struct Kind {
@@ -203,29 +202,29 @@ struct Kind {
     masked: bool,
 }
 
-/// Asynchronous events and the requests that wait for them.
+/// Asynchronous events, and the outstanding requests.
 #[derive(Debug)]
 pub(crate) struct Events {
     requests: VecDeque<Cid>,
     kinds: [Kind; 6],
-    /// Something is pending and not masked.
+    /// An event is pending and not masked.
     reportable: bool,
 }
 
-/// The events that this controller reports.
+/// Supported events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// An impossible doorbell value.
+    /// Invalid doorbell write value.
     InvalidDoorbell,
-    /// An internal error, from which the controller recovered.
+    /// Transient internal error.
     Internal,
-    /// Namespaces changed.
+    /// Namespace attribute changed.
     NamespaceChanged,
-    /// The ANA state of a group changed.
+    /// Asymmetric Namespace Access change.
     AnaChanged,
-    /// The temperature is beyond a threshold.
+    /// Temperature threshold.
     Temperature,
-    /// A reset of another controller is over.
+    /// Cross-Controller Reset completed.
     CrossReset,
 }
 
@@ -258,7 +257,7 @@ impl Events {
         }
     }
 
-    /// Takes in a request; `false`: there are as many as allowed.
+    /// Adds a request. Returns false if the limit (AERL) is exceeded.
     pub(crate) fn request(&mut self, cid: Cid) -> bool {
         if self.requests.len() == EVENT_REQUESTS {
             return false;
@@ -267,18 +266,18 @@ impl Events {
         true
     }
 
-    /// Withdraws a request: it was aborted.
+    /// Removes an aborted request. Returns whether it was outstanding.
     pub(crate) fn withdraw(&mut self, cid: Cid) -> bool {
         let found = self.requests.iter().position(|&c| c == cid);
         found.and_then(|at| self.requests.remove(at)).is_some()
     }
 
-    /// Something happened.
+    /// Raises an event.
     pub(crate) fn raise(&mut self, event: Event) {
         self.set(event, true);
     }
 
-    /// Whether a condition holds, for events that are reported as long as it does.
+    /// Sets or clears a condition whose event stays pending as long as it holds.
     pub(crate) fn set(&mut self, event: Event, pending: bool) {
         self.kinds[event as usize].pending = pending;
         self.weigh();
@@ -288,7 +287,7 @@ impl Events {
         self.reportable = self.kinds.iter().any(|k| k.pending && !k.masked);
     }
 
-    /// The host read a log page without asking to retain its event.
+    /// The host has read a log page without Retain Asynchronous Event: unmasks its events.
     pub(crate) fn acknowledge(&mut self, log: u8) {
         for kind in self.kinds.iter_mut().filter(|k| k.event.lid() == log) {
             kind.masked = false;
@@ -296,19 +295,19 @@ impl Events {
         self.weigh();
     }
 
-    /// Whether [`Events::take`] would answer.
+    /// Whether [`Events::take`] would return an event.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.reportable && !self.requests.is_empty()
     }
 
-    /// An event to report and the request that it completes.
+    /// Removes the next event to report, with the request to complete.
     pub(crate) fn take(&mut self) -> Option<(Cid, AsyncEvent)> {
         let at = self.kinds.iter().position(|k| k.pending && !k.masked)?;
         let cid = self.requests.pop_front()?;
         self.kinds[at].pending = false;
         let event = self.kinds[at].event;
-        // One report masks every event of its log page: the page reports all of them.
+        // One report masks all events of its log page, as the page describes all of them.
         for kind in self.kinds.iter_mut().filter(|k| k.event.lid() == event.lid()) {
             kind.masked = true;
         }

@@ -1,90 +1,88 @@
-//! The bus: what a controller can reach of its host.
+//! The interface between controller and host: memory, doorbells, registers, interrupts.
 
 use nvme::{BusError, CqSlots, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
 use units::Nanos;
 
-/// What became of a message.
+/// Result of sending an interrupt message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// It went out.
+    /// Sent.
     Sent,
-    /// Its vector is masked: the controller sets the vector's Pending bit.
+    /// The vector is masked: the controller sets its Pending bit.
     Masked,
-    /// It is gone, or on a way of its own.
+    /// Dropped or delayed by fault injection.
     Lost,
 }
 
-/// Where a host writes the doorbells of I/O queues, rather than to registers (Base 5.2.5, Doorbell
-/// Buffer Config). Each buffer has the doorbells in the order and the distance of the registers, as
-/// far as they fit in its page.
+/// Memory buffers to which the host writes doorbells instead of to the registers (Base 5.2.5,
+/// Doorbell Buffer Config). Both have the layout of the doorbell registers, limited to one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowBuffers {
-    /// Bus address of the doorbells.
+    /// Bus address of the doorbell values.
     pub doorbells: u64,
-    /// Bus address of the EventIdx of each.
+    /// Bus address of the EventIdx values.
     pub events: u64,
-    /// Bytes of each buffer: a memory page.
+    /// Bytes of each buffer: one memory page (CC.MPS).
     pub bytes: u64,
-    /// Bytes from one doorbell to the next.
+    /// Bytes between doorbells.
     pub stride: u64,
 }
 
-/// Everything that a controller can reach of its host: its memory, its doorbell and register
-/// writes, its vectors.
+/// Access to the host: its memory, doorbells, registers and interrupt vectors.
 pub trait Port {
-    /// A submission queue's memory.
+    /// Memory of a submission queue.
     type Sq: SqSlots;
-    /// A completion queue's memory.
+    /// Memory of a completion queue.
     type Cq: CqSlots;
 
-    /// Resolves the memory of a submission queue at bus address `addr` once, when the queue is
+    /// Maps a submission queue of `entries` entries at bus address `addr`, when the queue is
     /// created.
     fn map_sq(&self, addr: u64, entries: u32) -> Result<Self::Sq, BusError>;
-    /// Resolves the memory of a completion queue.
+    /// Maps a completion queue.
     fn map_cq(&self, addr: u64, entries: u32) -> Result<Self::Cq, BusError>;
-    /// Copies host memory into the controller (the data of a Write, a PRP list).
+    /// Reads host memory (data of a Write, a PRP list).
     fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError>;
-    /// Copies from the controller into host memory (the data of a Read, an Identify page).
+    /// Writes host memory (data of a Read, an Identify page).
     fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError>;
-    /// Whether a range lies in registered memory: what `dma_read` would answer, without copying.
+    /// Checks that a range is accessible, as `dma_read` would, without a copy.
     fn check(&self, addr: u64, len: u64) -> Result<(), BusError>;
-    /// The doorbells, of which a controller reads tails and heads.
+    /// The doorbells.
     fn doorbells(&self) -> &impl Doorbells;
-    /// The registers. The host's writes appear here; the controller writes CAP, VS and CSTS.
+    /// The registers. The host writes CC and others; the controller writes CAP, VS and CSTS.
     fn registers(&self) -> &impl Registers;
-    /// Sends the message of a vector unless the host masks it: fence(SeqCst), read the mask,
-    /// signal. The caller has stored every entry that the message announces.
+    /// Sends the message of a vector unless it is masked: fence(SeqCst), read the mask, signal. All
+    /// entries that the message announces must have been stored before.
     fn message(&self, vector: Vector) -> Message;
-    /// Whether the host masks a vector whose Pending bit is set.
+    /// Whether a vector with a Pending bit is masked.
     fn is_masked(&self, vector: Vector) -> bool;
-    /// Sends the message that a vector's Pending bit stands for, as [`Port::message`] does, and
+    /// Sends the message of a vector whose Pending bit is set, as [`Port::message`] does, and
     /// clears the bit.
     fn send_pending(&self, vector: Vector) -> Message {
         self.message(vector)
     }
-    /// A vector's Pending bit is cleared, and no message goes out for it.
+    /// Clears a vector's Pending bit without a message.
     fn clear_pending(&self, _vector: Vector) {}
 
-    /// From now on [`Port::doorbells`] are those that the host writes there, the admin queue's
-    /// excepted as long as the host writes that one to its register alone. `None`: they are
-    /// registers.
+    /// Selects the source of [`Port::doorbells`]: memory buffers, or with `None` the registers. The
+    /// admin queue's doorbells are read from the registers until the host writes them to memory.
     ///
     /// # Errors
-    /// The buffers cannot be reached; nothing has changed.
+    /// The buffers are not accessible; the source is unchanged.
     fn shadow_doorbells(&self, buffers: Option<ShadowBuffers>) -> Result<(), BusError> {
         buffers.map_or(Ok(()), |ShadowBuffers { doorbells, bytes, .. }| {
             Err(BusError { addr: doorbells, len: bytes })
         })
     }
-    /// Before the controller sleeps: has the host wake it when it goes on from the value of this
-    /// doorbell that was read last. Whether it has gone on already, maybe without knowing of the
-    /// wish. A register's write wakes the controller in any case.
+    /// Before the controller sleeps: sets EventIdx of a shadow doorbell to its last value, so that
+    /// the host rings the register at the next change. Returns whether the doorbell has moved
+    /// already, in which case the host may not ring. Registers notify at every write and need no
+    /// arming.
     fn arm_doorbell(&self, _queue: QueueId, _completion: bool) -> bool {
         false
     }
 
-    /// How long an I/O command takes, its transfer and the wait for a channel not included. `None`:
-    /// the profile's dice say.
+    /// Service time of an I/O command, without transfer and queueing. `None`: drawn from the
+    /// profile.
     #[inline]
     fn service_time(&self, _command: &Sqe) -> Option<Nanos> {
         None

@@ -6,12 +6,12 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use units::{Nanos, Op};
 
-/// The timing of a device. In JSON, of a device or of a scenario, times are in nanoseconds; a
+/// The timing of a device. In a file, of a device or of a scenario, times are in nanoseconds; a
 /// missing field is zero, which means no delay or no limit.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Name of the profile in reports; not part of the JSON.
+    /// Name of the profile in reports; not part of the file.
     #[serde(skip)]
     pub name: String,
     /// Time that a Read occupies a channel, without its data transfer.

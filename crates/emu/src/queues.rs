@@ -1,4 +1,5 @@
-//! Queue pairs as the controller sees them, and the commands it has taken from them.
+//! Submission and completion queues as the controller uses them, round-robin arbitration, and the
+//! table of commands in service.
 
 use nvme::{Cid, CqSlots, Cqe, Doorbells, QueueId, RingIndex, SqSlots, Sqe, Status, Vector};
 
@@ -9,22 +10,23 @@ use crate::{Fault, FaultInjector, Port};
 #[derive(Debug)]
 pub(crate) struct Sq<S> {
     pub(crate) id: QueueId,
-    /// The completion queue of its commands.
+    /// Completion queue of its commands.
     pub(crate) cq: QueueId,
     slots: S,
     ring: RingIndex,
-    /// Commands announced and not fetched, when the doorbell was looked at last.
+    /// Commands that were announced and not fetched at the last read of the tail doorbell.
     waiting: u32,
-    /// A doorbell value that has been reported as impossible, so that it is reported once.
+    /// An invalid tail value that was reported already, so that it is reported once.
     bad_tail: Option<u32>,
 }
 
-/// What a look at a tail doorbell saw.
+/// Result of reading a tail doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Announced {
-    /// This many commands wait.
+    /// Number of commands to fetch.
     Commands(u32),
-    /// A tail outside the ring, or one that takes back what was announced; seen for the first time.
+    /// The tail is outside the ring, or takes back announced commands. Reported at the first read
+    /// of this value only.
     Invalid(u32),
 }
 
@@ -50,7 +52,7 @@ impl<S: SqSlots> Sq<S> {
         }
     }
 
-    /// Takes the next command; one must have been announced.
+    /// Fetches the next command, which must have been announced.
     #[inline]
     pub(crate) fn fetch(&mut self) -> Sqe {
         let sqe = self.slots.load(self.ring.slot());
@@ -59,13 +61,13 @@ impl<S: SqSlots> Sq<S> {
         sqe
     }
 
-    /// Whether every command that was announced has been fetched, and the tail that announced them.
+    /// The tail value up to which all commands have been fetched; `None` if some have not.
     #[inline]
     pub(crate) fn drained_at(&self) -> Option<u32> {
         (self.waiting == 0).then_some(self.ring.slot())
     }
 
-    /// SQHD: how far the queue has been consumed.
+    /// SQHD: the submission queue head.
     #[inline]
     pub(crate) fn head(&self) -> u16 {
         self.ring.slot() as u16
@@ -76,33 +78,34 @@ impl<S: SqSlots> Sq<S> {
 #[derive(Debug)]
 pub(crate) struct Cq<C> {
     pub(crate) id: QueueId,
-    /// `None`: created without interrupts.
+    /// Interrupt vector; `None`: interrupts are disabled (CDW11.IEN).
     pub(crate) vector: Option<Vector>,
-    /// Submission queues that complete into it.
+    /// Number of submission queues that use it.
     pub(crate) sqs: u32,
     slots: C,
     ring: RingIndex,
     entries: u32,
-    /// The last head that the host wrote and that was possible.
+    /// The last valid head that the host wrote.
     head: u32,
     bad_head: Option<u32>,
-    /// Entries that can be posted before the head doorbell must be read again.
+    /// Entries that can be posted before the head doorbell has to be read again.
     room: u32,
-    /// Entries that the host has taken since [`Cq::take_consumed`].
+    /// Entries that the host has consumed since [`Cq::take_consumed`].
     unreported: u32,
-    /// The CID of the last entry of [`Cq::post_with`].
+    /// CID of the last entry posted by [`Cq::post_with`].
     last_cid: Option<u16>,
-    /// Of the room, entries promised to commands that were fetched: every accepted command can
+    /// Entries of `room` that are reserved for commands in service, so that each of them can
     /// complete.
     reserved: u32,
 }
 
-/// What a look at a head doorbell saw.
+/// Result of reading a head doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consumed {
-    /// Entries since the last look, or none.
+    /// The head is valid; it may have moved.
     Fine,
-    /// A head that is outside the ring or beyond what was posted, seen for the first time.
+    /// The head is outside the ring or beyond the posted entries. Reported at the first read of
+    /// this value only.
     Invalid(u32),
 }
 
@@ -139,7 +142,7 @@ impl<C: CqSlots> Cq<C> {
         if seen { Consumed::Fine } else { Consumed::Invalid(head) }
     }
 
-    /// Goes by a head that the host wrote. Whether it is possible.
+    /// Applies a head written by the host. Returns false if it is invalid.
     #[inline]
     fn take_head(&mut self, head: u32) -> bool {
         let moved = match head.checked_sub(self.head) {
@@ -155,33 +158,33 @@ impl<C: CqSlots> Cq<C> {
         true
     }
 
-    /// Whether the host has taken every entry, as far as the doorbell has been looked at.
+    /// Whether the host has consumed every entry, according to the last read of the doorbell.
     #[inline]
     fn is_acknowledged(&self) -> bool {
         self.room == self.entries - 1
     }
 
-    /// How many entries the host has taken since this was asked last, as far as the doorbell has
-    /// been looked at.
+    /// Entries that the host has consumed since the last call, according to the last read of the
+    /// doorbell.
     #[inline]
     pub(crate) fn take_consumed(&mut self) -> u32 {
         std::mem::take(&mut self.unreported)
     }
 
-    /// How many more commands may be fetched, as far as is known without reading the doorbell.
+    /// Commands that can be accepted without reading the head doorbell.
     #[inline]
     pub(crate) fn free(&self) -> u32 {
         self.room - self.reserved
     }
 
-    /// Promises an entry to a command; [`Cq::free`] must not be 0.
+    /// Reserves an entry for a command; [`Cq::free`] must not be 0.
     #[inline]
     pub(crate) fn reserve(&mut self) {
         debug_assert!(self.free() > 0);
         self.reserved += 1;
     }
 
-    /// Turns a promise back into room, right before the command's [`Cq::post`].
+    /// Releases a reservation, right before [`Cq::post`] of the command's entry.
     #[inline]
     pub(crate) fn redeem(&mut self) {
         debug_assert!(self.reserved > 0);
@@ -194,7 +197,8 @@ impl<C: CqSlots> Cq<C> {
         self.store(cqe.with_status(status, self.ring.phase()));
     }
 
-    /// The same, or what a fault makes of it. Whether the controller fails instead.
+    /// Posts an entry, modified by a fault if one applies. Returns true if the controller has to
+    /// fail.
     #[cold]
     pub(crate) fn post_with(
         &mut self,
@@ -204,7 +208,7 @@ impl<C: CqSlots> Cq<C> {
         doorbells: &impl Doorbells,
     ) -> bool {
         let mut fault = faults.with_entry((QueueId(cqe.sq_id), cqe.cid()));
-        // A second entry needs room.
+        // The fault posts two entries; skip it if there is room for one only.
         if fault == Some(Fault::DoubleEntry)
             && (matches!(self.consumed(doorbells), Consumed::Invalid(_)) || self.free() < 2)
         {
@@ -238,20 +242,20 @@ impl<C: CqSlots> Cq<C> {
     }
 }
 
-/// A command that was fetched and takes its time.
+/// A command in service: fetched and not completed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Command {
-    /// When it was fetched, among all commands; also tells a slot's commands apart.
+    /// Sequence number over all commands; distinguishes the successive commands of a slot.
     pub(crate) order: u64,
     pub(crate) sq: QueueId,
     pub(crate) cid: Cid,
-    /// Its Abort has completed, and its own entry is still to come.
+    /// Its Abort has completed, and its own completion is due later.
     pub(crate) aborted: bool,
     pub(crate) request: Request,
 }
 
-/// The commands in service. Slots are allocated when a completion queue is created: as every
-/// command has an entry of one reserved, there are always enough.
+/// Table of commands in service. Slots are allocated with completion queues: each command has a
+/// reserved entry, so there is always a free slot.
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
     slots: Vec<Option<Command>>,
@@ -260,8 +264,8 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// Makes room for `n` commands in all. Room that queues leave behind when they are deleted is
-    /// the next ones': no more is ever kept than there have been commands possible at one time.
+    /// Ensures capacity for `n` commands. Slots of deleted queues are reused, so the table never
+    /// exceeds the largest number of commands that was possible at one time.
     pub(crate) fn make_room(&mut self, n: usize) {
         let first = self.slots.len();
         if n > first {
@@ -271,8 +275,8 @@ impl Commands {
         }
     }
 
-    /// Takes in a command; says where, and gives it its `order`. Should slots run out, which the
-    /// entry that every command has reserved rules out, there will be one more.
+    /// Adds a command, assigns its `order`, and returns its slot. The table grows if no slot is
+    /// free, which reserved entries should prevent.
     #[inline]
     pub(crate) fn insert(&mut self, mut command: Command) -> (u32, u64) {
         self.orders += 1;
@@ -289,7 +293,7 @@ impl Commands {
         }
     }
 
-    /// Takes a command out, if it is still there.
+    /// Removes a command, unless it was removed before.
     #[inline]
     pub(crate) fn remove(&mut self, slot: u32, order: u64) -> Option<Command> {
         let entry = self.slots.get_mut(slot as usize)?;
@@ -300,8 +304,8 @@ impl Commands {
         entry.take()
     }
 
-    /// Marks the command that [`Commands::find`] would take out: where it is. `None`: there is
-    /// none, or it is marked already.
+    /// Marks the command that [`Commands::find`] would remove and returns its slot. `None`: not
+    /// found, or marked already.
     pub(crate) fn mark_aborted(&mut self, sq: QueueId, cid: Cid) -> Option<(u32, u64)> {
         let (slot, order) = self.oldest(sq, cid)?;
         let command =
@@ -310,8 +314,8 @@ impl Commands {
         Some((slot, order))
     }
 
-    /// Takes out the command of this queue and identifier, the oldest should a host have used it
-    /// twice. Linear: for Abort.
+    /// Removes the command with this queue and CID; the oldest if the host has reused the CID.
+    /// Linear, as only Abort uses it.
     pub(crate) fn find(&mut self, sq: QueueId, cid: Cid) -> Option<Command> {
         let (slot, order) = self.oldest(sq, cid)?;
         self.remove(slot, order)
@@ -322,14 +326,15 @@ impl Commands {
         named.map(|(slot, c)| (slot, c.order)).min_by_key(|&(_, order)| order)
     }
 
-    /// Takes out every command of a queue, the oldest first. Linear: for its deletion.
+    /// Removes all commands of a queue, oldest first. Linear, as only Delete I/O Submission Queue
+    /// uses it.
     pub(crate) fn remove_all(&mut self, sq: QueueId) -> Vec<Command> {
         let mut found: Vec<_> = self.of_queue(sq).map(|(slot, c)| (c.order, slot)).collect();
         found.sort_unstable();
         found.into_iter().filter_map(|(order, slot)| self.remove(slot, order)).collect()
     }
 
-    /// Every command in service, with its slot.
+    /// All commands in service, with their slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Command)> {
         self.slots.iter().enumerate().filter_map(|(slot, c)| Some((slot as u32, c.as_ref()?)))
     }
@@ -339,31 +344,32 @@ impl Commands {
     }
 }
 
-/// A submission queue in arbitration.
+/// Arbitration state of a submission queue.
 #[derive(Clone, Copy, Debug)]
 struct Active {
     queue: QueueId,
-    /// The tail doorbell that promises nothing new, if nothing is known to wait.
+    /// If all announced commands were fetched, the tail at that time: the queue is skipped while
+    /// its doorbell still has this value.
     drained_at: Option<u32>,
 }
 
 /// A submission queue and its completion queue.
 type Pair<'a, P> = (&'a mut Sq<<P as Port>::Sq>, &'a mut Cq<<P as Port>::Cq>);
 
-/// All queues of a controller, by identifier. 0 is the admin queue pair.
+/// All queues of a controller, by identifier. Queue 0 is the admin queue pair.
 pub(crate) struct Queues<P: Port> {
     sqs: Vec<Option<Sq<P::Sq>>>,
     cqs: Vec<Option<Cq<P::Cq>>>,
-    /// Submission queues that exist, in the order of arbitration.
+    /// Existing submission queues, in the order of arbitration.
     active: Vec<Active>,
-    /// Completion queues that exist.
+    /// Existing completion queues.
     active_cqs: Vec<QueueId>,
-    /// Where in `active` the next round begins.
+    /// Index in `active` of the next queue to serve.
     turn: usize,
 }
 
 impl<P: Port> Queues<P> {
-    /// No queues; room for `pairs` I/O queue pairs.
+    /// No queues, with capacity for `pairs` I/O queue pairs.
     pub(crate) fn new(pairs: u16) -> Queues<P> {
         let n = usize::from(pairs) + 1;
         Queues {
@@ -375,7 +381,7 @@ impl<P: Port> Queues<P> {
         }
     }
 
-    /// Forgets everything: a controller reset. No entry is posted, no memory of the host touched
+    /// Drops all queues on a controller reset. No entry is posted and no host memory accessed
     /// afterwards.
     pub(crate) fn clear(&mut self) {
         self.sqs.fill_with(|| None);
@@ -400,7 +406,7 @@ impl<P: Port> Queues<P> {
         self.cqs.get_mut(usize::from(id.0))?.as_mut()
     }
 
-    /// A submission queue and the completion queue that it is tied to.
+    /// A submission queue and its completion queue.
     #[inline]
     pub(crate) fn pair(&mut self, sq: QueueId) -> Option<Pair<'_, P>> {
         let sq = self.sqs.get_mut(usize::from(sq.0))?.as_mut()?;
@@ -408,28 +414,27 @@ impl<P: Port> Queues<P> {
         Some((sq, cq))
     }
 
-    /// How many completion queues there are.
+    /// Number of completion queues.
     #[inline]
     pub(crate) fn cqs(&self) -> usize {
         self.active_cqs.len()
     }
 
-    /// How many I/O commands there may be at one time: each has an entry of its completion queue
+    /// Most I/O commands in service, which is the number of completion queue entries that can be
     /// reserved.
     pub(crate) fn capacity(&self) -> usize {
         self.cqs.iter().skip(1).flatten().map(|cq| cq.entries as usize - 1).sum()
     }
 
-    /// The `n`th completion queue that exists, in no order that matters.
+    /// The `n`th existing completion queue, in unspecified order.
     #[inline]
     pub(crate) fn nth_cq(&mut self, n: usize) -> Option<&mut Cq<P::Cq>> {
         let id = *self.active_cqs.get(n)?;
         self.cq(id)
     }
 
-    /// Whether the host has acknowledged every entry of the completion queues with this vector. A
-    /// head doorbell that is impossible acknowledges nothing: it is reported when the queue is
-    /// looked at for its own sake.
+    /// Whether the host has consumed every entry of the completion queues with this vector. An
+    /// invalid head counts as unchanged; it is reported when the queue is polled.
     pub(crate) fn are_acknowledged(&mut self, vector: Vector, doorbells: &impl Doorbells) -> bool {
         let mut cqs = self.cqs.iter_mut().flatten().filter(|cq| cq.vector == Some(vector));
         cqs.all(|cq| {
@@ -438,7 +443,7 @@ impl<P: Port> Queues<P> {
         })
     }
 
-    /// Whether an I/O queue may have this identifier, and whether it exists already.
+    /// Whether an I/O queue identifier is valid and unused.
     pub(crate) fn is_free_id(&self, id: QueueId, submission: bool) -> bool {
         let n = usize::from(id.0);
         let taken = if submission {
@@ -449,7 +454,7 @@ impl<P: Port> Queues<P> {
         n != 0 && taken == Some(false)
     }
 
-    /// Adds a completion queue; its identifier must be free.
+    /// Adds a completion queue, whose identifier must be unused.
     pub(crate) fn add_cq(&mut self, cq: Cq<P::Cq>) {
         self.active_cqs.push(cq.id);
         if let Some(entry) = self.cqs.get_mut(usize::from(cq.id.0)) {
@@ -457,7 +462,8 @@ impl<P: Port> Queues<P> {
         }
     }
 
-    /// Adds a submission queue; its identifier must be free and its completion queue exist.
+    /// Adds a submission queue, whose identifier must be unused and whose completion queue must
+    /// exist.
     pub(crate) fn add_sq(&mut self, sq: Sq<P::Sq>) {
         if let Some(cq) = self.cq(sq.cq) {
             cq.sqs += 1;
@@ -469,7 +475,7 @@ impl<P: Port> Queues<P> {
         }
     }
 
-    /// Takes a submission queue away.
+    /// Removes a submission queue.
     pub(crate) fn remove_sq(&mut self, id: QueueId) {
         let Some(sq) = self.sqs.get_mut(usize::from(id.0)).and_then(Option::take) else { return };
         if let Some(cq) = self.cq(sq.cq) {
@@ -479,7 +485,7 @@ impl<P: Port> Queues<P> {
         self.turn = 0;
     }
 
-    /// Takes a completion queue away; it must have no submission queues.
+    /// Removes a completion queue, which must have no submission queues.
     pub(crate) fn remove_cq(&mut self, id: QueueId) {
         self.active_cqs.retain(|&q| q != id);
         if let Some(entry) = self.cqs.get_mut(usize::from(id.0)) {
@@ -487,22 +493,22 @@ impl<P: Port> Queues<P> {
         }
     }
 
-    /// The doorbells that the controller goes on for, as queue and whether it is a completion
-    /// queue's: every tail, and of completion queues that are full the head.
+    /// Doorbells that can give the controller work, as queue and whether it is a completion queue:
+    /// every tail, and the heads of full completion queues.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = (QueueId, bool)> {
         let tails = self.active.iter().map(|active| (active.queue, false));
         let full = self.cqs.iter().flatten().filter(|cq| cq.free() == 0);
         tails.chain(full.map(|cq| (cq.id, true)))
     }
 
-    /// How many submission queues take part in arbitration.
+    /// Number of submission queues in arbitration.
     #[inline]
     pub(crate) fn active(&self) -> usize {
         self.active.len()
     }
 
-    /// Passes the turn on; says whose it is, unless its doorbell promises nothing new. Idle queues
-    /// cost a load each.
+    /// Advances to the next queue and returns it, unless its tail doorbell has not moved since it
+    /// was drained. Costs one load per idle queue.
     #[inline]
     pub(crate) fn next_turn(&mut self, doorbells: &impl Doorbells) -> Option<QueueId> {
         let count = self.active.len();
@@ -511,7 +517,7 @@ impl<P: Port> Queues<P> {
         (active.drained_at != Some(doorbells.sq_tail(active.queue))).then_some(active.queue)
     }
 
-    /// Notes how far the queue whose turn it was last has got.
+    /// Records whether the queue that was served last is drained.
     #[inline]
     pub(crate) fn end_turn(&mut self, queue: QueueId) {
         let last = if self.turn == 0 { self.active.len() } else { self.turn };

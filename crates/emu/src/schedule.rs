@@ -1,5 +1,4 @@
-//! When commands are done: service times, channels, bandwidth and the ceiling on commands per
-//! second.
+//! Completion times of commands: service times, channels, link bandwidth and the IOPS limit.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,7 +9,7 @@ use units::{Nanos, Op};
 
 use crate::{Profile, Service};
 
-/// A command's completion, ordered by time and then by the order of fetching.
+/// A command's completion, ordered by time, then by order of fetching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Due {
     pub(crate) at: Nanos,
@@ -18,17 +17,17 @@ pub(crate) struct Due {
     pub(crate) slot: u32,
 }
 
-/// The timing of a profile at work.
+/// Timing state of a device.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     profile: Profile,
     dice: Xoshiro256PlusPlus,
     due: BinaryHeap<Reverse<Due>>,
-    /// When each channel is free, if their number is limited.
+    /// Time at which each channel becomes free; empty if channels are not limited.
     channels: BinaryHeap<Reverse<Nanos>>,
     link: Nanos,
     ceiling: Option<Bucket>,
-    /// Commands so far, by operation: where in its phases a device is.
+    /// Commands so far, by operation, for slow phases and drift.
     served: [u64; Op::ALL.len()],
 }
 
@@ -46,21 +45,21 @@ impl Schedule {
         }
     }
 
-    /// Forgets the commands under way, and what they would have kept busy: a controller reset. What
-    /// the ceiling has counted stays counted, as a limit on what is asked for.
+    /// Controller reset: drops commands and frees the channels. The IOPS limit is not refilled, as
+    /// it bounds the rate of requests.
     pub(crate) fn clear(&mut self) {
         self.due.clear();
         self.channels = free(&self.profile);
         self.link = Nanos::ZERO;
     }
 
-    /// Makes room for `n` commands in all.
+    /// Ensures capacity for `n` commands.
     pub(crate) fn make_room(&mut self, n: usize) {
         self.due.reserve(n.saturating_sub(self.due.len()));
     }
 
-    /// Starts a command at `now`, whose own time is `service`, or as the dice say; returns when it
-    /// is done.
+    /// Starts a command at `now` and returns its completion time. `service` overrides the random
+    /// service time.
     #[inline]
     pub(crate) fn start(
         &mut self,
@@ -78,8 +77,8 @@ impl Schedule {
             && bytes > 0
             && matches!(op, Op::Read | Op::Write | Op::Compare)
         {
-            // The link is paced where a command enters: a slow command then holds up none that
-            // overtakes it.
+            // The link is reserved when a command starts, so that a slow command does not block
+            // faster ones that complete before it.
             transfer = Nanos(u64::from(bytes) * 1_000_000_000 / self.profile.bandwidth);
             begin = begin.max(self.link);
             self.link = begin + transfer;
@@ -91,13 +90,13 @@ impl Schedule {
         ends + transfer
     }
 
-    /// Remembers when a command is done.
+    /// Adds a command's completion.
     #[inline]
     pub(crate) fn push(&mut self, due: Due) {
         self.due.push(Reverse(due));
     }
 
-    /// The next command that is done by `now`.
+    /// Removes the next completion that is due by `now`.
     #[inline]
     pub(crate) fn pop(&mut self, now: Nanos) -> Option<Due> {
         if self.next()? > now {
@@ -106,7 +105,7 @@ impl Schedule {
         self.due.pop().map(|Reverse(due)| due)
     }
 
-    /// When the next command is done.
+    /// Time of the next completion.
     #[inline]
     pub(crate) fn next(&self) -> Option<Nanos> {
         self.due.peek().map(|Reverse(due)| due.at)
@@ -120,8 +119,8 @@ impl Schedule {
 }
 
 impl Service {
-    /// A time of this distribution, after this many others: the same on every machine. What is
-    /// never random throws no dice.
+    /// Draws a time, as the `served`th command: the same sequence on every machine. Constant times
+    /// use no random numbers.
     #[inline]
     pub fn sample(&self, served: u64, dice: &mut Xoshiro256PlusPlus) -> Nanos {
         let slow = in_tail(self, served, dice);
@@ -136,24 +135,24 @@ impl Service {
     }
 }
 
-/// The channels of a device at rest.
+/// The channels of an idle device.
 fn free(profile: &Profile) -> BinaryHeap<Reverse<Nanos>> {
     (0..profile.channels).map(|_| Reverse(Nanos::ZERO)).collect()
 }
 
-/// Whether the dice say so, as they do for `ppm` of a million.
+/// True with a probability of `ppm` in a million.
 fn thrown(ppm: u32, dice: &mut Xoshiro256PlusPlus) -> bool {
     (u128::from(dice.next_u64()) * 1_000_000) >> 64 < u128::from(ppm)
 }
 
-/// By how much `base` has grown: up and down evenly, from none to none.
+/// Drift of `base`: rises linearly and falls to zero again within a period.
 fn drifted(service: &Service, served: u64) -> Nanos {
     let run = u64::from(service.drift_run);
     if run == 0 {
         return Nanos::ZERO;
     }
     let into = served % run;
-    // Of half a run, as it goes up and then down.
+    // Position in half a period.
     let up = into.min(run - into);
     let most = u128::from(service.base.0) * u128::from(service.drift_pct) / 100;
     Nanos((most * u128::from(up) * 2 / u128::from(run)) as u64)
@@ -165,7 +164,7 @@ fn in_tail(service: &Service, served: u64, dice: &mut Xoshiro256PlusPlus) -> boo
     match u64::from(service.tail_run) {
         _ if ppm == 0 => false,
         0 => thrown(service.tail_ppm, dice),
-        // The end of each period, so that a device starts in its fast phase.
+        // At the end of each period, so that a device starts in its fast phase.
         run => {
             let period = run * MILLION / ppm;
             served % period >= period - run
@@ -173,14 +172,14 @@ fn in_tail(service: &Service, served: u64, dice: &mut Xoshiro256PlusPlus) -> boo
     }
 }
 
-/// An exponentially distributed time of this mean, from 64 random bits. Integers only: the same on
-/// every machine.
+/// An exponentially distributed time of this mean, from 64 random bits. Integer arithmetic only,
+/// for the same result on every machine.
 fn exponential(mean: Nanos, random: u64) -> Nanos {
     Nanos(((u128::from(mean.0) * u128::from(neg_ln(random))) >> 32) as u64)
 }
 
-/// −ln(u / 2^64) in 32.32 fixed point, u = 0 counting as 1. The number of leading zeroes gives
-/// whole powers of two, a table with linear interpolation the rest; off by less than 2^−12.
+/// −ln(u / 2^64) in 32.32 fixed point, with u = 0 treated as 1. Leading zeroes give the power of
+/// two, a table with linear interpolation the rest; the error is below 2^−12.
 fn neg_ln(u: u64) -> u64 {
     const LN2: u64 = 2_977_044_472;
     let zeroes = u.max(1).leading_zeros();
@@ -199,8 +198,8 @@ const fn ln_table() -> [u64; 65] {
     let mut table = [0; 65];
     let mut i = 0;
     while i <= 64 {
-        // ln x = 2 artanh((x − 1) / (x + 1)), whose series converges at least as fast as 9^−n for x
-        // in [1, 2].
+        // ln x = 2 artanh((x − 1) / (x + 1)); on [1, 2] the series converges at least as fast as
+        // 9^−n.
         let z = i as f64 / (128.0 + i as f64);
         let (mut power, mut sum, mut n) = (z, 0.0, 1);
         while n < 40 {
@@ -214,33 +213,33 @@ const fn ln_table() -> [u64; 65] {
     table
 }
 
-/// A token bucket: this many a second, this many at once after a pause.
+/// A token bucket with a rate per second and a depth.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
-    /// Time per token, in units of 2^−16 ns.
+    /// Time per token in units of 2^−16 ns.
     interval: u64,
-    /// How far `paid_until` may run ahead.
+    /// Most time by which `paid_until` may be ahead of now.
     slack: Nanos,
     paid_until: Nanos,
     fraction: u64,
 }
 
 impl Bucket {
-    /// `rate` tokens per second, which must not be 0.
+    /// `rate` tokens per second, not 0; `burst`: depth.
     pub(crate) fn new(rate: u64, burst: u32) -> Bucket {
         let interval = (1_000_000_000u64 << 16) / rate.max(1);
         let slack = Nanos(interval.saturating_mul(u64::from(burst.max(1) - 1)) >> 16);
         Bucket { interval, slack, paid_until: Nanos::ZERO, fraction: 0 }
     }
 
-    /// When a token is to be had at the earliest.
+    /// The earliest time at which a token is available.
     #[inline]
     pub(crate) fn ready(&self) -> Nanos {
         self.paid_until - self.slack
     }
 
-    /// Takes `n` tokens at `now` or as soon as there is one; says when. More than there are leaves
-    /// the bucket below zero.
+    /// Takes `n` tokens at `now`, or as soon as one is available, and returns that time. The level
+    /// may become negative.
     #[inline]
     pub(crate) fn take(&mut self, now: Nanos, n: u64) -> Nanos {
         let at = now.max(self.ready());

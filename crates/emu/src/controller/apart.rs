@@ -1,5 +1,4 @@
-//! Steps in which something happens to the controller from outside, or in which host and controller
-//! do not reach each other.
+//! Steps with external changes, with injected faults, or with a lost path to the host.
 
 use std::sync::Arc;
 
@@ -18,17 +17,17 @@ use crate::subsystem::{Change, Loss, Mailbox};
 use crate::{FaultInjector, FaultPlan, Injected, Port};
 
 impl<P: Port> Controller<P> {
-    /// Takes changes from a subsystem's [`crate::PathControl`].
+    /// Connects the controller to a subsystem's [`crate::PathControl`].
     pub(crate) fn listen_to(&mut self, mailbox: Arc<Mailbox>) {
         self.external.mailbox = Some(mailbox);
     }
 
-    /// Something happens to the controller at `now`, or as soon as it is stepped after that.
+    /// Applies a change at `now`, or at the first step after that.
     pub fn change(&mut self, at: Nanos, change: Change) {
         self.external.expect(at, change);
     }
 
-    /// Whether commands are done the moment they are fetched.
+    /// Whether commands can complete in the step that fetches them.
     pub(super) fn set_instant(&mut self) {
         let profile = &self.config.profile;
         self.instant = profile.is_instant()
@@ -38,7 +37,7 @@ impl<P: Port> Controller<P> {
             && self.external.faults.is_none();
     }
 
-    /// Puts every namespace into an ANA group, if there are any, and its state in force.
+    /// Assigns namespaces to ANA groups, and applies the groups' states.
     pub(super) fn place_in_groups(&mut self) {
         let Controller { store, ana, .. } = self;
         for namespace in store.iter_mut() {
@@ -53,7 +52,7 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// A step in which something changes, with faults, or out of the host's reach.
+    /// A step with changes, with faults, or with a lost path.
     #[cold]
     pub(super) fn step_specially(&mut self, now: Nanos) -> Step {
         for (at, change) in
@@ -141,7 +140,7 @@ impl<P: Port> Controller<P> {
         self.set_instant();
     }
 
-    /// Following CC.EN takes so long from now on, what is under way as well.
+    /// Sets the time to follow CC.EN, also for a transition in progress.
     fn set_reset_time(&mut self, now: Nanos, time: Nanos) {
         self.external.reset_takes = Some(time);
         self.config.ready_delay = time;
@@ -152,7 +151,7 @@ impl<P: Port> Controller<P> {
         };
     }
 
-    /// The changes from outside that are in force, in words that could bring them about.
+    /// The changes in force, as changes that reproduce them.
     pub fn circumstances(&self) -> Vec<Change> {
         let External { link, delay, hold, reset_takes, faults, .. } = &self.external;
         let mut changes = Vec::new();
@@ -177,13 +176,13 @@ impl<P: Port> Controller<P> {
         changes
     }
 
-    /// The faults so far, in order ([`crate::Config::faults`]).
+    /// The injected faults so far, in order ([`crate::Config::faults`]).
     pub fn injected(&self) -> Vec<Injected> {
         self.external.faults.as_ref().map(FaultInjector::injected).unwrap_or_default()
     }
 
-    /// The path is lost: what was fetched and changes blocks is taken, with its data, the rest is
-    /// forgotten.
+    /// The path is lost: writes in service keep a copy of their data, as host memory is out of
+    /// reach; other commands will have no effect.
     fn lose_touch(&mut self, loss: Loss) {
         if self.external.link == Link::Up {
             let Controller { commands, store, port, early, .. } = &mut *self;
@@ -201,7 +200,7 @@ impl<P: Port> Controller<P> {
         self.external.silent_at = self.keep_alive + self.config.quiesce_time;
     }
 
-    /// The path is back. A controller that was not in use is as it was; any other has failed.
+    /// The path is restored. A disabled controller is unaffected; any other reports CSTS.CFS.
     fn come_back(&mut self) {
         let Link::Lost(loss) = self.external.link else { return };
         self.external.link = Link::Up;
@@ -215,8 +214,8 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// A step in which the host does not answer and is not answered. `None`: it can reset the
-    /// controller.
+    /// A step without access to the host. `loss` is `None` once the path is restored and the host
+    /// has to reset the controller.
     fn step_alone(&mut self, now: Nanos, loss: Option<Loss>) -> Step {
         let mut worked = false;
         match loss {
@@ -229,8 +228,8 @@ impl<P: Port> Controller<P> {
                 }
             }
         }
-        // The specification gives the controller until then; `exceed-cqt` has it go on while it has
-        // writes to carry out.
+        // A controller has to stop by then; `exceed-cqt` lets it continue while it has writes to
+        // execute.
         let exceeds = self.external.exceeds_cqt && !self.external.taken.is_empty();
         let silent_at = if exceeds { Nanos::MAX } else { self.external.silent_at };
         while let Some(due) = self.schedule.pop(now.min(silent_at)) {
@@ -251,7 +250,8 @@ impl<P: Port> Controller<P> {
         Step { worked, next: (next != Nanos::MAX).then_some(next) }
     }
 
-    /// A command of a host that is out of reach. Only one whose data were taken has any effect.
+    /// Completes a command whose host is out of reach: a write is executed with the data saved,
+    /// others have no effect.
     fn carry_out_alone(&mut self, command: &Command) {
         let Some(data) = self.external.taken.remove(&command.order) else { return };
         match self.store.change_taken(&command.request, &data) {
@@ -260,8 +260,8 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// What the host sees of a controller that it cannot reach. It may have written to the
-    /// registers, which are memory.
+    /// Sets the registers to what a host reads over a lost path. Checked at each step, as registers
+    /// are plain memory that the host may have written.
     fn hide(&self, loss: Loss) {
         let registers = self.port.registers();
         if loss == Loss::Gone && !Csts::from_bits(registers.read32(regs::CSTS)).is_gone() {

@@ -1,16 +1,16 @@
-//! What a controller fetches of the host's memory before a command's time is over: data to write,
-//! lists of pointers and of ranges.
+//! Early reads of host memory: write data, PRP lists and lists of ranges are read when a command is
+//! fetched rather than when it completes.
 //!
-//! Both ends are the host's duty: what a command needs is there before the doorbell, and stays
-//! until the completion (Base 3.3.3.1). A controller that fetches at the end finds out who takes it
-//! away too early, one that fetches at the beginning who brings it too late.
+//! The host must provide them before it rings the doorbell and keep them until the completion (Base
+//! 3.3.3.1). Late reads detect hosts that reuse the memory too early, early reads detect hosts that
+//! fill it too late.
 
 use std::collections::HashMap;
 
 use crate::io::{Fetched, Request, Store};
 use crate::{Fetch, Port};
 
-/// What was fetched early, by the commands' order.
+/// Data read early, by the commands' `order`.
 #[derive(Debug)]
 pub(super) struct Early {
     when: Fetch,
@@ -23,7 +23,7 @@ impl Early {
         Early { when, seed, fetched: HashMap::new() }
     }
 
-    /// A command was fetched: the rest may be due, too.
+    /// Reads what a fetched command needs, if it is to be read early.
     #[inline]
     pub(super) fn begin(&mut self, order: u64, request: &Request, store: &Store, port: &impl Port) {
         if self.when != Fetch::Late {
@@ -33,7 +33,7 @@ impl Early {
 
     #[cold]
     fn fetch(&mut self, order: u64, request: &Request, store: &Store, port: &impl Port) {
-        // The top bit of a multiplicative hash: as good as a die, and the same for the same seed.
+        // The top bit of a multiplicative hash: deterministic for a seed, and evenly distributed.
         let thrown = (order ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1;
         if self.when == Fetch::Mixed && thrown {
             return;
@@ -43,13 +43,13 @@ impl Early {
         }
     }
 
-    /// What was fetched for a command that ends.
+    /// Removes the data read for a command that completes.
     #[inline]
     pub(super) fn take(&mut self, order: u64) -> Option<Fetched> {
         if self.when == Fetch::Late { None } else { self.fetched.remove(&order) }
     }
 
-    /// A reset: no command of the host's is inside any more.
+    /// Controller reset: drops all data.
     pub(super) fn clear(&mut self) {
         self.fetched.clear();
     }

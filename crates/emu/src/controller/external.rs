@@ -1,4 +1,5 @@
-//! Changes from outside that are in force, and those that are still to come.
+//! State set from outside: link state, delays, held commands, faults, and changes scheduled for
+//! later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,16 +10,16 @@ use crate::FaultInjector;
 use crate::schedule::Due;
 use crate::subsystem::{Change, Loss, Mailbox};
 
-/// Whether host and controller reach each other.
+/// State of the path between host and controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Up,
     Lost(Loss),
-    /// They do again, and nothing goes on before a reset.
+    /// Restored; the controller needs a reset.
     NeedsReset,
 }
 
-/// Commands that are to be held when they are fetched.
+/// Which commands are held after they are fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
     None,
@@ -26,29 +27,29 @@ pub(crate) enum Hold {
     Only(Op),
 }
 
-/// Changes that are in force, and changes that are still to come.
+/// External changes in force, and scheduled ones.
 #[derive(Debug)]
 pub(crate) struct External {
     pub(super) mailbox: Option<Arc<Mailbox>>,
-    /// In the order in which they are due.
+    /// Scheduled changes, ordered by time.
     coming: Vec<(Nanos, Change)>,
-    /// When the first of them is due.
+    /// Time of the first of them.
     pub(super) next: Nanos,
     pub(super) link: Link,
-    /// Writes of a lost path are carried out after that as well.
+    /// Writes of a lost path are executed even after `silent_at`.
     pub(super) exceeds_cqt: bool,
-    /// How much longer commands take.
+    /// Additional service time.
     pub(super) delay: Nanos,
     pub(super) hold: Hold,
-    /// How long following CC.EN takes, if something has changed that.
+    /// Time to follow CC.EN, if a change has set it.
     pub(super) reset_takes: Option<Nanos>,
-    /// What goes wrong with commands, entries and messages.
+    /// Fault injection.
     pub(crate) faults: Option<FaultInjector>,
-    /// Commands that are held.
+    /// Held commands.
     pub(super) held: Vec<Due>,
-    /// Data of writes that were inside when the path was lost, by order.
+    /// Data of writes that were in service when the path was lost, by `order`.
     pub(super) taken: BTreeMap<u64, Vec<u8>>,
-    /// When the last of them is forgotten, as the host no longer sends Keep Alive.
+    /// Keep Alive Timeout plus CQT: after this time none of them may be executed.
     pub(super) silent_at: Nanos,
 }
 
@@ -70,7 +71,7 @@ impl External {
         }
     }
 
-    /// Whether this step is not like others.
+    /// Whether this step needs `Controller::step_specially`, which is slower.
     #[inline]
     pub(super) fn is_special(&self, now: Nanos) -> bool {
         now >= self.next
@@ -79,7 +80,7 @@ impl External {
             || self.mailbox.as_ref().is_some_and(|mailbox| mailbox.has_news())
     }
 
-    /// Whether a command is to be held; if so it is.
+    /// Holds a command if it has to be held; returns whether it was.
     #[inline]
     pub(super) fn holds(&mut self, op: Op, due: Due) -> bool {
         let held =
@@ -90,7 +91,8 @@ impl External {
         held
     }
 
-    /// A reset: nothing of the host's is inside any more. A path that needs a reset is up again.
+    /// Controller reset: drops held commands and saved data. A path that needed a reset is up
+    /// again.
     pub(super) fn forget_host(&mut self) {
         self.held.clear();
         self.taken.clear();
@@ -106,7 +108,7 @@ impl External {
         self.next = self.coming.first().map_or(Nanos::MAX, |(at, _)| *at);
     }
 
-    /// The next change that is due.
+    /// Removes the next change that is due.
     pub(super) fn take_due(&mut self, now: Nanos) -> Option<(Nanos, Change)> {
         let due =
             self.coming.first().is_some_and(|(at, _)| *at <= now).then(|| self.coming.remove(0));

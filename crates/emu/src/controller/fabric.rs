@@ -1,5 +1,4 @@
-//! What a controller on a fabric does that one on a bus does not: queues by Connect, and keep alive
-//! by any traffic.
+//! Fabric controllers: queues created by Connect, and traffic-based keep alive.
 
 use nvme::fabrics::CrossResetEntry;
 use nvme::features::fid;
@@ -13,20 +12,20 @@ use crate::identify::CROSS_RESETS;
 use crate::logs::Event;
 
 impl<P: Port> Controller<P> {
-    /// Whether it takes commands.
+    /// Whether commands are processed (CSTS.RDY).
     pub(crate) fn is_ready(&self) -> bool {
         self.life == Life::Ready
     }
 
-    /// Whether it does nothing more until it is reset.
+    /// Whether the controller has failed (CSTS.CFS).
     pub(crate) fn is_dead(&self) -> bool {
         self.life == Life::Dead
     }
 
-    /// Connect has made an I/O queue pair of `entries` entries, which the port finds at `addr`.
+    /// Creates an I/O queue pair of `entries` entries for Connect; the port maps it at `addr`.
     ///
     /// # Errors
-    /// [`Status::INVALID_QUEUE_ID`], [`Status::INVALID_QUEUE_SIZE`], or what else is wrong.
+    /// [`Status::INVALID_QUEUE_ID`], [`Status::INVALID_QUEUE_SIZE`], or the error of the mapping.
     pub(crate) fn connect(
         &mut self,
         queue: QueueId,
@@ -44,21 +43,22 @@ impl<P: Port> Controller<P> {
         if entries < 2 || entries > self.config.queue_entries {
             return Err(Status::INVALID_QUEUE_SIZE);
         }
-        // A host without flow control fills a queue to its last entry, which a ring cannot.
+        // Without flow control a host may fill a queue completely, which a ring with one free entry
+        // cannot represent.
         let made = self
             .new_cq(queue, None, addr, entries + 1)
             .and_then(|()| self.new_sq(queue, queue, addr, entries + 1));
         made.map_err(|_| Status::INTERNAL_ERROR)
     }
 
-    /// The queue pair is gone, and its commands with it.
+    /// Deletes the queue pair and its commands.
     pub(crate) fn disconnect(&mut self, queue: QueueId) {
         self.commands.remove_all(queue);
         self.queues.remove_sq(queue);
         self.queues.remove_cq(queue);
     }
 
-    /// It was asked to reset another controller, which takes time.
+    /// Starts a reset of another controller, which takes time.
     ///
     /// # Errors
     /// [`Status::CROSS_RESET_LIMIT_EXCEEDED`], [`Status::CROSS_RESET_LOG_FULL`].
@@ -83,8 +83,8 @@ impl<P: Port> Controller<P> {
         Ok(())
     }
 
-    /// The other controller has been reset. Whether this one had been asked for it, and has an
-    /// event for its host.
+    /// The other controller has been reset. Returns whether this controller had started it and has
+    /// to report an event.
     pub(crate) fn end_cross_reset(&mut self, icid: u16) -> bool {
         let waits = |entry: &&mut CrossResetEntry| {
             entry.icid.get() == icid && entry.status == CrossResetEntry::IN_PROGRESS
@@ -97,7 +97,7 @@ impl<P: Port> Controller<P> {
         true
     }
 
-    /// Connect has said how long the host may be silent; 0: for ever.
+    /// Sets KATO from Connect, in milliseconds; 0 disables the Keep Alive Timer.
     pub(crate) fn set_keep_alive(&mut self, now: Nanos, kato: u32) {
         self.features.set(
             fid::KEEP_ALIVE_TIMER,
@@ -107,7 +107,7 @@ impl<P: Port> Controller<P> {
         self.restart_keep_alive(now);
     }
 
-    /// Whether the host has been silent for too long.
+    /// Whether the Keep Alive Timer has expired.
     pub(crate) fn is_abandoned(&self, now: Nanos) -> bool {
         now >= self.keep_alive
     }

@@ -1,8 +1,16 @@
-//! Where a controller stands in its life.
+//! Enable and shutdown states of a controller (CC.EN, CC.SHN, CSTS).
+//!
+//! ```text
+//!                EN = 1                delay               SHN                  delay
+//!   Disabled ─────────────► Starting ────────► Ready ─────────► ShuttingDown ────────► ShutDown
+//!      ▲                                         │ EN = 0, from any state with EN = 1
+//!      └──────────────── Stopping ◄──────────────┘
+//!               delay                     Dead: CSTS.CFS = 1, until EN = 0
+//! ```
 
 use units::Nanos;
 
-/// Where a controller stands between disabled and ready.
+/// State between disabled and ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
     /// CC.EN = 0, CSTS.RDY = 0.
@@ -11,12 +19,12 @@ pub(super) enum Life {
     Starting(Nanos),
     /// CC.EN = 1, CSTS.RDY = 1, no shutdown: the only state in which commands are processed.
     Ready,
-    /// CC.SHN was set; the shutdown is complete at this instant.
+    /// CC.SHN was set; the shutdown completes at this instant.
     ShuttingDown(Nanos),
-    /// Shut down: only a reset helps.
+    /// Shutdown is complete; a reset is required.
     ShutDown,
-    /// CC.EN = 0, CSTS.RDY = 1 until this instant. Commands and queues are forgotten already.
+    /// CC.EN = 0, CSTS.RDY = 1 until this instant. Commands and queues are dropped already.
     Stopping(Nanos),
-    /// CSTS.CFS = 1: only a reset helps.
+    /// CSTS.CFS = 1; a reset is required.
     Dead,
 }

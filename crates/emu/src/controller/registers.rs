@@ -1,4 +1,4 @@
-//! Registers: how a controller is enabled, reset and shut down (Base 3.1.4, 3.5, 3.6).
+//! Registers: enable, reset and shutdown (Base 3.1.4, 3.5, 3.6).
 
 use nvme::prp::PageSize;
 use nvme::regs::{self, Aqa, Cap, Cc, Crto, Csts, Version};
@@ -12,12 +12,12 @@ use crate::logs::{Event, Events};
 use crate::queues::{Commands, Cq, Sq};
 use crate::{BusError, Config, Port};
 
-/// The largest memory page that a host may choose: 64 KiB.
+/// CAP.MPSMAX: the largest memory page is 64 KiB.
 const MPSMAX: u8 = 4;
 
 impl<P: Port> Controller<P> {
-    /// Writes the registers that never change, and CSTS. CAP.CRMS and CRTO are mandatory since
-    /// revision 2.0 (Base 3.1.4).
+    /// Writes the constant registers and CSTS. CAP.CRMS and CRTO are mandatory since revision 2.0
+    /// (Base 3.1.4).
     pub(super) fn power_on(&mut self) {
         let registers = self.port.registers();
         let to = self.config.ready_timeout.0.div_ceil(Config::READY_STEP.0) as u8;
@@ -38,14 +38,14 @@ impl<P: Port> Controller<P> {
 
     pub(super) fn set_status(&mut self, csts: Csts) {
         self.csts = csts;
-        // The host cannot see the registers.
+        // While the path is lost the host must not see a change.
         if matches!(self.external.link, Link::Lost(_)) {
             return;
         }
         self.port.registers().write32(regs::CSTS, csts.into_bits());
     }
 
-    /// When the controller's state changes by itself.
+    /// Time of the next transition of the state.
     #[inline]
     pub(super) fn next_change(&self) -> Option<Nanos> {
         match self.life {
@@ -54,8 +54,8 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// Follows what the host wrote to CC and NSSR, and lets delays end. Returns whether anything
-    /// changed.
+    /// Handles writes to CC and NSSR, and transitions whose delay has ended. Returns whether
+    /// anything has changed.
     #[inline]
     pub(super) fn look_at_registers(&mut self, now: Nanos) -> bool {
         let registers = self.port.registers();
@@ -90,7 +90,7 @@ impl<P: Port> Controller<P> {
         before != (self.life, self.csts, self.cc)
     }
 
-    /// The host changed CC.
+    /// Handles a change of CC.
     fn configure(&mut self, now: Nanos, cc: Cc) {
         let old = std::mem::replace(&mut self.cc, cc);
         match (old.en(), cc.en()) {
@@ -108,7 +108,7 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// CC.EN 0 → 1 (Base 3.5.1): the admin queues come from AQA, ASQ and ACQ.
+    /// CC.EN 0 → 1 (Base 3.5.1): creates the admin queues from AQA, ASQ and ACQ.
     fn enable(&mut self, now: Nanos) {
         self.set_status(Csts::new().with_nssro(self.csts.nssro()));
         match self.admin_queues() {
@@ -150,18 +150,17 @@ impl<P: Port> Controller<P> {
         Ok(())
     }
 
-    /// A new queue starts with its doorbells at 0. They live where the host writes them, so a queue
-    /// of an earlier life may have left others. The host may not ring them before it knows that the
-    /// queue exists.
+    /// Sets the doorbells of a new queue to 0, as an earlier queue with this identifier may have
+    /// left other values. The host does not write them before the queue is created.
     fn clear_doorbells(&self, queue: QueueId) {
         self.doorbells().ring_sq(queue, 0);
         self.doorbells().ring_cq(queue, 0);
     }
 
-    /// Drops queues, commands and everything else that belongs to the host's session. From here on
-    /// the controller touches no memory of the host, well before CSTS.RDY says so.
+    /// Drops queues, commands and all other state of the host. Host memory is not accessed from
+    /// here on, which is before CSTS.RDY becomes 0.
     fn forget_host(&mut self) {
-        // What is given back can always be: there is nothing to reach.
+        // Returning to register doorbells cannot fail.
         _ = self.port.shadow_doorbells(None);
         self.queues.clear();
         self.commands = Commands::default();
@@ -178,14 +177,14 @@ impl<P: Port> Controller<P> {
         self.apply_features();
     }
 
-    /// Puts the features in force that other parts keep a copy of.
+    /// Applies features of which other parts keep a copy.
     pub(crate) fn apply_features(&mut self) {
         self.burst = self.features.arbitration().burst().unwrap_or(u32::MAX);
         self.store.write_cache = self.features.write_cache().wce();
         self.interrupts.set_coalescing(self.features.coalescing());
     }
 
-    /// A delay has ended.
+    /// Completes the transition whose delay has ended.
     fn settle(&mut self, at: Nanos) {
         match self.life {
             Life::Starting(_) => {
@@ -199,7 +198,7 @@ impl<P: Port> Controller<P> {
                 self.set_status(Csts::new().with_nssro(nssro));
             }
             Life::ShuttingDown(_) => {
-                // An abrupt shutdown leaves no time for the caches.
+                // An abrupt shutdown does not flush caches.
                 if self.cc.shn() == Cc::SHN_NORMAL
                     && let Err(status) = self.store.flush(Nsid::ALL)
                 {
@@ -213,9 +212,9 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// Sets CSTS.CFS: the controller does nothing more until it is reset (Base 9.5). A reset that
-    /// is under way (EN = 0, RDY = 1) is that reset: it ends, and clears CFS with RDY. The host
-    /// could begin no other, as EN must not be set while RDY is 1 (Base 3.1.4.5).
+    /// Sets CSTS.CFS: the controller stops until it is reset (Base 9.5). A reset in progress (EN =
+    /// 0, RDY = 1) completes and clears CFS together with RDY, as the host cannot start another: EN
+    /// must not be set while RDY is 1 (Base 3.1.4.5).
     pub(super) fn die(&mut self, why: &str) {
         tracing::warn!(why, "controller fatal status");
         self.forget_host();
@@ -225,26 +224,24 @@ impl<P: Port> Controller<P> {
         self.set_status(self.csts.with_cfs(true));
     }
 
-    /// Makes the controller fail: Controller Fatal Status, until the host resets it. For tests of
-    /// hosts.
+    /// Sets Controller Fatal Status until the host resets the controller. For tests of hosts.
     pub fn fail(&mut self) {
         self.die("asked to");
     }
 
-    /// Power goes, and comes back.
+    /// Power cycle.
     pub(super) fn lose_power(&mut self) {
         self.logs.power_lost(self.life == Life::ShutDown);
         self.subsystem_reset();
         self.set_status(Csts::new());
     }
 
-    /// NSSR (Base 3.7.1): as after power-on, but that CSTS.NSSRO says what happened.
+    /// NSSR (Base 3.7.1): power-on state, with CSTS.NSSRO set.
     fn subsystem_reset(&mut self) {
         self.start_over(Csts::new().with_nssro(true));
     }
 
-    /// A reset of the PCI function, by whatever is around the controller (Base 3.7.2): at once as
-    /// after power-on. A controller that is out of the host's sight stays so.
+    /// PCI function level reset (Base 3.7.2): power-on state at once. A lost path stays lost.
     pub fn reset_function(&mut self) {
         self.start_over(Csts::new());
     }
@@ -262,9 +259,9 @@ impl<P: Port> Controller<P> {
         self.set_status(csts);
     }
 
-    /// CSTS.NSSRO is cleared by writing 1 to it. Where registers are memory the host's write
-    /// replaces the others' bits, which is how it is noticed; a write of exactly the value there is
-    /// cannot be, so enabling clears it too.
+    /// CSTS.NSSRO is cleared by writing 1. Registers are plain memory, so the host's write replaces
+    /// the other bits, which reveals it. A write that equals the present value is not detectable;
+    /// therefore enabling clears NSSRO too.
     fn look_at_nssro(&mut self) {
         let written = Csts::from_bits(self.port.registers().read32(regs::CSTS));
         let cleared = written != self.csts && written.nssro() || self.life == Life::Ready;
@@ -273,7 +270,7 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// The Keep Alive Timer starts again (Base 3.9).
+    /// Restarts the Keep Alive Timer (Base 3.9).
     pub(crate) fn restart_keep_alive(&mut self, now: Nanos) {
         self.keep_alive = match self.features.keep_alive_ms() {
             0 => Nanos::MAX,
@@ -295,7 +292,7 @@ impl<P: Port> Controller<P> {
         Ok(())
     }
 
-    /// Maps a new I/O completion queue and makes room for its commands.
+    /// Maps a new I/O completion queue and reserves slots for its commands.
     pub(crate) fn new_cq(
         &mut self,
         id: QueueId,

@@ -1,8 +1,7 @@
-//! Admin commands. Each is a struct of what it says: `to_sqe` for the host, `from_sqe` for the
-//! controller.
+//! Admin commands, each a struct with `to_sqe` for the host and `from_sqe` for the controller.
 //!
-//! Decoding never fails: every bit pattern means something, and what a controller does not support
-//! it refuses by value. Reserved bits are ignored. The CID is the queue pair's to fill in.
+//! Decoding never fails: every bit pattern is accepted, and the controller validates the values.
+//! Reserved bits are ignored. The queue pair sets the CID.
 
 use bitfield_struct::bitfield;
 
@@ -36,33 +35,33 @@ pub mod csi {
     pub const NVM: u8 = 0x00;
 }
 
-/// Identify: 4096 bytes about the controller or a namespace (Base 5.1.13).
+/// Identify: 4096 bytes that describe the controller or a namespace (Base 5.1.13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identify {
     /// CDW10.CNS: which structure; see [`cns`].
     pub cns: u8,
-    /// NSID; 0 where the structure is not about a namespace.
+    /// NSID; 0 if the structure does not concern a namespace.
     pub nsid: Nsid,
-    /// CDW10.CNTID: a controller, where the structure asks for one.
+    /// CDW10.CNTID: a controller, for structures that need one.
     pub cntid: u16,
-    /// CDW11.CSI: an I/O command set, where the structure asks for one; see [`csi`].
+    /// CDW11.CSI: an I/O command set, for structures that need one; see [`csi`].
     pub csi: u8,
-    /// CDW11.CNSSID: an identifier whose meaning depends on the CNS.
+    /// CDW11.CNSSID: CNS specific identifier.
     pub cns_specific: u16,
-    /// Where the 4096 bytes go.
+    /// Data pointer, 4096 bytes.
     pub data: Dptr,
 }
 
 impl Identify {
-    /// Bytes of every Identify structure.
+    /// Size of every Identify structure in bytes.
     pub const LEN: usize = 4096;
 
-    /// A structure that needs no more than CNS and NSID.
+    /// A command for structures that only need CNS and NSID.
     pub fn new(cns: u8, nsid: Nsid, data: Dptr) -> Identify {
         Identify { cns, nsid, cntid: 0, csi: csi::NVM, cns_specific: 0, data }
     }
 
-    /// The command for the host to post.
+    /// Encodes the command.
     pub fn to_sqe(&self) -> Sqe {
         Sqe {
             opcode: opcode::admin::IDENTIFY,
@@ -73,7 +72,7 @@ impl Identify {
         }
     }
 
-    /// What the host asked for.
+    /// Decodes the command.
     pub fn from_sqe(sqe: &Sqe) -> Identify {
         Identify {
             cns: sqe.cdw10 as u8,
@@ -89,31 +88,31 @@ impl Identify {
 /// Get Log Page (Base 5.1.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetLogPage {
-    /// CDW10.LID: which page; see [`crate::log::lid`].
+    /// CDW10.LID: log page identifier; see [`crate::log::lid`].
     pub lid: u8,
     /// NSID: 0 or FFFFFFFFh for the controller.
     pub nsid: Nsid,
-    /// CDW10.LSP (7 bits): by page.
+    /// CDW10.LSP (7 bits): log page specific.
     pub lsp: u8,
-    /// CDW10.RAE: do not take this read as the acknowledgement of an asynchronous event.
+    /// CDW10.RAE, Retain Asynchronous Event: the read does not unmask the page's event.
     pub retain_event: bool,
-    /// (NUMD + 1) × 4: how many bytes, a multiple of four, 4 to 16 GiB.
+    /// (NUMD + 1) × 4: bytes to return, a multiple of four, 4 to 16 GiB.
     pub len: u64,
-    /// CDW11.LSI: by page.
+    /// CDW11.LSI: log page specific.
     pub lsi: u16,
-    /// LPO: where in the page to start, in bytes (an index if `offset_is_index`). The controller
-    /// ignores bits 1:0.
+    /// LPO: offset in the page in bytes (an index if `offset_is_index`). The controller ignores
+    /// bits 1:0.
     pub offset: u64,
-    /// CDW14.OT: `offset` counts entries.
+    /// CDW14.OT: `offset` is an index of an entry.
     pub offset_is_index: bool,
     /// CDW14.CSI.
     pub csi: u8,
-    /// Where the bytes go.
+    /// Data pointer.
     pub data: Dptr,
 }
 
 impl GetLogPage {
-    /// The first `len` bytes (a multiple of four, at least 4) of a page of the controller.
+    /// The first `len` bytes (a multiple of four, at least 4) of a log page with controller scope.
     pub fn new(lid: u8, len: u64, data: Dptr) -> GetLogPage {
         GetLogPage {
             lid,
@@ -129,7 +128,7 @@ impl GetLogPage {
         }
     }
 
-    /// The command for the host to post.
+    /// Encodes the command.
     pub fn to_sqe(&self) -> Sqe {
         debug_assert!(self.len >= 4 && self.len.is_multiple_of(4) && self.len <= 1 << 34);
         let numd = (self.len / 4).wrapping_sub(1) as u32;
@@ -148,7 +147,7 @@ impl GetLogPage {
         }
     }
 
-    /// What the host asked for.
+    /// Decodes the command.
     pub fn from_sqe(sqe: &Sqe) -> GetLogPage {
         GetLogPage {
             lid: sqe.cdw10 as u8,
@@ -164,9 +163,9 @@ impl GetLogPage {
         }
     }
 
-    /// What the controller returns of a page of `page` bytes: the range to copy, the rest of `len`
-    /// being zeroes. Refused: an offset beyond the page, and an index offset, which only some pages
-    /// of which none is here support.
+    /// The range of a page of `page` bytes that the controller returns; the rest of `len` is zero.
+    /// Fails with Invalid Field if the offset exceeds the page or is an index, which no page here
+    /// supports.
     pub fn range_of(&self, page: u64) -> Result<std::ops::Range<u64>, Status> {
         if self.offset_is_index || self.offset > page {
             return Err(Status::INVALID_FIELD);
@@ -179,25 +178,25 @@ impl GetLogPage {
 /// Get Features (Base 5.1.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetFeatures {
-    /// CDW10.FID: which feature; see [`crate::features::fid`].
+    /// CDW10.FID: feature identifier; see [`crate::features::fid`].
     pub fid: u8,
-    /// CDW10.SEL: which of its values; see [`crate::features::select`].
+    /// CDW10.SEL: which value; see [`crate::features::select`].
     pub select: u8,
-    /// NSID, for features of a namespace.
+    /// NSID, for namespace specific features.
     pub nsid: Nsid,
-    /// CDW11: by feature; for Interrupt Vector Configuration, the vector asked about.
+    /// CDW11: feature specific; for Interrupt Vector Configuration, the vector.
     pub value: u32,
-    /// Where the data go, for features that have a data structure.
+    /// Data pointer, for features with a data structure.
     pub data: Dptr,
 }
 
 impl GetFeatures {
-    /// The value in force of a feature of the controller that has no data structure.
+    /// Reads the current value of a controller feature without a data structure.
     pub fn current(fid: u8) -> GetFeatures {
         GetFeatures { fid, select: 0, nsid: Nsid(0), value: 0, data: Dptr::NONE }
     }
 
-    /// The command for the host to post.
+    /// Encodes the command.
     pub fn to_sqe(&self) -> Sqe {
         Sqe {
             opcode: opcode::admin::GET_FEATURES,
@@ -208,7 +207,7 @@ impl GetFeatures {
         }
     }
 
-    /// What the host asked for.
+    /// Decodes the command.
     pub fn from_sqe(sqe: &Sqe) -> GetFeatures {
         GetFeatures {
             fid: sqe.cdw10 as u8,
@@ -223,25 +222,25 @@ impl GetFeatures {
 /// Set Features (Base 5.1.25).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetFeatures {
-    /// CDW10.FID: which feature; see [`crate::features::fid`].
+    /// CDW10.FID: feature identifier; see [`crate::features::fid`].
     pub fid: u8,
-    /// CDW10.SV: keep the value over power cycles and resets.
+    /// CDW10.SV: save the value over power cycles and resets.
     pub save: bool,
-    /// NSID, for features of a namespace.
+    /// NSID, for namespace specific features.
     pub nsid: Nsid,
     /// CDW11: the value; the types in [`crate::features`] convert into it.
     pub value: u32,
-    /// Where the data are, for features that have a data structure.
+    /// Data pointer, for features with a data structure.
     pub data: Dptr,
 }
 
 impl SetFeatures {
-    /// A feature of the controller that has no data structure.
+    /// Sets a controller feature without a data structure.
     pub fn new(fid: u8, value: impl Into<u32>) -> SetFeatures {
         SetFeatures { fid, save: false, nsid: Nsid(0), value: value.into(), data: Dptr::NONE }
     }
 
-    /// The command for the host to post.
+    /// Encodes the command.
     pub fn to_sqe(&self) -> Sqe {
         Sqe {
             opcode: opcode::admin::SET_FEATURES,
@@ -252,7 +251,7 @@ impl SetFeatures {
         }
     }
 
-    /// What the host asked for.
+    /// Decodes the command.
     pub fn from_sqe(sqe: &Sqe) -> SetFeatures {
         SetFeatures {
             fid: sqe.cdw10 as u8,
@@ -280,7 +279,7 @@ impl Abort {
     /// complete.
     pub const NOT_ABORTED: u32 = 1;
 
-    /// The command for the host to post.
+    /// Encodes the command.
     pub fn to_sqe(&self) -> Sqe {
         Sqe {
             opcode: opcode::admin::ABORT,
@@ -289,15 +288,15 @@ impl Abort {
         }
     }
 
-    /// What the host asked for.
+    /// Decodes the command.
     pub fn from_sqe(sqe: &Sqe) -> Abort {
         Abort { sq: QueueId(sqe.cdw10 as u16), cid: Cid((sqe.cdw10 >> 16) as u16) }
     }
 }
 
-/// Doorbell Buffer Config: the host keeps its doorbells in the page at bus address `doorbells`, and the
-/// controller says in the one at `events` after which value of each its register is to be rung
-/// (Base 5.2.5).
+/// Doorbell Buffer Config (Base 5.2.5): the host writes doorbell values to the page at bus address
+/// `doorbells`; the controller writes to the page at `events` (EventIdx) the value of each doorbell
+/// after which the host has to write the register too.
 pub fn doorbell_buffer_config(doorbells: u64, events: u64) -> Sqe {
     Sqe {
         opcode: opcode::admin::DOORBELL_BUFFER_CONFIG,
@@ -329,7 +328,7 @@ pub struct CreateCq {
 }
 
 impl CreateCq {
-    /// The command for the host to post.
+    /// Encodes the command.
     pub fn to_sqe(&self) -> Sqe {
         let vector = self.vector.map_or(0, |v| u32::from(v.0) << 16 | 1 << 1);
         Sqe {
@@ -341,7 +340,7 @@ impl CreateCq {
         }
     }
 
-    /// What the host asked for.
+    /// Decodes the command.
     pub fn from_sqe(sqe: &Sqe) -> CreateCq {
         CreateCq {
             queue: QueueId(sqe.cdw10 as u16),
@@ -371,7 +370,7 @@ pub struct CreateSq {
 }
 
 impl CreateSq {
-    /// The command for the host to post.
+    /// Encodes the command.
     pub fn to_sqe(&self) -> Sqe {
         Sqe {
             opcode: opcode::admin::CREATE_SQ,
@@ -384,7 +383,7 @@ impl CreateSq {
         }
     }
 
-    /// What the host asked for.
+    /// Decodes the command.
     pub fn from_sqe(sqe: &Sqe) -> CreateSq {
         CreateSq {
             queue: QueueId(sqe.cdw10 as u16),
@@ -408,12 +407,12 @@ pub fn delete_sq(queue: QueueId) -> Sqe {
     Sqe { opcode: opcode::admin::DELETE_SQ, cdw10: u32::from(queue.0), ..Sqe::default() }
 }
 
-/// Delete I/O Completion Queue (Base 5.2.3). Its submission queues must be gone.
+/// Delete I/O Completion Queue (Base 5.2.3). Its submission queues must be deleted first.
 pub fn delete_cq(queue: QueueId) -> Sqe {
     Sqe { opcode: opcode::admin::DELETE_CQ, cdw10: u32::from(queue.0), ..Sqe::default() }
 }
 
-/// Asynchronous Event Request: completes when there is an event, maybe never (Base 5.1.2).
+/// Asynchronous Event Request: stays outstanding until an event occurs (Base 5.1.2).
 pub fn async_event_request() -> Sqe {
     Sqe { opcode: opcode::admin::ASYNC_EVENT_REQUEST, ..Sqe::default() }
 }
@@ -429,7 +428,7 @@ pub struct AsyncEvent {
     __: u8,
     /// AEI: event information, by type.
     pub info: u8,
-    /// LID: the log page that has the details, and whose read acknowledges the event.
+    /// LID: the log page with the details; reading it clears the event.
     pub lid: u8,
     __: u8,
 }
@@ -446,9 +445,9 @@ pub mod event_type {
 
 /// Values of [`AsyncEvent::info`] when the type is [`event_type::ERROR`] (Base 5.1.2.1).
 pub mod error_event {
-    /// The host wrote an impossible value to a doorbell.
+    /// Invalid Doorbell Write Value.
     pub const INVALID_DOORBELL_VALUE: u8 = 1;
-    /// An internal error that passes.
+    /// Transient Internal Error.
     pub const TRANSIENT_INTERNAL: u8 = 4;
 }
 
@@ -462,10 +461,10 @@ pub mod smart_event {
 pub mod notice {
     /// Namespaces were attached, detached or changed.
     pub const NAMESPACE_ATTRIBUTE_CHANGED: u8 = 0;
-    /// Asymmetric namespace access changed: read the log page 0Ch, [`crate::log::ana::AnaLog`].
+    /// Asymmetric Namespace Access changed; details in log page 0Ch, [`crate::log::ana::AnaLog`].
     /// Sent if feature 0Bh has ANACN ([`crate::features::AsyncEventConfig::ana_change`]).
     pub const ANA_CHANGE: u8 = 3;
-    /// A Cross-Controller Reset is over: read the log page 1Eh.
+    /// Cross-Controller Reset completed; details in log page 1Eh.
     pub const CROSS_RESET_COMPLETED: u8 = 0xf4;
 }
 

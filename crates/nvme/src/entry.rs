@@ -1,4 +1,4 @@
-//! The two kinds of ring entry: what a host writes and what a controller answers.
+//! Queue entries: submission queue entry (command) and completion queue entry.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
@@ -47,11 +47,11 @@ pub struct Sqe {
 )]
 #[repr(C)]
 pub struct Cqe {
-    /// DW0, by command (for Set Features, say, the value in force).
+    /// DW0, command specific (for some features of Set Features, the value in force).
     pub result: u32,
     /// DW1, by command.
     pub dw1: u32,
-    /// DW2.SQHD: how far the controller has consumed the submission queue.
+    /// DW2.SQHD: submission queue head, the next entry that the controller will fetch.
     pub sq_head: u16,
     /// DW2.SQID: the submission queue of the command.
     pub sq_id: u16,
@@ -87,7 +87,7 @@ impl Sqe {
         Nsid(self.nsid)
     }
 
-    /// An otherwise empty entry with this data pointer.
+    /// An entry with this data pointer, otherwise zero.
     pub(crate) fn with_data(dptr: Dptr) -> Sqe {
         Sqe { prp1: dptr.prp1, prp2: dptr.prp2, ..Sqe::default() }
     }
@@ -99,8 +99,7 @@ impl Sqe {
 }
 
 impl Cqe {
-    /// The answer to the command `cid` of queue `sq`, of which the controller has consumed up to
-    /// `sq_head`.
+    /// The completion of command `cid` of queue `sq`, with SQHD `sq_head`.
     pub fn new(
         cid: Cid,
         sq: QueueId,
@@ -116,8 +115,7 @@ impl Cqe {
     /// Entry size as a power of two: CC.IOCQES (Base 3.1.4.5).
     pub const SIZE_LOG2: u8 = 4;
 
-    /// The entry as two 64-bit words. The phase tag is in the second, which is therefore stored
-    /// last.
+    /// The entry as two 64-bit words. The second holds the phase tag and must be stored last.
     pub fn to_words(self) -> [u64; 2] {
         transmute!(self)
     }

@@ -1,5 +1,11 @@
-//! NVMe over Fabrics: its commands (Base 6), the discovery log (Base 5.1.12.3.1), and resets of one
-//! controller by another (TP8028, TP4129).
+//! NVMe over Fabrics: Fabrics commands (Base 6), the discovery log (Base 5.1.12.3.1), and
+//! Cross-Controller Reset (TP8028, TP4129).
+//!
+//! ```text
+//!   discovery controller: Connect ─► Get Log Page 70h ─► DiscoveryEntry: address, SUBNQN
+//!   NVM subsystem, admin queue: Connect (QID 0) ─► CNTLID ─► Property Set CC.EN ─► Identify …
+//!   each I/O queue: Connect (QID n, CNTLID) ─► I/O commands
+//! ```
 
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -8,7 +14,7 @@ use crate::page::{Text, page};
 use crate::prp::Dptr;
 use crate::{QueueId, Sqe, Status, opcode, regs};
 
-/// The NQN under which every discovery service is reached (Base 4.7).
+/// The well-known NQN of discovery services (Base 4.7).
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 /// Fabrics Command Types: byte 4 of the command, see [`fctype_of`].
@@ -27,24 +33,25 @@ pub mod fctype {
     pub const DISCONNECT: u8 = 0x08;
 }
 
-// Statuses of Connect (Base 6.3). Command specific, so that other commands have the same codes.
+// Status codes of Connect (Base 6.3). They are command specific: other commands use the same values
+// with other meanings.
 /// Connect: RECFMT is not supported.
 pub const INCOMPATIBLE_FORMAT: Status = Status::new(1, 0x80);
-/// Connect: the controller has an association, or the subsystem as many as it takes.
+/// Connect: the controller is in use, or the subsystem has no free controller.
 pub const CONTROLLER_BUSY: Status = Status::new(1, 0x81);
-/// Connect: a parameter is invalid; DW0 says which ([`invalid_parameter`]).
+/// Connect: invalid parameter; its location is in DW0 ([`invalid_parameter`]).
 pub const INVALID_PARAMETERS: Status = Status::new(1, 0x82);
-/// Connect: the subsystem is not here any more, ask the discovery service again.
+/// Connect: the subsystem is no longer available here; the host should repeat discovery.
 pub const RESTART_DISCOVERY: Status = Status::new(1, 0x83);
-/// Connect: the host may not use this subsystem.
+/// Connect: the host is not allowed to use this subsystem.
 pub const INVALID_HOST: Status = Status::new(1, 0x84);
 
-/// Whether it is one of these commands, and of which type.
+/// The type of a Fabrics command; `None` for other commands.
 pub fn fctype_of(sqe: &Sqe) -> Option<u8> {
     (sqe.opcode == opcode::admin::FABRICS).then_some(sqe.nsid as u8)
 }
 
-/// A Fabrics command. PSDT is 01b in all of them, as they have SGLs only (Base 4.1.2).
+/// A Fabrics command. PSDT is 01b, as these commands only use SGLs (Base 4.1.2).
 fn fabrics(fctype: u8) -> Sqe {
     Sqe {
         opcode: opcode::admin::FABRICS,
@@ -54,21 +61,21 @@ fn fabrics(fctype: u8) -> Sqe {
     }
 }
 
-/// Which way the data of a command go.
+/// Direction of a command's data transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// There are none.
+    /// No data.
     None,
     /// To the controller.
     ToController,
     /// To the host.
     ToHost,
-    /// Either way, which no command of these command sets has.
+    /// Bidirectional; not used by these command sets.
     Both,
 }
 
-/// Which way the data of a command go: bits 1:0 of the opcode, of a Fabrics command those of its
-/// type (Base 4.1, CDW0.DTD).
+/// Direction of a command's data: bits 1:0 of the opcode, or of the type of a Fabrics command (Base
+/// 4.1, CDW0.DTD).
 pub fn direction_of(sqe: &Sqe) -> Direction {
     match fctype_of(sqe).unwrap_or(sqe.opcode) & 3 {
         0 => Direction::None,
@@ -78,25 +85,25 @@ pub fn direction_of(sqe: &Sqe) -> Direction {
     }
 }
 
-/// Connect (Base 6.3): the first command of each queue. Its data are a [`ConnectData`].
+/// Connect (Base 6.3): the first command on each queue. Its data are a [`ConnectData`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect {
     /// CDW10.RECFMT: 0, the only format.
     pub format: u16,
-    /// CDW10.QID: 0 begins an association.
+    /// CDW10.QID: 0 creates an association.
     pub queue: QueueId,
     /// CDW11.SQSIZE + 1: entries of the queue, 1 to 65,536.
     pub entries: u32,
-    /// CDW11.CATTR bit 2: the controller need not report SQHD.
+    /// CDW11.CATTR bit 2: SQ flow control is disabled; the controller does not report SQHD.
     pub no_flow_control: bool,
-    /// KATO: the keep alive time-out in milliseconds; 0: none.
+    /// KATO: Keep Alive Timeout in milliseconds; 0: disabled.
     pub kato: u32,
-    /// Where the data are.
+    /// Data pointer.
     pub data: Dptr,
 }
 
 impl Connect {
-    /// The command for the host to send.
+    /// Encodes the command.
     pub fn to_sqe(&self) -> Sqe {
         Sqe {
             prp1: self.data.prp1,
@@ -108,7 +115,7 @@ impl Connect {
         }
     }
 
-    /// What the host asked for.
+    /// Decodes the command.
     pub fn from_sqe(sqe: &Sqe) -> Connect {
         Connect {
             format: sqe.cdw10 as u16,
@@ -121,8 +128,8 @@ impl Connect {
     }
 }
 
-/// DW0 of a Connect that ends with [`INVALID_PARAMETERS`]: the byte where the parameter begins, in
-/// the data or in the command.
+/// DW0 of a Connect that fails with [`INVALID_PARAMETERS`]: byte offset of the parameter, in the
+/// data or in the command.
 pub fn invalid_parameter(offset: usize, in_data: bool) -> u32 {
     offset as u32 & 0xffff | u32::from(in_data) << 16
 }
@@ -133,8 +140,8 @@ pub fn invalid_parameter(offset: usize, in_data: bool) -> u32 {
 pub struct ConnectData {
     /// HOSTID, 15:0.
     pub host_id: [u8; 16],
-    /// CNTLID, 17:16. Of an admin queue FFFFh in the dynamic controller model; of an I/O queue,
-    /// that of its association.
+    /// CNTLID, 17:16. On the admin queue FFFFh in the dynamic controller model; on an I/O queue
+    /// that of the association.
     pub cntlid: U16,
     #[doc(hidden)]
     pub reserved18: [u8; 238],
@@ -151,16 +158,15 @@ page!(ConnectData, 1024);
 impl ConnectData {
     /// CNTLID: any controller.
     pub const ANY: u16 = 0xffff;
-    /// Where CNTLID is.
+    /// Byte offset of CNTLID.
     pub const CNTLID_AT: usize = 16;
-    /// Where SUBNQN is.
+    /// Byte offset of SUBNQN.
     pub const SUBNQN_AT: usize = 256;
-    /// Where HOSTNQN is.
+    /// Byte offset of HOSTNQN.
     pub const HOSTNQN_AT: usize = 512;
 }
 
-/// The NQN in a field: `None` if it does not end with a NUL, is no UTF-8, or none that Base 4.7
-/// allows.
+/// The NQN in a field; `None` if it is not NUL terminated, not UTF-8, or not valid by Base 4.7.
 pub fn nqn(field: &Text<256>) -> Option<&str> {
     let end = field.0.iter().position(|byte| *byte == 0)?;
     let text = str::from_utf8(field.0.get(..end)?).ok()?;
@@ -173,19 +179,19 @@ pub fn nqn(field: &Text<256>) -> Option<&str> {
 pub struct Property {
     /// CDW11.OFST: the register's offset.
     pub offset: u32,
-    /// CDW10.ATTRIB: 8 bytes rather than 4. `None`: a size that is reserved.
+    /// CDW10.ATTRIB: false 4 bytes, true 8 bytes. `None`: a reserved size.
     pub wide: Option<bool>,
-    /// What is set; a Property Get has it in DW0 and DW1 of its completion.
+    /// The value to set; Property Get returns it in DW0 and DW1 of its completion.
     pub value: u64,
 }
 
 impl Property {
-    /// The command that reads it.
+    /// Encodes Property Get.
     pub fn to_get(offset: u32, wide: bool) -> Sqe {
         Sqe { cdw10: wide.into(), cdw11: offset, ..fabrics(fctype::PROPERTY_GET) }
     }
 
-    /// The command that writes it.
+    /// Encodes Property Set.
     pub fn to_set(offset: u32, wide: bool, value: u64) -> Sqe {
         Sqe {
             cdw10: wide.into(),
@@ -196,7 +202,7 @@ impl Property {
         }
     }
 
-    /// What the host asked for, by either of them.
+    /// Decodes either command.
     pub fn from_sqe(sqe: &Sqe) -> Property {
         let wide = [Some(false), Some(true)].get((sqe.cdw10 & 7) as usize).copied().flatten();
         Property {
@@ -206,9 +212,8 @@ impl Property {
         }
     }
 
-    /// The size in bytes of a property that a controller on a fabric has, and whether a host may
-    /// set it (Base 3.1.4, figure "Property Definition"). `None`: there is none at this offset, or
-    /// only on a bus.
+    /// Size of a fabric controller's property (true: 8 bytes) and whether a host may set it (Base
+    /// 3.1.4, figure "Property Definition"). `None`: no property at this offset, or only on PCIe.
     pub fn size(offset: u32) -> Option<(bool, bool)> {
         Some(match offset {
             regs::CAP => (true, false),
@@ -219,21 +224,20 @@ impl Property {
     }
 }
 
-/// Disconnect (Base 6.4): deletes the I/O queue that it is sent on.
+/// Disconnect (Base 6.4): deletes the I/O queue on which it is sent.
 pub fn disconnect() -> Sqe {
     fabrics(fctype::DISCONNECT)
 }
 
-/// The head of the discovery log: 1024 bytes, and an entry of as many follows for each record (Base
-/// 5.1.12.3.1).
+/// Header of the discovery log: 1024 bytes, followed by entries of the same size (Base 5.1.12.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DiscoveryHeader {
-    /// GENCTR, 7:0. Changes with the log.
+    /// GENCTR, 7:0. Generation counter: changes with the log.
     pub generation: U64,
-    /// NUMREC, 15:8. How many entries follow.
+    /// NUMREC, 15:8. Number of entries.
     pub records: U64,
-    /// RECFMT, 17:16. 0.
+    /// RECFMT, 17:16. Always 0.
     pub format: U16,
     #[doc(hidden)]
     pub reserved18: [u8; 1006],
@@ -241,7 +245,7 @@ pub struct DiscoveryHeader {
 
 page!(DiscoveryHeader, 1024);
 
-/// An entry of the discovery log: where a subsystem is reached.
+/// Entry of the discovery log: a subsystem and its transport address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DiscoveryEntry {
@@ -271,7 +275,7 @@ pub struct DiscoveryEntry {
     pub subnqn: Text<256>,
     /// TRADDR, 767:512.
     pub address: Text<256>,
-    /// TSAS, 1023:768. Of TCP byte 0 is the kind of security; 0: none.
+    /// TSAS, 1023:768. For TCP, byte 0 is the type of security; 0: none.
     pub specific: [u8; 256],
 }
 
@@ -286,14 +290,14 @@ impl DiscoveryEntry {
     pub const IPV6: u8 = 2;
     /// SUBTYPE: an NVM subsystem.
     pub const NVM: u8 = 2;
-    /// SUBTYPE: the discovery subsystem that is asked.
+    /// SUBTYPE: the discovery subsystem that returned this log.
     pub const CURRENT_DISCOVERY: u8 = 3;
     /// TREQ: no secure channel is required, and SQ flow control can be disabled.
     pub const OPEN: u8 = 2 | 1 << 2;
 }
 
-/// Cross-Controller Reset (TP8028): a host that has lost a controller has another one of the
-/// subsystem reset it.
+/// Cross-Controller Reset (TP8028): a host that has lost contact with a controller requests its
+/// reset through another controller of the subsystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrossControllerReset {
     /// CDW10.CIU, 23:16: Controller Instance Uniquifier, as in Identify Controller.
@@ -305,10 +309,10 @@ pub struct CrossControllerReset {
 }
 
 impl CrossControllerReset {
-    /// DW0 of the completion: the controller has been reset already (IRS).
+    /// DW0 of the completion: the reset is complete (IRS).
     pub const RESET: u32 = 1;
 
-    /// The command for the host to send.
+    /// Encodes the command.
     pub fn to_sqe(&self) -> Sqe {
         Sqe {
             opcode: opcode::admin::CROSS_CONTROLLER_RESET,
@@ -319,7 +323,7 @@ impl CrossControllerReset {
         }
     }
 
-    /// What the host asked for.
+    /// Decodes the command.
     pub fn from_sqe(sqe: &Sqe) -> CrossControllerReset {
         CrossControllerReset {
             ciu: (sqe.cdw10 >> 16) as u8,
@@ -329,9 +333,9 @@ impl CrossControllerReset {
     }
 }
 
-/// An entry of the Cross-Controller Reset log (Base 2.3 5.2.12.3.1), which begins with a count of
-/// entries, 1:0, and 6 reserved bytes. It has one for each reset that was not over when its command
-/// was.
+/// Entry of the Cross-Controller Reset log (Base 2.3 5.2.12.3.1), which starts with the number of
+/// entries, 1:0, and 6 reserved bytes. There is one for each reset that was still in progress when
+/// its command completed.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -339,11 +343,11 @@ impl CrossControllerReset {
 pub struct CrossResetEntry {
     /// ICID, 1:0. The impacted controller.
     pub icid: U16,
-    /// CIU, 2. Its instance.
+    /// CIU, 2. Controller Instance Uniquifier of the impacted controller.
     pub ciu: u8,
     #[doc(hidden)]
     pub reserved3: u8,
-    /// ACID, 5:4. A controller to use instead; [`CrossResetEntry::NO_OTHER`]: none is named.
+    /// ACID, 5:4. Alternate controller for the host to use; [`CrossResetEntry::NO_OTHER`]: none.
     pub acid: U16,
     /// CCRS, 6; see [`CrossResetEntry::IN_PROGRESS`].
     pub status: u8,
@@ -354,13 +358,13 @@ pub struct CrossResetEntry {
 impl CrossResetEntry {
     /// Most entries of the log.
     pub const MOST: usize = 511;
-    /// LSP bit 0 of Get Log Page: remove entries of resets that are over (RMC).
+    /// LSP bit 0 of Get Log Page, RMC: remove entries of completed resets.
     pub const REMOVE_COMPLETED: u8 = 1;
     /// ACID: none.
     pub const NO_OTHER: u16 = 0xffff;
-    /// CCRS: the controller is being reset.
+    /// CCRS: the reset is in progress.
     pub const IN_PROGRESS: u8 = 0;
-    /// CCRS: it has been reset.
+    /// CCRS: the reset was successful.
     pub const SUCCESSFUL: u8 = 1;
 }
 

@@ -1,4 +1,4 @@
-//! Features: values of Set Features CDW11 and of the result of Get Features (Base 5.1.25.1).
+//! Features: CDW11 of Set Features and the result of Get Features (Base 5.1.25.1).
 
 use bitfield_struct::bitfield;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -27,9 +27,9 @@ pub mod fid {
     pub const WRITE_ATOMICITY: u8 = 0x0a;
     /// Asynchronous Event Configuration → [`super::AsyncEventConfig`].
     pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
-    /// Host Memory Buffer: memory of the host's that the controller keeps.
+    /// Host Memory Buffer: host memory for the controller's exclusive use.
     pub const HOST_MEMORY_BUFFER: u8 = 0x0d;
-    /// Keep Alive Timer: the value is KATO in milliseconds, 0 to disable it.
+    /// Keep Alive Timer: KATO in milliseconds, 0 disables it.
     pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
     /// Host Behavior Support → [`super::HostBehavior`], a data structure.
     pub const HOST_BEHAVIOR: u8 = 0x16;
@@ -39,13 +39,13 @@ pub mod fid {
 
 /// Values of Get Features CDW10.SEL (Base 5.1.11).
 pub mod select {
-    /// The value in force.
+    /// The current value.
     pub const CURRENT: u8 = 0;
-    /// The value after a reset, if none was saved.
+    /// The default value.
     pub const DEFAULT: u8 = 1;
-    /// The value that was saved, or the default.
+    /// The saved value, or the default if none was saved.
     pub const SAVED: u8 = 2;
-    /// Not a value but [`super::Capabilities`].
+    /// Not a value, but [`super::Capabilities`].
     pub const CAPABILITIES: u8 = 3;
 }
 
@@ -55,7 +55,7 @@ pub mod select {
 pub struct Capabilities {
     /// The feature can be saved.
     pub saveable: bool,
-    /// The feature is one of a namespace.
+    /// The feature is namespace specific.
     pub namespace_specific: bool,
     /// The feature can be changed.
     pub changeable: bool,
@@ -67,7 +67,7 @@ pub struct Capabilities {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Arbitration {
-    /// AB: at most 2^AB commands fetched from one queue at a time; 7 is no limit. See
+    /// AB: at most 2^AB commands are fetched from one queue at a time; 7 means no limit. See
     /// [`Arbitration::burst`].
     #[bits(3)]
     pub ab: u8,
@@ -101,8 +101,8 @@ impl PowerManagement {
     pub const HIGHEST_WORKLOAD: u8 = 2;
 }
 
-/// 04h Temperature Threshold (Base 5.1.25.1.3). CDW11 of Get Features selects as that of Set
-/// Features does.
+/// 04h Temperature Threshold (Base 5.1.25.1.3). Get Features selects the threshold by the same
+/// fields as Set Features.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct TemperatureThreshold {
@@ -130,9 +130,10 @@ impl TemperatureThreshold {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct ErrorRecovery {
-    /// TLER: how long commands with Limited Retry may retry, in units of 100 ms; 0 is no limit.
+    /// TLER: time limit for error recovery of commands with Limited Retry, in units of 100 ms; 0:
+    /// no limit.
     pub tler: u16,
-    /// DULBE: reads of deallocated blocks fail; only if Identify Namespace NSFEAT has DAE.
+    /// DULBE: reads of deallocated blocks fail; requires NSFEAT.DAE of Identify Namespace.
     pub dulbe: bool,
     #[bits(15)]
     __: u16,
@@ -148,37 +149,37 @@ pub struct VolatileWriteCache {
     __: u32,
 }
 
-/// 07h Number of Queues (Base 5.1.25.2.1): asked for by Set Features, granted in the result. I/O
+/// 07h Number of Queues (Base 5.1.25.2.1): requested by Set Features, allocated in the result. I/O
 /// queues only.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct NumberOfQueues {
-    /// NSQR / NSQA: submission queues, 0's based; FFFFh may not be asked for.
+    /// NSQR / NSQA: submission queues, 0's based; FFFFh must not be requested.
     pub nsq: u16,
-    /// NCQR / NCQA: completion queues, 0's based; FFFFh may not be asked for.
+    /// NCQR / NCQA: completion queues, 0's based; FFFFh must not be requested.
     pub ncq: u16,
 }
 
 impl NumberOfQueues {
-    /// The value that says this many of each, clamped to 1 … 65,535.
+    /// The value for these numbers of queues, clamped to 1 … 65,535.
     pub fn of(submission: u32, completion: u32) -> NumberOfQueues {
         let zeroes_based = |n: u32| (n.clamp(1, 65_535) - 1) as u16;
         NumberOfQueues::new().with_nsq(zeroes_based(submission)).with_ncq(zeroes_based(completion))
     }
 
-    /// How many submission queues.
+    /// Number of submission queues.
     pub fn submission(self) -> u32 {
         u32::from(self.nsq()) + 1
     }
 
-    /// How many completion queues.
+    /// Number of completion queues.
     pub fn completion(self) -> u32 {
         u32::from(self.ncq()) + 1
     }
 }
 
-/// 08h Interrupt Coalescing (Base 5.1.25.2.2): of all vectors that [`VectorConfig`] does not
-/// exempt, never the admin queue's. Both are recommendations to the controller.
+/// 08h Interrupt Coalescing (Base 5.1.25.2.2): for all vectors that [`VectorConfig`] does not
+/// exempt, never for the admin queue. Both fields are recommendations.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct InterruptCoalescing {
@@ -191,13 +192,13 @@ pub struct InterruptCoalescing {
 }
 
 impl InterruptCoalescing {
-    /// How many entries the controller gathers: 1 to 256.
+    /// Aggregation threshold in entries: 1 to 256.
     pub fn threshold(self) -> u32 {
         u32::from(self.thr()) + 1
     }
 
-    /// Whether anything is held back: no time or a threshold of one entry means an interrupt per
-    /// entry.
+    /// Whether interrupts are coalesced: a time of 0 or a threshold of one entry means an interrupt
+    /// per entry.
     pub fn is_on(self) -> bool {
         self.time() != 0 && self.thr() != 0
     }
@@ -207,9 +208,9 @@ impl InterruptCoalescing {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct VectorConfig {
-    /// IV: which vector.
+    /// IV: the vector.
     pub iv: u16,
-    /// CD: coalescing disabled for it.
+    /// CD: coalescing disabled.
     pub cd: bool,
     #[bits(15)]
     __: u16,
@@ -239,7 +240,7 @@ pub struct AsyncEventConfig {
     pub ana_change: bool,
     #[bits(8)]
     __: u8,
-    /// CCRCN: a Cross-Controller Reset is over (Base 2.3).
+    /// CCRCN: Cross-Controller Reset completed (Base 2.3).
     pub cross_reset: bool,
     #[bits(11)]
     __: u32,
@@ -249,11 +250,11 @@ pub struct AsyncEventConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct HostBehavior {
-    /// ACRE: 1 lets the controller use Command Interrupted and Command Retry Delay.
+    /// ACRE: 1 enables Command Interrupted status and Command Retry Delay.
     pub acre: u8,
-    /// ETDAS: 1 lets the controller extend telemetry.
+    /// ETDAS: 1 enables the extended telemetry data area.
     pub etdas: u8,
-    /// LBAFEE: 1 lets the controller use more than 16 LBA formats.
+    /// LBAFEE: 1 enables more than 16 LBA formats.
     pub lbafee: u8,
     #[doc(hidden)]
     pub reserved3: [u8; 509],

@@ -10,8 +10,8 @@ use crate::Nsid;
 use crate::page::{Text, page};
 use crate::regs::Cap;
 
-/// Identify Controller, CNS 01h (Base 5.1.13.2.1). Fields by byte offset. Fields that no crate here
-/// reads or writes are part of the hidden `reserved…` arrays, as in every structure of this crate.
+/// Identify Controller, CNS 01h (Base 5.1.13.2.1). Fields by byte offset. Fields without a user are
+/// part of the hidden `reserved…` arrays, as in every structure of this crate.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Controller {
@@ -31,7 +31,7 @@ pub struct Controller {
     pub reserved73: [u8; 3],
     /// CMIC, 76. Multi-path and sharing; see [`MultiPath`].
     pub cmic: MultiPath,
-    /// MDTS, 77. The most data in one command, 2^MDTS pages of CAP.MPSMIN; 0 is no limit. See
+    /// MDTS, 77. Most data of a command, 2^MDTS pages of CAP.MPSMIN; 0: no limit. See
     /// [`Controller::max_transfer`].
     pub mdts: u8,
     /// CNTLID, 79:78. Controller identifier within the subsystem.
@@ -40,9 +40,10 @@ pub struct Controller {
     pub ver: u32,
     #[doc(hidden)]
     pub reserved84: [u8; 4],
-    /// RTD3E, 91:88. Typical time to enter D3, in µs: how long a host should wait for a shutdown.
+    /// RTD3E, 91:88. RTD3 entry latency in µs, which is also how long a host should wait for a
+    /// shutdown.
     pub rtd3e: u32,
-    /// OAES, 95:92. Which asynchronous events can be enabled; the bits of
+    /// OAES, 95:92. Supported asynchronous events; bits as in
     /// [`crate::features::AsyncEventConfig`].
     pub oaes: u32,
     /// CTRATT, 99:96. Controller attributes.
@@ -53,7 +54,7 @@ pub struct Controller {
     pub cntrltype: u8,
     #[doc(hidden)]
     pub reserved112: [u8; 23],
-    /// CIU, 135. Controller Instance Uniquifier: another one for each association (TP8028).
+    /// CIU, 135. Controller Instance Uniquifier, different for each association (TP8028).
     pub ciu: u8,
     /// CIRN, 143:136. Controller Instance Random Number.
     pub cirn: u64,
@@ -82,15 +83,15 @@ pub struct Controller {
     pub cctemp: u16,
     #[doc(hidden)]
     pub reserved270: [u8; 10],
-    /// TNVMCAP, 295:280. All the capacity, in bytes.
+    /// TNVMCAP, 295:280. Total capacity in bytes.
     pub tnvmcap: U128,
     #[doc(hidden)]
     pub reserved296: [u8; 24],
-    /// KAS, 321:320. Granularity of the Keep Alive Timer in units of 100 ms; 0: there is none.
+    /// KAS, 321:320. Granularity of the Keep Alive Timer in units of 100 ms; 0: not supported.
     pub kas: u16,
     #[doc(hidden)]
     pub reserved322: [u8; 20],
-    /// ANATT, 342. The longest that a group stays in the state Change, in seconds.
+    /// ANATT, 342. Longest time in the ANA Change state, in seconds.
     pub anatt: u8,
     /// ANACAP, 343. ANA capabilities: bit *n* of 4:0 is [`crate::AnaState::capability`]; see
     /// [`Controller::ANACAP_STATIC_GROUPS`].
@@ -101,7 +102,7 @@ pub struct Controller {
     pub nanagrpid: u32,
     #[doc(hidden)]
     pub reserved352: [u8; 34],
-    /// CQT, 387:386. Command quiesce time, in ms.
+    /// CQT, 387:386. Command Quiesce Time in milliseconds.
     pub cqt: u16,
     #[doc(hidden)]
     pub reserved388: [u8; 124],
@@ -109,7 +110,7 @@ pub struct Controller {
     pub sqes: u8,
     /// CQES, 513. Completion queue entry sizes: 3:0 smallest, 7:4 largest, powers of two.
     pub cqes: u8,
-    /// MAXCMD, 515:514. The most commands outstanding on one queue; 0: not said.
+    /// MAXCMD, 515:514. Most outstanding commands per queue; 0: not reported.
     pub maxcmd: u16,
     /// NN, 519:516. The highest namespace identifier.
     pub nn: u32,
@@ -127,7 +128,7 @@ pub struct Controller {
     pub reserved530: [u8; 6],
     /// SGLS, 539:536. SGL support ([`Controller::has_sgls`]); 0: PRPs only.
     pub sgls: u32,
-    /// MNAN, 543:540. Most namespaces; 0: as many as NN.
+    /// MNAN, 543:540. Most namespaces; 0: as NN.
     pub mnan: u32,
     #[doc(hidden)]
     pub reserved544: [u8; 224],
@@ -135,22 +136,22 @@ pub struct Controller {
     pub subnqn: Text<256>,
     #[doc(hidden)]
     pub reserved1024: [u8; 768],
-    /// IOCCSZ, 1795:1792. Most bytes of a command capsule of an I/O queue, in units of 16 (NVMe
-    /// over Fabrics, as all that follow).
+    /// IOCCSZ, 1795:1792. I/O command capsule size in units of 16 bytes (this and the following
+    /// fields: NVMe over Fabrics).
     pub ioccsz: u32,
-    /// IORCSZ, 1799:1796. The same of a response capsule.
+    /// IORCSZ, 1799:1796. I/O response capsule size in units of 16 bytes.
     pub iorcsz: u32,
-    /// ICDOFF, 1801:1800. Where in a capsule data begin, after the command, in units of 16.
+    /// ICDOFF, 1801:1800. Offset of in-capsule data after the command, in units of 16 bytes.
     pub icdoff: u16,
     /// FCATT, 1802. Bit 0: the controllers are static.
     pub fcatt: u8,
     /// MSDBD, 1803. Most SGL data block descriptors in a capsule; 0: not limited.
     pub msdbd: u8,
-    /// OFCS, 1805:1804. Bit 0: there is Disconnect.
+    /// OFCS, 1805:1804. Bit 0: Disconnect is supported.
     pub ofcs: u16,
-    /// DCTYPE, 1806. Type of a discovery controller; 0: not said.
+    /// DCTYPE, 1806. Type of a discovery controller; 0: not reported.
     pub dctype: u8,
-    /// CCRL, 1807. Cross-Controller Resets that may be under way.
+    /// CCRL, 1807. Most concurrent Cross-Controller Resets.
     pub ccrl: u8,
     #[doc(hidden)]
     pub reserved1808: [u8; 2288],
@@ -162,7 +163,7 @@ page!(Controller, 4096);
 #[bitfield(u8)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct VolatileCache {
-    /// VWCP: there is a volatile write cache; Flush matters, and feature 06h can switch it.
+    /// VWCP: a volatile write cache is present; feature 06h enables it.
     pub present: bool,
     /// FB: what Flush to NSID FFFFFFFFh does; 2 refuses it, [`VolatileCache::ALL_FLUSHED`] does it.
     #[bits(2)]
@@ -186,14 +187,14 @@ pub struct MultiPath {
     pub controllers: bool,
     #[bits(1)]
     __: u8,
-    /// ANARS: asymmetric namespace access is reported (Base 8.1.1).
+    /// ANARS: ANA reporting is supported (Base 8.1.1).
     pub ana: bool,
     #[bits(4)]
     __: u8,
 }
 
 impl Controller {
-    /// ANACAP bit 6: a namespace keeps its ANAGRPID while it is attached to any controller.
+    /// ANACAP bit 6: ANAGRPID does not change while a namespace is attached to any controller.
     pub const ANACAP_STATIC_GROUPS: u8 = 1 << 6;
     /// CNTRLTYPE: an I/O controller.
     pub const TYPE_IO: u8 = 1;
@@ -201,7 +202,7 @@ impl Controller {
     pub const TYPE_DISCOVERY: u8 = 2;
     /// LPA bit 1: Commands Supported and Effects log.
     pub const LPA_EFFECTS: u8 = 1 << 1;
-    /// LPA bit 2: Get Log Page has NUMDU, LPOL and LPOU.
+    /// LPA bit 2: extended data of Get Log Page (NUMDU, LPOL, LPOU).
     pub const LPA_EXTENDED_DATA: u8 = 1 << 2;
     /// LPA bit 5, MLPS: log pages 00h, 12h and 13h, and the scope of each command in 05h.
     pub const LPA_MISCELLANEOUS: u8 = 1 << 5;
@@ -211,7 +212,7 @@ impl Controller {
     pub const ONCS_COMPARE: u16 = 1 << 0;
     /// ONCS bit 1: Write Uncorrectable.
     pub const ONCS_WRITE_UNCORRECTABLE: u16 = 1 << 1;
-    /// ONCS bit 2: Dataset Management, whose Deallocate is a wish that every such controller takes.
+    /// ONCS bit 2: Dataset Management; such a controller accepts Deallocate, which is a hint.
     pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
     /// ONCS bit 3: Write Zeroes.
     pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
@@ -219,19 +220,18 @@ impl Controller {
     pub const ONCS_SAVE_SELECT: u16 = 1 << 4;
     /// ONCS bit 7: Verify.
     pub const ONCS_VERIFY: u16 = 1 << 7;
-    /// SGLS bits 1:0, the value 10b: SGLs in I/O commands, of data blocks that are dword aligned
-    /// and of whole dwords.
+    /// SGLS bits 1:0 = 10b: SGLs in I/O commands, with dword alignment and granularity.
     pub const SGLS_DWORDS: u32 = 0b10;
     /// SGLS on a fabric: SGLs of any alignment, offsets as addresses (bit 20), Transport SGL Data
     /// Blocks (bit 21).
     pub const SGLS_FABRIC: u32 = 0b01 | 1 << 20 | 1 << 21;
-    /// OFCS bit 0: there is Disconnect.
+    /// OFCS bit 0: Disconnect.
     pub const OFCS_DISCONNECT: u16 = 1;
     /// CTRATT bit 6: traffic based keep alive.
     pub const CTRATT_TBKAS: u32 = 1 << 6;
 
-    /// The most data of one command in bytes, `None` if not limited. MDTS is untrusted: a value
-    /// beyond 64 bits is no limit either.
+    /// Most data of a command in bytes, `None` if not limited. A value of MDTS that exceeds 64 bits
+    /// counts as no limit.
     pub fn max_transfer(&self, cap: Cap) -> Option<u64> {
         if self.mdts == 0 {
             return None;
@@ -239,8 +239,8 @@ impl Controller {
         1u64.checked_shl(u32::from(self.mdts) + 12 + u32::from(cap.mpsmin()))
     }
 
-    /// Whether I/O commands may have SGLs of data blocks that are dword aligned and of whole dwords
-    /// (SGLS bits 1:0; 11b is reserved).
+    /// Whether I/O commands may use SGLs with dword alignment and granularity (SGLS bits 1:0; 11b
+    /// is reserved).
     pub fn has_sgls(&self) -> bool {
         matches!(self.sgls & 0b11, 0b01 | Controller::SGLS_DWORDS)
     }
@@ -251,12 +251,12 @@ impl Controller {
             && (self.cqes & 0xf..=self.cqes >> 4).contains(&cqe)
     }
 
-    /// How many Abort commands may be outstanding.
+    /// Most outstanding Abort commands.
     pub fn abort_limit(&self) -> u32 {
         u32::from(self.acl) + 1
     }
 
-    /// How many Asynchronous Event Requests may be outstanding.
+    /// Most outstanding Asynchronous Event Requests.
     pub fn async_event_limit(&self) -> u32 {
         u32::from(self.aerl) + 1
     }
@@ -276,46 +276,45 @@ impl fmt::Debug for Controller {
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Namespace {
-    /// NSZE, 7:0. Size; LBAs are below it. 0: the namespace is not active.
+    /// NSZE, 7:0. Size in logical blocks; 0: inactive namespace.
     pub nsze: u64,
-    /// NCAP, 15:8. How many blocks may be allocated at one time.
+    /// NCAP, 15:8. Most blocks that may be allocated.
     pub ncap: u64,
-    /// NUSE, 23:16. How many blocks are allocated.
+    /// NUSE, 23:16. Blocks allocated.
     pub nuse: u64,
-    /// NSFEAT, 24. Features: bit 0 thin provisioning, 1 NAWUN…NACWU are set, 2 deallocated blocks
-    /// give errors, 4 NPWG…NOWS are set.
+    /// NSFEAT, 24. Features: bit 0 thin provisioning, 1 NAWUN…NACWU are valid, 2 DULBE is
+    /// supported, 4 NPWG…NOWS are valid.
     pub nsfeat: u8,
     /// NLBAF, 25. LBA formats, 0's based.
     pub nlbaf: u8,
     /// FLBAS, 26. The format in use; see [`Namespace::format`].
     pub flbas: u8,
-    /// MC, 27. Metadata capabilities: bit 0 with the data, 1 in a buffer of its own.
+    /// MC, 27. Metadata capabilities: bit 0 extended LBA, 1 separate buffer.
     pub mc: u8,
     #[doc(hidden)]
     pub reserved28: u8,
-    /// DPS, 29. Protection information in use; see [`Namespace::protection_type`].
+    /// DPS, 29. Protection information settings; see [`Namespace::protection_type`].
     pub dps: u8,
-    /// NMIC, 30. Sharing; see [`Namespace::NMIC_SHARED`].
+    /// NMIC, 30. Multi-path and sharing; see [`Namespace::NMIC_SHARED`].
     pub nmic: u8,
     #[doc(hidden)]
     pub reserved31: [u8; 2],
-    /// DLFEAT, 33. Deallocation; bits 2:0 are what a deallocated block reads as: 1 zeroes, 2 ones;
-    /// bit 3: Write Zeroes deallocates where it is asked to.
+    /// DLFEAT, 33. Bits 2:0: read value of deallocated blocks, 1 zeroes, 2 ones; bit 3: Write
+    /// Zeroes supports DEAC.
     pub dlfeat: u8,
     #[doc(hidden)]
     pub reserved34: [u8; 12],
-    /// NOIOB, 47:46. Optimal I/O boundary: commands that cross a multiple of it are slower. 0:
-    /// none.
+    /// NOIOB, 47:46. Optimal I/O boundary in logical blocks; 0: not reported.
     pub noiob: u16,
     /// NVMCAP, 63:48. Capacity in bytes.
     pub nvmcap: U128,
     #[doc(hidden)]
     pub reserved64: [u8; 18],
-    /// NULBAF, 82. LBA formats with attributes of their own.
+    /// NULBAF, 82. Number of LBA formats with unique attributes.
     pub nulbaf: u8,
     #[doc(hidden)]
     pub reserved83: [u8; 9],
-    /// ANAGRPID, 95:92. ANA group, whose state the log page 0Ch has; 0: none.
+    /// ANAGRPID, 95:92. ANA group identifier; 0: none. Its state is in log page 0Ch.
     pub anagrpid: u32,
     #[doc(hidden)]
     pub reserved96: [u8; 3],
@@ -339,10 +338,9 @@ page!(Namespace, 4096);
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct IndependentNamespace {
-    /// NSFEAT, 0. Bit 3 identifiers are not used again, 4 rotational media, 5 no volatile write
-    /// cache.
+    /// NSFEAT, 0. Bit 3 identifiers are not reused, 4 rotational media, 5 no volatile write cache.
     pub nsfeat: u8,
-    /// NMIC, 1. Sharing; see [`Namespace::NMIC_SHARED`].
+    /// NMIC, 1. Multi-path and sharing; see [`Namespace::NMIC_SHARED`].
     pub nmic: u8,
     #[doc(hidden)]
     pub reserved2: [u8; 2],
@@ -359,7 +357,8 @@ pub struct IndependentNamespace {
 page!(IndependentNamespace, 4096);
 
 impl IndependentNamespace {
-    /// NSTAT bit 0, NRDY: the namespace is ready. A host leaves a namespace without it alone.
+    /// NSTAT bit 0, NRDY: the namespace is ready; without it a host must not send I/O commands to
+    /// it.
     pub const NSTAT_READY: u8 = 1 << 0;
 }
 
@@ -370,7 +369,7 @@ impl IndependentNamespace {
 pub struct LbaFormat {
     /// MS: bytes of metadata per block.
     pub ms: u16,
-    /// LBADS: data per block are 2^LBADS bytes; below 9 the format is not available.
+    /// LBADS: a block has 2^LBADS bytes of data; a value below 9 means not available.
     pub lbads: u8,
     /// RP: relative performance; 0 best, 3 degraded.
     #[bits(2)]
@@ -380,20 +379,20 @@ pub struct LbaFormat {
 }
 
 impl LbaFormat {
-    /// Bytes of data in a block, if the format is available and the size is one that 32 bits hold
-    /// (LBADS 9 to 31).
+    /// Bytes of data per block; `None` if the format is not available or the size exceeds 32 bits
+    /// (LBADS 9 to 31 are accepted).
     pub fn block_size(self) -> Option<u32> {
         matches!(self.lbads(), 9..=31).then(|| 1 << self.lbads())
     }
 }
 
 impl Namespace {
-    /// NMIC bit 0, SHRNS: several controllers of the subsystem may be attached to the namespace at
-    /// one time.
+    /// NMIC bit 0, SHRNS: the namespace may be attached to several controllers of the subsystem at
+    /// the same time.
     pub const NMIC_SHARED: u8 = 1 << 0;
     /// DLFEAT bits 2:0: deallocated blocks read as zeroes.
     pub const DLFEAT_ZEROES: u8 = 1;
-    /// DLFEAT bit 3: Write Zeroes takes the Deallocate bit (DEAC).
+    /// DLFEAT bit 3: Write Zeroes supports the Deallocate bit (DEAC).
     pub const DLFEAT_WRITE_ZEROES: u8 = 1 << 3;
 
     /// The index of the format in use: FLBAS.FIDXL, and FLBAS.FIDXU if there are more than 16
@@ -407,8 +406,8 @@ impl Namespace {
         usize::from(upper << 4 | self.flbas & 0xf)
     }
 
-    /// The format in use. Always one of the 64 that the structure has; whether it is available is
-    /// [`LbaFormat::block_size`].
+    /// The format in use, one of the 64 of the structure. [`LbaFormat::block_size`] tells whether
+    /// it is available.
     pub fn format(&self) -> LbaFormat {
         self.lbaf.get(self.format_index()).copied().unwrap_or_default()
     }
@@ -428,13 +427,13 @@ impl fmt::Debug for Namespace {
     }
 }
 
-/// What the NVM command set adds to Identify Namespace, CNS 05h (NVM 4.1.5.3).
+/// NVM command set specific Identify Namespace, CNS 05h (NVM 4.1.5.3).
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct NvmNamespace {
     #[doc(hidden)]
     pub reserved0: [u8; 12],
-    /// ELBAF0 to ELBAF63, 267:12. What is extended of each LBA format.
+    /// ELBAF0 to ELBAF63, 267:12. Extended LBA formats.
     pub elbaf: [ExtendedFormat; 64],
     #[doc(hidden)]
     pub reserved268: [u8; 3828],
@@ -443,19 +442,18 @@ pub struct NvmNamespace {
 page!(NvmNamespace, 4096);
 
 /// An extended LBA format: four bytes of [`NvmNamespace::elbaf`] (NVM 4.1.5.3, figure "Extended LBA
-/// Format Data Structure"). All zeroes, as every format of a controller from before version 2.0: no
-/// storage tag, guards of 16 bits.
+/// Format Data Structure"). All zero, as reported by controllers before version 2.0, means no
+/// storage tag and a 16-bit guard.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct ExtendedFormat {
-    /// STS: bits of the storage and reference space that are the storage tag.
+    /// STS: storage tag size in bits.
     #[bits(7)]
     pub sts: u8,
-    /// PIF: the format of protection information; [`ExtendedFormat::PIF_QUALIFIED`] is said by
-    /// QPIF.
+    /// PIF: protection information format; [`ExtendedFormat::PIF_QUALIFIED`]: as in QPIF.
     #[bits(2)]
     pub pif: u8,
-    /// QPIF: the same in more bits.
+    /// QPIF: qualified protection information format.
     #[bits(4)]
     pub qpif: u8,
     #[bits(19)]
@@ -463,10 +461,10 @@ pub struct ExtendedFormat {
 }
 
 impl ExtendedFormat {
-    /// PIF: see QPIF.
+    /// PIF: the format is in QPIF.
     pub const PIF_QUALIFIED: u8 = 3;
 
-    /// What the specification calls its protection information (NVM 5.3.1).
+    /// Name of the protection information format (NVM 5.3.1).
     pub fn guard(self) -> &'static str {
         match (self.pif(), self.qpif()) {
             (0, _) | (ExtendedFormat::PIF_QUALIFIED, 0) => "16b Guard",
@@ -478,14 +476,14 @@ impl ExtendedFormat {
 }
 
 impl NvmNamespace {
-    /// What is extended of an LBA format; of one beyond the 64, nothing.
+    /// Extended format `index`; all zero beyond the 64.
     pub fn format(&self, index: usize) -> ExtendedFormat {
         self.elbaf.get(index).copied().unwrap_or_default()
     }
 }
 
-/// What the NVM command set adds to Identify Controller, CNS 06h (NVM 4.1.5.4). Limits of commands
-/// other than Read and Write; 0 is "not said".
+/// NVM command set specific Identify Controller, CNS 06h (NVM 4.1.5.4): size limits of commands
+/// other than Read and Write; 0: not reported.
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct NvmController {
@@ -507,8 +505,9 @@ pub struct NvmController {
 
 page!(NvmController, 4096);
 
-/// A Namespace List: up to 1024 identifiers in ascending order, then zeroes (Base 4.6.2). Identify
-/// CNS 02h (Base 5.1.13.2.2), and the Changed Attached Namespace List log page (Base 5.1.12.1.5).
+/// A Namespace List: up to 1024 identifiers in ascending order, padded with zeroes (Base 4.6.2).
+/// Used by Identify CNS 02h (Base 5.1.13.2.2) and the Changed Attached Namespace List log page
+/// (Base 5.1.12.1.5).
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct NamespaceList {
@@ -518,11 +517,11 @@ pub struct NamespaceList {
 page!(NamespaceList, 4096);
 
 impl NamespaceList {
-    /// The most identifiers in one list.
+    /// Most identifiers of a list.
     pub const CAPACITY: usize = 1024;
 
-    /// The first [`NamespaceList::CAPACITY`] of `ids`, which are in ascending order. As the answer
-    /// to CNS 02h they are all above the NSID of the command.
+    /// The first [`NamespaceList::CAPACITY`] of `ids`, which must be in ascending order. For CNS
+    /// 02h they must be greater than the NSID of the command.
     pub fn of(ids: impl IntoIterator<Item = Nsid>) -> NamespaceList {
         let mut list = NamespaceList::default();
         for (slot, id) in list.ids.iter_mut().zip(ids) {
@@ -531,14 +530,14 @@ impl NamespaceList {
         list
     }
 
-    /// The identifiers, up to the first zero. A list that is full may go on: ask again from its
-    /// last.
+    /// The identifiers, up to the first zero. If the list is full, repeat the command with the last
+    /// one as NSID.
     pub fn iter(&self) -> impl Iterator<Item = Nsid> {
         self.ids.iter().take_while(|&&id| id != 0).map(|&id| Nsid(id))
     }
 }
 
-/// Values of [`Descriptor::kind`] (Base 5.1.13.2.3, NIDT), each with the length of its identifier.
+/// Values of [`Descriptor::kind`] (Base 5.1.13.2.3, NIDT), with the identifier's length.
 pub mod descriptor {
     /// EUI64, 8 bytes.
     pub const EUI64: u8 = 1;
@@ -553,7 +552,7 @@ pub mod descriptor {
 /// One Namespace Identification Descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor<'a> {
-    /// NIDT: which kind of identifier; see [`descriptor`].
+    /// NIDT: type of the identifier; see [`descriptor`].
     pub kind: u8,
     /// NID: the identifier, NIDL bytes.
     pub id: &'a [u8],
@@ -569,11 +568,11 @@ pub struct DescriptorList {
 page!(DescriptorList, 4096);
 
 impl DescriptorList {
-    /// NIDT, NIDL and two reserved bytes before each identifier.
+    /// Bytes before each identifier: NIDT, NIDL and two reserved.
     const HEADER: usize = 4;
 
-    /// Appends an identifier (1 to 255 bytes). Returns false, and appends nothing, if there is no
-    /// room.
+    /// Appends an identifier (1 to 255 bytes). Returns false, and appends nothing, if it does not
+    /// fit.
     pub fn push(&mut self, kind: u8, id: &[u8]) -> bool {
         let end = self.iter().map(|d| DescriptorList::HEADER + d.id.len()).sum::<usize>();
         let (Ok(len @ 1..), Some(room)) = (u8::try_from(id.len()), self.bytes.get_mut(end..))
@@ -590,7 +589,7 @@ impl DescriptorList {
         true
     }
 
-    /// The descriptors, up to the first of length 0 or the first that does not fit.
+    /// The descriptors, up to the first with length 0 or the first that exceeds the list.
     pub fn iter(&self) -> impl Iterator<Item = Descriptor<'_>> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {

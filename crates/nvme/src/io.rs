@@ -1,5 +1,5 @@
 //! I/O commands of the NVM command set: Read, Write, Flush, Write Zeroes, Dataset Management,
-//! Compare, Verify, Write Uncorrectable. The host builds, the controller decodes.
+//! Compare, Verify, Write Uncorrectable. Built by the host, decoded by the controller.
 
 use std::ops::BitOr;
 
@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::prp::Dptr;
 use crate::{Lba, Nsid, Sqe, opcode};
 
-/// The most logical blocks in one command: NLB has 16 bits and is 0's based (NVM 3.3.4, CDW12).
+/// Most logical blocks of a command: NLB has 16 bits and is 0's based (NVM 3.3.4, CDW12).
 pub const MAX_BLOCKS: u32 = 65_536;
 
 /// CDW12 modifiers of Read, Write and Write Zeroes (NVM 3.3.4, 3.3.6 and 3.3.8).
@@ -18,11 +18,11 @@ pub struct Flags(u32);
 impl Flags {
     /// None.
     pub const NONE: Flags = Flags(0);
-    /// FUA, Force Unit Access: data and metadata are on the medium before the command completes
-    /// (CDW12 bit 30).
+    /// FUA, Force Unit Access: data and metadata are on non-volatile media before the command
+    /// completes (CDW12 bit 30).
     pub const FUA: Flags = Flags(1 << 30);
-    /// DEAC, of a Write Zeroes: the controller may deallocate the blocks, where those read as
-    /// zeroes (CDW12 bit 25).
+    /// DEAC, of Write Zeroes: the controller may deallocate the blocks if deallocated blocks read
+    /// as zeroes (CDW12 bit 25).
     pub const DEALLOCATE: Flags = Flags(1 << 25);
 
     /// Whether every flag of `other` is set.
@@ -38,8 +38,8 @@ impl BitOr for Flags {
     }
 }
 
-/// Read `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` (NVM 3.3.4). The CID is the queue
-/// pair's to fill in.
+/// Read `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` (NVM 3.3.4). The queue pair sets
+/// the CID.
 pub fn read(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe {
     transfer(opcode::io::READ, nsid, lba, blocks, data, flags)
 }
@@ -49,31 +49,31 @@ pub fn write(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe
     transfer(opcode::io::WRITE, nsid, lba, blocks, data, flags)
 }
 
-/// Make `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on read as zeroes (NVM 3.3.8). No
-/// data move.
+/// Write Zeroes to `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` (NVM 3.3.8), without a
+/// data transfer.
 pub fn write_zeroes(nsid: Nsid, lba: Lba, blocks: u32, flags: Flags) -> Sqe {
     transfer(opcode::io::WRITE_ZEROES, nsid, lba, blocks, Dptr::NONE, flags)
 }
 
-/// Compare `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on with `data`; Compare Failure
-/// if they differ (NVM 3.3.1).
+/// Compare `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` with `data`; fails with Compare
+/// Failure if they differ (NVM 3.3.1).
 pub fn compare(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr) -> Sqe {
     transfer(opcode::io::COMPARE, nsid, lba, blocks, data, Flags::NONE)
 }
 
-/// Make sure that `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on can be read (NVM
-/// 3.3.5). No data move.
+/// Verify `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba`: reads them without a data
+/// transfer (NVM 3.3.5).
 pub fn verify(nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
     transfer(opcode::io::VERIFY, nsid, lba, blocks, Dptr::NONE, Flags::NONE)
 }
 
-/// Make `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on unreadable until they are
-/// written again (NVM 3.3.7). No data move.
+/// Write Uncorrectable: makes `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` unreadable
+/// until they are written again (NVM 3.3.7), without a data transfer.
 pub fn write_uncorrectable(nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
     transfer(opcode::io::WRITE_UNCORRECTABLE, nsid, lba, blocks, Dptr::NONE, Flags::NONE)
 }
 
-/// Make every write that completed before durable; `Nsid::ALL` where the controller allows it (Base
+/// Flush: makes every completed write durable; `Nsid::ALL` if the controller supports it (Base
 /// 7.2).
 pub fn flush(nsid: Nsid) -> Sqe {
     Sqe { opcode: opcode::io::FLUSH, nsid: nsid.0, ..Sqe::default() }
@@ -92,23 +92,22 @@ fn transfer(opcode: u8, nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Fl
     }
 }
 
-/// A Read, a Write, a Write Zeroes, a Write Uncorrectable, a Compare or a Verify as the controller
-/// sees it.
+/// Decoded fields of Read, Write, Write Zeroes, Write Uncorrectable, Compare or Verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// SLBA: the first logical block.
     pub lba: Lba,
     /// NLB + 1: logical blocks, 1 to [`MAX_BLOCKS`].
     pub blocks: u32,
-    /// FUA and LR; of a Write Zeroes, see [`Transfer::deallocates`].
+    /// FUA and LR; for Write Zeroes see [`Transfer::deallocates`].
     pub flags: Flags,
-    /// PRINFO: protection information action and checks (CDW12 bits 29:26). Nonzero asks for what a
-    /// namespace without protection information does not have.
+    /// PRINFO: protection information action and checks (CDW12 bits 29:26). Must be 0 for a
+    /// namespace without protection information.
     pub prinfo: u8,
 }
 
 impl Transfer {
-    /// Decodes one of them. Namespace and data pointer are [`Sqe::nsid`] and [`Sqe::dptr`].
+    /// Decodes the command. For NSID and data pointer use [`Sqe::nsid`] and [`Sqe::dptr`].
     pub fn from_sqe(sqe: &Sqe) -> Transfer {
         Transfer {
             lba: Lba(u64::from(sqe.cdw10) | u64::from(sqe.cdw11) << 32),
@@ -118,14 +117,14 @@ impl Transfer {
         }
     }
 
-    /// Whether a Write Zeroes asks for its blocks to be deallocated (DEAC). In other commands the
-    /// bit belongs to something else.
+    /// Whether Write Zeroes requests deallocation (DEAC). The bit has another meaning in other
+    /// commands.
     pub fn deallocates(sqe: &Sqe) -> bool {
         Flags(sqe.cdw12).contains(Flags::DEALLOCATE)
     }
 
-    /// Whether all the blocks lie in a namespace of `blocks_in_namespace`. No overflow for any
-    /// SLBA.
+    /// Whether all blocks lie in a namespace of `blocks_in_namespace` blocks. Does not overflow for
+    /// any SLBA.
     pub fn fits(&self, blocks_in_namespace: u64) -> bool {
         blocks_in_namespace
             .checked_sub(u64::from(self.blocks))
@@ -133,8 +132,8 @@ impl Transfer {
     }
 }
 
-/// One range of a Dataset Management command: 16 bytes of host memory (NVM 3.3.3, figure "Dataset
-/// Management: Range Definition").
+/// A range of Dataset Management: 16 bytes (NVM 3.3.3, figure "Dataset Management: Range
+/// Definition").
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -152,23 +151,23 @@ impl Range {
     /// Bytes of a range.
     pub const LEN: usize = 16;
 
-    /// `blocks` logical blocks from `lba` on, of which nothing else is said.
+    /// `blocks` logical blocks from `lba`, without context attributes.
     pub fn new(lba: Lba, blocks: u32) -> Range {
         Range { context: 0, blocks, lba: lba.0 }
     }
 
-    /// As it lies in memory.
+    /// Encodes the range.
     pub fn to_bytes(self) -> [u8; Range::LEN] {
         zerocopy::transmute!(self)
     }
 
-    /// As it was read from memory. Every pattern of bits is a range.
+    /// Decodes a range. Every bit pattern is valid.
     pub fn from_bytes(bytes: [u8; Range::LEN]) -> Range {
         zerocopy::transmute!(bytes)
     }
 
-    /// Whether all of it lies in a namespace of `blocks_in_namespace`. No overflow for any range;
-    /// one of no blocks lies anywhere.
+    /// Whether the range lies in a namespace of `blocks_in_namespace` blocks. Does not overflow; an
+    /// empty range always fits.
     pub fn fits(&self, blocks_in_namespace: u64) -> bool {
         self.blocks == 0
             || blocks_in_namespace
@@ -177,14 +176,15 @@ impl Range {
     }
 }
 
-/// The most ranges of one command: NR has 8 bits and is 0's based (NVM 3.3.3, CDW10).
+/// Most ranges of a command: NR has 8 bits and is 0's based (NVM 3.3.3, CDW10).
 pub const MAX_RANGES: u32 = 256;
 
-/// CDW11.AD, Attribute – Deallocate: hints that the ranges' contents are no longer needed (TRIM).
+/// CDW11.AD, Attribute – Deallocate: hints that the contents of the ranges are no longer needed
+/// (TRIM).
 const DEALLOCATE: u32 = 1 << 2;
 
-/// Deallocate `ranges` ranges (1 to [`MAX_RANGES`]), which lie one after another at `data`,
-/// [`Range::LEN`] bytes each (NVM 3.3.3, CDW11.AD).
+/// Deallocate `ranges` ranges (1 to [`MAX_RANGES`]), which are an array at `data`, [`Range::LEN`]
+/// bytes each (NVM 3.3.3, CDW11.AD).
 pub fn deallocate(nsid: Nsid, ranges: u32, data: Dptr) -> Sqe {
     debug_assert!((1..=MAX_RANGES).contains(&ranges));
     Sqe {
@@ -196,17 +196,17 @@ pub fn deallocate(nsid: Nsid, ranges: u32, data: Dptr) -> Sqe {
     }
 }
 
-/// A Dataset Management command as the controller sees it.
+/// Decoded fields of Dataset Management.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatasetManagement {
-    /// NR + 1: how many ranges there are, 1 to [`MAX_RANGES`].
+    /// NR + 1: number of ranges, 1 to [`MAX_RANGES`].
     pub ranges: u32,
-    /// AD. The other attributes are hints that a controller need not follow.
+    /// AD. The other attributes are hints that a controller may ignore.
     pub deallocate: bool,
 }
 
 impl DatasetManagement {
-    /// Decodes the command. Namespace and the pointer to the ranges are [`Sqe::nsid`] and
+    /// Decodes the command. For NSID and the pointer to the ranges use [`Sqe::nsid`] and
     /// [`Sqe::dptr`].
     pub fn from_sqe(sqe: &Sqe) -> DatasetManagement {
         DatasetManagement {
@@ -215,7 +215,7 @@ impl DatasetManagement {
         }
     }
 
-    /// Bytes of the list of ranges, at most a page.
+    /// Bytes of the array of ranges, at most 4096.
     pub fn bytes(&self) -> usize {
         self.ranges as usize * Range::LEN
     }

@@ -1,19 +1,24 @@
-//! The NVM Express protocol, pure: what the bytes mean, for both sides of the rings.
+//! Data structures of the NVM Express protocol, for host and controller, without I/O.
 //!
-//! Sections are those of the *NVM Express Base Specification* 2.1 ("Base") and of the *NVM Command
-//! Set Specification* 1.1 ("NVM"). Values that come from the other side are newtypes over integers,
-//! never Rust `enum`s: an unknown value is data. Decoding never panics and never refuses; the code
-//! that decodes judges the values.
+//! Section numbers refer to the *NVM Express Base Specification* 2.1 ("Base") and the *NVM Command
+//! Set Specification* 1.1 ("NVM"). Values from the other side are newtypes over integers instead of
+//! Rust `enum`s, as any value may occur. Decoding neither panics nor fails; the caller validates the
+//! values.
 //!
-//! - [`Sqe`], [`Cqe`] and [`Status`]: the entries of the rings; [`RingIndex`]: the arithmetic of
-//!   both sides;
-//!   [`SqSlots`], [`CqSlots`], [`Doorbells`], [`Registers`]: the traits behind which the memory lies.
+//! ```text
+//!   host                                                    controller
+//!    ├─ Sqe ─► SQ slots (SqSlots) ─ tail doorbell ────────► fetch, execute
+//!    ◄─ CQ slots (CqSlots), phase tag ◄─────────── Cqe ────┤
+//!    └─ head doorbell ────────────────────────────────────► slots are free
+//! ```
+//!
+//! - [`Sqe`], [`Cqe`] and [`Status`]: queue entries; [`RingIndex`]: queue indices; [`SqSlots`],
+//!   [`CqSlots`], [`Doorbells`], [`Registers`]: traits for their memory.
 //! - [`regs`]: properties and doorbell offsets. [`opcode`]: opcodes and their names.
-//! - [`io`] and [`admin`]: commands, built by the host and decoded by the controller; [`features`]:
-//!   their values.
-//! - [`identify`] and [`log`]: structures that travel in pages, each a [`Page`].
-//! - [`prp`] and [`sgl`]: where a command's data are. [`fabrics`]: commands and logs of NVMe over
-//!   Fabrics.
+//! - [`io`] and [`admin`]: commands, encoded by the host and decoded by the controller;
+//!   [`features`]: their values.
+//! - [`identify`] and [`log`]: structures that are transferred in pages, each a [`Page`].
+//! - [`prp`] and [`sgl`]: data pointers. [`fabrics`]: commands and logs of NVMe over Fabrics.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
@@ -45,7 +50,7 @@ pub use status::Status;
 #[cfg(not(target_endian = "little"))]
 compile_error!("NVMe structures are little-endian; Reap has not been ported to a big-endian host");
 
-// Identifiers, each a type of its own so that one cannot be passed for another.
+// Identifiers. Each is a separate type, so that they cannot be confused.
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
@@ -61,8 +66,8 @@ macro_rules! id {
 }
 
 id! {
-    /// Command identifier, unique among the commands outstanding on one submission queue (Base 4.1,
-    /// CDW0.CID). FFFFh is never used: it is the "no particular command" of the Error Information
+    /// Command identifier, unique among the outstanding commands of a submission queue (Base 4.1,
+    /// CDW0.CID). FFFFh is never used, as it means "no particular command" in the Error Information
     /// log (Base 5.1.12.1.2).
     Cid(u16)
 }
@@ -71,7 +76,7 @@ id! {
     QueueId(u16)
 }
 id! {
-    /// Namespace identifier; 0 names none, FFFFFFFFh all (Base 3.2.1).
+    /// Namespace identifier; 0 is unused, FFFFFFFFh is the broadcast value (Base 3.2.1).
     Nsid(u32)
 }
 id! {
@@ -89,6 +94,6 @@ impl QueueId {
 }
 
 impl Nsid {
-    /// Every namespace (Base 3.2.1.2).
+    /// The broadcast value: all namespaces (Base 3.2.1.2).
     pub const ALL: Nsid = Nsid(u32::MAX);
 }

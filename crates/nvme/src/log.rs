@@ -29,7 +29,7 @@ pub mod lid {
     pub const ANA: u8 = 0x0c;
     /// Feature Identifiers Supported and Effects → [`super::IdentifiersSupported`].
     pub const FEATURES_SUPPORTED: u8 = 0x12;
-    /// NVMe-MI Commands Supported and Effects: 4096 bytes, zeroes where there is no NVMe-MI Send.
+    /// NVMe-MI Commands Supported and Effects: 4096 bytes, all zero without NVMe-MI Send.
     pub const MI_COMMANDS_SUPPORTED: u8 = 0x13;
     /// Cross-Controller Reset (TP8028) → [`crate::fabrics::CrossResetEntry`]s.
     pub const CROSS_CONTROLLER_RESET: u8 = 0x1e;
@@ -41,7 +41,7 @@ pub mod lid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ErrorEntry {
-    /// ECNT, 7:0. Counts errors from 1 over the controller's life; 0: the entry is not used.
+    /// ECNT, 7:0. Counts errors from 1 over the controller's life; 0: unused entry.
     pub error_count: u64,
     /// SQID, 9:8. The queue of the command, or [`ErrorEntry::NONE`].
     pub sq_id: u16,
@@ -49,29 +49,29 @@ pub struct ErrorEntry {
     pub cid: u16,
     /// STS, 13:12. Bit 0 the phase tag, bits 15:1 the status; see [`ErrorEntry::status`].
     pub status_and_phase: u16,
-    /// PEL, 15:14. Where the offending parameter is: 7:0 byte, 10:8 bit; FFFFh if it does not
-    /// apply.
+    /// PEL, 15:14. Location of the invalid parameter in the command: 7:0 byte, 10:8 bit; FFFFh: not
+    /// applicable.
     pub parameter_location: u16,
-    /// LBA, 23:16. The first block with an error, if the command has blocks.
+    /// LBA, 23:16. First block with an error, if the command has a range of blocks.
     pub lba: u64,
     /// NSID, 27:24.
     pub nsid: u32,
     #[doc(hidden)]
     pub reserved28: [u8; 3],
-    /// OPC, 31. The opcode of the command, if LPVER is 1 or more.
+    /// OPC, 31. Opcode of the command, if LPVER is 1 or more.
     pub opcode: u8,
     /// CSINFO, 39:32. Command specific information.
     pub command_info: u64,
     #[doc(hidden)]
     pub reserved40: [u8; 23],
-    /// LPVER, 63. 1: CSI and OPC are set.
+    /// LPVER, 63. 1: CSI and OPC are valid.
     pub version: u8,
 }
 
 page!(ErrorEntry, 64);
 
 impl ErrorEntry {
-    /// What SQID, CID and PEL hold where they do not apply.
+    /// Value of SQID, CID and PEL if not applicable.
     pub const NONE: u16 = u16::MAX;
 
     /// The status of the command.
@@ -88,9 +88,9 @@ pub struct Smart {
     pub critical_warning: CriticalWarning,
     /// CTEMP, 2:1. Composite temperature, in kelvin.
     pub temperature: U16,
-    /// AVSP, 3. Spare capacity left, in percent.
+    /// AVSP, 3. Available spare, in percent.
     pub available_spare: u8,
-    /// AVSPT, 4. Below this much spare capacity, in percent, there may be an event.
+    /// AVSPT, 4. Available spare threshold, in percent, below which an event may be reported.
     pub available_spare_threshold: u8,
     #[doc(hidden)]
     pub reserved5: [u8; 27],
@@ -106,9 +106,9 @@ pub struct Smart {
     pub reserved96: [u8; 16],
     /// PWRC, 127:112. Power cycles.
     pub power_cycles: U128,
-    /// POH, 143:128. Hours powered on.
+    /// POH, 143:128. Power on hours.
     pub power_on_hours: U128,
-    /// UPL, 159:144. Shutdowns without notice.
+    /// UPL, 159:144. Power losses without a preceding shutdown.
     pub unsafe_shutdowns: U128,
     /// MDIE, 175:160. Media and data integrity errors.
     pub media_errors: U128,
@@ -140,12 +140,12 @@ pub struct CriticalWarning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FirmwareSlots {
-    /// AFI, 0. Bits 2:0 the slot that runs, 6:4 the slot that runs after the next reset, 0 if that
-    /// is the vendor's choice.
+    /// AFI, 0. Bits 2:0: active slot; 6:4: slot that is activated at the next reset, 0 if not
+    /// specified.
     pub active: u8,
     #[doc(hidden)]
     pub reserved1: [u8; 7],
-    /// FRS1 to FRS7, 63:8. Firmware revision in each slot; zeroes: none.
+    /// FRS1 to FRS7, 63:8. Firmware revision of each slot; zero: empty.
     pub revisions: [Text<8>; 7],
     #[doc(hidden)]
     pub reserved64: [u8; 448],
@@ -154,7 +154,7 @@ pub struct FirmwareSlots {
 page!(FirmwareSlots, 512);
 
 impl FirmwareSlots {
-    /// One slot, which runs.
+    /// A single, active slot.
     pub fn single(revision: Text<8>) -> FirmwareSlots {
         let mut slots = FirmwareSlots { active: 1, ..FirmwareSlots::default() };
         slots.revisions[0] = revision;
@@ -162,8 +162,8 @@ impl FirmwareSlots {
     }
 }
 
-/// Bits of [`Supported::scope`]: what a command, or setting a feature, may change (Base 5.1.12.1.6
-/// and 5.1.12.1.18).
+/// Bits of [`Supported::scope`]: what a command or a feature may affect (Base 5.1.12.1.6 and
+/// 5.1.12.1.18).
 pub mod scope {
     /// NSCPE: namespaces.
     pub const NAMESPACE: u16 = 1 << 0;
@@ -171,19 +171,19 @@ pub mod scope {
     pub const CONTROLLER: u16 = 1 << 1;
 }
 
-/// What is supported of one log page, feature or command: the data structures "LID Supported and
+/// Support and effects of a log page, feature or command: the data structures "LID Supported and
 /// Effects" (Base 5.1.12.1.1), "FID Supported and Effects" (Base 5.1.12.1.18) and "Commands
 /// Supported and Effects" (Base 5.1.12.1.6).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Supported {
-    /// LSUPP, FSUPP or CSUPP: the controller takes the identifier or opcode.
+    /// LSUPP, FSUPP or CSUPP: the identifier or opcode is supported.
     pub supported: bool,
-    /// LBCC, of a command: logical blocks may change.
+    /// LBCC, of a command: may change logical block content.
     pub lbcc: bool,
     #[bits(18)]
     __: u32,
-    /// FSP or CSP: bits of [`scope`]; 0 is not said.
+    /// FSP or CSP: bits of [`scope`]; 0: not reported.
     #[bits(12)]
     pub scope: u16,
 }

@@ -1,21 +1,19 @@
-//! Data structures that travel in pages: read from bytes that the other side wrote, written as
-//! bytes.
+//! Data structures that are transferred in pages, encoded and decoded without conversion.
 
 use std::fmt;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A structure whose every bit pattern is a value: Identify data, log pages, feature data. Its
-/// `Default` is all zeroes: what reserved fields and features not supported read as.
+/// A structure for which every bit pattern is valid: Identify data, log pages, feature data. Its
+/// `Default` is all zeroes, the value of reserved fields and unsupported features.
 ///
-/// Each is as long in memory as in the specification ([`Page::LEN`]) and has every field in its
-/// place, so that reading copies and checks only the length. Reserved fields are public but hidden,
-/// for `..Default::default()`.
+/// The layout in memory is that of the specification, with [`Page::LEN`] bytes, so that decoding is
+/// a copy and a length check. Reserved fields are public but hidden, for `..Default::default()`.
 pub trait Page: FromBytes + IntoBytes + Immutable + Sized {
-    /// Bytes.
+    /// Size in bytes.
     const LEN: usize = size_of::<Self>();
 
-    /// The structure at the start of `bytes`, of which there may be more.
+    /// Copies the structure from the start of `bytes`, which may be longer.
     fn from_page(bytes: &[u8]) -> Result<Self, TooShort> {
         match Self::read_from_prefix(bytes) {
             Ok((page, _)) => Ok(page),
@@ -23,25 +21,25 @@ pub trait Page: FromBytes + IntoBytes + Immutable + Sized {
         }
     }
 
-    /// The bytes that go to the other side.
+    /// The bytes to transfer.
     fn as_page(&self) -> &[u8] {
         self.as_bytes()
     }
 }
 
-/// Fewer bytes than the structure has.
+/// The structure is truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{got} bytes are too few for a structure of {need}: give the buffer that the command filled, whole"
 )]
 pub struct TooShort {
-    /// Bytes of the structure.
+    /// Size of the structure in bytes.
     pub need: usize,
     /// Bytes given.
     pub got: usize,
 }
 
-/// Implements [`Page`] and an all-zero `Default`, and checks the length against the specification.
+/// Implements [`Page`] and an all-zero `Default`, and checks the size against the specification.
 macro_rules! page {
     ($name:ty, $len:literal) => {
         impl $crate::Page for $name {}
@@ -57,13 +55,13 @@ macro_rules! page {
 pub(crate) use page;
 
 /// Text in a fixed field: serial number, model, firmware revision, NQN (ASCII, left justified and
-/// padded with spaces: Base 4.5.2; NQNs end with a NUL: Base 4.7).
+/// padded with spaces: Base 4.5.2; NQNs are NUL terminated: Base 4.7).
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Text<const N: usize>(pub [u8; N]);
 
 impl<const N: usize> Text<N> {
-    /// ASCII, cut to the field and padded with spaces. What is not printable ASCII becomes `?`.
+    /// ASCII, truncated to the field and padded with spaces. Other characters become `?`.
     pub fn ascii(text: &str) -> Text<N> {
         let mut field = [b' '; N];
         for (to, from) in field.iter_mut().zip(text.chars()) {
@@ -72,7 +70,7 @@ impl<const N: usize> Text<N> {
         Text(field)
     }
 
-    /// UTF-8 that ends with a NUL, cut to the field at a character.
+    /// NUL-terminated UTF-8, truncated at a character boundary.
     pub fn nul_terminated(text: &str) -> Text<N> {
         let mut field = [0; N];
         let end = text.floor_char_boundary(N.saturating_sub(1));
@@ -87,7 +85,7 @@ fn printable(c: char) -> bool {
     matches!(c, ' '..='~')
 }
 
-/// The text without its padding, safe to print whatever the device wrote.
+/// The text without padding; control characters that a device may have written are replaced.
 impl<const N: usize> fmt::Display for Text<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let until_nul = self.0.split(|&b| b == 0).next().unwrap_or_default();

@@ -1,12 +1,16 @@
-//! Physical Region Pages: where the data of a command are (Base 4.3.1).
+//! Physical Region Pages: the data pointer of commands (Base 4.3.1).
 //!
-//! A PRP entry is the address of a memory page, of the size that CC.MPS says, with an offset in the
-//! first entry only. PRP1 is the first page. PRP2 is the second and last page or, if there are
-//! more, the address of a *PRP list*: the entries for the second and later pages. The last slot of
-//! a page of the list points to the next page of the list, unless one entry remains, which then
-//! stands in it.
+//! A PRP entry is the address of a memory page (of CC.MPS size); only the first may have an offset.
+//! PRP1 is the first page. PRP2 is the second and last page or, if there are more, the address of a
+//! *PRP list* with the entries for the second and later pages. The last slot of a list page points
+//! to the next list page, unless only one entry is left, which is then stored there.
 //!
-//! The host calls [`build`], the controller drives a [`Walker`]. Neither allocates.
+//! ```text
+//!   PRP1 ──► first page (offset allowed)
+//!   PRP2 ──► list page:  [ 2nd page | 3rd page | … | next list page ] ──► [ … | last page ]
+//! ```
+//!
+//! The host calls [`build`], the controller uses a [`Walker`]. Neither allocates memory.
 
 use zerocopy::IntoBytes;
 
@@ -18,9 +22,9 @@ pub const ENTRY_LEN: u64 = 8;
 /// DPTR as two PRP entries (Base 4.1, DPTR).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dptr {
-    /// PRP1: where the data begin.
+    /// PRP1: address of the first byte.
     pub prp1: u64,
-    /// PRP2: the second page, or a PRP list of the second and later pages, or unused.
+    /// PRP2: the second page, a PRP list of the second and later pages, or unused.
     pub prp2: u64,
 }
 
@@ -28,11 +32,11 @@ impl Dptr {
     /// A command without data.
     pub const NONE: Dptr = Dptr { prp1: 0, prp2: 0 };
 
-    /// The pointer to `len` bytes at bus address `addr` if they touch one or two pages and so need
-    /// no list. `None`: they touch more, or are nothing that [`build`] accepts either.
+    /// The data pointer for `len` bytes at bus address `addr` if one or two pages suffice. `None`
+    /// if a list is needed, or if [`build`] would fail.
     pub fn short(addr: u64, len: u64, page: PageSize) -> Option<Dptr> {
         let in_first = page.left_in_page(addr);
-        // Less one, so that an empty buffer is the longest of all.
+        // Wrapping, so that an empty buffer fails the length check below.
         let last = len.wrapping_sub(1);
         if addr & 3 != 0 {
             None
@@ -66,54 +70,54 @@ impl PageSize {
         self.bytes
     }
 
-    /// The bits of an address that are the offset in a page.
+    /// Mask of the offset bits of an address.
     const fn mask(self) -> u64 {
         self.bytes - 1
     }
 
-    /// Which page an address is in.
+    /// Page number of an address.
     const fn number(self, addr: u64) -> u64 {
         addr >> self.bytes.trailing_zeros()
     }
 
-    /// From an address to the end of its page.
+    /// Bytes from an address to the end of its page.
     const fn left_in_page(self, addr: u64) -> u64 {
         self.bytes - (addr & self.mask())
     }
 }
 
-/// A run of bus addresses.
+/// A contiguous range of bus addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// First byte.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// Why there are no PRPs for a buffer.
+/// Why PRPs cannot be built for a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
     /// The buffer is empty or not dword aligned, the list is not qword aligned, or one of them
-    /// passes the end of the address space.
+    /// exceeds the address space.
     #[error("{:#x} bytes at bus address {:#x} are none, unaligned, or pass the end of the address space", .0.len, .0.addr)]
     Unaddressable(Segment),
-    /// More pages than the list memory holds entries for.
+    /// The list memory is too small.
     #[error(
         "a PRP list of {need} bytes does not fit the {got} bytes set aside for it: make the transfer smaller"
     )]
     ListTooShort {
-        /// Bytes that the list takes.
+        /// Bytes needed.
         need: u64,
         /// Bytes given.
         got: u64,
     },
 }
 
-/// How many bytes of list memory, from the start of a page, suffice for any buffer of `len` bytes,
-/// wherever it begins. 0: it never takes a list.
+/// Bytes of page-aligned list memory that suffice for any buffer of `len` bytes, at any offset. 0:
+/// no list is ever needed.
 pub fn list_len(len: u64, page: PageSize) -> u64 {
-    // At worst the buffer begins with the last dword of a page.
+    // Worst case: the first page holds only one dword.
     let pages_after_first = len.saturating_sub(4).div_ceil(page.bytes());
     if pages_after_first < 2 {
         0
@@ -122,12 +126,11 @@ pub fn list_len(len: u64, page: PageSize) -> u64 {
     }
 }
 
-/// The data pointer for `buffer`, which is contiguous in bus addresses. Buffers of more than two
-/// pages take a list in `list`, memory that is contiguous too and that the command owns until it
-/// completes; `put(addr, entry)` stores an entry there, little-endian.
+/// Builds the data pointer of `buffer`, which is contiguous in bus addresses. For more than two
+/// pages it writes a PRP list to `list`, which must be contiguous and belongs to the command until
+/// it completes; `put(addr, entry)` stores an entry, little-endian.
 ///
-/// [`list_len`] says how large `list` has to be. For one or two pages this is [`Dptr::short`] and
-/// stores nothing.
+/// [`list_len`] gives the size of `list`. One or two pages need no list, as in [`Dptr::short`].
 pub fn build(
     buffer: Segment,
     page: PageSize,
@@ -157,7 +160,7 @@ pub fn build(
     for left in (1..=data_entries).rev() {
         let next_page_of_list = slot.wrapping_add(ENTRY_LEN);
         if left > 1 && next_page_of_list & page.mask() == 0 {
-            // The list is contiguous, so its next page begins where this one ends.
+            // The list memory is contiguous: the next list page follows this one.
             put(slot, next_page_of_list);
             slot = next_page_of_list;
         }
@@ -168,8 +171,8 @@ pub fn build(
     Ok(Dptr { prp1: buffer.addr, prp2: list.addr })
 }
 
-/// Slots that a list of `entries` data entries takes if its first page has `first_page` slots: one
-/// more for each page that it chains to.
+/// Slots of a list with `entries` data entries, with `first_page` slots in its first page: one more
+/// for each pointer to a next page.
 fn slots(entries: u64, first_page: u64, page: PageSize) -> u64 {
     let per_page = page.bytes() / ENTRY_LEN;
     if entries <= first_page {
@@ -179,37 +182,37 @@ fn slots(entries: u64, first_page: u64, page: PageSize) -> u64 {
     entries + 1 + beyond.saturating_sub(per_page).div_ceil(per_page - 1)
 }
 
-/// List entries fetched at one time.
+/// List entries read at a time.
 const FETCH: usize = 16;
 
-/// Walks the data of one command, page by page, joining pages that follow each other into one
-/// [`Segment`].
+/// Iterates over the data segments of a command; adjacent pages are merged into one [`Segment`].
 ///
-/// The host may be wrong or malicious: every entry is checked, and the walk ends after `len` bytes
-/// whatever the lists say.
+/// The host is not trusted: every entry is validated, and the walk ends after `len` bytes, so that
+/// a cyclic list terminates.
 #[derive(Clone, Debug)]
 pub struct Walker {
     page: PageSize,
-    /// The segment that [`Walker::next`] returns next, as far as it is known; empty at the end.
+    /// The segment that is being merged, to be returned by the next call of [`Walker::next`]; empty
+    /// at the end.
     pending: Segment,
-    /// Bytes beyond `pending`.
+    /// Bytes after `pending`.
     left: u64,
     rest: Rest,
 }
 
-/// Where the pages after the first are.
+/// Source of the entries for the pages after the first.
 #[derive(Clone, Debug)]
 enum Rest {
-    /// As PRP2 says: unused, the second page, or a list of which nothing has been fetched.
+    /// PRP2 as in the command: unused, the second page, or a list of which nothing has been read.
     Prp2(u64),
-    /// As the list says that PRP2 points to.
+    /// The list that PRP2 points to.
     List(List),
 }
 
-/// The part of a list that has been fetched.
+/// Entries of a list that have been read.
 #[derive(Clone, Debug)]
 struct List {
-    /// The address of the next entry.
+    /// Address of the next entry.
     at: u64,
     entries: [u64; FETCH],
     taken: usize,
@@ -217,8 +220,8 @@ struct List {
 }
 
 impl Walker {
-    /// Begins a walk over `len` bytes. Refuses a PRP1 that is not dword aligned, a second page with
-    /// an offset, and a list that is not qword aligned: PRP Offset Invalid (Base 4.3.1).
+    /// Starts a walk over `len` bytes. Fails with PRP Offset Invalid (Base 4.3.1) if PRP1 is not
+    /// dword aligned, a second page has an offset, or a list is not qword aligned.
     pub fn new(dptr: Dptr, len: u64, page: PageSize) -> Result<Walker, Status> {
         let first = len.min(page.left_in_page(dptr.prp1));
         let left = len - first;
@@ -235,10 +238,10 @@ impl Walker {
         })
     }
 
-    /// The next segment, `None` after the last. `fetch(addr, into)` reads a piece of a PRP list,
-    /// which never crosses a page; if it fails the command ends with Data Transfer Error.
+    /// The next segment, or `None` after the last. `fetch(addr, into)` reads a part of a PRP list
+    /// that does not cross a page; its failure is reported as Data Transfer Error.
     ///
-    /// After an error the walk is over.
+    /// After an error the walk must not be continued.
     pub fn next<E>(
         &mut self,
         fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
@@ -250,7 +253,7 @@ impl Walker {
         self.grow(segment, fetch).map(Some)
     }
 
-    /// Adds pages to `segment` as long as they follow it; the first that does not becomes pending.
+    /// Merges pages into `segment` while they are adjacent; the first that is not becomes pending.
     fn grow<E>(
         &mut self,
         mut segment: Segment,
@@ -280,7 +283,7 @@ impl Walker {
 }
 
 impl List {
-    /// The next data entry, given that `left` bytes (at least 1) are still without one.
+    /// The next data entry, while `left` bytes (at least 1) have no entry yet.
     fn next<E>(
         &mut self,
         left: u64,
@@ -301,13 +304,13 @@ impl List {
             if !was_last_slot || left <= page.bytes() {
                 return Ok(entry);
             }
-            // More than one page of data is left, so the last slot is a pointer. A page of the list
-            // has at least 512 slots: this loop turns at most twice.
+            // More than one page of data is left, so the last slot is a pointer. A list page has at
+            // least 512 slots, so the loop runs at most twice.
             (self.at, self.taken, self.fetched) = (entry, 0, 0);
         }
     }
 
-    /// Reads as many entries as are needed, the list's page has, and fit.
+    /// Reads entries: as many as are needed, as the list page has, and as the buffer holds.
     fn fetch<E>(
         &mut self,
         left: u64,

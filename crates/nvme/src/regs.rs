@@ -1,5 +1,5 @@
-//! Controller properties: where they are and what their bits mean (Base 3.1.4; doorbells: PCIe
-//! Transport 3.1.2).
+//! Controller properties (registers): offsets and fields (Base 3.1.4; doorbells: PCIe Transport
+//! 3.1.2).
 
 use std::fmt;
 
@@ -25,24 +25,24 @@ pub const ASQ: u32 = 0x28;
 pub const ACQ: u32 = 0x30;
 /// CRTO, Controller Ready Timeouts (Base 3.1.4.21).
 pub const CRTO: u32 = 0x68;
-/// The first doorbell; everything below is a property (PCIe Transport 3.1.2).
+/// Offset of the first doorbell, above all properties (PCIe Transport 3.1.2).
 pub const DOORBELLS: u32 = 0x1000;
 
-/// What the host writes to NSSR to reset the whole subsystem: "NVMe" (Base 3.1.4.7).
+/// Value of NSSR that resets the NVM subsystem: "NVMe" (Base 3.1.4.7).
 pub const NSSR_RESET: u32 = 0x4e56_4d65;
 
-/// The offset of a submission queue's tail doorbell; `dstrd` is CAP.DSTRD (PCIe Transport 3.1.2.1).
+/// Offset of a submission queue's tail doorbell; `dstrd` is CAP.DSTRD (PCIe Transport 3.1.2.1).
 pub const fn sq_tail_doorbell(queue: QueueId, dstrd: u8) -> u32 {
     doorbell(2 * queue.0 as u32, dstrd)
 }
 
-/// The offset of a completion queue's head doorbell; `dstrd` is CAP.DSTRD (PCIe Transport 3.1.2.2).
+/// Offset of a completion queue's head doorbell; `dstrd` is CAP.DSTRD (PCIe Transport 3.1.2.2).
 pub const fn cq_head_doorbell(queue: QueueId, dstrd: u8) -> u32 {
     doorbell(2 * queue.0 as u32 + 1, dstrd)
 }
 
-/// DSTRD has four bits. Strides above 2^13 bytes with the highest queue ids leave 32 bits; no BAR
-/// is that large.
+/// DSTRD has four bits. Strides above 2^13 bytes with the highest queue identifiers exceed 32 bits;
+/// no BAR is that large.
 const fn doorbell(index: u32, dstrd: u8) -> u32 {
     DOORBELLS.wrapping_add(index.wrapping_mul(4 << (dstrd & 0xf)))
 }
@@ -51,7 +51,7 @@ const fn doorbell(index: u32, dstrd: u8) -> u32 {
 #[bitfield(u64)]
 #[derive(PartialEq, Eq)]
 pub struct Cap {
-    /// MQES: the most entries in an I/O queue, 0's based; see [`Cap::max_entries`].
+    /// MQES: most entries of an I/O queue, 0's based; see [`Cap::max_entries`].
     pub mqes: u16,
     /// CQR: I/O queues must be physically contiguous.
     pub cqr: bool,
@@ -61,8 +61,7 @@ pub struct Cap {
     pub ams: u8,
     #[bits(5)]
     __: u8,
-    /// TO: the longest wait for CSTS.RDY to follow CC.EN, in units of 500 ms; see
-    /// [`Cap::timeout_ms`].
+    /// TO: longest time until CSTS.RDY follows CC.EN, in units of 500 ms; see [`Cap::timeout_ms`].
     pub to: u8,
     /// DSTRD: doorbells are 2^(2 + DSTRD) bytes apart.
     #[bits(4)]
@@ -91,17 +90,16 @@ pub struct Cap {
 }
 
 impl Cap {
-    /// The bit of CAP.CSS that says: the NVM command set.
+    /// CAP.CSS: NVM command set.
     pub const CSS_NVM: u8 = 1 << 0;
-    /// The bit of CAP.CSS that says: one or more I/O command sets, chosen with [`Cc::CSS_ALL`].
+    /// CAP.CSS: one or more I/O command sets, selected with [`Cc::CSS_ALL`].
     pub const CSS_ALL: u8 = 1 << 6;
-    /// The bit of CAP.CRMS that says: ready with media, after CRTO.CRWMT at most.
+    /// CAP.CRMS: Controller Ready With Media, within CRTO.CRWMT.
     pub const CRMS_WITH_MEDIA: u8 = 1 << 0;
-    /// The bit of CAP.CSS that says: no I/O command set.
+    /// CAP.CSS: no I/O command set.
     pub const CSS_ADMIN_ONLY: u8 = 1 << 7;
 
-    /// The most entries that an I/O queue may have: 1 to 65,536. Legal controllers allow at least
-    /// 2.
+    /// Most entries of an I/O queue: 1 to 65,536. The specification requires at least 2.
     pub fn max_entries(self) -> u32 {
         u32::from(self.mqes()) + 1
     }
@@ -125,7 +123,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// 2.1, the version that this crate is written to.
+    /// 2.1, the version that this crate implements.
     pub const V2_1: Version = Version::new().with_major(2).with_minor(1);
 }
 
@@ -139,7 +137,7 @@ impl fmt::Display for Version {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Cc {
-    /// EN: the controller processes commands. 1 → 0 is a controller reset.
+    /// EN: enables the controller. 1 → 0 is a controller reset.
     pub en: bool,
     #[bits(3)]
     __: u8,
@@ -155,10 +153,10 @@ pub struct Cc {
     /// SHN: shutdown notification; [`Cc::SHN_NORMAL`], or 2 for an abrupt one.
     #[bits(2)]
     pub shn: u8,
-    /// IOSQES: I/O submission queue entries of 2^IOSQES bytes; the NVM command set asks for 6.
+    /// IOSQES: I/O submission queue entries have 2^IOSQES bytes; the NVM command set requires 6.
     #[bits(4)]
     pub iosqes: u8,
-    /// IOCQES: I/O completion queue entries of 2^IOCQES bytes; the NVM command set asks for 4.
+    /// IOCQES: I/O completion queue entries have 2^IOCQES bytes; the NVM command set requires 4.
     #[bits(4)]
     pub iocqes: u8,
     __: u8,
@@ -169,7 +167,7 @@ impl Cc {
     pub const CSS_NVM: u8 = 0;
     /// CSS: every I/O command set that the controller supports.
     pub const CSS_ALL: u8 = 6;
-    /// SHN: no shutdown asked for.
+    /// SHN: no shutdown.
     pub const SHN_NONE: u8 = 0;
     /// SHN: normal shutdown.
     pub const SHN_NORMAL: u8 = 1;
@@ -183,7 +181,7 @@ impl Cc {
 pub struct Csts {
     /// RDY: ready for commands; follows CC.EN.
     pub rdy: bool,
-    /// CFS: Controller Fatal Status. Only a reset helps.
+    /// CFS: Controller Fatal Status, cleared by a reset.
     pub cfs: bool,
     /// SHST: shutdown status; 0 none, [`Csts::SHST_OCCURRING`] or [`Csts::SHST_COMPLETE`].
     #[bits(2)]
@@ -195,13 +193,13 @@ pub struct Csts {
 }
 
 impl Csts {
-    /// SHST: a shutdown is under way.
+    /// SHST: shutdown in progress.
     pub const SHST_OCCURRING: u8 = 1;
     /// SHST: a shutdown is complete.
     pub const SHST_COMPLETE: u8 = 2;
 
-    /// All bits set: what a read of a removed PCIe device returns. No controller can mean it, as
-    /// CSTS has reserved bits.
+    /// All bits set: what a read of a removed PCIe device returns. Not a valid value, as CSTS has
+    /// reserved bits.
     pub fn is_gone(self) -> bool {
         self.into_bits() == u32::MAX
     }
@@ -224,10 +222,10 @@ pub struct Aqa {
 }
 
 impl Aqa {
-    /// The most entries of an admin queue.
+    /// Most entries of an admin queue.
     pub const MAX_ENTRIES: u32 = 4096;
 
-    /// The register for queues of this many entries, each clamped to 2 … 4096.
+    /// The register value for queues of these numbers of entries, each clamped to 2 … 4096.
     pub fn of(sq_entries: u32, cq_entries: u32) -> Aqa {
         let zeroes_based = |n: u32| (n.clamp(2, Aqa::MAX_ENTRIES) - 1) as u16;
         Aqa::new().with_asqs(zeroes_based(sq_entries)).with_acqs(zeroes_based(cq_entries))

@@ -1,12 +1,12 @@
-//! Ring arithmetic, once, for both sides: the host produces on submission queues and consumes
-//! completion queues, the controller does the reverse. And the seams behind which a ring's memory,
-//! the doorbells and the registers live.
+//! Queue index arithmetic for both sides (the host produces submission entries and consumes
+//! completions, the controller does the reverse), and the traits for queue memory, doorbells and
+//! registers.
 
 use crate::{Cqe, QueueId, Sqe};
 
-/// Where a producer's next entry goes, or where a consumer expects it: a tail or a head, with the
-/// phase tag that entries of a completion queue have in this pass (Base 3.3.1). A ring of N entries
-/// holds N − 1, so that full and empty can be told apart.
+/// Tail of a producer or head of a consumer: the next slot, and the phase tag of completion queue
+/// entries in this pass (Base 3.3.1). A queue of N entries holds N − 1, so that full and empty
+/// differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingIndex {
     slot: u32,
@@ -15,40 +15,39 @@ pub struct RingIndex {
 }
 
 impl RingIndex {
-    /// Of an empty ring of `entries` entries (2 to 65,536). Entries of the first pass have phase 1
-    /// (Base 3.3.1.2).
+    /// For an empty queue of `entries` entries (2 to 65,536). The first pass has phase 1 (Base
+    /// 3.3.1.2).
     pub fn new(entries: u32) -> RingIndex {
         debug_assert!((2..=65_536).contains(&entries));
         RingIndex { slot: 0, entries, phase: true }
     }
 
-    /// The slot of the next entry; also the value of the tail or head doorbell.
+    /// The next slot, which is also the doorbell value.
     pub fn slot(&self) -> u32 {
         self.slot
     }
 
-    /// The phase tag of the next entry: what a producer writes, or what marks it as new to a
-    /// consumer.
+    /// Phase tag of the next entry: written by the producer, compared by the consumer.
     pub fn phase(&self) -> bool {
         self.phase
     }
 
-    /// How many entries a producer may add, given how far the other side has consumed.
+    /// Entries that a producer may add, given the consumer's `head`.
     pub fn room(&self, head: u32) -> u32 {
         let used =
             if self.slot >= head { self.slot - head } else { self.slot + self.entries - head };
         self.entries - 1 - used
     }
 
-    /// How many entries wait for a consumer, given the other side's tail doorbell; `None` if that
-    /// tail is outside the ring.
+    /// Entries for the consumer, given the producer's `tail`; `None` if the tail is outside the
+    /// queue.
     pub fn available(&self, tail: u32) -> Option<u32> {
         (tail < self.entries).then(|| {
             if tail >= self.slot { tail - self.slot } else { tail + self.entries - self.slot }
         })
     }
 
-    /// Moves past the slot just written or taken, or about to be.
+    /// Advances by one slot.
     pub fn advance(&mut self) {
         self.slot += 1;
         if self.slot == self.entries {
@@ -57,7 +56,7 @@ impl RingIndex {
         }
     }
 
-    /// Moves past `slots` slots just taken, none of them beyond the ring's end.
+    /// Advances by `slots` slots, at most to the end of the queue.
     pub fn advance_by(&mut self, slots: u32) {
         debug_assert!(slots <= self.entries - self.slot);
         self.slot += slots;
@@ -68,25 +67,25 @@ impl RingIndex {
     }
 }
 
-/// The memory of a submission queue. The host stores, the controller loads; no reference into it is
-/// ever held.
+/// Memory of a submission queue: the host stores, the controller loads. Accesses are by copy, as
+/// the other side may write at any time.
 pub trait SqSlots {
-    /// Writes an entry. It becomes visible with the tail doorbell, which is a release.
+    /// Stores an entry. The write of the tail doorbell, a release, makes it visible.
     fn store(&self, slot: u32, sqe: &Sqe);
-    /// Reads an entry that the tail doorbell (an acquire) has announced.
+    /// Loads an entry that the tail doorbell, read with acquire, has announced.
     fn load(&self, slot: u32) -> Sqe;
 }
 
-/// The memory of a completion queue. The controller stores, the host loads.
+/// Memory of a completion queue: the controller stores, the host loads.
 pub trait CqSlots {
-    /// Writes an entry: the first word, then, as a release, the word with the phase tag.
+    /// Stores an entry: the first word, then the word with the phase tag, as a release.
     fn store(&self, slot: u32, cqe: &Cqe);
-    /// Reads the entry if its phase tag is `phase`: the phase word as an acquire, then the rest.
-    /// `None`: nothing new.
+    /// Loads an entry if its phase tag is `phase`: the second word as an acquire, then the first.
+    /// `None`: no new entry.
     fn load(&self, slot: u32, phase: bool) -> Option<Cqe>;
-    /// Hands the entries from `slot` on to `each` as [`CqSlots::load`] reads them, each with a
-    /// place of `out`, until `out` is at its end, an entry is not new or `each` says no. As many
-    /// slots as there are places lie in the ring. How many there were.
+    /// Loads consecutive entries from `slot` and passes each to `each` with its element of `out`,
+    /// until `out` is used up, an entry is not new, or `each` returns false. The slots must not
+    /// exceed the end of the queue. Returns the number of entries.
     fn load_run<T>(
         &self,
         slot: u32,
@@ -103,33 +102,33 @@ pub trait CqSlots {
         }
         taken
     }
-    /// A look without taking anything: is there an entry of this phase?
+    /// Whether the slot has an entry of this phase, without loading it.
     fn is_new(&self, slot: u32, phase: bool) -> bool;
 }
 
-/// A range of bus addresses that is not, as a whole, memory that the device may reach now.
+/// A range of bus addresses that is not, or not completely, mapped for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bus address {addr:#x}..+{len:#x} is not memory that the host lets the device reach")]
 pub struct BusError {
     /// First byte.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// Both doorbells of every queue pair (PCIe Transport 3.1.2). Writes are releases, reads acquires.
+/// The doorbells of all queue pairs (PCIe Transport 3.1.2). Writes are releases, reads acquires.
 pub trait Doorbells {
-    /// Host: new tail of a submission queue.
+    /// Host: writes the tail of a submission queue.
     fn ring_sq(&self, queue: QueueId, tail: u32);
-    /// Host: new head of a completion queue.
+    /// Host: writes the head of a completion queue.
     fn ring_cq(&self, queue: QueueId, head: u32);
-    /// Controller: the tail that the host wrote last.
+    /// Controller: reads the tail of a submission queue.
     fn sq_tail(&self, queue: QueueId) -> u32;
-    /// Controller: the head that the host wrote last.
+    /// Controller: reads the head of a completion queue.
     fn cq_head(&self, queue: QueueId) -> u32;
 }
 
-/// The controller's properties below the doorbells (Base 3.1.4), by byte offset. 64-bit ones may be
+/// Controller properties below the doorbells (Base 3.1.4), by byte offset. 64-bit properties may be
 /// read as two halves.
 pub trait Registers {
     /// Reads 32 bits at `offset`.

@@ -1,33 +1,31 @@
-//! Scatter gather lists: the other way to say where the data of a command are (Base 4.3.2), where
-//! the controller has it (SGLS).
+//! Scatter Gather Lists: the alternative to PRPs (Base 4.3.2), supported if SGLS is not zero.
 //!
-//! The command itself holds one descriptor: of the data, or of a *segment*, which is a run of
-//! descriptors in memory. The last descriptor of a segment leads to the next one. CDW0.PSDT tells
-//! such commands from those with PRPs.
+//! The command holds one descriptor: of the data, or of a *segment*, which is an array of
+//! descriptors in memory. The last descriptor of a segment may point to the next one. CDW0.PSDT
+//! distinguishes these commands from those with PRPs.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
 use crate::Status;
 use crate::prp::{Dptr, Segment};
 
-// What a descriptor is (Base 4.3.2.1, SGL Identifier: type and sub type). Here the types that
-// controllers on a bus know.
-/// Of data: an address and a length.
+// Descriptor types and sub types (Base 4.3.2.1, SGL Identifier) that are supported.
+/// SGL Data Block: address and length of data.
 const DATA_BLOCK: u8 = 0x00;
-/// Of a segment that another one follows.
+/// SGL Segment: its last descriptor points to another segment.
 const SEGMENT: u8 = 0x20;
-/// Of the last segment.
+/// SGL Last Segment.
 const LAST_SEGMENT: u8 = 0x30;
-/// Of data in the capsule of the command: the address is an offset there (NVMe over Fabrics).
+/// SGL Data Block with sub type Offset: in-capsule data at this offset (NVMe over Fabrics).
 const DATA_OFFSET: u8 = 0x01;
-/// Of data that the transport moves: there is no address (NVMe over Fabrics).
+/// Transport SGL Data Block: data that the transport transfers, without an address (NVMe over
+/// Fabrics).
 const TRANSPORT_DATA: u8 = 0x5a;
 
-/// The most descriptors that [`walk`] follows for a command. No host needs as many, and a list
-/// without an end has more.
+/// Most descriptors per command that [`walk`] follows, so that a cyclic list terminates.
 pub const MOST_DESCRIPTORS: u32 = 4096;
 
-/// Descriptors fetched at one time.
+/// Descriptors read at a time.
 const FETCH: usize = 16;
 
 /// An SGL descriptor: 16 bytes.
@@ -36,9 +34,9 @@ const FETCH: usize = 16;
 )]
 #[repr(C)]
 pub struct Descriptor {
-    /// Where the data, or the segment, begins.
+    /// Address of the data or the segment.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
     #[doc(hidden)]
     pub reserved: [u8; 3],
@@ -55,13 +53,13 @@ impl Descriptor {
         Descriptor { addr, len, reserved: [0; 3], kind: DATA_BLOCK }
     }
 
-    /// A segment of `descriptors` descriptors at bus address `addr`, of which the last leads to
+    /// An SGL Segment of `descriptors` descriptors at bus address `addr`, whose last one points to
     /// another segment.
     pub const fn segment(addr: u64, descriptors: u32) -> Descriptor {
         Descriptor { addr, len: descriptors * Descriptor::LEN, reserved: [0; 3], kind: SEGMENT }
     }
 
-    /// The last segment, of `descriptors` descriptors at bus address `addr`.
+    /// The SGL Last Segment, of `descriptors` descriptors at bus address `addr`.
     pub const fn last_segment(addr: u64, descriptors: u32) -> Descriptor {
         Descriptor {
             addr,
@@ -71,12 +69,12 @@ impl Descriptor {
         }
     }
 
-    /// `len` bytes of data in the capsule of their command, from `offset` on.
+    /// `len` bytes of in-capsule data from `offset`.
     pub const fn in_capsule(offset: u64, len: u32) -> Descriptor {
         Descriptor { addr: offset, len, reserved: [0; 3], kind: DATA_OFFSET }
     }
 
-    /// `len` bytes of data that the transport moves.
+    /// `len` bytes of data that the transport transfers.
     pub const fn transport(len: u32) -> Descriptor {
         Descriptor { addr: 0, len, reserved: [0; 3], kind: TRANSPORT_DATA }
     }
@@ -86,7 +84,7 @@ impl Descriptor {
         self.kind == DATA_OFFSET
     }
 
-    /// Whether the transport moves the data.
+    /// Whether the transport transfers the data.
     pub const fn is_transport(&self) -> bool {
         self.kind == TRANSPORT_DATA
     }
@@ -96,29 +94,29 @@ impl Descriptor {
         transmute!([dptr.prp1, dptr.prp2])
     }
 
-    /// The same as a command's data pointer, for commands with [`crate::Sqe::PSDT_SGL`].
+    /// The data pointer with this descriptor, for commands with [`crate::Sqe::PSDT_SGL`].
     pub const fn dptr(self) -> Dptr {
         let [prp1, prp2] = transmute!(self);
         Dptr { prp1, prp2 }
     }
 }
 
-/// Follows the list of a command that moves `len` bytes, and hands `found` each run of memory, in
-/// order; of those that touch, it makes one. `fetch(addr, into)` reads descriptors, each of them
-/// once. If it fails the command ends with Data Transfer Error.
+/// Follows the SGL of a command that transfers `len` bytes, and passes each memory segment to
+/// `found`, in order; adjacent data blocks are merged. `fetch(addr, into)` reads descriptors, each
+/// of them once; its failure is reported as Data Transfer Error.
 ///
-/// The host may be wrong or malicious. All of a list is judged, up to [`MOST_DESCRIPTORS`]; with an
-/// error what was found is void.
+/// The host is not trusted: the whole list is validated, up to [`MOST_DESCRIPTORS`]. After an error
+/// the segments passed before must not be used.
 ///
 /// # Errors
 /// The statuses of Base 4.2.3.1, with Do Not Retry:
 ///
 /// | status | why |
 /// | --- | --- |
-/// | Invalid SGL Segment Descriptor | a segment that is empty, no multiple of 16 bytes or not qword aligned; one that leads on, or does not, against its descriptor's type |
-/// | Invalid Number of SGL Descriptors | a segment's descriptor that is not the last one of its segment; more than [`MOST_DESCRIPTORS`] |
-/// | SGL Descriptor Type Invalid | a type or sub type that there is not here |
-/// | SGL Data Block Granularity Invalid | data that are not dword aligned, or not of whole dwords |
+/// | Invalid SGL Segment Descriptor | a segment is empty, not a multiple of 16 bytes or not qword aligned; a Segment does not lead to another, or a Last Segment does |
+/// | Invalid Number of SGL Descriptors | a Segment or Last Segment descriptor is not the last one of its segment; more than [`MOST_DESCRIPTORS`] |
+/// | SGL Descriptor Type Invalid | an unsupported type or sub type |
+/// | SGL Data Block Granularity Invalid | address or length of data is not a multiple of four |
 /// | Data SGL Length Invalid | more or less data than `len` |
 pub fn walk<E>(
     dptr: Dptr,
@@ -138,7 +136,7 @@ pub fn walk<E>(
             while rest > 0 {
                 let descriptors = &mut descriptors[..FETCH.min(rest as usize)];
                 fetch(at, descriptors.as_mut_bytes()).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-                // Beyond the last address `fetch` refuses what wraps.
+                // A wrapped address is rejected by `fetch`.
                 at = at.wrapping_add(descriptors.as_bytes().len() as u64);
                 for descriptor in descriptors {
                     rest -= 1;
@@ -153,7 +151,7 @@ pub fn walk<E>(
                     }
                 }
             }
-            // Whether another follows is what a segment's type says.
+            // A Segment must lead to another one, a Last Segment must not.
             if next.is_some() != (segment.kind == SEGMENT) {
                 return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR);
             }
@@ -165,17 +163,17 @@ pub fn walk<E>(
     Ok(())
 }
 
-/// The data of a command, as far as descriptors have been judged.
+/// Data segments of a command found so far.
 struct Data<F> {
-    /// Bytes without a descriptor.
+    /// Bytes without a descriptor yet.
     left: u64,
-    /// The run of memory that was found last; another may touch it.
+    /// The last segment found, which the next data block may extend.
     pending: Segment,
     found: F,
 }
 
 impl<F: FnMut(Segment)> Data<F> {
-    /// Judges one descriptor. A segment's is handed back.
+    /// Validates a descriptor. Returns it if it describes a segment.
     fn take(&mut self, descriptor: Descriptor) -> Result<Option<Descriptor>, Status> {
         let Descriptor { addr, len, kind, .. } = descriptor;
         match kind {
@@ -202,7 +200,7 @@ impl<F: FnMut(Segment)> Data<F> {
     }
 
     fn give_pending(&mut self) {
-        // A data block of no bytes is one.
+        // Data blocks of length 0 are valid.
         if self.pending.len > 0 {
             (self.found)(self.pending);
         }

@@ -22,7 +22,7 @@ impl Status {
         Status((sct as u16 & 7) << 8 | sc as u16)
     }
 
-    /// Whether the command succeeded; the retry hints do not matter.
+    /// Whether the command succeeded, ignoring CRD, More and DNR.
     pub fn is_success(self) -> bool {
         self.kind() == Status::SUCCESS
     }
@@ -38,12 +38,12 @@ impl Status {
         (self.0 >> 8 & 7) as u8
     }
 
-    /// M: the Error Information log has more.
+    /// M: more information is in the Error Information log.
     pub const fn more(self) -> bool {
         self.0 & MORE != 0
     }
 
-    /// DNR: the same command to any controller of the subsystem would fail again.
+    /// DNR: the command would fail again on any controller of the subsystem.
     pub const fn do_not_retry(self) -> bool {
         self.0 & DNR != 0
     }
@@ -58,13 +58,12 @@ impl Status {
         Status(self.0 | MORE)
     }
 
-    /// SCT and SC, bits 10:0, without retry hints: what the constants of this type can be compared
-    /// with.
+    /// SCT and SC (bits 10:0) without CRD, More and DNR, for comparison with the constants.
     pub const fn kind(self) -> Status {
         Status(self.0 & 0x7ff)
     }
 
-    /// Whether this path failed rather than the command: another path may succeed (Base 4.2.3.4).
+    /// Whether the path failed rather than the command: another path may succeed (Base 4.2.3.4).
     pub const fn is_path_related(self) -> bool {
         self.code_type() == PATH
     }
@@ -79,7 +78,7 @@ macro_rules! statuses {
                 pub const $constant: Status = Status::new($sct, $sc);
             )*
 
-            /// The name of the status code, if it is one that this crate knows.
+            /// Name of the status code; `None` if unknown.
             pub const fn name(self) -> Option<&'static str> {
                 Some(match self.kind() {
                     $(Status::$constant => $name,)*
@@ -93,9 +92,9 @@ macro_rules! statuses {
     };
 }
 
-// Generic: Base 4.2.3.1, the codes from 80h on being those of I/O command sets. Command specific:
-// Base 4.2.3.2, from 80h on those of I/O commands. Media and data integrity: Base 4.2.3.3. Path
-// related: Base 4.2.3.4.
+// Generic: Base 4.2.3.1; codes from 80h on are specific to I/O command sets. Command specific: Base
+// 4.2.3.2; from 80h on for I/O commands. Media and data integrity: Base 4.2.3.3. Path related: Base
+// 4.2.3.4.
 statuses! {
     SUCCESS = GENERIC, 0x00, "Successful Completion";
     INVALID_OPCODE = GENERIC, 0x01, "Invalid Command Opcode";
@@ -207,23 +206,23 @@ statuses! {
     DEALLOCATED_OR_UNWRITTEN = MEDIA, 0x87, "Deallocated or Unwritten Logical Block";
     STORAGE_TAG_CHECK_ERROR = MEDIA, 0x88, "End-to-End Storage Tag Check Error";
 
-    /// The controller could not reach the namespace, for no reason that ANA would name (Base
-    /// 4.2.3.4, SC 00h).
+    /// The controller could not access the namespace because of an internal error, not an ANA state
+    /// (Base 4.2.3.4, SC 00h).
     INTERNAL_PATH_ERROR = PATH, 0x00, "Internal Path Error";
-    /// The controller will not reach the namespace again (Base 4.2.3.4, SC 01h; Base 8.1.1).
+    /// ANA Persistent Loss: the namespace is no longer accessible through this controller (Base
+    /// 4.2.3.4, SC 01h; Base 8.1.1).
     ANA_PERSISTENT_LOSS = PATH, 0x01, "Asymmetric Access Persistent Loss";
-    /// The controller does not reach the namespace at present (Base 4.2.3.4, SC 02h; Base 8.1.1).
+    /// ANA Inaccessible: the namespace is not accessible through this controller at present (Base
+    /// 4.2.3.4, SC 02h; Base 8.1.1).
     ANA_INACCESSIBLE = PATH, 0x02, "Asymmetric Access Inaccessible";
-    /// The controller's way to the namespace is changing, for ANATT seconds at most (Base 4.2.3.4,
-    /// SC 03h; Base 8.1.1).
+    /// ANA Change: the state is in transition, for at most ANATT seconds (Base 4.2.3.4, SC 03h;
+    /// Base 8.1.1).
     ANA_TRANSITION = PATH, 0x03, "Asymmetric Access Transition";
-    /// The controller found an error on the way between host and controller (Base 4.2.3.4, SC 60h).
+    /// A pathing error detected by the controller (Base 4.2.3.4, SC 60h).
     CONTROLLER_PATHING_ERROR = PATH, 0x60, "Controller Pathing Error";
-    /// The host found an error on the way between host and controller; no controller says so (Base
-    /// 4.2.3.4, SC 70h).
+    /// A pathing error detected by the host; not sent by controllers (Base 4.2.3.4, SC 70h).
     HOST_PATHING_ERROR = PATH, 0x70, "Host Pathing Error";
-    /// The host gave the command up, on its own account; no controller says so (Base 4.2.3.4, SC
-    /// 71h).
+    /// The command was aborted by the host; not sent by controllers (Base 4.2.3.4, SC 71h).
     ABORTED_BY_HOST = PATH, 0x71, "Command Aborted By Host";
 }
 

@@ -1,5 +1,5 @@
-//! Asymmetric Namespace Access: which controllers reach which namespaces, and how well (Base
-//! 8.1.1).
+//! Asymmetric Namespace Access log page: the access state of namespaces through one controller
+//! (Base 8.1.1).
 
 use std::fmt;
 
@@ -8,24 +8,25 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::page::page;
 use crate::{Nsid, Page, Status};
 
-/// ANAS: how a controller reaches the namespaces of an ANA group (Base 5.1.12.1.13, Base 8.1.1).
-/// Bits 3:0 of a byte; a value that is none of the constants is reserved.
+/// ANAS: access state of an ANA group through a controller (Base 5.1.12.1.13, Base 8.1.1). Bits 3:0
+/// of a byte; other values than the constants are reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AnaState(pub u8);
 
 impl AnaState {
-    /// The controller is the best way to the namespace.
+    /// ANA Optimized: the preferred path.
     pub const OPTIMIZED: AnaState = AnaState(0x1);
-    /// The controller reaches the namespace, but another does so better.
+    /// ANA Non-Optimized: accessible, but with less performance than an Optimized path.
     pub const NON_OPTIMIZED: AnaState = AnaState(0x2);
-    /// The controller does not reach the namespace at present.
+    /// ANA Inaccessible, at present.
     pub const INACCESSIBLE: AnaState = AnaState(0x3);
-    /// The controller will never reach the namespace again.
+    /// ANA Persistent Loss: not accessible any more.
     pub const PERSISTENT_LOSS: AnaState = AnaState(0x4);
-    /// The state is about to be another: within ANATT seconds (Identify Controller).
+    /// ANA Change: in transition to another state, which takes at most ANATT seconds (Identify
+    /// Controller).
     pub const CHANGE: AnaState = AnaState(0xf);
 
-    /// The states that there are, in the order of their bits in ANACAP.
+    /// The defined states, in the order of their bits in ANACAP.
     pub const ALL: [AnaState; 5] = [
         AnaState::OPTIMIZED,
         AnaState::NON_OPTIMIZED,
@@ -34,12 +35,12 @@ impl AnaState {
         AnaState::CHANGE,
     ];
 
-    /// Whether I/O commands are carried out in this state.
+    /// Whether I/O commands are executed in this state.
     pub const fn is_accessible(self) -> bool {
         self.refusal().is_none()
     }
 
-    /// The status of an I/O command that arrives in this state; `None`: it is carried out (Base
+    /// The status with which an I/O command fails in this state; `None`: it is executed (Base
     /// 8.1.1, Base 4.2.3.4). A reserved state gives Internal Path Error.
     pub const fn refusal(self) -> Option<Status> {
         match self {
@@ -51,18 +52,17 @@ impl AnaState {
         }
     }
 
-    /// The state that a status reports, if it is one of ANA.
+    /// The state that an ANA status code reports; `None` for other status codes.
     pub fn of_status(status: Status) -> Option<AnaState> {
         AnaState::ALL.into_iter().find(|state| state.refusal() == Some(status.kind()))
     }
 
-    /// The bit of ANACAP that says that the controller reports this state (Base 5.1.13.2.1); 0 for
-    /// a reserved one.
+    /// The ANACAP bit for this state (Base 5.1.13.2.1); 0 for a reserved state.
     pub fn capability(self) -> u8 {
         AnaState::ALL.iter().position(|state| *state == self).map_or(0, |bit| 1 << bit)
     }
 
-    /// The name, in the spelling that tools print.
+    /// The name as printed by nvme-cli; `None` for a reserved state.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
             AnaState::OPTIMIZED => "optimized",
@@ -84,14 +84,14 @@ impl fmt::Display for AnaState {
     }
 }
 
-/// The header of the log page Asymmetric Namespace Access (Base 5.1.12.1.13): 16 bytes.
-/// [`AnaGroup`]s follow.
+/// Header of the Asymmetric Namespace Access log page (Base 5.1.12.1.13): 16 bytes, followed by
+/// [`AnaGroup`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AnaHeader {
-    /// CHGCNT, 7:0. Changes of the page since the last controller reset.
+    /// CHGCNT, 7:0. Number of changes of the page since the last controller reset.
     pub change_count: u64,
-    /// NAGD, 9:8. Descriptors that follow.
+    /// NAGD, 9:8. Number of descriptors that follow.
     pub groups: u16,
     #[doc(hidden)]
     pub reserved10: [u8; 6],
@@ -99,18 +99,19 @@ pub struct AnaHeader {
 
 page!(AnaHeader, 16);
 
-/// An ANA group descriptor (Base 5.1.12.1.13): 32 bytes, followed by NNV namespace identifiers of 4
+/// ANA Group Descriptor (Base 5.1.12.1.13): 32 bytes, followed by NNV namespace identifiers of 4
 /// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AnaGroup {
-    /// AGID, 3:0. The group; never 0.
+    /// AGID, 3:0. Group identifier; never 0.
     pub group: u32,
-    /// NNV, 7:4. Namespace identifiers that follow; 0 if the host asked for groups only.
+    /// NNV, 7:4. Number of namespace identifiers that follow; 0 with RGO.
     pub namespaces: u32,
-    /// CHGCNT, 15:8. Changes of this group since the last controller reset; 0: not said.
+    /// CHGCNT, 15:8. Number of changes of this group since the last controller reset; 0: not
+    /// reported.
     pub change_count: u64,
-    /// ANAS, 16. Bits 3:0 the state; see [`AnaGroup::access`].
+    /// ANAS, 16. Bits 3:0 are the state; see [`AnaGroup::access`].
     pub state: u8,
     #[doc(hidden)]
     pub reserved17: [u8; 15],
@@ -119,27 +120,26 @@ pub struct AnaGroup {
 page!(AnaGroup, 32);
 
 impl AnaGroup {
-    /// How the controller reaches the namespaces of the group.
+    /// State of the group.
     pub fn access(&self) -> AnaState {
         AnaState(self.state & 0xf)
     }
 }
 
-/// Get Log Page LSP, bit 0, for this page: RGO, groups only, without namespace identifiers (Base
-/// 5.1.12.1.13).
+/// RGO, Return Groups Only: bit 0 of Get Log Page LSP for this page (Base 5.1.12.1.13).
 pub const GROUPS_ONLY: u8 = 1;
 
-/// The log page Asymmetric Namespace Access, read from bytes or made.
+/// A decoded Asymmetric Namespace Access log page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnaLog {
     /// CHGCNT of the page.
     pub change_count: u64,
-    /// Each group with its namespaces, if the page names them.
+    /// Groups and their namespaces, which are empty with RGO.
     pub groups: Vec<(AnaGroup, Vec<Nsid>)>,
 }
 
 impl AnaLog {
-    /// The bytes of the page; with `groups_only` (RGO) without namespace identifiers.
+    /// Encodes the page; with `groups_only` (RGO) without namespace identifiers.
     pub fn to_bytes(&self, groups_only: bool) -> Vec<u8> {
         let header = AnaHeader {
             change_count: self.change_count,
@@ -157,9 +157,8 @@ impl AnaLog {
         bytes
     }
 
-    /// Reads a page, whole or cut off: descriptors that are not whole are left out, and
-    /// [`AnaHeader::groups`] tells how many there should be. What a device writes is untrusted:
-    /// counts are believed no further than there are bytes.
+    /// Decodes a page, which may be truncated: incomplete descriptors are left out, and
+    /// [`AnaHeader::groups`] is the full number. Counts are checked against the number of bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<AnaLog, crate::TooShort> {
         let header = AnaHeader::from_page(bytes)?;
         let mut rest = bytes.get(AnaHeader::LEN..).unwrap_or_default();
@@ -179,7 +178,7 @@ impl AnaLog {
         Ok(AnaLog { change_count: header.change_count, groups })
     }
 
-    /// The state of a group; `None`: the page has no such group.
+    /// State of a group; `None`: the page does not list it.
     pub fn state_of(&self, group: u32) -> Option<AnaState> {
         self.groups.iter().find(|(g, _)| g.group == group).map(|(g, _)| g.access())
     }

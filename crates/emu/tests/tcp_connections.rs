@@ -1,4 +1,4 @@
-//! Connections of `reap serve --tcp`: how many there may be, and what memory each of them takes.
+//! NVMe/TCP connections of `reap serve --tcp`: their limit, and the memory of each.
 
 use std::alloc::System;
 use std::io::{ErrorKind, Read, Write};
@@ -23,7 +23,7 @@ use tcp::{Body, Digests, Greeting, Pdu};
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const NQN: &str = "nqn.2026-11.test:subsystem";
-/// As the server has them.
+/// As in the server.
 const MOST_CONNECTIONS: usize = 2048;
 const MEMORY_OF_ONE: isize = 32 << 20;
 
@@ -31,7 +31,7 @@ fn pdu(body: Body, data: &[u8]) -> Vec<u8> {
     Pdu::new(body).to_bytes(data, Digests::default(), 0)
 }
 
-/// Sends a command, and takes `answer` bytes.
+/// Sends a command and receives `answer` bytes.
 fn send(stream: &mut TcpStream, sqe: Sqe, sgl: Descriptor, data: &[u8], answer: usize) -> Vec<u8> {
     let dptr = sgl.dptr();
     let sqe = Sqe { flags: Sqe::PSDT_SGL, prp1: dptr.prp1, prp2: dptr.prp2, ..sqe };
@@ -48,7 +48,7 @@ fn greeted(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A queue of `entries` entries; the controller's identifier.
+/// Connects a queue of `entries` entries; returns CNTLID.
 fn connect(address: SocketAddr, queue: u16, cntlid: u16, entries: u32) -> (TcpStream, u16) {
     let mut stream = greeted(address);
     let connect = Connect {
@@ -82,7 +82,7 @@ fn admin(address: SocketAddr) -> (TcpStream, u16) {
     (stream, cntlid)
 }
 
-/// Any command that is answered at once.
+/// A command that completes at once.
 fn property(stream: &mut TcpStream) -> Vec<u8> {
     send(stream, Property::to_get(regs::CSTS, false), Descriptor::default(), &[], 24)
 }
@@ -122,7 +122,8 @@ fn connections_are_bounded() {
         change.bytes_allocated as isize - change.bytes_deallocated as isize
     };
 
-    // Before ICReq. The server accepts in order, so the last one's answer says that all are in.
+    // Before ICReq. The server accepts in order, so the response to the last connection implies
+    // that all are accepted.
     let region = Region::new(COUNTED);
     let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
     let last = greeted(address);
@@ -130,7 +131,7 @@ fn connections_are_bounded() {
     assert!(each <= 4096, "{each} bytes for a connection before ICReq");
     drop((silent, last));
 
-    // Idle, after as many commands at once as the queue takes.
+    // Idle, after a full queue of outstanding commands.
     for (queue, entries) in [(1, 128), (2, 256)] {
         let region = Region::new(COUNTED);
         let (mut io, _) = connect(address, queue, cntlid, entries);
@@ -140,7 +141,7 @@ fn connections_are_bounded() {
             send(&mut io, sqe, sgl, &[], 0);
         }
         (0..entries).for_each(|_| io.read_exact(&mut answer).unwrap());
-        // A command that is alone finds the rest over.
+        // Its response implies that the server has handled the completion of the others.
         let (sqe, sgl) = read_of(0, 512);
         send(&mut io, sqe, sgl, &[], answer.len());
         drop(answer);
@@ -149,14 +150,14 @@ fn connections_are_bounded() {
         std::mem::forget(io);
     }
 
-    // A host that reads nothing: what waits for it is bounded.
+    // A host that does not read: unsent bytes are bounded.
     let region = Region::new(COUNTED);
     let (mut deaf, _) = connect(address, 3, cntlid, 128);
     for cid in 0..120 {
         let (sqe, sgl) = read_of(cid, 1 << 20);
         send(&mut deaf, sqe, sgl, &[], 0);
     }
-    // Other commands are answered, and by then it has got what it gets.
+    // Other commands complete, and by then the host's unsent bytes have reached their limit.
     for _ in 0..50 {
         property(&mut first);
     }
@@ -167,7 +168,7 @@ fn connections_are_bounded() {
     );
     drop(deaf);
 
-    // More connections than there may be: the rest is refused, and the others go on.
+    // Beyond the limit connections are rejected; the others keep working.
     let wanted = 10_000.min(limit.maximum.map_or(10_000, |most| most as usize - 4096));
     let many: Vec<TcpStream> = (0..wanted).map(|_| TcpStream::connect(address).unwrap()).collect();
     property(&mut first);

@@ -2,8 +2,8 @@
 //!
 //! Section numbers refer to the *NVM Express Base Specification* 2.1 ("Base") and the *NVM Command
 //! Set Specification* 1.1 ("NVM"). Values from the other side are newtypes over integers instead of
-//! Rust `enum`s, as any value may occur. Decoding neither panics nor fails; the caller validates the
-//! values.
+//! Rust `enum`s, as any value may occur. Decoding neither panics nor fails; the caller validates
+//! the values.
 //!
 //! ```text
 //!   host                                                    controller

@@ -1,5 +1,5 @@
-//! How the tests state an invariant: a predicate over generated values, which must hold, and which
-//! a mutant must break.
+//! Property tests: an invariant is a predicate over generated values that must hold, and that a
+//! mutant must violate.
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};

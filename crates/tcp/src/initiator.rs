@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Each command completes exactly once: a response, or a C2HData with SUCCESS, must name an
-//! outstanding CID. A successful response of an I/O command that has not transferred all its data is
-//! a protocol error, so that a short transfer is never reported as success.
+//! outstanding CID. A successful response of an I/O command that has not transferred all its data
+//! is a protocol error, so that a short transfer is never reported as success.
 
 use nvme::fabrics::{Direction, direction_of};
 use nvme::sgl::Descriptor;

@@ -16,7 +16,7 @@ const LIMITS: Limits = Limits {
 };
 const ALL: u64 = u64::MAX;
 
-/// Gives bytes to a target in pieces, and takes the events.
+/// Passes bytes to a target in pieces, and returns the events.
 fn give(target: &mut Target, bytes: &[u8], piece: usize) -> Vec<Event> {
     let (mut rest, mut events) = (bytes, Vec::new());
     while !rest.is_empty() {
@@ -36,7 +36,7 @@ fn give(target: &mut Target, bytes: &[u8], piece: usize) -> Vec<Event> {
     events
 }
 
-/// A host: what a target has sent, cut up by a receiver of its own.
+/// A host: decodes what a target has sent.
 struct Host {
     receiver: Receiver,
     digests: Digests,
@@ -63,7 +63,7 @@ impl Host {
         Host { digests, ..host }
     }
 
-    /// The PDUs that have been sent, with their data.
+    /// The PDUs sent, with their data.
     fn take(&mut self, target: &mut Target) -> Vec<(Pdu, Vec<u8>)> {
         let mut pdus = Vec::new();
         while target.output().left() > 0 {
@@ -121,7 +121,7 @@ fn ok(cid: u16) -> Cqe {
     Cqe::new(Cid(cid), QueueId(1), 0, Status::SUCCESS, 0, false)
 }
 
-/// The termination that bytes lead to.
+/// The TermReq that these bytes cause.
 fn ends(bytes: &[u8]) -> Term {
     let mut target = Target::new(LIMITS);
     let mut host = Host::greeted(&mut target, 0, 1);
@@ -475,8 +475,7 @@ fn tampered_pdus_are_wrong_once() {
 }
 
 proptest! {
-    /// Whatever comes, in whatever pieces: no panic, bounded memory, and the same events as in one
-    /// piece.
+    /// For any bytes, in any pieces: no panic, bounded memory, and the same events as in one piece.
     #[test]
     fn any_bytes_end_or_wait(bytes in prop::collection::vec(any::<u8>(), 0..600), bits in 0u8..4, piece in 1usize..200) {
         let run = |piece| {
@@ -488,7 +487,7 @@ proptest! {
         prop_assert!(run(piece).1 <= 8192);
     }
 
-    /// Commands of every kind at once, cut anywhere: each comes once, with its data.
+    /// Commands of every kind, split anywhere: each is reported once, with its data.
     #[test]
     fn each_command_comes_once(
         commands in prop::collection::vec((0u8..3, 1u32..60_000, any::<u8>()), 1..12),

@@ -30,7 +30,7 @@ fn kind(host: &mut Host<TestPort>, sqe: Sqe) -> Status {
     host.admin(sqe).status().kind()
 }
 
-/// What an Identify or a Get Log Page delivers, as a page of this type.
+/// Executes an Identify or a Get Log Page and decodes its page.
 fn fetch<T: Page>(host: &mut Host<TestPort>, command: impl FnOnce(Dptr) -> Sqe) -> T {
     let page = host.page(1);
     let answer = host.admin(command(short(page, T::LEN as u64)));
@@ -247,8 +247,8 @@ fn abort_ends_only_its_command() {
     );
 }
 
-/// What a host finds of a command that it aborts: what the Abort's entry says; the command's entry
-/// when the Abort's has come; and its entry later.
+/// Aborts a command. Returns whether the Abort's entry reports an abort, the command's entries at
+/// that time, and its later entries.
 fn abort_as(aborts: AbortOrder) -> (bool, Vec<Status>, Vec<Status>) {
     let config = Config { aborts, ..Config::new(Profile::tlc()) };
     let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
@@ -278,8 +278,7 @@ fn aborted_command_completes_in_any_order() {
     assert_eq!(abort_as(AbortOrder::Never), (false, vec![], vec![Status::SUCCESS]));
 }
 
-/// A broken host: once the Abort's entry says that the command was aborted, it uses the command's
-/// identifier for another one.
+/// A faulty host: it reuses the CID of an aborted command as soon as the Abort has completed.
 fn reuses_the_identifier(aborts: AbortOrder) -> bool {
     let config = Config { aborts, ..Config::new(Profile::tlc()) };
     let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
@@ -471,7 +470,7 @@ fn bad_features_get_their_status() {
     }
     let reserved = GetFeatures { select: 5, ..GetFeatures::current(fid::ARBITRATION) };
     assert_eq!(kind(&mut host, reserved.to_sqe()), Status::INVALID_FIELD);
-    // Without a volatile cache there is nothing to switch.
+    // Feature 06h is not supported without a volatile write cache.
     let mut plain = Host::new(Config::new(slow()), vec![mem(1 << 20, 512)]).ready();
     assert_eq!(
         kind(&mut plain, GetFeatures::current(fid::VOLATILE_WRITE_CACHE).to_sqe()),
@@ -600,7 +599,7 @@ proptest! {
             let cid = host.post_admin(sqe);
             host.run_until(host.now + Nanos(roll(1_000_000)));
             if host.csts().cfs() {
-                // It set a keep-alive time and kept nothing alive.
+                // The Keep Alive Timer has expired.
                 host.set_cc(nvme::regs::Cc::new());
                 host.settle();
                 host.enable();
@@ -656,7 +655,7 @@ fn bad_doorbell_buffers_are_refused() {
         );
         assert_eq!(host.port.shadow.get(), None);
     }
-    // No list, and no SGL: a field of its own.
+    // Not a list and not an SGL descriptor, but a separate field.
     assert_eq!(
         kind(&mut host, Sqe { flags: 1 << 6, ..buffers(page, page + 4096) }),
         Status::INVALID_FIELD

@@ -10,7 +10,7 @@ fn host(profile: Profile) -> Host<TestPort> {
     Host::new(Config::new(profile), vec![mem(1 << 20, 512), mem(8 << 20, 4096)]).ready()
 }
 
-/// 100 µs for everything.
+/// 100 µs for every command.
 fn slow() -> Profile {
     let fixed = Service { base: Nanos::from_micros(100), ..Service::default() };
     Profile { read: fixed, write: fixed, flush: fixed, moves_data: true, ..Profile::null() }
@@ -45,8 +45,8 @@ fn cap_timeout_exceeds_ready_delay() {
         Cap::from_bits(Host::new(config, vec![mem(1 << 20, 512)]).port.bar.read64(regs::CAP))
             .timeout_ms()
     };
-    // Delay, time-out asked for, CAP.TO: in whole steps, longer than the delay, and as much as
-    // eight bits say.
+    // Ready delay, requested timeout, CAP.TO: rounded to whole steps, longer than the delay, at
+    // most eight bits.
     for (delay, timeout, cap) in [
         (0, 0, 500),
         (0, 1_000, 1_000),
@@ -124,7 +124,7 @@ fn reset_drops_commands_in_flight() {
         (host.port.dma_written.get(), host.port.memory.bytes(to, 512)),
         (touched, vec![9; 512])
     );
-    // The doorbells still say 40: the next life starts with its own.
+    // The doorbells still hold 40: enabling resets them.
     host.enable();
     let mut pair = host.pair(1, 64);
     let cid = host.cid();
@@ -233,7 +233,7 @@ fn round_robin_takes_bursts() {
         }
         host.settle();
         let found = host.reap(&mut first, 99);
-        // It may have been any queue's turn at the start.
+        // Arbitration may start with any queue.
         let from_first: Vec<_> = found.iter().map(|c| (c.sq_id + 3 - found[0].sq_id) % 3).collect();
         assert_eq!(from_first, expected);
     }
@@ -275,7 +275,7 @@ fn invalid_doorbells_are_reported_once() {
         } else {
             bar.ring_cq(pair.cq_id, value)
         }
-        // Heads are looked at one queue a step.
+        // One head doorbell is read per idle step.
         for _ in 0..200 {
             host.settle();
         }
@@ -294,7 +294,7 @@ fn invalid_doorbells_are_reported_once() {
     assert_eq!((newest.error_count, newest.sq_id, newest.command_info), (4, 1, 99));
     host.settle();
     assert_eq!(host.events.len() + host.reap_admin().len(), 1, "reading it unmasked the next");
-    // And the queue still works.
+    // The queue still works.
     bar.ring_cq(pair.cq_id, 0);
     let cid = host.cid();
     host.post(&mut pair, read(0, 1, page, 512), cid);
@@ -314,7 +314,8 @@ fn backward_tail_is_invalid() {
     }
     host.ring(&pair);
     host.settle();
-    // Three are done and fill the completion queue; six wait. Now the host unsays two of them.
+    // Three commands are done and fill the completion queue; six wait. The host then takes back two
+    // of them.
     host.port.bar.ring_sq(pair.id, 7);
     host.reap(&mut pair, 99);
     host.settle();
@@ -418,7 +419,7 @@ fn doubled_lost_foreign_entries_are_caught() {
         let noticed = exercise(with(Some(FaultPlan::new().at(30, fault))), 16, 16, |port| port);
         assert!(noticed.is_err(), "{fault:?}");
     }
-    // Without faults the same run is fine; so is it with an injector that injects nothing.
+    // The same run succeeds without faults, and with an injector without faults.
     exercise(with(None), 16, 16, |port| port).unwrap();
     exercise(with(Some(FaultPlan::new())), 16, 16, |port| port).unwrap();
 }
@@ -451,7 +452,7 @@ fn queue_identifiers_reach_128() {
     assert_eq!(pairs[127].id, QueueId(128));
 }
 
-/// One read's entry, and the messages of its vector so far.
+/// Reads once; returns the entry and the number of its vector's messages.
 fn one_read(host: &mut Host<TestPort>, pair: &mut crate::testing::Pair) -> (bool, Status, u64) {
     let (cid, buffer) = (host.cid(), host.page(1));
     host.post(pair, read(0, 1, buffer, 512), cid);
@@ -463,8 +464,7 @@ fn one_read(host: &mut Host<TestPort>, pair: &mut crate::testing::Pair) -> (bool
 
 #[test]
 fn fault_counts_are_exact() {
-    // With a profile whose commands are done at once they are not, as long as something is to go
-    // wrong.
+    // With an instant profile, commands do not complete at once while faults are expected.
     for profile in [slow(), Profile::null()] {
         let mut host = host(profile);
         let mut pair = host.pair(1, 8);
@@ -507,7 +507,7 @@ fn reset_may_be_slow_or_hang() {
     host.run_until(host.now + Nanos::from_secs(3_600));
     assert!(!host.csts().rdy());
     assert_eq!(host.device.circumstances(), [Change::ResetTakes(Nanos::MAX)]);
-    // What is under way as well.
+    // This also applies to a transition in progress.
     host.device.change(host.now, Change::ResetTakes(Nanos::ZERO));
     host.settle();
     assert!(host.csts().rdy());
@@ -526,7 +526,7 @@ fn failing_controller_still_resets() {
     assert!(host.csts().cfs() && host.csts().rdy());
     host.run_until(host.now + Nanos::from_millis(3));
     assert_eq!(host.csts(), Csts::new());
-    // Enabled again it is as good as new.
+    // It works again after a reset.
     host.enable();
     host.run_until(host.now + Nanos::from_millis(3));
     assert_eq!(host.csts(), Csts::new().with_rdy(true));
@@ -540,9 +540,9 @@ fn controller_can_be_failed() {
     assert!(host.csts().cfs());
 }
 
-/// The host takes an entry right after the fetch has found the queue full. A controller that takes
-/// itself for idle then asks for the next head; one that has found the room while it looked around
-/// goes on by itself, for of this head nobody tells it.
+/// The host consumes an entry right after the fetch has found the completion queue full. The
+/// controller must not sleep then: no queue is full any more, so no head doorbell would be armed,
+/// and the host's write would not wake it.
 #[test]
 fn room_during_a_step_is_used() {
     let mut host = host(Profile::null());
@@ -556,7 +556,7 @@ fn room_during_a_step_is_used() {
     host.settle();
     let mut found = 0;
     for (round, head) in [1, 2, 3, 0].into_iter().enumerate() {
-        // Which queue it looks at while it is idle changes from step to step.
+        // The queue that is polled when idle changes from step to step.
         (0..round % 2).for_each(|_| assert!(!host.device.step(host.now).worked));
         let before = host.device.counters().fetched;
         host.port.bar.late_head.set(Some((QueueId(1), head)));

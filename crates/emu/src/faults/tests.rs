@@ -16,13 +16,13 @@ fn host(plan: FaultPlan) -> (Faulty, Pair) {
     (host, pair)
 }
 
-/// Sends `n` reads, gives them time; what the host finds.
+/// Sends `n` reads and returns what the host reaps.
 fn run(host: &mut Faulty, pair: &mut Pair, n: usize) -> (Vec<Cid>, Vec<Cqe>) {
     let to = host.page(1);
     let sent: Vec<_> = (0..n).map(|_| host.cid()).collect();
     for &cid in &sent {
         host.post(pair, read(0, 1, to, 512), cid);
-        // One after the other, so that the order is known.
+        // One at a time, so that the order is defined.
         host.ring(pair);
         host.run_until(host.now + Nanos::from_micros(100));
     }
@@ -57,7 +57,7 @@ fn entries_are_falsified_as_planned() {
         (Fault::WrongPhase, vec![0]),
     ] {
         let (mut host, mut pair) = host(FaultPlan::new());
-        // To have a stale CID takes an entry before.
+        // A stale CID requires a previous entry.
         run(&mut host, &mut pair, 1);
         injector(&host).set_plan(FaultPlan::new().at(1, fault));
         let (sent, found) = run(&mut host, &mut pair, 4);
@@ -170,7 +170,7 @@ fn chances_are_met_and_reproducible() {
     assert_ne!(run(1), run(2));
 }
 
-/// Late doorbells: what the controller sees of each write, and when.
+/// Delayed doorbell writes, as the controller sees them.
 mod late_doorbells {
     use proptest::prelude::*;
 
@@ -181,7 +181,7 @@ mod late_doorbells {
     const MOST: Nanos = Nanos::from_micros(40);
 
     proptest! {
-        /// A doorbell's writes arrive in order, each at most so late, and the last one in the end.
+        /// Writes to a doorbell arrive in order, within the longest delay, and none is lost.
         #[test]
         fn doorbell_writes_arrive_in_order(seed: u64, writes in prop::collection::vec((0u64..30_000, 0u16..3, any::<bool>()), 1..60)) {
             let mut doorbells = LateDoorbells::new(MOST, seed);
@@ -239,7 +239,7 @@ mod late_doorbells {
         );
     }
 
-    /// A controller that is ready, whose host's doorbell writes are late from now on.
+    /// An enabled controller with delayed doorbell writes.
     fn late(most: Nanos, seed: u64) -> (Faulty, Pair) {
         let (mut host, pair) = host(FaultPlan::new());
         injector(&host).set_plan(FaultPlan::new().with_late_doorbells(most, seed));
@@ -247,8 +247,7 @@ mod late_doorbells {
         (host, pair)
     }
 
-    /// A write to a doorbell that nobody looks at, because its queue is gone, has arrived all the
-    /// same.
+    /// A delayed write to the doorbell of a deleted queue expires like any other.
     #[test]
     fn unread_write_is_no_endless_event() {
         let (mut doorbells, doorbell) = (LateDoorbells::new(MOST, 1), (QueueId(1), true));
@@ -296,9 +295,8 @@ mod late_doorbells {
         }
     }
 
-    /// A broken host: it believes that a command is fetched by the time the next one is to be
-    /// posted, and stores that in the same slot without having seen the head move. What the last of
-    /// its writes stored.
+    /// A faulty host: it assumes that a command has been fetched when the next one is due, and
+    /// overwrites its slot without checking SQHD. Returns the data that its last write stored.
     fn trusts_the_doorbell(most: Nanos) -> Vec<u8> {
         let (mut host, mut pair) = late(most, 1);
         let from = host.page(2);

@@ -33,8 +33,7 @@ fn set(host: &mut Host<TestPort>, sqe: Sqe) {
     assert_eq!(host.admin(sqe).status(), Status::SUCCESS);
 }
 
-/// The rule that keeps the device from flattering: with coalescing off, a message attempted per
-/// entry, masked or not.
+/// With coalescing disabled, one message is attempted per entry, masked or not.
 fn one_message_per_entry(
     profile: Profile,
     batches: &[usize],
@@ -79,7 +78,7 @@ fn extra_or_missing_message_is_caught() {
             "{fault:?}"
         );
     }
-    // The profile that coalesces in secret breaks it too.
+    // Negative test: a profile with hidden coalescing violates the invariant.
     assert!(one_message_per_entry(Profile::cloud(), &[4, 30], None).is_err());
 }
 
@@ -107,8 +106,7 @@ fn attempted_and_sent_messages_differ() {
     );
 }
 
-/// A host with entries posted while its vector was masked, of which it has taken some; then it
-/// unmasks.
+/// Posts entries while the vector is masked, lets the host reap some of them, and unmasks.
 fn unmask_after(pending: PendingBit, posted: usize, taken: usize) -> (Host<TestPort>, Pair) {
     let config = Config { pending, ..Config::new(Profile::null()) };
     let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
@@ -193,7 +191,7 @@ fn a_reset_clears_what_is_pending() {
     assert!(host.port.pended.borrow().is_empty());
 }
 
-/// A broken host: it takes an entry for each message, and believes that there is one.
+/// A faulty host: it assumes an entry for each message.
 fn a_message_brings_an_entry(pending: PendingBit) -> bool {
     let (host, mut pair) = unmask_after(pending, 4, 4);
     let told = host.port.pended.borrow().len();
@@ -323,8 +321,8 @@ fn admin_queue_is_never_coalesced() {
     assert_eq!(messages(&host.port, 0), before + 1);
 }
 
-/// However the hidden rules hold a message back, a host that only ever sleeps until the next one is
-/// never forgotten.
+/// Hidden coalescing delays messages but never loses one: a host that only waits for interrupts
+/// reaps all entries.
 #[test]
 fn last_message_is_never_lost() {
     for seed in 0..50 {
@@ -340,7 +338,7 @@ fn last_message_is_never_lost() {
             waiting += n as u64;
             host.run_until(host.now + Nanos(roll(30_000)));
             if roll(3) == 0 {
-                // By itself, and not all.
+                // The host reaps some entries without an interrupt.
                 waiting -= host.reap(&mut pair, roll(9) as usize).len() as u64;
             }
             if messages(&host.port, 1) != seen {

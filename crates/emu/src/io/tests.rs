@@ -21,7 +21,7 @@ fn host(namespaces: Vec<Namespace>) -> (Host<TestPort>, Pair) {
     (host, pair)
 }
 
-/// One command, waited for.
+/// Executes one command.
 fn run(host: &mut Host<TestPort>, pair: &mut Pair, sqe: Sqe) -> Status {
     let cid = host.cid();
     host.post(pair, sqe, cid);
@@ -32,7 +32,7 @@ fn run(host: &mut Host<TestPort>, pair: &mut Pair, sqe: Sqe) -> Status {
     found[0].status()
 }
 
-/// A data pointer to any number of pages, its list in memory of its own.
+/// PRPs to any number of pages, with a list in its own memory.
 fn pointer(host: &mut Host<TestPort>, addr: u64, len: u64) -> Dptr {
     let list_bytes = list_len(len, PageSize::MIN);
     let list = Segment { addr: host.page(list_bytes.div_ceil(4096)), len: list_bytes };
@@ -118,7 +118,7 @@ fn null_moves_nothing() {
     );
 }
 
-/// A medium that refuses what it is told to.
+/// A medium that fails a selected operation.
 struct Refusing(Arc<Mutex<Option<Access>>>);
 
 impl Refusing {
@@ -185,8 +185,7 @@ fn full_budget_fails_only_writes() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
 
-    /// Reads return what was written, through PRPs of every shape, on memory and on any other
-    /// medium.
+    /// Reads return written data, through PRPs of every shape, on memory and on another medium.
     #[test]
     fn data_are_what_a_model_says(seed in any::<u64>(), block in prop::sample::select(vec![512u32, 4096]), plain in any::<bool>()) {
         const BYTES: u64 = 1 << 20;
@@ -218,7 +217,7 @@ proptest! {
     }
 }
 
-/// A Flush that does nothing: the twin that the law below must catch.
+/// Negative test: a Flush that does nothing.
 struct NoFlush(Arc<Mutex<WriteCache<Mem>>>);
 
 impl Media for NoFlush {
@@ -254,14 +253,14 @@ fn survives_power_cuts<M: Media + 'static>(
     )));
     let (mut host, mut pair) = host(vec![Namespace::new(medium(cache.clone()), 512).unwrap()]);
     let from = host.page(64);
-    // By block: the newest write that is acknowledged as durable. Write n fills its blocks with n.
+    // Per block, the last write acknowledged as durable. Write n fills its blocks with n.
     let mut durable = vec![0u8; BLOCKS as usize];
     let mut completed = durable.clone();
     let mut pending = std::collections::HashMap::new();
     for n in 1..60u8 {
         let page = from + u64::from(n) * 4096;
         let kind = roll(8);
-        // One write per block at a time: the order of commands in flight is the controller's.
+        // One write per block at a time, as the order of commands in flight is undefined.
         let block = (u64::from(n) * 2) % BLOCKS;
         let sqe = match kind {
             0 => nvme::io::flush(Nsid(1)),
@@ -272,7 +271,7 @@ fn survives_power_cuts<M: Media + 'static>(
             }
         };
         let cid = host.cid();
-        // A Flush covers what had completed when it was sent (Base 7.2).
+        // A Flush covers the writes that had completed when it was submitted (Base 7.2).
         pending.insert(cid, (kind, n, block, completed.clone()));
         host.post(&mut pair, sqe, cid);
         host.ring(&pair);

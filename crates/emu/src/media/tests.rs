@@ -75,7 +75,7 @@ proptest! {
 const BLOCK: usize = 512;
 const BLOCKS: u64 = 24;
 
-/// A cache whose Flush does nothing: the twin that the law below must catch.
+/// Negative test: a cache whose Flush does nothing.
 struct LazyFlush<M>(WriteCache<M>);
 
 trait Cut: Media {
@@ -112,7 +112,7 @@ impl<M: Media> Media for LazyFlush<M> {
     }
 }
 
-/// A cache whose FUA does nothing: another twin.
+/// Negative test: a cache that ignores FUA.
 struct LazyFua<M>(WriteCache<M>);
 
 impl<M: Media> Cut for LazyFua<M> {
@@ -139,7 +139,7 @@ impl<M: Media> Media for LazyFua<M> {
     }
 }
 
-/// A cache that keeps half a block: the last twin.
+/// Negative test: a cache that may keep half a block.
 struct Torn<M>(WriteCache<M>);
 
 impl<M: Media> Media for Torn<M> {
@@ -168,11 +168,12 @@ impl<M: Media> Cut for Torn<M> {
     }
 }
 
-/// Writes, flushes and cuts at random. Each write has a number, which fills its blocks. After a cut
-/// a block must be whole, and at least as new as what Flush or FUA acknowledged.
+/// Random writes, flushes and power losses. Each write has a number that fills its blocks. After a
+/// power loss a block must not be torn, and must be at least as new as the last version
+/// acknowledged by Flush or FUA.
 fn survives_power_cuts<C: Cut>(mut cache: C, seed: u64) -> Result<(), String> {
     let mut roll = dice(seed);
-    // Per block: the write acknowledged as durable, and the last one.
+    // Per block: the last durable write, and the last write.
     let (mut durable, mut last) = (vec![0u64; BLOCKS as usize], vec![0u64; BLOCKS as usize]);
     for number in 1..200u64 {
         match roll(12) {
@@ -209,7 +210,7 @@ fn survives_power_cuts<C: Cut>(mut cache: C, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The number of the write that a block holds, whole.
+/// The number of the write whose data a block holds; an error if the block is torn.
 fn content<C: Media>(cache: &mut C, block: u64) -> Result<u64, String> {
     let mut bytes = [0; BLOCK];
     cache.read_at(block * BLOCK as u64, &mut bytes).map_err(|e| e.to_string())?;

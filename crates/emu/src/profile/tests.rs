@@ -4,16 +4,16 @@ use super::*;
 use crate::testing::{Host, Pair, TestPort, read};
 use crate::{Budget, Config, Mem, Namespace};
 
-/// A host that does what fio does with `iodepth=64 iodepth_batch_submit=16
+/// A host that behaves as fio with `iodepth=64 iodepth_batch_submit=16
 /// iodepth_batch_complete_min=16`.
 struct Job {
     host: Host<TestPort>,
     pair: Pair,
-    /// Look at the queue after every submission.
+    /// Poll the completion queue after every submission.
     check: bool,
-    /// From a message to the first look.
+    /// Time from an interrupt to the first poll.
     wake: Nanos,
-    /// The host's own time per command.
+    /// CPU time of the host per command.
     cost: Nanos,
     buffer: u64,
     in_flight: u64,
@@ -57,7 +57,7 @@ impl Job {
         self.completed += found;
     }
 
-    /// Sleeps until a message, or until this instant; drains.
+    /// Waits for an interrupt or until this instant, and reaps.
     fn sleep(&mut self, until: Nanos) {
         loop {
             let next = self.host.settle().next.unwrap_or(Nanos::MAX);
@@ -79,10 +79,10 @@ impl Job {
         self.reap();
     }
 
-    /// The closed loop of post 000. Returns commands per second.
+    /// The closed loop of the post. Returns commands per second.
     fn closed_loop(&mut self, span: Nanos) -> f64 {
         let start = self.host.now;
-        // What fio has taken of the completions, in lots of 16.
+        // Completions that fio has reaped, in batches of 16.
         let mut taken = 0;
         self.submit(16);
         self.submit(16);
@@ -98,7 +98,7 @@ impl Job {
         self.completed as f64 / (self.host.now - start).as_secs_f64()
     }
 
-    /// `rate` commands per second in lots of `lot`. Returns messages per second.
+    /// Submits `rate` commands per second in batches of `lot`. Returns messages per second.
     fn limited(&mut self, rate: u64, lot: u64, span: Nanos) -> f64 {
         let (start, before) = (self.host.now, self.messages());
         for n in 0.. {
@@ -115,7 +115,7 @@ impl Job {
     }
 }
 
-/// Wake-up times and host costs from a fast machine's to a slow virtual one's, in µs and ns.
+/// Wake-up times in µs and CPU costs in ns, from a fast machine to a slow VM.
 const HOSTS: [(u64, u64); 7] =
     [(2, 300), (20, 150), (15, 300), (40, 300), (80, 300), (40, 700), (10, 2_300)];
 
@@ -123,7 +123,7 @@ fn cloud(check: bool, (wake, cost): (u64, u64)) -> Job {
     Job::new(Profile::cloud(), check, Nanos::from_micros(wake), Nanos(cost))
 }
 
-/// Post 000, calibrated: 130K IOPS by interrupts on whatever host.
+/// Calibration: 130K IOPS with interrupts on any host.
 #[test]
 fn cloud_by_interrupts_gives_130k() {
     for host in HOSTS {
@@ -132,7 +132,7 @@ fn cloud_by_interrupts_gives_130k() {
     }
 }
 
-/// Post 000, the shape: looking after submission lifts the limit.
+/// Polling after submission raises the limit.
 #[test]
 fn cloud_with_submit_check_doubles() {
     for host in HOSTS {
@@ -141,8 +141,7 @@ fn cloud_with_submit_check_doubles() {
     }
 }
 
-/// Post 000, calibrated: 13–14K messages a second at 110K IOPS, whether commands come one by one or
-/// in lots.
+/// Calibration: 13–14K messages per second at 110K IOPS, with single commands and with batches.
 #[test]
 fn cloud_message_rate_at_110k() {
     for host in HOSTS {
@@ -156,7 +155,7 @@ fn cloud_message_rate_at_110k() {
     }
 }
 
-/// Post 000: 40–50K messages a second at most.
+/// At most 40–50K messages per second.
 #[test]
 fn cloud_message_rate_under_load() {
     let mem = Mem::new(1 << 36, Budget::new(1 << 20));
@@ -169,7 +168,7 @@ fn cloud_message_rate_under_load() {
         let cid = host.cid();
         host.post(pair, read(n * 8, 8, buffer, 4096), cid);
         host.ring(pair);
-        // 390K commands a second; each host thread looks 20 µs after its message, or so.
+        // 390K commands per second; each host thread polls about 20 µs after its interrupt.
         host.run_until(start + Nanos(n * 2_560));
         host.reap(&mut pairs[(n + 4) as usize % 8], usize::MAX);
     }
@@ -202,7 +201,7 @@ fn names_and_profiles_correspond() {
     assert!(Profile::NAMES.iter().all(|name| error.contains(name)) && error.contains("floppy"));
 }
 
-/// Only `null` may, as its name tells.
+/// Only `null` transfers no data.
 #[test]
 fn profiles_move_data_and_take_time() {
     for name in Profile::NAMES {

@@ -14,7 +14,7 @@ fn deleted_queues_leave_no_memory() {
     let mut stays = host.pair(1, 16);
     let mut goes = host.pair(2, 64);
     let to = host.page(1);
-    // One in service in each, so that slots are taken back out of order.
+    // One command in service on each queue, so that slots are freed out of order.
     for pair in [&mut goes, &mut stays] {
         let cid = host.cid();
         host.post(pair, read(0, 1, to, 512), cid);

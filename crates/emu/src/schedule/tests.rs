@@ -1,6 +1,6 @@
 use super::*;
 
-/// Times of `n` commands, each alone on the device.
+/// Service times of `n` commands, one at a time.
 fn alone(profile: Profile, op: Op, bytes: u32, n: u64) -> Vec<u64> {
     let mut schedule = Schedule::new(&profile, 7);
     let mut now = Nanos(0);
@@ -74,11 +74,11 @@ fn busy_channels_queue_commands() {
     let mut schedule = Schedule::new(&Profile { read: service, channels: 3, ..Profile::null() }, 0);
     let done: Vec<_> = (0..7).map(|_| schedule.start(Nanos(500), Op::Read, 512, None).0).collect();
     assert_eq!(done, [1_500, 1_500, 1_500, 2_500, 2_500, 2_500, 3_500]);
-    // After a pause all are free.
+    // After an idle period all channels are free.
     assert_eq!(schedule.start(Nanos(9_000), Op::Read, 512, None).0, 10_000);
 }
 
-/// Commands that a reset has taken away hold up nothing.
+/// Commands dropped by a reset do not occupy channels.
 #[test]
 fn reset_frees_channels_and_link() {
     let service = Service { base: Nanos(1_000_000), ..Service::default() };
@@ -115,7 +115,7 @@ fn rate_limit_lets_bursts_pass() {
     assert!((0.99..1.0).contains(&last.as_secs_f64()));
 }
 
-/// A known time holds a channel for as long as it lasts; the transfer comes after it.
+/// A given service time occupies a channel; the transfer follows it.
 #[test]
 fn known_time_replaces_the_random_one() {
     let service = Service { base: Nanos(9_999), ..Service::default() };

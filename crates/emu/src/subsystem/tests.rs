@@ -19,7 +19,7 @@ mod touch;
 const NQN: &str = "nqn.2026-11.test:shelf";
 const MS: Nanos = Nanos::from_millis(1);
 
-/// 100 µs for everything.
+/// 100 µs for every command.
 fn profile() -> Profile {
     let fixed = Service { base: Nanos::from_micros(100), ..Service::default() };
     Profile { read: fixed, write: fixed, flush: fixed, moves_data: true, ..Profile::null() }
@@ -29,7 +29,7 @@ fn config(id: u16) -> Config {
     Config { controller_id: id, ana: Some(Ana::new(AnaState::OPTIMIZED)), ..Config::new(profile()) }
 }
 
-/// A host of each controller, ready and with a queue pair.
+/// A host for each controller, enabled and with an I/O queue pair.
 type Hosts = Vec<(Host<TestPort>, Pair)>;
 
 fn hosts_of(subsystem: &mut Subsystem, configs: Vec<Config>) -> Hosts {
@@ -59,7 +59,7 @@ impl Host<TestPort> {
         self.settle();
     }
 
-    /// An I/O command, given a millisecond; `None`: it has not completed.
+    /// An I/O command with a timeout of a millisecond; `None`: it has not completed.
     fn io(&mut self, pair: &mut Pair, sqe: Sqe) -> Option<Status> {
         self.send(pair, sqe);
         self.run_until(self.now + MS);
@@ -100,7 +100,8 @@ fn controllers_share_their_data() {
     assert_eq!(b.port.memory.bytes(to, 512), [7; 512]);
 }
 
-/// A medium other than memory goes through the controllers' buffers, a cache is one for all.
+/// Other media than memory use the controllers' bounce buffers; a cache is shared by all
+/// controllers.
 #[test]
 fn any_medium_is_shared() {
     let mut subsystem = Subsystem::new(NQN).unwrap();
@@ -242,7 +243,7 @@ fn impossible_subsystems_are_refused() {
     assert_eq!(subsystem.next_controller_id(), 2);
 }
 
-/// What a controller outside a subsystem says is what it said before there were any.
+/// A controller outside a subsystem reports neither ANA nor sharing.
 #[test]
 fn a_controller_alone_shares_nothing() {
     let mut host = Host::new(Config::new(profile()), vec![mem(1 << 20, 512)]).ready();

@@ -1,4 +1,4 @@
-//! A host that sends anything, and judges what comes back.
+//! A host that sends random commands and checks the completions.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use units::Nanos;
 use super::{Host, Pair, TestPort, dice, mem, read, write};
 use crate::{Config, Port};
 
-/// A command of any kind: often sensible, sometimes not, sometimes noise.
+/// A random command: mostly valid, sometimes invalid, sometimes random bits.
 fn any_command(roll: &mut impl FnMut(u64) -> u64, buffer: u64) -> Sqe {
     match roll(8) {
         0..3 => read(roll(2100), 1 + roll(16) as u32, buffer, 8192),
@@ -23,9 +23,9 @@ fn any_command(roll: &mut impl FnMut(u64) -> u64, buffer: u64) -> Sqe {
     }
 }
 
-/// A host that sends commands of every kind over two submission queues that share a completion
-/// queue, at its own pace, and judges the completions: each command completes exactly once, no
-/// entry is overrun. An error says what did not.
+/// Sends commands of every kind over two submission queues that share a completion queue, and
+/// checks the completions: each command completes exactly once, and no entry is overwritten. `Err`
+/// describes a violation.
 pub(crate) fn exercise(
     config: Config,
     entries: u32,
@@ -49,7 +49,7 @@ pub(crate) fn exercise(
     for round in 0..120 {
         for _ in 0..roll(12) {
             let pair = if roll(2) == 0 { &mut pairs[0] } else { &mut second };
-            // A host keeps no more commands outstanding on a queue than it holds.
+            // A host keeps at most as many commands outstanding as the queue holds.
             if pending.iter().filter(|&&(sq, _)| sq == pair.id.0).count() as u32 >= entries - 1 {
                 continue;
             }
@@ -61,8 +61,7 @@ pub(crate) fn exercise(
         host.ring(&pairs[0]);
         host.ring(&second);
         if round == 119 {
-            // In the end there is time for everything, again and again, as a small queue passes
-            // little at a time.
+            // Let all commands complete; a small completion queue needs many rounds.
             for _ in 0..100 {
                 host.run_until(host.now + Nanos::from_secs(1));
                 take(&mut host, &mut pairs[0], usize::MAX, &mut pending)?;

@@ -1,4 +1,4 @@
-//! A host in a few lines, over plain memory: what the tests of this crate drive controllers with.
+//! A minimal host over plain memory, for the tests of this crate.
 
 #[path = "exercise.rs"]
 mod exercise;
@@ -21,10 +21,10 @@ use crate::{BusError, Config, Controller, Message, Namespace, Port, ShadowBuffer
 
 pub(crate) use exercise::exercise;
 
-/// Where the host's memory begins on the bus.
+/// Bus address of the host's memory.
 pub(crate) const BASE: u64 = 0x4000_0000;
 
-/// Host memory: the pool of everything that the controller may touch.
+/// Host memory that the controller may access.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory(Rc<RefCell<Vec<u8>>>);
 
@@ -62,7 +62,7 @@ impl Memory {
     }
 }
 
-/// A ring in host memory.
+/// A queue in host memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
     memory: Memory,
@@ -115,11 +115,11 @@ pub(crate) struct Bar {
     doorbells: RefCell<Vec<[u32; 2]>>,
     /// Completion queues by address: identifier, and the slot after the last entry.
     cqs: RefCell<HashMap<u64, (QueueId, u32)>>,
-    /// Entries were written over that the host had not taken.
+    /// The controller has overwritten entries that the host had not consumed.
     pub(crate) overrun: Cell<bool>,
-    /// A broken twin: every head doorbell says that the host has taken everything.
+    /// Negative test: every head doorbell reads as if the host had consumed all entries.
     never_full: Cell<bool>,
-    /// The host moves this queue's head there right after the controller has looked at it next.
+    /// The host moves this queue's head right after the controller's next read of it.
     pub(crate) late_head: Cell<Option<(QueueId, u32)>>,
 }
 
@@ -175,7 +175,7 @@ impl Doorbells for Bar {
     }
 }
 
-/// What host and controller share.
+/// State shared by host and controller.
 #[derive(Clone, Debug)]
 pub(crate) struct TestPort {
     pub(crate) memory: Memory,
@@ -183,12 +183,11 @@ pub(crate) struct TestPort {
     pub(crate) masked: Rc<Cell<bool>>,
     /// Messages attempted, by vector.
     pub(crate) messages: Rc<RefCell<Vec<u64>>>,
-    /// Vectors whose Pending bit went out as a message, in order.
+    /// Vectors whose Pending bit was sent as a message, in order.
     pub(crate) pended: Rc<RefCell<Vec<Vector>>>,
-    /// Bytes that the controller wrote to host memory other than rings.
+    /// Bytes that the controller wrote to host memory outside queues.
     pub(crate) dma_written: Rc<Cell<u64>>,
-    /// Where the host keeps doorbells, and which of them the controller wants to be told of, since
-    /// this was taken last.
+    /// The shadow doorbell buffers, and the doorbells armed since this was last read.
     pub(crate) shadow: Rc<Cell<Option<ShadowBuffers>>>,
     pub(crate) awaited: Rc<RefCell<Vec<(QueueId, bool)>>>,
 }
@@ -279,7 +278,7 @@ impl Port for TestPort {
     }
 }
 
-/// The host's half of a queue pair.
+/// Host side of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) id: QueueId,
@@ -293,13 +292,13 @@ pub(crate) struct Pair {
 /// A host with a controller.
 pub(crate) struct Host<P: Port> {
     pub(crate) device: Controller<P>,
-    /// The host's own view, past whatever wraps the controller's.
+    /// The host's port, without wrappers of the controller's.
     pub(crate) port: TestPort,
     pub(crate) now: Nanos,
     pub(crate) admin: Pair,
     next_page: u64,
     next_cid: u16,
-    /// Asynchronous events that were reported.
+    /// Completed Asynchronous Event Requests.
     pub(crate) events: Vec<Cqe>,
 }
 
@@ -319,7 +318,7 @@ impl<P: Port> Host<P> {
         Host::of(port, |port| Controller::new(config, namespaces, wrap(port)))
     }
 
-    /// Of a controller that is made on this port.
+    /// A host whose controller is created by `make` on this port.
     pub(crate) fn of(port: TestPort, make: impl FnOnce(TestPort) -> Controller<P>) -> Host<P> {
         let device = make(port.clone());
         let mut pages = BASE;
@@ -347,7 +346,7 @@ impl<P: Port> Host<P> {
         Cc::new().with_en(true).with_iosqes(6).with_iocqes(4)
     }
 
-    /// Steps at the present instant until nothing happens.
+    /// Steps at the current time until nothing happens.
     pub(crate) fn settle(&mut self) -> Step {
         for _ in 0..10_000 {
             let step = self.device.step(self.now);
@@ -358,7 +357,7 @@ impl<P: Port> Host<P> {
         panic!("the controller never comes to rest");
     }
 
-    /// Steps through the controller's own events until this instant.
+    /// Steps through the controller's events until this instant.
     pub(crate) fn run_until(&mut self, until: Nanos) {
         loop {
             let step = self.settle();
@@ -378,12 +377,12 @@ impl<P: Port> Host<P> {
         self.settle();
     }
 
-    /// Base 3.5.1, without waiting.
+    /// Enables the controller (Base 3.5.1), without waiting for CSTS.RDY.
     pub(crate) fn enable(&mut self) {
         let bar = self.port.bar.clone();
         (self.admin.tail, self.admin.head) =
             (RingIndex::new(self.admin.sq.entries), RingIndex::new(self.admin.cq.entries));
-        // A driver clears the phase tags of rings that it uses again.
+        // A driver clears the phase tags of queue memory that it reuses.
         clear(&self.admin.cq);
         bar.write32(regs::AQA, Aqa::of(self.admin.sq.entries, self.admin.cq.entries).into_bits());
         bar.write64(regs::ASQ, self.admin.sq.addr);
@@ -392,14 +391,14 @@ impl<P: Port> Host<P> {
         self.settle();
     }
 
-    /// Enabled and ready.
+    /// Enables the controller and waits for CSTS.RDY.
     pub(crate) fn ready(mut self) -> Self {
         self.enable();
         assert!(self.csts().rdy() && !self.csts().cfs());
         self
     }
 
-    /// `pages` pages of memory that nothing else uses.
+    /// Allocates `pages` pages of memory.
     pub(crate) fn page(&mut self, pages: u64) -> u64 {
         let at = self.next_page;
         self.next_page += pages * 4096;
@@ -411,7 +410,7 @@ impl<P: Port> Host<P> {
         Cid(self.next_cid)
     }
 
-    /// The identifier that was given last.
+    /// The last CID used.
     pub(crate) fn last_cid(&self) -> Cid {
         Cid(self.next_cid)
     }
@@ -426,12 +425,12 @@ impl<P: Port> Host<P> {
         self.port.bar.ring_sq(pair.id, pair.tail.slot());
     }
 
-    /// Takes what has been posted, at most `budget`, and acknowledges it.
+    /// Reaps at most `budget` entries and writes the head doorbell.
     pub(crate) fn reap(&self, pair: &mut Pair, budget: usize) -> Vec<Cqe> {
         reap(&self.port, pair, budget)
     }
 
-    /// An admin command, waited for. Events that come meanwhile are kept in `events`.
+    /// Executes an admin command. Event completions in the meantime are kept in `events`.
     pub(crate) fn admin(&mut self, sqe: Sqe) -> Cqe {
         let cid = self.post_admin(sqe);
         let mut answer = None;
@@ -447,7 +446,7 @@ impl<P: Port> Host<P> {
         panic!("no answer to admin command {sqe:?}")
     }
 
-    /// An admin command that nobody waits for.
+    /// Submits an admin command without waiting.
     pub(crate) fn post_admin(&mut self, sqe: Sqe) -> Cid {
         let cid = self.cid();
         SqSlots::store(&self.admin.sq, self.admin.tail.slot(), &Sqe { cid: cid.0, ..sqe });
@@ -461,12 +460,12 @@ impl<P: Port> Host<P> {
         reap(port, admin, usize::MAX)
     }
 
-    /// An I/O queue pair with a vector of its own number.
+    /// Creates an I/O queue pair with the vector of the same number.
     pub(crate) fn pair(&mut self, id: u16, entries: u32) -> Pair {
         self.pair_with(id, id, entries, entries, Some(Vector(id)))
     }
 
-    /// An I/O submission queue with its completion queue, which is created if `vector` is given.
+    /// Creates an I/O submission queue; its completion queue too if `vector` is given.
     pub(crate) fn pair_with(
         &mut self,
         sq: u16,
@@ -489,7 +488,7 @@ impl<P: Port> Host<P> {
         pair
     }
 
-    /// A further submission queue on the completion queue of `of`.
+    /// Creates a further submission queue for the completion queue of `of`.
     pub(crate) fn sharing(&mut self, sq: u16, of: &Pair, entries: u32) -> Pair {
         let mut pair = pair(&self.port, &mut self.next_page, QueueId(sq), of.cq_id, entries, 2);
         self.port.bar.cqs.borrow_mut().remove(&pair.cq.addr);
@@ -547,17 +546,17 @@ fn clear(ring: &Ring) {
     ring.memory.write(ring.addr, &vec![0; ring.entries as usize * 16]).unwrap();
 }
 
-/// A PRP pointer to at most two pages.
+/// PRPs to at most two pages.
 pub(crate) fn short(addr: u64, len: u64) -> Dptr {
     Dptr::short(addr, len, PageSize::MIN).unwrap()
 }
 
-/// A Read of `blocks` blocks of 512 bytes or so into `addr`.
+/// A Read of `blocks` blocks into `bytes` bytes at `addr`.
 pub(crate) fn read(lba: u64, blocks: u32, addr: u64, bytes: u64) -> Sqe {
     nvme::io::read(Nsid(1), Lba(lba), blocks, short(addr, bytes), nvme::io::Flags::NONE)
 }
 
-/// A Write likewise.
+/// The same for a Write.
 pub(crate) fn write(lba: u64, blocks: u32, addr: u64, bytes: u64) -> Sqe {
     nvme::io::write(Nsid(1), Lba(lba), blocks, short(addr, bytes), nvme::io::Flags::NONE)
 }
@@ -567,13 +566,13 @@ pub(crate) fn mem(bytes: u64, block: u32) -> Namespace {
     Namespace::mem(crate::Mem::new(bytes, crate::Budget::new(64 << 20)), block).unwrap()
 }
 
-/// A broken twin: a port whose head doorbells say that the host has taken everything.
+/// Negative test: a port whose head doorbells read as if the host had consumed all entries.
 pub(crate) fn never_full(port: TestPort) -> TestPort {
     port.bar.never_full.set(true);
     port
 }
 
-/// Dice that are the same on every machine.
+/// A pseudo-random generator with the same sequence on every machine.
 pub(crate) fn dice(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     move |below| random.next_u64() % below

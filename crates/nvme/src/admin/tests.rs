@@ -88,7 +88,7 @@ fn abort() -> impl Strategy<Value = Abort> {
     any::<(u16, u16)>().prop_map(|(sq, cid)| Abort { sq: QueueId(sq), cid: Cid(cid) })
 }
 
-/// What the controller decodes is what the host said.
+/// Decoding inverts encoding.
 macro_rules! round_trip {
     ($values:expr, $command:ident, $opcode:ident) => {{
         let law = |command: &$command| {
@@ -188,7 +188,7 @@ fn command_dwords_match_the_specification() {
 
 #[test]
 fn any_entry_round_trips() {
-    // Reserved bits are dropped; what is left is stable.
+    // Reserved bits are dropped; encoding again changes nothing.
     let law = |words: &[u64; 8]| {
         let sqe = Sqe::from_words(*words);
         macro_rules! stable {

@@ -9,7 +9,7 @@ fn fields() -> impl Strategy<Value = Fields> {
     (any::<u32>(), any::<u64>(), 1..=MAX_BLOCKS, any::<(u64, u64)>(), 0..4u32)
 }
 
-/// What the controller decodes is what the host said, for a decoder `decode`.
+/// Decoding by `decode` inverts encoding.
 fn round_trips(
     &(nsid, lba, blocks, (prp1, prp2), flags): &Fields,
     decode: impl Fn(&Sqe) -> Transfer,

@@ -91,7 +91,7 @@ fn ana_log_round_trips() {
     assert_eq!(counterexample(300, log, law), None);
 }
 
-/// Whatever counts a device writes: nothing is read beyond the bytes that there are.
+/// Whatever counts the page contains, only the bytes given are read.
 #[test]
 fn any_ana_log_decodes_without_panic() {
     let law = |bytes: &Vec<u8>| match AnaLog::from_bytes(bytes) {

@@ -9,12 +9,11 @@ use crate::tests::counterexample;
 
 const MIB: u64 = 1 << 20;
 
-/// Memory of PRP entries: what was stored, elsewhere a value that depends on the address.
+/// Memory of PRP entries: stored values, otherwise a value derived from the address.
 #[derive(Clone, Debug, Default)]
 struct Memory {
     stored: HashMap<u64, u64>,
-    /// Elsewhere an entry is `salt` mixed with the address; its offset in a page is cleared as
-    /// these bits say.
+    /// An entry that was not stored is `salt` mixed with its address, with its page offset masked.
     salt: u64,
     offset_mask: u64,
 }
@@ -36,22 +35,21 @@ impl Memory {
     }
 }
 
-/// The rules of a list, each of which a broken twin leaves out.
+/// Rules of PRP lists; each mutant ignores one.
 #[derive(Clone, Copy)]
 struct Rules {
     /// A list may begin within a page.
     list_has_offset: bool,
-    /// The last slot of a page holds the last entry, if it is the last.
+    /// The last slot of a list page holds the last entry if only one is left.
     last_slot_may_hold_data: bool,
-    /// No entry but the first has an offset.
+    /// Only the first entry may have an offset.
     offsets_are_checked: bool,
 }
 
 const RULES: Rules =
     Rules { list_has_offset: true, last_slot_may_hold_data: true, offsets_are_checked: true };
 
-/// A walk as the specification tells it, without thought of speed: all the entries first, then what
-/// they mean.
+/// A reference walk, straight from the specification: reads all entries, then interprets them.
 fn naive(
     dptr: Dptr,
     len: u64,
@@ -84,7 +82,7 @@ fn naive(
     Ok(segments.collect())
 }
 
-/// The entries of a list from its page at `list` on.
+/// The entries of a list, from its page at `list`.
 fn gather(
     list: u64,
     wanted: u64,
@@ -110,7 +108,7 @@ fn gather(
     gather(next, wanted - data.len() as u64, page, memory, rules, entries)
 }
 
-/// The same memory in as few segments as possible.
+/// The same memory, with adjacent segments merged.
 fn joined(segments: Vec<Segment>) -> Vec<Segment> {
     let mut joined: Vec<Segment> = Vec::new();
     for segment in segments {
@@ -144,8 +142,8 @@ fn real(
     build(buffer, page, list, put)
 }
 
-/// A builder that is wrong only at the last slot of a page: `pointer` says for which numbers of
-/// entries left it puts a pointer there.
+/// A mutant builder that differs only at the last slot of a page: `pointer` returns for which
+/// numbers of remaining entries it stores a pointer there.
 fn twin(
     buffer: Segment,
     page: PageSize,
@@ -170,10 +168,10 @@ fn twin(
     Dptr { prp1: buffer.addr, prp2: list.addr }
 }
 
-/// A buffer, and list memory at any qword that leaves it long enough.
+/// A buffer, and list memory that begins at any qword and is large enough.
 fn buffers(page: PageSize) -> impl Strategy<Value = (Segment, Segment)> {
     let (size, most) = (page.bytes(), 8 * MIB);
-    // Lengths near those at which a page of the list is full, and any others.
+    // Lengths near a full list page, and any others.
     let full = (0..3 * size / 8, 0..3u64)
         .prop_map(move |(slack, pages)| (pages * (size / 8) * size + slack * 4).min(8 * MIB));
     let len = prop_oneof![1..3 * size, 1..most, full.prop_map(|len| len.max(1))];
@@ -185,8 +183,8 @@ fn buffers(page: PageSize) -> impl Strategy<Value = (Segment, Segment)> {
     )
 }
 
-/// What a builder builds means exactly the buffer, to the naive walker and to the real one, and it
-/// stores only entries within the list memory.
+/// The entries built describe exactly the buffer, to the reference walk and to [`Walker`], and only
+/// the list memory is written.
 fn means_the_buffer(
     page: PageSize,
     &(buffer, list): &(Segment, Segment),
@@ -199,8 +197,7 @@ fn means_the_buffer(
         memory.stored.insert(addr, entry);
     });
     let Ok(dptr) = built else { return false };
-    // All of a list entry's memory that was not stored reads as something that is not a valid
-    // entry.
+    // List memory that was not written reads as invalid entries.
     memory.salt = 1;
     memory.offset_mask = 7;
     inside
@@ -233,8 +230,8 @@ fn mutated_prp_builder_is_caught() {
 fn prp_list_length_is_exact() {
     let law = |&(dword, len, exact): &(u64, u64, bool)| {
         let page = PageSize::MIN;
-        // Exact lengths begin with the last dword of a page: the worst case, for which the length
-        // is just enough.
+        // Exact lengths begin with the last dword of a page, the worst case for which the length is
+        // just sufficient.
         let buffer = Segment { addr: (1 << 30) + if exact { 4092 } else { dword * 4 }, len };
         let need = list_len(len, page);
         let fits = |list_len| {
@@ -248,7 +245,7 @@ fn prp_list_length_is_exact() {
 #[test]
 fn list_lengths_at_the_edges() {
     let len = |pages_after_first: u64| list_len(pages_after_first * 4096 + 4, PageSize::MIN);
-    // 512 entries fill a page; the 513th makes the last slot a pointer; 511 + 512 fill two.
+    // 512 entries fill a page; with the 513th the last slot becomes a pointer; 511 + 512 fill two.
     assert_eq!(
         [len(0), len(1), len(2), len(512), len(513), len(1023), len(1024)],
         [0, 0, 16, 4096, 4112, 8192, 8208]
@@ -304,14 +301,14 @@ fn means_the_buffer_at_the_end(buffer: Segment) -> bool {
     stored.get() == 3 && walked == Ok(Ok(vec![buffer]))
 }
 
-/// PRPs as a careless or malicious host may write them, below 2^63: the naive walker does not look
-/// for overflow.
+/// PRPs of a faulty or malicious host, below 2^63, as the reference walk does not check for
+/// overflow.
 fn hostile() -> impl Strategy<Value = (Dptr, u64, u8, Memory)> {
     const LOW: u64 = !(1 << 63);
     let masked =
         |masks| (any::<u64>(), masks).prop_map(|(addr, mask): (u64, u64)| addr & mask & LOW);
     let prp1 = masked(prop_oneof![4 => Just(!3), 1 => Just(!0)].boxed());
-    // Lists at the start, near the end and anywhere in a page; addresses that are not even aligned.
+    // Lists at the start, near the end and anywhere in a page; addresses may be unaligned.
     let aligned = masked(prop_oneof![3 => Just(!0xfff), 3 => Just(!7), 1 => Just(!0)].boxed());
     let near_end = (any::<u64>(), 1..40u64)
         .prop_map(|(addr, slots)| ((addr & LOW | 0x3fff) + 1 - 8 * slots) & LOW);
@@ -375,7 +372,7 @@ fn walk_covers_its_length() {
                 _ if !within => return false,
                 Ok(Some(segment)) => walked += segment.len,
                 Ok(None) => return walked == *len,
-                // And then the walk is over.
+                // After an error the walk has ended.
                 Err(_) => return walker.next(|addr, into| memory.fetch(addr, into)) == Ok(None),
             }
         }
@@ -392,7 +389,7 @@ fn malformed_pointers_get_their_status() {
     assert_eq!(walked(0x1001, 0, 512, &memory), invalid);
     assert_eq!(walked(0x1000, 0x2004, 8192, &memory), invalid);
     assert_eq!(walked(0x1000, 0x2004, 12288, &memory), invalid);
-    // A second page that is not needed is not looked at.
+    // PRP2 is ignored if no second page is needed.
     assert_eq!(
         walked(0x1000, 0x2001, 4096, &memory),
         Ok(vec![Segment { addr: 0x1000, len: 4096 }])

@@ -4,7 +4,7 @@ use super::*;
 fn doorbells_are_interleaved_at_the_stride() {
     assert_eq!([0, 1, 3].map(|q| sq_tail_doorbell(QueueId(q), 0)), [0x1000, 0x1008, 0x1018]);
     assert_eq!([0, 1, 3].map(|q| cq_head_doorbell(QueueId(q), 0)), [0x1004, 0x100c, 0x101c]);
-    // DSTRD 4: 64 bytes apart, each on a cache line of its own.
+    // DSTRD 4: 64 bytes apart, one cache line each.
     assert_eq!(
         (sq_tail_doorbell(QueueId(2), 4), cq_head_doorbell(QueueId(2), 4)),
         (0x1100, 0x1140)
@@ -20,8 +20,8 @@ fn doorbell_offsets_of_any_stride() {
 
 #[test]
 fn capability_fields_match_the_specification() {
-    // Written out by hand from the figure: MQES 1023, CQR, weighted round robin, TO 20, DSTRD 4,
-    // NSSRS, CSS NVM, MPSMIN 0, MPSMAX 4, CRMS 1.
+    // Encoded by hand from the figure: MQES 1023, CQR, weighted round robin, TO 20, DSTRD 4, NSSRS,
+    // CSS NVM, MPSMIN 0, MPSMAX 4, CRMS 1.
     let bits =
         0x03ff | 1 << 16 | 1 << 17 | 20 << 24 | 4 << 32 | 1 << 36 | 1 << 37 | 4 << 52 | 1 << 59;
     let cap = Cap::from_bits(bits);

@@ -3,9 +3,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::tests::counterexample;
 
-/// Runs a ring against a queue: `true` for produce, `false` for consume. The ring and the queue
-/// agree on what is full and empty, on the order of entries, and the phase tells new entries from
-/// old ones.
+/// Runs the index arithmetic against a reference queue: `true` to produce, `false` to consume. Both
+/// must agree on full and empty and on the order of entries, and the phase tag must distinguish new
+/// entries from old ones.
 fn is_a_queue(entries: u32, steps: &[bool], advance: impl Fn(&mut RingIndex)) -> bool {
     let (mut producer, mut consumer) = (RingIndex::new(entries), RingIndex::new(entries));
     let mut slots = vec![(0u32, false); entries as usize];

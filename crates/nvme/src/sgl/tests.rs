@@ -7,7 +7,7 @@ use super::*;
 const DATA: u64 = 0x10_0000;
 const LIST: u64 = 0x20_0000;
 
-/// Descriptors by their addresses, and how often each was fetched.
+/// Descriptors by address, and how often each was fetched.
 #[derive(Debug, Default)]
 struct Memory {
     stored: HashMap<u64, Descriptor>,
@@ -31,7 +31,7 @@ impl Memory {
         Ok(())
     }
 
-    /// What a command of `len` bytes with this descriptor finds.
+    /// Walks a command of `len` bytes with this descriptor.
     fn walk(&mut self, first: Descriptor, len: u64) -> Result<Vec<Segment>, Status> {
         let mut found = Vec::new();
         walk(first.dptr(), len, |at, into| self.fetch(at, into), |segment| found.push(segment))
@@ -60,7 +60,7 @@ fn sgl_descriptor_layout() {
 fn data_block_needs_no_fetch() {
     let mut memory = Memory::default();
     assert_eq!(memory.walk(block(DATA + 4, 8192), 8192), Ok(vec![segment(DATA + 4, 8192)]));
-    // What it says of reserved bytes has no meaning.
+    // Reserved bytes are ignored.
     assert_eq!(
         memory.walk(Descriptor { reserved: [1, 2, 3], ..block(DATA, 512) }, 512),
         Ok(vec![segment(DATA, 512)])
@@ -197,12 +197,12 @@ fn each_mistake_has_its_status() {
 
 #[test]
 fn endless_list_is_refused() {
-    // A segment that leads to itself, with nothing on the way: no length gives it away.
+    // A segment that points to itself and has no data: its length is not exceeded.
     let mut memory = Memory::of(&[(LIST, &[block(DATA, 0), Descriptor::segment(LIST, 2)])]);
     let refused = memory.walk(Descriptor::segment(LIST, 2), 512);
     assert_eq!(refused, Err(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS.with_dnr()));
     assert_eq!(memory.fetched.values().sum::<u32>(), MOST_DESCRIPTORS);
-    // The longest that has one is walked.
+    // The longest possible list is accepted.
     let most: Vec<_> = (0..u64::from(MOST_DESCRIPTORS)).map(|n| block(DATA + n * 8, 4)).collect();
     let found = Memory::of(&[(LIST, &most)])
         .walk(Descriptor::last_segment(LIST, MOST_DESCRIPTORS), u64::from(MOST_DESCRIPTORS) * 4);
@@ -210,8 +210,8 @@ fn endless_list_is_refused() {
 }
 
 proptest! {
-    /// However data are cut into blocks, and blocks into segments: each byte is found once, in
-    /// order, by fetching each descriptor once.
+    /// For any split into data blocks and segments each byte is found once, in order, and each
+    /// descriptor is fetched once.
     #[test]
     fn what_a_host_lists_is_found(
         lens in prop::collection::vec((0u32..64, 0u64..3), 1..80),
@@ -225,7 +225,7 @@ proptest! {
             block
         }).collect();
         let len: u64 = blocks.iter().map(|block| u64::from(block.len)).sum();
-        // From the end, each segment with a descriptor for the one behind it.
+        // From the end, each segment with a descriptor for the following one.
         let (mut memory, mut first) = (Memory::default(), None::<Descriptor>);
         for (n, blocks) in blocks.chunks(per_segment - 1).enumerate().collect::<Vec<_>>().into_iter().rev() {
             let at = LIST + n as u64 * 8192;
@@ -242,8 +242,8 @@ proptest! {
         prop_assert!(memory.fetched.len() == memory.stored.len() && memory.fetched.values().all(|&times| times == 1));
     }
 
-    /// Whatever stands in memory: the walk ends, finds all of the data or an error, and fetches no
-    /// more than is allowed.
+    /// For any memory content the walk ends, returns all data or an error, and fetches at most the
+    /// allowed number of descriptors.
     #[test]
     fn any_bytes_are_judged(kinds in prop::collection::vec(any::<(u8, u8, u8)>(), 1..64), len in 0u64..4096) {
         let any = |n: usize| {

@@ -19,7 +19,7 @@ fn config(bits: u8) -> InitiatorConfig {
     InitiatorConfig { digests: Digests::from_bits(bits), slots: 16, io: true, room: 4096 }
 }
 
-/// A host and a controller, and a wire that carries `piece` bytes at a time.
+/// A host and a controller, connected by a stream that carries `piece` bytes at a time.
 struct Wire {
     host: Initiator<Heap>,
     target: Target,
@@ -28,7 +28,7 @@ struct Wire {
     commands: Vec<(Sqe, Vec<u8>)>,
 }
 
-/// Gives a host bytes in pieces, and takes the events.
+/// Passes bytes to a host in pieces, and returns the events.
 fn give(host: &mut Initiator<Heap>, bytes: &[u8], piece: usize) -> Vec<InitiatorEvent<Vec<u8>>> {
     let (mut rest, mut events) = (bytes, Vec::new());
     while !rest.is_empty() {
@@ -62,7 +62,7 @@ impl Wire {
         wire
     }
 
-    /// Until nothing moves.
+    /// Runs until no bytes are left to transfer.
     fn run(&mut self) {
         loop {
             let sent = output(&mut self.host);
@@ -188,7 +188,8 @@ fn commands_without_data_and_fabrics() {
     assert_eq!(lens, [(1, 1024), (2, 0), (5, 0)]);
 }
 
-/// A host that has been greeted, with a 64 KiB write (1), a 4 KiB read (2) and a Flush (3) out.
+/// A host with an open connection and three outstanding commands: a 64 KiB write (1), a 4 KiB read
+/// (2) and a Flush (3).
 fn busy() -> Initiator<Heap> {
     let mut host = Initiator::new(config(0), Heap);
     let greeting = Greeting { limit: 8192.into(), ..Greeting::default() };
@@ -239,7 +240,7 @@ fn data_are_sent_in_pieces() {
     let mut host = busy();
     assert!(give(&mut host, &r2t(1, 0, 20_000), 5).is_empty());
     let sent = output(&mut host);
-    // Three PDUs, the last of which says so.
+    // Three PDUs, the last one with LAST_PDU.
     assert_eq!(sent.len(), 3 * 24 + 20_000);
     assert_eq!((sent[1], sent[24 + 8192 + 1], sent[2 * (24 + 8192) + 1]), (0, 0, flags::LAST));
     assert_eq!(sent[24..24 + 8192], bytes(65_536)[..8192]);
@@ -360,7 +361,7 @@ proptest! {
     fn arbitrary_bytes_are_survived(noise in prop::collection::vec(any::<u8>(), 0..400), at in 0..400usize, value in any::<u8>(), piece in 1..300usize) {
         let mut host = busy();
         give(&mut host, &noise, piece);
-        // A valid stream with one wrong byte completes each command once at most.
+        // A valid stream with one wrong byte: each command completes at most once.
         let mut host = busy();
         let mut stream = [r2t(1, 0, 512), c2h(2, 0, &[1; 64], 0), response(3, Status::SUCCESS), response(1, Status::INTERNAL_ERROR)].concat();
         let at = at % stream.len();

@@ -1,5 +1,5 @@
-//! What revision 2.1 makes mandatory for an I/O controller, and that the lists of what is supported
-//! are true.
+//! Requirements of revision 2.1 for an I/O controller, and consistency of the log pages of
+//! supported commands, features and log pages.
 
 use nvme::AnaState;
 use nvme::admin::{csi, smart_event};
@@ -9,7 +9,7 @@ use nvme::log::{IdentifiersSupported, Supported};
 use super::*;
 use crate::Ana;
 
-/// A controller with everything that is optional, and one with nothing of it.
+/// A controller with all optional commands, and one without.
 fn hosts() -> [Host<TestPort>; 2] {
     let most = Config {
         shadow_doorbells: true,
@@ -79,8 +79,8 @@ fn log_05h_lists_every_admin_command() {
             host.post_admin(nvme::admin::async_event_request());
         }
         for opcode in 0..=255 {
-            // Fields that no command takes, so that none does anything; of events there are as many
-            // as allowed.
+            // Field values that are invalid for every command, so that none has an effect; the
+            // limit of Asynchronous Event Requests is reached.
             let status = kind(&mut host, Sqe { opcode, cdw10: u32::MAX, ..Sqe::default() });
             assert_eq!(
                 status != Status::INVALID_OPCODE,
@@ -357,7 +357,7 @@ fn temperature_at_a_threshold_is_critical() {
     let is_critical =
         |host: &mut _| log::<Smart>(host, lid::SMART, true).critical_warning.into_bits();
     assert_eq!(is_critical(&mut host), 0);
-    // Over, under: 40 °C is 313 K.
+    // Over and under threshold in kelvin: 40 °C is 313 K.
     for (over, under, warning) in [(313, 0, 2), (314, 0, 0), (314, 313, 2), (314, 312, 0)] {
         assert_eq!(
             set(&mut host, fid::TEMPERATURE_THRESHOLD, threshold(over, 0, 0)),

@@ -16,7 +16,7 @@ fn host(fetch: Fetch) -> (Host<TestPort>, Pair) {
     (host, pair)
 }
 
-/// A command is announced and fetched, `meanwhile` happens, and it ends.
+/// Submits a command, runs `meanwhile` after its fetch, and completes it.
 fn run(
     host: &mut Host<TestPort>,
     pair: &mut Pair,
@@ -41,14 +41,14 @@ fn stored(host: &mut Host<TestPort>, pair: &mut Pair, lba: u64) -> u8 {
     host.port.memory.bytes(to, 1)[0]
 }
 
-/// A list of pointers to `len` bytes at `addr`: where it is, and the data pointer.
+/// Builds a PRP list for `len` bytes at `addr`; returns its address and the data pointer.
 fn listed(host: &mut Host<TestPort>, addr: u64, len: u64) -> (u64, Dptr) {
     let list = Segment { addr: host.page(1), len: list_len(len, PageSize::MIN) };
     let put = |at: u64, entry: u64| host.port.memory.write(at, &entry.to_le_bytes()).unwrap();
     (list.addr, build(Segment { addr, len }, PageSize::MIN, list, put).unwrap())
 }
 
-/// What ends up in a block whose write's buffer the host changes while the command is in service.
+/// The stored data of a write whose buffer the host changes while the command is in service.
 fn written_although_changed(fetch: Fetch) -> u8 {
     let (mut host, mut pair) = host(fetch);
     let from = host.page(1);
@@ -58,9 +58,8 @@ fn written_although_changed(fetch: Fetch) -> u8 {
     stored(&mut host, &mut pair, 7)
 }
 
-/// Two broken hosts. One fills its buffer after the doorbell, and gets away with it where data are
-/// fetched late. The other uses its buffer again before the completion, and gets away with it where
-/// they are fetched early.
+/// Two faulty hosts: one fills its buffer after the doorbell, which late reads do not detect; the
+/// other reuses its buffer before the completion, which early reads do not detect.
 #[test]
 fn touched_buffer_is_noticed() {
     let fills_late = |fetch| written_although_changed(fetch) != 2;
@@ -68,7 +67,7 @@ fn touched_buffer_is_noticed() {
     assert_eq!((ALL.map(fills_late), ALL.map(reuses_early)), ([false, true], [true, false]));
 }
 
-/// A host that lets a list of pointers go, or has yet to write it, while the command is in service.
+/// A host that frees a PRP list, or fills it late, while the command is in service.
 #[test]
 fn pointer_lists_are_fetched_early() {
     for (fetch, expected) in
@@ -119,8 +118,8 @@ fn unreachable_memory_fails_in_time() {
     assert!(host.now > begun);
 }
 
-/// By the seed some commands fetch early and some late: over a few, each kind of broken host meets
-/// the other kind.
+/// By the seed some commands read early and some late: within a few commands each kind of faulty
+/// host is detected.
 #[test]
 fn mixed_order_follows_the_seed() {
     let kinds = |seed| {
@@ -143,7 +142,7 @@ fn mixed_order_follows_the_seed() {
     assert_ne!(first, kinds(4));
 }
 
-/// A path that is lost takes along what was fetched, and not what the host has there now.
+/// A lost path keeps the data that were read early, not the buffer's later content.
 #[test]
 fn lost_path_executes_fetched_commands() {
     for (fetch, expected) in [(Fetch::Late, 2), (Fetch::Early, 1)] {
@@ -172,7 +171,7 @@ fn lost_path_executes_fetched_commands() {
     }
 }
 
-/// Nothing of a command that ends otherwise is kept.
+/// Data are dropped when a command completes otherwise.
 #[test]
 fn fetched_data_goes_with_its_command() {
     let (mut host, mut pair) = host(Fetch::Early);

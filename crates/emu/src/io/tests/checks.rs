@@ -1,11 +1,11 @@
-//! Compare and Verify at the controller.
+//! Compare and Verify through the controller.
 
 use nvme::io::{compare, verify};
 
 use super::*;
 use crate::Fetch;
 
-/// A page that holds `byte` throughout.
+/// A page filled with `byte`.
 fn page_of(host: &mut Host<TestPort>, byte: u8) -> u64 {
     let page = host.page(1);
     host.port.memory.write(page, &[byte; 4096]).unwrap();
@@ -26,7 +26,7 @@ fn bad_checks_get_their_status() {
             (Sqe { cdw10: 2048, ..good }, Status::LBA_OUT_OF_RANGE),
             (Sqe { cdw10: 2047, cdw12: 1, ..good }, Status::LBA_OUT_OF_RANGE),
             (Sqe { cdw10: u32::MAX, cdw11: u32::MAX, ..good }, Status::LBA_OUT_OF_RANGE),
-            // MDTS, and VSL.
+            // MDTS and VSL.
             (Sqe { nsid: 2, cdw12: 256, ..good }, Status::INVALID_FIELD),
             (Sqe { nsid: 3, ..good }, Status::INVALID_NAMESPACE_OR_FORMAT),
             (Sqe { flags: 1, ..good }, Status::INVALID_FIELD),
@@ -61,7 +61,7 @@ fn unsupported_check_opcodes_are_invalid() {
     }
 }
 
-/// On memory and on any other medium, whenever the data are fetched; nothing is changed by it.
+/// On memory and on another medium, with early and late data; the blocks are unchanged.
 #[test]
 fn compare_covers_every_bit() {
     let other = || {

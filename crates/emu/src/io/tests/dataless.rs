@@ -1,11 +1,11 @@
-//! Write Zeroes and Dataset Management at the controller.
+//! Write Zeroes and Dataset Management through the controller.
 
 use nvme::io::{MAX_BLOCKS, Range, deallocate, write_zeroes};
 
 use super::*;
 use crate::{Change, Loss};
 
-/// A Deallocate of these ranges, whose list is in a page of its own.
+/// Deallocates these ranges, whose list is in a page of its own.
 fn deallocate_at(host: &mut Host<TestPort>, ranges: &[(u64, u32)]) -> Sqe {
     let page = host.page(1);
     let list: Vec<u8> =
@@ -73,7 +73,7 @@ fn unsupported_dataless_opcodes_are_invalid() {
     }
 }
 
-/// If one range is wrong none is deallocated; hints without Deallocate change nothing.
+/// If one range is invalid none is deallocated; without Deallocate nothing changes.
 #[test]
 fn ranges_deallocate_all_or_none() {
     let (mut host, mut pair) = host(vec![mem(1 << 20, 4096)]);
@@ -128,7 +128,7 @@ fn zeroes_are_as_durable_as_writes() {
     }
 }
 
-/// What was inside a controller when its path was lost is carried out all the same, as a write is.
+/// A command in service when the path is lost is executed, like a write.
 #[test]
 fn lost_controller_finishes_dataless_commands() {
     let cache =
@@ -146,7 +146,7 @@ fn lost_controller_finishes_dataless_commands() {
     host.run_until(now + Nanos::from_millis(1));
     host.device.change(host.now, Change::Lost(Loss::Frozen));
     host.run_until(host.now + Nanos::from_millis(1));
-    // The host has the memory back, and uses it for something else.
+    // The host reuses the memory.
     host.port.memory.write(list.prp1, &[0xff; 4096]).unwrap();
     let read = |block: u64| {
         let mut byte = [1];
@@ -162,7 +162,7 @@ fn lost_controller_finishes_dataless_commands() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
 
-    /// Blocks hold what a vector of bytes says, whatever is written, zeroed and deallocated.
+    /// Blocks equal a reference vector after random writes, zeroing and deallocation.
     #[test]
     fn blocks_are_what_a_model_says(seed in any::<u64>(), block in prop::sample::select(vec![512u32, 4096]), plain in any::<bool>()) {
         const BYTES: u64 = 1 << 20;

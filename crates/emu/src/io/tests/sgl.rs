@@ -1,11 +1,11 @@
-//! Commands whose data pointer is an SGL descriptor.
+//! Commands with SGLs.
 
 use nvme::sgl::{Descriptor, MOST_DESCRIPTORS};
 use zerocopy::IntoBytes;
 
 use super::*;
 
-/// A controller that offers SGLs, of which the namespace has `medium`.
+/// A controller with SGL support and this namespace.
 fn host_with(namespace: Namespace, fetch: crate::Fetch) -> (Host<TestPort>, Pair) {
     let config = Config { sgls: true, fetch, ..Config::new(Profile::optane()) };
     let mut host = Host::new(config, vec![namespace]).ready();
@@ -39,7 +39,7 @@ fn bad_sgls_move_no_data() {
     let of_kind = |flags| Sqe { flags, ..with_sgl(read(0, 2, to, 1024), block) };
     let through = |first| with_sgl(read(0, 2, to, 1024), first);
     for (sqe, status) in [
-        // PSDT: an SGL of metadata, and the reserved value; FUSE as ever.
+        // PSDT: metadata SGL, and the reserved value; FUSE is not supported either.
         (of_kind(0x80), Status::INVALID_FIELD),
         (of_kind(0xc0), Status::INVALID_FIELD),
         (of_kind(0x41), Status::INVALID_FIELD),
@@ -81,7 +81,7 @@ fn admin_commands_have_prps() {
     assert_eq!(refused.status().kind(), Status::INVALID_FIELD);
 }
 
-/// `len` bytes at `addr` cut into blocks and segments of any size.
+/// Splits `len` bytes at `addr` into random data blocks and segments.
 fn any_list(
     host: &mut Host<TestPort>,
     roll: &mut impl FnMut(u64) -> u64,
@@ -111,8 +111,8 @@ fn any_list(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
 
-    /// Reads return what was written, through lists of every shape, on memory and on any other
-    /// medium, whenever lists are fetched.
+    /// Reads return written data, through SGLs of every shape, on memory and on another medium,
+    /// with early and late reads of the list.
     #[test]
     fn data_are_what_a_model_says(seed in any::<u64>(), plain in any::<bool>(), fetch in 0usize..3) {
         const BYTES: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! Write Uncorrectable at the controller.
+//! Write Uncorrectable through the controller.
 
 use nvme::io::{MAX_BLOCKS, compare, verify, write_uncorrectable, write_zeroes};
 
@@ -31,7 +31,7 @@ fn bad_write_uncorrectable_gets_status() {
     assert_eq!(run(&mut without, &mut pair, spoil(0, 1)).kind(), Status::INVALID_OPCODE);
 }
 
-/// Of `0..48`, the blocks that cannot be read one by one.
+/// The blocks of `0..48` that cannot be read individually.
 fn lost(host: &mut Host<TestPort>, pair: &mut Pair, page: u64) -> Vec<u64> {
     let mut fails = |lba: &u64| {
         let status = run(host, pair, read(*lba, 1, page, 512));
@@ -44,8 +44,7 @@ fn lost(host: &mut Host<TestPort>, pair: &mut Pair, page: u64) -> Vec<u64> {
     (0..48).filter(|lba| fails(lba)).collect()
 }
 
-/// On memory, on any other medium, and on one that several controllers share; whenever the data are
-/// fetched.
+/// On memory, on another medium, and on a shared one; with early and late data.
 #[test]
 fn uncorrectable_blocks_recover_when_written() {
     let other = || {
@@ -72,8 +71,7 @@ fn uncorrectable_blocks_recover_when_written() {
         }
         let expected: Vec<u64> = (10..32).chain([40]).collect();
         assert_eq!(lost(&mut host, &mut pair, page), expected, "{fetch:?}");
-        // Whoever looks at one of them fails, wherever in the command it lies; its neighbours are
-        // as they were.
+        // A command fails if any of its blocks is unreadable; adjacent blocks are unchanged.
         let data = Dptr { prp1: page, prp2: 0 };
         for sqe in [
             read(3, 8, page, 4096),
@@ -91,7 +89,7 @@ fn uncorrectable_blocks_recover_when_written() {
         host.port.memory.write(page, &[0; 4096]).unwrap();
         assert_eq!(run(&mut host, &mut pair, read(32, 8, page, 4096)), Status::SUCCESS);
         assert_eq!(host.port.memory.bytes(page, 4096), [7; 4096], "{fetch:?}");
-        // A Write and a Write Zeroes bring blocks back, and no others.
+        // Write and Write Zeroes make their blocks readable again, and no others.
         assert_eq!(run(&mut host, &mut pair, write(14, 8, page, 4096)), Status::SUCCESS);
         assert_eq!(
             run(&mut host, &mut pair, write_zeroes(Nsid(1), Lba(40), 1, Flags::NONE)),

@@ -1,4 +1,4 @@
-//! A volatile write cache whose power can be cut.
+//! A volatile write cache with simulated power loss.
 
 use std::collections::BTreeMap;
 
@@ -7,43 +7,43 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::{Media, MediaError};
 
-/// A volatile cache in front of a medium. What [`Media::flush`] or a write with FUA acknowledged is
-/// on the medium; of everything else a power cut keeps what it likes, but never part of a block: a
-/// logical block is atomic (NVM 2.1.4).
+/// A volatile cache in front of a medium. Data acknowledged by [`Media::flush`] or a FUA write are
+/// on the medium; of other blocks any version since may survive a power loss, but only whole
+/// blocks, as a logical block is atomic (NVM 2.1.4).
 #[derive(Debug)]
 pub(crate) struct WriteCache<M> {
     inner: M,
     block: usize,
     capacity: usize,
-    /// Every version of a block written since the last flush, oldest first: any of them may have
-    /// reached the medium.
+    /// Versions of a block written since the last flush, oldest first. Any of them may have reached
+    /// the medium.
     dirty: BTreeMap<u64, Vec<Version>>,
 }
 
-/// What a block was given to hold.
+/// Content of a block version.
 #[derive(Debug)]
 enum Version {
     Data(Box<[u8]>),
-    /// Zeroes, and whether its room may be given back.
+    /// Zeroes, and whether the block may be deallocated.
     Zeroes {
         deallocate: bool,
     },
 }
 
 impl<M: Media> WriteCache<M> {
-    /// A cache of blocks of `block` bytes, the logical block size. With more than `capacity` dirty
-    /// blocks it writes back on its own.
+    /// A cache of blocks of `block` bytes (logical block size). With more than `capacity` dirty
+    /// blocks it writes back.
     pub(crate) fn new(inner: M, block: u32, capacity: usize) -> WriteCache<M> {
         WriteCache { inner, block: block.max(1) as usize, capacity, dirty: BTreeMap::new() }
     }
 
-    /// Blocks that a power cut may lose.
+    /// Blocks that a power loss may revert.
     pub(crate) fn dirty_blocks(&self) -> usize {
         self.dirty.len()
     }
 
-    /// Power goes and comes back: each dirty block keeps, by the dice of `seed`, its durable
-    /// content or one of the versions written since. Errors are the medium's.
+    /// Power loss: each dirty block keeps its durable content or one of its later versions, chosen
+    /// by `seed`. Errors are those of the medium.
     pub(crate) fn cut(&mut self, seed: u64) -> Result<(), MediaError> {
         let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
         for (block, versions) in std::mem::take(&mut self.dirty) {
@@ -66,7 +66,7 @@ impl<M: Media> WriteCache<M> {
     }
 
     /// Calls `each` with (block, offset in the block, range of the buffer) for every block that a
-    /// range touches.
+    /// range overlaps.
     fn for_blocks(
         block: usize,
         at: u64,
@@ -85,7 +85,8 @@ impl<M: Media> WriteCache<M> {
     }
 }
 
-/// Stores a version of the block of `size` bytes at `at`; the last one of a medium may be shorter.
+/// Stores a version of the block of `size` bytes at `at`; the last block of a medium may be
+/// shorter.
 fn put(
     inner: &mut impl Media,
     at: u64,

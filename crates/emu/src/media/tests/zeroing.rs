@@ -1,11 +1,10 @@
-//! Zeroing and deallocating: what blocks read as, what room is given back, and what a power cut may
-//! do.
+//! Zeroing and deallocation: read values, freed memory, and power loss.
 
 use super::*;
 
 const BYTES: usize = 9_000_000;
 
-/// What is done to a medium and to a vector of bytes alike.
+/// An operation, applied to a medium and to a reference vector.
 #[derive(Clone, Debug)]
 enum Step {
     Write(usize, usize, u8),
@@ -14,7 +13,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Near the edges of pages, slabs and leaves as often as anywhere.
+    // Offsets near the boundaries of pages, slabs and leaves are frequent.
     let at = prop_oneof![
         0..BYTES,
         (0..BYTES / 4096).prop_map(|page| page * 4096),
@@ -39,7 +38,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// Takes the steps; the first difference from a vector of bytes.
+/// Applies the steps to a medium and a vector; returns the first difference.
 fn like_a_vector(media: &mut impl Media, steps: &[Step]) -> Result<Vec<u8>, String> {
     let mut model = vec![0u8; BYTES];
     let wrong = |step: &Step| format!("{step:?} finds something else");
@@ -69,7 +68,7 @@ fn like_a_vector(media: &mut impl Media, steps: &[Step]) -> Result<Vec<u8>, Stri
     if all == model { Ok(model) } else { Err(wrong(&Step::Read(0, BYTES))) }
 }
 
-/// Memory that zeroes whole pages only, which the law must catch.
+/// Negative test: memory that only zeroes whole pages.
 struct Coarse(Mem);
 
 impl Media for Coarse {
@@ -140,11 +139,11 @@ fn partly_zeroed_pages_are_caught() {
     );
 }
 
-/// Writes, zeroes, flushes and cuts at random: after a cut a block holds what was durable, or a
-/// later version.
+/// Random writes, zeroing, flushes and power losses: a block must then hold its durable version or
+/// a later one.
 fn any_version_survives(mut cache: impl Cut, seed: u64) -> Result<(), String> {
     let mut roll = dice(seed);
-    // By block, what may survive; the last is what it reads as.
+    // Per block, the versions that may survive; the last is the current one.
     let mut versions = vec![vec![0u64]; BLOCKS as usize];
     let settle = |versions: &mut Vec<u64>| _ = versions.drain(..versions.len() - 1);
     for number in 1..200u64 {
@@ -200,7 +199,7 @@ fn missing_flush_loses_zeroes() {
 fn deallocated_room_is_reused() {
     let budget = Budget::new(2 << 20);
     let mut mem = Mem::new(1 << 40, budget.clone());
-    // Scattered, so that no slab is ever free as a whole until the end.
+    // Scattered, so that no slab is completely free before the end.
     for round in 0..8u64 {
         for n in 0..512 {
             mem.write_at((n << 28) + round * 4096, &[round as u8 + 1; 4096], false).unwrap();
@@ -211,7 +210,7 @@ fn deallocated_room_is_reused() {
         }
         assert_eq!((mem.allocated(), budget.left()), (0, 2 << 20));
     }
-    // A page that is used again holds nothing of what it held.
+    // A reused page must not contain old data.
     mem.write_at(0, &[9; 8192], false).unwrap();
     mem.zero_at(0, 4096, true, false).unwrap();
     mem.write_at(1 << 30, &[1], false).unwrap();

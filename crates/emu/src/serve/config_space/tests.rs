@@ -17,7 +17,7 @@ fn an_nvme_controller_with_three_capabilities() {
     }
     assert_eq!(found, [(PM, 1), (MSIX, 0x11), (EXPRESS, 0x10)]);
     assert_eq!(read32(&space, MSIX) >> 16, 64);
-    // No pin: QEMU withdraws a BAR while one is pending.
+    // Interrupt Pin is 0: QEMU disables BAR mappings while INTx is pending.
     assert_eq!(read32(&space, 0x3c) >> 8 & 0xff, 0);
 }
 

@@ -17,7 +17,7 @@ use super::*;
 use crate::{Ana, Budget, Mem, Namespace, Profile};
 
 thread_local! {
-    /// By how many nanoseconds the clock of this thread's server is ahead.
+    /// Offset of this thread's server clock in nanoseconds.
     static AHEAD: RefCell<Arc<AtomicU64>> = RefCell::default();
 }
 
@@ -29,7 +29,7 @@ pub(in crate::serve) fn now() -> Nanos {
 const NQN: &str = "nqn.2026-11.test:subsystem";
 const HOST: &str = "nqn.2026-11.test:host";
 
-/// A server in a thread of its own.
+/// A server in its own thread.
 struct Running {
     stop: UnixStream,
     thread: JoinHandle<Vec<ServeEvent>>,
@@ -91,7 +91,7 @@ impl Running {
         ask_address(self.addresses[path], &format!("fault {fault}")).unwrap();
     }
 
-    /// Moves the server's clock, and wakes it.
+    /// Advances the server's clock and wakes the server.
     fn wait(&self, seconds: u64) {
         self.ahead.fetch_add(Nanos::from_secs(seconds).0, Relaxed);
         self.status(0);
@@ -101,27 +101,27 @@ impl Running {
         ask_address(self.addresses[path], "status").unwrap()
     }
 
-    /// Lets time pass until no host has a controller at this address.
+    /// Advances the clock until the address has no association.
     fn outwait(&self, path: usize) {
         while self.status(path).contains("controller") {
             self.wait(31);
         }
     }
 
-    /// What it has told.
+    /// Stops the server and returns its events.
     fn end(mut self) -> Vec<ServeEvent> {
         self.stop.write_all(&[0]).unwrap();
         self.thread.join().unwrap()
     }
 }
 
-/// A connection of a host.
+/// A host's connection.
 struct Queue {
     stream: TcpStream,
     receiver: Receiver,
     digests: Digests,
     cid: u16,
-    /// Why it ended, if the controller has said so.
+    /// The received C2HTermReq.
     term: Option<Term>,
     wrong_digests: u32,
 }
@@ -153,11 +153,11 @@ impl Queue {
     }
 
     fn send(&mut self, bytes: &[u8]) {
-        // It may be over.
+        // The server may have closed the connection.
         _ = self.stream.write_all(bytes);
     }
 
-    /// The next PDU, with its data. `None`: the connection is over.
+    /// Receives the next PDU with its data; `None`: the connection is closed.
     fn next(&mut self) -> Option<(Pdu, Vec<u8>)> {
         let mut head = None;
         loop {
@@ -196,8 +196,8 @@ impl Queue {
         self.cid
     }
 
-    /// The end of the command that has been sent last, and its data. R2Ts are answered from `data`.
-    /// `None`: the connection is over.
+    /// Completes the last command sent: answers R2Ts from `data`, and returns the entry and the
+    /// data read. `None`: the connection is closed.
     fn finish(&mut self, data: &[u8]) -> Option<(Cqe, Vec<u8>)> {
         let mut come = Vec::new();
         loop {
@@ -248,7 +248,7 @@ impl Queue {
         self.finish(&[]).unwrap().0
     }
 
-    /// An admin queue whose controller is enabled, and its identifier.
+    /// Connects an admin queue and enables the controller; returns the queue and CNTLID.
     fn admin(address: SocketAddr, kato: u32) -> (Queue, u16) {
         let mut queue = Queue::new(address, 0);
         let cqe = queue.connect(|connect, _| connect.kato = kato);
@@ -312,13 +312,13 @@ fn host_writes_and_reads() {
         io.post(write_of(0, 4096), Descriptor::in_capsule(0, 4096), &[bits; 4096]);
         assert!(io.finish(&[]).unwrap().0.status().is_success());
         assert_eq!(io.read(0, 4096), Some(vec![bits; 4096]));
-        // More, or less, than the command says.
+        // More or less data than the SGL describes.
         let read = read(Nsid(1), Lba(0), 8, Dptr::NONE, Flags::NONE);
         assert_eq!(
             io.do_to_host(read, 512).unwrap().0.status().kind(),
             Status::DATA_SGL_LENGTH_INVALID
         );
-        // A log page of more than two memory pages has a list of them on a bus.
+        // On PCIe a log page of more than two memory pages needs a PRP list.
         let errors =
             admin::GetLogPage::new(nvme::log::lid::COMMANDS_SUPPORTED, 12_288, Dptr::NONE).to_sqe();
         assert_eq!(admin.do_to_host(errors, 12_288).unwrap().1.len(), 12_288);
@@ -338,7 +338,7 @@ fn discovery_names_advertised_address() {
     assert_eq!(discovered_addresses(server), ["10.0.2.2", "10.0.2.2"]);
 }
 
-/// The addresses in the discovery log, whose ports are the server's.
+/// Addresses of the discovery log entries, which have the server's ports.
 fn discovered_addresses(server: Running) -> Vec<String> {
     let mut queue = Queue::new(server.addresses[1], 0);
     let cqe = queue.connect(|_, data| data.subnqn = Text::nul_terminated(DISCOVERY_NQN));
@@ -436,7 +436,7 @@ fn silent_hosts_lose_their_controllers() {
     let server = Running::new(1, &[], "");
     let (mut admin, cntlid) = Queue::admin(server.addresses[0], 300);
     let mut io = Queue::io(server.addresses[0], cntlid, 0);
-    // Any command tells that the host is there.
+    // Any command restarts the Keep Alive Timer.
     for _ in 0..8 {
         thread::sleep(Duration::from_millis(100));
         assert!(io.read(0, 512).is_some());
@@ -458,7 +458,8 @@ fn held_write_outlives_its_path() {
     let mut other = Queue::io(server.addresses[1], second, 0);
     server.fault(0, "hold writes");
     io.post(write_of(0, 512), Descriptor::in_capsule(0, 512), &[0xaa; 512]);
-    // It has been fetched by the time that a Read which follows is answered.
+    // Commands are fetched in order: once the following Read has completed, this one has been
+    // fetched.
     io.post(read(Nsid(1), Lba(0), 1, Dptr::NONE, Flags::NONE), Descriptor::transport(512), &[]);
     assert!(io.finish(&[]).is_some());
     server.fault(0, "lost");
@@ -546,7 +547,8 @@ fn answers_come_last_first() {
     let posted: Vec<u16> = (0..5)
         .map(|lba| io.post(write_of(lba, 512), Descriptor::in_capsule(0, 512), &[1; 512]))
         .collect();
-    // They have been fetched by the time that a Read which follows is answered.
+    // Commands are fetched in order: once the following Read has completed, these have been
+    // fetched.
     assert!(io.read(9, 512).is_some());
     server.fault(0, "release");
     let done: Vec<u16> = posted.iter().map(|_| io.finish(&[]).unwrap().0.cid).collect();
@@ -589,7 +591,7 @@ fn rubbish_harms_no_other_connection() {
     }
     for mut stream in silent {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        // Closed, as no ICReq came in time.
+        // Closed, as no ICReq was received in time.
         assert!(matches!(stream.read(&mut [0; 200]), Ok(0)) || stream.peer_addr().is_err());
     }
     assert!(io.read(0, 512).is_some());
@@ -607,7 +609,7 @@ fn frozen_path_answers_nothing() {
     io.post(write_of(0, 512), Descriptor::in_capsule(0, 512), &[0xaa; 512]);
     assert!(io.read(9, 512).is_some());
     server.fault(0, "lost frozen");
-    // The kernel accepts the connection; the server does not.
+    // The kernel completes the handshake; the server does not call accept().
     let mut late = TcpStream::connect(server.addresses[0]).unwrap();
     late.write_all(&Pdu::new(Body::IcReq(Greeting::default())).to_bytes(
         &[],
@@ -629,7 +631,7 @@ fn frozen_path_answers_nothing() {
     server.end();
 }
 
-/// Whether a held write of a lost path is carried out after KATO and CQT.
+/// Whether a held write of a lost path is executed after KATO and CQT.
 fn write_after_quiesce_time(faults: &[&str]) -> bool {
     let server = Running::new(2, &[], "");
     let (_admin, first) = Queue::admin(server.addresses[0], 60_000);
@@ -647,7 +649,7 @@ fn write_after_quiesce_time(faults: &[&str]) -> bool {
     server.wait(2);
     assert_eq!(other.write(0, &[0xbb; 512]), Some(Status::SUCCESS));
     server.fault(0, "release");
-    // The controller is gone once it has nothing to carry out, or may carry out nothing.
+    // The controller is deleted when it has no writes left, or may not execute them any more.
     while server.status(0).contains("controller") {}
     let late = other.read(0, 512) == Some(vec![0xaa; 512]);
     server.end();
@@ -672,13 +674,13 @@ fn missing_data_end_connections() {
         let (admin, cntlid) = Queue::admin(server.addresses[0], 0);
         (admin, Queue::io(server.addresses[0], cntlid, 0))
     };
-    // An R2T that is not answered.
+    // An R2T without H2CData.
     let (_admin, mut io) = begin();
     io.post(write_of(0, 16_384), Descriptor::transport(16_384), &[]);
     assert!(matches!(io.next(), Some((Pdu { body: Body::R2t(_), .. }, _))));
     server.outwait(0);
     assert!(io.next().is_none());
-    // A capsule of which half has come.
+    // An incomplete capsule.
     let (_admin, mut io) = begin();
     let dptr = Descriptor::in_capsule(0, 4096).dptr();
     let sqe =
@@ -738,7 +740,7 @@ fn cross_controller_reset_takes_time() {
     let [low, high] = icid.to_le_bytes();
     let ciu = (resets[0].cdw10 >> 16) as u8;
     assert_eq!(log(&mut admin, 0), (1, vec![low, high, ciu, 0, 0xff, 0xff, 0, 3]));
-    // The other controller goes on until then.
+    // The other controller stays active until then.
     identify(&mut first);
     server.wait(6);
     let (cqe, _) = admin.finish(&[]).unwrap();

@@ -19,7 +19,7 @@ fn the_example_reads_as_it_says() {
     assert_eq!(expected.end(), second(3));
 }
 
-/// Each mistake is named with its line and with what could stand there.
+/// Errors name the line and what is allowed there.
 #[test]
 fn mistakes_are_named_where_they_are() {
     let cases = [

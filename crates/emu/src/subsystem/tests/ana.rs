@@ -39,7 +39,7 @@ fn ana_state_affects_its_path_only() {
         let page: NamespacePage = a.identify(cns::NAMESPACE, 1);
         assert_eq!((page.nsze, page.nuse > 0), (2048, state.is_accessible()), "{state}");
     }
-    // What is wrong with the command itself is said first: no other path would take it.
+    // Errors of the command itself take precedence over the ANA state, as they occur on every path.
     assert_eq!(
         a.io(on_a, Sqe { opcode: 0x7f, nsid: 1, ..Sqe::default() }).unwrap().kind(),
         Status::INVALID_OPCODE
@@ -101,7 +101,7 @@ fn groups_change_one_by_one() {
     assert_eq!(groups.groups.len(), 2);
 }
 
-/// One event, then none until the log page has been read; the page tells of everything meanwhile.
+/// One event, and no more until the log page was read, which reports all changes so far.
 #[test]
 fn one_event_until_log_is_read() {
     let (subsystem, mut hosts) = two();
@@ -126,10 +126,10 @@ fn one_event_until_log_is_read() {
         (log.change_count, log.state_of(1), log.groups[0].0.change_count),
         (3, Some(AnaState::INACCESSIBLE), 3)
     );
-    // The two changes after the report are one event, which the read has unmasked.
+    // The two changes after the report raise one event, which the read has unmasked.
     a.settle();
     assert_eq!(a.events.len() + events(a).len(), 1);
-    // The other controller's host was told nothing: its way has not changed.
+    // The other controller raises no event, as its state has not changed.
     assert_eq!((events(&mut hosts[1].0), hosts[1].0.ana_log(0).change_count), (vec![], 0));
 }
 
@@ -175,7 +175,7 @@ fn a_script_happens_at_its_times() {
         states,
         [[best, best], [none, best], [none, second], [none, second], [best, second]]
     );
-    // Each controller says itself when its next change is due.
+    // Each controller reports the time of its next change.
     let (host, _) = &mut hosts[0];
     let due = host.now + Nanos::from_millis(7);
     host.device.change(due, Change::Delay(MS));

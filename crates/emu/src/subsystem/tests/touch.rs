@@ -1,4 +1,4 @@
-//! Paths that are lost and come back, and commands that are slow or held.
+//! Lost and restored paths, delayed and held commands.
 
 use nvme::Registers;
 use nvme::regs::{self, Cc, Csts};
@@ -75,8 +75,8 @@ fn frozen_path_keeps_its_registers() {
     assert_eq!(block(a, &mut again, 0), 0, "the write was never fetched");
 }
 
-/// A write that was fetched is carried out although nobody hears of it; a read leaves the host's
-/// memory alone.
+/// A write that was fetched is executed although its completion is not delivered; a read does not
+/// change host memory.
 #[test]
 fn lost_controller_finishes_its_commands() {
     for loss in [Loss::Gone, Loss::Frozen] {
@@ -88,7 +88,7 @@ fn lost_controller_finishes_its_commands() {
         change(&subsystem, 0, Change::Lost(loss));
         let touched = a.port.dma_written.get();
         a.device.step(a.now);
-        // The data were taken along: what the host does with its buffer now is its own affair.
+        // The data were copied when the path was lost: a later change of the buffer has no effect.
         a.port.memory.write(from, &[9; 512]).unwrap();
         a.run_until(a.now + MS);
         assert!(a.reap(on_a, 9).is_empty());
@@ -152,8 +152,7 @@ fn held_commands_complete_on_release() {
     assert_eq!(a.io(on_a, write(0, 1, from, 512)), Some(Status::SUCCESS), "no more are held");
 }
 
-/// Keep-alive bounds how long a lost controller goes on: its time-out, and then the Command Quiesce
-/// Time.
+/// Writes of a lost path stop after the Keep Alive Timeout and the Command Quiesce Time.
 #[test]
 fn lost_controller_quiesces_in_time() {
     for (released_after, expected) in [(100, 1), (249, 1), (251, 0)] {
@@ -186,7 +185,7 @@ fn lost_controller_quiesces_in_time() {
     }
 }
 
-/// In whatever state it was lost, time goes on (`run_until` asserts that no event is left undone).
+/// Time advances in every state (`run_until` asserts that no due event is left).
 #[test]
 fn lost_during_shutdown_also_quiesces() {
     let mut subsystem = Subsystem::new(NQN).unwrap();
@@ -264,7 +263,7 @@ fn changes() -> impl Strategy<Value = Vec<(usize, Change)>> {
     prop::collection::vec((0usize..2, any), 0..30)
 }
 
-/// What a run of changes is judged by. `Err`: what was not as it should be.
+/// Applies changes and checks the invariants; `Err` describes a violation.
 fn survive(changes: &[(usize, Change)], seed: u64, twin: Twin) -> Result<(), String> {
     let (subsystem, mut hosts) = two();
     let mut roll = dice(seed);
@@ -330,14 +329,14 @@ fn survive(changes: &[(usize, Change)], seed: u64, twin: Twin) -> Result<(), Str
 #[derive(Clone, Copy, PartialEq)]
 enum Twin {
     Right,
-    /// A path that is lost is not.
+    /// Negative test: the path is not lost.
     InTouch,
 }
 
 proptest! {
-    /// Whatever happens and however the host meddles with the registers: nothing of the host's is
-    /// touched while a path is lost, no command completes twice, time goes on, and with every path
-    /// back and reset all is well.
+    /// Invariants for any sequence of changes and register writes: host memory is not accessed
+    /// while a path is lost, no command completes twice, time advances, and after a reset of every
+    /// path all commands succeed.
     #[test]
     fn any_changes_are_survived(changes in changes(), seed in any::<u64>()) {
         survive(&changes, seed, Twin::Right).map_err(TestCaseError::fail)?;

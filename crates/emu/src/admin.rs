@@ -215,6 +215,7 @@ impl<P: Port> Controller<P> {
 
     fn delete_cq(&mut self, queue: QueueId) -> Outcome {
         match self.queues.cq(queue) {
+            // Its submission queues must be deleted first (Base 5.2.3).
             Some(cq) if queue != QueueId::ADMIN && cq.sqs == 0 => {
                 self.queues.remove_cq(queue);
                 Ok(0)
@@ -278,6 +279,7 @@ impl<P: Port> Controller<P> {
         }
         let page = self.log_page(command.lid).ok_or(Status::INVALID_LOG_PAGE.with_dnr())?;
         let page = page(self, now, command);
+        // MDTS applies to log pages too.
         if command.len > u64::from(self.config.max_transfer) {
             return refuse(Status::INVALID_FIELD);
         }

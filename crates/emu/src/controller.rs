@@ -230,6 +230,7 @@ impl<P: Port> Controller<P> {
             .min(self.schedule.next().unwrap_or(Nanos::MAX))
             .min(self.keep_alive)
             .min(self.external.next);
+        // Commands left in a queue are fetched by the next step at once.
         let next = if more { now } else { own.min(self.next_change().unwrap_or(Nanos::MAX)) };
         Step { worked, next: (next != Nanos::MAX).then_some(next) }
     }
@@ -239,6 +240,7 @@ impl<P: Port> Controller<P> {
     fn complete_due(&mut self, now: Nanos) -> bool {
         let mut bytes = 0;
         for n in 0..self.config.step_budget {
+            // Long transfers must not delay other controllers of the same thread.
             if bytes >= STEP_BYTES {
                 return true;
             }
@@ -341,6 +343,8 @@ impl<P: Port> Controller<P> {
             }
         };
         let mut count = waiting.min(limit);
+        // The head doorbell is read only if the known room does not suffice: its cache line is
+        // shared with the host.
         if cq.free() < count {
             if let Consumed::Invalid(head) = cq.consumed(doorbells) {
                 let queue = cq.id;
@@ -389,6 +393,7 @@ impl<P: Port> Controller<P> {
         let mut posted = 0;
         for sqe in &*batch {
             let status = match store.decode(sqe) {
+                // Reserve the entry first: a command in service must always be able to complete.
                 Ok(request) if !self.instant => {
                     cq.reserve();
                     let done =

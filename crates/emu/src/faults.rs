@@ -159,12 +159,14 @@ impl State {
         queue: QueueId,
         command: Option<(QueueId, Cid)>,
     ) -> Option<Fault> {
+        // Excluded by default, as drivers would fail in initialization, before any I/O.
         if queue == QueueId::ADMIN && !self.plan.admin_too {
             return None;
         }
         let n = self.occasions[occasion as usize];
         self.occasions[occasion as usize] += 1;
         let meant = |fault: &Fault| fault.occasion() == occasion;
+        // Requests at run time take precedence over the plan.
         let asked = self.next.iter().position(|(fault, _)| meant(fault));
         let scripted = || {
             self.plan
@@ -324,6 +326,7 @@ impl FaultInjector {
             }
             _ => send(),
         };
+        // As after a message that was sent: it must not be sent a second time on unmasking.
         if pending && message == Message::Lost {
             port.clear_pending(vector);
         }

@@ -162,6 +162,7 @@ impl Interrupts {
     /// Controller reset: clears coalesced messages, Pending bits and feature 09h. The completion
     /// queues are gone.
     pub(crate) fn reset(&mut self, port: &impl Port) {
+        // The entries that the messages would announce are gone.
         while let Some(vector) = self.pending.pop() {
             port.clear_pending(vector);
         }
@@ -206,6 +207,7 @@ impl Interrupts {
             Message::Sent => self.sent += 1,
             Message::Masked if self.keeps == PendingBit::Absent => port.clear_pending(vector),
             Message::Masked => self.set_pending(vector),
+            // Fault injection has dropped it, or sends it later.
             Message::Lost => {}
         }
     }
@@ -231,6 +233,7 @@ impl Interrupts {
         mut is_satisfied: impl FnMut(Vector) -> bool,
     ) -> bool {
         let mut any = false;
+        // Backwards, as swap_remove moves the last element to `n`.
         for n in (0..self.pending.len()).rev() {
             let Some(&vector) = self.pending.get(n).filter(|&&vector| !port.is_masked(vector))
             else {
@@ -281,6 +284,7 @@ impl Interrupts {
 
     /// Time at which the vector's message may be sent; `None`: no entries to announce.
     fn due(&self, line: &Line) -> Option<Nanos> {
+        // Coalescing was switched off, or only faults apply: one message per entry, without delay.
         if !line.held && line.posted > line.announced {
             return Some(Nanos::ZERO);
         }
@@ -294,6 +298,8 @@ impl Interrupts {
                 Nanos::from_micros(u64::from(self.coalescing.time()) * 100),
             ),
         };
+        // The message is sent when the threshold or the aggregation time is reached, and both token
+        // buckets allow it.
         let gathered = if line.since >= entries { Nanos::ZERO } else { line.first + time };
         let paid = line.bucket.map_or(Nanos::ZERO, |b| b.ready());
         let allowed = self.ceiling.map_or(Nanos::ZERO, |b| b.ready());
@@ -311,6 +317,7 @@ impl Interrupts {
             Some(_) => {}
         }
         let Some(line) = self.lines.get_mut(usize::from(vector.0)) else { return };
+        // Entries that the host has reaped by polling take no tokens.
         let unpaid = line.posted - line.charged.max(line.taken);
         if let Some(bucket) = line.bucket.as_mut().filter(|_| unpaid > 0) {
             bucket.take(now, unpaid);

@@ -40,6 +40,7 @@ impl<S: SqSlots> Sq<S> {
     pub(crate) fn announced(&mut self, doorbells: &impl Doorbells) -> Announced {
         let tail = doorbells.sq_tail(self.id);
         match self.ring.available(tail) {
+            // Fewer commands than at the last read means that the tail went backwards.
             Some(n) if n >= self.waiting => {
                 self.waiting = n;
                 Announced::Commands(n)
@@ -149,11 +150,13 @@ impl<C: CqSlots> Cq<C> {
             Some(moved) => moved,
             None => head + self.entries - self.head,
         };
+        // The head must not pass the entries that have been posted.
         if head >= self.entries || moved > self.entries - 1 - self.room {
             return false;
         }
         self.head = head;
         self.room += moved;
+        // For interrupt coalescing, which takes entries that the host has polled into account.
         self.unreported += moved;
         true
     }

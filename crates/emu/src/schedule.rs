@@ -85,6 +85,7 @@ impl Schedule {
         }
         let service = service.unwrap_or_else(|| self.sample(op));
         let Some(mut channel) = self.channels.peek_mut() else { return begin + service + transfer };
+        // The channel that becomes free first serves the command.
         let ends = begin.max(channel.0) + service;
         *channel = Reverse(ends);
         ends + transfer

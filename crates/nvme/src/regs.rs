@@ -242,8 +242,8 @@ impl Aqa {
     }
 }
 
-/// CRTO, Controller Ready Timeouts (Base 3.1.4.21). Both in units of 500 ms; valid if CAP.CRMS reports
-/// so.
+/// CRTO, Controller Ready Timeouts (Base 3.1.4.21). Both in units of 500 ms; valid if CAP.CRMS
+/// reports so.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Crto {

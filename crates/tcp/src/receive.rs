@@ -195,6 +195,8 @@ impl<M: PayloadMemory> Receiver<M> {
         if let Some(filling) = &mut self.filling {
             let n = (filling.end - filling.at).min(self.end - self.begin);
             let come = &self.staging[self.begin..self.begin + n];
+            // Payload that was read together with the header is copied; the rest is received in
+            // place.
             filling.stored &= self.memory.write(&mut filling.buffer, filling.at, come);
             (filling.at, self.begin) = (filling.at + n, self.begin + n);
             if filling.at < filling.end {
@@ -216,12 +218,14 @@ impl<M: PayloadMemory> Receiver<M> {
                 .map(|filling| Item::Data { buffer: filling.buffer, intact }));
         }
         let come = &self.staging[self.begin..self.end];
+        // A header is decoded once it is complete; until then its bytes stay in the staging buffer.
         let Ok((common, _)) = Common::read_from_prefix(come) else { return Ok(None) };
         let shape = common
             .shape(self.side, self.digests, 0)
             .inspect_err(|_| self.last = come[..Common::LEN].to_vec())?;
         let Some(head) = come.get(..shape.head) else { return Ok(None) };
         self.last.clear();
+        // Saved before the digest is checked, as a TermReq quotes the header that failed.
         self.last.extend_from_slice(&head[..shape.hlen]);
         if shape.header_digest {
             let sent = head[shape.hlen..].first_chunk().map_or(0, |sent| u32::from_le_bytes(*sent));

@@ -362,6 +362,7 @@ impl Target {
                 Status::COMMAND_ID_CONFLICT
             }
             (Some((_, false)), _) => Status::TRANSIENT_TRANSPORT_ERROR,
+            // NVMe/TCP has no PRPs.
             _ if sqe.flags & 0b1100_0000 != Sqe::PSDT_SGL => Status::INVALID_FIELD.with_dnr(),
             (_, Direction::None | Direction::Both) => Status::SUCCESS,
             _ if sgl.len == 0 => Status::SUCCESS,
@@ -370,6 +371,7 @@ impl Target {
                 let fits = end.is_some_and(|end| end <= bytes.len() as u64);
                 if fits { Status::SUCCESS } else { Status::SGL_OFFSET_INVALID.with_dnr() }
             }
+            // Checked before the buffer is allocated.
             (None, _) if sgl.is_transport() && sgl.len > self.limits.transfer => {
                 Status::INVALID_FIELD.with_dnr()
             }
@@ -388,6 +390,7 @@ impl Target {
                 Some(Event::Command { sqe, data: bytes })
             }
             None if len_of(&sqe) > 0 => {
+                // Admitted by poll(), in order of arrival, when buffer memory is available.
                 self.waiting.push_back(sqe);
                 None
             }
@@ -566,6 +569,7 @@ impl Target {
 
     fn respond(&mut self, cqe: Cqe) {
         self.head = (self.head + 1) % self.entries;
+        // SQHD is not valid if SQ flow control is disabled.
         let sq_head = if self.flow_control { self.head as u16 } else { u16::MAX };
         self.push(Pdu::new(Body::CapsuleResp(Cqe {
             sq_head,
@@ -590,6 +594,7 @@ impl Target {
         let (mut head, len) = pdu.head(self.digests, self.alignment);
         let digest_at = usize::from(head[2]);
         if head[1] & flags::HEADER_DIGEST != 0 && self.tampers(Tamper::HeaderDigest) {
+            // Corrupts the digest after it was computed: the header itself stays correct.
             head[digest_at..digest_at + DIGEST].iter_mut().for_each(|byte| *byte ^= 0x55);
         }
         self.out.push_head(&head[..len]);

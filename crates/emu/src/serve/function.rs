@@ -220,6 +220,7 @@ impl Function {
 
     fn map(&mut self, map: &DmaMap, fds: Vec<OwnedFd>) -> Result<Reply<'static>, Refusal> {
         let mut fds = fds.into_iter();
+        // Without a descriptor the range is accessed by DMA_READ and DMA_WRITE messages.
         let (file, more) = (fds.next().map(|fd| (fd, map.offset)), fds.next());
         if more.is_some() {
             return Err(Refusal::new(Errno::INVAL, "DMA_MAP has one descriptor, or none"));
@@ -319,6 +320,7 @@ impl Function {
     }
 
     fn region(&self, index: u32, room: u32) -> RegionInfo {
+        // Only the doorbells are mappable, as a write to a register has to be handled at once.
         let size = self.region_bytes(index);
         let first = u64::from(regs::DOORBELLS);
         let mappable = (self.maps && index == region::BAR0)

@@ -121,8 +121,8 @@ impl Session {
             Ok(_) if !agreed => {
                 Some(Err(Refusal::new(Errno::INVAL, "the first message is not VERSION")))
             }
-            // Without its descriptor a request can mean something else: DMA_MAP without one requests
-            // for access by messages.
+            // Without its descriptor a request can mean something else: DMA_MAP without one
+            // requests access by messages.
             Ok(_) if lost_fds => {
                 let why = format!("descriptors of a message: {}", no_room(&Errno::MFILE.into()));
                 Some(Err(Refusal::new(Errno::MFILE, why)))

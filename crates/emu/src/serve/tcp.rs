@@ -345,6 +345,7 @@ impl TcpServer {
         while let Some((_, path, change)) = self.script.pop_front_if(|(at, ..)| *at <= now) {
             self.happen(path, change, report);
         }
+        // An expired deadline closes the connection only if the host has made no progress since.
         while let Some((_, key)) = self.deadlines.pop_front_if(|(at, _)| *at <= now) {
             let Some(connection) = self.connections.get_mut(&key) else { continue };
             if connection.ended || connection.association.is_none() {
@@ -433,11 +434,13 @@ impl TcpServer {
                     return;
                 }
             };
+            // RST instead of FIN, so that the server keeps no TIME_WAIT state for rejected hosts.
             if self.connections.len() >= MOST_CONNECTIONS {
                 reset(&stream);
                 continue;
             }
             let key = self.next_key;
+            // Nagle's algorithm would delay a response until the previous one is acknowledged.
             let set = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
             if set.and_then(|()| self.poller.add(&stream, key)).is_err() {
                 continue;
@@ -537,6 +540,8 @@ impl TcpServer {
             |other: &Change| std::mem::discriminant(other) == std::mem::discriminant(&change);
         match change {
             Change::Delay(_) | Change::Hold(_) | Change::ResetTakes(_) | Change::ExceedCqt(_) => {
+                // Kept for controllers that are created later, so that a reconnect does not end the
+                // fault.
                 port.changes.retain(|other| !same(other));
                 if change != Change::Delay(Nanos::ZERO) && change != Change::ExceedCqt(false) {
                     port.changes.push(change);
@@ -571,6 +576,8 @@ impl TcpServer {
                     self.associations.values_mut().filter(|association| association.port == n)
                 {
                     association.controller.change(now, change);
+                    // The controller stays, as it may execute writes until KATO and CQT have
+                    // passed.
                     (association.alone, association.moved) = (true, true);
                     association.queues.clear();
                 }
@@ -679,6 +686,8 @@ impl TcpServer {
             if connection.full || connection.target.is_blocked() {
                 return;
             }
+            // After a TermReq the rest of the stream has no meaning, but unread bytes would cause
+            // RST.
             let mut scrap = [0; 4096];
             let (result, room) = if connection.ended {
                 (connection.stream.read(&mut scrap), scrap.len())
@@ -693,6 +702,8 @@ impl TcpServer {
                     if !connection.ended {
                         connection.target.filled(n);
                     }
+                    // A short read has emptied the socket buffer: skip the read that would return
+                    // EAGAIN.
                     if n < room {
                         self.listen(key, report);
                         return;
@@ -711,6 +722,7 @@ impl TcpServer {
         loop {
             let Some(connection) = self.connections.get_mut(&key) else { return false };
             let held = connection.target.held();
+            // One connection must not use up the memory of all others.
             let free = MEMORY.saturating_sub(self.held).min(MEMORY_OF_ONE.saturating_sub(held));
             let port = &mut self.ports[connection.port];
             let event = tampered(port, connection, |target| target.poll(free));
@@ -841,6 +853,7 @@ impl TcpServer {
                 };
                 end(result, status)
             }
+            // Connect must be the first command of each queue.
             (_, None) => end(0, Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
             (Some(fctype::PROPERTY_GET), Some(association)) => association.property(sqe, false),
             (Some(fctype::PROPERTY_SET), Some(association)) => association.property(sqe, true),
@@ -853,6 +866,7 @@ impl TcpServer {
                 end(0, Status::SUCCESS)
             }
             (Some(_), _) => end(0, Status::INVALID_OPCODE.with_dnr()),
+            // Only Fabrics commands are allowed before CSTS.RDY is 1.
             (None, Some(association)) if !association.controller.is_ready() => {
                 end(0, Status::COMMAND_SEQUENCE_ERROR.with_dnr())
             }
@@ -916,6 +930,7 @@ impl TcpServer {
             .filter(|nqn| *nqn == DISCOVERY_NQN || *nqn == self.subsystem.nqn());
         let subnqn = subnqn.ok_or(invalid(ConnectData::SUBNQN_AT, true))?.to_owned();
         let id = if connect.queue == QueueId::ADMIN {
+            // Only the dynamic controller model is supported (CNTLID FFFFh).
             if data.cntlid.get() != ConnectData::ANY {
                 return Err(invalid(ConnectData::CNTLID_AT, true));
             }
@@ -936,6 +951,7 @@ impl TcpServer {
                 .get_mut(&id)
                 .filter(|association| association.is_of(&host, &data, n));
             let association = association.ok_or(invalid(ConnectData::CNTLID_AT, true))?;
+            // A discovery controller has no I/O queues.
             if association.subnqn == DISCOVERY_NQN {
                 return Err(invalid(QID_AT, false));
             }
@@ -968,6 +984,8 @@ impl TcpServer {
     fn free_cntlid(&mut self) -> u16 {
         loop {
             let id = self.next_cntlid;
+            // CNTLIDs FFF0h to FFFFh are reserved. Cyclic, so that an identifier is not reused at
+            // once.
             self.next_cntlid = if id >= 0xffef { 1 } else { id + 1 };
             if !self.associations.contains_key(&id) {
                 return id;

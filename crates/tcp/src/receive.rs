@@ -195,8 +195,7 @@ impl<M: PayloadMemory> Receiver<M> {
         if let Some(filling) = &mut self.filling {
             let n = (filling.end - filling.at).min(self.end - self.begin);
             let come = &self.staging[self.begin..self.begin + n];
-            // Payload that was read together with the header is copied; the rest is received in
-            // place.
+            // Payload in the staging buffer; space() receives the rest directly.
             filling.stored &= self.memory.write(&mut filling.buffer, filling.at, come);
             (filling.at, self.begin) = (filling.at + n, self.begin + n);
             if filling.at < filling.end {

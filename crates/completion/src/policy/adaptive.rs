@@ -33,6 +33,8 @@ const GAIN: f32 = 0.02;
 /// An action whose estimate is within this of the best is worth a trial: the error of the closed
 /// form is that large.
 const WORTH_A_TRIAL: f32 = 0.30;
+/// An action that is expected to be worse by this (a factor of 7 in C · L³) is not tried at all.
+const HOPELESS: f32 = 0.50;
 /// A trial whose gain or loss exceeds this needs fewer repetitions.
 const CLEAR: f32 = 0.10;
 /// Stretches from one trial to the next: at first, and at most, after repeated failures. Trials are
@@ -158,8 +160,8 @@ impl Adaptive {
             n,
             machine: *machine,
             decisions: Decisions::default(),
-            state: State::default(),
-            action: Action::Spin,
+            state: State { action: Action::Sleep, ..State::default() },
+            action: Action::Sleep,
             trial: Trial::None { pause: PAUSES.0 },
             probe: (PAUSES.0, PAUSES.0),
             stretch: Stretch::default(),
@@ -245,15 +247,19 @@ impl Adaptive {
     #[inline]
     pub(super) fn completed(&mut self, done: &[Done]) {
         let Some(last) = done.last() else { return };
-        let (age, known) = (last.age.0 as f32, &mut self.known);
+        // A nap is found at its end, which says nothing of how long the device took.
+        if last.slept && !matches!(self.action, Action::Sleep | Action::Brief) {
+            return;
+        }
+        let delay = if last.slept { self.machine.delay.0 as f32 } else { 0.0 };
+        let (age, known) = ((last.age.0 as f32 - delay).max(1.0), &mut self.known);
         if known.low == 0.0 {
             (known.low, known.high) = (age, age);
-        } else if !last.slept {
-            // Stochastic quantile estimate: steps of 1/16, weighted so that they cancel where 10 %
-            // and 90 % of the ages are below.
-            known.low *= if age < known.low { 1.0 - 0.9 / 16.0 } else { 1.0 + 0.1 / 16.0 };
-            known.high *= if age > known.high { 1.0 + 0.9 / 16.0 } else { 1.0 - 0.1 / 16.0 };
+            return;
         }
+        // Steps of 1/16 that balance where 10 % and 90 % of the ages are below.
+        known.low *= if age < known.low { 1.0 - 0.9 / 16.0 } else { 1.0 + 0.1 / 16.0 };
+        known.high *= if age > known.high { 1.0 + 0.9 / 16.0 } else { 1.0 - 0.1 / 16.0 };
     }
 
     #[inline]
@@ -365,23 +371,23 @@ impl Adaptive {
             return if seen.in_flight < SEVERAL || seen.urgent_waiting > 0 {
                 self.sleep()
             } else {
-                Plan::nap(now + super::YIELD)
+                Plan::nap(now + super::YIELD.max(Nanos((self.known.low / 2.0) as u64)))
             };
         }
         let (cost, known) = (Nanos((self.machine.cpu + self.machine.wake).0.max(1)), &self.known);
         // With a backlog or an urgent command only latency counts, if spinning can reduce it
         // noticeably.
-        let slow =
-            self.action != Action::Sleep || self.machine.delay.0 as f32 > known.latency / 20.0;
-        let hurried = slow && self.backlog > 4.0 * self.room as f32
+        let hurried = self.backlog > 4.0 * self.room as f32
             || seen.urgent_waiting > 0 && self.action.gathers();
+        // To be woken is no delay to speak of where the device takes 20 times as long.
+        let worth = self.machine.delay.0 as f32 > known.latency / 20.0;
         // The larger n, the more CPU time a spin may cost compared with a sleep. A command that
         // takes longer than this may never complete, so the spin must be bounded.
         let spin = Nanos(((1.0 + self.n.get()) * known.high.max(cost.0 as f32)) as u64);
         let limit = match self.action {
             Action::Spin if known.high == 0.0 => Nanos::from_millis(1),
             Action::Spin | Action::Due => spin,
-            _ if hurried => spin,
+            _ if hurried && worth => spin,
             Action::Brief => cost,
             _ => Nanos::ZERO,
         };
@@ -711,6 +717,11 @@ impl Adaptive {
 
     /// Only a spin measures the service time, so spin for one stretch after 4, 8, 16, … others.
     fn probe(&mut self, cost: f32) {
+        // Where the device takes much longer than a wake-up, no spin can be worth it.
+        let (spin, own) = (self.expected(Action::Spin), self.expected(self.state.action));
+        if spin - own > HOPELESS {
+            return;
+        }
         let (left, length) = self.probe;
         self.probe = match left {
             _ if self.action == Action::Spin => self.probe,

@@ -156,12 +156,18 @@ pub(super) struct Adaptive {
 
 impl Adaptive {
     pub(super) fn new(n: DelayExponent, machine: &Cycle) -> Adaptive {
+        // Nothing is known yet: on a slow device a stretch of spins would cost more than the run, and
+        // on a fast one a stretch of sleeps would build a backlog. This costs at most twice either.
+        let action = match n {
+            DelayExponent::LATENCY_ALONE => Action::Spin,
+            _ => Action::Brief,
+        };
         Adaptive {
             n,
             machine: *machine,
             decisions: Decisions::default(),
-            state: State { action: Action::Sleep, ..State::default() },
-            action: Action::Sleep,
+            state: State { action, ..State::default() },
+            action,
             trial: Trial::None { pause: PAUSES.0 },
             probe: (PAUSES.0, PAUSES.0),
             stretch: Stretch::default(),
@@ -377,17 +383,17 @@ impl Adaptive {
         let (cost, known) = (Nanos((self.machine.cpu + self.machine.wake).0.max(1)), &self.known);
         // With a backlog or an urgent command only latency counts, if spinning can reduce it
         // noticeably.
-        let hurried = self.backlog > 4.0 * self.room as f32
+        let slow =
+            self.action != Action::Sleep || self.machine.delay.0 as f32 > known.latency / 20.0;
+        let hurried = slow && self.backlog > 4.0 * self.room as f32
             || seen.urgent_waiting > 0 && self.action.gathers();
-        // To be woken is no delay to speak of where the device takes 20 times as long.
-        let worth = self.machine.delay.0 as f32 > known.latency / 20.0;
         // The larger n, the more CPU time a spin may cost compared with a sleep. A command that
         // takes longer than this may never complete, so the spin must be bounded.
         let spin = Nanos(((1.0 + self.n.get()) * known.high.max(cost.0 as f32)) as u64);
         let limit = match self.action {
             Action::Spin if known.high == 0.0 => Nanos::from_millis(1),
             Action::Spin | Action::Due => spin,
-            _ if hurried && worth => spin,
+            _ if hurried => spin,
             Action::Brief => cost,
             _ => Nanos::ZERO,
         };
@@ -594,6 +600,10 @@ impl Adaptive {
             // A nap until nine tenths have completed does not show how long each one took.
             let weight = if self.action == Action::Whole { 0.0 } else { 0.25 };
             self.known.service = before + (service - before) * weight;
+        }
+        // A thread that never gets to sleep spins, and its commands may go to a poll queue.
+        if self.state.action == Action::Brief && over.sleeps == 0 {
+            return self.change(Action::Spin, Why::Form);
         }
         if self.n != DelayExponent::LATENCY_ALONE {
             self.decide(cost);

@@ -41,7 +41,7 @@ fn awake_adaptive_routes_to_polling() {
     let mut policy = of(Mode::ADAPTIVE);
     let batch = Batch { commands: 1, in_flight: 2, class: Some(read(4096)), urgent: 0 };
     let mut now = Nanos(1);
-    for _ in 0..400 {
+    for _ in 0..4_000 {
         policy.submitted(now, &batch);
         policy.next(now, &Seen { in_flight: 2, ..Seen::default() });
         now += Nanos(500);

@@ -392,7 +392,7 @@ fn adaptive_matches_best_published_mode() {
             mine.iops(),
             mine.cpu_ns_per_io()
         );
-        assert!(speed >= 0.99, "{adaptive}: {speed}");
+        assert!(speed >= 0.98, "{adaptive}: {speed}");
         let helped = mine.cpus.iter().any(|cpu| cpu.soft > Nanos::ZERO);
         assert!(helped || !adaptive.starts_with("001.off"), "{adaptive}: {:?}", mine.cpus);
     }

@@ -72,6 +72,7 @@ pub fn run(data: &[u8]) {
         keep_alive: Nanos::ZERO,
         // Where nothing is: what it says of doorbells in memory moves none here.
         doorbells: Some((1 << 40, (1 << 40) + 4096)),
+        quiesce_time: Nanos::ZERO,
     };
     let inventory = host.bring_up(&config).unwrap_or_default();
     if inventory.queues.is_empty() {
@@ -372,7 +373,7 @@ impl Host {
             }
             Purpose::Sequence => recovery.completed(&reply(completed, &self.page())),
             Purpose::AsyncEvent => {
-                drop(self.events.event_completed(completed.status, completed.result))
+                _ = self.events.event_completed(completed.status, completed.result)
             }
             Purpose::Own(number) => {
                 self.events.read_completed();

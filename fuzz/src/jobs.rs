@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use units::Nanos;
-use workload::fio::{Input, Outside, parse};
+use workload::fio::{Environment, Input, parse};
 use workload::{Generator, Job, Next, Target, plan};
 
 use crate::source::Source;
@@ -15,7 +15,7 @@ struct World<'a> {
     includes: Cell<u32>,
 }
 
-impl Outside for World<'_> {
+impl Environment for World<'_> {
     fn include(&self, _from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
         self.includes.set(self.includes.get() + 1);
         if path.starts_with('-') {
@@ -55,7 +55,7 @@ pub fn run(data: &[u8]) {
             play(
                 job,
                 &targets,
-                Generator::new(job, thread.seat(7), &targets),
+                Generator::new(job, thread.id(7), &targets),
                 &mut Source::new(other),
             );
         }

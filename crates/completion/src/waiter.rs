@@ -107,7 +107,7 @@ impl<H: Habits> Waiter<H> {
     /// owned.
     pub fn new(mode: Mode, machine: &Cycle, habits: H) -> Waiter<H> {
         Waiter {
-            policy: ModePolicy::new(mode, machine, None),
+            policy: ModePolicy::new(mode, machine),
             seen: Seen::default(),
             plan: Plan::Rest,
             others_look: false,
@@ -123,13 +123,11 @@ impl<H: Habits> Waiter<H> {
     }
 
     /// Switches to another mode, between two batches. The new policy has no record of the commands
-    /// in flight, and inherits what the earlier one has learnt. Its first input is a wake-up, so
+    /// in flight. Its first input is a wake-up, so
     /// that it polls: entries posted under a mask that the switch removes have sent no message.
     /// [`Waiter::settle`] must follow.
     pub fn adopt(&mut self, mode: Mode, machine: &Cycle) {
-        let earlier =
-            std::mem::replace(&mut self.policy, ModePolicy::new(Mode::INTERRUPT, machine, None));
-        self.policy = ModePolicy::new(mode, machine, Some(earlier));
+        self.policy = ModePolicy::new(mode, machine);
         (self.hold, self.keep_armed) = (0, KeepArmed::Never);
         if self.habits.keeps(Rule::LookAfterSwitch) {
             self.woken(Woke::OTHER);

@@ -27,18 +27,17 @@ use crate::{
 /// devices.
 const STRETCH: u32 = 128;
 const LONGEST: Nanos = Nanos::from_millis(100);
-/// Least gain of a change, in units of [`DelayExponent::cost`] (0.01 is 1 %): below it, noise would
-/// change the action at each stretch.
+/// Least gain of a change, in units of [`DelayExponent::cost`]: below it, noise would change the
+/// action at each stretch.
 const GAIN: f32 = 0.02;
+/// A gain from which the change is not put off. Two stretches of one action that differ by three
+/// times as much ran under different loads, and are not compared.
+const CLEAR: f32 = 0.10;
 /// An action whose estimate is within this of the best is worth a trial: the error of the closed
 /// form is that large.
 const WORTH_A_TRIAL: f32 = 0.30;
-/// An action that is expected to be worse by this (a factor of 7 in C · L³) is not tried at all.
-const HOPELESS: f32 = 0.50;
-/// A trial whose gain or loss exceeds this needs fewer repetitions.
-const CLEAR: f32 = 0.10;
-/// Stretches from one trial to the next: at first, and at most, after repeated failures. Trials are
-/// then 1/64 of the work or less.
+/// Stretches from one trial to the next: at first, and at most. Each trial that fails doubles them,
+/// so that trials become a small part of the work.
 const PAUSES: (u32, u32) = (4, 1_024);
 /// Waits for which the thread does not spin after another thread was runnable on its CPU.
 const CROWDED: u32 = 1_024;
@@ -80,7 +79,6 @@ struct Stretch {
     in_flight: f32,
     naps: u32,
     sleeps: u32,
-    rests: u32,
 }
 
 /// Input of the closed form, in nanoseconds unless noted.
@@ -89,8 +87,6 @@ struct Known {
     /// Latency if each completion were found at once; CPU time per I/O without waiting.
     service: f32,
     cpu: f32,
-    /// CPU time per I/O of the timers that end the caller's idle times.
-    rests: f32,
     /// As measured under the action in force: mean latency, mean commands in flight while any is,
     /// and time with commands in flight per I/O.
     latency: f32,
@@ -106,12 +102,18 @@ struct Known {
 /// State of an A-B-A trial: action B runs for one stretch between two of A, the action in force.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Trial {
-    /// No trial, for at least this many stretches.
-    None { pause: u32 },
+    None,
     /// B runs; `before` is the cost of A in the stretch before.
-    Tries { other: Action, before: f32, votes: i32 },
+    Tries {
+        other: Action,
+        before: f32,
+    },
     /// A runs again; `tried` is the cost of B.
-    Returns { other: Action, before: f32, tried: f32, votes: i32 },
+    Returns {
+        other: Action,
+        before: f32,
+        tried: f32,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -124,14 +126,20 @@ pub(super) struct Adaptive {
     /// force.
     action: Action,
     trial: Trial,
-    /// Stretches until the next spinning probe, and the interval between probes.
-    probe: (u32, u32),
+    /// Stretches until the next trial, and the pause after it if it fails.
+    pause: (u32, u32),
     stretch: Stretch,
+    /// When the stretch ends at the latest, in nanoseconds from its beginning.
+    longest: Nanos,
     /// Commands to submit before the stretch begins: those already in flight belong to the previous
     /// action.
     skip: u32,
     known: Known,
     residual: [f32; Action::COUNT],
+    /// C and L of the last stretches, whatever their action.
+    mean: (f32, f32),
+    /// Trials so far: every second one is of a spin, which measures the service time.
+    trials: u32,
     clock: Nanos,
     doing: Doing,
     in_flight: u32,
@@ -168,12 +176,15 @@ impl Adaptive {
             decisions: Decisions::default(),
             state: State { action, ..State::default() },
             action,
-            trial: Trial::None { pause: PAUSES.0 },
-            probe: (PAUSES.0, PAUSES.0),
+            trial: Trial::None,
+            pause: (PAUSES.0, PAUSES.0),
             stretch: Stretch::default(),
+            longest: LONGEST,
             skip: 1,
             known: Known::default(),
             residual: [0.0; Action::COUNT],
+            mean: (0.0, 0.0),
+            trials: 0,
             clock: Nanos::ZERO,
             doing: Doing::Resting,
             in_flight: 0,
@@ -188,19 +199,6 @@ impl Adaptive {
             computes: None,
             leaves: 0,
         }
-    }
-
-    /// Takes over what was learnt before a switch of mode or exponent. Commands in flight are not
-    /// recorded.
-    pub(super) fn inherit(&mut self, earlier: Adaptive) {
-        let fresh = Adaptive::new(self.n, &self.machine);
-        *self = Adaptive {
-            known: earlier.known,
-            residual: earlier.residual,
-            state: earlier.state,
-            ..fresh
-        };
-        self.action = self.state.action;
     }
 
     /// The poll queue for a thread that spins: it finds its completions without a message.
@@ -242,7 +240,7 @@ impl Adaptive {
             STRETCH.max(4 * batch.in_flight)
         };
         if self.stretch.sent >= length
-            || now - self.stretch.since >= LONGEST && self.stretch.sent >= STRETCH / 8
+            || now - self.stretch.since >= self.longest && self.stretch.sent >= STRETCH / 8
         {
             self.judge(now);
         }
@@ -253,19 +251,23 @@ impl Adaptive {
     #[inline]
     pub(super) fn completed(&mut self, done: &[Done]) {
         let Some(last) = done.last() else { return };
-        // A nap is found at its end, which says nothing of how long the device took.
-        if last.slept && !matches!(self.action, Action::Sleep | Action::Brief) {
-            return;
-        }
         let delay = if last.slept { self.machine.delay.0 as f32 } else { 0.0 };
         let (age, known) = ((last.age.0 as f32 - delay).max(1.0), &mut self.known);
         if known.low == 0.0 {
             (known.low, known.high) = (age, age);
             return;
         }
+        // After a nap, and after computing, the age is no more than an upper bound.
+        let exact = self.waits
+            && (!last.slept || matches!(self.action, Action::Spin | Action::Sleep | Action::Brief));
+        let below = !self.waits || self.action == Action::Due;
         // Steps of 1/16 that balance where 10 % and 90 % of the ages are below.
-        known.low *= if age < known.low { 1.0 - 0.9 / 16.0 } else { 1.0 + 0.1 / 16.0 };
-        known.high *= if age > known.high { 1.0 + 0.9 / 16.0 } else { 1.0 - 0.1 / 16.0 };
+        if exact || below && age < known.low {
+            known.low *= if age < known.low { 1.0 - 0.9 / 16.0 } else { 1.0 + 0.1 / 16.0 };
+        }
+        if exact || below && age < known.high {
+            known.high *= if age > known.high { 1.0 + 0.9 / 16.0 } else { 1.0 - 0.1 / 16.0 };
+        }
     }
 
     #[inline]
@@ -287,9 +289,6 @@ impl Adaptive {
         }
         if seen.in_flight == 0 {
             self.doing = Doing::Resting;
-            // A timer ends the caller's idle time and costs CPU time. The later completions are
-            // found, the fewer idle times there are.
-            self.stretch.rests += u32::from(seen.goes_on_at.is_some_and(|at| at > now));
             return Plan::Rest;
         }
         if !self.waits {
@@ -443,8 +442,8 @@ impl Adaptive {
     /// The closed form: estimated C and L of an action, in nanoseconds. Infinite if it does not
     /// apply.
     fn form(&self, action: Action) -> (f32, f32) {
-        let Known { service: s, latency, depth: q, busy, low, high, rests, .. } = self.known;
-        let c = self.known.cpu + rests;
+        let Known { service: s, latency, depth: q, busy, low, high, .. } = self.known;
+        let c = self.known.cpu;
         let m = &self.machine;
         let (late, delay) = (m.late.0 as f32, m.delay.0 as f32);
         let (sleep, nap) = (self.sleep_cost(), (m.nap + m.timer_wake).0 as f32);
@@ -458,7 +457,7 @@ impl Adaptive {
         };
         let none = (f32::INFINITY, f32::INFINITY);
         let (cpu, mean) = match action {
-            Action::Spin => (rests + (c - rests).max(busy * s / latency.max(1.0)), s),
+            Action::Spin => (c.max(busy * s / latency.max(1.0)), s),
             Action::Sleep => {
                 let k = batch(delay);
                 (c + sleep / k, s + delay * (1.0 + k) / (2.0 * k))
@@ -523,7 +522,7 @@ impl Adaptive {
             return f32::INFINITY;
         }
         if self.is_closed() || self.room == 0 {
-            return self.n.cost(cpu, latency) + self.residual[action as usize];
+            return self.cost(cpu, latency) + self.residual[action as usize];
         }
         // In an open loop a command also waits for room, as in a queue with `room` servers
         // (Sakasegawa's approximation, for Poisson arrivals and constant service times). The last
@@ -533,7 +532,7 @@ impl Adaptive {
         let part = used.min(FULL);
         let wait =
             latency / 2.0 * part.powf((2.0 * (room + 1.0)).sqrt() - 1.0) / (room * (1.0 - part));
-        self.n.cost(cpu, latency + wait) + self.residual[action as usize] + 40.0 * (used - part)
+        self.cost(cpu, latency + wait) + self.residual[action as usize] + 40.0 * (used - part)
     }
 
     /// Ends a stretch: updates the measurements and residuals, and decides on the next action.
@@ -542,205 +541,139 @@ impl Adaptive {
         let over =
             std::mem::replace(&mut self.stretch, Stretch { since: now, ..Stretch::default() });
         if self.crowded > 0 {
-            (self.state.action, self.state.why) = (Action::Sleep, Why::Crowded);
-            self.trial = Trial::None { pause: PAUSES.0 };
-            self.take(Action::Sleep);
-            return;
+            return self.change(Action::Sleep, Why::Crowded);
         }
-        let n = over.sent as f32;
-        let m = self.machine;
-        let nap = (m.nap + m.timer_wake).0 as f32;
-        let (woken, rests) = (
-            over.sleeps as f32 * self.sleep_cost() + over.naps as f32 * nap,
-            over.rests as f32 * nap,
-        );
-        let cpu = (over.awake as f32 + woken + rests) / n;
-        let latency = (over.in_flight / n).max(1.0);
-        let cost = self.n.cost(cpu, latency);
+        let (n, nap) = (over.sent as f32, (self.machine.nap + self.machine.timer_wake).0 as f32);
+        let woken = over.sleeps as f32 * self.sleep_cost() + over.naps as f32 * nap;
+        let (cpu, latency) = ((over.awake as f32 + woken) / n, (over.in_flight / n).max(1.0));
         self.state.shown[self.action as usize] = Some((Nanos(cpu as u64), Nanos(latency as u64)));
         let first = self.known.service == 0.0;
-        let follow =
-            |old: &mut f32, new: f32| *old = if first { new } else { *old + (new - *old) / 4.0 };
-        if let Trial::Tries { other, before, votes } = self.trial {
+        let follow = |old: &mut f32, new: f32, part: f32| {
+            *old += (new - *old) * if first { 1.0 } else { part };
+        };
+        follow(&mut self.mean.0, cpu, 1.0 / 32.0);
+        follow(&mut self.mean.1, latency, 1.0 / 32.0);
+        let cost = self.cost(cpu, latency);
+        let own = self.state.action;
+        if let Trial::Tries { other, before } = self.trial {
             if other == Action::Spin {
-                follow(&mut self.known.service, latency);
+                follow(&mut self.known.service, latency, 0.25);
             }
-            self.trial = Trial::Returns { other, before, tried: cost, votes };
-            self.take(self.state.action);
-            return;
+            self.trial = Trial::Returns { other, before, tried: cost };
+            return self.take(own);
         }
         let known = &mut self.known;
-        follow(&mut known.cpu, (over.awake - over.spun) as f32 / n);
-        follow(&mut known.rests, rests / n);
+        follow(&mut known.cpu, (over.awake - over.spun) as f32 / n, 0.25);
         // Arrivals vary more than latencies, so they are averaged over more stretches; but a step
-        // in load (more than a factor of e^0.4) takes effect at once.
+        // in load (by more than half) takes effect at once.
         let rate = n / (now - over.since).0.max(1) as f32;
         let steady = !first && (rate / known.rate).ln().abs() < 0.4;
         known.rate = if steady { known.rate + (rate - known.rate) / 16.0 } else { rate };
-        follow(&mut known.latency, latency);
-        follow(&mut known.depth, over.in_flight / over.busy.max(1) as f32);
-        follow(&mut known.busy, over.busy as f32 / n);
+        follow(&mut known.latency, latency, 0.25);
+        follow(&mut known.depth, over.in_flight / over.busy.max(1) as f32, 0.25);
+        follow(&mut known.busy, over.busy as f32 / n, 0.25);
         // The form estimates what the action adds to the latency; the rest is the device's service
         // time.
-        let added = if first { 0.0 } else { self.form(self.action).1 - self.known.service };
+        let added = if first { 0.0 } else { self.form(own).1 - self.known.service };
         let service = (latency - added).clamp(latency / 4.0, latency);
         let before = std::mem::replace(&mut self.known.service, service);
-        let form = self.form(self.action);
-        let shown = cost - self.n.cost(form.0, form.1);
-        for (action, residual) in Action::ALL.into_iter().zip(&mut self.residual) {
-            // Residuals of other actions decay, as the load they were measured under may be gone.
-            let target = if action == self.action && shown.is_finite() {
-                shown
-            } else {
-                *residual * 15.0 / 16.0
-            };
-            *residual += (target - *residual) / 4.0;
-        }
+        let residual = cost - self.formed(own);
         if !first {
-            // A nap until nine tenths have completed does not show how long each one took.
-            let weight = if self.action == Action::Whole { 0.0 } else { 0.25 };
-            self.known.service = before + (service - before) * weight;
+            self.known.service = before + (service - before) / 4.0;
         }
-        // A thread that never gets to sleep spins, and its commands may go to a poll queue.
-        if self.state.action == Action::Brief && over.sleeps == 0 {
-            return self.change(Action::Spin, Why::Form);
+        for (action, old) in Action::ALL.into_iter().zip(&mut self.residual) {
+            // Residuals of other actions decay, as the load they were measured under may be gone.
+            *old += if action != own {
+                -*old / 64.0
+            } else if residual.is_finite() {
+                (residual - *old) / 4.0
+            } else {
+                0.0
+            };
         }
-        if self.n != DelayExponent::LATENCY_ALONE {
-            self.decide(cost);
-        } else if self.action != Action::Spin {
-            self.change(Action::Spin, Why::Form);
+        // In an open loop, a stretch that takes twice as long as expected has another load.
+        let expected = 2.0 * STRETCH as f32 / self.known.rate.max(1e-9);
+        self.longest = if self.is_closed() { LONGEST } else { LONGEST.min(Nanos(expected as u64)) };
+        match self.n {
+            DelayExponent::LATENCY_ALONE => self.change(Action::Spin, Why::Form),
+            // A thread that never gets to sleep spins, and its commands may go to a poll queue.
+            _ if own == Action::Brief && over.sleeps == 0 => self.change(Action::Spin, Why::Form),
+            _ => self.decide(cost),
         }
     }
 
     /// Decides which action comes next, or is tried.
     fn decide(&mut self, cost: f32) {
         let own = self.state.action;
-        let expected = Action::ALL.map(|action| self.expected(action));
-        let best = |tries: bool| {
-            let of = |action: Action| {
-                expected[action as usize]
-                    + if tries { 0.02 * self.state.lost[action as usize] as f32 } else { 0.0 }
-            };
-            Action::ALL
-                .into_iter()
-                .filter(|&action| action != own)
-                .min_by(|&a, &b| of(a).total_cmp(&of(b)))
-                .unwrap_or(own)
-        };
-        if let Trial::Returns { other, before, tried, votes } = self.trial {
-            self.trial = Trial::None { pause: PAUSES.0 };
-            // The two stretches of A differ too much: the load has changed, and the trial says
-            // nothing.
-            if (before - cost).abs() > 0.35 {
+        if let Trial::Returns { other, before, tried } =
+            std::mem::replace(&mut self.trial, Trial::None)
+        {
+            if (before - cost).abs() > 3.0 * CLEAR {
                 return;
             }
             let gained = (before + cost) / 2.0 - tried;
             // The trial compares both actions under the same load, so it corrects the residual of B
             // relative to that of A.
-            let shown = self.residual[own as usize] - gained + self.forms_differ(own, other);
-            if shown.is_finite() {
-                let residual = &mut self.residual[other as usize];
-                *residual += (shown - *residual) / 2.0;
+            let residual =
+                self.residual[own as usize] + self.formed(own) - self.formed(other) - gained;
+            if residual.is_finite() {
+                let old = &mut self.residual[other as usize];
+                *old += (residual - *old) / 2.0;
             }
-            let votes = votes
-                + if gained > CLEAR {
-                    3
-                } else if gained > GAIN {
-                    1
-                } else if gained < -CLEAR {
-                    -2
-                } else {
-                    -1
-                };
-            match votes {
-                3.. => {
-                    self.state.lost = [0; Action::COUNT];
-                    self.change(other, Why::Trial);
-                }
-                ..=-2 => {
-                    let lost = &mut self.state.lost[other as usize];
-                    *lost += 1;
-                    // Pause long enough that trials cost at most 1/64 of the total.
-                    let excess = (-gained * (1.0 + self.n.get())).exp()
-                        * if other == Action::Spin { 16.0 } else { 64.0 };
-                    let pause = (PAUSES.0 << (*lost).min(6)).max(excess as u32).min(PAUSES.1);
-                    self.trial = Trial::None { pause };
-                    self.probe.0 = self.probe.0.max(pause);
-                }
-                _ => self.try_out(other, cost, votes),
+            if gained > GAIN {
+                return self.change(other, Why::Trial);
             }
-            return;
+            self.pause = (self.pause.1, (self.pause.1 * 2).min(PAUSES.1));
         }
-        let by_form = best(false);
-        let gain = expected[own as usize] - expected[by_form as usize];
-        let closed = self.is_closed();
-        let Trial::None { pause } = &mut self.trial else { return };
-        *pause = pause.saturating_sub(1);
-        if !closed {
+        let expected = Action::ALL.map(|action| self.expected(action));
+        let of = |action: Action| expected[action as usize];
+        let others = Action::ALL.into_iter().filter(|&action| action != own);
+        let best = others.min_by(|&a, &b| of(a).total_cmp(&of(b))).unwrap_or(own);
+        let gain = of(own) - of(best);
+        self.pause.0 = self.pause.0.saturating_sub(1);
+        // In an open loop an action that cannot carry the load builds up a backlog: no trials, but
+        // of spins, which measure the service time.
+        let other = match self.is_closed() {
             // A late wake-up also reaps the commands that arrive in the meantime, which the form
             // does not model. Where only CPU time counts, sleeping is therefore best.
-            if self.n == DelayExponent::CPU_ALONE {
-                if own != Action::Sleep {
-                    self.change(Action::Sleep, Why::Form);
-                }
-            } else if gain > CLEAR || gain > GAIN && *pause == 0 {
-                self.change(by_form, Why::Form);
-            } else {
-                self.probe(cost);
+            false if self.n == DelayExponent::CPU_ALONE => {
+                return self.change(Action::Sleep, Why::Form);
             }
-            return;
-        }
-        if gain > GAIN.max(CLEAR) || gain > GAIN && self.state.lost[by_form as usize] == 0 {
-            // The estimated gain is large, so try it without waiting for the pause to end.
-            self.try_out(by_form, cost, 0);
-        } else if *pause == 0 {
-            let other = best(true);
-            if expected[other as usize] - expected[own as usize] < WORTH_A_TRIAL {
-                self.try_out(other, cost, 0);
-            } else {
-                self.probe(cost);
-            }
-        } else {
-            self.probe(cost);
+            false if gain > GAIN => return self.change(best, Why::Form),
+            true if gain > CLEAR => best,
+            _ if self.pause.0 > 0 => return,
+            true if self.trials.is_multiple_of(2) => best,
+            _ => Action::Spin,
+        };
+        self.trials = self.trials.wrapping_add(1);
+        if other != own && of(other) - of(own) < WORTH_A_TRIAL {
+            self.decisions.tried += 1;
+            self.trial = Trial::Tries { other, before: cost };
+            self.take(other);
         }
     }
 
-    fn forms_differ(&self, own: Action, other: Action) -> f32 {
-        let ((a, b), (c, d)) = (self.form(own), self.form(other));
-        self.n.cost(a, b) - self.n.cost(c, d)
-    }
-
-    fn try_out(&mut self, other: Action, before: f32, votes: i32) {
-        self.decisions.tried += 1;
-        self.trial = Trial::Tries { other, before, votes };
-        self.take(other);
-    }
-
-    /// Puts another action in force.
+    /// Puts an action in force.
     fn change(&mut self, action: Action, why: Why) {
-        self.decisions.changed += 1;
-        (self.state.action, self.state.why) = (action, why);
-        self.trial = Trial::None { pause: PAUSES.0 };
-        self.probe = (PAUSES.0, PAUSES.0);
+        if action != self.state.action {
+            self.decisions.changed += 1;
+            (self.state.action, self.state.why) = (action, why);
+            self.pause = (PAUSES.0, PAUSES.0);
+        }
+        self.trial = Trial::None;
         self.take(action);
     }
 
-    /// Only a spin measures the service time, so spin for one stretch after 4, 8, 16, … others.
-    fn probe(&mut self, cost: f32) {
-        // Where the device takes much longer than a wake-up, no spin can be worth it.
-        let (spin, own) = (self.expected(Action::Spin), self.expected(self.state.action));
-        if spin - own > HOPELESS {
-            return;
-        }
-        let (left, length) = self.probe;
-        self.probe = match left {
-            _ if self.action == Action::Spin => self.probe,
-            0 => {
-                self.try_out(Action::Spin, cost, 0);
-                ((length * 2).min(PAUSES.1), (length * 2).min(PAUSES.1))
-            }
-            left => (left - 1, length),
-        };
+    /// Cost of an action for the load as a whole, of which this stretch may be a part: that of both
+    /// together.
+    fn cost(&self, cpu: f32, latency: f32) -> f32 {
+        self.n.cost(cpu + self.mean.0, latency + self.mean.1)
+    }
+
+    /// Cost of an action by the closed form.
+    fn formed(&self, action: Action) -> f32 {
+        let (cpu, latency) = self.form(action);
+        self.cost(cpu, latency)
     }
 
     /// Starts a stretch of this action once the commands in flight have completed.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
 use crate::policy::of;
-use crate::{Cycle, KeepArmed, Mode, ModePolicy};
+use crate::{KeepArmed, Mode, ModePolicy};
 
 /// A correct policy: polls, spins for a while, sleeps. A mutant changes one of its plans.
 #[derive(Clone, Debug)]
@@ -150,30 +150,6 @@ fn built_in_policies_keep_every_law() {
     }
 }
 
-/// What was learnt under an earlier policy violates no rule.
-#[test]
-fn heirs_keep_the_laws() {
-    let laws = [
-        Law::Looks,
-        Law::LooksForAReason,
-        Law::BoundedLooks,
-        Law::GoesOn,
-        Law::WaitsEnd,
-        Law::LeavesArmed,
-    ];
-    for mode in Mode::ALL {
-        for law in laws {
-            let heir = |case: &[Event]| {
-                let mut earlier = of(mode);
-                ask(&mut earlier, case, |_, _, _| None);
-                let mut heir = ModePolicy::new(mode, &Cycle::default(), Some(earlier));
-                ask(&mut heir, case, |now, question, plan| answer(law, now, question, plan))
-            };
-            in_scripts(law, heir).unwrap_or_else(|broken| panic!("{mode}: {broken}"));
-        }
-    }
-}
-
 /// A built-in policy with modified plans.
 #[derive(Debug)]
 struct Tampered {
@@ -270,8 +246,7 @@ fn lost_completions_are_caught() {
 #[test]
 fn switches_in_flight_lose_nothing() {
     let switch = |n: usize, policy: &mut ModePolicy| {
-        let earlier = std::mem::replace(policy, of(Mode::INTERRUPT));
-        *policy = ModePolicy::new(Mode::ALL[n % Mode::ALL.len()], &Cycle::default(), Some(earlier));
+        *policy = of(Mode::ALL[n % Mode::ALL.len()]);
     };
     in_the_world(Law::SurvivesSwitches, |case| world::run(case, || of(Mode::ALL[0]), switch, true))
         .unwrap();

@@ -70,7 +70,7 @@ impl Drain {
 
     /// Changes the mode, between two steps.
     pub(crate) fn switch(&mut self, mode: Mode) {
-        self.waiter.policy = ModePolicy::new(mode, &self.machine, None);
+        self.waiter.policy = ModePolicy::new(mode, &self.machine);
     }
 
     /// Whether it is neither polling nor going to sleep.

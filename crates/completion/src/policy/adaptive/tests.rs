@@ -45,7 +45,7 @@ impl Loop {
     /// Runs this many completions at this depth.
     fn run(&mut self, depth: u32, completions: u64) {
         let (end, machine) = (self.done + completions, self.policy.machine);
-        let mut seen = Seen::default();
+        let (mut seen, mut slept) = (Seen::default(), false);
         while self.done < end {
             if let (true, Some(every)) = (self.flight.is_empty(), self.every) {
                 assert_eq!(self.policy.next(self.now, &seen), Plan::Rest);
@@ -80,8 +80,9 @@ impl Loop {
                     self.done += u64::from(seen.found);
                     if seen.found > 0 {
                         let class = units::Class::new(units::Op::Read, 4096);
-                        self.policy.completed(&[Done { class, age, slept: false }]);
+                        self.policy.completed(&[Done { class, age, slept }]);
                     }
+                    slept = false;
                 }
                 Plan::Spin { until } => {
                     assert!(until > self.now);
@@ -91,13 +92,13 @@ impl Loop {
                 }
                 Plan::Nap { until, .. } => {
                     assert!(until > self.now);
-                    self.now = until + machine.late;
+                    (self.now, slept) = (until + machine.late, true);
                     self.awake += (machine.nap + machine.timer_wake).0;
                     seen.woke = Some(Woke { cause: crate::Cause::Timer, late: machine.late });
                 }
                 Plan::Sleep { until, .. } => {
                     assert_eq!(until, Nanos::MAX);
-                    self.now = self.now.max(first) + machine.delay;
+                    (self.now, slept) = (self.now.max(first) + machine.delay, true);
                     self.awake += (machine.cpu + machine.wake).0;
                     seen.woke = Some(Woke::NOTIFIED);
                 }
@@ -148,7 +149,8 @@ fn exponent_trades_time_for_latency() {
     let cost = |n| settled(n, Cycle::VIRTUAL, 32).cost(32, 10_000);
     let [none, usual, all] =
         [DelayExponent::CPU_ALONE, DelayExponent::DEFAULT, DelayExponent::LATENCY_ALONE].map(cost);
-    assert!(none <= usual && usual < all, "{none} {usual} {all}");
+    // Trials take up to a twentieth, at any exponent.
+    assert!(none <= usual + usual / 20 && usual < all, "{none} {usual} {all}");
 }
 
 #[test]
@@ -219,16 +221,4 @@ fn idle_queues_rest() {
     all.run(1, 1_000);
     let shown = all.policy.state.shown[Action::Spin as usize].unwrap();
     assert!(shown.0 < Nanos::from_micros(100), "{}", all.policy.state);
-}
-
-/// A switch keeps what was learnt, and drops the commands in flight.
-#[test]
-fn heirs_keep_the_action() {
-    let earlier = settled(DelayExponent::DEFAULT, Cycle::BARE_METAL, 1).policy;
-    let mut heir = Adaptive::new(DelayExponent::per_mille(1_000), &Cycle::BARE_METAL);
-    heir.inherit(earlier.clone());
-    assert_eq!(
-        (heir.action, heir.known.low.to_bits(), heir.in_flight),
-        (earlier.state.action, earlier.known.low.to_bits(), 0)
-    );
 }

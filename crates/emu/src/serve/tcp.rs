@@ -659,7 +659,6 @@ impl TcpServer {
                     if let Wire::Terminate(fes) = wire {
                         let term = Term { fes: Fes(fes), fei: 0 };
                         connection.target.terminate(Violation(term));
-                        self.unsent.insert(key);
                         self.terminated(key, term, false, report);
                     } else if let Wire::Cut(bytes) = wire {
                         connection.cut = Some(bytes);
@@ -763,6 +762,9 @@ impl TcpServer {
             connection.ended = true;
             let id = connection.association.take();
             self.set_deadline(now() + LINGER, key);
+            // Before the other connections close: a host that sees that first resets this one too,
+            // and never receives the TermReq.
+            self.send(key, report);
             match id {
                 Some(id) => self.end(id, Some(key), &why, report),
                 None => report(ServeEvent::Refused(format!("a connection: {why}"))),

@@ -520,9 +520,11 @@ fn wire_faults_reach_io_queues() {
     server.fault(0, "wrong-r2t");
     assert!(io.write(0, &[0; 512]).is_none());
     assert_eq!(io.term.unwrap().fes, Fes::OUT_OF_RANGE);
-    let (_admin, mut io) = again(0);
+    let (mut admin, mut io) = again(0);
     server.fault(0, "terminate 4");
-    assert!(io.read(0, 512).is_none());
+    assert!(admin.next().is_none());
+    io.stream.set_nonblocking(true).unwrap();
+    assert!(io.finish(&[]).is_none(), "C2HTermReq comes before the other queue closes");
     assert_eq!(io.term.unwrap().fes, Fes(4));
     let (_admin, mut io) = again(0);
     server.fault(0, "cut 1000");

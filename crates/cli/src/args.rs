@@ -16,7 +16,7 @@ use workload::fio;
 
 use crate::bench::{self, Allowed};
 use crate::rows;
-use values::{load, percent, take_jobs, whole};
+use values::{address, load, percent, take_jobs, whole};
 pub use values::{modes, once};
 
 /// Runs fio jobs on a user-space NVMe stack, and compares completion modes
@@ -627,7 +627,7 @@ Exit status 0: nothing required is missing; 1: something is.";
 
 /// `reap serve`
 #[derive(Args, Clone, Debug)]
-#[command(after_help = SERVE_EXAMPLES)]
+#[command(after_help = SERVE_EXAMPLES, group = clap::ArgGroup::new("listener").required(true))]
 pub struct ServeArgs {
     /// Device: mem:SIZE or file:PATH with the parameters of `reap run --device`, or
     /// multipath:?path=…&path=… of such devices
@@ -635,11 +635,11 @@ pub struct ServeArgs {
     pub device: String,
     /// Listen on this Unix socket, which is created, and removed at exit. May be repeated: each is
     /// a controller of one subsystem, and all share its namespaces
-    #[arg(long, value_name = "SOCKET", required_unless_present = "tcp", conflicts_with = "tcp")]
+    #[arg(long, value_name = "SOCKET", group = "listener")]
     pub vfio_user: Vec<PathBuf>,
     /// Listen on this address for NVMe/TCP, with a discovery service. May be repeated: each is a
     /// path to the same subsystem
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", group = "listener", value_parser = address)]
     pub tcp: Vec<SocketAddr>,
     /// Accept only this host NQN; may be repeated. Required if other machines can reach the
     /// address. The NQN is compared; hosts are not authenticated

@@ -19,7 +19,7 @@ use crate::args::{CtlArgs, ServeArgs};
 use crate::{jobs, output, stop};
 
 /// Schemes of devices that are not embedded.
-const OTHERS: [&str; 3] = ["kernel:", "pcie:", "vfio-user:"];
+const OTHERS: [&str; 4] = ["kernel:", "pcie:", "tcp:", "vfio-user:"];
 
 /// Runs `reap serve`.
 pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
@@ -33,6 +33,12 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
         bail!(
             "--allow needs --tcp; access to a socket of --vfio-user is controlled by its file permissions"
         );
+    }
+    if args.advertise.is_some() && args.tcp.is_empty() {
+        bail!("--advertise needs --tcp: there is no discovery at a socket of --vfio-user");
+    }
+    if let Some(nqn) = args.allow.iter().find(|nqn| !nqn.starts_with("nqn.") || nqn.len() > 223) {
+        bail!("--allow {nqn}: an NQN starts with `nqn.` and has at most 223 bytes");
     }
     let script = args.script.as_deref().map(|path| {
         let text = hw::read_text(path, jobs::MOST_BYTES)

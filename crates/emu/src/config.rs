@@ -238,18 +238,32 @@ impl Medium {
         std::mem::replace(self, Medium::Mem(Mem::new(0, crate::Budget::new(0))))
     }
 
-    /// Injects a fault. `block`: logical block size in bytes.
+    /// Injects a fault, below blocks that are unreadable. `block`: logical block size in bytes.
     pub(crate) fn expect(&mut self, fault: MediaFault, block: u64) -> Result<(), MediaError> {
         match self {
             Medium::Shared(shared) => {
                 return shared.lock().unwrap_or_else(PoisonError::into_inner).expect(fault, block);
             }
+            Medium::Spoilt(spoilt) => return spoilt.inner.expect(fault, block),
             Medium::Faulty(_) => {}
-            Medium::Mem(_) | Medium::Other(_) | Medium::Spoilt(_) => {
+            Medium::Mem(_) | Medium::Other(_) => {
                 *self = Medium::Faulty(Box::new(Faulty::new(self.take())))
             }
         }
         if let Medium::Faulty(faulty) = self { faulty.expect(fault, block) } else { Ok(()) }
+    }
+
+    /// The injected faults that last.
+    #[cfg(feature = "serve")]
+    pub(crate) fn expected(&self) -> Vec<MediaFault> {
+        match self {
+            Medium::Shared(shared) => {
+                shared.lock().unwrap_or_else(PoisonError::into_inner).expected()
+            }
+            Medium::Spoilt(spoilt) => spoilt.inner.expected(),
+            Medium::Faulty(faulty) => faulty.expected(),
+            Medium::Mem(_) | Medium::Other(_) => Vec::new(),
+        }
     }
 
     /// Power loss: drops an injected cache.
@@ -258,8 +272,9 @@ impl Medium {
             Medium::Shared(shared) => {
                 shared.lock().unwrap_or_else(PoisonError::into_inner).lose_power()
             }
+            Medium::Spoilt(spoilt) => spoilt.inner.lose_power(),
             Medium::Faulty(faulty) => faulty.lose_power(),
-            Medium::Mem(_) | Medium::Other(_) | Medium::Spoilt(_) => Ok(()),
+            Medium::Mem(_) | Medium::Other(_) => Ok(()),
         }
     }
 

@@ -125,13 +125,27 @@ impl Subsystem {
         self.shared.iter().any(|namespace| namespace.nsid == Some(nsid))
     }
 
-    /// Injects a fault into the medium of a shared namespace. Returns false if the namespace or the
-    /// block does not exist.
+    /// Injects a fault into the medium of a shared namespace.
+    ///
+    /// # Errors
+    /// There is no such block.
     #[cfg(feature = "serve")]
-    pub(crate) fn expect(&mut self, nsid: Nsid, fault: crate::MediaFault) -> bool {
+    pub(crate) fn expect(
+        &mut self,
+        nsid: Nsid,
+        fault: crate::MediaFault,
+    ) -> Result<(), crate::MediaError> {
         let namespace = self.shared.iter_mut().find(|namespace| namespace.nsid == Some(nsid));
-        namespace.is_some_and(|namespace| {
-            namespace.medium.expect(fault, 1 << namespace.block_shift).is_ok()
+        namespace
+            .map_or(Ok(()), |namespace| namespace.medium.expect(fault, 1 << namespace.block_shift))
+    }
+
+    /// The faults of shared media that last.
+    #[cfg(feature = "serve")]
+    pub(crate) fn expected(&self) -> impl Iterator<Item = Change> {
+        self.shared.iter().flat_map(|namespace| {
+            let nsid = namespace.nsid.unwrap_or(Nsid(0));
+            namespace.medium.expected().into_iter().map(move |fault| Change::Media { nsid, fault })
         })
     }
 

@@ -149,6 +149,9 @@ pub enum OptionsError {
         "`{0}` concerns a host in this process only, not a client of `reap serve`; leave it out"
     )]
     HostOnly(&'static str),
+    /// The parameter concerns controllers on PCIe, and the device is served over NVMe/TCP.
+    #[error("`{0}` concerns controllers on a bus, not NVMe/TCP; leave it out")]
+    BusOnly(&'static str),
     /// A path leads to another namespace than the others, or the controllers cannot be of one
     /// subsystem.
     #[error("{0}")]

@@ -125,6 +125,17 @@ pub fn open_tcp(
     let mut server = TcpServer::new(multipath::shared_subsystem(&uri.paths)?, allowed)?;
     for (n, (path, address)) in uri.paths.iter().zip(addresses).enumerate() {
         let device = multipath::embedded_uri(path)?;
+        // A controller on a fabric has no doorbells, reads no host memory, and its identifier is
+        // allocated by Connect.
+        let parameters = [
+            (device.mapped_doorbells, "doorbells=mapped"),
+            (device.shadow.is_some(), "shadow="),
+            (device.trust, "trust=yes"),
+            (path.controller.is_some(), "cntlid="),
+        ];
+        if let Some((_, word)) = parameters.into_iter().find(|(given, _)| *given) {
+            return Err(OpenError::from(OptionsError::BusOnly(word)).into());
+        }
         let Served { mut config, .. } =
             served(device, path.text.clone(), Namespaces::Own(Vec::new()))?;
         config.serial = embedded::serial(device)?;

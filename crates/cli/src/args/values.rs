@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use anyhow::{Result, bail};
@@ -20,6 +21,14 @@ pub fn whole<T: TryFrom<u64>>(
             most => format!("give a whole number from {} to {most}", range.start()),
         })
     }
+}
+
+/// Parses an IP address and a port.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "write an IP address and a port, such as 127.0.0.1:4420 or [::1]:4420; names are not looked up"
+            .to_owned()
+    })
 }
 
 /// All modes; with `kernels` also those of the kernel.

@@ -318,8 +318,19 @@ fn an_error_names_the_device_once() {
 
 #[test]
 fn addresses_of_a_server_are_checked() {
-    fails("serve mem:1M", &["--vfio-user <SOCKET>"]);
-    fails("serve mem:1M --tcp 127.0.0.1", &["invalid socket address"]);
+    fails("serve mem:1M", &["<--vfio-user <SOCKET>|--tcp <ADDR:PORT>>"]);
+    for address in ["127.0.0.1", "4420", "localhost:4420", "127.0.0.1:99999"] {
+        fails(&format!("serve mem:1M --tcp {address}"), &["127.0.0.1:4420", "not looked up"]);
+    }
+    fails("serve mem:1M --tcp 127.0.0.1:0 --allow host", &["--allow host", "starts with `nqn.`"]);
+    fails("serve mem:1M --vfio-user s --advertise ::1", &["--advertise needs --tcp"]);
+    for parameter in ["doorbells=mapped", "shadow=no", "trust=yes", "cntlid=7"] {
+        fails(
+            &format!("serve mem:1M?{parameter} --tcp 127.0.0.1:0"),
+            &[parameter.split('=').next().unwrap_or_default(), "not NVMe/TCP"],
+        );
+    }
+    fails("serve tcp://127.0.0.1/nqn.a --tcp 127.0.0.1:0", &["`tcp:` cannot be served"]);
     fails("serve mem:1M --tcp 127.0.0.1:0 --vfio-user s", &["cannot be used with"]);
     fails("serve mem:1M --vfio-user s --allow nqn.a", &["--allow needs --tcp"]);
     fails(

@@ -60,6 +60,18 @@ impl<M: Media> Faulty<M> {
         Ok(())
     }
 
+    /// The faults that last.
+    #[cfg(feature = "serve")]
+    pub(crate) fn expected(&self) -> Vec<MediaFault> {
+        let faults = [
+            (self.misdirected > 0, MediaFault::Misdirected(self.misdirected)),
+            (self.phantom > 0, MediaFault::Phantom(self.phantom)),
+            (self.before.is_some(), MediaFault::Cache),
+            (self.lies, MediaFault::LyingFlush),
+        ];
+        faults.into_iter().filter_map(|(lasts, fault)| lasts.then_some(fault)).collect()
+    }
+
     /// Power loss: restores the durable content.
     pub(crate) fn lose_power(&mut self) -> Result<(), MediaError> {
         let before = self.before.as_mut().map(std::mem::take).unwrap_or_default();
@@ -189,6 +201,21 @@ mod tests {
         medium.expect(MediaFault::Rot(0), 512).unwrap();
         assert_eq!(read(&mut medium, 0), 9 ^ 0x10);
         assert!(medium.expect(MediaFault::Rot(u64::MAX), 512).is_err());
+    }
+
+    #[test]
+    fn unreadable_blocks_hide_no_fault() {
+        let mut medium = crate::config::Medium::Mem(Mem::new(65_536, Budget::new(1 << 20)));
+        medium.expect(MediaFault::Cache, 512).unwrap();
+        medium.write_at(0, &[1; 512], false).unwrap();
+        medium.spoil(4096, 512);
+        medium.expect(MediaFault::LyingFlush, 512).unwrap();
+        medium.flush().unwrap();
+        medium.lose_power().unwrap();
+        let mut byte = [7];
+        medium.read_at(0, &mut byte).unwrap();
+        assert_eq!(byte, [0]);
+        assert!(medium.read_at(4096, &mut byte).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{Media, MediaError};
 /// Wraps a medium on which Write Uncorrectable has made blocks unreadable (NVM 3.3.7). A write to a
 /// block makes it readable again.
 pub(crate) struct Spoilt<M> {
-    inner: M,
+    pub(crate) inner: M,
     /// Start and end of each unreadable range, in bytes. Ranges do not overlap.
     marks: BTreeMap<u64, u64>,
 }

@@ -133,7 +133,7 @@ impl Caller {
 #[non_exhaustive]
 pub enum ControlError {
     /// No server listens at this path.
-    #[error("no server listens at {} (name the socket that a running `reap serve --vfio-user` was given): {source}", path.display())]
+    #[error("no server listens at {} (name what a running `reap serve` was given: the socket of --vfio-user, or the ADDR:PORT of --tcp): {source}", path.display())]
     NoServer {
         /// Path of the control socket.
         path: PathBuf,

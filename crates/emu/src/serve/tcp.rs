@@ -343,7 +343,9 @@ impl TcpServer {
     fn turn(&mut self, report: Report<'_>) -> Option<Nanos> {
         let now = now();
         while let Some((_, path, change)) = self.script.pop_front_if(|(at, ..)| *at <= now) {
-            self.happen(path, change, report);
+            if let Err(why) = self.happen(path, change, report) {
+                report(ServeEvent::Refused(format!("{change}: {why}")));
+            }
         }
         // An expired deadline closes the connection only if the host has made no progress since.
         while let Some((_, key)) = self.deadlines.pop_front_if(|(at, _)| *at <= now) {
@@ -473,15 +475,7 @@ impl TcpServer {
         let mut controls = std::mem::take(&mut self.controls);
         controls[n].hear(key, |order| match order {
             Order::Status => Ok(self.status(n)),
-            Order::Fault(Change::Media { nsid, .. } | Change::Resize { nsid, .. })
-                if !self.subsystem.has(nsid) =>
-            {
-                Err(format!("there is no namespace {nsid}"))
-            }
-            Order::Fault(change) => not_here(change).map_or(Ok(()), Err).map(|()| {
-                self.happen(n, change, report);
-                String::new()
-            }),
+            Order::Fault(change) => self.happen(n, change, report).map(|()| String::new()),
         });
         self.controls = controls;
     }
@@ -489,12 +483,15 @@ impl TcpServer {
     /// Status of an address, one property per line.
     fn status(&self, n: usize) -> String {
         let port = &self.ports[n];
-        let mut text = format!(
-            "device {}\naddress {}{}\n",
-            port.device,
-            port.address,
-            if port.listener.is_some() { "" } else { ", lost" }
-        );
+        let lost = match port.listener {
+            None => ", lost",
+            _ if port.stalled == Some(Nanos::MAX) => ", lost frozen",
+            _ => "",
+        };
+        let mut text = format!("device {}\naddress {}{lost}\n", port.device, port.address);
+        for (group, state) in port.config.ana.iter().flat_map(|ana| &ana.groups) {
+            text += &format!("ana group {group} {state}\n");
+        }
         let mut completed = port.completed;
         for (id, association) in
             self.associations.iter().filter(|(_, association)| association.port == n)
@@ -520,7 +517,27 @@ impl TcpServer {
             );
             completed += association.controller.counters().completed;
         }
-        let changes: Vec<String> = port.changes.iter().map(ToString::to_string).collect();
+        let stall = port.stalled.filter(|until| *until != Nanos::MAX);
+        let cut = self.connections.values().filter(|connection| connection.port == n);
+        let [(_, header), (_, data), (_, r2t)] = port.tampers;
+        let tampers = [Wire::HeaderDigest(header), Wire::DataDigest(data), Wire::R2t(r2t)];
+        let wires = (stall
+            .map(|until| Wire::Stall(Nanos::from_millis((until - now()).0.div_ceil(1_000_000))))
+            .into_iter())
+        .chain(cut.filter_map(|connection| connection.cut).max().map(Wire::Cut))
+        .chain(port.reorders.then_some(Wire::Reorder(true)))
+        .chain(
+            tampers
+                .into_iter()
+                .zip(port.tampers)
+                .filter(|(_, (_, times))| *times > 0)
+                .map(|(wire, _)| wire),
+        );
+        let changes: Vec<String> = (port.changes.iter().copied())
+            .chain(wires.map(Change::Wire))
+            .chain(self.subsystem.expected())
+            .map(|change| change.to_string())
+            .collect();
         text + &format!(
             "commands {completed}\nfaults {}\n",
             if changes.is_empty() { "none".to_owned() } else { changes.join("; ") }
@@ -529,8 +546,40 @@ impl TcpServer {
 
     /// Applies a change to an address: to its present and future controllers, or to its
     /// connections.
-    fn happen(&mut self, n: usize, change: Change, report: Report<'_>) {
+    ///
+    /// # Errors
+    /// It is not possible here, or there is nothing that it could concern.
+    fn happen(&mut self, n: usize, change: Change, report: Report<'_>) -> Result<(), String> {
         let now = now();
+        match change {
+            Change::Media { nsid, .. } | Change::Resize { nsid, .. }
+                if !self.subsystem.has(nsid) =>
+            {
+                return Err(format!("there is no namespace {nsid}"));
+            }
+            Change::Ana { group: Some(group), .. }
+                if !self.ports[n]
+                    .config
+                    .ana
+                    .as_ref()
+                    .is_some_and(|ana| ana.groups.contains_key(&group)) =>
+            {
+                return Err(format!("there is no ANA group {group}"));
+            }
+            Change::Fault { .. } | Change::Fail
+                if !self.associations.values().any(|association| association.port == n) =>
+            {
+                return Err("no host is connected".into());
+            }
+            Change::Wire(Wire::Cut(_) | Wire::Terminate(_))
+                if !self.connections.values().any(|connection| {
+                    connection.port == n && connection.queue != QueueId::ADMIN
+                }) =>
+            {
+                return Err("no host has an I/O queue".into());
+            }
+            change => not_here(change).map_or(Ok(()), Err)?,
+        }
         report(ServeEvent::At {
             socket: self.ports[n].address.to_string().into(),
             event: Box::new(ServeEvent::Fault(change.to_string())),
@@ -543,9 +592,19 @@ impl TcpServer {
                 // Kept for controllers that are created later, so that a reconnect does not end the
                 // fault.
                 port.changes.retain(|other| !same(other));
-                if change != Change::Delay(Nanos::ZERO) && change != Change::ExceedCqt(false) {
+                let ends = [
+                    Change::Delay(Nanos::ZERO),
+                    Change::ExceedCqt(false),
+                    Change::ResetTakes(port.config.ready_delay),
+                ];
+                if !ends.contains(&change) {
                     port.changes.push(change);
                 }
+            }
+            Change::Resize { nsid, .. } => {
+                let same = |other: &Change| matches!(other, Change::Resize { nsid: of, .. } if *of == nsid);
+                port.changes.retain(|other| !same(other));
+                port.changes.push(change);
             }
             Change::Release => port.changes.retain(|other| !matches!(other, Change::Hold(_))),
             Change::Ana { group, state } => {
@@ -555,14 +614,12 @@ impl TcpServer {
                     }
                 }
             }
-            Change::Wire(wire) => return self.happen_to_connections(n, wire, report),
+            Change::Wire(wire) => {
+                self.happen_to_connections(n, wire, report);
+                return Ok(());
+            }
             Change::Media { nsid, fault } => {
-                if !self.subsystem.expect(nsid, fault) {
-                    report(ServeEvent::Refused(format!(
-                        "{change}: there is no such namespace, or no such block"
-                    )));
-                }
-                return;
+                return self.subsystem.expect(nsid, fault).map_err(|error| error.to_string());
             }
             Change::Lost(_) | Change::PowerLost => {
                 if change == Change::Lost(Loss::Frozen) {
@@ -591,25 +648,23 @@ impl TcpServer {
                     self.subsystem.lose_power();
                     self.associations.retain(|_, association| association.port != n);
                 }
-                return;
+                return Ok(());
             }
             Change::Back => {
-                if port.stalled.take_if(|until| *until == Nanos::MAX).is_some() {
+                let frozen = port.stalled.take_if(|until| *until == Nanos::MAX).is_some();
+                if port.listener.is_none() {
+                    let listener = listen(port.address).and_then(|listener| {
+                        self.poller.add(&listener, PORTS + n as u64).map(|()| listener)
+                    });
+                    port.listener = Some(listener.map_err(|error| error.to_string())?);
+                }
+                if frozen {
                     self.keys_at(n)
                         .into_iter()
                         .for_each(|key| self.give_up(key, "its path was lost", report));
                     self.admit(n, report);
-                } else if port.listener.is_none() {
-                    match listen(port.address).and_then(|listener| {
-                        self.poller.add(&listener, PORTS + n as u64).map(|()| listener)
-                    }) {
-                        Ok(listener) => port.listener = Some(listener),
-                        Err(error) => {
-                            report(ServeEvent::Refused(format!("{}: {error}", port.address)))
-                        }
-                    }
                 }
-                return;
+                return Ok(());
             }
             _ => {}
         }
@@ -619,6 +674,7 @@ impl TcpServer {
             association.controller.change(now, change);
             association.moved = true;
         }
+        Ok(())
     }
 
     fn keys_at(&self, n: usize) -> Vec<u64> {
@@ -634,6 +690,8 @@ impl TcpServer {
         let keys = self.keys_at(n);
         let port = &mut self.ports[n];
         match wire {
+            // A frozen path stays so until `back`.
+            Wire::Stall(_) if port.stalled == Some(Nanos::MAX) => {}
             Wire::Stall(time) => port.stalled = Some(now() + time),
             Wire::Reorder(reorders) => port.reorders = reorders,
             Wire::HeaderDigest(times) => port.tampers[0].1 = times,

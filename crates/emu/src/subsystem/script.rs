@@ -355,7 +355,10 @@ fn number<N: FromStr + PartialOrd + From<u8> + fmt::Display>(
     least: u8,
 ) -> Result<N, String> {
     let number = word.parse().ok().filter(|number| *number >= N::from(least));
-    number.ok_or_else(|| format!("`{word}` is not a whole number from {least}"))
+    number.ok_or_else(|| match word.parse::<u64>() {
+        Ok(number) if number >= least.into() => format!("`{word}` is too large"),
+        _ => format!("`{word}` is not a whole number from {least}"),
+    })
 }
 
 fn ana_state(word: &str) -> Result<AnaState, String> {

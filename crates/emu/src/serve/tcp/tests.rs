@@ -542,6 +542,58 @@ fn wire_faults_reach_io_queues() {
 }
 
 #[test]
+fn lasting_faults_are_in_status() {
+    let server = Running::new(1, &[], "");
+    for (fault, why) in [
+        ("cut 1", "no host has an I/O queue"),
+        ("fail", "no host is connected"),
+        ("wrong-cid", "no host is connected"),
+        ("rot 99999999", "beyond the medium"),
+        ("resize 1 namespace 2", "no namespace 2"),
+        ("ana optimized group 7", "no ANA group 7"),
+        ("terminate 99999", "too large"),
+    ] {
+        let error = ask_address(server.addresses[0], &format!("fault {fault}")).unwrap_err();
+        assert!(error.to_string().contains(why), "{fault}: {error}");
+    }
+    server.fault(0, "stall 900s");
+    assert!(server.status(0).contains("faults stall "), "what is left of it, in milliseconds");
+    let lasting = [
+        "reset-takes 3s",
+        "resize 1024",
+        "reorder",
+        "wrong-r2t times 2",
+        "volatile-cache",
+        "phantom-write times 3",
+    ];
+    lasting.iter().for_each(|fault| server.fault(0, fault));
+    let status = server.status(0);
+    for fault in lasting {
+        assert!(status.contains(fault), "{fault}: {status}");
+    }
+    ["reset-takes 0s", "stall 0s", "in-order", "ana non-optimized"]
+        .iter()
+        .for_each(|fault| server.fault(0, fault));
+    let status = server.status(0);
+    assert!(status.contains("ana group 1 non-optimized"), "{status}");
+    for fault in ["reset-takes", "stall", "reorder"] {
+        assert!(!status.contains(fault), "{fault}: {status}");
+    }
+    // Both losses end with `back`, and a new controller has the size that was asked for.
+    server.fault(0, "lost");
+    assert!(server.status(0).contains(", lost\n"));
+    server.fault(0, "lost frozen");
+    server.fault(0, "back");
+    let (_admin, cntlid) = Queue::admin(server.addresses[0], 0);
+    let mut io = Queue::io(server.addresses[0], cntlid, 0);
+    let read = |lba| read(Nsid(1), Lba(lba), 1, Dptr::NONE, Flags::NONE);
+    assert!(io.do_to_host(read(1023), 512).unwrap().0.status().is_success());
+    let (cqe, _) = io.do_to_host(read(1024), 512).unwrap();
+    assert_eq!(cqe.status().kind(), Status::LBA_OUT_OF_RANGE);
+    server.end();
+}
+
+#[test]
 fn answers_come_last_first() {
     let server = Running::new(1, &[], "at 0s path 0 reorder; at 0s path 0 hold writes");
     let (_admin, cntlid) = Queue::admin(server.addresses[0], 0);

@@ -1,11 +1,11 @@
 //! Configuration of controllers and namespaces.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use nvme::{Nsid, Status};
 use units::Nanos;
 
-use crate::media::{Faulty, Spoilt};
+use crate::media::{Faulty, Spoilt, forward_media, lock};
 use crate::{
     AbortOrder, Ana, FaultInjector, Fetch, Media, MediaError, MediaFault, Mem, PendingBit, Profile,
 };
@@ -221,7 +221,7 @@ impl Medium {
     pub(crate) fn spoil(&mut self, at: u64, len: u64) {
         match self {
             Medium::Shared(shared) => {
-                return shared.lock().unwrap_or_else(PoisonError::into_inner).spoil(at, len);
+                return lock(shared).spoil(at, len);
             }
             Medium::Spoilt(_) => {}
             Medium::Mem(_) | Medium::Other(_) | Medium::Faulty(_) => {
@@ -242,7 +242,7 @@ impl Medium {
     pub(crate) fn expect(&mut self, fault: MediaFault, block: u64) -> Result<(), MediaError> {
         match self {
             Medium::Shared(shared) => {
-                return shared.lock().unwrap_or_else(PoisonError::into_inner).expect(fault, block);
+                return lock(shared).expect(fault, block);
             }
             Medium::Spoilt(spoilt) => return spoilt.inner.expect(fault, block),
             Medium::Faulty(_) => {}
@@ -257,9 +257,7 @@ impl Medium {
     #[cfg(feature = "serve")]
     pub(crate) fn expected(&self) -> Vec<MediaFault> {
         match self {
-            Medium::Shared(shared) => {
-                shared.lock().unwrap_or_else(PoisonError::into_inner).expected()
-            }
+            Medium::Shared(shared) => lock(shared).expected(),
             Medium::Spoilt(spoilt) => spoilt.inner.expected(),
             Medium::Faulty(faulty) => faulty.expected(),
             Medium::Mem(_) | Medium::Other(_) => Vec::new(),
@@ -269,9 +267,7 @@ impl Medium {
     /// Power loss: drops an injected cache.
     pub(crate) fn lose_power(&mut self) -> Result<(), MediaError> {
         match self {
-            Medium::Shared(shared) => {
-                shared.lock().unwrap_or_else(PoisonError::into_inner).lose_power()
-            }
+            Medium::Shared(shared) => lock(shared).lose_power(),
             Medium::Spoilt(spoilt) => spoilt.inner.lose_power(),
             Medium::Faulty(faulty) => faulty.lose_power(),
             Medium::Mem(_) | Medium::Other(_) => Ok(()),
@@ -283,9 +279,7 @@ impl Medium {
         match self {
             Medium::Mem(_) => false,
             Medium::Other(_) | Medium::Spoilt(_) | Medium::Faulty(_) => true,
-            Medium::Shared(shared) => {
-                shared.lock().unwrap_or_else(PoisonError::into_inner).needs_buffer()
-            }
+            Medium::Shared(shared) => lock(shared).needs_buffer(),
         }
     }
 
@@ -311,39 +305,7 @@ impl Medium {
 }
 
 impl Media for Medium {
-    fn bytes(&self) -> u64 {
-        self.as_media().bytes()
-    }
-
-    fn allocated(&self) -> u64 {
-        self.as_media().allocated()
-    }
-
-    fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
-        self.as_media_mut().read_at(at, into)
-    }
-
-    fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
-        self.as_media_mut().write_at(at, from, fua)
-    }
-
-    fn zero_at(
-        &mut self,
-        at: u64,
-        len: u64,
-        deallocate: bool,
-        fua: bool,
-    ) -> Result<(), MediaError> {
-        self.as_media_mut().zero_at(at, len, deallocate, fua)
-    }
-
-    fn flush(&mut self) -> Result<(), MediaError> {
-        self.as_media_mut().flush()
-    }
-
-    fn is_volatile(&self) -> bool {
-        self.as_media().is_volatile()
-    }
+    forward_media!(self, self.as_media(), self.as_media_mut());
 }
 
 impl std::fmt::Debug for Medium {

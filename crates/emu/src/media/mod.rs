@@ -13,7 +13,7 @@ mod slabs;
 mod spoilt;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use budget::Budget;
 #[cfg(test)]
@@ -81,41 +81,42 @@ pub fn write_zeroes(
     Ok(())
 }
 
+/// Methods of [`Media`] that call those of another medium.
+macro_rules! forward_media {
+    ($self:ident, $medium:expr, $mutable:expr) => {
+        fn bytes(&$self) -> u64 {
+            $medium.bytes()
+        }
+        fn allocated(&$self) -> u64 {
+            $medium.allocated()
+        }
+        fn read_at(&mut $self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
+            $mutable.read_at(at, into)
+        }
+        fn write_at(&mut $self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
+            $mutable.write_at(at, from, fua)
+        }
+        fn zero_at(&mut $self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+            $mutable.zero_at(at, len, deallocate, fua)
+        }
+        fn flush(&mut $self) -> Result<(), MediaError> {
+            $mutable.flush()
+        }
+        fn is_volatile(&$self) -> bool {
+            $medium.is_volatile()
+        }
+    };
+}
+pub(crate) use forward_media;
+
+/// Locks a shared medium. A panic of another holder leaves it usable.
+pub(crate) fn lock<M>(shared: &Mutex<M>) -> MutexGuard<'_, M> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A medium that its owner, such as a test, can access while a controller uses it.
 impl<M: Media> Media for Arc<Mutex<M>> {
-    fn bytes(&self) -> u64 {
-        self.lock().unwrap_or_else(PoisonError::into_inner).bytes()
-    }
-
-    fn allocated(&self) -> u64 {
-        self.lock().unwrap_or_else(PoisonError::into_inner).allocated()
-    }
-
-    fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
-        self.lock().unwrap_or_else(PoisonError::into_inner).read_at(at, into)
-    }
-
-    fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
-        self.lock().unwrap_or_else(PoisonError::into_inner).write_at(at, from, fua)
-    }
-
-    fn zero_at(
-        &mut self,
-        at: u64,
-        len: u64,
-        deallocate: bool,
-        fua: bool,
-    ) -> Result<(), MediaError> {
-        self.lock().unwrap_or_else(PoisonError::into_inner).zero_at(at, len, deallocate, fua)
-    }
-
-    fn flush(&mut self) -> Result<(), MediaError> {
-        self.lock().unwrap_or_else(PoisonError::into_inner).flush()
-    }
-
-    fn is_volatile(&self) -> bool {
-        self.lock().unwrap_or_else(PoisonError::into_inner).is_volatile()
-    }
+    forward_media!(self, lock(self), lock(self));
 }
 
 /// Errors of media.

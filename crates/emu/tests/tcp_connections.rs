@@ -43,6 +43,8 @@ fn send(stream: &mut TcpStream, sqe: Sqe, sgl: Descriptor, data: &[u8], answer: 
 
 fn greeted(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
+    // Otherwise the commands of a host that reads nothing wait for a delayed ACK.
+    stream.set_nodelay(true).unwrap();
     stream.write_all(&pdu(Body::IcReq(Greeting::default()), &[])).unwrap();
     stream.read_exact(&mut [0; 128]).unwrap();
     stream

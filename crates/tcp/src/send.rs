@@ -39,7 +39,12 @@ impl SendList {
             Some(Piece::Heads(heads)) if heads.len() < SendList::TOGETHER => {
                 heads.extend_from_slice(head)
             }
-            _ => self.pieces.push_back(Piece::Heads(head.to_vec())),
+            _ => {
+                // A response, and the header of the next data.
+                let mut heads = Vec::with_capacity(head.len().max(64));
+                heads.extend_from_slice(head);
+                self.pieces.push_back(Piece::Heads(heads));
+            }
         }
     }
 

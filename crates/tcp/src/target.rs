@@ -15,7 +15,7 @@
 //! A command that needs a payload buffer waits until the owner has memory for it, so that a server
 //! with many connections can bound their sum.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use nvme::fabrics::{Direction, direction_of};
 use nvme::sgl::Descriptor;
@@ -141,8 +141,9 @@ pub struct Target {
     flow_control: bool,
     /// SQHD: completed commands modulo `entries`.
     head: u32,
-    /// Outstanding commands by CID, with the bytes of their buffers.
-    open: HashMap<u16, u32>,
+    /// CIDs of outstanding commands, with the bytes of their buffers. Few, so that a search is
+    /// cheaper than a hash.
+    open: Vec<(u16, u32)>,
     /// Commands that wait for buffer memory.
     waiting: VecDeque<Sqe>,
     /// A command whose in-capsule data wait for buffer memory. Receiving stops until then, as its
@@ -172,7 +173,7 @@ impl Target {
             entries: 1,
             flow_control: true,
             head: 0,
-            open: HashMap::new(),
+            open: Vec::new(),
             waiting: VecDeque::new(),
             capsule: None,
             transfers: Vec::new(),
@@ -207,11 +208,6 @@ impl Target {
     /// that it passes to [`Target::poll`].
     pub fn held(&self) -> u64 {
         self.held
-    }
-
-    /// Whether ICReq has been accepted.
-    pub fn is_greeted(&self) -> bool {
-        self.state == State::Open
     }
 
     /// The negotiated digests.
@@ -356,7 +352,7 @@ impl Target {
         let sgl = Descriptor::of(sqe.dptr());
         let direction = direction_of(&sqe);
         let status = match (&data, direction) {
-            _ if self.open.contains_key(&sqe.cid)
+            _ if self.open.iter().any(|(cid, _)| *cid == sqe.cid)
                 || self.waiting.iter().any(|other| other.cid == sqe.cid) =>
             {
                 Status::COMMAND_ID_CONFLICT
@@ -402,7 +398,7 @@ impl Target {
     }
 
     fn begin(&mut self, sqe: &Sqe, bytes: usize) {
-        self.open.insert(sqe.cid, bytes as u32);
+        self.open.push((sqe.cid, bytes as u32));
         self.held += bytes as u64;
     }
 
@@ -518,7 +514,8 @@ impl Target {
     /// Completes a command: `cqe` is its entry, whose SQHD is filled in here; `data` are sent to
     /// the host if it succeeded.
     pub fn complete(&mut self, cqe: Cqe, data: Vec<u8>) {
-        let held = self.open.remove(&cqe.cid).unwrap_or(0);
+        let at = self.open.iter().position(|(cid, _)| *cid == cqe.cid);
+        let held = at.map_or(0, |at| self.open.swap_remove(at).1);
         self.held -= u64::from(held).min(self.held);
         if self.open.is_empty() && self.waiting.is_empty() {
             self.shrink();

@@ -8,7 +8,7 @@
 //! A single thread receives, steps the controllers and sends; it sleeps in the poller when none of
 //! them has work. Memory for payload is bounded, for all connections together and for each.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -74,6 +74,12 @@ const RESET_BY_OTHER: &str = "another controller has reset it";
 /// CQT of controllers whose configuration has none: the time beyond KATO after which a host may
 /// assume that a lost controller is quiescent (TP4129).
 const QUIESCE: Nanos = Nanos::from_secs(1);
+/// A host at a low queue depth sends its next command sooner than a thread can sleep and be woken.
+/// While messages come within SOON on average, the thread polls for POLL before it sleeps;
+/// otherwise it tries that again after PAUSE waits.
+const POLL: Nanos = Nanos::from_micros(20);
+const SOON: Nanos = Nanos::from_micros(12);
+const PAUSE: u32 = 1000;
 /// Socket reads per connection and turn.
 const READS: usize = 16;
 /// Steps per controller and turn.
@@ -151,11 +157,11 @@ pub struct TcpServer {
     associations: BTreeMap<u16, Association>,
     next_cntlid: u16,
     /// Connections to receive from.
-    ready: BTreeSet<u64>,
+    ready: Vec<u64>,
     /// Connections with bytes to send.
-    unsent: BTreeSet<u64>,
+    unsent: Vec<u64>,
     /// Connections with commands that wait for payload memory.
-    waiting: BTreeSet<u64>,
+    waiting: Vec<u64>,
     /// Deadlines of connections: for Connect, for progress, and for the close after a TermReq.
     deadlines: VecDeque<(Nanos, u64)>,
     held: u64,
@@ -190,9 +196,9 @@ impl TcpServer {
             next_key: CONNECTIONS,
             associations: BTreeMap::new(),
             next_cntlid: 1,
-            ready: BTreeSet::new(),
-            unsent: BTreeSet::new(),
-            waiting: BTreeSet::new(),
+            ready: Vec::new(),
+            unsent: Vec::new(),
+            waiting: Vec::new(),
             deadlines: VecDeque::new(),
             held: 0,
             resets: Vec::new(),
@@ -302,8 +308,28 @@ impl TcpServer {
         _ = hw::set_timer_slack(Nanos(1));
         self.poller.add(&stop, STOP)?;
         let (mut arrived, mut timeout) = (Vec::new(), Some(Nanos::ZERO));
+        // Average of the last waits while polling, and waits left until it is tried again.
+        let (mut usual, mut pause) = (Nanos::ZERO, 0u32);
         loop {
-            self.poller.wait(timeout, &mut arrived)?;
+            let begun = hw::now();
+            let due = timeout.map_or(Nanos::MAX, |timeout| begun + timeout);
+            let polls = pause == 0 && timeout != Some(Nanos::ZERO);
+            arrived.clear();
+            while polls && arrived.is_empty() && hw::now() < due.min(begun + POLL) {
+                self.poller.wait(Some(Nanos::ZERO), &mut arrived)?;
+            }
+            if arrived.is_empty() {
+                self.poller.wait(timeout.map(|_| due - hw::now()), &mut arrived)?;
+            }
+            if polls {
+                let waited = (hw::now() - begun).min(Nanos(4 * POLL.0));
+                usual = Nanos((7 * usual.0 + waited.0) / 8);
+                if usual > SOON {
+                    (usual, pause) = (Nanos::ZERO, PAUSE);
+                }
+            } else {
+                pause = pause.saturating_sub(1);
+            }
             if arrived.contains(&STOP) {
                 self.poller.remove(&stop)?;
                 return Ok(());
@@ -317,7 +343,7 @@ impl TcpServer {
     fn dispatch(&mut self, arrived: &[u64], report: Report<'_>) {
         for key in arrived {
             match key & !Poller::WRITABLE {
-                key @ CONNECTIONS..0x1_0000_0000 => _ = self.ready.insert(key),
+                key @ CONNECTIONS..0x1_0000_0000 => self.ready.push(key),
                 key @ PORTS..CONNECTIONS => self.admit((key - PORTS) as usize, report),
                 key @ CONTROLS..PORTS => {
                     self.controls[(key - CONTROLS) as usize].admit(&self.poller)
@@ -325,7 +351,7 @@ impl TcpServer {
                 key => self.hear(key, report),
             }
             if key & Poller::WRITABLE != 0 {
-                self.unsent.insert(key & !Poller::WRITABLE);
+                self.unsent.push(key & !Poller::WRITABLE);
             }
         }
         for n in 0..self.ports.len() {
@@ -383,13 +409,22 @@ impl TcpServer {
                 );
             }
         }
-        for key in std::mem::take(&mut self.ready) {
+        let mut ready = each_once(&mut self.ready);
+        for key in ready.drain(..) {
             self.receive(key, report);
+        }
+        // Its capacity is kept.
+        if self.ready.is_empty() {
+            self.ready = ready;
         }
         let mut next = self.step(report);
         let held = self.held;
-        for key in std::mem::take(&mut self.unsent) {
+        let mut unsent = each_once(&mut self.unsent);
+        for key in unsent.drain(..) {
             self.send(key, report);
+        }
+        if self.unsent.is_empty() {
+            self.unsent = unsent;
         }
         if self.held < held {
             // Memory was freed: commands that wait for some are retried.
@@ -745,8 +780,8 @@ impl TcpServer {
             }
             // After a TermReq the rest of the stream has no meaning, but unread bytes would cause
             // RST.
-            let mut scrap = [0; 4096];
             let (result, room) = if connection.ended {
+                let mut scrap = [0; 4096];
                 (connection.stream.read(&mut scrap), scrap.len())
             } else {
                 let mut spaces = connection.target.space().map(IoSliceMut::new);
@@ -771,7 +806,7 @@ impl TcpServer {
                 Err(error) => return self.close(key, &error.to_string(), report),
             }
         }
-        self.ready.insert(key);
+        self.ready.push(key);
     }
 
     /// Handles the events of a connection. Returns false if it has been closed.
@@ -786,12 +821,12 @@ impl TcpServer {
             self.held = self.held + connection.target.held() - connection.counted;
             connection.counted = connection.target.held();
             if connection.target.output().left() > 0 {
-                self.unsent.insert(key);
+                self.unsent.push(key);
             }
             match event {
                 None => {
                     if connection.target.waits() {
-                        self.waiting.insert(key);
+                        self.waiting.push(key);
                     }
                     if connection.target.awaits_data() {
                         self.moved_bytes(key);
@@ -955,7 +990,7 @@ impl TcpServer {
         };
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.target.complete(done, Vec::new());
-            self.unsent.insert(key);
+            self.unsent.push(key);
         }
     }
 
@@ -1031,7 +1066,10 @@ impl TcpServer {
         if let Some(connection) = self.connections.get_mut(&key) {
             (connection.association, connection.queue) = (Some(id), connect.queue);
             connection.target.connect(connect.entries, !connect.no_flow_control);
+            connection.progress = None;
         }
+        // Later the deadline would wake the server for nothing.
+        self.deadlines.retain(|(_, other)| *other != key);
         let now = now();
         for step in self.waiting_script.take().into_iter().flat_map(|script| script.steps) {
             let at = now + step.at;
@@ -1207,7 +1245,7 @@ impl TcpServer {
                     let Some(key) = association.queues.get(&queue) else { continue };
                     let Some(connection) = self.connections.get_mut(key) else { continue };
                     tampered(port, connection, |target| target.complete(cqe, data));
-                    self.unsent.insert(*key);
+                    self.unsent.push(*key);
                 }
                 if !worked {
                     break;
@@ -1282,9 +1320,17 @@ impl TcpServer {
             _ = connection.stream.shutdown(Shutdown::Write);
         } else if connection.full {
             // Unsent bytes have fallen below the limit: receive again.
-            self.ready.insert(key);
+            self.ready.push(key);
         }
     }
+}
+
+/// Takes the keys of a list, each once.
+fn each_once(keys: &mut Vec<u64>) -> Vec<u64> {
+    let mut keys = std::mem::take(keys);
+    keys.sort_unstable();
+    keys.dedup();
+    keys
 }
 
 /// Runs `act` with the next protocol error of the address armed, and counts it if it was used.

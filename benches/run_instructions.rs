@@ -11,13 +11,13 @@ mod callgrind;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-use cli::bench::{Control, Progress, Rig, Run, Setup, TargetDevice, Worker};
+use cli::bench::{JobProgress, Rig, Run, Setup, TargetDevice, ThreadControl, Worker};
 use cli::machine::Machine;
 use completion::Spin;
 use reap::{ManualStepper, Mode, Nanos};
 use workload::fio::{self, Input};
 use workload::plan::plan;
-use workload::{Generator, Job, Next, Target, ThreadId};
+use workload::{Generator, Job, Next, TargetSize, ThreadId};
 
 /// I/Os of each case.
 const IOS: u64 = 64_000;
@@ -103,8 +103,8 @@ fn run(job: &Job) {
     let targets = rig.targets(&plan.threads[0]).expect("a namespace");
     let mut worker = rig.worker(&jobs, &plan.threads[0], Nanos::ZERO)().expect("a worker");
     let hand = rig.devices[0].embedded().expect("an embedded controller").manual_step();
-    let (never, progress) = (AtomicBool::new(false), Progress::default());
-    let control = Control { stop: [&never, &never], progress: &progress };
+    let (never, progress) = (AtomicBool::new(false), JobProgress::default());
+    let control = ThreadControl { stop: [&never, &never], progress: &progress };
     let mut generator = generator(job, &targets);
     let mut run = worker.begin();
     while counted_turn(&mut worker, &mut run, &mut generator, &control) {
@@ -115,7 +115,7 @@ fn run(job: &Job) {
     load(job, &targets);
 }
 
-fn generator(job: &Job, targets: &[Target]) -> Generator {
+fn generator(job: &Job, targets: &[TargetSize]) -> Generator {
     Generator::new(job, ThreadId::default(), targets).expect("the job fits the device")
 }
 
@@ -124,7 +124,7 @@ fn counted_turn(
     worker: &mut Worker,
     run: &mut Run,
     generator: &mut Generator,
-    control: &Control<'_>,
+    control: &ThreadControl<'_>,
 ) -> bool {
     worker.turn(run, generator, control).expect("no I/O is lost")
 }
@@ -135,7 +135,7 @@ fn counted_step(hand: &ManualStepper) -> bool {
 }
 
 /// The same job on a device that takes a microsecond, and no instruction, for whatever it is given.
-fn load(job: &Job, targets: &[Target]) {
+fn load(job: &Job, targets: &[TargetSize]) {
     let mut generator = generator(job, targets);
     let (mut now, mut posted) = (Nanos(1), Vec::with_capacity(job.iodepth as usize));
     loop {

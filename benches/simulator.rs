@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use completion::Mode;
 use emu::Profile;
-use sim::{DeviceSpec, Host, JobSpec, Machine, Scenario, closed_loop};
+use sim::{DeviceSpec, HostStack, JobSpec, Machine, Scenario, closed_loop};
 
 /// Clocked runs of each case.
 const RUNS: usize = 5;
@@ -59,7 +59,7 @@ fn server(mode: Mode, ios: u64, drives: usize) -> Scenario {
     let base = Scenario::new(mode, Profile::optane(), closed_loop(1, 1));
     Scenario {
         machine: Machine::new(80, 2),
-        host: Host::Kernel,
+        host: HostStack::Kernel,
         devices,
         jobs: vec![JobSpec::new(job)],
         ..base

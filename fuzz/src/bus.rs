@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use emu::{BusError, Config, Controller, Message, Namespace, Port, Step};
+use emu::{BusError, Config, Controller, Message, NamespaceConfig, Port, Step};
 use nvme::admin::{CreateCq, CreateSq};
 use nvme::prp::Dptr;
 use nvme::regs::{self, Aqa, Cc};
@@ -214,7 +214,7 @@ const RINGS: [[u64; 2]; 2] = [[BASE, BASE + 0x1000], [BASE + 0x2000, BASE + 0x30
 pub const DATA: u64 = BASE + 0x4000;
 
 impl Host {
-    pub fn new(config: Config, namespaces: Vec<Namespace>, bus: Bus) -> Host {
+    pub fn new(config: Config, namespaces: Vec<NamespaceConfig>, bus: Bus) -> Host {
         Host {
             controller: Controller::new(config, namespaces, bus.clone()),
             bus,

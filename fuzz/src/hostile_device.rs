@@ -15,7 +15,7 @@ use driver::{
     Recovery, RecoveryAction, RecoveryConfig, Shutdown, ShutdownAction, Ticket, TimeoutScan,
     WantedQueues,
 };
-use emu::{Ana, Budget, Config, Controller, Mem, Namespace, Profile, Step};
+use emu::{Ana, Budget, Config, Controller, Mem, NamespaceConfig, Profile, Step};
 use nvme::prp::Dptr;
 use nvme::{Lba, Nsid, QueueId, Sqe, Vector};
 use units::Nanos;
@@ -98,7 +98,7 @@ pub fn run(data: &[u8]) {
             host.submit(&mut token);
             host.mischief();
         }
-        dead = host.look_after(&mut recovery, &config);
+        dead = host.run_timers(&mut recovery, &config);
     }
     assert!(host.out.is_empty(), "requests {:?} of a dead controller never end", host.out);
     if !dead {
@@ -111,7 +111,7 @@ impl Host {
         let bus = Bus::new(64 << 10);
         let twisted = Twisted::new(bus.clone(), twist.clone());
         let media = |block| {
-            Namespace::mem(Mem::new(1 << 20, Budget::new(1 << 20)), block).expect("whole blocks")
+            NamespaceConfig::mem(Mem::new(1 << 20, Budget::new(1 << 20)), block).expect("whole blocks")
         };
         let config = Config {
             queue_pairs: 4,
@@ -297,7 +297,7 @@ impl Host {
     }
 
     /// One turn of housekeeping. Whether the controller has been given up.
-    fn look_after(&mut self, recovery: &mut Recovery, config: &RecoveryConfig) -> bool {
+    fn run_timers(&mut self, recovery: &mut Recovery, config: &RecoveryConfig) -> bool {
         self.turns += 1;
         assert!(self.turns < MOST_TURNS, "the driver turns for ever at {}", self.now);
         self.device.step(self.now);

@@ -1,7 +1,7 @@
 //! A controller whose host does as it likes: commands, PRP lists and SGLs, doorbells and registers
 //! of any kind, at any time.
 
-use emu::{Ana, Budget, Config, Mem, Namespace, Profile};
+use emu::{Ana, Budget, Config, Mem, NamespaceConfig, Profile};
 use nvme::opcode::{admin, io};
 use nvme::sgl::Descriptor;
 use nvme::{Doorbells, QueueId, Registers, regs};
@@ -38,7 +38,7 @@ pub fn run(data: &[u8]) {
     config.sgls = kind & 0x10 != 0;
     let sgls = config.sgls;
     let media = |bytes, block| {
-        Namespace::mem(Mem::new(bytes, Budget::new(2 << 20)), block).expect("whole blocks")
+        NamespaceConfig::mem(Mem::new(bytes, Budget::new(2 << 20)), block).expect("whole blocks")
     };
     let mut host =
         Host::new(config, vec![media(1 << 20, 512), media(8 << 20, 4096)], Bus::new(MEMORY));

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use units::Nanos;
 use workload::fio::{Environment, Input, parse};
-use workload::{Generator, Job, Next, Target, plan};
+use workload::{Generator, Job, Next, TargetSize, plan};
 
 use crate::source::Source;
 
@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
         && thread.report < plan.reports));
     for thread in plan.threads.iter().take(4) {
         let targets =
-            vec![Target { bytes: 1 << 20, block: 512, size_at_setup: None }; thread.targets.len()];
+            vec![TargetSize { bytes: 1 << 20, block: 512, size_at_setup: None }; thread.targets.len()];
         let job = &parsed.jobs[thread.job];
         // One that would hold a million I/Os in flight is right, and slow.
         if job.iodepth <= 256 && targets.len() <= 16 {
@@ -65,7 +65,7 @@ pub fn run(data: &[u8]) {
 /// Does what a job says for some steps. Everything completes when it is waited for.
 fn play<E: std::fmt::Display>(
     job: &Job,
-    targets: &[Target],
+    targets: &[TargetSize],
     generator: Result<Generator, E>,
     source: &mut Source,
 ) {

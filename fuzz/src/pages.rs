@@ -52,7 +52,7 @@ fn namespaces(page: &[u8]) {
     for part in page.chunks(1024) {
         let mut whole = vec![0; 4096];
         whole[..1024].copy_from_slice(part);
-        let identify = identify::Namespace::from_page(&whole).expect("a whole page");
+        let identify = identify::IdentifyNamespace::from_page(&whole).expect("a whole page");
         let Ok(namespace) = Namespace::new(Nsid(1), &identify) else { continue };
         assert!(namespace.block_size().is_power_of_two());
         let _ = namespace.bytes();

@@ -1,6 +1,6 @@
 //! Drives' profiles as files, and a controller that has such a profile.
 
-use emu::{Config, Mem, Namespace};
+use emu::{Config, Mem, NamespaceConfig};
 use sim::file::read_profile;
 
 use crate::bus::{Bus, Host};
@@ -12,7 +12,7 @@ pub fn run(data: &[u8]) {
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
     let namespace =
-        Namespace::mem(Mem::new(1 << 20, emu::Budget::new(4 << 20)), 512).expect("whole blocks");
+        NamespaceConfig::mem(Mem::new(1 << 20, emu::Budget::new(4 << 20)), 512).expect("whole blocks");
     let mut host = Host::new(Config::new(profile), vec![namespace], Bus::new(64 << 10));
     host.enable();
     host.create_queue(16);

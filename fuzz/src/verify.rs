@@ -2,7 +2,7 @@
 
 use units::{Nanos, Op};
 use workload::fio::{Input, Nothing, parse};
-use workload::{Generator, Next, Target, ThreadId};
+use workload::{Generator, Next, TargetSize, ThreadId};
 
 use crate::source::Source;
 
@@ -72,7 +72,7 @@ fn play(text: &str, memory: &mut [u8]) -> Option<(u64, u64)> {
     let mut generator = Generator::new(
         &parsed.jobs[0],
         ThreadId::default(),
-        &[Target { bytes: BYTES as u64, block: 512, size_at_setup: None }],
+        &[TargetSize { bytes: BYTES as u64, block: 512, size_at_setup: None }],
     )
     .ok()?;
     let (mut now, mut ios, mut flying) = (Nanos(1_000), 0, Vec::new());

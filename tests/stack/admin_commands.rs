@@ -31,9 +31,10 @@ fn identify_matches_the_uri() {
     )
     .unwrap();
     assert_eq!(active.iter().collect::<Vec<_>>(), [Nsid(1), Nsid(2), Nsid(3)]);
-    let namespace =
-        identify::Namespace::from_page(&*device.identify(&about(cns::NAMESPACE, 3)).unwrap())
-            .unwrap();
+    let namespace = identify::IdentifyNamespace::from_page(
+        &*device.identify(&about(cns::NAMESPACE, 3)).unwrap(),
+    )
+    .unwrap();
     assert_eq!((namespace.nsze, namespace.format().block_size()), (64 << 8, Some(4096)));
 }
 

@@ -123,7 +123,7 @@ pub struct Load<'a> {
     /// Block and, for a write, what is written, by tag.
     open: HashMap<u64, (usize, Option<u64>)>,
     next: u64,
-    dice: u64,
+    rng: u64,
     pub ended: Ended,
 }
 
@@ -139,7 +139,7 @@ impl<'a> Load<'a> {
             blocks,
             open: HashMap::new(),
             next,
-            dice: owner + 1,
+            rng: owner + 1,
             ended: Ended::default(),
         }
     }
@@ -168,16 +168,15 @@ impl<'a> Load<'a> {
 
     fn request(&mut self) -> Request {
         let block = loop {
-            self.dice =
-                self.dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let block = (self.dice >> 33) as usize % self.blocks.len();
+            self.rng = self.rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let block = (self.rng >> 33) as usize % self.blocks.len();
             if !self.blocks[block].in_use {
                 break block;
             }
         };
         self.blocks[block].in_use = true;
         self.next += 1;
-        let (tag, write) = (self.next, self.dice >> 60 < 8);
+        let (tag, write) = (self.next, self.rng >> 60 < 8);
         let mut buf = self.queue.buffer(BLOCK).expect("the pool is large");
         fill(&mut buf, if write { tag } else { !tag });
         self.open.insert(tag, (block, write.then_some(tag)));

@@ -101,9 +101,9 @@ fn idle_controller_is_watched() {
 /// sequence that happens.
 #[test]
 fn failed_bringup_is_refused() {
-    let refused = |befall: fn(&Faults)| {
+    let refused = |apply_to: fn(&Faults)| {
         let faults = Faults::new(FaultPlan::new());
-        befall(&faults);
+        apply_to(&faults);
         let options = OpenOptions::new()
             .embedded(EmbeddedOptions {
                 faults: Some(faults),

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use completion::{Mode, Spin};
 use hw::pci::Bdf;
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub use values::{modes, once};
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Subcommand,
 }
 
 const EXAMPLES: &str = "\
@@ -81,7 +81,7 @@ impl Cli {
         })?;
         let mut cli =
             Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
-        if let Command::Run(args) = &mut cli.command {
+        if let Subcommand::Run(args) = &mut cli.command {
             // Only global options on the command line are not a job.
             let begun = jobs
                 .iter()
@@ -141,8 +141,8 @@ fn suggest(error: &mut clap::Error, all: &clap::Command, command: &str) {
 }
 
 /// The subcommands; each has a module of its name.
-#[derive(Debug, Subcommand)]
-pub enum Command {
+#[derive(Debug, clap::Subcommand)]
+pub enum Subcommand {
     /// Run fio jobs, and print results as fio does
     Run(RunArgs),
     /// Run one job in several completion modes, and compare them

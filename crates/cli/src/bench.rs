@@ -10,4 +10,4 @@ mod worker;
 pub use counted::{Counted, PathMark, charge, over_all};
 pub use rig::{Filled, Rig, Setup};
 pub use target::{Allowed, Filenames, PLACEHOLDER, TargetDevice, USUAL, check};
-pub use worker::{Control, Progress, Ran, Run, Worker, first_namespace};
+pub use worker::{JobProgress, Ran, Run, ThreadControl, Worker, first_namespace};

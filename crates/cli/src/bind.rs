@@ -47,19 +47,23 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
         );
     }
     match function.driver() {
-        Some(driver) if driver == VFIO_PCI => tell(&format!("{bdf}: already bound to vfio-pci"))?,
+        Some(driver) if driver == VFIO_PCI => {
+            print_line(&format!("{bdf}: already bound to vfio-pci"))?
+        }
         driver => {
             give(&bus, &function, driver.as_deref())?;
             let from =
                 driver.map_or_else(|| "no driver".to_owned(), |driver| format!("`{driver}`"));
-            tell(&format!("{bdf}: moved from {from} to vfio-pci; undo with `reap unbind {bdf}`"))?;
+            print_line(&format!(
+                "{bdf}: moved from {from} to vfio-pci; undo with `reap unbind {bdf}`"
+            ))?;
         }
     }
     let file = PathBuf::from(format!("/dev/vfio/{group}"));
     if let Some((name, uid)) = owner {
         chown(&file, Some(uid), None)
             .with_context(|| format!("cannot give {} to user {name}", file.display()))?;
-        tell(&format!(
+        print_line(&format!(
             "{}: owned by user {name} until the next bind; `ulimit -l` limits the memory that it can map",
             file.display()
         ))?;
@@ -68,7 +72,7 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
     let members = function.group_members().context("cannot read its IOMMU group")?;
     for member in members.iter().filter(|member| member.bdf != bdf && !member.is_bridge()) {
         let (other, class) = (member.bdf, member.class);
-        tell(&match member.driver().as_deref() {
+        print_line(&match member.driver().as_deref() {
             None | Some(VFIO_PCI) => {
                 format!(
                     "IOMMU group {group} has {other} (class {class:06x}h) as well; the group's user has access to it"
@@ -79,7 +83,7 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
             ),
         })?;
     }
-    tell(&format!("use it as pcie:{bdf}"))?;
+    print_line(&format!("use it as pcie:{bdf}"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -111,7 +115,7 @@ pub fn unbind(args: &UnbindArgs) -> Result<ExitCode> {
     }
     bus.probe(bdf).with_context(|| format!("{bdf}: unbound, but no kernel driver claims it"))?;
     match function.driver() {
-        Some(driver) => tell(&format!("{bdf}: bound to `{driver}`"))?,
+        Some(driver) => print_line(&format!("{bdf}: bound to `{driver}`"))?,
         None => bail!(
             "{bdf}: unbound from vfio-pci, but no kernel driver claims it; try `modprobe nvme`"
         ),
@@ -119,7 +123,7 @@ pub fn unbind(args: &UnbindArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(line: &str) -> Result<()> {
+fn print_line(line: &str) -> Result<()> {
     output::print(&format!("{line}\n"))
 }
 

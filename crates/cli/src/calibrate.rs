@@ -24,7 +24,7 @@ use crate::args::CalibrateArgs;
 use crate::compare::loops::IdleLoops;
 use crate::compare::statistics::{self, median};
 use crate::machine::{self, Machine};
-use crate::output::{self, Aside, say};
+use crate::output::{self, OptionalOutput, say};
 use crate::rows::Estimate;
 use crate::rows::table::{fitted, unruled, width, wrap};
 use crate::{jobs, stop};
@@ -59,7 +59,7 @@ const MEDIUM: usize = 64 << 20;
 pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let machine = Machine::here()?;
     let stop = stop::on_signal()?;
-    let file = Aside::open(args.output.as_deref())?;
+    let file = OptionalOutput::open(args.output.as_deref())?;
     machine::settle(&machine.host[..1]);
     let mut sampler = Sampler {
         stop: &stop,
@@ -271,10 +271,10 @@ fn awake(
 /// An eventfd, and how a thread waits for it.
 struct Waiter {
     fd: EventFd,
-    by: By,
+    by: WaitMethod,
 }
 
-enum By {
+enum WaitMethod {
     Poller(Poller, Vec<u64>),
     Ring(Ring, Sq, Cq),
 }
@@ -283,7 +283,7 @@ impl Waiter {
     /// By epoll, as embedded controllers and drives are waited for.
     fn poller() -> Result<Waiter> {
         let (fd, poller) = event()?;
-        Ok(Waiter { fd, by: By::Poller(poller, Vec::with_capacity(8)) })
+        Ok(Waiter { fd, by: WaitMethod::Poller(poller, Vec::with_capacity(8)) })
     }
 
     /// By io_uring, as `kernel:` devices are waited for.
@@ -293,17 +293,17 @@ impl Waiter {
             Ring::new(&Options { entries: 2, owner: true, files: 1, ..Options::default() })?,
         );
         ring.register_file(FileSlot(0), &fd)?;
-        Ok(Waiter { fd, by: By::Ring(ring, sq, cq) })
+        Ok(Waiter { fd, by: WaitMethod::Ring(ring, sq, cq) })
     }
 
     /// Sleeps until it is signalled. `None`: it was not.
     fn wait(&mut self) -> Option<()> {
         match &mut self.by {
-            By::Poller(poller, events) => {
+            WaitMethod::Poller(poller, events) => {
                 poller.wait(Some(LOST), events).ok()?;
                 (!events.is_empty()).then_some(())
             }
-            By::Ring(ring, sq, cq) => {
+            WaitMethod::Ring(ring, sq, cq) => {
                 sq.push(Entry::poll(FileSlot(0), false)).then_some(())?;
                 ring.enter(Enter {
                     submit: sq.unsubmitted(),

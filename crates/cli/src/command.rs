@@ -11,8 +11,8 @@ use signal_hook::flag;
 use trace::cli::TraceArgs;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Cli, Command};
-use crate::output::Aside;
+use crate::args::{Cli, Subcommand};
+use crate::output::OptionalOutput;
 use crate::{
     bind, calibrate, compare, discover, doctor, id, install, list, output, run, serve, sim, stop,
 };
@@ -46,20 +46,20 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
         ));
     }
     let done = match cli.command {
-        Command::Run(args) => run::run(&args),
-        Command::Compare(args) => compare::compare(&args),
-        Command::Sim(args) => sim::sim(&args),
-        Command::Install(args) => install::run(&args),
-        Command::Calibrate(args) => calibrate::run(&args),
-        Command::List(args) => list::list(&args),
-        Command::Id(args) => id::id(&args),
-        Command::Discover(args) => discover::discover(&args),
-        Command::Doctor(args) => doctor::doctor(&args),
-        Command::Bind(args) => bind::bind(&args),
-        Command::Unbind(args) => bind::unbind(&args),
-        Command::Serve(args) => serve::serve(&args),
-        Command::Ctl(args) => serve::ctl(&args),
-        Command::Trace(args) => trace(&args),
+        Subcommand::Run(args) => run::run(&args),
+        Subcommand::Compare(args) => compare::compare(&args),
+        Subcommand::Sim(args) => sim::sim(&args),
+        Subcommand::Install(args) => install::run(&args),
+        Subcommand::Calibrate(args) => calibrate::run(&args),
+        Subcommand::List(args) => list::list(&args),
+        Subcommand::Id(args) => id::id(&args),
+        Subcommand::Discover(args) => discover::discover(&args),
+        Subcommand::Doctor(args) => doctor::doctor(&args),
+        Subcommand::Bind(args) => bind::bind(&args),
+        Subcommand::Unbind(args) => bind::unbind(&args),
+        Subcommand::Serve(args) => serve::serve(&args),
+        Subcommand::Ctl(args) => serve::ctl(&args),
+        Subcommand::Trace(args) => trace(&args),
     };
     match done {
         Ok(code) => stop::status().map_or(code, ExitCode::from),
@@ -75,7 +75,7 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
 /// `reap trace`: prints counts while it runs, and writes all of them to `--json` at the end.
 fn trace(args: &TraceArgs) -> Result<ExitCode> {
     stop::note()?;
-    let json = Aside::open(args.json.as_deref())?;
+    let json = OptionalOutput::open(args.json.as_deref())?;
     let document = trace::cli::run(args, &mut output::for_people().0)?;
     json.write(|| Ok(serde_json::to_string_pretty(&document)? + "\n"))?;
     Ok(ExitCode::SUCCESS)

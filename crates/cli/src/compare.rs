@@ -34,7 +34,7 @@ use workload::fio::{self, Input};
 use crate::args::CompareArgs;
 use crate::bench::{Filenames, Rig, Setup, TargetDevice};
 use crate::machine::WakeUp;
-use crate::output::{self, Aside, say};
+use crate::output::{self, OptionalOutput, say};
 use crate::rows::{Results, table};
 use crate::{calibrate, jobs, machine, report, run, stop};
 use blocks::{Experiment, JobThreads};
@@ -101,7 +101,8 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         &[("--json", args.json.as_deref()), ("--html", args.html.as_deref())],
     )?;
     // Opened before measuring: a path that cannot be written must not cost a whole run.
-    let (json, html) = (Aside::open(args.json.as_deref())?, Aside::open(args.html.as_deref())?);
+    let (json, html) =
+        (OptionalOutput::open(args.json.as_deref())?, OptionalOutput::open(args.html.as_deref())?);
 
     let setup = Setup {
         devices: &named,

@@ -46,9 +46,9 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
         let numbered = Map::from_iter([("nsid".to_owned(), json!(nsid.0))]);
         // Identify also works for namespaces that cannot be used for I/O, as unformatted ones.
         let found = match &controller {
-            Some(_) => ask(cns::NAMESPACE, nsid)
-                .map_err(anyhow::Error::new)
-                .and_then(|page| Ok(namespace_fields(&identify::Namespace::from_page(&*page)?))),
+            Some(_) => ask(cns::NAMESPACE, nsid).map_err(anyhow::Error::new).and_then(|page| {
+                Ok(namespace_fields(&identify::IdentifyNamespace::from_page(&*page)?))
+            }),
             None => Ok(device.namespaces().iter().flat_map(block_fields).collect()),
         };
         let fields = found.unwrap_or_else(|error| {
@@ -121,7 +121,7 @@ fn controller_fields(c: &identify::Controller) -> Map<String, Value> {
     ])
 }
 
-fn namespace_fields(ns: &identify::Namespace) -> Map<String, Value> {
+fn namespace_fields(ns: &identify::IdentifyNamespace) -> Map<String, Value> {
     // A controller may report too large counts; `lbaf` has 64 entries.
     let formats =
         ns.lbaf.iter().enumerate().take(usize::from(ns.nlbaf) + 1 + usize::from(ns.nulbaf));

@@ -40,15 +40,15 @@ pub fn load(paths: &[PathBuf], line: Option<&str>) -> Result<Parsed> {
         None => texts.push((LINE.to_owned(), line.as_bytes().to_vec())),
     }
     let inputs: Vec<Input<'_>> = texts.iter().map(|(name, text)| Input { name, text }).collect();
-    let told = |all: &[Diagnostic]| {
-        all.iter().map(|one| told(one, line, inputs[0].name)).collect::<Vec<_>>()
+    let message_text = |all: &[Diagnostic]| {
+        all.iter().map(|one| message_text(one, line, inputs[0].name)).collect::<Vec<_>>()
     };
     let parsed =
-        fio::parse(&inputs, &Disk).map_err(|errors| anyhow!(told(&errors.0).join("\n")))?;
-    for warning in told(&parsed.warnings) {
+        fio::parse(&inputs, &Disk).map_err(|errors| anyhow!(message_text(&errors.0).join("\n")))?;
+    for warning in message_text(&parsed.warnings) {
         say(format_args!("warning: {warning}"));
     }
-    for note in told(&parsed.notes) {
+    for note in message_text(&parsed.notes) {
         say(format_args!("note: {note}"));
     }
     Ok(parsed)
@@ -56,27 +56,27 @@ pub fn load(paths: &[PathBuf], line: Option<&str>) -> Result<Parsed> {
 
 /// The text of a message. Positions in `line`, which was put before the file `first`, are shown as
 /// options, and lines of that file are counted without it.
-fn told(said: &Diagnostic, line: &str, first: &str) -> String {
-    let mut said = said.clone();
-    let Some(at) = said.location.as_mut().filter(|at| &*at.file == first) else {
-        return said.to_string();
+fn message_text(diagnostic: &Diagnostic, line: &str, first: &str) -> String {
+    let mut diagnostic = diagnostic.clone();
+    let Some(at) = diagnostic.location.as_mut().filter(|at| &*at.file == first) else {
+        return diagnostic.to_string();
     };
     // Beyond the lines of the command line it is a line of the file.
     let Some(written) = line.lines().nth((at.line as usize).saturating_sub(1)) else {
         at.line -= line.lines().count() as u32;
-        return said.to_string();
+        return diagnostic.to_string();
     };
     let (option, name) = match written.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         Some(job) => (format!("--name={job}"), format!("job '{job}'")),
         None => (format!("--{written}"), written.split('=').next().unwrap_or(written).to_owned()),
     };
     // The message begins with the option's name, which would be repeated.
-    let message = said
+    let message = diagnostic
         .message
         .strip_prefix(&name)
         .and_then(|rest| rest.strip_prefix(": "))
-        .unwrap_or(&said.message);
-    let help = said.help.iter().map(|help| format!(" ({help})")).collect::<String>();
+        .unwrap_or(&diagnostic.message);
+    let help = diagnostic.help.iter().map(|help| format!(" ({help})")).collect::<String>();
     format!("{option}: {message}{help}")
 }
 

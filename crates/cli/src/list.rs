@@ -37,7 +37,7 @@ type Open = BTreeSet<(PathBuf, String)>;
 #[serde(rename_all = "PascalCase")]
 struct DeviceList {
     /// NVMe controllers, with any driver or none.
-    controllers: Vec<Controller>,
+    controllers: Vec<ControllerEntry>,
     /// Block devices, which `kernel:` can use.
     block_devices: Vec<BlockDevice>,
 }
@@ -45,7 +45,7 @@ struct DeviceList {
 /// A controller.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Controller {
+struct ControllerEntry {
     /// The kernel's name, as nvme0; `None` without the kernel's nvme driver.
     controller: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ impl DeviceList {
             !controllers.iter().any(|known| known.address == function.bdf.to_string())
         });
         // Controllers with another driver than nvme, or none, have no entry in sys/class/nvme.
-        let on_the_bus = |function: &Function| Controller {
+        let on_the_bus = |function: &Function| ControllerEntry {
             transport: "pcie".to_owned(),
             address: function.bdf.to_string(),
             driver: function.driver(),
@@ -131,9 +131,9 @@ impl DeviceList {
                 .iommu_group()
                 .map(|group| seen.open_in(&group_file(group)))
                 .unwrap_or_default(),
-            ..Controller::default()
+            ..ControllerEntry::default()
         };
-        let others: Vec<Controller> = others.map(on_the_bus).collect();
+        let others: Vec<ControllerEntry> = others.map(on_the_bus).collect();
         controllers.extend(others);
         let block_devices =
             disks.iter().map(|disk| block(root, disk, &controllers, &seen)).collect();
@@ -165,7 +165,7 @@ impl Seen {
 }
 
 /// Controllers of the kernel's NVMe drivers with any transport, by number.
-fn of_the_kernel(root: &Path, functions: &[Function]) -> Vec<Controller> {
+fn of_the_kernel(root: &Path, functions: &[Function]) -> Vec<ControllerEntry> {
     let class = root.join("sys/class/nvme");
     let mut named = names(&class);
     // nvme10 comes after nvme9.
@@ -187,7 +187,7 @@ fn of_the_kernel(root: &Path, functions: &[Function]) -> Vec<Controller> {
         let mut namespaces: Vec<String> =
             names(&at).iter().filter_map(|entry| namespace_of(entry)).collect();
         namespaces.sort_unstable();
-        Controller {
+        ControllerEntry {
             serial_number: said("serial"),
             model_number: said("model"),
             firmware: said("firmware_rev"),
@@ -214,7 +214,7 @@ fn pci_id(function: &Function) -> Option<String> {
     Some(escape(&format!("{}:{}", digits("vendor")?, digits("device")?)))
 }
 
-fn block(root: &Path, disk: &Disk, controllers: &[Controller], seen: &Seen) -> BlockDevice {
+fn block(root: &Path, disk: &Disk, controllers: &[ControllerEntry], seen: &Seen) -> BlockDevice {
     let (identity, name, nsid) = (disk.identity(), disk.name(), disk.nsid());
     let text = |text: Option<String>| text.map(|text| escape(&text));
     // Linux names the character device of nvme0n1 ng0n1; older kernels do not have it.
@@ -293,7 +293,7 @@ fn table<const N: usize>(names: [&str; N], rows: &[[String; N]]) -> String {
     head.iter().chain(rows).map(line).collect()
 }
 
-fn controller_row(c: &Controller) -> [String; 7] {
+fn controller_row(c: &ControllerEntry) -> [String; 7] {
     // A controller of the kernel has namespaces, one of VFIO has users: one column is enough.
     let used = if c.namespaces.is_empty() { c.users.join("; ") } else { c.namespaces.join(", ") };
     let model = c.model_number.clone().or_else(|| Some(format!("PCI {}", c.pci_id.as_ref()?)));

@@ -84,7 +84,7 @@ impl Output {
             let (to, name) = for_people();
             return Ok(Output { to, name: name.into() });
         };
-        let to = Kept::open(path)
+        let to = OutputFile::open(path)
             .with_context(|| format!("cannot write the results to {}", path.display()))?;
         Ok(Output { to: Box::new(to), name: path.display().to_string() })
     }
@@ -106,12 +106,12 @@ pub fn print(text: &str) -> Result<()> {
 }
 
 /// An optional additional output file.
-pub struct Aside(Option<Output>);
+pub struct OptionalOutput(Option<Output>);
 
-impl Aside {
+impl OptionalOutput {
     /// Opens it as [`Output::open`] does.
-    pub fn open(path: Option<&Path>) -> Result<Aside> {
-        path.map(|path| Output::open(Some(path))).transpose().map(Aside)
+    pub fn open(path: Option<&Path>) -> Result<OptionalOutput> {
+        path.map(|path| Output::open(Some(path))).transpose().map(OptionalOutput)
     }
 
     /// Writes the result of `text`, if there is a file.
@@ -173,20 +173,20 @@ pub const STANDARD: &str = "-";
 
 /// An output file. It is truncated only by the first write, and removed if it is new and nothing
 /// was written.
-pub struct Kept {
+pub struct OutputFile {
     file: File,
     written: bool,
     /// Its path, if it did not exist before.
     new: Option<PathBuf>,
 }
 
-impl Kept {
+impl OutputFile {
     /// Opens it; `-` is the standard output.
-    pub fn open(path: &Path) -> io::Result<Kept> {
+    pub fn open(path: &Path) -> io::Result<OutputFile> {
         if path == Path::new(STANDARD) {
             STDOUT_IS_A_FILE.store(true, Relaxed);
             // Do not truncate it: `>>` may have been used.
-            return Ok(Kept {
+            return Ok(OutputFile {
                 file: io::stdout().as_fd().try_clone_to_owned()?.into(),
                 written: true,
                 new: None,
@@ -195,11 +195,11 @@ impl Kept {
         // Existing contents are kept until the first write: the run may still fail.
         let new = !path.exists();
         let file = File::options().write(true).create(true).truncate(false).open(path)?;
-        Ok(Kept { file, written: false, new: new.then(|| path.to_owned()) })
+        Ok(OutputFile { file, written: false, new: new.then(|| path.to_owned()) })
     }
 }
 
-impl Write for Kept {
+impl Write for OutputFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // Pipes and devices cannot be truncated.
         if !self.written && self.file.metadata()?.is_file() {
@@ -215,7 +215,7 @@ impl Write for Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for OutputFile {
     fn drop(&mut self) {
         // A run that fails must not leave an empty file behind.
         if let Some(path) = self.new.take_if(|_| !self.written) {

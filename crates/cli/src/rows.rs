@@ -56,7 +56,7 @@ pub struct Row {
     /// Interrupt messages per second.
     pub messages: f64,
     /// The device does not count messages: `messages` and `notify` are invalid.
-    pub untold: bool,
+    pub messages_unknown: bool,
     /// System calls per I/O, if the transport counts them.
     pub system_calls: Option<f64>,
     /// Wake-ups per second.
@@ -200,8 +200,8 @@ impl Results {
                 "thread_cpu_ns_per_io": value(row.thread_cpu),
                 "stolen_ns_per_io": row.stolen,
                 // 0 would be a measured value, so figures that are not counted are null.
-                "notify_ns_per_io": (!row.untold).then_some(row.notify),
-                "messages_per_s": (!row.untold).then_some(row.messages),
+                "notify_ns_per_io": (!row.messages_unknown).then_some(row.notify),
+                "messages_per_s": (!row.messages_unknown).then_some(row.messages),
                 "wakeups_per_s": row.wakeups,
                 "completions_per_wakeup": row.per_wakeup,
                 "lat_ns": {

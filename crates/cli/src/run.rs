@@ -26,11 +26,12 @@ use workload::{Amount, Generator, Job};
 use crate::PROGRAM;
 use crate::args::{OutputFormat, RunArgs};
 use crate::bench::{
-    self, Control, Counted, Filenames, Filled, PathMark, Progress, Ran, Rig, Setup, TargetDevice,
+    self, Counted, Filenames, Filled, JobProgress, PathMark, Ran, Rig, Setup, TargetDevice,
+    ThreadControl,
 };
 use crate::disk_util::DiskUtil;
 use crate::machine::{self, Machine};
-use crate::output::{self, Kept, Output, STANDARD, say};
+use crate::output::{self, Output, OutputFile, STANDARD, say};
 use crate::{jobs, rows, stop};
 
 /// Interval between updates of the progress line.
@@ -330,7 +331,7 @@ fn run_stages(
             .oversubscribed(&cpus)
             .then(|| (cpus.len(), cpus.iter().collect::<BTreeSet<_>>().len()));
         let count = threads.len();
-        let progress: Vec<Progress> = threads.iter().map(|_| Progress::default()).collect();
+        let progress: Vec<JobProgress> = threads.iter().map(|_| JobProgress::default()).collect();
         let (ready, are_ready) = mpsc::channel();
         let (done, are_done) = mpsc::channel();
         // Locked until all threads are set up: they start together, or none does.
@@ -357,8 +358,8 @@ fn run_stages(
                     };
                     _ = ready.send(Ok(()));
                     drop(gate.lock());
-                    let ran =
-                        worker.run(&mut generator, &Control { stop: [stop, group], progress });
+                    let ran = worker
+                        .run(&mut generator, &ThreadControl { stop: [stop, group], progress });
                     // `exitall` stops the threads of the group, not of the run.
                     if exitall {
                         group.store(true, Relaxed);
@@ -405,7 +406,7 @@ fn run_stages(
                         ));
                     }
                     Err(mpsc::RecvTimeoutError::Timeout) => {
-                        let sum = |of: fn(&Progress) -> &AtomicU64| {
+                        let sum = |of: fn(&JobProgress) -> &AtomicU64| {
                             progress.iter().map(|thread| of(thread).load(Relaxed)).sum::<u64>()
                         };
                         let now = (
@@ -482,7 +483,7 @@ fn report_of(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode) -> Repor
         }
     }
     for (entry, counted) in entries.iter_mut().zip(&counted) {
-        let told = !counted.untold;
+        let told = !counted.messages_unknown;
         entry.reap = Figures {
             mode: mode.to_string(),
             cpu_ns_per_io: counted.cpu_ns_per_io().unwrap_or(0.0),
@@ -591,7 +592,7 @@ fn check_logs(jobs: &[Job], plan: &Plan) -> Result<()> {
             if path == Path::new(STANDARD) || path.exists() && !path.is_file() && !path.is_dir() {
                 continue;
             }
-            Kept::open(path).with_context(|| cannot(&file.name, job))?;
+            OutputFile::open(path).with_context(|| cannot(&file.name, job))?;
         }
     }
     Ok(())

@@ -24,7 +24,7 @@ use workload::fio::read_iolog;
 use workload::{Iolog, IologStep, Job};
 
 use crate::args::{SimArgs, once};
-use crate::output::{self, Aside, say};
+use crate::output::{self, OptionalOutput, say};
 use crate::rows::table::width;
 use crate::{calibrate, jobs, report, stop};
 
@@ -64,7 +64,7 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     let seeds = args.seeds.unwrap_or(file.seeds);
     let first = args.seed.unwrap_or(file.scenario.seed);
     let stop = stop::on_signal()?;
-    let (json, html) = (Aside::open(json)?, Aside::open(html)?);
+    let (json, html) = (OptionalOutput::open(json)?, OptionalOutput::open(html)?);
     let runs: Vec<Scenario> = (0..u64::from(seeds))
         .flat_map(|n| modes.iter().map(move |contender| (contender, first.wrapping_add(n))))
         .map(|(contender, seed)| Scenario {

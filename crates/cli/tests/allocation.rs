@@ -3,11 +3,11 @@
 use std::alloc::System;
 use std::sync::atomic::AtomicBool;
 
-use cli::bench::{Control, Progress, Worker};
+use cli::bench::{JobProgress, ThreadControl, Worker};
 use reap::{Device, Mode, Nanos, OpenOptions};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use workload::fio::{self, Input};
-use workload::{Generator, Job, Target, ThreadId};
+use workload::{Generator, Job, TargetSize, ThreadId};
 
 #[global_allocator]
 static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -25,12 +25,13 @@ fn job() -> Job {
 /// Allocations of a run of [`IOS`] I/Os; the housekeeping thread's are counted, too.
 fn allocations(mode: Mode) -> usize {
     let device = Device::open_with("mem:64M?profile=null", &OpenOptions::new().mode(mode)).unwrap();
-    let target = Target { bytes: device.namespaces()[0].bytes(), block: 512, size_at_setup: None };
+    let target =
+        TargetSize { bytes: device.namespaces()[0].bytes(), block: 512, size_at_setup: None };
     let job = job();
     let mut worker = Worker::new(&job, vec![device], mode, Nanos::ZERO).unwrap();
     let generator = || Generator::new(&job, ThreadId::default(), &[target]).unwrap();
-    let (never, progress) = (AtomicBool::new(false), Progress::default());
-    let control = Control { stop: [&never, &never], progress: &progress };
+    let (never, progress) = (AtomicBool::new(false), JobProgress::default());
+    let control = ThreadControl { stop: [&never, &never], progress: &progress };
     worker.run(&mut generator(), &control).unwrap();
     let mut measured = generator();
     let region = Region::new(GLOBAL);

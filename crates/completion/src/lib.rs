@@ -79,6 +79,6 @@ pub use moderator::{Coalesce, Moderator, PACE, Rates};
 pub use placer::{Placer, WINDOW};
 pub use policy::ModePolicy;
 pub use seen::{Batch, Cause, Done, KeepArmed, Plan, Route, Seen, Woke};
-pub use sleep::{Habits, Lawful, Rule, SLEEP, SleepStep, Step, fall_asleep};
+pub use sleep::{Ablation, NoAblation, Rule, SLEEP, SleepStep, Step, fall_asleep};
 pub use tuning::{Cycle, DelayExponent, ExponentError, MAX_WEIGHT, PollLimits, WEIGHT};
 pub use waiter::{Notification, Waiter};

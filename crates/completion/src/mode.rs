@@ -90,7 +90,7 @@ pub enum Moderation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModeError {
     /// Unknown name.
-    #[error("there is no completion mode '{given}'; {} modes are {}", meant(*nearest), names())]
+    #[error("there is no completion mode '{given}'; {} modes are {}", suggestion(*nearest), names())]
     Unknown {
         /// The text as given.
         given: String,
@@ -609,7 +609,7 @@ fn nearest(given: &str) -> Option<Mode> {
     known.iter().find(|(_, known)| known == name).map(|&(mode, _)| mode)
 }
 
-fn meant(nearest: Option<Mode>) -> String {
+fn suggestion(nearest: Option<Mode>) -> String {
     nearest.map_or_else(|| "the".to_owned(), |mode| format!("did you mean '{mode}'? The"))
 }
 
@@ -638,12 +638,12 @@ impl Spin {
 
     /// Whether a policy of this mode is notified that another thread is runnable on its CPU.
     /// Policies that compute the cost of spinning always are.
-    pub fn tells_wanted(self, mode: Mode) -> bool {
+    pub fn reports_cpu_wanted_in(self, mode: Mode) -> bool {
         self == Spin::Naps || !mode.facts().spins
     }
 
     /// Whether a thread that spins in this mode yields to runnable threads.
-    pub fn gives_way(self, mode: Mode) -> bool {
+    pub fn yields_cpu(self, mode: Mode) -> bool {
         self == Spin::Yields && mode.facts().spins
     }
 }

@@ -187,7 +187,7 @@ const ALIKE: u64 = 10;
 const TIRED_AFTER: u32 = 100;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Way {
+enum Adjustment {
     #[default]
     Up,
     Down,
@@ -204,7 +204,7 @@ enum Way {
 #[derive(Clone, Debug, Default)]
 struct Dim {
     step: usize,
-    way: Way,
+    way: Adjustment,
     /// Turns since it last left a best step; two in a row mean that the step between them is the
     /// best.
     turns: u32,
@@ -243,32 +243,32 @@ impl Dim {
 
     /// Moves on the ladder. `verdict`: how the last interval compares with the one before.
     fn walk(&mut self, verdict: Ordering) {
-        if let Way::Parked(rested) = self.way {
+        if let Adjustment::Parked(rested) = self.way {
             // The first parked interval is the reference for later ones.
             if rested == 0 || verdict == Ordering::Equal && rested < TIRED_AFTER {
-                self.way = Way::Parked(rested + 1);
+                self.way = Adjustment::Parked(rested + 1);
                 return;
             }
             // The load has changed, or it is time to search again: first step down, because
             // coalescing without gain costs latency.
-            (self.way, self.turns) = (Way::Down, 0);
-        } else if verdict == Ordering::Equal && self.way == Way::Up {
+            (self.way, self.turns) = (Adjustment::Down, 0);
+        } else if verdict == Ordering::Equal && self.way == Adjustment::Up {
             // The higher step is no better: return to the lower one, which adds less latency.
             self.step = self.step.saturating_sub(1);
-            self.way = Way::Parked(0);
+            self.way = Adjustment::Parked(0);
             return;
         } else if verdict == Ordering::Less {
             self.turns += 1;
-            self.way = if self.way == Way::Up { Way::Down } else { Way::Up };
+            self.way = if self.way == Adjustment::Up { Adjustment::Down } else { Adjustment::Up };
         }
         match self.way {
-            Way::Up if self.step + 1 < LADDER.len() => self.step += 1,
-            Way::Down if self.step > 0 => self.step -= 1,
-            _ => self.way = Way::Parked(0),
+            Adjustment::Up if self.step + 1 < LADDER.len() => self.step += 1,
+            Adjustment::Down if self.step > 0 => self.step -= 1,
+            _ => self.way = Adjustment::Parked(0),
         }
         if self.turns >= 2 {
             // Both directions were worse, so the step between is the best.
-            self.way = Way::Parked(0);
+            self.way = Adjustment::Parked(0);
         }
     }
 }

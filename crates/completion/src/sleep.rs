@@ -6,7 +6,7 @@
 //!                else release it                                        Waiter::register
 //!   Arm          each masked queue whose plan is Sleep                  Waiter::arm
 //!   (fence)
-//!   Check        the same queues; an entry ends the sleep               Waiter::look_once_more
+//!   Check        the same queues; an entry ends the sleep               Waiter::recheck
 //!   Block        until a notification, a wake-up, or the plan's instant
 //!   each queue   record why the thread woke, and mask                  Waiter::wakes, mask_or_keep
 //! ```
@@ -34,19 +34,19 @@ pub const SLEEP: &[SleepStep] = &[SleepStep::Arm, SleepStep::Check, SleepStep::B
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// Poll after a switch of mode, which may unmask the notification.
-    LookAfterSwitch,
+    PollAfterSwitch,
     /// Arm again before the next sleep after masking a notification that had stayed armed.
     RearmAfterMask,
     /// Release the notification role when the thread stops waiting on a shared queue.
-    HandOn,
+    HandOffRole,
     /// Nap instead of sleeping while commands are on a poll queue.
-    NapInSilence,
+    NapOnPollQueue,
     /// Wake the thread that has the notification role when entries remain.
     NotifyOwner,
 }
 
 /// Which steps a [`crate::Waiter`] carries out: all, but for negative tests.
-pub trait Habits {
+pub trait Ablation {
     /// The steps of going to sleep, in order.
     #[inline]
     fn sleep(&self) -> &'static [SleepStep] {
@@ -62,9 +62,9 @@ pub trait Habits {
 
 /// Every step is carried out: zero-sized, and its calls compile to constants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lawful;
+pub struct NoAblation;
 
-impl Habits for Lawful {}
+impl Ablation for NoAblation {}
 
 /// The result of one step of going to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,13 +85,13 @@ pub enum Step {
 /// policy; `None`: no check is needed.
 #[inline]
 pub fn fall_asleep<Q>(
-    habits: &impl Habits,
+    ablation: &impl Ablation,
     n: usize,
     queues: impl Iterator<Item = Q>,
     mut arm: impl FnMut(Q) -> bool,
     look: impl FnMut(Q) -> Option<bool>,
 ) -> Step {
-    match habits.sleep().get(n) {
+    match ablation.sleep().get(n) {
         Some(SleepStep::Arm) => Step::Armed(queues.map(|queue| u64::from(arm(queue))).sum()),
         Some(SleepStep::Check) => {
             let (mut looked, mut found) = (0, false);

@@ -7,9 +7,9 @@
 //!
 //! ```text
 //!   Waiter::next                      the next plan
-//!   Waiter::begin_look                before a poll
+//!   Waiter::begin_poll                before a poll
 //!   Waiter::register                  before a sleep: take or release the notification role
-//!   Waiter::arm, look_once_more       crate::fall_asleep orders them over several queues
+//!   Waiter::arm, recheck       crate::fall_asleep orders them over several queues
 //!   (block)
 //!   Waiter::wakes, mask_or_keep       after the sleep
 //!   Waiter::leave                     before the thread does anything else than poll
@@ -18,7 +18,9 @@
 use units::Nanos;
 
 use crate::policy::work_is_known;
-use crate::{Cycle, Habits, KeepArmed, Lawful, Mode, ModePolicy, Plan, Policy, Rule, Seen, Woke};
+use crate::{
+    Ablation, Cycle, KeepArmed, Mode, ModePolicy, NoAblation, Plan, Policy, Rule, Seen, Woke,
+};
 
 /// A hardware queue's interrupt and its notification role, from one software queue's point of view.
 /// Of the threads that share a hardware queue, the one that has the role arms the interrupt and
@@ -38,7 +40,7 @@ pub trait Notification {
     /// Whether only the first of several messages is delivered until the notification is armed
     /// again (one-shot).
     #[inline]
-    fn tells_once(&self) -> bool {
+    fn is_one_shot(&self) -> bool {
         false
     }
 
@@ -73,7 +75,7 @@ const SILENT_NAP: (Nanos, Nanos) = (Nanos::from_micros(20), Nanos::from_millis(1
 
 /// The wait state of one software queue.
 #[derive(Debug)]
-pub struct Waiter<H = Lawful> {
+pub struct Waiter<H = NoAblation> {
     /// The policy.
     pub policy: ModePolicy,
     /// Input of the policy's next plan.
@@ -99,13 +101,13 @@ pub struct Waiter<H = Lawful> {
     /// nap for them.
     silent: u32,
     silent_since: Option<Nanos>,
-    habits: H,
+    ablation: H,
 }
 
-impl<H: Habits> Waiter<H> {
+impl<H: Ablation> Waiter<H> {
     /// The state of a new queue in this mode: nothing in flight, and the notification not yet
     /// owned.
-    pub fn new(mode: Mode, machine: &Cycle, habits: H) -> Waiter<H> {
+    pub fn new(mode: Mode, machine: &Cycle, ablation: H) -> Waiter<H> {
         Waiter {
             policy: ModePolicy::new(mode, machine),
             seen: Seen::default(),
@@ -118,7 +120,7 @@ impl<H: Habits> Waiter<H> {
             keep_armed: KeepArmed::Never,
             silent: 0,
             silent_since: None,
-            habits,
+            ablation,
         }
     }
 
@@ -129,7 +131,7 @@ impl<H: Habits> Waiter<H> {
     pub fn adopt(&mut self, mode: Mode, machine: &Cycle) {
         self.policy = ModePolicy::new(mode, machine);
         (self.hold, self.keep_armed) = (0, KeepArmed::Never);
-        if self.habits.keeps(Rule::LookAfterSwitch) {
+        if self.ablation.keeps(Rule::PollAfterSwitch) {
             self.woken(Woke::OTHER);
         }
     }
@@ -181,7 +183,7 @@ impl<H: Habits> Waiter<H> {
         (self.seen.found, self.seen.met_at, self.seen.cycle) = (0, None, None);
         self.plan = plan;
         if self.kept_armed && !self.may_stay_armed(self.seen.in_flight) {
-            self.kept_armed = !self.habits.keeps(Rule::RearmAfterMask);
+            self.kept_armed = !self.ablation.keeps(Rule::RearmAfterMask);
             n.mask();
         }
         plan
@@ -221,7 +223,7 @@ impl<H: Habits> Waiter<H> {
             Plan::Nap { until, .. } => return Plan::nap(until),
             _ => return plan,
         };
-        if !self.habits.keeps(Rule::NapInSilence) {
+        if !self.ablation.keeps(Rule::NapOnPollQueue) {
             return plan;
         }
         let (shortest, longest) = SILENT_NAP;
@@ -233,7 +235,7 @@ impl<H: Habits> Waiter<H> {
     /// whether the thread has slept since the last poll, and whether an entry was known to be
     /// posted.
     #[inline]
-    pub fn begin_look(&mut self) -> (bool, bool) {
+    pub fn begin_poll(&mut self) -> (bool, bool) {
         let before = (self.seen.woke.is_some(), self.seen.pending);
         let Seen { cpu_wanted, next_due, .. } = self.seen;
         self.seen = Seen { cpu_wanted, next_due, ..Seen::default() };
@@ -291,7 +293,7 @@ impl<H: Habits> Waiter<H> {
     /// Unmasks the notification if the plan is to sleep on it and it is masked or one-shot. Returns
     /// whether it did.
     pub fn arm(&mut self, n: &mut impl Notification) -> bool {
-        let arms = self.sleeps_on_it() && (self.may_miss(n) || n.tells_once());
+        let arms = self.sleeps_on_it() && (self.may_miss(n) || n.is_one_shot());
         if arms {
             n.arm();
         }
@@ -300,7 +302,7 @@ impl<H: Habits> Waiter<H> {
 
     /// The check between arming and blocking: whether an entry is posted. `None` where no check is
     /// needed.
-    pub fn look_once_more(&mut self, n: &mut impl Notification) -> Option<bool> {
+    pub fn recheck(&mut self, n: &mut impl Notification) -> Option<bool> {
         if !(self.sleeps_on_it() && self.may_miss(n)) {
             return None;
         }
@@ -343,12 +345,12 @@ impl<H: Habits> Waiter<H> {
             return None;
         }
         let mut heir = None;
-        if self.registered && self.habits.keeps(Rule::HandOn) {
+        if self.registered && self.ablation.keeps(Rule::HandOffRole) {
             (self.registered, self.owner) = (false, false);
             heir = n.release_role();
         }
         // One wake-up is enough: the thread that gets the role polls once it is woken.
-        heir.or_else(|| self.leaves_behind(n))
+        heir.or_else(|| self.owner_to_wake(n))
     }
 
     /// Call when the thread stops polling although entries remain. Returns the thread that has the
@@ -356,8 +358,8 @@ impl<H: Habits> Waiter<H> {
     /// and gone to sleep.
     #[inline]
     #[must_use = "the thread that is named has to be woken"]
-    pub fn leaves_behind<N: Notification>(&mut self, n: &mut N) -> Option<N::Thread> {
-        let tells = n.is_shared() && self.seen.pending && self.habits.keeps(Rule::NotifyOwner);
+    pub fn owner_to_wake<N: Notification>(&mut self, n: &mut N) -> Option<N::Thread> {
+        let tells = n.is_shared() && self.seen.pending && self.ablation.keeps(Rule::NotifyOwner);
         if tells { n.other_owner() } else { None }
     }
 }

@@ -22,7 +22,7 @@ use sync::atomic::{AtomicU32, AtomicU64};
 /// The commands of one queue pair, by tag.
 #[derive(Debug)]
 pub(crate) struct CommandTable {
-    slots: Box<[Slot]>,
+    slots: Box<[CommandSlot]>,
     tag_mask: u16,
     /// Added to a CID for the slot's next generation.
     step: u16,
@@ -35,7 +35,7 @@ pub(crate) struct Finisher(());
 /// 32 bytes, so no slot straddles two cache lines.
 #[derive(Debug, Default)]
 #[repr(align(32))]
-pub(crate) struct Slot {
+pub(crate) struct CommandSlot {
     /// The CID in bits 15:0, the [`CommandState`] above.
     state: AtomicU32,
     token: AtomicU64,
@@ -59,7 +59,7 @@ pub enum CommandState {
 
 /// A command in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Command {
+pub struct OutstandingCommand {
     /// Its identifier.
     pub cid: Cid,
     /// The token that it was posted with.
@@ -72,7 +72,7 @@ pub struct Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expired {
     /// The command.
-    pub command: Command,
+    pub command: OutstandingCommand,
     /// Whether an Abort for it is in flight ([`CommandState::Aborting`]) or has completed
     /// ([`CommandState::Aborted`]).
     pub state: CommandState,
@@ -120,9 +120,9 @@ impl CommandTable {
 
     fn with_step(tags: u32, tag_mask: u16, step: u16) -> (CommandTable, Finisher) {
         let slots = (0..tags)
-            .map(|tag| Slot {
+            .map(|tag| CommandSlot {
                 state: AtomicU32::new(CommandState::Free.bits(tag as u16)),
-                ..Slot::default()
+                ..CommandSlot::default()
             })
             .collect();
         (CommandTable { slots, tag_mask, step }, Finisher(()))
@@ -148,7 +148,7 @@ impl CommandTable {
         &self,
         _: &mut Finisher,
         cid: Cid,
-    ) -> Result<(Command, Option<Tag>), CompletionError> {
+    ) -> Result<(OutstandingCommand, Option<Tag>), CompletionError> {
         let slot = self.slot(cid).ok_or(CompletionError::Unknown { last: u16::MAX })?;
         let state = slot.state.load(Acquire);
         let ended = match CommandState::of(state) {
@@ -168,7 +168,7 @@ impl CommandTable {
 
     /// Reserves the CID of a command for which an Abort is about to be posted. False: it has
     /// completed.
-    pub(crate) fn begin_abort(&self, _: &mut Finisher, command: &Command) -> bool {
+    pub(crate) fn begin_abort(&self, _: &mut Finisher, command: &OutstandingCommand) -> bool {
         let Some(slot) = self.slot(command.cid) else { return false };
         // Compare time and token too: a CID comes back after 16 generations or more.
         // Acquire: token and time must be those of this state.
@@ -210,7 +210,7 @@ impl CommandTable {
 
     /// Ends every command, for a reset. The caller holds both locks and frees every tag.
     /// Generations continue, so a completion of any of these is still recognised as stale.
-    pub(crate) fn abandon(&self, _: &mut Finisher, mut each: impl FnMut(Command)) {
+    pub(crate) fn abandon(&self, _: &mut Finisher, mut each: impl FnMut(OutstandingCommand)) {
         for slot in &self.slots {
             let state = slot.state.load(Acquire);
             // `Completed`: it has completed already: its caller has its result.
@@ -228,7 +228,7 @@ impl CommandTable {
         (state as u16 == cid.0).then(|| CommandState::of(state))
     }
 
-    fn slot(&self, cid: Cid) -> Option<&Slot> {
+    fn slot(&self, cid: Cid) -> Option<&CommandSlot> {
         self.slots.get(usize::from(cid.0 & self.tag_mask))
     }
 
@@ -240,7 +240,7 @@ impl CommandTable {
 
     /// The slot and tag of the command `cid`, if it is in flight without an Abort.
     #[inline]
-    pub(crate) fn in_flight(&self, cid: Cid) -> Option<(&Slot, Tag)> {
+    pub(crate) fn in_flight(&self, cid: Cid) -> Option<(&CommandSlot, Tag)> {
         let tag = self.tag(cid);
         let slot = self.slots.get(usize::from(tag.0))?;
         // Acquire: the entry may name a command whose announcement this thread has not seen yet.
@@ -254,7 +254,7 @@ impl CommandTable {
     }
 }
 
-impl Slot {
+impl CommandSlot {
     /// Token and time of the command in flight.
     #[inline]
     pub(crate) fn token_and_time(&self) -> (u64, Nanos) {
@@ -269,8 +269,8 @@ impl Slot {
     }
 
     #[inline]
-    fn command(&self, cid: Cid) -> Command {
-        Command {
+    fn command(&self, cid: Cid) -> OutstandingCommand {
+        OutstandingCommand {
             cid,
             token: self.token.load(Acquire),
             posted_at: Nanos(self.posted_at.load(Acquire)),
@@ -279,7 +279,7 @@ impl Slot {
 
     /// The command in flight, read without a lock as by a seqlock: what was read between two equal
     /// states belongs to that state.
-    fn snapshot(&self) -> Option<(Command, CommandState)> {
+    fn snapshot(&self) -> Option<(OutstandingCommand, CommandState)> {
         let state = self.state.load(Acquire);
         let command_state = CommandState::of(state);
         if !command_state.is_in_flight() {

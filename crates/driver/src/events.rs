@@ -130,7 +130,7 @@ impl AnaLogReader {
 
 /// The event requests in flight, and the data to read.
 #[derive(Clone, Debug, Default)]
-pub struct Events {
+pub struct EventRequests {
     wanted: u32,
     outstanding: u32,
     /// In order. Reading a log page allows the controller to send the next event of that type.
@@ -140,11 +140,11 @@ pub struct Events {
     posted: VecDeque<Nanos>,
 }
 
-impl Events {
+impl EventRequests {
     /// For a controller that has just come up.
-    pub fn new(inventory: &Inventory) -> Events {
+    pub fn new(inventory: &Inventory) -> EventRequests {
         let limit = inventory.limits.map_or(1, |limits| limits.async_events);
-        Events { wanted: MAX_OUTSTANDING.min(limit), ..Events::default() }
+        EventRequests { wanted: MAX_OUTSTANDING.min(limit), ..EventRequests::default() }
     }
 
     /// A reset has ended every command.
@@ -217,7 +217,7 @@ impl Events {
         if self.outstanding < self.wanted && now < at { at } else { Nanos::MAX }
     }
 
-    /// The command could not be posted; [`Events::next_command`] returns it again.
+    /// The command could not be posted; [`EventRequests::next_command`] returns it again.
     pub fn not_posted(&mut self, purpose: Purpose) {
         match purpose {
             Purpose::Own(number) => {

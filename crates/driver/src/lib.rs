@@ -35,16 +35,18 @@ pub use bringup::{
     Bringup, BringupAction, BringupCause, BringupConfig, BringupError, BringupPhase, Inventory,
     Model, QueueLayout, Subsystem, WantedQueues,
 };
-pub use command_table::{Command, CommandState, Expired};
+pub use command_table::{CommandState, Expired, OutstandingCommand};
 pub use error::{NoTag, ProtocolViolation, QueueSizeError};
-pub use events::{AnaLogReader, Events, Reading};
+pub use events::{AnaLogReader, EventRequests, Reading};
 
 pub use limits::{DeallocateLimits, Limits, Namespace, UnsupportedNamespace, Unusable};
 pub use properties::{
     Access, AccessPoll, Answer, Properties, Property, PropertyError, RegisterValues, Ticket,
 };
 pub use queue_map::{MapError, QueueMap};
-pub use queue_pair::{Completed, Counters, Exclusive, QueuePair, QueueSizes, Reaped, SqGuard};
+pub use queue_pair::{
+    Completed, Exclusive, QueuePair, QueuePairCounters, QueueSizes, Reaped, SqGuard,
+};
 pub use recovery::{
     Buffers, Dead, Recovery, RecoveryAction, RecoveryConfig, ResetCause, RetryDecision,
     RetryPolicy, TimeoutScan, clamp_posted_at,

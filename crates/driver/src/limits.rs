@@ -327,7 +327,7 @@ impl Namespace {
     /// The namespace that `identify` describes, or why it cannot be used.
     pub fn new(
         nsid: Nsid,
-        identify: &identify::Namespace,
+        identify: &identify::IdentifyNamespace,
     ) -> Result<Namespace, UnsupportedNamespace> {
         let (format, index) = (identify.format(), identify.format_index());
         let (blocks, lbads) = (identify.nsze, format.lbads());
@@ -357,8 +357,9 @@ impl Namespace {
             boundary: identify.noiob.into(),
             // NSATTR bit 0: the namespace is write protected.
             read_only: identify.nsattr & 1 != 0,
-            deallocates_zeroes: identify.dlfeat & identify::Namespace::DLFEAT_WRITE_ZEROES != 0,
-            shared: identify.nmic & identify::Namespace::NMIC_SHARED != 0,
+            deallocates_zeroes: identify.dlfeat & identify::IdentifyNamespace::DLFEAT_WRITE_ZEROES
+                != 0,
+            shared: identify.nmic & identify::IdentifyNamespace::NMIC_SHARED != 0,
             ana_group: identify.anagrpid,
             nguid: identify.nguid,
             eui64: identify.eui64,

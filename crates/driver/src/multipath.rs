@@ -17,7 +17,7 @@ mod requests;
 
 pub use crate::paths::{PathId, PathSet, TooManyPaths};
 pub use actions::{
-    Action, CompletionOutcome, Counters, Disposition, FailoverConfig, Failure, Submitted,
+    Action, CompletionOutcome, Disposition, FailoverConfig, Failure, MultipathCounters, Submitted,
     disposition,
 };
 pub use failover::Failover;

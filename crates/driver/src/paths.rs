@@ -445,7 +445,7 @@ impl Selector {
     fn rank(&mut self, usable: PathSet, class: Class, now: Nanos) {
         self.commit(now);
         if self.among != usable || self.class != class {
-            self.rank_anew(usable, class);
+            self.rank_again(usable, class);
         }
         self.ranked_for = class.index() as u16;
         match self.policy {
@@ -455,7 +455,7 @@ impl Selector {
         }
     }
 
-    fn rank_anew(&mut self, usable: PathSet, class: Class) {
+    fn rank_again(&mut self, usable: PathSet, class: Class) {
         // Before the list is replaced: round robin continues where it was.
         if let Some(entry) = self.ranked.get(self.next) {
             self.cursor = entry.token.path().0;

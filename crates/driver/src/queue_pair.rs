@@ -18,7 +18,7 @@ use units::Nanos;
 
 use crate::command_table::{CommandTable, CompletionError, Finisher};
 use crate::tags::{Returner, Tags, Taker};
-use crate::{Command, Expired, NoTag, ProtocolViolation, QueueSizeError};
+use crate::{Expired, NoTag, OutstandingCommand, ProtocolViolation, QueueSizeError};
 use sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use sync::atomic::{AtomicU64, fence};
 use sync::{Mutex, MutexGuard, PollLock, Polled, lock, try_lock};
@@ -384,7 +384,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             // sure that the submission queue has room.
             self.bad_heads.add(1);
         }
-        let (Command { cid, token, posted_at }, tag) = self
+        let (OutstandingCommand { cid, token, posted_at }, tag) = self
             .commands
             .complete_slow(&mut side.finisher, cqe.cid())
             .map_err(|refused| match refused {
@@ -424,8 +424,8 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     }
 
     /// Counters since creation.
-    pub fn counters(&self) -> Counters {
-        Counters {
+    pub fn counters(&self) -> QueuePairCounters {
+        QueuePairCounters {
             announced: self.announced.load(Relaxed),
             finished: self.finished.load(Relaxed),
             sq_doorbells: self.sq_doorbells.get(),
@@ -554,7 +554,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
 impl<S: SqSlots, C: CqSlots> Exclusive<'_, S, C> {
     /// Reserves the CID of `command`, for which an Abort is about to be posted, until both have
     /// completed. False: the command has completed.
-    pub fn begin_abort(&mut self, command: &Command) -> bool {
+    pub fn begin_abort(&mut self, command: &OutstandingCommand) -> bool {
         self.pair.commands.begin_abort(&mut self.cq.finisher, command)
     }
 
@@ -579,7 +579,7 @@ impl<S: SqSlots, C: CqSlots> Exclusive<'_, S, C> {
     ///
     /// The caller must not reuse the commands' buffers or the rings before the controller has
     /// provably stopped (CSTS.RDY = 0).
-    pub fn abandon(&mut self) -> Vec<Command> {
+    pub fn abandon(&mut self) -> Vec<OutstandingCommand> {
         let (pair, sq, cq) = (self.pair, &mut *self.sq, &mut *self.cq);
         (sq.closed, cq.stopped) = (true, true);
         // Before the slots change: a check without the lock stops here.
@@ -611,7 +611,7 @@ impl<S: SqSlots, C: CqSlots> Exclusive<'_, S, C> {
 
 /// Counters of a queue pair since creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct QueuePairCounters {
     /// Commands announced by the SQ doorbell.
     pub announced: u64,
     /// Commands reaped or abandoned.

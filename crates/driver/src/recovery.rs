@@ -26,9 +26,9 @@ use crate::multipath::{Disposition, disposition};
 use crate::properties::{Accesses, PollTiming, Properties, StatusPoll};
 use crate::stop::{StepTimer, StopSequence, StopStatus};
 use crate::{
-    AdminCommand, AdminReply, Answer, Bringup, BringupAction, BringupConfig, BringupError, Command,
-    CommandState, Expired, Inventory, PropertyError, ProtocolViolation, Purpose, QueuePair,
-    QueueSizes, Ticket,
+    AdminCommand, AdminReply, Answer, Bringup, BringupAction, BringupConfig, BringupError,
+    CommandState, Expired, Inventory, OutstandingCommand, PropertyError, ProtocolViolation,
+    Purpose, QueuePair, QueueSizes, Ticket,
 };
 
 /// Time-outs and limits of recovery.
@@ -60,7 +60,7 @@ pub enum ResetCause {
         /// Its queue.
         queue: QueueId,
         /// The command.
-        command: Command,
+        command: OutstandingCommand,
         /// Its age.
         waited: Nanos,
     },
@@ -167,7 +167,7 @@ pub enum RecoveryAction {
         /// The queue of the command.
         queue: QueueId,
         /// The command.
-        command: Command,
+        command: OutstandingCommand,
         /// The Abort.
         sqe: Sqe,
     },
@@ -638,9 +638,9 @@ pub struct TimeoutScan {
     last_scan: HashMap<QueueId, Nanos>,
     /// The commands in flight then: since when each counts, and when its Abort was first seen
     /// completed.
-    known: HashMap<(QueueId, Cid), (Command, Nanos, Option<Nanos>)>,
+    known: HashMap<(QueueId, Cid), (OutstandingCommand, Nanos, Option<Nanos>)>,
     /// The same for the queue pair being scanned.
-    present: Vec<(Command, Nanos, Option<Nanos>)>,
+    present: Vec<(OutstandingCommand, Nanos, Option<Nanos>)>,
 }
 
 /// How long to wait for a command after its Abort has completed. A controller that reports
@@ -737,7 +737,11 @@ impl TimeoutScan {
     }
 
     /// A command that causes a reset, and its age.
-    fn overdue(&self, now: Nanos, config: &RecoveryConfig) -> Option<(QueueId, Command, Nanos)> {
+    fn overdue(
+        &self,
+        now: Nanos,
+        config: &RecoveryConfig,
+    ) -> Option<(QueueId, OutstandingCommand, Nanos)> {
         let late = self.late.iter().find(|late| late.due(config) <= now)?;
         Some((late.queue, late.expired.command, now - late.since))
     }

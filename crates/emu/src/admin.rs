@@ -19,7 +19,7 @@ use crate::faults::SeenDoorbells;
 use crate::features::{Feature, Features, NPSS};
 use crate::identify;
 use crate::io::{Data, gather, scatter};
-use crate::logs::{Event, FailedCommand, TEMPERATURE};
+use crate::logs::{ControllerEvent, FailedCommand, TEMPERATURE};
 use crate::schedule::Due;
 use crate::{AbortOrder, Controller, Port, ShadowBuffers};
 
@@ -66,6 +66,7 @@ impl<P: Port> Controller<P> {
             // FUSE and PSDT must be zero: no fused commands, and no SGLs for admin commands over
             // PCIe (Base 4.1.1).
             _ if sqe.flags != 0 => refuse(Status::INVALID_FIELD),
+            // Accepted: it completes when an event occurs, possibly never.
             opcode::admin::ASYNC_EVENT_REQUEST if self.events.request(sqe.cid()) => return,
             _ => self.admin(now, sqe),
         };
@@ -138,6 +139,8 @@ impl<P: Port> Controller<P> {
 
     /// Doorbell Buffer Config (Base 5.2.5). Inaccessible buffers are an invalid field.
     fn set_doorbell_buffers(&mut self, doorbells: u64, events: u64) -> Outcome {
+        // Both buffers are one memory page each and page aligned, as the command has no length
+        // field.
         let bytes = self.store.page.bytes();
         if !doorbells.is_multiple_of(bytes) || !events.is_multiple_of(bytes) || doorbells == events
         {
@@ -158,6 +161,8 @@ impl<P: Port> Controller<P> {
     }
 
     fn create_cq(&mut self, command: &CreateCq) -> Outcome {
+        // A host may use fewer queues than the device has; identifiers above those granted by
+        // feature 07h are invalid.
         let limit = self.features.granted().completion();
         if !self.queues.is_free_id(command.queue, false) || u32::from(command.queue.0) > limit {
             return refuse(Status::INVALID_QUEUE_ID);
@@ -171,6 +176,7 @@ impl<P: Port> Controller<P> {
     }
 
     fn create_sq(&mut self, command: &CreateSq) -> Outcome {
+        // Checked before the identifier, as the two cases have different status codes.
         if command.cq == QueueId::ADMIN || self.queues.cq(command.cq).is_none() {
             return refuse(Status::COMPLETION_QUEUE_INVALID);
         }
@@ -187,6 +193,8 @@ impl<P: Port> Controller<P> {
     /// aligned memory.
     fn check_ring(&self, entries: u32, contiguous: bool, addr: u64) -> Result<(), Status> {
         let cc = self.cc;
+        // A host that enables the controller with CC.IOSQES = 0 is allowed to do so until it
+        // creates an I/O queue.
         let sizes = (cc.iosqes(), cc.iocqes()) == (Sqe::SIZE_LOG2, Cqe::SIZE_LOG2);
         if !sizes || entries < 2 || entries > self.config.queue_entries {
             return Err(Status::INVALID_QUEUE_SIZE.with_dnr());
@@ -206,6 +214,7 @@ impl<P: Port> Controller<P> {
         if queue == QueueId::ADMIN || self.queues.sq(queue).is_none() {
             return refuse(Status::INVALID_QUEUE_ID);
         }
+        // Complete them before the queue is gone: their entries carry its SQHD.
         for command in self.commands.remove_all(queue) {
             self.finish(now, &command, Some(Status::ABORTED_SQ_DELETION));
         }
@@ -234,6 +243,8 @@ impl<P: Port> Controller<P> {
         match self.config.aborts {
             AbortOrder::Never => return Abort::NOT_ABORTED,
             AbortOrder::After => return self.abort_later(now, command),
+            // The Abort reports that nothing was aborted, and the command ends early all the same.
+            // A driver has to accept both.
             AbortOrder::Deferred => {
                 self.abort_later(now, command);
                 return Abort::NOT_ABORTED;
@@ -264,6 +275,8 @@ impl<P: Port> Controller<P> {
         if cq.free() < 2 {
             cq.consumed(&SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() });
         }
+        // The order matters: `withdraw` removes the request, which must not happen if its entry
+        // cannot be posted.
         if cq.free() < 2 || !self.events.withdraw(cid) {
             return Abort::NOT_ABORTED;
         }
@@ -283,9 +296,11 @@ impl<P: Port> Controller<P> {
         if command.len > u64::from(self.config.max_transfer) {
             return refuse(Status::INVALID_FIELD);
         }
+        // The page is built in whole even for a part of it; log pages are small and read rarely.
         let range = command.range_of(page.len() as u64)?;
         let mut bytes =
             page.get(range.start as usize..range.end as usize).unwrap_or_default().to_vec();
+        // A host may ask for more than the page has; the rest reads as zeroes.
         bytes.resize(command.len as usize, 0);
         self.send(&bytes, command.data)?;
         // Cleared only after the page was copied: otherwise an error would lose the entries.
@@ -294,6 +309,7 @@ impl<P: Port> Controller<P> {
         {
             self.logs.cross_resets.retain(|entry| entry.status == CrossResetEntry::IN_PROGRESS);
         }
+        // RAE = 0 acknowledges the event of this page and unmasks it (Base 5.1.2).
         if !command.retain_event {
             self.logs.acknowledge(command.lid);
             self.events.acknowledge(command.lid);
@@ -405,8 +421,10 @@ impl<P: Port> Controller<P> {
     /// 5.1.25.1.5).
     fn update_temperature_event(&mut self) {
         let wanted = CriticalWarning::from_bits(self.features.events().smart());
-        self.events
-            .set(Event::Temperature, wanted.temperature() && self.critical_warning().temperature());
+        self.events.set(
+            ControllerEvent::Temperature,
+            wanted.temperature() && self.critical_warning().temperature(),
+        );
     }
 
     /// The ANA log page: configured groups and those of namespaces.
@@ -554,6 +572,7 @@ impl<P: Port> Controller<P> {
         let Some(threshold) = threshold.filter(|_| reported && asked.tmpthh() == 0) else {
             return refuse(Status::INVALID_FIELD);
         };
+        // The current temperature may be beyond the new threshold, which raises the event at once.
         *threshold = asked.tmpth();
         self.update_temperature_event();
         Ok(0)
@@ -573,9 +592,12 @@ impl<P: Port> Controller<P> {
     }
 
     fn set_number_of_queues(&mut self, asked: NumberOfQueues) -> Outcome {
+        // The feature can only be set before the first I/O queue exists.
         if self.queues.has_io_queues() {
             return refuse(Status::COMMAND_SEQUENCE_ERROR);
         }
+        // The values are 0's based: FFFFh would be 65 536 I/O queues, for which there are no
+        // identifiers.
         if asked.nsq() == u16::MAX || asked.ncq() == u16::MAX {
             return refuse(Status::INVALID_FIELD);
         }

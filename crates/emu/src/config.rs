@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use nvme::{Nsid, Status};
 use units::Nanos;
 
-use crate::media::{Faulty, Spoilt, forward_media, lock};
+use crate::media::{BadBlocks, Faulty, forward_media, lock};
 use crate::{
     AbortOrder, Ana, FaultInjector, Fetch, Media, MediaError, MediaFault, Mem, PendingBit, Profile,
 };
@@ -186,7 +186,7 @@ pub struct Identifiers {
 /// A namespace: a medium divided into logical blocks. Without an explicit NSID it gets the next
 /// free one, from 1.
 #[derive(Debug)]
-pub struct Namespace {
+pub struct NamespaceConfig {
     pub(crate) medium: Medium,
     pub(crate) nsid: Option<Nsid>,
     /// `None`: a UUID derived from the subsystem's NQN and the NSID.
@@ -210,7 +210,7 @@ pub(crate) enum Medium {
     /// Shared by controllers that may run in different threads; locked during a command.
     Shared(Arc<Mutex<Medium>>),
     /// Has unreadable blocks.
-    Spoilt(Box<Spoilt<Medium>>),
+    BadBlocks(Box<BadBlocks<Medium>>),
     /// Has injected faults.
     Faulty(Box<Faulty<Medium>>),
 }
@@ -218,18 +218,18 @@ pub(crate) enum Medium {
 impl Medium {
     /// Makes `len` bytes from `at` unreadable until they are written. The medium is wrapped on
     /// first use, so that others pay nothing.
-    pub(crate) fn spoil(&mut self, at: u64, len: u64) {
+    pub(crate) fn mark_uncorrectable(&mut self, at: u64, len: u64) {
         match self {
             Medium::Shared(shared) => {
-                return lock(shared).spoil(at, len);
+                return lock(shared).mark_uncorrectable(at, len);
             }
-            Medium::Spoilt(_) => {}
+            Medium::BadBlocks(_) => {}
             Medium::Mem(_) | Medium::Other(_) | Medium::Faulty(_) => {
-                *self = Medium::Spoilt(Box::new(Spoilt::new(self.take())))
+                *self = Medium::BadBlocks(Box::new(BadBlocks::new(self.take())))
             }
         }
-        if let Medium::Spoilt(spoilt) = self {
-            spoilt.mark(at, len);
+        if let Medium::BadBlocks(bad_blocks) = self {
+            bad_blocks.mark(at, len);
         }
     }
 
@@ -244,7 +244,7 @@ impl Medium {
             Medium::Shared(shared) => {
                 return lock(shared).expect(fault, block);
             }
-            Medium::Spoilt(spoilt) => return spoilt.inner.expect(fault, block),
+            Medium::BadBlocks(bad_blocks) => return bad_blocks.inner.expect(fault, block),
             Medium::Faulty(_) => {}
             Medium::Mem(_) | Medium::Other(_) => {
                 *self = Medium::Faulty(Box::new(Faulty::new(self.take())))
@@ -258,7 +258,7 @@ impl Medium {
     pub(crate) fn expected(&self) -> Vec<MediaFault> {
         match self {
             Medium::Shared(shared) => lock(shared).expected(),
-            Medium::Spoilt(spoilt) => spoilt.inner.expected(),
+            Medium::BadBlocks(bad_blocks) => bad_blocks.inner.expected(),
             Medium::Faulty(faulty) => faulty.expected(),
             Medium::Mem(_) | Medium::Other(_) => Vec::new(),
         }
@@ -268,7 +268,7 @@ impl Medium {
     pub(crate) fn lose_power(&mut self) -> Result<(), MediaError> {
         match self {
             Medium::Shared(shared) => lock(shared).lose_power(),
-            Medium::Spoilt(spoilt) => spoilt.inner.lose_power(),
+            Medium::BadBlocks(bad_blocks) => bad_blocks.inner.lose_power(),
             Medium::Faulty(faulty) => faulty.lose_power(),
             Medium::Mem(_) | Medium::Other(_) => Ok(()),
         }
@@ -278,7 +278,7 @@ impl Medium {
     pub(crate) fn needs_buffer(&self) -> bool {
         match self {
             Medium::Mem(_) => false,
-            Medium::Other(_) | Medium::Spoilt(_) | Medium::Faulty(_) => true,
+            Medium::Other(_) | Medium::BadBlocks(_) | Medium::Faulty(_) => true,
             Medium::Shared(shared) => lock(shared).needs_buffer(),
         }
     }
@@ -288,7 +288,7 @@ impl Medium {
             Medium::Mem(mem) => mem,
             Medium::Other(other) => other.as_ref(),
             Medium::Shared(shared) => shared,
-            Medium::Spoilt(spoilt) => spoilt.as_ref(),
+            Medium::BadBlocks(bad_blocks) => bad_blocks.as_ref(),
             Medium::Faulty(faulty) => faulty.as_ref(),
         }
     }
@@ -298,7 +298,7 @@ impl Medium {
             Medium::Mem(mem) => mem,
             Medium::Other(other) => other.as_mut(),
             Medium::Shared(shared) => shared,
-            Medium::Spoilt(spoilt) => spoilt.as_mut(),
+            Medium::BadBlocks(bad_blocks) => bad_blocks.as_mut(),
             Medium::Faulty(faulty) => faulty.as_mut(),
         }
     }
@@ -315,8 +315,8 @@ impl std::fmt::Debug for Medium {
             Medium::Shared(_) => write!(f, "a shared medium"),
             Medium::Other(other) => write!(f, "a medium of {} bytes", other.bytes()),
             Medium::Faulty(faulty) => write!(f, "a medium of {} bytes with faults", faulty.bytes()),
-            Medium::Spoilt(spoilt) => {
-                write!(f, "a medium of {} bytes, some of them unreadable", spoilt.bytes())
+            Medium::BadBlocks(bad_blocks) => {
+                write!(f, "a medium of {} bytes, some of them unreadable", bad_blocks.bytes())
             }
         }
     }
@@ -338,25 +338,25 @@ pub enum NamespaceError {
     },
 }
 
-impl Namespace {
+impl NamespaceConfig {
     /// The highest NSID.
     pub(crate) const MOST: u32 = 1024;
 
     /// A namespace in memory; `block`: logical block size in bytes, such as 512 or 4096.
-    pub fn mem(mem: Mem, block: u32) -> Result<Namespace, NamespaceError> {
-        Namespace::on(Medium::Mem(mem), block)
+    pub fn mem(mem: Mem, block: u32) -> Result<NamespaceConfig, NamespaceError> {
+        NamespaceConfig::on(Medium::Mem(mem), block)
     }
 
     /// A namespace on any medium; `block`: logical block size in bytes.
-    pub fn new(media: impl Media + 'static, block: u32) -> Result<Namespace, NamespaceError> {
-        Namespace::on(Medium::Other(Box::new(media)), block)
+    pub fn new(media: impl Media + 'static, block: u32) -> Result<NamespaceConfig, NamespaceError> {
+        NamespaceConfig::on(Medium::Other(Box::new(media)), block)
     }
 
-    fn on(medium: Medium, block: u32) -> Result<Namespace, NamespaceError> {
+    fn on(medium: Medium, block: u32) -> Result<NamespaceConfig, NamespaceError> {
         if !block.is_power_of_two() || !(512..=65_536).contains(&block) {
             return Err(NamespaceError::BlockSize(block));
         }
-        let mut namespace = Namespace {
+        let mut namespace = NamespaceConfig {
             medium,
             nsid: None,
             identifiers: None,
@@ -377,32 +377,32 @@ impl Namespace {
 
     /// Sets the NSID, 1 to 1024.
     #[must_use]
-    pub fn with_nsid(self, nsid: Nsid) -> Namespace {
-        Namespace { nsid: Some(nsid), ..self }
+    pub fn with_nsid(self, nsid: Nsid) -> NamespaceConfig {
+        NamespaceConfig { nsid: Some(nsid), ..self }
     }
 
     /// Sets the identifiers. All zero: hosts cannot recognize the namespace.
     #[must_use]
-    pub fn with_identifiers(self, identifiers: Identifiers) -> Namespace {
-        Namespace { identifiers: Some(identifiers), ..self }
+    pub fn with_identifiers(self, identifiers: Identifiers) -> NamespaceConfig {
+        NamespaceConfig { identifiers: Some(identifiers), ..self }
     }
 
     /// Sets the ANA group, from 1; the default is group 1. Only used by controllers that report ANA
     /// ([`Config::ana`]).
     #[must_use]
-    pub fn with_ana_group(self, group: u32) -> Namespace {
-        Namespace { ana_group: group, ..self }
+    pub fn with_ana_group(self, group: u32) -> NamespaceConfig {
+        NamespaceConfig { ana_group: group, ..self }
     }
 
     /// Another controller's handle on the same namespace, with the same medium and identifiers.
     /// Size and ANA state are kept per controller.
-    pub fn share(&mut self) -> Namespace {
+    pub fn share(&mut self) -> NamespaceConfig {
         let shared = match &self.medium {
             Medium::Shared(shared) => shared.clone(),
             _ => Arc::new(Mutex::new(self.medium.take())),
         };
         self.medium = Medium::Shared(shared.clone());
-        Namespace { medium: Medium::Shared(shared), ..*self }
+        NamespaceConfig { medium: Medium::Shared(shared), ..*self }
     }
 
     /// Whether the namespace may be attached to several controllers.

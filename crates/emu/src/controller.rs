@@ -6,7 +6,7 @@
 //!   fetch: tail doorbell ─► SQE ─► validate ─► Schedule::start ─► execute ─► CQE ─► vector
 //! ```
 
-mod apart;
+mod changes;
 mod early;
 mod external;
 #[cfg(feature = "serve")]
@@ -22,12 +22,12 @@ use units::{Nanos, Op};
 use crate::faults::SeenDoorbells;
 use crate::features::Features;
 use crate::interrupts::Interrupts;
-use crate::io::{Request, Store};
-use crate::logs::{Event, Events, FailedCommand, Logs};
-use crate::queues::{Announced, Command, Commands, Consumed, Queues};
+use crate::io::{IoCommand, Store};
+use crate::logs::{ControllerEvent, ControllerEvents, FailedCommand, Logs};
+use crate::queues::{Announced, Commands, Consumed, FetchedCommand, Queues};
 use crate::schedule::{Due, Schedule};
 use crate::subsystem::AnaStates;
-use crate::{Config, Namespace, Port};
+use crate::{Config, NamespaceConfig, Port};
 
 use early::Early;
 use external::{External, Link};
@@ -51,7 +51,7 @@ pub struct Controller<P: Port> {
     pub(crate) interrupts: Interrupts,
     pub(crate) features: Features,
     pub(crate) logs: Logs,
-    pub(crate) events: Events,
+    pub(crate) events: ControllerEvents,
     /// `None`: ANA is not reported.
     pub(crate) ana: Option<AnaStates>,
     /// Service time and data transfer are off: each command completes in the step that fetches it.
@@ -109,7 +109,8 @@ impl<P: Port> fmt::Debug for Controller<P> {
 impl<P: Port> Controller<P> {
     /// A controller at power-on. Values of `config` are clamped to their valid ranges. Writes CAP,
     /// VS and CSTS.
-    pub fn new(config: Config, namespaces: Vec<Namespace>, port: P) -> Controller<P> {
+    pub fn new(config: Config, namespaces: Vec<NamespaceConfig>, port: P) -> Controller<P> {
+        // Clamp first: everything below sizes its tables by these values.
         let config = config.legal();
         let store = Store::new(namespaces, &config);
         let mut controller = Controller {
@@ -119,7 +120,7 @@ impl<P: Port> Controller<P> {
             interrupts: Interrupts::new(&config),
             features: Features::new(config.queue_pairs),
             logs: Logs::default(),
-            events: Events::new(),
+            events: ControllerEvents::new(),
             ana: config.ana.as_ref().map(AnaStates::new),
             instant: false,
             external: External::new(config.faults.clone()),
@@ -172,7 +173,7 @@ impl<P: Port> Controller<P> {
         if std::mem::replace(&mut namespace.blocks, blocks) != blocks {
             self.logs.namespace_changed(nsid);
             if self.features.events().namespace_attribute() {
-                self.events.raise(Event::NamespaceChanged);
+                self.events.raise(ControllerEvent::NamespaceChanged);
             }
         }
         Some(blocks)
@@ -182,9 +183,9 @@ impl<P: Port> Controller<P> {
     /// vectors. The work of one step is bounded. `now` must not decrease.
     pub fn step(&mut self, now: Nanos) -> Step {
         if self.external.is_special(now) {
-            return self.step_specially(now);
+            return self.step_with_changes(now);
         }
-        self.step_in_touch(now)
+        self.step_connected(now)
     }
 
     /// To be called before the owner sleeps: requests a notification for the next write of each
@@ -200,21 +201,28 @@ impl<P: Port> Controller<P> {
 
     /// A step while the path to the host is up.
     #[inline]
-    fn step_in_touch(&mut self, now: Nanos) -> Step {
-        let mut worked = self.look_at_registers(now);
+    fn step_connected(&mut self, now: Nanos) -> Step {
+        let mut worked = self.poll_registers(now);
         if self.life != Life::Ready {
             let next = self.next_change().unwrap_or(Nanos::MAX).min(self.external.next);
             return Step { worked, next: (next != Nanos::MAX).then_some(next) };
         }
+        // Only a device with hidden coalescing needs it: each head doorbell read is a cache miss,
+        // because the host's CPU owns the line.
         if self.interrupts.watches_host() {
             self.watch_host();
         }
+        // Complete before fetching, so that the entries which completions release are available to
+        // new commands in the same step.
         worked |= self.complete_due(now);
         let (fetched, more) = self.fetch(now);
         worked |= fetched;
+        // After fetching, which may have brought the Asynchronous Event Request that this
+        // completes.
         if self.events.is_due() {
             worked |= self.report_event();
         }
+        // Last, so that entries posted in this step count towards the aggregation threshold.
         worked |= self.interrupts.tick(now, &self.port);
         if self.interrupts.has_pending() {
             worked |= self.send_pending();
@@ -222,7 +230,7 @@ impl<P: Port> Controller<P> {
         if !worked {
             // A head that moved after the fetch makes room for waiting commands. Without this check
             // the owner would sleep, and no head of a queue that is no longer full would be armed.
-            worked = self.look_at_one_head();
+            worked = self.poll_one_head();
         }
         let own = self
             .interrupts
@@ -239,6 +247,7 @@ impl<P: Port> Controller<P> {
     #[inline]
     fn complete_due(&mut self, now: Nanos) -> bool {
         let mut bytes = 0;
+        // Bounded, so that a thread with several controllers serves all of them.
         for n in 0..self.config.step_budget {
             // Long transfers must not delay other controllers of the same thread.
             if bytes >= STEP_BYTES {
@@ -254,8 +263,10 @@ impl<P: Port> Controller<P> {
     }
 
     /// Executes a command in service, or fails it with `instead`, and posts its entry.
-    pub(crate) fn finish(&mut self, now: Nanos, command: &Command, instead: Option<Status>) {
+    pub(crate) fn finish(&mut self, now: Nanos, command: &FetchedCommand, instead: Option<Status>) {
         let Controller { port, store, queues, logs, interrupts, early, external, .. } = self;
+        // Take it even if the command is going to fail: otherwise the copy would stay until the
+        // next reset.
         let fetched = early.take(command.order);
         let Some((sq, cq)) = queues.pair(command.sq) else { return };
         let carry_out = || match fetched {
@@ -263,6 +274,7 @@ impl<P: Port> Controller<P> {
             Some(fetched) => store.execute_fetched(&command.request, fetched, port),
         };
         let done = instead.map_or_else(carry_out, Err);
+        // The reservation made at fetch becomes the entry that is posted below.
         cq.redeem();
         let status = match done {
             Ok(()) => {
@@ -315,6 +327,8 @@ impl<P: Port> Controller<P> {
                 };
                 let (taken, left) =
                     self.fetch_from(now, queue, self.burst.min(budget).min(BATCH as u32));
+                // Remember a drained queue by its tail, so that the next round skips it for the
+                // price of one load.
                 self.queues.end_turn(queue);
                 budget -= taken;
                 more |= left;
@@ -322,6 +336,8 @@ impl<P: Port> Controller<P> {
                     return (true, true);
                 }
             }
+            // Another round only for what the burst limit has left: a queue that the host keeps
+            // filling must not prolong this step.
             if !more {
                 return (budget < self.config.step_budget, false);
             }
@@ -386,6 +402,8 @@ impl<P: Port> Controller<P> {
             *sqe = sq.fetch();
         }
         if let Some(faults) = &external.faults {
+            // Swallowed commands are fetched, so SQHD advances past them, but no entry is ever
+            // posted.
             let kept = faults.swallow(queue, batch);
             batch = &mut batch[..kept];
         }
@@ -399,15 +417,18 @@ impl<P: Port> Controller<P> {
                     let done =
                         schedule.start(now, request.op, request.bytes, port.service_time(sqe))
                             + external.delay;
-                    let (slot, order) = commands.insert(Command {
+                    let (slot, order) = commands.insert(FetchedCommand {
                         order: 0,
                         sq: queue,
                         cid: sqe.cid(),
                         aborted: false,
                         request,
                     });
+                    // A real controller may read data and PRP lists at any time between fetch and
+                    // completion; `early` chooses when.
                     early.begin(order, &request, store, port);
                     let due = Due { at: done, order, slot };
+                    // A held command stays in service and is scheduled when the hold ends.
                     if !external.holds(request.op, due) {
                         schedule.push(due);
                     }
@@ -474,6 +495,7 @@ impl<P: Port> Controller<P> {
     #[inline(never)]
     fn report_event(&mut self) -> bool {
         let Some((_, cq)) = self.queues.pair(QueueId::ADMIN) else { return false };
+        // The room is known from the last read of the head; read it again before giving up.
         if cq.free() == 0 {
             cq.consumed(&SeenDoorbells { port: &self.port, faults: self.external.faults.as_ref() });
         }
@@ -487,8 +509,10 @@ impl<P: Port> Controller<P> {
 
     #[cold]
     fn bad_doorbell(&mut self, queue: QueueId, value: u32) {
+        // The host has broken its queue. An event is enough: the controller ignores the value and
+        // goes on.
         self.logs.bad_doorbell(queue, value);
-        self.events.raise(Event::InvalidDoorbell);
+        self.events.raise(ControllerEvent::InvalidDoorbell);
     }
 
     /// Reads the head doorbells and reports consumed entries to interrupt coalescing.
@@ -503,6 +527,8 @@ impl<P: Port> Controller<P> {
             if let Consumed::Invalid(head) = cq.consumed(&doorbells) {
                 bad = Some((cq.id, head));
             }
+            // The head may have been read for its room as well, so the queue keeps its own count
+            // since the last call.
             let taken = cq.take_consumed();
             if let Some(vector) = cq.vector.filter(|_| taken > 0) {
                 interrupts.taken(vector, taken);
@@ -525,7 +551,7 @@ impl<P: Port> Controller<P> {
     /// Reads the head doorbell of one completion queue, in turn, to detect invalid values on queues
     /// that are never full. Returns whether a full queue has room again.
     #[inline]
-    fn look_at_one_head(&mut self) -> bool {
+    fn poll_one_head(&mut self) -> bool {
         self.idle_turn =
             if self.idle_turn + 1 < self.queues.cqs() { self.idle_turn + 1 } else { 0 };
         let Some(cq) = self.queues.nth_cq(self.idle_turn) else { return false };
@@ -537,6 +563,8 @@ impl<P: Port> Controller<P> {
             self.bad_doorbell(queue, head);
             return false;
         }
+        // Only room in a queue that was full gives the controller work: commands that could not be
+        // fetched.
         was_full && cq.free() > 0
     }
 }
@@ -549,10 +577,11 @@ fn entry(queue: QueueId, sq_head: u16, cid: Cid) -> Cqe {
 #[cold]
 fn failed(logs: &mut Logs, queue: QueueId, sqe: &Sqe, status: Status) -> Status {
     logs.command_failed(queue, &FailedCommand::of(sqe), status);
+    // The details are in the Error Information log, which `command_failed` has extended.
     status.with_more()
 }
 
-fn opcode_of(request: &Request) -> u8 {
+fn opcode_of(request: &IoCommand) -> u8 {
     match request.op {
         Op::Read => nvme::opcode::io::READ,
         Op::Write => nvme::opcode::io::WRITE,

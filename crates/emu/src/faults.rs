@@ -124,10 +124,10 @@ impl FaultPlan {
 /// Fault injection of one controller ([`crate::Config::faults`]). Clones share their state and may
 /// be used from any thread.
 #[derive(Clone, Debug)]
-pub struct FaultInjector(Arc<Mutex<State>>);
+pub struct FaultInjector(Arc<Mutex<InjectorState>>);
 
 #[derive(Debug)]
-struct State {
+struct InjectorState {
     plan: FaultPlan,
     random: Xoshiro256PlusPlus,
     /// Occurrences so far, by kind.
@@ -141,7 +141,7 @@ struct State {
     messages: Vec<(Nanos, Vector)>,
 }
 
-impl State {
+impl InjectorState {
     fn set_plan(&mut self, plan: FaultPlan) {
         let (most, seed) = plan.late_doorbells;
         // Writes in flight are kept.
@@ -153,7 +153,7 @@ impl State {
     }
 
     /// The fault of an occurrence, if any. `queue`: submission queue, or number of the vector.
-    fn throw(
+    fn draw(
         &mut self,
         occasion: Occasion,
         queue: QueueId,
@@ -205,7 +205,7 @@ impl State {
 impl FaultInjector {
     /// Injects faults by `plan`.
     pub fn new(plan: FaultPlan) -> FaultInjector {
-        let mut state = State {
+        let mut state = InjectorState {
             plan: FaultPlan::new(),
             random: Xoshiro256PlusPlus::seed_from_u64(0),
             occasions: [0; 3],
@@ -219,7 +219,7 @@ impl FaultInjector {
         FaultInjector(Arc::new(Mutex::new(state)))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, InjectorState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -243,6 +243,7 @@ impl FaultInjector {
     /// fault.
     pub(crate) fn expect(&self, fault: Fault, times: u32) {
         let next = &mut self.state().next;
+        // By kind, not by value: a second request with another delay or status replaces the first.
         next.retain(|(other, _)| std::mem::discriminant(other) != std::mem::discriminant(&fault));
         if times > 0 {
             next.push((fault, times));
@@ -274,13 +275,14 @@ impl FaultInjector {
 
     /// Whether a fetched command has to be dropped.
     pub(crate) fn swallows(&self, queue: QueueId, sqe: &Sqe) -> bool {
-        self.state().throw(Occasion::Command, queue, Some((queue, sqe.cid()))).is_some()
+        self.state().draw(Occasion::Command, queue, Some((queue, sqe.cid()))).is_some()
     }
 
     /// Removes dropped commands from a batch. Returns the number of commands left at its start.
     #[cold]
     pub(crate) fn swallow(&self, queue: QueueId, batch: &mut [Sqe]) -> usize {
         let mut kept = 0;
+        // Swapping keeps the order of the commands that stay.
         for n in 0..batch.len() {
             if !self.swallows(queue, &batch[n]) {
                 batch.swap(kept, n);
@@ -299,7 +301,7 @@ impl FaultInjector {
 
     /// The fault of a command's entry.
     pub(crate) fn with_entry(&self, command: (QueueId, Cid)) -> Option<Fault> {
-        self.state().throw(Occasion::Entry, command.0, Some(command))
+        self.state().draw(Occasion::Entry, command.0, Some(command))
     }
 
     /// Undoes the last fault, which was not possible.
@@ -312,10 +314,12 @@ impl FaultInjector {
     pub(crate) fn message(&self, vector: Vector, port: &impl Port, pending: bool) -> Message {
         let send = || if pending { port.send_pending(vector) } else { port.message(vector) };
         let mut state = self.state();
-        let message = match state.throw(Occasion::Message, QueueId(vector.0), None) {
+        let message = match state.draw(Occasion::Message, QueueId(vector.0), None) {
             Some(Fault::LoseMessage) => Message::Lost,
             Some(Fault::DelayMessage(by)) => {
                 let at = state.now + by;
+                // Reported as lost, as the caller must neither count it as sent nor set a Pending
+                // bit.
                 state.messages.push((at, vector));
                 Message::Lost
             }
@@ -377,7 +381,7 @@ type Doorbell = (QueueId, bool);
 struct LateDoorbells {
     /// Longest delay; zero: none.
     most: Nanos,
-    dice: Xoshiro256PlusPlus,
+    rng: Xoshiro256PlusPlus,
     seen: HashMap<Doorbell, Writes>,
 }
 
@@ -399,7 +403,7 @@ impl Writes {
 
 impl LateDoorbells {
     fn new(most: Nanos, seed: u64) -> LateDoorbells {
-        LateDoorbells { most, dice: Xoshiro256PlusPlus::seed_from_u64(seed), seen: HashMap::new() }
+        LateDoorbells { most, rng: Xoshiro256PlusPlus::seed_from_u64(seed), seen: HashMap::new() }
     }
 
     /// The value that has arrived at `now`, if the host has written `written`.
@@ -408,9 +412,8 @@ impl LateDoorbells {
             return written;
         }
         // A uniformly distributed delay from 64 random bits.
-        let late = Nanos(
-            (((u128::from(self.most.0) + 1) * u128::from(self.dice.next_u64())) >> 64) as u64,
-        );
+        let late =
+            Nanos((((u128::from(self.most.0) + 1) * u128::from(self.rng.next_u64())) >> 64) as u64);
         // A value written before the first read counts as arrived.
         let writes = self.seen.entry(doorbell).or_insert_with(|| Writes::none_since(written));
         if writes.written != written {

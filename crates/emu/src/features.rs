@@ -134,6 +134,7 @@ impl Features {
     pub(crate) fn set(&mut self, fid: u8, value: u32, save: bool) {
         self.current[usize::from(fid)] = value;
         if save {
+            // Saved values survive resets and simulated power cycles, but not the process.
             self.saved[usize::from(fid)] = Some(value);
         }
     }

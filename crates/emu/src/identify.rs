@@ -3,9 +3,8 @@
 use nvme::admin::{self, Identify, cns, csi};
 use nvme::features::AsyncEventConfig;
 use nvme::identify::{
-    Controller, DescriptorList, IndependentNamespace, LbaFormat, MultiPath,
-    Namespace as NamespacePage, NamespaceList, NvmController, NvmNamespace, VolatileCache,
-    descriptor,
+    Controller, DescriptorList, IdentifyNamespace as NamespacePage, IndependentNamespace,
+    LbaFormat, MultiPath, NamespaceList, NvmController, NvmNamespace, VolatileCache, descriptor,
 };
 use nvme::regs::Version;
 use nvme::{AnaState, Cqe, Nsid, Page, Sqe, Status, Text, opcode};
@@ -14,7 +13,7 @@ use crate::features::{NPSS, WCTEMP};
 use crate::io::Store;
 use crate::logs::{ERROR_ENTRIES, EVENT_REQUESTS};
 use crate::subsystem::AnaStates;
-use crate::{Config, Identifiers, Namespace};
+use crate::{Config, Identifiers, NamespaceConfig};
 
 /// Outstanding Aborts (ACL + 1). Each completes before the next admin command is fetched.
 pub(crate) const ABORTS: u8 = 4;
@@ -73,7 +72,11 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
         .with_namespace_attribute(true)
         .with_ana_change(ana.is_some())
         .with_cross_reset(config.fabric.is_some());
+    // TNVMCAP is the capacity of the media, not of the namespaces: resizing a namespace does not
+    // change it.
     let total: u64 = store.iter().map(|(_, n)| n.media().bytes()).sum();
+    // A controller with its own NQN belongs to a subsystem that may have more; otherwise it is the
+    // only one.
     let several = config.nqn.is_some();
     let cmic =
         MultiPath::new().with_ports(several).with_controllers(several).with_ana(ana.is_some());
@@ -91,6 +94,7 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
         fr: Text::ascii(&config.firmware),
         rab: 4,
         cmic,
+        // In units of CAP.MPSMIN, which is 4 KiB, as a power of two.
         mdts: (config.max_transfer.ilog2() - 12) as u8,
         cntlid: config.controller_id,
         ver: Version::V2_1.into_bits(),
@@ -177,7 +181,7 @@ fn command_limits(config: &Config) -> NvmController {
     limits
 }
 
-fn namespace_page(namespace: &Namespace, config: &Config) -> NamespacePage {
+fn namespace_page(namespace: &NamespaceConfig, config: &Config) -> NamespacePage {
     let shift = namespace.block_shift;
     let media = namespace.media();
     let identifiers = namespace.identifiers.unwrap_or_default();
@@ -194,6 +198,7 @@ fn namespace_page(namespace: &Namespace, config: &Config) -> NamespacePage {
         nsfeat: u8::from(namespace.thin),
         dlfeat: NamespacePage::DLFEAT_ZEROES
             | if config.write_zeroes { NamespacePage::DLFEAT_WRITE_ZEROES } else { 0 },
+        // A boundary that does not fit is not reported, rather than reported wrongly.
         noiob: u16::try_from(config.boundary >> shift).unwrap_or(0),
         nmic: sharing(namespace),
         nvmcap: u128::from(media.bytes()).into(),
@@ -207,13 +212,13 @@ fn namespace_page(namespace: &Namespace, config: &Config) -> NamespacePage {
 }
 
 /// NMIC.
-fn sharing(namespace: &Namespace) -> u8 {
+fn sharing(namespace: &NamespaceConfig) -> u8 {
     if namespace.is_shared() { NamespacePage::NMIC_SHARED } else { 0 }
 }
 
 /// Base 5.1.13.2.8. Namespaces are ready with the controller, as only Controller Ready With Media
 /// is supported (CAP.CRMS).
-fn independent_namespace(namespace: &Namespace) -> IndependentNamespace {
+fn independent_namespace(namespace: &NamespaceConfig) -> IndependentNamespace {
     IndependentNamespace {
         nmic: sharing(namespace),
         anagrpid: namespace.ana_group,
@@ -230,7 +235,7 @@ fn active(after: Nsid, store: &Store) -> Result<NamespaceList, Status> {
     Ok(NamespaceList::of(store.iter().map(|(nsid, _)| nsid).filter(|&nsid| nsid > after)))
 }
 
-fn descriptors(nsid: Nsid, namespace: &Namespace, config: &Config) -> DescriptorList {
+fn descriptors(nsid: Nsid, namespace: &NamespaceConfig, config: &Config) -> DescriptorList {
     let mut list = DescriptorList::default();
     let made = Identifiers { uuid: uuid_bytes(config, nsid.0), ..Identifiers::default() };
     let Identifiers { nguid, eui64, uuid } = namespace.identifiers.unwrap_or(made);
@@ -239,6 +244,7 @@ fn descriptors(nsid: Nsid, namespace: &Namespace, config: &Config) -> Descriptor
     for (kind, id) in all.into_iter().filter(|(_, id)| id.iter().any(|&byte| byte != 0)) {
         list.push(kind, id);
     }
+    // A host that enables several command sets needs it to choose a driver for the namespace.
     list.push(descriptor::CSI, &[admin::csi::NVM]);
     list
 }

@@ -20,7 +20,7 @@ const MESSAGE_BURST: u32 = 4;
 
 /// State of one vector.
 #[derive(Debug)]
-struct Line {
+struct VectorState {
     /// Feature 09h CD: coalescing by feature 08h is disabled.
     exempt: bool,
     /// Coalescing applies under the current settings.
@@ -29,7 +29,7 @@ struct Line {
     indirect: bool,
     /// Entries posted since the last message.
     since: u32,
-    /// Time of the first entry that no message has announced; valid while [`Line::unseen`] is not
+    /// Time of the first entry that no message has announced; valid while [`VectorState::unseen`] is not
     /// 0.
     first: Nanos,
     /// Counts since the queues were created: entries posted, announced by messages, consumed by the
@@ -45,7 +45,7 @@ struct Line {
     bucket: Option<Bucket>,
 }
 
-impl Line {
+impl VectorState {
     /// Entries that were neither announced by a message nor consumed.
     fn unseen(&self) -> u64 {
         self.posted - self.announced.max(self.taken)
@@ -55,7 +55,7 @@ impl Line {
 /// All vectors of a controller.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
-    lines: Vec<Line>,
+    lines: Vec<VectorState>,
     coalescing: InterruptCoalescing,
     hidden: Hidden,
     /// Limit on the messages of the whole controller.
@@ -76,7 +76,7 @@ impl Interrupts {
         let (vectors, hidden) = (config.vectors, config.profile.hidden);
         let bucket = (hidden.announced_per_s > 0)
             .then(|| Bucket::new(hidden.announced_per_s, hidden.announced_burst));
-        let line = || Line {
+        let line = || VectorState {
             exempt: false,
             held: false,
             indirect: false,
@@ -153,6 +153,7 @@ impl Interrupts {
         let (hidden, visible) = (self.hidden.is_on(), self.coalescing.is_on());
         for line in &mut self.lines {
             line.held = hidden || visible && !line.exempt;
+            // The direct path does not consult the fault plan.
             line.indirect = line.held || self.faults.is_some();
         }
         // Re-evaluate coalesced messages under the new settings at the next step.
@@ -283,7 +284,7 @@ impl Interrupts {
     }
 
     /// Time at which the vector's message may be sent; `None`: no entries to announce.
-    fn due(&self, line: &Line) -> Option<Nanos> {
+    fn due(&self, line: &VectorState) -> Option<Nanos> {
         // Coalescing was switched off, or only faults apply: one message per entry, without delay.
         if !line.held && line.posted > line.announced {
             return Some(Nanos::ZERO);
@@ -311,6 +312,7 @@ impl Interrupts {
         match self.due(line) {
             None => return,
             Some(due) if due > now => {
+                // Not due yet: let the owner sleep until then.
                 self.next = self.next.min(due);
                 return;
             }

@@ -13,13 +13,13 @@ use std::sync::PoisonError;
 
 use crate::config::{Config, Medium};
 use crate::media::Media;
-use crate::{MediaFault, Namespace, Port};
+use crate::{MediaFault, NamespaceConfig, Port};
 pub(crate) use data::{Data, gather, scatter};
 use data::{Pointer, read_mem, refused, status_of, write_mem};
 
 /// A validated I/O command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct IoCommand {
     pub(crate) op: Op,
     /// The write must be durable on completion: FUA is set, or the write cache is disabled.
     pub(crate) durable: bool,
@@ -48,7 +48,7 @@ pub(crate) enum Fetched {
 #[derive(Debug)]
 pub(crate) struct Store {
     /// By NSID − 1.
-    namespaces: Vec<Option<Namespace>>,
+    namespaces: Vec<Option<NamespaceConfig>>,
     /// Most bytes of one command (MDTS).
     pub(crate) max_transfer: u32,
     /// Memory page size (CC.MPS).
@@ -69,13 +69,14 @@ pub(crate) struct Store {
 
 impl Store {
     /// Assigns free identifiers, in order, to namespaces without one.
-    pub(crate) fn new(namespaces: Vec<Namespace>, config: &Config) -> Store {
+    pub(crate) fn new(namespaces: Vec<NamespaceConfig>, config: &Config) -> Store {
         let max_transfer = config.max_transfer;
         let bounce = namespaces.iter().any(|n| n.medium.needs_buffer());
         let scratch = if bounce { vec![0; max_transfer as usize] } else { Vec::new() };
-        let mut placed: Vec<Option<Namespace>> = Vec::new();
+        let mut placed: Vec<Option<NamespaceConfig>> = Vec::new();
         let (numbered, others): (Vec<_>, Vec<_>) =
             namespaces.into_iter().partition(|n| n.nsid.is_some());
+        // Explicit identifiers first, so that the automatic ones fill the gaps.
         for namespace in numbered {
             let n = namespace.nsid.map_or(1, |nsid| nsid.0.clamp(1, Store::MOST)) as usize;
             placed.resize_with(placed.len().max(n), || None);
@@ -107,7 +108,7 @@ impl Store {
     }
 
     /// The highest valid NSID.
-    const MOST: u32 = Namespace::MOST;
+    const MOST: u32 = NamespaceConfig::MOST;
 
     /// The highest NSID in use.
     pub(crate) fn highest(&self) -> u32 {
@@ -115,7 +116,7 @@ impl Store {
     }
 
     /// The namespaces in order of NSID.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Nsid, &Namespace)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Nsid, &NamespaceConfig)> {
         (1..)
             .map(Nsid)
             .zip(&self.namespaces)
@@ -123,19 +124,19 @@ impl Store {
     }
 
     /// As [`Store::iter`], mutable.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Namespace> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut NamespaceConfig> {
         self.namespaces.iter_mut().flatten()
     }
 
     #[inline]
-    pub(crate) fn get(&self, nsid: Nsid) -> Option<&Namespace> {
+    pub(crate) fn get(&self, nsid: Nsid) -> Option<&NamespaceConfig> {
         self.namespaces.get(nsid.0.wrapping_sub(1) as usize)?.as_ref()
     }
 
     /// The namespace of a command. An inactive NSID (valid, but not attached) fails with another
     /// status than an invalid one (Base 3.2.1.5).
     #[inline]
-    pub(crate) fn active(&self, nsid: Nsid) -> Result<&Namespace, Status> {
+    pub(crate) fn active(&self, nsid: Nsid) -> Result<&NamespaceConfig, Status> {
         self.get(nsid).ok_or_else(|| self.why_not(nsid))
     }
 
@@ -155,7 +156,7 @@ impl Store {
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, nsid: Nsid) -> Option<&mut Namespace> {
+    pub(crate) fn get_mut(&mut self, nsid: Nsid) -> Option<&mut NamespaceConfig> {
         self.namespaces.get_mut(nsid.0.wrapping_sub(1) as usize)?.as_mut()
     }
 
@@ -185,10 +186,11 @@ impl Store {
 
     /// Validates a command, as far as possible without reading host memory.
     #[inline(always)]
-    pub(crate) fn decode(&self, sqe: &Sqe) -> Result<Request, Status> {
+    pub(crate) fn decode(&self, sqe: &Sqe) -> Result<IoCommand, Status> {
         if sqe.flags != 0 {
             return self.decode_flagged(sqe);
         }
+        // Read and Write are decided here, inlined; the rest is behind a call.
         let op = match sqe.opcode {
             opcode::io::READ => Op::Read,
             opcode::io::WRITE => Op::Write,
@@ -201,23 +203,25 @@ impl Store {
     /// and metadata SGL segments are not.
     #[cold]
     #[inline(never)]
-    fn decode_flagged(&self, sqe: &Sqe) -> Result<Request, Status> {
+    fn decode_flagged(&self, sqe: &Sqe) -> Result<IoCommand, Status> {
         if !self.sgls || sqe.flags != Sqe::PSDT_SGL {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
         let request = self.decode(&Sqe { flags: 0, ..*sqe })?;
-        Ok(Request { data: Pointer { sgl: true, ..request.data }, ..request })
+        Ok(IoCommand { data: Pointer { sgl: true, ..request.data }, ..request })
     }
 
     /// Validates a command on a range of blocks, of at most `most` bytes.
     #[inline(always)]
-    fn decode_transfer(&self, sqe: &Sqe, op: Op, most: u64) -> Result<Request, Status> {
+    fn decode_transfer(&self, sqe: &Sqe, op: Op, most: u64) -> Result<IoCommand, Status> {
         let namespace = self.active(sqe.nsid())?;
         let transfer = Transfer::from_sqe(sqe);
         let bytes = u64::from(transfer.blocks) << namespace.block_shift;
         if bytes > most {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
+        // No namespace has metadata or protection information, so PRACT and PRCHK cannot be
+        // honoured.
         if transfer.prinfo != 0 {
             return Err(Status::INVALID_PROTECTION_INFORMATION.with_dnr());
         }
@@ -229,7 +233,7 @@ impl Store {
         }
         // With the write cache disabled there are no cached writes that a Read would have to flush.
         let durable = (!self.write_cache & (op != Op::Read)) | transfer.flags.contains(Flags::FUA);
-        Ok(Request {
+        Ok(IoCommand {
             op,
             durable,
             deallocate: false,
@@ -240,12 +244,13 @@ impl Store {
         })
     }
 
-    fn decode_flush(&self, nsid: Nsid) -> Result<Request, Status> {
+    fn decode_flush(&self, nsid: Nsid) -> Result<IoCommand, Status> {
         if nsid != Nsid::ALL {
             self.active(nsid)?;
         }
+        // A Flush of all namespaces fails if any of them is inaccessible in its ANA state.
         self.refusal(nsid).map_or(Ok(()), Err)?;
-        Ok(Request {
+        Ok(IoCommand {
             op: Op::Flush,
             durable: true,
             deallocate: false,
@@ -265,15 +270,16 @@ impl Store {
 
     /// Executes a command. Inlined, as `null` uses only a few fields of the request.
     #[inline(always)]
-    pub(crate) fn execute(&mut self, request: &Request, port: &impl Port) -> Result<(), Status> {
+    pub(crate) fn execute(&mut self, request: &IoCommand, port: &impl Port) -> Result<(), Status> {
         match request.op {
+            // The profile `null` moves no data: it is for measurements of the protocol alone.
             Op::Read | Op::Write if !self.moves_data => Ok(()),
             Op::Read | Op::Write => self.transfer(request, port),
             _ => self.execute_other(request, port),
         }
     }
 
-    fn transfer(&mut self, request: &Request, port: &impl Port) -> Result<(), Status> {
+    fn transfer(&mut self, request: &IoCommand, port: &impl Port) -> Result<(), Status> {
         let (page, bytes) = (self.page, request.bytes);
         let Store { namespaces, scratch, .. } = self;
         let namespace =
@@ -285,6 +291,7 @@ impl Store {
         }
         let at = request.lba << namespace.block_shift;
         let mut data = Data::of(request.data, bytes, page, port)?;
+        // Declared outside the match, so that the guard lives as long as the borrow of the medium.
         let mut shared;
         let medium = match &mut namespace.medium {
             Medium::Shared(medium) => {
@@ -320,7 +327,11 @@ impl Store {
 
     /// Reads everything a command, other than a Read, needs from host memory, so that it can be
     /// executed without the host.
-    pub(crate) fn take_data(&self, request: &Request, port: &impl Port) -> Result<Vec<u8>, Status> {
+    pub(crate) fn take_data(
+        &self,
+        request: &IoCommand,
+        port: &impl Port,
+    ) -> Result<Vec<u8>, Status> {
         match request.op {
             Op::WriteZeroes | Op::Verify | Op::WriteUncorrectable => Ok(Vec::new()),
             Op::Deallocate => self.take_list(request, port),
@@ -334,13 +345,13 @@ impl Store {
     }
 
     /// Executes such a command with the data read earlier.
-    pub(crate) fn change_taken(&mut self, request: &Request, data: &[u8]) -> Result<(), Status> {
+    pub(crate) fn change_taken(&mut self, request: &IoCommand, data: &[u8]) -> Result<(), Status> {
         match request.op {
             Op::WriteZeroes => self.zero(request),
             Op::Deallocate => self.deallocate(request, data),
             Op::Compare => self.compare(request, data),
             Op::Verify => self.verify(request),
-            Op::WriteUncorrectable => self.spoil(request),
+            Op::WriteUncorrectable => self.mark_uncorrectable(request),
             Op::Read | Op::Write | Op::Flush => {
                 let namespace = self.accessible(request.nsid)?;
                 let at = request.lba << namespace.block_shift;
@@ -350,8 +361,9 @@ impl Store {
     }
 
     /// Reads what a command needs from host memory. `None`: its data pointer suffices.
-    pub(crate) fn fetch(&self, request: &Request, port: &impl Port) -> Option<Fetched> {
+    pub(crate) fn fetch(&self, request: &IoCommand, port: &impl Port) -> Option<Fetched> {
         let fetched = match request.op {
+            // Nothing will be transferred, so nothing has to be read.
             _ if !self.moves_data => return None,
             Op::Flush | Op::WriteZeroes | Op::Verify | Op::WriteUncorrectable => return None,
             Op::Write | Op::Deallocate | Op::Compare => {
@@ -363,7 +375,7 @@ impl Store {
     }
 
     /// Resolves the destination of a Read.
-    fn places(&self, request: &Request, port: &impl Port) -> Result<Vec<Segment>, Status> {
+    fn places(&self, request: &IoCommand, port: &impl Port) -> Result<Vec<Segment>, Status> {
         let mut data = Data::of(request.data, request.bytes, self.page, port)?;
         let mut places = Vec::new();
         while let Some(segment) = data.next(port)? {
@@ -376,7 +388,7 @@ impl Store {
     #[cold]
     pub(crate) fn execute_fetched(
         &mut self,
-        request: &Request,
+        request: &IoCommand,
         fetched: Fetched,
         port: &impl Port,
     ) -> Result<(), Status> {
@@ -398,6 +410,8 @@ impl Store {
         media.read_at(at, &mut bytes).map_err(status_of)?;
         let mut rest = &bytes[..];
         for Segment { addr, len } in places {
+            // The segments add up to the transfer length, as `Data` has validated; the error is for
+            // a broken port.
             let (now, later) = rest.split_at_checked(len as usize).ok_or(Status::INTERNAL_ERROR)?;
             port.dma_write(addr, now).map_err(refused)?;
             rest = later;

@@ -43,10 +43,10 @@ mod subsystem;
 mod testing;
 
 pub use behaviour::{AbortOrder, Fetch, PendingBit};
-pub use config::{Config, Fabric, Identifiers, Namespace, NamespaceError};
+pub use config::{Config, Fabric, Identifiers, NamespaceConfig, NamespaceError};
 pub use controller::{Controller, Counters, Step};
 pub use faults::{Fault, FaultInjector, FaultPlan, Injected};
-pub use media::{Access, Budget, Media, MediaError, MediaFault, Mem, write_zeroes};
+pub use media::{Budget, Media, MediaError, MediaFault, MediaOperation, Mem, write_zeroes};
 pub use nvme::BusError;
 pub use port::{Message, Port, ShadowBuffers};
 pub use profile::{Hidden, Profile, Service, UnknownProfile};

@@ -101,6 +101,7 @@ impl Logs {
 
     fn push(&mut self, entry: ErrorEntry) {
         self.error_count += 1;
+        // The oldest entry makes room; the error count goes on, so a host notices the gap.
         self.errors.truncate(ERROR_ENTRIES - 1);
         self.errors.push_front(ErrorEntry { error_count: self.error_count, ..entry });
     }
@@ -121,6 +122,7 @@ impl Logs {
 
     /// SMART / Health Information, with these warnings.
     pub(crate) fn smart(&self, now: Nanos, critical_warning: CriticalWarning) -> Smart {
+        // Rounded up: one sector read is one data unit (Base 5.1.12.1.3).
         let thousands_of_512 = |bytes: u64| u128::from(bytes.div_ceil(512_000)).into();
         Smart {
             critical_warning,
@@ -131,6 +133,7 @@ impl Logs {
             data_units_written: thousands_of_512(self.writes.1),
             host_reads: u128::from(self.reads.0).into(),
             host_writes: u128::from(self.writes.0).into(),
+            // Power-on itself is the first cycle.
             power_cycles: u128::from(1 + self.power_losses).into(),
             unsafe_shutdowns: u128::from(self.unsafe_shutdowns).into(),
             power_on_hours: u128::from((now - self.started.unwrap_or(now)).0 / 3_600_000_000_000)
@@ -204,7 +207,7 @@ struct Kind {
 
 /// Asynchronous events, and the outstanding requests.
 #[derive(Debug)]
-pub(crate) struct Events {
+pub(crate) struct ControllerEvents {
     requests: VecDeque<Cid>,
     kinds: [Kind; 6],
     /// An event is pending and not masked.
@@ -213,7 +216,7 @@ pub(crate) struct Events {
 
 /// Supported events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum ControllerEvent {
     /// Invalid doorbell write value.
     InvalidDoorbell,
     /// Transient internal error.
@@ -228,14 +231,14 @@ pub(crate) enum Event {
     CrossReset,
 }
 
-impl Events {
-    pub(crate) fn new() -> Events {
+impl ControllerEvents {
+    pub(crate) fn new() -> ControllerEvents {
         let kind = |event_type, info, log| Kind {
             event: AsyncEvent::new().with_event_type(event_type).with_info(info).with_lid(log),
             pending: false,
             masked: false,
         };
-        Events {
+        ControllerEvents {
             requests: VecDeque::with_capacity(EVENT_REQUESTS),
             reportable: false,
             kinds: [
@@ -273,29 +276,30 @@ impl Events {
     }
 
     /// Raises an event.
-    pub(crate) fn raise(&mut self, event: Event) {
+    pub(crate) fn raise(&mut self, event: ControllerEvent) {
         self.set(event, true);
     }
 
     /// Sets or clears a condition whose event stays pending as long as it holds.
-    pub(crate) fn set(&mut self, event: Event, pending: bool) {
+    pub(crate) fn set(&mut self, event: ControllerEvent, pending: bool) {
         self.kinds[event as usize].pending = pending;
-        self.weigh();
+        self.update_reportable();
     }
 
-    fn weigh(&mut self) {
+    fn update_reportable(&mut self) {
         self.reportable = self.kinds.iter().any(|k| k.pending && !k.masked);
     }
 
     /// The host has read a log page without Retain Asynchronous Event: unmasks its events.
     pub(crate) fn acknowledge(&mut self, log: u8) {
         for kind in self.kinds.iter_mut().filter(|k| k.event.lid() == log) {
+            // An event that became pending while it was masked is reported now.
             kind.masked = false;
         }
-        self.weigh();
+        self.update_reportable();
     }
 
-    /// Whether [`Events::take`] would return an event.
+    /// Whether [`ControllerEvents::take`] would return an event.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.reportable && !self.requests.is_empty()
@@ -311,7 +315,7 @@ impl Events {
         for kind in self.kinds.iter_mut().filter(|k| k.event.lid() == event.lid()) {
             kind.masked = true;
         }
-        self.weigh();
+        self.update_reportable();
         Some((cid, event))
     }
 }

@@ -342,11 +342,11 @@ impl Profile {
 
 /// An unknown profile name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no profile is called `{0}`; {meant}there are {all}", meant = meant(.0), all = Profile::NAMES.join(", "))]
+#[error("no profile is called `{0}`; {suggestion}there are {all}", suggestion = suggestion(.0), all = Profile::NAMES.join(", "))]
 pub struct UnknownProfile(pub String);
 
 /// The known name that is closest to a misspelt one.
-fn meant(given: &str) -> String {
+fn suggestion(given: &str) -> String {
     let near = units::nearest(given, Profile::NAMES);
     near.map_or(String::new(), |near| format!("did you mean `{near}`? "))
 }

@@ -3,7 +3,7 @@
 
 use nvme::{Cid, CqSlots, Cqe, Doorbells, QueueId, RingIndex, SqSlots, Sqe, Status, Vector};
 
-use crate::io::Request;
+use crate::io::IoCommand;
 use crate::{Fault, FaultInjector, Port};
 
 /// A submission queue.
@@ -45,6 +45,7 @@ impl<S: SqSlots> Sq<S> {
                 self.waiting = n;
                 Announced::Commands(n)
             }
+            // The same value as at the last report: it is one error.
             _ if self.bad_tail == Some(tail) => Announced::Commands(0),
             _ => {
                 self.bad_tail = Some(tail);
@@ -112,6 +113,7 @@ pub(crate) enum Consumed {
 
 impl<C: CqSlots> Cq<C> {
     pub(crate) fn new(id: QueueId, vector: Option<Vector>, slots: C, entries: u32) -> Cq<C> {
+        // One slot of a ring stays empty, so that full and empty differ (Base 3.3.1.2).
         let room = entries - 1;
         Cq {
             id,
@@ -146,6 +148,7 @@ impl<C: CqSlots> Cq<C> {
     /// Applies a head written by the host. Returns false if it is invalid.
     #[inline]
     fn take_head(&mut self, head: u32) -> bool {
+        // Modulo the ring: the head may have wrapped since it was last read.
         let moved = match head.checked_sub(self.head) {
             Some(moved) => moved,
             None => head + self.entries - self.head,
@@ -225,6 +228,7 @@ impl<C: CqSlots> Cq<C> {
                 self.store(cqe.with_status(status, !self.ring.phase()));
                 return false;
             }
+            // Before the first entry there is no previous CID; any other value has the same effect.
             Some(Fault::StaleCid) => cqe.cid = self.last_cid.unwrap_or(cqe.cid ^ 0x8000),
             Some(Fault::UnknownCid) => cqe.cid ^= 0x5a5a,
             Some(Fault::Status(instead)) => status = instead,
@@ -247,21 +251,21 @@ impl<C: CqSlots> Cq<C> {
 
 /// A command in service: fetched and not completed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Command {
+pub(crate) struct FetchedCommand {
     /// Sequence number over all commands; distinguishes the successive commands of a slot.
     pub(crate) order: u64,
     pub(crate) sq: QueueId,
     pub(crate) cid: Cid,
     /// Its Abort has completed, and its own completion is due later.
     pub(crate) aborted: bool,
-    pub(crate) request: Request,
+    pub(crate) request: IoCommand,
 }
 
 /// Table of commands in service. Slots are allocated with completion queues: each command has a
 /// reserved entry, so there is always a free slot.
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
-    slots: Vec<Option<Command>>,
+    slots: Vec<Option<FetchedCommand>>,
     free: Vec<u32>,
     orders: u64,
 }
@@ -274,6 +278,7 @@ impl Commands {
         if n > first {
             self.slots.resize(n, None);
             self.free.reserve(n - self.free.len());
+            // Reversed, so that `pop` returns low slots first.
             self.free.extend((first as u32..n as u32).rev());
         }
     }
@@ -281,7 +286,9 @@ impl Commands {
     /// Adds a command, assigns its `order`, and returns its slot. The table grows if no slot is
     /// free, which reserved entries should prevent.
     #[inline]
-    pub(crate) fn insert(&mut self, mut command: Command) -> (u32, u64) {
+    pub(crate) fn insert(&mut self, mut command: FetchedCommand) -> (u32, u64) {
+        // A slot is reused as soon as its command completes. An entry of the schedule that refers
+        // to the earlier command is recognized by its order.
         self.orders += 1;
         command.order = self.orders;
         match self.free.pop().and_then(|slot| Some((slot, self.slots.get_mut(slot as usize)?))) {
@@ -298,8 +305,9 @@ impl Commands {
 
     /// Removes a command, unless it was removed before.
     #[inline]
-    pub(crate) fn remove(&mut self, slot: u32, order: u64) -> Option<Command> {
+    pub(crate) fn remove(&mut self, slot: u32, order: u64) -> Option<FetchedCommand> {
         let entry = self.slots.get_mut(slot as usize)?;
+        // The slot has been reused, as its command ended early: by an Abort, or with its queue.
         if entry.as_ref()?.order != order {
             return None;
         }
@@ -319,7 +327,7 @@ impl Commands {
 
     /// Removes the command with this queue and CID; the oldest if the host has reused the CID.
     /// Linear, as only Abort uses it.
-    pub(crate) fn find(&mut self, sq: QueueId, cid: Cid) -> Option<Command> {
+    pub(crate) fn find(&mut self, sq: QueueId, cid: Cid) -> Option<FetchedCommand> {
         let (slot, order) = self.oldest(sq, cid)?;
         self.remove(slot, order)
     }
@@ -331,18 +339,19 @@ impl Commands {
 
     /// Removes all commands of a queue, oldest first. Linear, as only Delete I/O Submission Queue
     /// uses it.
-    pub(crate) fn remove_all(&mut self, sq: QueueId) -> Vec<Command> {
+    pub(crate) fn remove_all(&mut self, sq: QueueId) -> Vec<FetchedCommand> {
         let mut found: Vec<_> = self.of_queue(sq).map(|(slot, c)| (c.order, slot)).collect();
+        // Slots are reused in any order; entries are posted by age.
         found.sort_unstable();
         found.into_iter().filter_map(|(order, slot)| self.remove(slot, order)).collect()
     }
 
     /// All commands in service, with their slots.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Command)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &FetchedCommand)> {
         self.slots.iter().enumerate().filter_map(|(slot, c)| Some((slot as u32, c.as_ref()?)))
     }
 
-    fn of_queue(&self, sq: QueueId) -> impl Iterator<Item = (u32, &Command)> {
+    fn of_queue(&self, sq: QueueId) -> impl Iterator<Item = (u32, &FetchedCommand)> {
         self.iter().filter(move |(_, c)| c.sq == sq)
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Due {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     profile: Profile,
-    dice: Xoshiro256PlusPlus,
+    rng: Xoshiro256PlusPlus,
     due: BinaryHeap<Reverse<Due>>,
     /// Time at which each channel becomes free; empty if channels are not limited.
     channels: BinaryHeap<Reverse<Nanos>>,
@@ -36,7 +36,7 @@ impl Schedule {
         let ceiling = (profile.iops > 0).then(|| Bucket::new(profile.iops, profile.iops_burst));
         Schedule {
             profile: profile.clone(),
-            dice: Xoshiro256PlusPlus::seed_from_u64(seed),
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             due: BinaryHeap::new(),
             channels: free(profile),
             link: Nanos::ZERO,
@@ -70,6 +70,8 @@ impl Schedule {
     ) -> Nanos {
         let mut begin = now;
         if let Some(ceiling) = &mut self.ceiling {
+            // A command above the IOPS limit starts later; it does not occupy a channel while it
+            // waits.
             begin = ceiling.take(begin, 1);
         }
         let mut transfer = Nanos::ZERO;
@@ -84,6 +86,7 @@ impl Schedule {
             self.link = begin + transfer;
         }
         let service = service.unwrap_or_else(|| self.sample(op));
+        // Without a limit on channels the device serves any number of commands at once.
         let Some(mut channel) = self.channels.peek_mut() else { return begin + service + transfer };
         // The channel that becomes free first serves the command.
         let ends = begin.max(channel.0) + service;
@@ -114,8 +117,9 @@ impl Schedule {
 
     fn sample(&mut self, op: Op) -> Nanos {
         let served = &mut self.served[op as usize];
+        // Counted even for constant times: slow phases and drift depend on the number of commands.
         *served += 1;
-        self.profile.service(op).sample(*served - 1, &mut self.dice)
+        self.profile.service(op).sample(*served - 1, &mut self.rng)
     }
 }
 
@@ -123,13 +127,13 @@ impl Service {
     /// Draws a time, as the `served`th command: the same sequence on every machine. Constant times
     /// use no random numbers.
     #[inline]
-    pub fn sample(&self, served: u64, dice: &mut Xoshiro256PlusPlus) -> Nanos {
-        let slow = in_tail(self, served, dice);
+    pub fn sample(&self, served: u64, rng: &mut Xoshiro256PlusPlus) -> Nanos {
+        let slow = in_tail(self, served, rng);
         let mut time = self.base + drifted(self, served);
         if self.jitter > Nanos::ZERO {
-            time += exponential(self.jitter, dice.next_u64());
+            time += exponential(self.jitter, rng.next_u64());
         }
-        if self.more_ppm > 0 && thrown(self.more_ppm, dice) {
+        if self.more_ppm > 0 && hit(self.more_ppm, rng) {
             time += self.more;
         }
         if slow { time + self.tail } else { time }
@@ -142,8 +146,8 @@ fn free(profile: &Profile) -> BinaryHeap<Reverse<Nanos>> {
 }
 
 /// True with a probability of `ppm` in a million.
-fn thrown(ppm: u32, dice: &mut Xoshiro256PlusPlus) -> bool {
-    (u128::from(dice.next_u64()) * 1_000_000) >> 64 < u128::from(ppm)
+fn hit(ppm: u32, rng: &mut Xoshiro256PlusPlus) -> bool {
+    (u128::from(rng.next_u64()) * 1_000_000) >> 64 < u128::from(ppm)
 }
 
 /// Drift of `base`: rises linearly and falls to zero again within a period.
@@ -152,6 +156,7 @@ fn drifted(service: &Service, served: u64) -> Nanos {
     if run == 0 {
         return Nanos::ZERO;
     }
+    // By commands, not by time: the same sequence at every load.
     let into = served % run;
     // Position in half a period.
     let up = into.min(run - into);
@@ -159,12 +164,14 @@ fn drifted(service: &Service, served: u64) -> Nanos {
     Nanos((most * u128::from(up) * 2 / u128::from(run)) as u64)
 }
 
-fn in_tail(service: &Service, served: u64, dice: &mut Xoshiro256PlusPlus) -> bool {
+fn in_tail(service: &Service, served: u64, rng: &mut Xoshiro256PlusPlus) -> bool {
     const MILLION: u64 = 1_000_000;
     let ppm = u64::from(service.tail_ppm).min(MILLION);
     match u64::from(service.tail_run) {
+        // No random number is drawn here, so that a device without a tail has the same sequence as
+        // before.
         _ if ppm == 0 => false,
-        0 => thrown(service.tail_ppm, dice),
+        0 => hit(service.tail_ppm, rng),
         // At the end of each period, so that a device starts in its fast phase.
         run => {
             let period = run * MILLION / ppm;

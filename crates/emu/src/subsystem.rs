@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use nvme::Nsid;
 
-use crate::{Config, Controller, Namespace, Port};
+use crate::{Config, Controller, NamespaceConfig, Port};
 
 pub use ana::Ana;
 pub(crate) use ana::AnaStates;
@@ -43,7 +43,7 @@ pub enum SubsystemError {
 #[derive(Debug)]
 pub struct Subsystem {
     nqn: String,
-    shared: Vec<Namespace>,
+    shared: Vec<NamespaceConfig>,
     nsids: BTreeSet<Nsid>,
     controllers: BTreeSet<u16>,
     control: PathControl,
@@ -51,7 +51,7 @@ pub struct Subsystem {
 
 impl Subsystem {
     /// The highest NSID.
-    pub const MOST_NAMESPACES: u32 = Namespace::MOST;
+    pub const MOST_NAMESPACES: u32 = NamespaceConfig::MOST;
 
     /// A subsystem without controllers and namespaces.
     pub fn new(nqn: impl Into<String>) -> Result<Subsystem, SubsystemError> {
@@ -80,8 +80,8 @@ impl Subsystem {
     }
 
     /// Adds a namespace that is attached to every controller created later. Its NSID is that of
-    /// [`Namespace::with_nsid`], or the next free one.
-    pub fn share(&mut self, mut namespace: Namespace) -> Result<Nsid, SubsystemError> {
+    /// [`NamespaceConfig::with_nsid`], or the next free one.
+    pub fn share(&mut self, mut namespace: NamespaceConfig) -> Result<Nsid, SubsystemError> {
         let nsid = self.admit(&mut namespace)?;
         self.shared.push(namespace);
         Ok(nsid)
@@ -92,18 +92,20 @@ impl Subsystem {
     pub fn controller<P: Port>(
         &mut self,
         config: Config,
-        private: Vec<Namespace>,
+        private: Vec<NamespaceConfig>,
         port: P,
     ) -> Result<Controller<P>, SubsystemError> {
         let id = config.controller_id;
         if id >= 0xfff0 || self.controllers.contains(&id) {
             return Err(SubsystemError::ControllerId(id));
         }
-        let mut namespaces: Vec<_> = self.shared.iter_mut().map(Namespace::share).collect();
+        // Every controller gets a handle on the same medium; size and ANA group are its own.
+        let mut namespaces: Vec<_> = self.shared.iter_mut().map(NamespaceConfig::share).collect();
         for mut namespace in private {
             self.admit(&mut namespace)?;
             namespaces.push(namespace);
         }
+        // Only now: a private namespace that is refused leaves the identifier free.
         self.controllers.insert(id);
         let config = Config { nqn: Some(self.nqn.clone()), ..config };
         let mut controller = Controller::new(config, namespaces, port);
@@ -115,7 +117,7 @@ impl Subsystem {
     /// identifier may be reused once it is gone.
     #[cfg(feature = "serve")]
     pub(crate) fn dynamic_controller<P: Port>(&mut self, config: Config, port: P) -> Controller<P> {
-        let namespaces = self.shared.iter_mut().map(Namespace::share).collect();
+        let namespaces = self.shared.iter_mut().map(NamespaceConfig::share).collect();
         Controller::new(Config { nqn: Some(self.nqn.clone()), ..config }, namespaces, port)
     }
 
@@ -164,7 +166,7 @@ impl Subsystem {
         self.controllers.last().map_or(1, |last| last + 1)
     }
 
-    fn admit(&mut self, namespace: &mut Namespace) -> Result<Nsid, SubsystemError> {
+    fn admit(&mut self, namespace: &mut NamespaceConfig) -> Result<Nsid, SubsystemError> {
         let next = Nsid(self.nsids.last().map_or(1, |last| last.0 + 1));
         let nsid = *namespace.nsid.get_or_insert(next);
         if !(1..=Subsystem::MOST_NAMESPACES).contains(&nsid.0) || !self.nsids.insert(nsid) {

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use emu::serve::TcpServer;
-use emu::{Budget, Config, Mem, Namespace, Profile, Subsystem};
+use emu::{Budget, Config, Mem, NamespaceConfig, Profile, Subsystem};
 use nvme::fabrics::{Connect, ConnectData, Property};
 use nvme::io::{Flags, read};
 use nvme::prp::Dptr;
@@ -106,7 +106,7 @@ fn connections_are_bounded() {
     let server = thread::spawn(move || {
         let mut subsystem = Subsystem::new(NQN).unwrap();
         subsystem
-            .share(Namespace::mem(Mem::new(4 << 20, Budget::new(8 << 20)), 512).unwrap())
+            .share(NamespaceConfig::mem(Mem::new(4 << 20, Budget::new(8 << 20)), 512).unwrap())
             .unwrap();
         let mut server = TcpServer::new(subsystem, Vec::new()).unwrap();
         let config = Config {

@@ -10,7 +10,7 @@ use nvme::{Doorbells, QueueId, Registers};
 /// (false sharing).
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Line(AtomicU32);
+struct PaddedDoorbell(AtomicU32);
 
 /// Registers and doorbells as atomics, shared by host and controller. Reads are acquire loads and
 /// writes are release stores: what the host stored before it rang a doorbell is visible to the
@@ -18,7 +18,7 @@ struct Line(AtomicU32);
 #[derive(Debug)]
 pub struct Bar {
     registers: Box<[AtomicU32]>,
-    doorbells: Box<[Line]>,
+    doorbells: Box<[PaddedDoorbell]>,
 }
 
 impl Bar {
@@ -29,7 +29,7 @@ impl Bar {
         let lines = 2 * (usize::from(queues) + 1);
         Bar {
             registers: (0..regs::DOORBELLS / 4).map(|_| AtomicU32::new(0)).collect(),
-            doorbells: (0..lines).map(|_| Line::default()).collect(),
+            doorbells: (0..lines).map(|_| PaddedDoorbell::default()).collect(),
         }
     }
 

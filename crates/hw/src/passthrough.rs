@@ -1,5 +1,5 @@
 //! NVMe admin commands by ioctl(2) on a namespace's character device (`/dev/ng0n1`), for set-up
-//! before the first request. Requests use [`crate::uring::Command`].
+//! before the first request. Requests use [`crate::uring::PassthroughCommand`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -49,7 +49,7 @@ use crate::mapping::Mapping;
 use crate::{EventFd, ForkGuard, Lent};
 pub(crate) use entry::NvmeCommand;
 use entry::SecondHalf;
-pub use entry::{Command, Entry, FileSlot, Fixed, Span};
+pub use entry::{Entry, FileSlot, Fixed, PassthroughCommand, Span};
 
 /// IORING_SETUP_HYBRID_IOPOLL (6.13) and IORING_FEAT_MIN_TIMEOUT (6.12), which rustix does not
 /// define.
@@ -182,7 +182,7 @@ fn ring_error(what: impl Into<String>, errno: Errno) -> RingError {
     }
 }
 
-/// A head, tail or flags word in the mapping of an [`Inner`], which does not give it away.
+/// A head, tail or flags word in the mapping of an [`MappedRing`], which does not give it away.
 #[derive(Debug)]
 struct Word(NonNull<AtomicU32>);
 
@@ -192,14 +192,14 @@ impl Deref for Word {
     #[inline]
     fn deref(&self) -> &AtomicU32 {
         // SAFETY: it is aligned as the kernel lays it out, in the mapping that lives as long as the
-        // `Inner`, and all accesses to it are atomic.
+        // `MappedRing`, and all accesses to it are atomic.
         unsafe { self.0.as_ref() }
     }
 }
 
 /// Fields drop in this order: the mappings go before the descriptor closes.
 #[derive(Debug)]
-struct Inner {
+struct MappedRing {
     sq_head: Word,
     sq_tail: Word,
     sq_flags: Word,
@@ -222,15 +222,15 @@ struct Inner {
 
 // SAFETY: words are atomics; submission entries are written by the only `Sq`, and completions read
 // by the only `Cq`.
-unsafe impl Send for Inner {}
+unsafe impl Send for MappedRing {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for MappedRing {}
 
 /// The shared part of a ring; cheap to clone. The ring closes and its memory is unmapped when the
 /// last clone, the [`Sq`] and the [`Cq`] are gone. Requests in progress at that time are cancelled
 /// or finish in the kernel, so their buffers must stay lent.
 #[derive(Clone, Debug)]
-pub struct Ring(Arc<Inner>);
+pub struct Ring(Arc<MappedRing>);
 
 /// State of the completion side, as far as it can be read without a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -313,7 +313,7 @@ impl Ring {
                 ring_error(format!("an io_uring a table of {count} {what}"), errno)
             })?;
         }
-        let inner = Inner::map(fd, &params)
+        let inner = MappedRing::map(fd, &params)
             .map_err(|source| RingError::System { what: "to map an io_uring".into(), source })?;
         let (tail, head) =
             (inner.sq_tail.load(Ordering::Relaxed), inner.cq_head.load(Ordering::Relaxed));
@@ -518,9 +518,9 @@ fn enter_error(errno: Errno) -> Result<u32, RingError> {
     }
 }
 
-impl Inner {
+impl MappedRing {
     /// Maps the ring `fd` with the layout that the kernel reported in `params`.
-    fn map(fd: OwnedFd, params: &io_uring_params) -> io::Result<Inner> {
+    fn map(fd: OwnedFd, params: &io_uring_params) -> io::Result<MappedRing> {
         let io_uring_params { flags, features, sq_entries, cq_entries, sq_off, cq_off, .. } =
             *params;
         // 5.4 and later: one mapping holds both rings. Older kernels lack other features too.
@@ -529,7 +529,7 @@ impl Inner {
         }
         let big = flags.contains(IoringSetupFlags::SQE128);
         let (sqe_bytes, cqe_bytes) = if big {
-            (size_of::<Command>(), 2 * size_of::<Cqe>())
+            (size_of::<PassthroughCommand>(), 2 * size_of::<Cqe>())
         } else {
             (size_of::<Entry>(), size_of::<Cqe>())
         };
@@ -551,7 +551,7 @@ impl Inner {
             unsafe { at(sq_off.array + 4 * n).cast().write(n) };
         }
         let word = |offset| Word(at(offset).cast());
-        Ok(Inner {
+        Ok(MappedRing {
             sq_head: word(sq_off.head),
             sq_tail: word(sq_off.tail),
             sq_flags: word(sq_off.flags),
@@ -631,12 +631,12 @@ impl Sq {
     /// [`Sq::push`] for a passthrough command. False also if the ring does not have
     /// [`Options::big`].
     #[must_use]
-    pub fn push_command(&mut self, command: Command) -> bool {
+    pub fn push_command(&mut self, command: PassthroughCommand) -> bool {
         if !(self.ring.0.big && self.has_room_for(1)) {
             return false;
         }
         // SAFETY: as in `push_chain`, for a place of a big ring.
-        unsafe { self.sqe_at(0).cast::<Command>().write(command) };
+        unsafe { self.sqe_at(0).cast::<PassthroughCommand>().write(command) };
         self.publish(1);
         true
     }
@@ -652,7 +652,7 @@ impl Sq {
     fn sqe_at(&self, n: u32) -> NonNull<u8> {
         let inner = &*self.ring.0;
         let at = (self.tail.wrapping_add(n) & (inner.sq_entries - 1)) as usize;
-        let bytes = if inner.big { size_of::<Command>() } else { size_of::<Entry>() };
+        let bytes = if inner.big { size_of::<PassthroughCommand>() } else { size_of::<Entry>() };
         // SAFETY: the mapping has room for as many entries as the ring.
         unsafe { inner.sqes.at.add(at * bytes) }
     }

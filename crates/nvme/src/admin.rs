@@ -10,7 +10,7 @@ use crate::{Cid, Nsid, QueueId, Sqe, Status, Vector, opcode};
 
 /// Values of [`Identify::cns`] (Base 5.1.13.1).
 pub mod cns {
-    /// Identify Namespace, NVM command set → [`crate::identify::Namespace`].
+    /// Identify Namespace, NVM command set → [`crate::identify::IdentifyNamespace`].
     pub const NAMESPACE: u8 = 0x00;
     /// Identify Controller → [`crate::identify::Controller`].
     pub const CONTROLLER: u8 = 0x01;
@@ -131,6 +131,8 @@ impl GetLogPage {
     /// Encodes the command.
     pub fn to_sqe(&self) -> Sqe {
         debug_assert!(self.len >= 4 && self.len.is_multiple_of(4) && self.len <= 1 << 34);
+        // NUMD is 0's based and in dwords. Its halves lie in two dwords of the command, as NUMDU
+        // was added later.
         let numd = (self.len / 4).wrapping_sub(1) as u32;
         Sqe {
             opcode: opcode::admin::GET_LOG_PAGE,
@@ -170,6 +172,7 @@ impl GetLogPage {
         if self.offset_is_index || self.offset > page {
             return Err(Status::INVALID_FIELD);
         }
+        // Base 5.1.12: the controller ignores the two low bits of LPO.
         let start = self.offset & !3;
         Ok(start..start.saturating_add(self.len).min(page))
     }
@@ -330,6 +333,7 @@ pub struct CreateCq {
 impl CreateCq {
     /// Encodes the command.
     pub fn to_sqe(&self) -> Sqe {
+        // IEN is set only with a vector; IV is reserved otherwise.
         let vector = self.vector.map_or(0, |v| u32::from(v.0) << 16 | 1 << 1);
         Sqe {
             opcode: opcode::admin::CREATE_CQ,
@@ -347,6 +351,7 @@ impl CreateCq {
             entries: (sqe.cdw10 >> 16) + 1,
             addr: sqe.prp1,
             contiguous: sqe.cdw11 & 1 != 0,
+            // IV is ignored while IEN is 0.
             vector: (sqe.cdw11 & 2 != 0).then_some(Vector((sqe.cdw11 >> 16) as u16)),
         }
     }
@@ -398,6 +403,7 @@ impl CreateSq {
 
 fn queue_and_size(queue: QueueId, entries: u32) -> u32 {
     debug_assert!((1..=65_536).contains(&entries));
+    // QSIZE is 0's based.
     u32::from(queue.0) | entries.wrapping_sub(1) << 16
 }
 

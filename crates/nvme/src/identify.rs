@@ -233,6 +233,7 @@ impl Controller {
     /// Most data of a command in bytes, `None` if not limited. A value of MDTS that exceeds 64 bits
     /// counts as no limit.
     pub fn max_transfer(&self, cap: Cap) -> Option<u64> {
+        // MDTS is a power of two in units of the smallest memory page; 0 means no limit.
         if self.mdts == 0 {
             return None;
         }
@@ -275,7 +276,7 @@ impl fmt::Debug for Controller {
 /// Identify Namespace of the NVM command set, CNS 00h (NVM 4.1.5.1). Sizes are in logical blocks.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Namespace {
+pub struct IdentifyNamespace {
     /// NSZE, 7:0. Size in logical blocks; 0: inactive namespace.
     pub nsze: u64,
     /// NCAP, 15:8. Most blocks that may be allocated.
@@ -287,15 +288,15 @@ pub struct Namespace {
     pub nsfeat: u8,
     /// NLBAF, 25. LBA formats, 0's based.
     pub nlbaf: u8,
-    /// FLBAS, 26. The format in use; see [`Namespace::format`].
+    /// FLBAS, 26. The format in use; see [`IdentifyNamespace::format`].
     pub flbas: u8,
     /// MC, 27. Metadata capabilities: bit 0 extended LBA, 1 separate buffer.
     pub mc: u8,
     #[doc(hidden)]
     pub reserved28: u8,
-    /// DPS, 29. Protection information settings; see [`Namespace::protection_type`].
+    /// DPS, 29. Protection information settings; see [`IdentifyNamespace::protection_type`].
     pub dps: u8,
-    /// NMIC, 30. Multi-path and sharing; see [`Namespace::NMIC_SHARED`].
+    /// NMIC, 30. Multi-path and sharing; see [`IdentifyNamespace::NMIC_SHARED`].
     pub nmic: u8,
     #[doc(hidden)]
     pub reserved31: [u8; 2],
@@ -332,7 +333,7 @@ pub struct Namespace {
     pub reserved384: [u8; 3712],
 }
 
-page!(Namespace, 4096);
+page!(IdentifyNamespace, 4096);
 
 /// I/O Command Set Independent Identify Namespace, CNS 08h (Base 5.1.13.2.8).
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -340,7 +341,7 @@ page!(Namespace, 4096);
 pub struct IndependentNamespace {
     /// NSFEAT, 0. Bit 3 identifiers are not reused, 4 rotational media, 5 no volatile write cache.
     pub nsfeat: u8,
-    /// NMIC, 1. Multi-path and sharing; see [`Namespace::NMIC_SHARED`].
+    /// NMIC, 1. Multi-path and sharing; see [`IdentifyNamespace::NMIC_SHARED`].
     pub nmic: u8,
     #[doc(hidden)]
     pub reserved2: [u8; 2],
@@ -362,7 +363,7 @@ impl IndependentNamespace {
     pub const NSTAT_READY: u8 = 1 << 0;
 }
 
-/// An LBA format: four bytes of [`Namespace::lbaf`] (NVM 4.1.5.1, figure "LBA Format Data
+/// An LBA format: four bytes of [`IdentifyNamespace::lbaf`] (NVM 4.1.5.1, figure "LBA Format Data
 /// Structure").
 #[bitfield(u32)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -382,11 +383,12 @@ impl LbaFormat {
     /// Bytes of data per block; `None` if the format is not available or the size exceeds 32 bits
     /// (LBADS 9 to 31 are accepted).
     pub fn block_size(self) -> Option<u32> {
+        // The smallest logical block is 512 bytes; a larger exponent would not fit 32 bits.
         matches!(self.lbads(), 9..=31).then(|| 1 << self.lbads())
     }
 }
 
-impl Namespace {
+impl IdentifyNamespace {
     /// NMIC bit 0, SHRNS: the namespace may be attached to several controllers of the subsystem at
     /// the same time.
     pub const NMIC_SHARED: u8 = 1 << 0;
@@ -398,6 +400,7 @@ impl Namespace {
     /// The index of the format in use: FLBAS.FIDXL, and FLBAS.FIDXU if there are more than 16
     /// formats.
     pub fn format_index(&self) -> usize {
+        // With 16 formats or fewer the upper bits of FLBAS are reserved.
         let upper = if u16::from(self.nlbaf) + u16::from(self.nulbaf) + 1 > 16 {
             self.flbas >> 5 & 3
         } else {
@@ -418,9 +421,9 @@ impl Namespace {
     }
 }
 
-impl fmt::Debug for Namespace {
+impl fmt::Debug for IdentifyNamespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Namespace")
+        f.debug_struct("IdentifyNamespace")
             .field("nsze", &self.nsze)
             .field("format", &self.format())
             .finish_non_exhaustive()
@@ -537,7 +540,7 @@ impl NamespaceList {
     }
 }
 
-/// Values of [`Descriptor::kind`] (Base 5.1.13.2.3, NIDT), with the identifier's length.
+/// Values of [`NamespaceDescriptor::kind`] (Base 5.1.13.2.3, NIDT), with the identifier's length.
 pub mod descriptor {
     /// EUI64, 8 bytes.
     pub const EUI64: u8 = 1;
@@ -551,7 +554,7 @@ pub mod descriptor {
 
 /// One Namespace Identification Descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Descriptor<'a> {
+pub struct NamespaceDescriptor<'a> {
     /// NIDT: type of the identifier; see [`descriptor`].
     pub kind: u8,
     /// NID: the identifier, NIDL bytes.
@@ -590,14 +593,14 @@ impl DescriptorList {
     }
 
     /// The descriptors, up to the first with length 0 or the first that exceeds the list.
-    pub fn iter(&self) -> impl Iterator<Item = Descriptor<'_>> {
+    pub fn iter(&self) -> impl Iterator<Item = NamespaceDescriptor<'_>> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
             let (&[kind, len, ..], after) =
                 rest.split_first_chunk::<{ DescriptorList::HEADER }>()?;
             let (id, after) = after.split_at_checked(usize::from(len))?;
             rest = after;
-            (len != 0).then_some(Descriptor { kind, id })
+            (len != 0).then_some(NamespaceDescriptor { kind, id })
         })
     }
 

@@ -87,6 +87,8 @@ fn transfer(opcode: u8, nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Fl
         prp2: data.prp2,
         cdw10: lba.0 as u32,
         cdw11: (lba.0 >> 32) as u32,
+        // NLB is 0's based. The mask keeps a wrong length from setting other fields in release
+        // builds.
         cdw12: blocks.wrapping_sub(1) & 0xffff | flags.0,
         ..Sqe::default()
     }
@@ -111,6 +113,7 @@ impl Transfer {
     pub fn from_sqe(sqe: &Sqe) -> Transfer {
         Transfer {
             lba: Lba(u64::from(sqe.cdw10) | u64::from(sqe.cdw11) << 32),
+            // NLB is 0's based.
             blocks: (sqe.cdw12 & 0xffff) + 1,
             flags: Flags(sqe.cdw12 & 3 << 30),
             prinfo: (sqe.cdw12 >> 26 & 0xf) as u8,
@@ -127,6 +130,7 @@ impl Transfer {
     /// any SLBA.
     pub fn fits(&self, blocks_in_namespace: u64) -> bool {
         blocks_in_namespace
+            // By subtraction: SLBA + NLB may exceed 64 bits.
             .checked_sub(u64::from(self.blocks))
             .is_some_and(|last| self.lba.0 <= last)
     }
@@ -210,6 +214,7 @@ impl DatasetManagement {
     /// [`Sqe::dptr`].
     pub fn from_sqe(sqe: &Sqe) -> DatasetManagement {
         DatasetManagement {
+            // NR is 0's based.
             ranges: (sqe.cdw10 & 0xff) + 1,
             deallocate: sqe.cdw11 & DEALLOCATE != 0,
         }

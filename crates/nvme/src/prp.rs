@@ -35,6 +35,7 @@ impl Dptr {
     /// The data pointer for `len` bytes at bus address `addr` if one or two pages suffice. `None`
     /// if a list is needed, or if [`build`] would fail.
     pub fn short(addr: u64, len: u64, page: PageSize) -> Option<Dptr> {
+        // Only the first page may have an offset, so it may hold less than a page of data.
         let in_first = page.left_in_page(addr);
         // Wrapping, so that an empty buffer fails the length check below.
         let last = len.wrapping_sub(1);
@@ -141,6 +142,7 @@ pub fn build(
         return Ok(dptr);
     }
     let last_byte = |run: Segment, align| {
+        // The last byte, not the end: a buffer may reach the top of the address space.
         let last = run.addr.checked_add(run.len.saturating_sub(1));
         last.filter(|_| run.addr.is_multiple_of(align)).ok_or(BuildError::Unaddressable(run))
     };
@@ -149,6 +151,7 @@ pub fn build(
     if buffer.len == 0 {
         return Err(BuildError::Unaddressable(buffer));
     }
+    // The first page is PRP1's; every other page of the buffer takes an entry.
     let data_entries = page.number(last) - page.number(buffer.addr);
     let need = slots(data_entries, page.left_in_page(list.addr) / ENTRY_LEN, page)
         .saturating_mul(ENTRY_LEN);
@@ -159,6 +162,7 @@ pub fn build(
     let mut data = buffer.addr & !page.mask();
     for left in (1..=data_entries).rev() {
         let next_page_of_list = slot.wrapping_add(ENTRY_LEN);
+        // The last slot of a list page is a pointer, unless only one entry is left.
         if left > 1 && next_page_of_list & page.mask() == 0 {
             // The list memory is contiguous: the next list page follows this one.
             put(slot, next_page_of_list);
@@ -225,6 +229,8 @@ impl Walker {
     pub fn new(dptr: Dptr, len: u64, page: PageSize) -> Result<Walker, Status> {
         let first = len.min(page.left_in_page(dptr.prp1));
         let left = len - first;
+        // PRP2 is a list if more than one page is left. A list may begin anywhere in a page, at an
+        // 8-byte boundary (Base 4.3.1).
         let list = left > page.bytes();
         let prp2_offset = if list { dptr.prp2 & (ENTRY_LEN - 1) } else { dptr.prp2 & page.mask() };
         if dptr.prp1 & 3 != 0 || (left > 0 && prp2_offset != 0) {
@@ -272,6 +278,7 @@ impl Walker {
             let addr = entry.inspect_err(|_| self.left = 0)?;
             let len = self.left.min(self.page.bytes());
             self.left -= len;
+            // Adjacent pages are merged: one DMA access instead of many for a contiguous buffer.
             if segment.addr.checked_add(segment.len) != Some(addr) {
                 self.pending = Segment { addr, len };
                 break;
@@ -296,6 +303,7 @@ impl List {
             }
             let entry = self.entries[self.taken];
             self.taken += 1;
+            // Entries of a list have no offset, pointers to the next list page included.
             if entry & page.mask() != 0 {
                 return Err(Status::PRP_OFFSET_INVALID.with_dnr());
             }
@@ -318,6 +326,8 @@ impl List {
         fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), Status> {
         let in_page = page.left_in_page(self.at) / ENTRY_LEN;
+        // Not beyond the entries in use: memory after the list need not be accessible to the
+        // controller.
         let wanted = (page.number(left - 1) + 1).min(in_page).min(FETCH as u64) as usize;
         fetch(self.at, self.entries[..wanted].as_mut_bytes())
             .map_err(|_| Status::DATA_TRANSFER_ERROR)?;

@@ -36,12 +36,14 @@ impl RingIndex {
     pub fn room(&self, head: u32) -> u32 {
         let used =
             if self.slot >= head { self.slot - head } else { self.slot + self.entries - head };
+        // One slot stays empty, so that a full ring differs from an empty one (Base 3.3.1.2).
         self.entries - 1 - used
     }
 
     /// Entries for the consumer, given the producer's `tail`; `None` if the tail is outside the
     /// queue.
     pub fn available(&self, tail: u32) -> Option<u32> {
+        // The tail comes from the other side and may be any value.
         (tail < self.entries).then(|| {
             if tail >= self.slot { tail - self.slot } else { tail + self.entries - self.slot }
         })

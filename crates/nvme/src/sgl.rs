@@ -124,16 +124,18 @@ pub fn walk<E>(
     mut fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     found: impl FnMut(Segment),
 ) -> Result<(), Status> {
-    let mut data = Data { left: len, pending: Segment::default(), found };
+    let mut data = SegmentCollector { left: len, pending: Segment::default(), found };
     let mut budget = MOST_DESCRIPTORS;
     let mut all = || {
         let mut next = data.take(Descriptor::of(dptr))?;
         while let Some(segment) = next.take() {
             let mut rest = segment.len / Descriptor::LEN;
+            // A host could chain segments in a circle; the limit ends the walk.
             budget = budget.checked_sub(rest).ok_or(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS)?;
             let mut at = segment.addr;
             let mut descriptors = [Descriptor::default(); FETCH];
             while rest > 0 {
+                // In batches: one DMA access for several descriptors.
                 let descriptors = &mut descriptors[..FETCH.min(rest as usize)];
                 fetch(at, descriptors.as_mut_bytes()).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
                 // A wrapped address is rejected by `fetch`.
@@ -144,6 +146,7 @@ pub fn walk<E>(
                         Some(_) if segment.kind == LAST_SEGMENT => {
                             return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR);
                         }
+                        // Only the last descriptor of a segment may point to another one.
                         Some(_) if rest > 0 => {
                             return Err(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS);
                         }
@@ -156,15 +159,17 @@ pub fn walk<E>(
                 return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR);
             }
         }
+        // An SGL shorter than the transfer is an error as well.
         if data.left == 0 { Ok(()) } else { Err(Status::DATA_SGL_LENGTH_INVALID) }
     };
     all().map_err(Status::with_dnr)?;
+    // The last segment has no successor that would push it out.
     data.give_pending();
     Ok(())
 }
 
 /// Data segments of a command found so far.
-struct Data<F> {
+struct SegmentCollector<F> {
     /// Bytes without a descriptor yet.
     left: u64,
     /// The last segment found, which the next data block may extend.
@@ -172,7 +177,7 @@ struct Data<F> {
     found: F,
 }
 
-impl<F: FnMut(Segment)> Data<F> {
+impl<F: FnMut(Segment)> SegmentCollector<F> {
     /// Validates a descriptor. Returns it if it describes a segment.
     fn take(&mut self, descriptor: Descriptor) -> Result<Option<Descriptor>, Status> {
         let Descriptor { addr, len, kind, .. } = descriptor;
@@ -183,6 +188,7 @@ impl<F: FnMut(Segment)> Data<F> {
             DATA_BLOCK => {
                 let len = len.into();
                 self.left = self.left.checked_sub(len).ok_or(Status::DATA_SGL_LENGTH_INVALID)?;
+                // Adjacent blocks are merged, as drivers describe a contiguous buffer page by page.
                 if self.pending.addr.checked_add(self.pending.len) == Some(addr) {
                     self.pending.len += len;
                 } else {

@@ -28,16 +28,16 @@ use std::sync::mpsc::SyncSender;
 
 use completion::WEIGHT;
 use driver::{
-    AdminCommand, AdminReply, AnaLogReader, Bringup, BringupConfig, Command, Completed, Events,
-    Inventory, Purpose, Reading, Recovery, RecoveryAction, RecoveryConfig, Shutdown,
-    ShutdownAction, TimeoutScan, WantedQueues,
+    AdminCommand, AdminReply, AnaLogReader, Bringup, BringupConfig, Completed, EventRequests,
+    Inventory, OutstandingCommand, Purpose, Reading, Recovery, RecoveryAction, RecoveryConfig,
+    Shutdown, ShutdownAction, TimeoutScan, WantedQueues,
 };
 use hw::EventFd;
 use nvme::{Cid, QueueId, Vector};
 use units::Nanos;
 
 use crate::error::OpenError;
-use crate::health::GivenUp;
+use crate::health::PermanentFailure;
 use crate::options::OpenOptions;
 use crate::request::LOST;
 use crate::shared::control::{Control, ControlShared, RawCommand};
@@ -120,13 +120,13 @@ pub(crate) struct ControllerTask {
     phase: ControllerPhase,
     /// Commands past their time-out, collected before each step of recovery.
     watch: TimeoutScan,
-    events: Events,
+    events: EventRequests,
     /// The part of the ANA log page that has been read.
     ana: AnaLogReader,
     coalescing: Coalescing,
     /// Commands that a reset has taken back, by hardware queue. They are returned to their queues
     /// once the controller is up again or given up.
-    abandoned: Vec<(usize, Vec<Command>)>,
+    abandoned: Vec<(usize, Vec<OutstandingCommand>)>,
     /// A step of recovery that was deferred because a thread held a pair's lock. Continued at the
     /// next step.
     deferred_ask: Option<RecoveryAction>,
@@ -228,7 +228,7 @@ impl ControllerTask {
                 Some(control),
             ),
             watch: TimeoutScan::new(),
-            events: Events::default(),
+            events: EventRequests::default(),
             ana: AnaLogReader::default(),
             coalescing,
             abandoned: Vec::new(),
@@ -536,8 +536,8 @@ impl Drop for ControllerTask {
         // A step has panicked. The controller was not stopped, and may write to all memory that it
         // was given.
         if !matches!(self.phase, ControllerPhase::Ended) {
-            self.shared.health().dead.get_or_insert(GivenUp::Panicked);
-            self.shared.reporter.push(EventKind::GivenUp(GivenUp::Panicked));
+            self.shared.health().dead.get_or_insert(PermanentFailure::Panicked);
+            self.shared.reporter.push(EventKind::PermanentFailure(PermanentFailure::Panicked));
             self.take_everything_back();
             self.return_abandoned(LOST);
             self.leak_rings();

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use completion::Mode;
-use driver::multipath::Counters as FailoverCounters;
+use driver::multipath::MultipathCounters as FailoverCounters;
 use driver::paths::Policy;
 use hw::{AllocError, DmaBuf, ForkGuard, Memory, Region, RegisterError};
 use nvme::Sqe;
@@ -19,13 +19,13 @@ use crate::admin;
 use crate::controller_task::open as controller_task;
 use crate::counters::DeviceCounters;
 use crate::error::{AdminError, OpenError, OptionsError, QueueError};
-use crate::health::{GivenUp, Health};
+use crate::health::{Health, PermanentFailure};
 use crate::mode::{ModeNote, UnsupportedMode};
 use crate::multipath::{self, Multipath, PathReport};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
 use crate::queue::{LocalQueue, Queue};
-use crate::shared::controller::{Controller, Description};
+use crate::shared::controller::{Description, OpenController};
 use crate::shared::events::Events;
 use crate::thread::sleep_cost;
 use crate::transport::{DmaContext, KernelFile, Messages, RingController, pci, vfio_user};
@@ -38,7 +38,7 @@ pub use uri::Uri;
 #[derive(Clone)]
 pub struct Device {
     /// One for each path; without multipath, one.
-    controllers: Arc<[Controller]>,
+    controllers: Arc<[OpenController]>,
     /// `Some` for a `multipath:` device.
     paths: Option<Arc<Multipath>>,
 }
@@ -174,7 +174,7 @@ impl Device {
     }
 
     /// The first controller; there always is one.
-    fn first(&self) -> &Controller {
+    fn first(&self) -> &OpenController {
         &self.controllers[0]
     }
 
@@ -351,11 +351,11 @@ impl Device {
     /// The state of the controller, and how often it has failed. With several, the sum over all;
     /// the device has failed for good only if all have.
     pub fn health(&self) -> Health {
-        let all: Vec<Health> = self.controllers.iter().map(Controller::health).collect();
+        let all: Vec<Health> = self.controllers.iter().map(OpenController::health).collect();
         let dead = all.iter().map(|health| health.dead.clone()).collect::<Option<Vec<_>>>();
         all.into_iter()
             .reduce(Health::and)
-            .map(|health| Health { dead: dead.map(GivenUp::of_all), ..health })
+            .map(|health| Health { dead: dead.map(PermanentFailure::of_all), ..health })
             .unwrap_or_default()
     }
 
@@ -363,7 +363,7 @@ impl Device {
     pub fn counters(&self) -> DeviceCounters {
         self.controllers
             .iter()
-            .map(Controller::counters)
+            .map(OpenController::counters)
             .reduce(DeviceCounters::and)
             .unwrap_or_default()
     }
@@ -382,7 +382,7 @@ impl Device {
     /// Resets all its controllers now. Requests in flight are posted again, however often this is
     /// called.
     pub fn reset(&self) {
-        self.controllers.iter().for_each(Controller::reset);
+        self.controllers.iter().for_each(OpenController::reset);
     }
 
     /// For an application that wants to stop: from now on no request is retried or waits for a
@@ -397,7 +397,7 @@ impl Device {
 
     /// Requests in flight, over all queues and paths, without those that wait for a path.
     pub fn in_flight(&self) -> u32 {
-        self.controllers.iter().map(Controller::in_flight).sum()
+        self.controllers.iter().map(OpenController::in_flight).sum()
     }
 
     /// State and counters of each path; empty for devices that are not `multipath:`.

@@ -14,7 +14,7 @@ pub struct Health {
     /// Why the controller was last reset.
     pub last_reset: Option<ResetCause>,
     /// Why the controller failed for good; every request fails then.
-    pub dead: Option<GivenUp>,
+    pub dead: Option<PermanentFailure>,
     /// Interrupt Coalescing that is set: entries and microseconds, for
     /// `coalesce`, `dim`, `vic` and `adaptive`.
     pub coalescing: Option<(u32, u32)>,
@@ -25,7 +25,7 @@ pub struct Health {
 /// Why a device failed for good: every request fails, and it does not recover.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum GivenUp {
+pub enum PermanentFailure {
     /// The controller was removed, does not stop, or does not come up again.
     #[error(transparent)]
     Controller(#[from] Dead),
@@ -34,16 +34,16 @@ pub enum GivenUp {
     Panicked,
     /// Every path has failed; the reasons in their order.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    AllPaths(Vec<GivenUp>),
+    AllPaths(Vec<PermanentFailure>),
 }
 
-impl GivenUp {
+impl PermanentFailure {
     /// The reason for a device: its only controller's, or those of all paths.
-    pub(crate) fn of_all(mut all: Vec<GivenUp>) -> GivenUp {
+    pub(crate) fn of_all(mut all: Vec<PermanentFailure>) -> PermanentFailure {
         // One controller: its reason as it is, without a list around it.
         match all.pop() {
             Some(only) if all.is_empty() => only,
-            last => GivenUp::AllPaths(all.into_iter().chain(last).collect()),
+            last => PermanentFailure::AllPaths(all.into_iter().chain(last).collect()),
         }
     }
 }

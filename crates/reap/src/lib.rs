@@ -101,8 +101,8 @@ pub use completion::Mode;
 pub use counters::{Counters, DeviceCounters, HardwareCounters};
 pub use device::{Device, Embedded, Uri};
 pub use driver::multipath::{
-    Counters as FailoverCounters, FailoverConfig, Failure as PathFailure, Link as PathLink,
-    PathStatus,
+    FailoverConfig, Failure as PathFailure, Link as PathLink,
+    MultipathCounters as FailoverCounters, PathStatus,
 };
 pub use driver::{BringupError, Dead, MapError, ProtocolViolation, ResetCause};
 pub use error::{
@@ -110,7 +110,7 @@ pub use error::{
     VfioUserError, WouldDeadlock,
 };
 pub use group::Group;
-pub use health::{GivenUp, Health};
+pub use health::{Health, PermanentFailure};
 pub use hw::pci::Bdf;
 pub use hw::vfio::VfioError;
 pub use hw::{

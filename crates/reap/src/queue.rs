@@ -24,7 +24,7 @@ use crate::instant::{Instant, deadline};
 use crate::multipath::{Multipath, MultipathQueue};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
-use crate::shared::controller::Controller;
+use crate::shared::controller::OpenController;
 use crate::shared::future::{IoFuture, Pending};
 use crate::shared::future_states::FutureStates;
 use crate::thread::block_on::{self, Signal};
@@ -59,7 +59,7 @@ impl fmt::Debug for Queue {
 impl Queue {
     /// A queue over one controller. `bound`: no other thread will ever use it.
     pub(crate) fn over_one(
-        controller: &Controller,
+        controller: &OpenController,
         bound: bool,
         mode: Option<Mode>,
     ) -> Result<Queue, QueueError> {
@@ -645,7 +645,7 @@ impl Queue {
     pub(crate) fn poll_paths(&self) -> Nanos {
         self.multipath
             .as_ref()
-            .map_or(Nanos::MAX, |multipath| multipath.look_after(&self.path_queues))
+            .map_or(Nanos::MAX, |multipath| multipath.run_timers(&self.path_queues))
     }
 }
 

@@ -6,7 +6,7 @@ use driver::Completed;
 use units::Nanos;
 
 use crate::CpuOutcome;
-use crate::posted::{Bits, Descriptor, Handling};
+use crate::posted::{Bits, Handling, PostedDescriptor};
 use crate::sched::{RtQuota, RunQueue, TaskId};
 use crate::softirq::Pollers;
 
@@ -53,7 +53,7 @@ pub(crate) struct Cpu {
     /// Interrupts that wait for the one under way.
     pub(crate) irqs: VecDeque<Irq>,
     pub(crate) active: Option<ActiveIrq>,
-    pub(crate) descriptor: Descriptor,
+    pub(crate) descriptor: PostedDescriptor,
     /// By bit of the descriptor: device and vector.
     pub(crate) bits: Vec<(usize, usize)>,
     /// Completions that other CPUs have sent here. With the first one, the IPI.

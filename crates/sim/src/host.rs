@@ -17,10 +17,10 @@ use completion::{Mode, Preset};
 use driver::{Completed, ProtocolViolation};
 use units::Nanos;
 
-use crate::habits::Habits;
+use crate::ablation::Ablation;
 use crate::hw_queue::HwQueue;
 use crate::sched::TaskId;
-use crate::{Costs, Engine, Host, Lines};
+use crate::{Costs, Engine, HostStack, Lines};
 use drain::Drain;
 
 /// Which party reaps a queue.
@@ -40,13 +40,13 @@ impl Context {
     /// The party that reaps in a mode. In the user host it is the waiting thread, unless the mode
     /// has drain threads. In a kernel it is the hard interrupt for queues that are never masked,
     /// and the softirq for `irq-poll`. Other modes poll by themselves.
-    pub(crate) fn of(mode: Mode, host: Host) -> Context {
+    pub(crate) fn of(mode: Mode, host: HostStack) -> Context {
         match host {
             _ if mode.facts().drain_thread => Context::Thread,
-            Host::User => Context::Waiter,
-            Host::Kernel if matches!(mode.preset(), Preset::IrqPoll(_)) => Context::Soft,
-            Host::Kernel if mode.facts().masks => Context::Waiter,
-            Host::Kernel => Context::Hard,
+            HostStack::User => Context::Waiter,
+            HostStack::Kernel if matches!(mode.preset(), Preset::IrqPoll(_)) => Context::Soft,
+            HostStack::Kernel if mode.facts().masks => Context::Waiter,
+            HostStack::Kernel => Context::Hard,
         }
     }
 }
@@ -63,9 +63,9 @@ pub(crate) struct StepContext<'a> {
     pub(crate) now: Nanos,
     /// The CPU that the step runs on.
     pub(crate) cpu: usize,
-    pub(crate) host: Host,
+    pub(crate) host: HostStack,
     pub(crate) context: Context,
-    pub(crate) habits: &'a Habits,
+    pub(crate) ablation: &'a Ablation,
     pub(crate) costs: &'a Costs,
     pub(crate) lines: &'a mut Lines,
     pub(crate) queues: &'a mut [HwQueue],

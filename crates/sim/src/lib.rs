@@ -7,17 +7,17 @@
 //! Modelled: CPUs on NUMA nodes, each with hard interrupts, the softirq of irq_poll, and threads
 //! under a fair scheduler; interrupt vectors with their affinity, posted or not; locks and cache
 //! lines that CPUs take from each other; idle states, timers, doorbells and messages with their
-//! delays; two kinds of host ([`Host`]). Not modelled: migration of threads between CPUs, other
+//! delays; two kinds of host ([`HostStack`]). Not modelled: migration of threads between CPUs, other
 //! cache contents, CPU frequency, the CPU time of the housekeeping thread.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
+mod ablation;
 mod costs;
 mod cpu;
 mod error;
 mod events;
 pub mod file;
-mod habits;
 mod host;
 mod hw_queue;
 mod limits;
@@ -39,7 +39,7 @@ pub use costs::{
     BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, ThreadCosts,
     WakeUpCosts,
 };
-pub use driver::multipath::Counters as FailoverCounters;
+pub use driver::multipath::MultipathCounters as FailoverCounters;
 pub use error::{Moment, SimError};
 pub use limits::Inside;
 pub use lines::Lines;
@@ -49,6 +49,6 @@ pub use report::{
     Counts, CpuOutcome, DeviceOutcome, JobOutcome, Outcome, PathOutcome, Percentiles, Tick,
 };
 pub use scenario::{
-    Affinity, DepthCounter, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Scenario,
+    Affinity, DepthCounter, DeviceSpec, Engine, HostStack, JobSpec, Multipath, Phase, Scenario,
     closed_loop, open_loop,
 };

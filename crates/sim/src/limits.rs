@@ -50,7 +50,7 @@ impl Inside {
 
 /// The dies of one drive during a run.
 #[derive(Debug)]
-pub(crate) struct Limits {
+pub(crate) struct DieTimes {
     stripe: u64,
     profile: Profile,
     /// Bytes of a logical block.
@@ -59,27 +59,27 @@ pub(crate) struct Limits {
     pub(crate) clock: Cell<Nanos>,
     /// By die: busy until then.
     dies: RefCell<Vec<Nanos>>,
-    dice: RefCell<Xoshiro256PlusPlus>,
+    rng: RefCell<Xoshiro256PlusPlus>,
     /// Commands so far, by operation.
     served: Cell<[u64; 3]>,
 }
 
-impl Limits {
+impl DieTimes {
     /// `None`: the drive has no dies.
     pub(crate) fn new(
         inside: Inside,
         profile: &Profile,
         block: u32,
         seed: u64,
-    ) -> Option<Rc<Limits>> {
+    ) -> Option<Rc<DieTimes>> {
         (inside.dies > 0).then(|| {
-            Rc::new(Limits {
+            Rc::new(DieTimes {
                 stripe: inside.stripe.max(1).into(),
                 profile: profile.clone(),
                 block: block.into(),
                 clock: Cell::default(),
                 dies: RefCell::new(vec![Nanos::ZERO; inside.dies as usize]),
-                dice: RefCell::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
+                rng: RefCell::new(Xoshiro256PlusPlus::seed_from_u64(seed)),
                 served: Cell::default(),
             })
         })
@@ -100,7 +100,7 @@ impl Limits {
         let now = self.clock.get();
         let mut served = self.served.get();
         let takes =
-            self.profile.service(op).sample(served[op as usize], &mut self.dice.borrow_mut());
+            self.profile.service(op).sample(served[op as usize], &mut self.rng.borrow_mut());
         served[op as usize] += 1;
         self.served.set(served);
         let mut dies = self.dies.borrow_mut();

@@ -11,20 +11,20 @@ use emu::{BusError, Message, Port};
 use nvme::{Doorbells, QueueId, Registers, Sqe, Vector, regs};
 use units::Nanos;
 
-use crate::limits::Limits;
+use crate::limits::DieTimes;
 pub(crate) use memory::{Memory, SimCq, SimSq};
 
 /// A controller's BAR, from the controller's side.
 #[derive(Debug)]
-pub(crate) struct Bar {
+pub(crate) struct BarRegisters {
     registers: Vec<Cell<u32>>,
     doorbells: Vec<Cell<u32>>,
 }
 
-impl Bar {
-    fn new(queue_pairs: u16) -> Bar {
+impl BarRegisters {
+    fn new(queue_pairs: u16) -> BarRegisters {
         let zeroes = |n: usize| vec![Cell::new(0); n];
-        Bar {
+        BarRegisters {
             registers: zeroes((regs::DOORBELLS / 4) as usize),
             doorbells: zeroes(2 * (usize::from(queue_pairs) + 1)),
         }
@@ -35,7 +35,7 @@ impl Bar {
     }
 }
 
-impl Registers for Bar {
+impl Registers for BarRegisters {
     fn read32(&self, offset: u32) -> u32 {
         self.registers.get((offset / 4) as usize).map_or(u32::MAX, Cell::get)
     }
@@ -47,7 +47,7 @@ impl Registers for Bar {
     }
 }
 
-impl Doorbells for Bar {
+impl Doorbells for BarRegisters {
     fn ring_sq(&self, queue: QueueId, tail: u32) {
         if let Some(doorbell) = self.doorbell(queue, false) {
             doorbell.set(tail);
@@ -72,7 +72,7 @@ impl Doorbells for Bar {
 /// The BAR, from the host's side: writes are recorded, so that the simulator steps the controller.
 #[derive(Clone, Debug)]
 pub(crate) struct HostBar {
-    bar: Rc<Bar>,
+    bar: Rc<BarRegisters>,
     written: Written,
     device: usize,
     /// The controller reads CQ head doorbells by itself, so it is stepped for them too.
@@ -214,12 +214,12 @@ impl Vectors {
 #[derive(Clone, Debug)]
 pub(crate) struct SimPort {
     memory: Memory,
-    bar: Rc<Bar>,
+    bar: Rc<BarRegisters>,
     pub(crate) vectors: Rc<Vectors>,
     /// While it is true the controller cannot reach memory.
     pub(crate) dma_blocked: Rc<Cell<bool>>,
     /// Its dies.
-    limits: Option<Rc<Limits>>,
+    limits: Option<Rc<DieTimes>>,
 }
 
 impl SimPort {
@@ -228,9 +228,10 @@ impl SimPort {
         memory: Memory,
         queue_pairs: u16,
         vectors: u16,
-        limits: Option<Rc<Limits>>,
+        limits: Option<Rc<DieTimes>>,
     ) -> SimPort {
-        let (bar, vectors) = (Rc::new(Bar::new(queue_pairs)), Rc::new(Vectors::new(vectors)));
+        let (bar, vectors) =
+            (Rc::new(BarRegisters::new(queue_pairs)), Rc::new(Vectors::new(vectors)));
         SimPort { memory, bar, vectors, dma_blocked: Rc::default(), limits }
     }
 

@@ -40,7 +40,7 @@ pub(crate) const ROUNDS: u32 = 3;
 
 /// The descriptor of one CPU: 256 pending bits and the outstanding bit.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Descriptor {
+pub(crate) struct PostedDescriptor {
     pending: Bits,
     outstanding: bool,
 }
@@ -56,7 +56,7 @@ pub(crate) enum Handling {
     Over,
 }
 
-impl Descriptor {
+impl PostedDescriptor {
     /// A device posts. Returns whether a notification is raised.
     pub(crate) fn post(&mut self, bit: usize) -> bool {
         self.pending.insert(bit);

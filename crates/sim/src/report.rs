@@ -8,10 +8,10 @@
 
 use crate::PathCounts;
 use completion::{Decisions, State};
-use driver::multipath::{Counters, PathStatus};
+use driver::multipath::{MultipathCounters, PathStatus};
 use emu::Injected;
 use units::Nanos;
-use workload::{Failure, Histogram, Latency, Stats};
+use workload::{Histogram, IoFailure, Latency, Stats};
 
 /// Counters of the threads that do I/O, and of the drains of their queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub struct Outcome {
     /// Of all threads and drains.
     pub counts: Counts,
     /// The first error that ended a job early.
-    pub failure: Option<Failure>,
+    pub failure: Option<IoFailure>,
     /// Messages that devices sent for I/O queues.
     pub messages: u64,
     /// Messages suppressed by masks.
@@ -163,7 +163,7 @@ pub struct Outcome {
     /// The devices that are paths.
     pub paths: Vec<PathOutcome>,
     /// Path failures that were handled and the longest stall, in the whole run.
-    pub failover: Counters,
+    pub failover: MultipathCounters,
 }
 
 /// Totals of one CPU. `hard + soft + thread + idle` is exactly [`Outcome::elapsed`].

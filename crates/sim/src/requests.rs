@@ -38,7 +38,7 @@ pub(crate) type Finished = (Io, Result<(), RequestError>);
 /// | thread  |  slot    | generation | part |
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Token {
+pub(crate) struct CommandToken {
     task: u16,
     slot: u16,
     /// Below 64.
@@ -47,10 +47,10 @@ pub(crate) struct Token {
     generation: u32,
 }
 
-/// The bits of [`Token::generation`].
+/// The bits of [`CommandToken::generation`].
 const GENERATIONS: u32 = (1 << 26) - 1;
 
-impl Token {
+impl CommandToken {
     pub(crate) fn to_word(self) -> u64 {
         u64::from(self.task) << 48
             | u64::from(self.slot) << 32
@@ -66,9 +66,9 @@ impl Token {
         self.slot.into()
     }
 
-    pub(crate) fn from_word(word: u64) -> Token {
+    pub(crate) fn from_word(word: u64) -> CommandToken {
         let generation = (word >> 6) as u32 & GENERATIONS;
-        Token {
+        CommandToken {
             task: (word >> 48) as u16,
             slot: (word >> 32) as u16,
             part: word as u8 & 63,
@@ -79,7 +79,7 @@ impl Token {
 
 /// A request in flight.
 #[derive(Debug)]
-struct Request {
+struct InFlightRequest {
     io: Io,
     generation: u32,
     parts: Parts<RequestError>,
@@ -96,7 +96,7 @@ pub(crate) struct Requests {
     task: u16,
     targets: Vec<TargetNamespace>,
     slots: Vec<SlotMemory>,
-    live: Vec<Option<Request>>,
+    live: Vec<Option<InFlightRequest>>,
     generation: u32,
 }
 
@@ -177,7 +177,7 @@ impl Requests {
     }
 
     /// Starts a request and appends the commands to be posted to `out`.
-    pub(crate) fn begin(&mut self, io: Io, out: &mut Vec<Token>) -> Result<(), SimError> {
+    pub(crate) fn begin(&mut self, io: Io, out: &mut Vec<CommandToken>) -> Result<(), SimError> {
         let Some(TargetNamespace { namespace, splitter }) =
             self.targets.get(usize::from(io.target))
         else {
@@ -219,7 +219,7 @@ impl Requests {
             // memory.
             self.live.resize_with(io.slot as usize + 1, || None);
         }
-        let request = Request {
+        let request = InFlightRequest {
             io,
             generation: self.generation,
             parts: Parts::new(parts),
@@ -236,12 +236,12 @@ impl Requests {
             }
         }
         let (task, generation) = (self.task, self.generation);
-        out.extend((0..parts as u8).map(|part| Token { task, slot, part, generation }));
+        out.extend((0..parts as u8).map(|part| CommandToken { task, slot, part, generation }));
         Ok(())
     }
 
     /// Builds the command of a part.
-    pub(crate) fn command(&self, token: Token) -> Result<Sqe, SimError> {
+    pub(crate) fn command(&self, token: CommandToken) -> Result<Sqe, SimError> {
         let request = self.of(token)?;
         let io = request.io;
         let TargetNamespace { namespace, splitter } = &self.targets[usize::from(io.target)];
@@ -271,7 +271,7 @@ impl Requests {
     /// A part has ended. With the last part, the request and its result.
     pub(crate) fn end(
         &mut self,
-        token: Token,
+        token: CommandToken,
         result: Result<(), RequestError>,
     ) -> Result<Option<Finished>, SimError> {
         let request = self.of_mut(token)?;
@@ -285,20 +285,20 @@ impl Requests {
     }
 
     /// Counts a retry. Returns the retries before it.
-    pub(crate) fn count_retry(&mut self, token: Token) -> Result<u8, SimError> {
+    pub(crate) fn count_retry(&mut self, token: CommandToken) -> Result<u8, SimError> {
         let request = self.of_mut(token)?;
         request.retries = request.retries.saturating_add(1);
         Ok(request.retries - 1)
     }
 
     /// The class of a part's command.
-    pub(crate) fn class(&self, token: Token) -> Result<Class, SimError> {
+    pub(crate) fn class(&self, token: CommandToken) -> Result<Class, SimError> {
         let io = self.of(token)?.io;
         Ok(Class::new(io.op, io.len))
     }
 
     /// The target of a request; 0 if the request has ended.
-    pub(crate) fn target(&self, token: Token) -> usize {
+    pub(crate) fn target(&self, token: CommandToken) -> usize {
         self.live
             .get(token.slot())
             .and_then(Option::as_ref)
@@ -311,20 +311,20 @@ impl Requests {
         self.memory.with(addr, io.len.into(), f)
     }
 
-    fn of(&self, token: Token) -> Result<&Request, SimError> {
+    fn of(&self, token: CommandToken) -> Result<&InFlightRequest, SimError> {
         let slot = self.live.get(usize::from(token.slot)).and_then(Option::as_ref);
         slot.filter(|request| request.is(token)).ok_or_else(|| duplicate_completion(token))
     }
 
-    fn of_mut(&mut self, token: Token) -> Result<&mut Request, SimError> {
+    fn of_mut(&mut self, token: CommandToken) -> Result<&mut InFlightRequest, SimError> {
         let slot = self.live.get_mut(usize::from(token.slot)).and_then(Option::as_mut);
         slot.filter(|request| request.is(token)).ok_or_else(|| duplicate_completion(token))
     }
 }
 
-impl Request {
+impl InFlightRequest {
     /// Whether this is the request of `token`, and that part of it is still open.
-    fn is(&self, token: Token) -> bool {
+    fn is(&self, token: CommandToken) -> bool {
         self.generation == token.generation && self.open >> token.part & 1 == 1
     }
 }
@@ -334,7 +334,7 @@ fn parts_of(len: u64) -> u64 {
     if len > 4096 { 64 } else { 1 }
 }
 
-fn duplicate_completion(token: Token) -> SimError {
+fn duplicate_completion(token: CommandToken) -> SimError {
     SimError::NotOnce { token: token.to_word() }
 }
 

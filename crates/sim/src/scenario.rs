@@ -18,7 +18,7 @@ pub struct Scenario {
     /// The machine.
     pub machine: Machine,
     /// Which code drives the devices.
-    pub host: Host,
+    pub host: HostStack,
     /// The devices, 1 to [`Scenario::MOST_DEVICES`].
     pub devices: Vec<DeviceSpec>,
     /// The jobs, each with `numjobs` threads.
@@ -45,7 +45,7 @@ pub struct Scenario {
 /// Which code drives the devices. Both run the same policies, queue pairs and controllers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Host {
+pub enum HostStack {
     /// Reap: submission without a system call. A notification wakes the thread, which reaps, spins,
     /// naps and sleeps.
     #[default]
@@ -296,7 +296,7 @@ impl Scenario {
     pub fn new(mode: Mode, profile: Profile, job: Job) -> Scenario {
         Scenario {
             machine: Machine::default(),
-            host: Host::User,
+            host: HostStack::User,
             devices: vec![DeviceSpec::new("device", profile)],
             jobs: vec![JobSpec::new(job)],
             mode,
@@ -323,7 +323,7 @@ impl Scenario {
 
     /// Whether a device signals its messages itself, without an interrupt.
     pub(crate) fn signals_eventfd(&self, device: usize) -> bool {
-        self.host == Host::User
+        self.host == HostStack::User
             && self.devices.get(device).is_some_and(|device| device.in_process)
             && !self.machine.posted
     }
@@ -499,7 +499,7 @@ impl DeviceSpec {
                 "device '{name}': {queues} hardware queues take {pairs} queue pairs of a controller that offers {offered}"
             ));
         }
-        if (!self.masks || self.in_process) && scenario.host == Host::Kernel {
+        if (!self.masks || self.in_process) && scenario.host == HostStack::Kernel {
             return unfit(format!(
                 "device '{name}': `in_process` and `masks = false` are for the user host: leave out host = \"kernel\""
             ));

@@ -31,13 +31,13 @@ use units::Nanos;
 use workload::Histogram;
 use workload::plan::Plan;
 
+use crate::ablation::{Ablation, NO_ABLATION};
 use crate::cpu::{Cpu, Irq, Route};
 use crate::events::Calendar;
-use crate::habits::{Habits, LAWFUL};
 use crate::host::drain::Drain;
 use crate::host::{Context, Effect, Owner};
 use crate::hw_queue::HwQueue;
-use crate::limits::Limits;
+use crate::limits::DieTimes;
 use crate::path::SharedPath;
 use crate::port::{HostBar, SimPort, Vectors, Written};
 use crate::sched::TaskId;
@@ -63,7 +63,7 @@ struct Attached {
     /// By vector.
     routes: Vec<Route>,
     /// The drive's dies, whose clock must be set before each step of the controller.
-    limits: Option<Rc<Limits>>,
+    limits: Option<Rc<DieTimes>>,
     /// Its writes are delayed until this instant: by a message that the shared interrupt path has
     /// not accepted, or by a system call of the thread that serves it.
     writes_free_at: Nanos,
@@ -152,7 +152,7 @@ pub(crate) struct World<'a> {
     baseline: Baseline,
     scenario: &'a Scenario,
     /// Steps that a negative test leaves out.
-    habits: &'a Habits,
+    ablation: &'a Ablation,
     mode: Mode,
     context: Context,
     calendar: Calendar,
@@ -200,7 +200,7 @@ impl Scenario {
     /// # Errors
     /// The scenario is inconsistent, or the run broke an invariant.
     pub fn run(&self) -> Result<Outcome, SimError> {
-        self.run_with(LAWFUL)
+        self.run_with(NO_ABLATION)
     }
 
     /// Runs the scenario until `stop` is set. A long run then ends within microseconds.
@@ -209,17 +209,17 @@ impl Scenario {
     /// As [`Scenario::run`]; [`SimError::Stopped`] where `stop` was set before the jobs had
     /// finished.
     pub fn run_unless(&self, stop: &AtomicBool) -> Result<Outcome, SimError> {
-        self.run_as(LAWFUL, stop)
+        self.run_as(NO_ABLATION, stop)
     }
 
     /// Runs the scenario with steps left out, for negative tests.
-    pub(crate) fn run_with(&self, habits: Habits) -> Result<Outcome, SimError> {
-        self.run_as(habits, &AtomicBool::new(false))
+    pub(crate) fn run_with(&self, ablation: Ablation) -> Result<Outcome, SimError> {
+        self.run_as(ablation, &AtomicBool::new(false))
     }
 
-    fn run_as(&self, habits: Habits, stop: &AtomicBool) -> Result<Outcome, SimError> {
+    fn run_as(&self, ablation: Ablation, stop: &AtomicBool) -> Result<Outcome, SimError> {
         self.check()?;
-        World::bring_up(self, &habits)?.run(stop)
+        World::bring_up(self, &ablation)?.run(stop)
     }
 }
 
@@ -367,7 +367,7 @@ impl World<'_> {
     /// Switches the mode. Policies change at their next batch, so every thread polls once.
     fn apply_mode(&mut self, mode: Mode) {
         (self.mode, self.context) = (mode, Context::of(mode, self.scenario.host));
-        self.reports_cpu_wanted = self.scenario.spin.tells_wanted(mode);
+        self.reports_cpu_wanted = self.scenario.spin.reports_cpu_wanted_in(mode);
         for (queue, drain) in self.queues.iter().zip(&mut self.drains) {
             // An outstanding notification of the old mode would suppress the first one of the new
             // mode.
@@ -388,7 +388,7 @@ impl World<'_> {
                 self.poke(task);
             }
         }
-        if self.context != Context::Waiter && self.habits.looks_after_switch {
+        if self.context != Context::Waiter && self.ablation.polls_after_switch {
             (0..self.queues.len()).for_each(|queue| self.kick(queue));
         }
     }

@@ -1,7 +1,7 @@
 //! Every thread of a crowded machine gets CPU time, also where step lengths divide the tick.
 
 use completion::Mode;
-use sim::{Costs, Host, Scenario, closed_loop};
+use sim::{Costs, HostStack, Scenario, closed_loop};
 use units::Nanos;
 
 /// A machine with a tick, and threads that compute between their waits and share one queue.
@@ -13,7 +13,8 @@ fn crowded(
 ) -> Scenario {
     let mut scenario = Scenario::new(mode, emu::Profile::optane(), closed_loop(1, ios))
         .with_costs(Costs::BARE_METAL);
-    (scenario.host, scenario.seed, scenario.limit) = (Host::Kernel, seed, Nanos::from_secs(20));
+    (scenario.host, scenario.seed, scenario.limit) =
+        (HostStack::Kernel, seed, Nanos::from_secs(20));
     scenario.machine.cpus = cpus;
     scenario.machine.scheduler.tick = Nanos::from_millis(1);
     scenario.jobs[0].job.numjobs = threads;

@@ -5,7 +5,7 @@ use std::alloc::System;
 
 use completion::Mode;
 use emu::{Fault, FaultPlan, Profile};
-use sim::{DeviceSpec, Host, Machine, Scenario, closed_loop, open_loop};
+use sim::{DeviceSpec, HostStack, Machine, Scenario, closed_loop, open_loop};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use workload::Job;
 
@@ -13,7 +13,7 @@ use workload::Job;
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Allocations and bytes of a run of `job`, bring-up included.
-fn allocated(mode: Mode, host: Host, job: Job) -> (usize, usize) {
+fn allocated(mode: Mode, host: HostStack, job: Job) -> (usize, usize) {
     let threads = job.numjobs as usize;
     let mut scenario = Scenario { host, ..Scenario::new(mode, Profile::optane(), job) };
     scenario.machine = Machine::new(threads, threads.min(2));
@@ -47,12 +47,12 @@ fn is_flat(what: &str, run: impl Fn(u64) -> (usize, usize), few: u64, many: u64)
 fn memory_is_flat_over_time() {
     is_flat(
         "poll",
-        |ios| allocated(Mode::POLL, Host::User, closed_loop(32, ios)),
+        |ios| allocated(Mode::POLL, HostStack::User, closed_loop(32, ios)),
         100_000,
         1_000_000,
     );
     for mode in Mode::ALL {
-        for host in [Host::User, Host::Kernel] {
+        for host in [HostStack::User, HostStack::Kernel] {
             let closed = |ios| Job { numjobs: 4, ..closed_loop(16, ios / 4) };
             is_flat(
                 &format!("{mode} {host:?}"),
@@ -63,7 +63,7 @@ fn memory_is_flat_over_time() {
         }
         is_flat(
             &format!("{mode} paced"),
-            |ios| allocated(mode, Host::User, open_loop(100_000, ios)),
+            |ios| allocated(mode, HostStack::User, open_loop(100_000, ios)),
             4_000,
             40_000,
         );

@@ -27,8 +27,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::codec::{
-    self, Access, Capabilities, Command, Device, DmaMap, DmaRequest, DmaUnmap, Flags, Header,
-    Interrupts, IrqAction, IrqData, Malformed, Message, Region, Request, SetIrqs, Version,
+    self, Capabilities, Command, DeviceInfo, DmaMap, DmaRequest, DmaUnmap, Flags, Header,
+    Interrupts, IrqAction, IrqData, Malformed, Message, Region, RegionAccess, Request, SetIrqs,
+    Version,
 };
 use crate::socket::{Received, Socket, SocketError};
 use crate::{irq, region};
@@ -331,9 +332,9 @@ impl Client {
     }
 
     /// Reads the device description.
-    pub fn device(&self) -> Result<Device, CallError> {
+    pub fn device(&self) -> Result<DeviceInfo, CallError> {
         let (body, _) = self.call(&Request::DeviceInfo, &[])?;
-        Ok(Device::from_answer(&body)?)
+        Ok(DeviceInfo::from_answer(&body)?)
     }
 
     /// Reads the description of a region, with the descriptors of its mappable areas.
@@ -351,7 +352,7 @@ impl Client {
 
     /// Reads bytes of a region, at most [`Client::MOST_DATA`].
     pub fn read(&self, region: u32, offset: u64, into: &mut [u8]) -> Result<(), CallError> {
-        let access = Access { offset, region, count: into.len() as u32 };
+        let access = RegionAccess { offset, region, count: into.len() as u32 };
         let (body, _) = self.call(&Request::RegionRead(access), &[])?;
         into.copy_from_slice(codec::region_data(&access, &body)?);
         Ok(())
@@ -359,7 +360,7 @@ impl Client {
 
     /// Writes bytes to a region, at most [`Client::MOST_DATA`].
     pub fn write(&self, region: u32, offset: u64, data: &[u8]) -> Result<(), CallError> {
-        let access = Access { offset, region, count: data.len() as u32 };
+        let access = RegionAccess { offset, region, count: data.len() as u32 };
         self.call(&Request::RegionWrite(access, data), &[]).map(drop)
     }
 
@@ -640,7 +641,7 @@ impl Outbox {
 
 /// A REGION_WRITE message without reply.
 fn region_write(region: u32, offset: u64, value: u32) -> Vec<u8> {
-    Request::RegionWrite(Access { offset, region, count: 4 }, &value.to_le_bytes())
+    Request::RegionWrite(RegionAccess { offset, region, count: 4 }, &value.to_le_bytes())
         .to_bytes(0, Flags::NO_REPLY)
 }
 

@@ -432,7 +432,7 @@ pub struct DmaUnmap {
 /// REGION_READ and REGION_WRITE: the bytes to access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-pub struct Access {
+pub struct RegionAccess {
     /// First byte in the region.
     pub offset: u64,
     /// The region ([`crate::region`]).
@@ -467,9 +467,9 @@ pub enum Request<'a> {
     /// Route, mask or trigger interrupts.
     SetIrqs(SetIrqs<'a>),
     /// Read a region.
-    RegionRead(Access),
+    RegionRead(RegionAccess),
     /// Write a region; the data has the length of the access.
-    RegionWrite(Access, &'a [u8]),
+    RegionWrite(RegionAccess, &'a [u8]),
     /// Reset the device.
     DeviceReset,
 }
@@ -527,7 +527,7 @@ impl<'a> Request<'a> {
             Command::DeviceSetIrqs => Request::SetIrqs(SetIrqs::from_bytes(body)?),
             Command::RegionRead => Request::RegionRead(take("REGION_READ message", body)?.0),
             Command::RegionWrite => {
-                let (access, bytes) = take::<Access>("REGION_WRITE message", body)?;
+                let (access, bytes) = take::<RegionAccess>("REGION_WRITE message", body)?;
                 Request::RegionWrite(access, data("data of REGION_WRITE", bytes, access.count)?)
             }
             Command::DeviceReset => Request::DeviceReset,
@@ -639,15 +639,15 @@ pub enum Reply<'a> {
     /// The memory that was unmapped.
     DmaUnmap(DmaUnmap),
     /// The device.
-    DeviceInfo(Device),
+    DeviceInfo(DeviceInfo),
     /// The region.
     RegionInfo(RegionInfo),
     /// The interrupts of this type; they cannot be masked.
     IrqInfo(u32, Interrupts),
     /// The data read.
-    RegionRead(Access, &'a [u8]),
+    RegionRead(RegionAccess, &'a [u8]),
     /// The bytes written.
-    RegionWrite(Access),
+    RegionWrite(RegionAccess),
 }
 
 /// Size of `struct vfio_region_info` in bytes.
@@ -664,7 +664,7 @@ impl Reply<'_> {
             Reply::Version(version) => version.to_bytes(),
             // No dirty bitmap follows: migration is not supported.
             Reply::DmaUnmap(unmap) => DmaUnmap { bitmap: false, ..unmap }.to_bytes(),
-            Reply::DeviceInfo(Device { can_reset, is_pci, regions, irqs }) => {
+            Reply::DeviceInfo(DeviceInfo { can_reset, is_pci, regions, irqs }) => {
                 [16, u32::from(can_reset) | u32::from(is_pci) << 1, regions, irqs]
                     .as_bytes()
                     .to_vec()
@@ -686,7 +686,7 @@ impl Reply<'_> {
 
 /// A device (`struct vfio_device_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct DeviceInfo {
     /// It supports DEVICE_RESET.
     pub can_reset: bool,
     /// It is a PCI device.
@@ -731,14 +731,14 @@ pub struct Interrupts {
     pub count: u32,
 }
 
-impl Device {
+impl DeviceInfo {
     /// Parses the reply to GET_INFO.
     ///
     /// # Errors
     /// It is too short.
-    pub fn from_answer(body: &[u8]) -> Result<Device, Malformed> {
+    pub fn from_answer(body: &[u8]) -> Result<DeviceInfo, Malformed> {
         let ([_argsz, flags, regions, irqs], _) = take::<[u32; 4]>("answer to GET_INFO", body)?;
-        Ok(Device { can_reset: flags & 1 != 0, is_pci: flags & 1 << 1 != 0, regions, irqs })
+        Ok(DeviceInfo { can_reset: flags & 1 != 0, is_pci: flags & 1 << 1 != 0, regions, irqs })
     }
 }
 
@@ -800,8 +800,8 @@ impl Region {
 ///
 /// # Errors
 /// It does not match the request `asked`, or has fewer bytes than it claims.
-pub fn region_data<'a>(asked: &Access, body: &'a [u8]) -> Result<&'a [u8], Malformed> {
-    let (said, bytes) = take::<Access>("answer to REGION_READ", body)?;
+pub fn region_data<'a>(asked: &RegionAccess, body: &'a [u8]) -> Result<&'a [u8], Malformed> {
+    let (said, bytes) = take::<RegionAccess>("answer to REGION_READ", body)?;
     check(said.region == asked.region, "region of REGION_READ's answer", said.region)?;
     check(said.count == asked.count, "count of REGION_READ's answer", said.count)?;
     check(said.offset == asked.offset, "offset of REGION_READ's answer", said.offset)?;

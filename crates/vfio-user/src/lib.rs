@@ -22,9 +22,9 @@ mod socket;
 
 pub use client::{Answer, CallError, Calls, Client, End, Memory, Ticket};
 pub use codec::{
-    Access, Area, Assembler, Capabilities, Command, Device, DmaMap, DmaRequest, DmaUnmap, Flags,
-    Header, Interrupts, IrqAction, IrqData, Malformed, Message, Region, RegionInfo, Reply, Request,
-    SetIrqs, Version, region_data,
+    Area, Assembler, Capabilities, Command, DeviceInfo, DmaMap, DmaRequest, DmaUnmap, Flags,
+    Header, Interrupts, IrqAction, IrqData, Malformed, Message, Region, RegionAccess, RegionInfo,
+    Reply, Request, SetIrqs, Version, region_data,
 };
 pub use socket::{Received, Socket, SocketError};
 

@@ -39,10 +39,10 @@ struct Section {
     own_places: bool,
 }
 
-/// The dice of one job.
-struct Dice(SplitMix64);
+/// The rng of one job.
+struct Draws(SplitMix64);
 
-impl Dice {
+impl Draws {
     fn one_in(&mut self, n: u32) -> bool {
         self.0.random_range(0..n) == 0
     }
@@ -57,116 +57,116 @@ impl Dice {
 }
 
 fn sections(seed: u64, number: u64) -> Vec<Section> {
-    let mut dice = Dice(SplitMix64::seed_from_u64(seed << 32 ^ number));
-    let count = if dice.one_in(4) { 2 } else { 1 };
-    let trims = dice.one_in(12);
+    let mut rng = Draws(SplitMix64::seed_from_u64(seed << 32 ^ number));
+    let count = if rng.one_in(4) { 2 } else { 1 };
+    let trims = rng.one_in(12);
     let names = ["a", "b", "job-1", "x y"];
     let mut sections = Vec::new();
     for index in 0..count {
         let name =
-            format!("{}{}", dice.of(&names), if dice.one_in(8) { "" } else { ["", "2"][index] });
-        sections.push(section(&mut dice, name, index, trims));
+            format!("{}{}", rng.of(&names), if rng.one_in(8) { "" } else { ["", "2"][index] });
+        sections.push(section(&mut rng, name, index, trims));
     }
     sections
 }
 
-fn section(dice: &mut Dice, name: String, index: usize, trims: bool) -> Section {
+fn section(rng: &mut Draws, name: String, index: usize, trims: bool) -> Section {
     let mut options: Vec<String> = Vec::new();
     let mut say = |option: String| options.push(option);
     if index > 0 {
         say("stonewall".into());
     }
-    let verify = !trims && dice.one_in(3);
+    let verify = !trims && rng.one_in(3);
     let rw = match (trims, verify) {
-        (true, _) => dice.of(&["trim", "trimwrite"]),
-        (_, true) => dice.of(&["write", "randwrite", "rw", "randrw"]),
-        _ => dice.of(&["read", "write", "rw", "read", "write", "randread", "randwrite"]),
+        (true, _) => rng.of(&["trim", "trimwrite"]),
+        (_, true) => rng.of(&["write", "randwrite", "rw", "randrw"]),
+        _ => rng.of(&["read", "write", "rw", "read", "write", "randread", "randwrite"]),
     };
     let random = rw.starts_with("rand");
     let writes = rw != "read" && rw != "randread";
     let own_places = random && !verify;
-    let threads = if dice.one_in(6) { dice.of(&[2, 3]) } else { 1 };
-    if !trims && !dice.one_in(3) {
-        say(format!("ioengine={}", dice.of(&["psync", "libaio", "io_uring"])));
+    let threads = if rng.one_in(6) { rng.of(&[2, 3]) } else { 1 };
+    if !trims && !rng.one_in(3) {
+        say(format!("ioengine={}", rng.of(&["psync", "libaio", "io_uring"])));
     }
     // Sizes of blocks.
-    let unit: u64 = dice.of(&[512, 512, 1024, 2048, 4096, 4096, 4096, 8192, 1536, 16384]);
+    let unit: u64 = rng.of(&[512, 512, 1024, 2048, 4096, 4096, 4096, 8192, 1536, 16384]);
     let mut least = unit;
-    match dice.up_to(if own_places { 4 } else { 9 }) {
+    match rng.up_to(if own_places { 4 } else { 9 }) {
         0..=4 => say(format!("bs={unit}")),
         5 => {
-            let other = dice.of(&[512, 1024, 4096, 8192]);
-            let (read, write) = if dice.one_in(2) { (unit, other) } else { (other, unit) };
+            let other = rng.of(&[512, 1024, 4096, 8192]);
+            let (read, write) = if rng.one_in(2) { (unit, other) } else { (other, unit) };
             say(format!("bs={read},{write},{unit}"));
             least = unit.min(other);
         }
-        6 => say(format!("bsrange={unit}-{}", unit * (1 + dice.up_to(7)))),
+        6 => say(format!("bsrange={unit}-{}", unit * (1 + rng.up_to(7)))),
         7 => say(format!(
             "bssplit={unit}/{}:{}/:{}/",
-            10 + dice.up_to(40),
+            10 + rng.up_to(40),
             unit * 2,
-            unit * (3 + dice.up_to(5))
+            unit * (3 + rng.up_to(5))
         )),
         8 => say(format!("bssplit={unit}/100")),
         _ => least = 4096,
     }
     // How far.
-    let odd = |dice: &mut Dice, bytes: u64| match dice.up_to(3) {
-        0 => bytes + dice.up_to(least - 1),
+    let odd = |rng: &mut Draws, bytes: u64| match rng.up_to(3) {
+        0 => bytes + rng.up_to(least - 1),
         1 => bytes + 512,
         _ => bytes,
     };
-    let blocks = 1 + dice.up_to(24);
-    let whole = if trims { least.max(unit) * blocks * 4 } else { odd(dice, least * blocks) };
+    let blocks = 1 + rng.up_to(24);
+    let whole = if trims { least.max(unit) * blocks * 4 } else { odd(rng, least * blocks) };
     let mut sized = true;
-    match dice.up_to(15) {
+    match rng.up_to(15) {
         0 if !trims => say("size=0".into()),
         1 if !trims => sized = false,
-        2 if !trims => say(format!("size={}%", dice.up_to(100))),
-        3 if !trims => say(format!("size={}", dice.up_to(2 * least))),
+        2 if !trims => say(format!("size={}%", rng.up_to(100))),
+        3 if !trims => say(format!("size={}", rng.up_to(2 * least))),
         _ => say(format!("size={whole}")),
     }
-    if !trims && (!sized || dice.one_in(5)) && !dice.one_in(10) {
-        let bytes = least * (1 + dice.up_to(20));
-        say(format!("filesize={}", odd(dice, bytes)));
+    if !trims && (!sized || rng.one_in(5)) && !rng.one_in(10) {
+        let bytes = least * (1 + rng.up_to(20));
+        say(format!("filesize={}", odd(rng, bytes)));
     }
-    let unit_of_offset = if dice.one_in(3) { 512 } else { least };
-    if dice.one_in(3) {
-        match dice.up_to(if trims || own_places { 2 } else { 3 }) {
-            3 => say(format!("offset={}%", dice.up_to(100))),
-            _ => say(format!("offset={}", unit_of_offset * dice.up_to(12))),
+    let unit_of_offset = if rng.one_in(3) { 512 } else { least };
+    if rng.one_in(3) {
+        match rng.up_to(if trims || own_places { 2 } else { 3 }) {
+            3 => say(format!("offset={}%", rng.up_to(100))),
+            _ => say(format!("offset={}", unit_of_offset * rng.up_to(12))),
         }
     }
-    if threads > 1 && dice.one_in(2) {
-        match dice.up_to(if trims || own_places { 2 } else { 3 }) {
-            3 => say(format!("offset_increment={}%", dice.up_to(50))),
-            _ => say(format!("offset_increment={}", unit_of_offset * dice.up_to(30))),
+    if threads > 1 && rng.one_in(2) {
+        match rng.up_to(if trims || own_places { 2 } else { 3 }) {
+            3 => say(format!("offset_increment={}%", rng.up_to(50))),
+            _ => say(format!("offset_increment={}", unit_of_offset * rng.up_to(30))),
         }
     }
-    if dice.one_in(6) {
-        match dice.up_to(3) {
-            0 if !trims => say(format!("io_size={}%", 1 + dice.up_to(99))),
+    if rng.one_in(6) {
+        match rng.up_to(3) {
+            0 if !trims => say(format!("io_size={}%", 1 + rng.up_to(99))),
             _ => {
-                let bytes = least * (1 + dice.up_to(60));
-                say(format!("io_size={}", odd(dice, bytes)));
+                let bytes = least * (1 + rng.up_to(60));
+                say(format!("io_size={}", odd(rng, bytes)));
             }
         }
     }
-    if dice.one_in(8) {
-        say(format!("number_ios={}", 1 + dice.up_to(40)));
+    if rng.one_in(8) {
+        say(format!("number_ios={}", 1 + rng.up_to(40)));
     }
-    if dice.one_in(6) {
-        say(format!("loops={}", 1 + dice.up_to(3)));
+    if rng.one_in(6) {
+        say(format!("loops={}", 1 + rng.up_to(3)));
     }
     // On what.
-    let files = if dice.one_in(4) { 1 + dice.up_to(3) } else { 1 };
+    let files = if rng.one_in(4) { 1 + rng.up_to(3) } else { 1 };
     if files > 1 {
         say(format!("nrfiles={files}"));
     }
     // Threads that verify would find what others wrote.
-    match dice.up_to(7) + if verify && threads > 1 { 5 } else { 0 } {
+    match rng.up_to(7) + if verify && threads > 1 { 5 } else { 0 } {
         0 => say("filename=f".into()),
-        1 => say(format!("filename=f:g{}", if dice.one_in(2) { ":h" } else { "" })),
+        1 => say(format!("filename=f:g{}", if rng.one_in(2) { ":h" } else { "" })),
         2 => say("filename_format=t.$filenum".into()),
         3 => say("filename_format=$jobname-$jobnum/$filenum.$jobnum".into()),
         4 => {
@@ -176,55 +176,55 @@ fn section(dice: &mut Dice, name: String, index: usize, trims: bool) -> Section 
         _ => say("directory=d".into()),
     }
     // What.
-    let step = match dice.up_to(5) {
+    let step = match rng.up_to(5) {
         0 if verify && random => {
             // With a map fio reads back what was written over, too.
             say("norandommap".into());
-            format!(":{}", 1 + dice.up_to(8))
+            format!(":{}", 1 + rng.up_to(8))
         }
         0 if !verify && !trims && !random => {
             format!(
                 ":{}{}",
-                dice.of(&["", "-"]),
-                dice.of(&[0, 512, least, least * 2, least * 3, whole / least / 2 * least])
+                rng.of(&["", "-"]),
+                rng.of(&[0, 512, least, least * 2, least * 3, whole / least / 2 * least])
             )
         }
         _ => String::new(),
     };
     say(format!("rw={rw}{step}"));
-    if rw.ends_with("rw") && dice.one_in(2) {
+    if rw.ends_with("rw") && rng.one_in(2) {
         say(format!(
             "{}={}",
-            dice.of(&["rwmixread", "rwmixwrite"]),
-            dice.of(&[0, 10, 33, 50, 90, 100])
+            rng.of(&["rwmixread", "rwmixwrite"]),
+            rng.of(&[0, 10, 33, 50, 90, 100])
         ));
     }
-    if writes && dice.one_in(4) {
-        say(format!("{}={}", dice.of(&["fsync", "fdatasync"]), 1 + dice.up_to(9)));
+    if writes && rng.one_in(4) {
+        say(format!("{}={}", rng.of(&["fsync", "fdatasync"]), 1 + rng.up_to(9)));
     }
-    if writes && dice.one_in(6) {
-        say(dice.of(&["end_fsync=1", "fsync_on_close=1"]).into());
+    if writes && rng.one_in(6) {
+        say(rng.of(&["end_fsync=1", "fsync_on_close=1"]).into());
     }
     if verify {
-        say(format!("verify={}", dice.of(&["crc32c", "md5", "xxhash", "sha256", "null"])));
-        match dice.up_to(7) {
-            0 => say(format!("verify_backlog={}", 1 + dice.up_to(12))),
+        say(format!("verify={}", rng.of(&["crc32c", "md5", "xxhash", "sha256", "null"])));
+        match rng.up_to(7) {
+            0 => say(format!("verify_backlog={}", 1 + rng.up_to(12))),
             1 => {
-                say(format!("verify_backlog={}", 1 + dice.up_to(12)));
-                say(format!("verify_backlog_batch={}", 1 + dice.up_to(6)));
+                say(format!("verify_backlog={}", 1 + rng.up_to(12)));
+                say(format!("verify_backlog_batch={}", 1 + rng.up_to(6)));
             }
             2 => say("do_verify=0".into()),
             _ => {}
         }
     }
-    if dice.one_in(6) {
-        say(format!("randseed={}", 1 + dice.up_to(1_000_000)));
+    if rng.one_in(6) {
+        say(format!("randseed={}", 1 + rng.up_to(1_000_000)));
     }
-    if verify && random && dice.one_in(3) {
-        say(dice.of(&["norandommap", "random_generator=tausworthe64"]).into());
+    if verify && random && rng.one_in(3) {
+        say(rng.of(&["norandommap", "random_generator=tausworthe64"]).into());
     }
-    if dice.one_in(12) {
-        say(dice
+    if rng.one_in(12) {
+        say(rng
             .of(&[
                 "thread",
                 "sync=1",

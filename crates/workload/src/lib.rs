@@ -17,8 +17,8 @@ pub mod report;
 mod stats;
 
 pub use generator::{
-    BadBlock, ErrorCode, Failure, Generator, Io, IologEntry, JobError, LogBuffer, LogSample, Next,
-    Target, ThreadId,
+    BadBlock, ErrorCode, Generator, Io, IoFailure, IologEntry, JobError, LogBuffer, LogSample,
+    Next, TargetSize, ThreadId,
 };
 pub use job::{
     Amount, BlockSizes, DEFAULT_PERCENTILES, Direction, Distribution, Engine, FillPattern, Iolog,

@@ -47,7 +47,7 @@ fn bad_numbers_name_the_range() {
 
 #[test]
 fn percentages_are_read_alike_everywhere() {
-    let Ok(Cli { command: Command::Compare(compare) }) =
+    let Ok(Cli { command: Subcommand::Compare(compare) }) =
         parsed("compare --loads 50%,75 --background 20%")
     else {
         panic!()

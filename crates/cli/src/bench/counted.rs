@@ -22,7 +22,7 @@ pub struct Counted {
     /// Decisions of the queues' policies, if counted.
     pub decisions: Option<Decisions>,
     /// Some device does not count messages, so `messages` and `notify_ns` are invalid.
-    pub untold: bool,
+    pub messages_unknown: bool,
     /// Interrupt messages of the device for these I/Os.
     pub messages: f64,
     /// CPU time of the device for sending them, in nanoseconds.
@@ -47,7 +47,7 @@ impl Counted {
         if let Some(theirs) = &other.decisions {
             self.decisions.get_or_insert_default().add(theirs);
         }
-        self.untold |= other.untold;
+        self.messages_unknown |= other.messages_unknown;
         self.messages += other.messages;
         self.notify_ns += other.notify_ns;
         self.sq_doorbells += other.sq_doorbells;
@@ -148,7 +148,7 @@ impl Mark {
                 let since = decisions.since(&decisions_before.unwrap_or_default());
                 counted.decisions.get_or_insert_default().add(&since);
             }
-            counted.untold |= !device.counts_messages();
+            counted.messages_unknown |= !device.counts_messages();
             let completed = Completed {
                 ios: completed.ios - before.ios,
                 flushes: completed.flushes - before.flushes,

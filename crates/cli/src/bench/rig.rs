@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use completion::{Mode, Spin};
 use reap::{Backing, Device, DeviceUri, EmbeddedOptions, KernelUri, Nanos, OpenOptions, Request};
 use workload::plan::{Plan, Thread};
-use workload::{Generator, Job, Target};
+use workload::{Generator, Job, TargetSize};
 
 use super::target::TargetDevice;
 use super::worker::{Worker, first_namespace};
@@ -61,7 +61,7 @@ pub struct Rig<'a> {
 
 /// Requirements of the jobs on one device at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Need {
+struct Requirements {
     threads: usize,
     tags: u64,
     buffer_bytes: u64,
@@ -73,7 +73,7 @@ impl<'a> Rig<'a> {
     /// # Errors
     /// A device cannot be opened, or the jobs need more of it than it has.
     pub fn open(jobs: &[Job], plan: &Plan, setup: Setup<'a>, machine: &Machine) -> Result<Rig<'a>> {
-        let needs: Vec<Need> =
+        let needs: Vec<Requirements> =
             (0..setup.devices.len()).map(|target| need(jobs, plan, target)).collect();
         let buffers: u64 = needs.iter().map(|need| need.buffer_bytes).fold(0, u64::saturating_add);
         // An error here, rather than the OOM killer during the run.
@@ -84,7 +84,7 @@ impl<'a> Rig<'a> {
             );
         }
         // All requirements are known before the first device is opened.
-        let open = |(TargetDevice { uri, .. }, need): (&TargetDevice, Need)| {
+        let open = |(TargetDevice { uri, .. }, need): (&TargetDevice, Requirements)| {
             if need.threads > MOST_QUEUES {
                 bail!(
                     "{} job threads use the device {uri} at once; the maximum is {MOST_QUEUES}: lower numjobs",
@@ -155,11 +155,15 @@ impl<'a> Rig<'a> {
     ///
     /// # Errors
     /// A device has no usable namespace.
-    pub fn targets(&self, thread: &Thread) -> Result<Vec<Target>> {
+    pub fn targets(&self, thread: &Thread) -> Result<Vec<TargetSize>> {
         let target = |(&index, &bytes): (&usize, &u64)| {
             let namespace = first_namespace(&self.devices[index])?;
             let size_at_setup = self.setup.devices[index].laid_out.then_some(bytes);
-            Ok(Target { bytes: namespace.bytes(), block: namespace.block_bytes(), size_at_setup })
+            Ok(TargetSize {
+                bytes: namespace.bytes(),
+                block: namespace.block_bytes(),
+                size_at_setup,
+            })
         };
         thread.targets.iter().zip(&thread.sizes_at_setup).map(target).collect()
     }
@@ -294,10 +298,10 @@ fn fill(device: &Device, region: Range<u64>, most: u64, stop: &AtomicBool) -> Re
 }
 
 /// The maximum requirements on `target` over all stages.
-fn need(jobs: &[Job], plan: &Plan, target: usize) -> Need {
-    let mut most = Need::default();
+fn need(jobs: &[Job], plan: &Plan, target: usize) -> Requirements {
+    let mut most = Requirements::default();
     for stage in 0..plan.stages {
-        let mut need = Need::default();
+        let mut need = Requirements::default();
         for thread in
             plan.threads.iter().filter(|t| t.stage == stage && t.targets.contains(&target))
         {
@@ -311,7 +315,7 @@ fn need(jobs: &[Job], plan: &Plan, target: usize) -> Need {
                 depth.saturating_mul(bytes.clamp(512, 1 << 40).next_power_of_two()),
             );
         }
-        most = Need {
+        most = Requirements {
             threads: most.threads.max(need.threads),
             tags: most.tags.max(need.tags),
             buffer_bytes: most.buffer_bytes.max(need.buffer_bytes),

@@ -26,17 +26,17 @@ const REFUSED: ErrorCode = ErrorCode(22);
 
 /// Shared with the main thread while a job thread runs.
 #[derive(Debug)]
-pub struct Control<'a> {
+pub struct ThreadControl<'a> {
     /// If any is set, the thread stops once its I/Os in flight have completed.
     pub stop: [&'a AtomicBool; 2],
     /// Updated by the thread.
-    pub progress: &'a Progress,
+    pub progress: &'a JobProgress,
 }
 
 /// Progress of a thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Progress {
+pub struct JobProgress {
     /// I/Os so far.
     pub ios: AtomicU64,
     /// Bytes so far.
@@ -45,13 +45,13 @@ pub struct Progress {
     pub millionths: AtomicU64,
 }
 
-impl Control<'_> {
+impl ThreadControl<'_> {
     fn is_set(&self) -> bool {
         self.stop.iter().any(|stop| stop.load(Relaxed))
     }
 }
 
-impl Progress {
+impl JobProgress {
     fn update(&self, generator: &Generator, now: Nanos) {
         let stats = generator.stats();
         self.ios.store(stats.read.ios + stats.write.ios + stats.trim.ios, Relaxed);
@@ -243,7 +243,7 @@ impl Worker {
     ///
     /// # Errors
     /// The library lost an I/O. A failed I/O is not an error here; the generator reports it.
-    pub fn run(&mut self, generator: &mut Generator, control: &Control<'_>) -> Result<Ran> {
+    pub fn run(&mut self, generator: &mut Generator, control: &ThreadControl<'_>) -> Result<Ran> {
         let mut run = self.begin();
         // Later stages of a stopped run issue nothing.
         if control.is_set() {
@@ -272,7 +272,7 @@ impl Worker {
         &mut self,
         run: &mut Run,
         generator: &mut Generator,
-        control: &Control<'_>,
+        control: &ThreadControl<'_>,
     ) -> Result<bool> {
         let mut now = run.now;
         let mut next = loop {
@@ -347,7 +347,7 @@ impl Worker {
     }
 
     /// Ends a run, and returns its results.
-    pub fn end(&mut self, run: Run, generator: &Generator, control: &Control<'_>) -> Ran {
+    pub fn end(&mut self, run: Run, generator: &Generator, control: &ThreadControl<'_>) -> Ran {
         control.progress.update(generator, run.now);
         let host =
             self.queues.all().map(Queue::take_counters).reduce(Counters::and).unwrap_or_default();
@@ -397,7 +397,7 @@ impl Worker {
             }
             let only = if one { None } else { Some(number as u16) };
             let buffers = self.buffers.get_mut(number * self.depth..).unwrap_or_default();
-            let mut requests = Requests {
+            let mut requests = RequestBuilder {
                 ios: generator.queued(),
                 only,
                 target,
@@ -512,7 +512,7 @@ fn spin(span: Nanos) -> Nanos {
 }
 
 /// Converts I/Os to requests of one target.
-struct Requests<'a, I> {
+struct RequestBuilder<'a, I> {
     ios: I,
     /// I/Os of other targets are skipped. `None`: there is only one target.
     only: Option<u16>,
@@ -523,7 +523,7 @@ struct Requests<'a, I> {
     failed: &'a mut Vec<(u32, ErrorCode)>,
 }
 
-impl<'a, I: Iterator<Item = &'a Io>> Iterator for Requests<'a, I> {
+impl<'a, I: Iterator<Item = &'a Io>> Iterator for RequestBuilder<'a, I> {
     type Item = Request;
 
     #[inline(always)] // Called for each I/O in the library's loop.
@@ -547,7 +547,7 @@ impl<'a, I: Iterator<Item = &'a Io>> Iterator for Requests<'a, I> {
     }
 }
 
-impl<I> Requests<'_, I> {
+impl<I> RequestBuilder<'_, I> {
     /// Takes back the buffer of a refused request.
     #[cold]
     fn refused(&mut self, request: Request) {

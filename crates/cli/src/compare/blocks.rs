@@ -26,12 +26,14 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use reap::{Device, Measured, Nanos};
 use workload::plan::Plan;
 use workload::report::PathFigures;
-use workload::{Generator, Job, Latency, Target};
+use workload::{Generator, Job, Latency, TargetSize};
 
 use super::loops::{self, Background, IdleLoops};
 use super::plan::{BLOCK, CAPACITY_EVERY, JobCpus, RAMP, STOLEN_BLOCKS, SceneJobs};
 use super::statistics;
-use crate::bench::{self, Control, Counted, PathMark, Progress, Ran, Rig, Worker, over_all};
+use crate::bench::{
+    self, Counted, JobProgress, PathMark, Ran, Rig, ThreadControl, Worker, over_all,
+};
 use crate::machine;
 use crate::output::say;
 
@@ -300,7 +302,7 @@ pub struct JobThreads {
 
 /// The main thread's side of one job thread.
 struct JobThread {
-    targets: Vec<Target>,
+    targets: Vec<TargetSize>,
     blocks: Sender<Block>,
     results: Receiver<(Generator, Result<Ran>, Nanos)>,
 }
@@ -427,11 +429,11 @@ fn run_blocks(
     // Kernels without CONFIG_SCHED_INFO have no run delay; 0 is used instead.
     let run_delay = RunDelay::of_current().ok();
     let delay = || run_delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
-    let progress = Progress::default();
+    let progress = JobProgress::default();
     while let Ok(Block { mode, mut generator }) = blocks.recv() {
         let before = delay();
         let ran = worker.set_mode(mode).and_then(|()| {
-            worker.run(&mut generator, &Control { stop: [stop, stop], progress: &progress })
+            worker.run(&mut generator, &ThreadControl { stop: [stop, stop], progress: &progress })
         });
         let delayed = Nanos(delay().0.saturating_sub(before.0));
         // The main thread has returned an error and dropped its end.

@@ -175,7 +175,7 @@ fn row(samples: &[&Sample], wake_up: &WakeUp, rng: &mut Xoshiro256PlusPlus) -> O
         thread_cpu: statistics::estimate(&of(|s| s.counted.cpu_ns_per_io()), rng),
         notify: median(|s| s.counted.per_io(s.counted.notify_ns)).unwrap_or(0.0),
         messages: median(|s| Some(s.counted.per_second(s.counted.messages))).unwrap_or(0.0),
-        untold: samples.iter().any(|s| s.counted.untold),
+        messages_unknown: samples.iter().any(|s| s.counted.messages_unknown),
         system_calls: median(|s| s.counted.per_io(s.counted.system_calls?)),
         wakeups: median(|s| Some(s.counted.per_second(s.counted.host.wakeups as f64)))
             .unwrap_or(0.0),

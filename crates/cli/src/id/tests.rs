@@ -1,5 +1,5 @@
 use nvme::Text;
-use nvme::identify::{Controller, LbaFormat, Namespace};
+use nvme::identify::{Controller, IdentifyNamespace, LbaFormat};
 use proptest::prelude::*;
 
 use super::*;
@@ -24,12 +24,12 @@ fn fields_match_nvme_cli_layout() {
     ] {
         assert!(shown.contains(line), "{line}\n{shown}");
     }
-    let mut namespace = Namespace {
+    let mut namespace = IdentifyNamespace {
         nsze: 0x1000,
         nlbaf: 1,
         flbas: 1,
         eui64: [1, 2, 3, 4, 5, 6, 7, 8],
-        ..Namespace::default()
+        ..IdentifyNamespace::default()
     };
     namespace.lbaf[0] = LbaFormat::new().with_lbads(9);
     namespace.lbaf[1] = LbaFormat::new().with_lbads(12).with_ms(64).with_rp(2);
@@ -52,7 +52,7 @@ fn fields_match_nvme_cli_layout() {
 proptest! {
     #[test]
     fn any_page_makes_printable_lines(bytes in prop::collection::vec(any::<u8>(), 4096)) {
-        for fields in [controller_fields(&Controller::from_page(&bytes).unwrap()), namespace_fields(&Namespace::from_page(&bytes).unwrap())] {
+        for fields in [controller_fields(&Controller::from_page(&bytes).unwrap()), namespace_fields(&IdentifyNamespace::from_page(&bytes).unwrap())] {
             let lines = lines(&fields, 10);
             prop_assert!(lines.chars().all(|c| matches!(c, '\n' | ' '..='~')) && lines.lines().all(|line| line.contains(':')));
         }

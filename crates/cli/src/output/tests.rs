@@ -33,9 +33,9 @@ fn one_failed_file_spares_others() {
         |name: &str| Err(anyhow::anyhow!("no space").context(format!("cannot write {name}")));
     let failed = all([
         full("a"),
-        Aside::open(None).unwrap().write(text),
+        OptionalOutput::open(None).unwrap().write(text),
         full("b"),
-        Aside::open(Some(&path)).unwrap().write(text),
+        OptionalOutput::open(Some(&path)).unwrap().write(text),
     ]);
     assert_eq!(
         failed.unwrap_err().to_string(),

@@ -67,13 +67,13 @@ const COLUMNS: [Column; 14] = [
         header: "notify\nns/IO",
         key: "notify",
         wide: true,
-        cell: |_, row| (row.notify > 0.0 && !row.untold).then(|| digits(row.notify)),
+        cell: |_, row| (row.notify > 0.0 && !row.messages_unknown).then(|| digits(row.notify)),
     },
     Column {
         header: "msgs\nk/s",
         key: "msgs",
         wide: true,
-        cell: |_, row| (!row.untold).then(|| digits(row.messages / 1e3)),
+        cell: |_, row| (!row.messages_unknown).then(|| digits(row.messages / 1e3)),
     },
     Column {
         header: "sys\nper IO",

@@ -16,7 +16,7 @@ fn row(mode: &str, scene: &Scene, kiops: f64) -> Row {
         stolen: (mode != "poll").then_some(900.0),
         notify: 30.0,
         messages: kiops * 500.0,
-        untold: false,
+        messages_unknown: false,
         system_calls: None,
         wakeups: kiops * 250.0,
         per_wakeup: 4.0,

@@ -2,7 +2,9 @@
 //! only the simulator can count.
 
 use ::sim::file::ScenarioFile;
-use ::sim::{CpuOutcome, FailoverCounters, Host, JobSpec, Outcome, PathOutcome, Scenario, Spin};
+use ::sim::{
+    CpuOutcome, FailoverCounters, HostStack, JobSpec, Outcome, PathOutcome, Scenario, Spin,
+};
 use completion::Mode;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -330,8 +332,8 @@ pub fn machine(scenario: &Scenario) -> String {
     let cpus =
         if machine.cpus == 1 { "1 CPU".to_owned() } else { format!("{} CPUs", machine.cpus) };
     let host = match scenario.host {
-        Host::User => "Reap in user space",
-        Host::Kernel => "the kernel's block layer",
+        HostStack::User => "Reap in user space",
+        HostStack::Kernel => "the kernel's block layer",
     };
     let posted = if machine.posted { ", posted MSI" } else { "" };
     format!(

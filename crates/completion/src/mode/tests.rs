@@ -178,7 +178,7 @@ fn spin_decides_what_is_told() {
         (Mode::ADAPTIVE, Spin::Yields, true, false),
     ] {
         assert_eq!(
-            (spin.tells_wanted(mode), spin.gives_way(mode)),
+            (spin.reports_cpu_wanted_in(mode), spin.yields_cpu(mode)),
             (told, yields),
             "{mode} {spin}"
         );

@@ -8,16 +8,16 @@ mod world;
 
 use world::{Bound, Shared};
 
-/// [`Habits`] of a mutant: other steps of going to sleep, or one rule left out.
+/// [`Ablation`] of a mutant: other steps of going to sleep, or one rule left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mutant {
     sleep: &'static [SleepStep],
     breaks: Option<Rule>,
 }
 
-const LAWFUL: Mutant = Mutant { sleep: SLEEP, breaks: None };
+const NO_ABLATION: Mutant = Mutant { sleep: SLEEP, breaks: None };
 
-impl Habits for Mutant {
+impl Ablation for Mutant {
     fn sleep(&self) -> &'static [SleepStep] {
         self.sleep
     }
@@ -29,14 +29,14 @@ impl Habits for Mutant {
 /// Checks a property on random cases: new ones in each run for the correct waiter, and fixed ones
 /// for mutants, which must be caught in each run.
 fn holds<S: Strategy>(
-    habits: Mutant,
+    ablation: Mutant,
     cases: S,
     law: impl Fn(S::Value) -> Result<(), String>,
 ) -> Result<(), String> {
     let config =
         Config { failure_persistence: None, max_shrink_iters: 200, ..Config::with_cases(3_000) };
-    let mut runner = match habits {
-        LAWFUL => TestRunner::new(config),
+    let mut runner = match ablation {
+        NO_ABLATION => TestRunner::new(config),
         _ => TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)),
     };
     runner
@@ -46,10 +46,10 @@ fn holds<S: Strategy>(
 
 /// With commands on a poll queue no plan is to sleep, and each nap ends.
 fn never_sleeps_in_silence(
-    habits: Mutant,
+    ablation: Mutant,
     (mode, script): (Mode, Vec<(u64, u32, Seen)>),
 ) -> Result<(), String> {
-    let mut waiter = Waiter::new(mode, &Cycle::default(), habits);
+    let mut waiter = Waiter::new(mode, &Cycle::default(), ablation);
     let mut now = Nanos(1);
     for (pause, silent, seen) in script {
         now += Nanos(pause);
@@ -94,8 +94,9 @@ fn any_script() -> impl Strategy<Value = (Mode, Vec<(u64, u32, Seen)>)> {
 
 #[test]
 fn silent_commands_prevent_sleep() {
-    holds(LAWFUL, any_script(), |script| never_sleeps_in_silence(LAWFUL, script)).unwrap();
-    let deaf = Mutant { breaks: Some(Rule::NapInSilence), ..LAWFUL };
+    holds(NO_ABLATION, any_script(), |script| never_sleeps_in_silence(NO_ABLATION, script))
+        .unwrap();
+    let deaf = Mutant { breaks: Some(Rule::NapOnPollQueue), ..NO_ABLATION };
     let message = holds(deaf, any_script(), |script| never_sleeps_in_silence(deaf, script))
         .expect_err("not caught");
     assert!(message.contains("out in silence"), "{message}");
@@ -103,7 +104,7 @@ fn silent_commands_prevent_sleep() {
 
 #[test]
 fn silent_naps_double() {
-    let mut waiter = Waiter::new(Mode::INTERRUPT, &Cycle::default(), Lawful);
+    let mut waiter = Waiter::new(Mode::INTERRUPT, &Cycle::default(), NoAblation);
     waiter.set_silent(3);
     let mut ask = |now, found| {
         waiter.seen = Seen { in_flight: 5, found, ..Seen::default() };
@@ -132,7 +133,7 @@ fn silent_naps_double() {
 #[test]
 fn sleeps_wait_for_wanted_completions() {
     let at_least = |mode, wants| {
-        let mut waiter = Waiter::new(mode, &Cycle::default(), Lawful);
+        let mut waiter = Waiter::new(mode, &Cycle::default(), NoAblation);
         waiter.seen = Seen { in_flight: 20, wants, ..Seen::default() };
         match waiter.next(Nanos(1), &mut Bound(&mut Shared::default(), 0)) {
             Plan::Sleep { at_least, .. } => at_least,
@@ -147,23 +148,21 @@ fn sleeps_wait_for_wanted_completions() {
 #[test]
 fn kept_arms_are_masked_in_time() {
     let (mut waiter, mut shared) =
-        (Waiter::new(Mode::ADAPTIVE, &Cycle::default(), Lawful), Shared::default());
+        (Waiter::new(Mode::ADAPTIVE, &Cycle::default(), NoAblation), Shared::default());
     let mut vector = Bound(&mut shared, 0);
     waiter.owner = true;
     waiter.settle(&mut vector);
     assert!(!vector.0.armed, "awake");
     (waiter.plan, waiter.keep_armed) = (Plan::sleep(Nanos::MAX), KeepArmed::Alone);
     assert!(
-        waiter.arm(&mut vector)
-            && waiter.look_once_more(&mut vector) == Some(false)
-            && vector.0.armed
+        waiter.arm(&mut vector) && waiter.recheck(&mut vector) == Some(false) && vector.0.armed
     );
     // One in flight: its message was the only one.
     waiter.mask_or_keep(1, &mut vector);
     assert!(vector.0.armed);
     waiter.plan = Plan::sleep(Nanos::MAX);
     assert!(
-        !waiter.arm(&mut vector) && waiter.look_once_more(&mut vector).is_none(),
+        !waiter.arm(&mut vector) && waiter.recheck(&mut vector).is_none(),
         "armed since before the last sleep"
     );
     waiter.mask_or_keep(2, &mut vector);
@@ -175,7 +174,7 @@ fn kept_arms_are_masked_in_time() {
 #[test]
 fn cached_plans_are_the_policys() {
     let law = |(mode, script): (Mode, Vec<(u64, u32, Seen)>)| {
-        let (mut waiter, mut now) = (Waiter::new(mode, &Cycle::default(), Lawful), Nanos(1));
+        let (mut waiter, mut now) = (Waiter::new(mode, &Cycle::default(), NoAblation), Nanos(1));
         for (n, (pause, silent, seen)) in (0..).zip(script) {
             now += Nanos(pause);
             waiter.set_silent(silent);
@@ -189,5 +188,5 @@ fn cached_plans_are_the_policys() {
         }
         Ok(())
     };
-    holds(LAWFUL, any_script(), law).unwrap();
+    holds(NO_ABLATION, any_script(), law).unwrap();
 }

@@ -20,12 +20,12 @@ pub(super) enum Told {
 }
 
 /// SplitMix64: a small generator with the same output on every platform.
-pub(super) struct Dice(u64);
+pub(super) struct Draws(u64);
 
-impl Dice {
+impl Draws {
     /// The state is itself an output: consecutive seeds would give nearly the same numbers.
-    pub(super) fn new(seed: u64) -> Dice {
-        Dice(Dice(seed).next())
+    pub(super) fn new(seed: u64) -> Draws {
+        Draws(Draws(seed).next())
     }
 
     fn next(&mut self) -> u64 {
@@ -45,7 +45,7 @@ impl Dice {
         self.next() % 100 < percent
     }
 
-    fn maybe<T>(&mut self, percent: u64, value: impl FnOnce(&mut Dice) -> T) -> Option<T> {
+    fn maybe<T>(&mut self, percent: u64, value: impl FnOnce(&mut Draws) -> T) -> Option<T> {
         self.chance(percent).then(|| value(self))
     }
 }
@@ -57,50 +57,50 @@ pub(super) fn read(bytes: u32) -> Class {
 
 /// Any input, also combinations that a correct executor does not produce.
 pub(crate) fn events(seed: u64) -> Vec<Event> {
-    let dice = &mut Dice::new(seed);
-    let count = dice.within(1, 120);
-    (0..count).map(|_| Event { pause: dice.within(0, 200_000), told: told(dice) }).collect()
+    let rng = &mut Draws::new(seed);
+    let count = rng.within(1, 120);
+    (0..count).map(|_| Event { pause: rng.within(0, 200_000), told: told(rng) }).collect()
 }
 
-fn told(dice: &mut Dice) -> Told {
-    let class = read(dice.within(1, 2_000_000) as u32);
-    match dice.within(0, 8) {
+fn told(rng: &mut Draws) -> Told {
+    let class = read(rng.within(1, 2_000_000) as u32);
+    match rng.within(0, 8) {
         0 | 1 => {
-            let commands = dice.within(0, 100) as u32;
+            let commands = rng.within(0, 100) as u32;
             Told::Submitted(Batch { commands, in_flight: commands, class: Some(class), urgent: 0 })
         }
         2 | 3 => {
-            let age = Nanos(dice.within(0, 3_000_000));
-            Told::Completed(Done { class, age, slept: !dice.chance(50) })
+            let age = Nanos(rng.within(0, 3_000_000));
+            Told::Completed(Done { class, age, slept: !rng.chance(50) })
         }
-        _ => Told::Asked(seen(dice)),
+        _ => Told::Asked(seen(rng)),
     }
 }
 
-fn seen(dice: &mut Dice) -> Seen {
-    let instant = |dice: &mut Dice| dice.maybe(50, |dice| Nanos(dice.within(0, 1_000_000_000)));
-    let several = |dice: &mut Dice| dice.maybe(50, |dice| dice.within(1, 40) as u32).unwrap_or(0);
-    let woke = dice.maybe(25, |dice| {
-        let cause = [Cause::Notification, Cause::Timer, Cause::Other][dice.within(0, 3) as usize];
-        Woke { cause, late: Nanos(dice.within(0, 1_000_000)) }
+fn seen(rng: &mut Draws) -> Seen {
+    let instant = |rng: &mut Draws| rng.maybe(50, |rng| Nanos(rng.within(0, 1_000_000_000)));
+    let several = |rng: &mut Draws| rng.maybe(50, |rng| rng.within(1, 40) as u32).unwrap_or(0);
+    let woke = rng.maybe(25, |rng| {
+        let cause = [Cause::Notification, Cause::Timer, Cause::Other][rng.within(0, 3) as usize];
+        Woke { cause, late: Nanos(rng.within(0, 1_000_000)) }
     });
-    let in_flight = [0, dice.within(1, 5), dice.within(0, 2000)][dice.within(0, 3) as usize] as u32;
+    let in_flight = [0, rng.within(1, 5), rng.within(0, 2000)][rng.within(0, 3) as usize] as u32;
     Seen {
-        found: dice.within(0, 200) as u32,
-        budget_used_up: dice.chance(50),
-        pending: dice.chance(50),
-        met_at: instant(dice),
-        lock_busy: dice.chance(50),
+        found: rng.within(0, 200) as u32,
+        budget_used_up: rng.chance(50),
+        pending: rng.chance(50),
+        met_at: instant(rng),
+        lock_busy: rng.chance(50),
         in_flight,
-        urgent_waiting: dice.within(0, 3) as u32,
+        urgent_waiting: rng.within(0, 3) as u32,
         woke,
-        cpu_wanted: dice.chance(50),
-        leaving: dice.chance(50),
-        wants: several(dice),
-        goes_on_at: instant(dice),
-        next_due: instant(dice),
-        held: several(dice),
-        cycle: dice.maybe(50, |dice| Nanos(dice.within(0, 1_000_000))),
+        cpu_wanted: rng.chance(50),
+        leaving: rng.chance(50),
+        wants: several(rng),
+        goes_on_at: instant(rng),
+        next_due: instant(rng),
+        held: several(rng),
+        cycle: rng.maybe(50, |rng| Nanos(rng.within(0, 1_000_000))),
     }
 }
 

@@ -189,11 +189,11 @@ fn naps_for_ever(_: Nanos, seen: &Seen, plan: Plan) -> Plan {
     if seen.in_flight > 3 { Plan::nap(Nanos::MAX) } else { plan }
 }
 
-fn is_deaf(_: Nanos, seen: &Seen, plan: Plan) -> Plan {
+fn ignores_pending(_: Nanos, seen: &Seen, plan: Plan) -> Plan {
     if seen.pending { Plan::sleep(Nanos::MAX) } else { plan }
 }
 
-fn looks_always(_: Nanos, seen: &Seen, plan: Plan) -> Plan {
+fn polls_always(_: Nanos, seen: &Seen, plan: Plan) -> Plan {
     if seen.in_flight > 0 { Plan::Poll { budget: 1 } } else { plan }
 }
 
@@ -226,8 +226,8 @@ fn tampered_built_in_policies_are_caught() {
                     },
                     "has come",
                 ),
-                (Law::Looks, is_deaf, "known to be there"),
-                (Law::LooksForAReason, looks_always, "nothing is known"),
+                (Law::Looks, ignores_pending, "known to be there"),
+                (Law::LooksForAReason, polls_always, "nothing is known"),
                 (Law::LeavesArmed, spins_on_leaving, "leaves with"),
             ],
         );
@@ -237,9 +237,9 @@ fn tampered_built_in_policies_are_caught() {
 #[test]
 fn lost_completions_are_caught() {
     let law = Law::FindsEverything;
-    caught(Mode::INTERRUPT, &[(law, rests, "rests"), (law, looks_always, "round and round")]);
+    caught(Mode::INTERRUPT, &[(law, rests, "rests"), (law, polls_always, "round and round")]);
     caught(Mode::HYBRID_MEAN, &[(law, naps_for_ever, "waits for ever")]);
-    caught(Mode::IRQ_POLL, &[(law, is_deaf, "round and round")]);
+    caught(Mode::IRQ_POLL, &[(law, ignores_pending, "round and round")]);
     caught(Mode::POLL, &[(law, spins_on_leaving, "leaves with")]);
 }
 

@@ -4,7 +4,7 @@
 use units::Nanos;
 
 use super::LONGEST;
-use super::script::{Dice, read};
+use super::script::{Draws, read};
 use crate::{Batch, Cause, Done, Plan, Policy, Seen, WEIGHT, Woke};
 
 /// A batch, submitted when the thread is awake, or when all earlier ones have been found.
@@ -27,25 +27,24 @@ pub(super) struct Submission {
 }
 
 pub(super) fn submissions(seed: u64, switches: bool) -> Vec<Submission> {
-    let dice = &mut Dice::new(seed);
-    let one = |dice: &mut Dice| {
-        let commands = dice.within(1, 100);
-        let service = |dice: &mut Dice| {
-            [0, dice.within(500, 20_000), dice.within(50_000, 2_000_000)]
-                [dice.within(0, 3) as usize]
+    let rng = &mut Draws::new(seed);
+    let one = |rng: &mut Draws| {
+        let commands = rng.within(1, 100);
+        let service = |rng: &mut Draws| {
+            [0, rng.within(500, 20_000), rng.within(50_000, 2_000_000)][rng.within(0, 3) as usize]
         };
         Submission {
-            service: (0..commands).map(|_| service(dice)).collect(),
-            after_all: dice.chance(50),
-            leaves_for: if dice.chance(30) { Some(dice.within(1_000, 500_000)) } else { None },
-            switch: switches && dice.chance(50),
-            lock_busy: dice.chance(50),
-            disturbed: dice.chance(50),
-            checks: dice.chance(50),
+            service: (0..commands).map(|_| service(rng)).collect(),
+            after_all: rng.chance(50),
+            leaves_for: if rng.chance(30) { Some(rng.within(1_000, 500_000)) } else { None },
+            switch: switches && rng.chance(50),
+            lock_busy: rng.chance(50),
+            disturbed: rng.chance(50),
+            checks: rng.chance(50),
         }
     };
-    let count = dice.within(1, 12);
-    (0..count).map(|_| one(dice)).collect()
+    let count = rng.within(1, 12);
+    (0..count).map(|_| one(rng)).collect()
 }
 
 struct World<S> {

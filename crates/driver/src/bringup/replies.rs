@@ -203,7 +203,11 @@ impl Bringup {
         })
     }
 
-    fn handle_namespace(&mut self, n: usize, identify: &identify::Namespace) -> BringupState {
+    fn handle_namespace(
+        &mut self,
+        n: usize,
+        identify: &identify::IdentifyNamespace,
+    ) -> BringupState {
         // Identify of an inactive namespace returns zeroes.
         if self.sequential_scan && identify.nsze == 0 {
             return self.next_namespace(n + 1);

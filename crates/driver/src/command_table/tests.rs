@@ -69,9 +69,10 @@ fn run(
             Event::Abort(n) => {
                 if let Some(n) = pick(&posted, n) {
                     let (cid, token) = in_flight[n];
-                    if commands
-                        .begin_abort(&mut right, &Command { cid, token, posted_at: Nanos(token) })
-                    {
+                    if commands.begin_abort(
+                        &mut right,
+                        &OutstandingCommand { cid, token, posted_at: Nanos(token) },
+                    ) {
                         aborts.push(cid);
                     }
                 }
@@ -98,7 +99,7 @@ fn run(
         match (commands.complete_slow(&mut right, cid), expected) {
             (Ok((command, tag)), Some(n)) if !matches!(event, Event::Repeat(_)) => {
                 let (cid, token) = in_flight.remove(n);
-                if command != (Command { cid, token, posted_at: Nanos(token) }) {
+                if command != (OutstandingCommand { cid, token, posted_at: Nanos(token) }) {
                     return Err(format!("{cid} ended as {:?}, not with token {token}", command));
                 }
                 if let Some(tag) = tag {
@@ -164,7 +165,7 @@ fn expired_commands_have_their_state() {
     let (commands, mut right) = CommandTable::new(4);
     let cids: Vec<_> =
         (0..3).map(|n| commands.begin(Tag(n), u64::from(n), Nanos(u64::from(n) * 10))).collect();
-    let first = Command { cid: cids[0], token: 0, posted_at: Nanos(0) };
+    let first = OutstandingCommand { cid: cids[0], token: 0, posted_at: Nanos(0) };
     assert!(commands.begin_abort(&mut right, &first));
     assert!(!commands.begin_abort(&mut right, &first));
     let mut out = Vec::new();
@@ -179,7 +180,7 @@ fn expired_commands_have_their_state() {
 
     // The command completes first: the CID stays reserved for the Abort, and a second completion is
     // recognised.
-    let second = Command { cid: cids[1], token: 1, posted_at: Nanos(10) };
+    let second = OutstandingCommand { cid: cids[1], token: 1, posted_at: Nanos(10) };
     assert!(commands.begin_abort(&mut right, &second));
     assert_eq!(commands.complete_slow(&mut right, cids[1]).unwrap().1, None);
     assert_eq!(commands.complete_slow(&mut right, cids[1]), Err(CompletionError::Duplicate));

@@ -13,7 +13,7 @@ fn inventory() -> Inventory {
 #[test]
 fn event_floods_are_rate_limited() {
     let (mut events, mut now, mut heard) =
-        (Events::new(&inventory()), Nanos::from_secs(5), Vec::new());
+        (EventRequests::new(&inventory()), Nanos::from_secs(5), Vec::new());
     while now < Nanos::from_secs(6) {
         while let Some((_, purpose)) = events.next_command(now) {
             match purpose {
@@ -39,8 +39,8 @@ fn event_floods_are_rate_limited() {
 /// A burst of events is handled at once.
 #[test]
 fn few_events_are_not_delayed() {
-    let (mut events, now) = (Events::new(&inventory()), Nanos::ZERO);
-    let asked = |events: &mut Events| {
+    let (mut events, now) = (EventRequests::new(&inventory()), Nanos::ZERO);
+    let asked = |events: &mut EventRequests| {
         std::iter::from_fn(|| events.next_command(now))
             .filter(|(_, p)| *p == Purpose::AsyncEvent)
             .count()
@@ -55,7 +55,7 @@ fn few_events_are_not_delayed() {
 /// The commands to, and replies of, a controller with this number of ANA groups.
 fn read_ana(log: &AnaLog, offsets: bool) -> (AnaLog, usize) {
     let (mut events, mut pieces, mut commands) =
-        (Events::new(&inventory()), AnaLogReader::default(), 0);
+        (EventRequests::new(&inventory()), AnaLogReader::default(), 0);
     events.read(Reading::Log(nvme::log::lid::ANA));
     loop {
         let (command, purpose) =

@@ -153,7 +153,7 @@ pub enum CompletionOutcome {
 
 /// Counters for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct MultipathCounters {
     /// Requests sent again because of a status.
     pub retried: u64,
     /// Requests sent again because their path was lost or reset.
@@ -174,11 +174,11 @@ pub struct Counters {
     pub stale: u64,
 }
 
-impl Counters {
+impl MultipathCounters {
     /// The sum of both.
     #[must_use]
-    pub fn and(self, other: Counters) -> Counters {
-        Counters {
+    pub fn and(self, other: MultipathCounters) -> MultipathCounters {
+        MultipathCounters {
             retried: self.retried + other.retried,
             failed_over: self.failed_over + other.failed_over,
             held: self.held + other.held,

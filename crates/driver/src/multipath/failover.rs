@@ -28,9 +28,9 @@ use super::flush::{Flush, FlushError, Flushes};
 use super::path::{Path, Paths};
 use super::requests::{RequestState, Slots};
 use super::{
-    Action, CompletionOutcome, Counters, Disposition, FailoverConfig, Failure, Link, PathId,
-    PathSet, PathSnapshot, PathStatus, PathTraits, PathUpdate, RequestId, Submitted, TooManyPaths,
-    WriteMarks, disposition,
+    Action, CompletionOutcome, Disposition, FailoverConfig, Failure, Link, MultipathCounters,
+    PathId, PathSet, PathSnapshot, PathStatus, PathTraits, PathUpdate, RequestId, Submitted,
+    TooManyPaths, WriteMarks, disposition,
 };
 
 /// The state machine. After each event, and when [`Failover::next_deadline`] has passed
@@ -53,7 +53,7 @@ pub struct Failover {
     /// Writes of unknown outcome.
     held: Vec<RequestId>,
     pub(super) actions: VecDeque<Action>,
-    pub(super) counters: Counters,
+    pub(super) counters: MultipathCounters,
 }
 
 impl Failover {
@@ -85,7 +85,7 @@ impl Failover {
             waiting: VecDeque::with_capacity(requests),
             held: Vec::with_capacity(requests),
             actions: VecDeque::new(),
-            counters: Counters::default(),
+            counters: MultipathCounters::default(),
             paths,
         })
     }
@@ -103,7 +103,7 @@ impl Failover {
     }
 
     /// Counters since creation.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> MultipathCounters {
         self.counters
     }
 
@@ -625,44 +625,44 @@ impl Failover {
 }
 
 impl Failover {
-    /// Updates a path's state. `seen` is the state applied last, `standing` the current one.
+    /// Updates a path's state. `seen` is the state applied last, `snapshot` the current one.
     /// `drained`: every completion of the path has been reaped, so none can arrive late.
     pub fn update_path(
         &mut self,
         now: Nanos,
         path: PathId,
         seen: &mut PathSnapshot,
-        standing: PathSnapshot,
+        snapshot: PathSnapshot,
         drained: impl FnOnce() -> bool,
     ) -> PathUpdate {
-        if standing == *seen {
+        if snapshot == *seen {
             return PathUpdate::Applied;
         }
         // The size is independent of the connection's state.
-        if standing.fits != seen.fits {
-            self.size_fits(now, path, standing.fits);
-            seen.fits = standing.fits;
+        if snapshot.fits != seen.fits {
+            self.size_fits(now, path, snapshot.fits);
+            seen.fits = snapshot.fits;
         }
         // The connection is the same: only the ANA state can differ.
-        if standing.life == seen.life {
-            self.ana_changed(now, path, standing.ana);
-            *seen = standing;
+        if snapshot.life == seen.life {
+            self.ana_changed(now, path, snapshot.ana);
+            *seen = snapshot;
             return PathUpdate::Applied;
         }
-        if seen.link == Link::Live || standing.link == Link::Resetting {
+        if seen.link == Link::Live || snapshot.link == Link::Resetting {
             // Whatever its state is by now: send nothing more on it until the completions are in.
             self.path_resetting(now, path);
             seen.link = Link::Resetting;
         }
         // A completion reaped after the path was declared stopped would belong to a request that
         // has been sent again.
-        if standing.link != Link::Resetting && !drained() {
+        if snapshot.link != Link::Resetting && !drained() {
             return PathUpdate::Deferred;
         }
-        *seen = standing;
-        match standing.link {
+        *seen = snapshot;
+        match snapshot.link {
             Link::Live => {
-                self.path_up(now, path, standing.ana);
+                self.path_up(now, path, snapshot.ana);
                 return PathUpdate::CameUp;
             }
             Link::Resetting => {}

@@ -42,7 +42,7 @@ pub(super) enum RequestState {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
+pub(super) struct RequestSlot {
     pub(super) token: u64,
     pub(super) state: RequestState,
     uses: u32,
@@ -66,7 +66,7 @@ pub(super) struct RetryState {
 
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
-    list: Vec<Slot>,
+    list: Vec<RequestSlot>,
     retries: Vec<RetryState>,
     free: u32,
 }
@@ -89,7 +89,7 @@ impl Slots {
     #[cold]
     fn grow(&mut self) {
         let slot = self.list.len() as u32;
-        self.list.push(Slot {
+        self.list.push(RequestSlot {
             token: 0,
             state: RequestState::Free(self.free),
             uses: 0,
@@ -124,14 +124,14 @@ impl Slots {
     }
 
     #[inline]
-    pub(super) fn get(&self, id: RequestId) -> Option<&Slot> {
+    pub(super) fn get(&self, id: RequestId) -> Option<&RequestSlot> {
         self.list
             .get(id.slot as usize)
             .filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, id: RequestId) -> Option<&mut Slot> {
+    pub(super) fn get_mut(&mut self, id: RequestId) -> Option<&mut RequestSlot> {
         self.list
             .get_mut(id.slot as usize)
             .filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))
@@ -142,7 +142,7 @@ impl Slots {
         &mut self,
         id: RequestId,
         now: Nanos,
-    ) -> Option<(&mut Slot, &mut RetryState)> {
+    ) -> Option<(&mut RequestSlot, &mut RetryState)> {
         let slot = self
             .list
             .get_mut(id.slot as usize)
@@ -186,9 +186,10 @@ impl Slots {
     }
 
     /// All requests.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (RequestId, &Slot)> {
-        let open =
-            |(n, slot): (usize, &Slot)| (RequestId { slot: n as u32, uses: slot.uses }, slot.state);
+    pub(super) fn iter(&self) -> impl Iterator<Item = (RequestId, &RequestSlot)> {
+        let open = |(n, slot): (usize, &RequestSlot)| {
+            (RequestId { slot: n as u32, uses: slot.uses }, slot.state)
+        };
         self.list
             .iter()
             .enumerate()

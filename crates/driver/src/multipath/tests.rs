@@ -462,7 +462,11 @@ fn flush_covers_every_written_path() {
     flush(&mut failover, 5, &[1]);
     // If no controller needs the Flush, one is enough.
     flush(&mut failover, 6, &[0]);
-    assert_eq!(failover.counters(), Counters::default(), "nothing of this was out of the ordinary");
+    assert_eq!(
+        failover.counters(),
+        MultipathCounters::default(),
+        "nothing of this was out of the ordinary"
+    );
     // A write that completes while a Flush is in flight is not covered.
     let open = begin_flush(&mut failover, 7, &[0]);
     let Submitted::Send { request, path } = failover.submit(MS, 8, Op::Write, |_| PathId(0)) else {

@@ -175,14 +175,14 @@ fn play(host: &mut Host, script: &[(u8, u16, Trouble)]) -> u64 {
             Trouble::Reset => host.recovery.iter_mut().for_each(|recovery| recovery.reset()),
             Trouble::Silence(silent) => host.controller.io_silent = silent,
             Trouble::Removed => host.controller.remove(),
-            Trouble::Back if host.controller.csts().is_gone() => host.controller.come_back(),
+            Trouble::Back if host.controller.csts().is_gone() => host.controller.restore_path(),
             _ => {}
         }
         host.run_until(host.now + Nanos::from_millis(millis.into()));
     }
     host.controller.io_silent = false;
     if host.controller.csts().is_gone() {
-        host.controller.come_back();
+        host.controller.restore_path();
     }
     host.run_until(host.now + Nanos::from_secs(100));
     posted

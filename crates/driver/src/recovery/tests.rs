@@ -236,7 +236,7 @@ fn returning_controller_is_stopped_first() {
         |host: &Host| host.recovery.as_ref().and_then(|recovery| recovery.lost_since());
     assert!(lost_since(&host).is_some_and(|since| since < host.now));
     host.controller.io_silent = false;
-    host.controller.come_back();
+    host.controller.restore_path();
     // The executor asserts that RDY is 0 when buffers are returned.
     host.run_until(after(&host, 1_000));
     assert_eq!((host.losses, &host.dead, lost_since(&host)), (1, &None, None));
@@ -297,7 +297,7 @@ fn loss_during_bringup_waits_again() {
         host.controller.remove();
         host.run_until(after(&host, 2_000));
         assert_eq!(host.losses, losses);
-        host.controller.come_back();
+        host.controller.restore_path();
         host.run_until(after(&host, 30));
     }
     host.controller.io_silent = false;
@@ -346,7 +346,7 @@ fn inflict(host: &mut Host, fault: Fault) {
         }
         Fault::Fatal if controller.csts().rdy() => controller.break_down(),
         Fault::Remove => controller.remove(),
-        Fault::ComeBack if controller.csts().is_gone() => controller.come_back(),
+        Fault::ComeBack if controller.csts().is_gone() => controller.restore_path(),
         Fault::Stray(cid) => controller.post(QueueId(1), cid, Status::SUCCESS),
         Fault::Doubled => {
             if let Some((queue, sqe)) = controller.held.first().copied() {
@@ -409,7 +409,7 @@ proptest! {
         let posted = play(&mut host, script);
         host.controller.script = Script::default();
         if host.controller.csts().is_gone() {
-            host.controller.come_back();
+            host.controller.restore_path();
         }
         host.controller.answer_the_stop(Nanos::from_millis(1));
         host.run_until(after(&host, 60_000));

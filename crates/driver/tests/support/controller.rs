@@ -93,7 +93,7 @@ pub struct Script {
     pub identify: identify::Controller,
     /// The reply to CNS 06h.
     pub command_set: identify::NvmController,
-    pub namespaces: Vec<(Nsid, identify::Namespace, DescriptorList)>,
+    pub namespaces: Vec<(Nsid, identify::IdentifyNamespace, DescriptorList)>,
     /// Extended LBA formats of a namespace.
     pub extended: HashMap<Nsid, ExtendedFormat>,
     /// I/O queues of each type granted.
@@ -146,8 +146,8 @@ impl Default for Script {
     }
 }
 
-pub fn namespace(blocks: u64, log2: u8) -> identify::Namespace {
-    let mut namespace = identify::Namespace::default();
+pub fn namespace(blocks: u64, log2: u8) -> identify::IdentifyNamespace {
+    let mut namespace = identify::IdentifyNamespace::default();
     (namespace.nsze, namespace.ncap) = (blocks, blocks);
     namespace.lbaf[0] = LbaFormat::new().with_lbads(log2);
     namespace
@@ -230,7 +230,7 @@ impl Controller {
     }
 
     /// Reinserted: it reports a failure.
-    pub fn come_back(&mut self) {
+    pub fn restore_path(&mut self) {
         self.registers.write64(regs::CAP, self.script.cap.into_bits());
         self.registers.write32(regs::VS, self.script.version.into_bits());
         self.registers.write32(regs::CC, self.was.into_bits());
@@ -403,7 +403,7 @@ impl Controller {
                     .into()
             }
             cns::NAMESPACE if self.script.inactive_is_zeroes && find().is_none() => {
-                identify::Namespace::default().as_page().into()
+                identify::IdentifyNamespace::default().as_page().into()
             }
             cns::NAMESPACE => find()?.1.as_page().into(),
             cns::COMMAND_SET_NAMESPACE => {

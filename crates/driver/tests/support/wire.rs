@@ -56,7 +56,7 @@ struct State {
     registers: MemRegisters,
     plan: Plan,
     now: Nanos,
-    dice: u64,
+    rng: u64,
     under_way: Vec<UnderWay>,
     echoes: Vec<(UnderWay, Answer)>,
     asked: Vec<Access>,
@@ -79,9 +79,9 @@ struct UnderWay {
 impl Wire {
     pub fn new(registers: MemRegisters, plan: Plan) -> Wire {
         let (under_way, echoes, asked) = Default::default();
-        let (now, dice, status) = (Nanos::ZERO, plan.seed, Csts::new());
+        let (now, rng, status) = (Nanos::ZERO, plan.seed, Csts::new());
         let state =
-            State { registers, plan, now, dice, under_way, echoes, asked, status, status_asked: 0 };
+            State { registers, plan, now, rng, under_way, echoes, asked, status, status_asked: 0 };
         Wire(Rc::new(RefCell::new(state)))
     }
 
@@ -133,8 +133,8 @@ impl Wire {
 impl State {
     /// SplitMix64.
     fn roll(&mut self) -> u64 {
-        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.dice ^ self.dice >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.rng = self.rng.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.rng ^ self.rng >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ z >> 31
     }

@@ -27,7 +27,7 @@ fn begin(commands: &CommandTable, how: How, token: u64) -> Cid {
     Cid(cid)
 }
 
-fn look(commands: &CommandTable, how: How) -> Option<Command> {
+fn look(commands: &CommandTable, how: How) -> Option<OutstandingCommand> {
     let slot = &commands.slots[0];
     if how != How::OneLook {
         return slot.snapshot().map(|(command, _)| command);
@@ -38,7 +38,7 @@ fn look(commands: &CommandTable, how: How) -> Option<Command> {
 
 /// One command completes and the next takes its slot during a scan. The scan sees one of the two,
 /// with all of its fields.
-fn housekeeping_looks(how: How) {
+fn housekeeping_scan(how: How) {
     check(move || {
         let commands = Arc::new(CommandTable::new(1).0);
         let first = begin(&commands, how, 1);
@@ -53,7 +53,7 @@ fn housekeeping_looks(how: How) {
         };
         let seen = look(&commands, how);
         let second = queue.join().unwrap();
-        let whole = |cid, token| Command { cid, token, posted_at: Nanos(token) };
+        let whole = |cid, token| OutstandingCommand { cid, token, posted_at: Nanos(token) };
         assert!(
             seen.is_none_or(|seen| seen == whole(first, 1) || seen == whole(second, 2)),
             "a mix of two commands was seen"
@@ -63,17 +63,17 @@ fn housekeeping_looks(how: How) {
 
 #[test]
 fn snapshot_is_whole_or_none() {
-    housekeeping_looks(How::Right);
+    housekeeping_scan(How::Right);
 }
 
 #[test]
 #[should_panic(expected = "a mix of two commands was seen")]
 fn single_state_read_is_caught() {
-    housekeeping_looks(How::OneLook);
+    housekeeping_scan(How::OneLook);
 }
 
 #[test]
 #[should_panic(expected = "a mix of two commands was seen")]
 fn early_state_store_is_caught() {
-    housekeeping_looks(How::StateFirst);
+    housekeeping_scan(How::StateFirst);
 }

@@ -14,12 +14,12 @@ use crate::{Completed, QueueSizes};
 
 const SIZES: QueueSizes = QueueSizes { sq_entries: 2, cq_entries: 2, tags: 1 };
 
-fn post(pair: &Pair, doorbells: &MemDoorbells, token: u64) -> Option<Command> {
+fn post(pair: &Pair, doorbells: &MemDoorbells, token: u64) -> Option<OutstandingCommand> {
     // As two calls, with other threads between them: futures post and commit like this.
     let posted_at = Nanos(token);
     let cid = pair.lock_sq().post(Sqe::default(), token, posted_at).ok()?;
     pair.lock_sq().commit(doorbells);
-    Some(Command { cid, token, posted_at })
+    Some(OutstandingCommand { cid, token, posted_at })
 }
 
 fn reap(pair: &Pair, doorbells: &MemDoorbells) -> Option<Vec<u64>> {
@@ -125,7 +125,7 @@ enum Reset {
     TagsAtOnce,
 }
 
-fn take_back(pair: &Pair, how: Reset) -> Vec<Command> {
+fn take_back(pair: &Pair, how: Reset) -> Vec<OutstandingCommand> {
     if how == Reset::ReapersGoOn {
         let mut taken = Vec::new();
         let sq = lock(&pair.sq_side);

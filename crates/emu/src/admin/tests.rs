@@ -3,8 +3,8 @@ mod mandatory;
 use nvme::admin::{AsyncEvent, cns, delete_cq, delete_sq, event_type, notice};
 use nvme::features::{AsyncEventConfig, Capabilities};
 use nvme::identify::{
-    Controller as ControllerPage, DescriptorList, Namespace as NamespacePage, NamespaceList,
-    NvmController, NvmNamespace, descriptor,
+    Controller as ControllerPage, DescriptorList, IdentifyNamespace as NamespacePage,
+    NamespaceList, NvmController, NvmNamespace, descriptor,
 };
 use nvme::log::{ChangedNamespaces, ErrorEntry, Smart};
 use nvme::{Lba, Nsid, Vector};
@@ -12,8 +12,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::media::WriteCache;
-use crate::testing::{BASE, Host, Pair, TestPort, dice, mem, read, short, write};
-use crate::{Change, Config, Mem, Namespace, Profile, Service};
+use crate::testing::{BASE, Host, Pair, TestPort, mem, random_below, read, short, write};
+use crate::{Change, Config, Mem, NamespaceConfig, Profile, Service};
 
 fn slow() -> Profile {
     let fixed = Service { base: Nanos::from_micros(100), ..Service::default() };
@@ -22,7 +22,7 @@ fn slow() -> Profile {
 
 fn host() -> Host<TestPort> {
     let cached = WriteCache::new(Mem::new(1 << 20, crate::Budget::new(1 << 20)), 4096, 99);
-    let namespaces = vec![mem(1 << 20, 512), Namespace::new(cached, 4096).unwrap()];
+    let namespaces = vec![mem(1 << 20, 512), NamespaceConfig::new(cached, 4096).unwrap()];
     Host::new(Config { boundary: 128 << 10, ..Config::new(slow()) }, namespaces).ready()
 }
 
@@ -561,7 +561,8 @@ fn disabled_cache_makes_writes_durable() {
         99,
     )));
     let mut host =
-        Host::new(Config::new(slow()), vec![Namespace::new(cache.clone(), 512).unwrap()]).ready();
+        Host::new(Config::new(slow()), vec![NamespaceConfig::new(cache.clone(), 512).unwrap()])
+            .ready();
     let mut pair = host.pair(1, 16);
     let from = host.page(1);
     let mut put = |host: &mut Host<TestPort>, lba| {
@@ -589,7 +590,7 @@ proptest! {
     #[test]
     fn random_admin_commands_are_answered(seed in any::<u64>()) {
         let mut host = host();
-        let mut roll = dice(seed);
+        let mut roll = random_below(seed);
         let page = host.page(4);
         for _ in 0..300 {
             let noise: [u64; 8] = std::array::from_fn(|_| roll(u64::MAX) & roll(u64::MAX) & roll(u64::MAX));

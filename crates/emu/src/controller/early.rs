@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use crate::io::{Fetched, Request, Store};
+use crate::io::{Fetched, IoCommand, Store};
 use crate::{Fetch, Port};
 
 /// Data read early, by the commands' `order`.
@@ -25,17 +25,23 @@ impl Early {
 
     /// Reads what a fetched command needs, if it is to be read early.
     #[inline]
-    pub(super) fn begin(&mut self, order: u64, request: &Request, store: &Store, port: &impl Port) {
+    pub(super) fn begin(
+        &mut self,
+        order: u64,
+        request: &IoCommand,
+        store: &Store,
+        port: &impl Port,
+    ) {
         if self.when != Fetch::Late {
             self.fetch(order, request, store, port);
         }
     }
 
     #[cold]
-    fn fetch(&mut self, order: u64, request: &Request, store: &Store, port: &impl Port) {
+    fn fetch(&mut self, order: u64, request: &IoCommand, store: &Store, port: &impl Port) {
         // The top bit of a multiplicative hash: deterministic for a seed, and evenly distributed.
-        let thrown = (order ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1;
-        if self.when == Fetch::Mixed && thrown {
+        let hit = (order ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1;
+        if self.when == Fetch::Mixed && hit {
             return;
         }
         if let Some(fetched) = store.fetch(request, port) {

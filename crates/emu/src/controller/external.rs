@@ -71,7 +71,7 @@ impl External {
         }
     }
 
-    /// Whether this step needs `Controller::step_specially`, which is slower.
+    /// Whether this step needs `Controller::step_with_changes`, which is slower.
     #[inline]
     pub(super) fn is_special(&self, now: Nanos) -> bool {
         now >= self.next
@@ -97,12 +97,15 @@ impl External {
         self.held.clear();
         self.taken.clear();
         self.silent_at = Nanos::MAX;
+        // A path that is still lost stays so: a reset of the controller does not repair it.
         if self.link == Link::NeedsReset {
             self.link = Link::Up;
         }
     }
 
     pub(super) fn expect(&mut self, at: Nanos, change: Change) {
+        // After changes of the same time, so that they are applied in the order in which they were
+        // requested.
         let place = self.coming.partition_point(|(other, _)| *other <= at);
         self.coming.insert(place, (at, change));
         self.next = self.coming.first().map_or(Nanos::MAX, |(at, _)| *at);

@@ -9,7 +9,7 @@ use super::Controller;
 use super::life::Life;
 use crate::Port;
 use crate::identify::CROSS_RESETS;
-use crate::logs::Event;
+use crate::logs::ControllerEvent;
 
 impl<P: Port> Controller<P> {
     /// Whether commands are processed (CSTS.RDY).
@@ -32,6 +32,8 @@ impl<P: Port> Controller<P> {
         entries: u32,
         addr: u64,
     ) -> Result<(), Status> {
+        // I/O queues may only be connected after CSTS.RDY is 1, as with Create I/O Submission Queue
+        // on PCIe.
         if !self.is_ready() {
             return Err(Status::COMMAND_SEQUENCE_ERROR);
         }
@@ -92,7 +94,7 @@ impl<P: Port> Controller<P> {
         let Some(entry) = self.logs.cross_resets.iter_mut().find(waits) else { return false };
         entry.status = CrossResetEntry::SUCCESSFUL;
         if self.features.events().cross_reset() {
-            self.events.raise(Event::CrossReset);
+            self.events.raise(ControllerEvent::CrossReset);
         }
         true
     }
@@ -101,6 +103,7 @@ impl<P: Port> Controller<P> {
     pub(crate) fn set_keep_alive(&mut self, now: Nanos, kato: u32) {
         self.features.set(
             fid::KEEP_ALIVE_TIMER,
+            // KAS is 100 ms; a time-out is rounded up, never down.
             kato.checked_next_multiple_of(100).unwrap_or(kato),
             false,
         );
@@ -108,7 +111,7 @@ impl<P: Port> Controller<P> {
     }
 
     /// Whether the Keep Alive Timer has expired.
-    pub(crate) fn is_abandoned(&self, now: Nanos) -> bool {
+    pub(crate) fn keep_alive_expired(&self, now: Nanos) -> bool {
         now >= self.keep_alive
     }
 }

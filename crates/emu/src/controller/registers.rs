@@ -8,7 +8,7 @@ use units::Nanos;
 use super::Controller;
 use super::external::Link;
 use super::life::Life;
-use crate::logs::{Event, Events};
+use crate::logs::{ControllerEvent, ControllerEvents};
 use crate::queues::{Commands, Cq, Sq};
 use crate::{BusError, Config, Port};
 
@@ -57,9 +57,10 @@ impl<P: Port> Controller<P> {
     /// Handles writes to CC and NSSR, and transitions whose delay has ended. Returns whether
     /// anything has changed.
     #[inline]
-    pub(super) fn look_at_registers(&mut self, now: Nanos) -> bool {
+    pub(super) fn poll_registers(&mut self, now: Nanos) -> bool {
         let registers = self.port.registers();
         let (cc, nssr) = (registers.read32(regs::CC), registers.read32(regs::NSSR));
+        // Registers are plain memory: a write is noticed by comparing with the value seen last.
         let settled = cc == self.cc.into_bits() && nssr != regs::NSSR_RESET;
         if settled && self.life == Life::Ready && now < self.keep_alive && !self.csts.nssro() {
             return false;
@@ -75,14 +76,15 @@ impl<P: Port> Controller<P> {
             return true;
         }
         if self.csts.nssro() {
-            self.look_at_nssro();
+            self.poll_nssro();
         }
+        // After NSSR, which resets CC as well.
         if cc != self.cc {
             self.configure(now, cc);
         }
         if now >= self.keep_alive && self.life == Life::Ready {
             self.logs.controller_failed(Status::KEEP_ALIVE_TIMER_EXPIRED);
-            self.die("the host did not send Keep Alive in time");
+            self.fail_because("the host did not send Keep Alive in time");
         }
         while let Some(at) = self.next_change().filter(|&at| at <= now) {
             self.settle(at);
@@ -95,12 +97,16 @@ impl<P: Port> Controller<P> {
         let old = std::mem::replace(&mut self.cc, cc);
         match (old.en(), cc.en()) {
             (false, true) => self.enable(now),
+            // CC.EN 1 → 0: host memory must not be accessed from here on, long before RDY becomes
+            // 0.
             (true, false) => {
                 self.forget_host();
                 self.life = Life::Stopping(now + self.config.ready_delay);
             }
             _ => {}
         }
+        // Only the change from 00b starts a shutdown; the host leaves the bits set until it resets
+        // the controller.
         let asked = cc.shn() != Cc::SHN_NONE && old.shn() == Cc::SHN_NONE;
         if asked && matches!(self.life, Life::Ready | Life::Starting(_) | Life::Disabled) {
             self.life = Life::ShuttingDown(now + self.config.shutdown_delay);
@@ -117,12 +123,14 @@ impl<P: Port> Controller<P> {
                 self.store.page = PageSize::from_mps(self.cc.mps());
                 self.life = Life::Starting(now + self.config.ready_delay);
             }
-            Err(why) => self.die(&why),
+            Err(why) => self.fail_because(&why),
         }
     }
 
     fn admin_queues(&mut self) -> Result<(), String> {
         let (cc, registers) = (self.cc, self.port.registers());
+        // A host may only select what CAP offers. A real controller's behaviour is undefined here;
+        // this one fails visibly.
         if cc.css() != Cc::CSS_NVM || cc.ams() != Cc::AMS_ROUND_ROBIN || cc.mps() > MPSMAX {
             return Err(format!(
                 "CC {:#010x} asks for a command set, an arbitration or a page size that CAP does not offer",
@@ -144,6 +152,7 @@ impl<P: Port> Controller<P> {
         let refused = |what: &str, e: BusError| format!("{what}: {e}");
         let sq = self.port.map_sq(asq, aqa.sq_entries()).map_err(|e| refused("ASQ", e))?;
         let cq = self.port.map_cq(acq, aqa.cq_entries()).map_err(|e| refused("ACQ", e))?;
+        // After mapping: if it fails, the registers stay as they are.
         self.clear_doorbells(QueueId::ADMIN);
         self.queues.add_cq(Cq::new(QueueId::ADMIN, Some(Vector(0)), cq, aqa.cq_entries()));
         self.queues.add_sq(Sq::new(QueueId::ADMIN, QueueId::ADMIN, sq, aqa.sq_entries()));
@@ -167,8 +176,9 @@ impl<P: Port> Controller<P> {
         self.schedule.clear();
         self.early.clear();
         self.features.reset();
+        // After the queues are gone: no entry remains that a pending message could announce.
         self.interrupts.reset(&self.port);
-        self.events = Events::new();
+        self.events = ControllerEvents::new();
         self.keep_alive = Nanos::MAX;
         self.external.forget_host();
         if let Some(ana) = &mut self.ana {
@@ -189,6 +199,8 @@ impl<P: Port> Controller<P> {
         match self.life {
             Life::Starting(_) => {
                 self.life = Life::Ready;
+                // The timer runs from RDY = 1, not from CC.EN = 1, since the host cannot send
+                // commands before.
                 self.restart_keep_alive(at);
                 self.set_status(self.csts.with_rdy(true));
             }
@@ -203,7 +215,7 @@ impl<P: Port> Controller<P> {
                     && let Err(status) = self.store.flush(Nsid::ALL)
                 {
                     self.logs.controller_failed(status);
-                    self.events.raise(Event::Internal);
+                    self.events.raise(ControllerEvent::Internal);
                 }
                 self.life = Life::ShutDown;
                 self.set_status(self.csts.with_shst(Csts::SHST_COMPLETE));
@@ -215,7 +227,7 @@ impl<P: Port> Controller<P> {
     /// Sets CSTS.CFS: the controller stops until it is reset (Base 9.5). A reset in progress (EN =
     /// 0, RDY = 1) completes and clears CFS together with RDY, as the host cannot start another: EN
     /// must not be set while RDY is 1 (Base 3.1.4.5).
-    pub(super) fn die(&mut self, why: &str) {
+    pub(super) fn fail_because(&mut self, why: &str) {
         tracing::warn!(why, "controller fatal status");
         self.forget_host();
         if !matches!(self.life, Life::Stopping(_)) {
@@ -226,7 +238,7 @@ impl<P: Port> Controller<P> {
 
     /// Sets Controller Fatal Status until the host resets the controller. For tests of hosts.
     pub fn fail(&mut self) {
-        self.die("asked to");
+        self.fail_because("asked to");
     }
 
     /// Power cycle.
@@ -262,7 +274,7 @@ impl<P: Port> Controller<P> {
     /// CSTS.NSSRO is cleared by writing 1. Registers are plain memory, so the host's write replaces
     /// the other bits, which reveals it. A write that equals the present value is not detectable;
     /// therefore enabling clears NSSRO too.
-    fn look_at_nssro(&mut self) {
+    fn poll_nssro(&mut self) {
         let written = Csts::from_bits(self.port.registers().read32(regs::CSTS));
         let cleared = written != self.csts && written.nssro() || self.life == Life::Ready;
         if cleared || written != self.csts {

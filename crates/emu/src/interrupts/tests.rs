@@ -326,7 +326,7 @@ fn admin_queue_is_never_coalesced() {
 #[test]
 fn last_message_is_never_lost() {
     for seed in 0..50 {
-        let mut roll = crate::testing::dice(seed);
+        let mut roll = crate::testing::random_below(seed);
         let mut host =
             Host::new(Config { seed, ..Config::new(Profile::cloud()) }, vec![mem(1 << 20, 512)])
                 .ready();

@@ -6,7 +6,7 @@ use std::vec::IntoIter;
 use nvme::prp::{Dptr, PageSize, Segment, Walker};
 use nvme::{Status, sgl};
 
-use crate::media::{Access, MediaError};
+use crate::media::{MediaError, MediaOperation};
 use crate::{BusError, Mem, Port};
 
 /// A command's data pointer.
@@ -71,6 +71,7 @@ impl Data {
                 }
             },
         )?;
+        // An empty `all` with no first segment is a transfer without data.
         if all.is_empty() {
             return Ok(Data::Block(first));
         }
@@ -100,6 +101,7 @@ pub(super) fn read_mem(
 ) -> Result<(), Status> {
     while let Some(Segment { mut addr, mut len }) = data.next(port)? {
         while len > 0 {
+            // Straight from the medium's page to host memory, without a bounce buffer.
             let piece = mem.piece(at, len);
             if piece.is_empty() {
                 return Err(Status::INTERNAL_ERROR);
@@ -120,6 +122,8 @@ pub(super) fn write_mem(
     port: &impl Port,
 ) -> Result<(), Status> {
     while let Some(Segment { mut addr, mut len }) = data.next(port)? {
+        // Before any page is changed: a write to inaccessible memory must not leave half of its
+        // data on the medium.
         port.check(addr, len).map_err(refused)?;
         while len > 0 {
             let piece = mem.piece_mut(at, len).map_err(status_of)?;
@@ -168,14 +172,16 @@ pub(super) fn status_of(error: MediaError) -> Status {
         // The status of NVM 3.1 for a thin provisioned namespace without free blocks. Without DNR:
         // the write may succeed after a deallocation.
         MediaError::Full { .. } => Status::CAPACITY_EXCEEDED,
-        MediaError::Io { what: Access::Write | Access::Zero | Access::Flush, source, .. }
-            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
-        {
+        MediaError::Io {
+            what: MediaOperation::Write | MediaOperation::Zero | MediaOperation::Flush,
+            source,
+            ..
+        } if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
             Status::CAPACITY_EXCEEDED
         }
-        MediaError::Io { what: Access::Read, .. } => Status::UNRECOVERED_READ_ERROR,
+        MediaError::Io { what: MediaOperation::Read, .. } => Status::UNRECOVERED_READ_ERROR,
         MediaError::Io { .. } => Status::WRITE_FAULT,
-        MediaError::Spoilt { .. } => Status::UNRECOVERED_READ_ERROR.with_dnr(),
+        MediaError::Uncorrectable { .. } => Status::UNRECOVERED_READ_ERROR.with_dnr(),
         MediaError::FlushLost | MediaError::Truncated { .. } => Status::WRITE_FAULT.with_dnr(),
         MediaError::OutOfRange { .. } => Status::INTERNAL_ERROR,
     }

@@ -5,14 +5,14 @@ use nvme::io::{DatasetManagement, Range, Transfer};
 use nvme::{Nsid, Sqe, Status, opcode};
 use units::Op;
 
-use super::{Data, Pointer, Request, Store, gather, status_of};
+use super::{Data, IoCommand, Pointer, Store, gather, status_of};
 use crate::config::Config;
-use crate::{Namespace, Port};
+use crate::{NamespaceConfig, Port};
 
 impl Store {
     /// Validates such a command, as far as possible without reading host memory.
     #[cold]
-    pub(super) fn decode_other(&self, sqe: &Sqe) -> Result<Request, Status> {
+    pub(super) fn decode_other(&self, sqe: &Sqe) -> Result<IoCommand, Status> {
         match self.operation(sqe.opcode).ok_or(Status::INVALID_OPCODE.with_dnr())? {
             Op::Flush => self.decode_flush(sqe.nsid()),
             Op::WriteZeroes => self.decode_write_zeroes(sqe),
@@ -42,13 +42,13 @@ impl Store {
         })
     }
 
-    fn decode_write_zeroes(&self, sqe: &Sqe) -> Result<Request, Status> {
+    fn decode_write_zeroes(&self, sqe: &Sqe) -> Result<IoCommand, Status> {
         // Limited by WZSL (NVM 3.3.8).
         let request = self.decode_transfer(sqe, Op::WriteZeroes, Config::MOST_ZEROES)?;
-        Ok(Request { deallocate: Transfer::deallocates(sqe), ..request })
+        Ok(IoCommand { deallocate: Transfer::deallocates(sqe), ..request })
     }
 
-    fn decode_dataset_management(&self, sqe: &Sqe) -> Result<Request, Status> {
+    fn decode_dataset_management(&self, sqe: &Sqe) -> Result<IoCommand, Status> {
         let namespace = self.active(sqe.nsid())?;
         let command = DatasetManagement::from_sqe(sqe);
         // Limited by DMRL (NVM 3.3.3).
@@ -58,7 +58,7 @@ impl Store {
         if namespace.refusal != Status::SUCCESS {
             return Err(namespace.refusal);
         }
-        Ok(Request {
+        Ok(IoCommand {
             op: Op::Deallocate,
             durable: !self.write_cache,
             deallocate: command.deallocate,
@@ -74,7 +74,7 @@ impl Store {
     #[inline(never)]
     pub(super) fn execute_other(
         &mut self,
-        request: &Request,
+        request: &IoCommand,
         port: &impl Port,
     ) -> Result<(), Status> {
         match request.op {
@@ -85,7 +85,7 @@ impl Store {
             _ if !self.moves_data => Ok(()),
             Op::WriteZeroes => self.zero(request),
             Op::Verify => self.verify(request),
-            Op::WriteUncorrectable => self.spoil(request),
+            Op::WriteUncorrectable => self.mark_uncorrectable(request),
             Op::Compare => {
                 let data = self.take_data(request, port)?;
                 self.compare(request, &data)
@@ -98,13 +98,13 @@ impl Store {
     }
 
     /// The namespace of a command in service, unless its ANA state has become inaccessible.
-    pub(super) fn accessible(&mut self, nsid: Nsid) -> Result<&mut Namespace, Status> {
+    pub(super) fn accessible(&mut self, nsid: Nsid) -> Result<&mut NamespaceConfig, Status> {
         let namespace = self.get_mut(nsid).ok_or(Status::INTERNAL_ERROR)?;
         if namespace.refusal == Status::SUCCESS { Ok(namespace) } else { Err(namespace.refusal) }
     }
 
     /// Executes Write Zeroes.
-    pub(super) fn zero(&mut self, request: &Request) -> Result<(), Status> {
+    pub(super) fn zero(&mut self, request: &IoCommand) -> Result<(), Status> {
         let namespace = self.accessible(request.nsid)?;
         let at = request.lba << namespace.block_shift;
         namespace
@@ -115,15 +115,19 @@ impl Store {
 
     /// Executes Write Uncorrectable. Marks are durable at once, and so is their removal by a later
     /// write, even if the data of that write are not.
-    pub(super) fn spoil(&mut self, request: &Request) -> Result<(), Status> {
+    pub(super) fn mark_uncorrectable(&mut self, request: &IoCommand) -> Result<(), Status> {
         let namespace = self.accessible(request.nsid)?;
         let at = request.lba << namespace.block_shift;
-        namespace.medium.spoil(at, request.bytes.into());
+        namespace.medium.mark_uncorrectable(at, request.bytes.into());
         Ok(())
     }
 
     /// Reads the list of ranges of a Dataset Management command.
-    pub(super) fn take_list(&self, request: &Request, port: &impl Port) -> Result<Vec<u8>, Status> {
+    pub(super) fn take_list(
+        &self,
+        request: &IoCommand,
+        port: &impl Port,
+    ) -> Result<Vec<u8>, Status> {
         let mut list = vec![0; request.bytes as usize];
         let mut data = Data::of(request.data, request.bytes, self.page, port)?;
         gather(&mut list, &mut data, port)?;
@@ -132,9 +136,11 @@ impl Store {
 
     /// Executes Dataset Management: all ranges, or none if one is invalid. Only the attribute
     /// Deallocate has an effect.
-    pub(super) fn deallocate(&mut self, request: &Request, list: &[u8]) -> Result<(), Status> {
+    pub(super) fn deallocate(&mut self, request: &IoCommand, list: &[u8]) -> Result<(), Status> {
         let namespace = self.accessible(request.nsid)?;
         let ranges = || list.as_chunks().0.iter().map(|&bytes| Range::from_bytes(bytes));
+        // All ranges are checked before the first is deallocated, so that a refused command has no
+        // effect.
         let long = ranges().any(|range| range.blocks > Config::MOST_RANGE_BLOCKS);
         if long
             || ranges().map(|range| u64::from(range.blocks)).sum::<u64>()
@@ -145,10 +151,12 @@ impl Store {
         if ranges().any(|range| !range.fits(namespace.blocks)) {
             return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
         }
+        // The other attributes are hints about access patterns, which no medium here uses.
         if !request.deallocate {
             return Ok(());
         }
         let shift = namespace.block_shift;
+        // A range of no blocks is valid and does nothing.
         for range in ranges().filter(|range| range.blocks > 0) {
             let len = u64::from(range.blocks) << shift;
             namespace

@@ -1,7 +1,7 @@
+mod bad_blocks;
 mod checks;
 mod dataless;
 mod sgl;
-mod spoilt;
 
 use std::sync::{Arc, Mutex};
 
@@ -12,10 +12,10 @@ use units::Nanos;
 
 use super::*;
 use crate::media::WriteCache;
-use crate::testing::{Host, Pair, TestPort, dice, mem, read, short, write};
-use crate::{Access, Budget, Config, Media, MediaError, Mem, Profile};
+use crate::testing::{Host, Pair, TestPort, mem, random_below, read, short, write};
+use crate::{Budget, Config, Media, MediaError, MediaOperation, Mem, Profile};
 
-fn host(namespaces: Vec<Namespace>) -> (Host<TestPort>, Pair) {
+fn host(namespaces: Vec<NamespaceConfig>) -> (Host<TestPort>, Pair) {
     let mut host = Host::new(Config::new(Profile::optane()), namespaces).ready();
     let pair = host.pair(1, 16);
     (host, pair)
@@ -119,10 +119,10 @@ fn null_moves_nothing() {
 }
 
 /// A medium that fails a selected operation.
-struct Refusing(Arc<Mutex<Option<Access>>>);
+struct Refusing(Arc<Mutex<Option<MediaOperation>>>);
 
 impl Refusing {
-    fn answer(&self, what: Access) -> Result<(), MediaError> {
+    fn answer(&self, what: MediaOperation) -> Result<(), MediaError> {
         let refused = *self.0.lock().unwrap() == Some(what);
         if refused {
             Err(MediaError::Io { what, at: 0, source: std::io::Error::other("no") })
@@ -138,28 +138,29 @@ impl Media for Refusing {
     }
 
     fn read_at(&mut self, _: u64, _: &mut [u8]) -> Result<(), MediaError> {
-        self.answer(Access::Read)
+        self.answer(MediaOperation::Read)
     }
 
     fn write_at(&mut self, _: u64, _: &[u8], _: bool) -> Result<(), MediaError> {
-        self.answer(Access::Write)
+        self.answer(MediaOperation::Write)
     }
 
     fn flush(&mut self) -> Result<(), MediaError> {
-        self.answer(Access::Flush)
+        self.answer(MediaOperation::Flush)
     }
 }
 
 #[test]
 fn media_errors_become_media_status() {
     let refuse = Arc::new(Mutex::new(None));
-    let (mut host, mut pair) = host(vec![Namespace::new(Refusing(refuse.clone()), 512).unwrap()]);
+    let (mut host, mut pair) =
+        host(vec![NamespaceConfig::new(Refusing(refuse.clone()), 512).unwrap()]);
     let page = host.page(1);
     let commands = [read(0, 1, page, 512), write(0, 1, page, 512), nvme::io::flush(Nsid(1))];
     for (access, bad, expected) in [
-        (Access::Read, 0, Status::UNRECOVERED_READ_ERROR),
-        (Access::Write, 1, Status::WRITE_FAULT),
-        (Access::Flush, 2, Status::WRITE_FAULT),
+        (MediaOperation::Read, 0, Status::UNRECOVERED_READ_ERROR),
+        (MediaOperation::Write, 1, Status::WRITE_FAULT),
+        (MediaOperation::Flush, 2, Status::WRITE_FAULT),
     ] {
         *refuse.lock().unwrap() = Some(access);
         for (n, sqe) in commands.iter().enumerate() {
@@ -172,7 +173,7 @@ fn media_errors_become_media_status() {
 #[test]
 fn full_budget_fails_only_writes() {
     let mem = Mem::new(1 << 40, Budget::new(1 << 20));
-    let (mut host, mut pair) = host(vec![Namespace::mem(mem, 4096).unwrap()]);
+    let (mut host, mut pair) = host(vec![NamespaceConfig::mem(mem, 4096).unwrap()]);
     let page = host.page(1);
     let mut statuses =
         (0..300).map(|n| run(&mut host, &mut pair, write(n * 1000, 1, page, 4096)).kind());
@@ -190,10 +191,10 @@ proptest! {
     fn data_are_what_a_model_says(seed in any::<u64>(), block in prop::sample::select(vec![512u32, 4096]), plain in any::<bool>()) {
         const BYTES: u64 = 1 << 20;
         let mem = Mem::new(BYTES, Budget::new(2 << 20));
-        let namespace = if plain { Namespace::mem(mem, block) } else { Namespace::new(WriteCache::new(mem, block, 20), block) };
+        let namespace = if plain { NamespaceConfig::mem(mem, block) } else { NamespaceConfig::new(WriteCache::new(mem, block, 20), block) };
         let (mut host, mut pair) = host(vec![namespace.unwrap()]);
         let mut model = vec![0u8; BYTES as usize];
-        let mut roll = dice(seed);
+        let mut roll = random_below(seed);
         let arena = host.page(80);
         for n in 0..60u32 {
             let blocks = 1 + roll(u64::from((256 << 10) / block));
@@ -245,13 +246,14 @@ fn survives_power_cuts<M: Media + 'static>(
     medium: impl Fn(Arc<Mutex<WriteCache<Mem>>>) -> M,
 ) -> Result<(), String> {
     const BLOCKS: u64 = 32;
-    let mut roll = dice(seed);
+    let mut roll = random_below(seed);
     let cache = Arc::new(Mutex::new(WriteCache::new(
         Mem::new(BLOCKS * 512, Budget::new(1 << 20)),
         512,
         99,
     )));
-    let (mut host, mut pair) = host(vec![Namespace::new(medium(cache.clone()), 512).unwrap()]);
+    let (mut host, mut pair) =
+        host(vec![NamespaceConfig::new(medium(cache.clone()), 512).unwrap()]);
     let from = host.page(64);
     // Per block, the last write acknowledged as durable. Write n fills its blocks with n.
     let mut durable = vec![0u8; BLOCKS as usize];
@@ -327,7 +329,7 @@ fn flush_of_all_namespaces_reaches_each() {
         Arc::new(Mutex::new(WriteCache::new(Mem::new(1 << 16, Budget::new(1 << 20)), 512, 99)))
     });
     let (mut host, mut pair) =
-        host(caches.iter().map(|c| Namespace::new(c.clone(), 512).unwrap()).collect());
+        host(caches.iter().map(|c| NamespaceConfig::new(c.clone(), 512).unwrap()).collect());
     let page = host.page(1);
     for nsid in [1, 2] {
         assert_eq!(

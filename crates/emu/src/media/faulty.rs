@@ -49,6 +49,7 @@ impl<M: Media> Faulty<M> {
             MediaFault::Rot(lba) => {
                 let (at, mut byte) = (lba.saturating_mul(block), [0]);
                 self.inner.read_at(at, &mut byte)?;
+                // Past the write cache: the fault is in the medium itself.
                 self.inner.write_at(at, &[byte[0] ^ 0x10], false)?;
             }
             MediaFault::Misdirected(times) => self.misdirected = times,
@@ -86,6 +87,8 @@ impl<M: Media> Faulty<M> {
         }
         let mut piece = at / PIECE * PIECE;
         while piece < at.saturating_add(len).min(self.inner.bytes()) {
+            // Only the first write after a Flush: the later ones overwrite data that were never
+            // durable.
             if let Entry::Vacant(vacant) = before.entry(piece) {
                 let mut bytes = vec![0; PIECE.min(self.inner.bytes() - piece) as usize];
                 self.inner.read_at(piece, &mut bytes)?;
@@ -155,6 +158,8 @@ impl<M: Media> Media for Faulty<M> {
     }
 
     fn flush(&mut self) -> Result<(), MediaError> {
+        // Acknowledged without being done: the data stay in `before`, and a power loss reverts
+        // them.
         if self.lies {
             return Ok(());
         }

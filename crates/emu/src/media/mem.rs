@@ -42,6 +42,7 @@ impl Mem {
     pub(crate) fn piece(&self, at: u64, len: u64) -> &[u8] {
         let offset = at % PAGE;
         let end = (offset + len).min(PAGE).min(offset + self.bytes.saturating_sub(at));
+        // A page that was never written reads as zeroes, without being allocated.
         let page = self.lookup(at / PAGE).unwrap_or(&ZEROES);
         page.get(offset as usize..end as usize).unwrap_or_default()
     }
@@ -88,6 +89,7 @@ impl Mem {
     /// Deallocates a page.
     fn punch(&mut self, page: u64) {
         let Some(Some(leaf)) = self.table.get_mut((page / LEAF_PAGES) as usize) else { return };
+        // The page is not cleared here: the allocator clears it when it is used again.
         let number = std::mem::replace(&mut leaf[(page % LEAF_PAGES) as usize], HOLE);
         if number != HOLE {
             self.slabs.give_back(number);

@@ -3,6 +3,7 @@
 //! [`Mem`] is defined here; media that need system calls (files) implement [`Media`] in their own
 //! crates.
 
+mod bad_blocks;
 mod budget;
 #[cfg(test)]
 #[path = "tests/cache.rs"]
@@ -10,18 +11,17 @@ mod cache;
 mod faulty;
 mod mem;
 mod slabs;
-mod spoilt;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub(crate) use bad_blocks::BadBlocks;
 pub use budget::Budget;
 #[cfg(test)]
 pub(crate) use cache::WriteCache;
 pub(crate) use faulty::Faulty;
 pub use faulty::MediaFault;
 pub use mem::Mem;
-pub(crate) use spoilt::Spoilt;
 
 /// A byte-addressed medium, volatile until [`Media::flush`]. The controller checks ranges before it
 /// calls.
@@ -144,7 +144,7 @@ pub enum MediaError {
     #[error("{what} at offset {at:#x}: {source}")]
     Io {
         /// The operation.
-        what: Access,
+        what: MediaOperation,
         /// Offset in bytes.
         at: u64,
         /// The system's error.
@@ -154,7 +154,7 @@ pub enum MediaError {
     #[error(
         "offset {at:#x}..+{len:#x} has blocks that a Write Uncorrectable made unreadable; they can be read once they are written"
     )]
-    Spoilt {
+    Uncorrectable {
         /// Offset in bytes.
         at: u64,
         /// Length in bytes.
@@ -178,7 +178,7 @@ pub enum MediaError {
 
 /// An operation on a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum MediaOperation {
     /// Read.
     Read,
     /// Write.
@@ -189,13 +189,13 @@ pub enum Access {
     Flush,
 }
 
-impl fmt::Display for Access {
+impl fmt::Display for MediaOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Access::Read => "read",
-            Access::Write => "write",
-            Access::Zero => "zeroing",
-            Access::Flush => "flush",
+            MediaOperation::Read => "read",
+            MediaOperation::Write => "write",
+            MediaOperation::Zero => "zeroing",
+            MediaOperation::Flush => "flush",
         })
     }
 }

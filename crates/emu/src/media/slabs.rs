@@ -103,6 +103,7 @@ impl Slabs {
         let Some(usage) = self.usage.get_mut(slab as usize) else { return Err(self.budget.full()) };
         let Some(page) = usage.first_free(pages) else { return Err(self.budget.full()) };
         usage.set(page, true);
+        // Memory fresh from the allocator is zero already, and touching it would make it resident.
         let used_before = page < usage.touched;
         usage.touched = usage.touched.max(page + 1);
         if usage.count == pages {
@@ -121,6 +122,7 @@ impl Slabs {
     }
 
     fn grow(&mut self) -> Result<u32, MediaError> {
+        // Charged before it is allocated: another medium of the same budget may take the rest.
         self.budget.take(self.slab_bytes())?;
         let memory = vec![0; self.slab_bytes() as usize].into_boxed_slice();
         let slab = match self.gone.pop() {
@@ -157,6 +159,7 @@ impl Slabs {
 
 impl Drop for Slabs {
     fn drop(&mut self) {
+        // Freed slabs have been returned to the budget already.
         let slabs = self.memory.len() - self.gone.len();
         self.budget.give_back(slabs as u64 * self.slab_bytes());
     }

@@ -3,7 +3,7 @@ mod zeroing;
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::dice;
+use crate::testing::random_below;
 
 #[test]
 fn sparse_terabyte_is_cheap() {
@@ -172,7 +172,7 @@ impl<M: Media> Cut for Torn<M> {
 /// power loss a block must not be torn, and must be at least as new as the last version
 /// acknowledged by Flush or FUA.
 fn survives_power_cuts<C: Cut>(mut cache: C, seed: u64) -> Result<(), String> {
-    let mut roll = dice(seed);
+    let mut roll = random_below(seed);
     // Per block: the last durable write, and the last write.
     let (mut durable, mut last) = (vec![0u64; BLOCKS as usize], vec![0u64; BLOCKS as usize]);
     for number in 1..200u64 {

@@ -2,7 +2,7 @@ use units::Nanos;
 
 use super::*;
 use crate::testing::{Host, Pair, TestPort, read};
-use crate::{Budget, Config, Mem, Namespace};
+use crate::{Budget, Config, Mem, NamespaceConfig};
 
 /// A host that behaves as fio with `iodepth=64 iodepth_batch_submit=16
 /// iodepth_batch_complete_min=16`.
@@ -19,17 +19,17 @@ struct Job {
     in_flight: u64,
     completed: u64,
     seen: u64,
-    dice: u64,
+    rng: u64,
 }
 
 impl Job {
     fn new(profile: Profile, check: bool, wake: Nanos, cost: Nanos) -> Job {
         let mem = Mem::new(1 << 36, Budget::new(1 << 20));
         let mut host =
-            Host::new(Config::new(profile), vec![Namespace::mem(mem, 512).unwrap()]).ready();
+            Host::new(Config::new(profile), vec![NamespaceConfig::mem(mem, 512).unwrap()]).ready();
         let pair = host.pair(1, 256);
         let buffer = host.page(1);
-        Job { host, pair, check, wake, cost, buffer, in_flight: 0, completed: 0, seen: 0, dice: 1 }
+        Job { host, pair, check, wake, cost, buffer, in_flight: 0, completed: 0, seen: 0, rng: 1 }
     }
 
     fn messages(&self) -> u64 {
@@ -38,9 +38,9 @@ impl Job {
 
     fn submit(&mut self, n: u64) {
         for _ in 0..n {
-            self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            self.rng = self.rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let cid = self.host.cid();
-            self.host.post(&mut self.pair, read((self.dice >> 40) * 8, 8, self.buffer, 4096), cid);
+            self.host.post(&mut self.pair, read((self.rng >> 40) * 8, 8, self.buffer, 4096), cid);
         }
         self.host.run_until(self.host.now + Nanos(self.cost.0 * n));
         self.host.ring(&self.pair);
@@ -160,7 +160,8 @@ fn cloud_message_rate_at_110k() {
 fn cloud_message_rate_under_load() {
     let mem = Mem::new(1 << 36, Budget::new(1 << 20));
     let mut host =
-        Host::new(Config::new(Profile::cloud()), vec![Namespace::mem(mem, 512).unwrap()]).ready();
+        Host::new(Config::new(Profile::cloud()), vec![NamespaceConfig::mem(mem, 512).unwrap()])
+            .ready();
     let mut pairs: Vec<_> = (1..=8).map(|n| host.pair(n, 256)).collect();
     let (buffer, start) = (host.page(1), host.now);
     for n in 0..40_000_u64 {

@@ -14,7 +14,7 @@ use crate::{Config, Controller};
 
 /// Identity of a host, from the data of Connect: HOSTNQN and HOSTID.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Host {
+pub(super) struct HostIdentity {
     pub(super) nqn: String,
     pub(super) id: [u8; 16],
 }
@@ -23,7 +23,7 @@ pub(super) struct Host {
 pub(super) struct Association {
     pub(super) controller: Controller<FabricPort>,
     pub(super) link: Rc<FabricHost>,
-    pub(super) host: Host,
+    pub(super) host: HostIdentity,
     pub(super) subnqn: String,
     /// Index of the server's address.
     pub(super) port: usize,
@@ -56,7 +56,7 @@ pub(super) const SQSIZE_AT: usize = 44;
 impl Association {
     /// Allocates a controller, built by `make`, for a Connect of an admin queue.
     pub(super) fn new(
-        host: Host,
+        host: HostIdentity,
         subnqn: String,
         port: usize,
         connect: &Connect,
@@ -99,6 +99,8 @@ impl Association {
     /// Deletes an I/O queue and drops its commands.
     pub(super) fn disconnect(&mut self, queue: QueueId) {
         self.controller.disconnect(queue);
+        // Buffers and entries of the queue go too: a new queue with this identifier reuses their
+        // keys.
         self.link.forget(Some(queue));
         self.queues.remove(&queue);
     }
@@ -135,6 +137,7 @@ impl Association {
             registers.write64(regs::ACQ, FabricHost::ring_at(QueueId::ADMIN));
         }
         registers.write32(property.offset, property.value as u32);
+        // The controller notices a register write only when it is stepped.
         self.moved = true;
         end(Status::SUCCESS)
     }
@@ -145,7 +148,7 @@ impl Association {
     }
 
     /// Whether a Connect of an I/O queue names this host and subsystem.
-    pub(super) fn is_of(&self, host: &Host, data: &ConnectData, port: usize) -> bool {
+    pub(super) fn is_of(&self, host: &HostIdentity, data: &ConnectData, port: usize) -> bool {
         self.host == *host
             && fabrics::nqn(&data.subnqn) == Some(&self.subnqn)
             && self.port == port

@@ -33,13 +33,13 @@ const REQUEST: usize = 64;
 const DESCRIPTOR: usize = 4096;
 
 /// Connection state that the session and the controller share.
-pub(super) struct Connection {
+pub(super) struct ClientConnection {
     /// The same socket as in `inner`, for the poller.
     stream: Arc<UnixStream>,
-    inner: RefCell<Inner>,
+    inner: RefCell<ConnectionState>,
 }
 
-struct Inner {
+struct ConnectionState {
     socket: Socket,
     /// Requests received while an answer was awaited, and their bytes.
     waiting: VecDeque<Message<OwnedFd>>,
@@ -64,17 +64,17 @@ enum Client {
     /// It follows the specification.
     Answers,
     /// It did not answer correctly or in time: no more messages are sent.
-    GivenUp {
+    PermanentFailure {
         told: bool,
     },
 }
 
-impl Connection {
-    pub(super) fn new(stream: UnixStream) -> io::Result<Connection> {
+impl ClientConnection {
+    pub(super) fn new(stream: UnixStream) -> io::Result<ClientConnection> {
         let stream = Arc::new(stream);
         // Header, access header and data. A SET_IRQS with a byte for each vector is shorter.
         let socket = Socket::new(stream.clone(), MOST_DATA + 64)?;
-        let inner = Inner {
+        let inner = ConnectionState {
             socket,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -85,7 +85,7 @@ impl Connection {
             client: Client::New,
             waited: Nanos::ZERO,
         };
-        Ok(Connection { stream, inner: RefCell::new(inner) })
+        Ok(ClientConnection { stream, inner: RefCell::new(inner) })
     }
 
     /// Sets the negotiated most bytes of memory per message.
@@ -135,15 +135,15 @@ impl Connection {
     /// Whether DMA messages may be sent: the client has not failed to answer one.
     pub(super) fn answers(&self) -> bool {
         let inner = self.inner.borrow();
-        !matches!(inner.client, Client::GivenUp { .. }) && inner.ended.is_none()
+        !matches!(inner.client, Client::PermanentFailure { .. }) && inner.ended.is_none()
     }
 
     /// Whether the client has stopped answering since the last call.
     pub(super) fn take_given_up(&self) -> bool {
         let client = &mut self.inner.borrow_mut().client;
-        let news = *client == Client::GivenUp { told: false };
+        let news = *client == Client::PermanentFailure { told: false };
         if news {
-            *client = Client::GivenUp { told: true };
+            *client = Client::PermanentFailure { told: true };
         }
         news
     }
@@ -169,7 +169,7 @@ impl Connection {
     }
 }
 
-impl Inner {
+impl ConnectionState {
     /// Sends DMA messages, after a first DMA_WRITE of no bytes has shown that the client follows
     /// the specification. QEMU 11 does not: its reply to DMA_WRITE lacks the range, and it reads
     /// data four bytes too early.
@@ -186,9 +186,11 @@ impl Inner {
     /// Sends a DMA message and waits for the reply, which fills `into`. Returns false if the client
     /// refuses, replies with something else, or times out.
     fn ask(&mut self, ask: &DmaRequest<'_>, into: &mut [u8]) -> bool {
-        if matches!(self.client, Client::GivenUp { .. }) || self.ended.is_some() {
+        if matches!(self.client, Client::PermanentFailure { .. }) || self.ended.is_some() {
             return false;
         }
+        // A new ID for each request: a late reply to an earlier one must not be taken for this
+        // one's.
         self.asked = self.asked.wrapping_add(1);
         let begun = hw::now();
         let sent = self.socket.send(&ask.to_bytes(self.asked), &[]);
@@ -198,10 +200,12 @@ impl Inner {
             Ok(Some(message)) => self.take(ask, message, into),
             Ok(None) if self.ended.is_some() => false,
             Ok(None) => {
+                // The reply may still come; it is ignored then instead of ending the connection.
                 self.late = Some(self.asked);
                 self.give_up()
             }
             Err(error) => {
+                // Reported by the next `receive`, because here only the data transfer can fail.
                 self.ended = Some(Err(error));
                 false
             }
@@ -209,7 +213,7 @@ impl Inner {
     }
 
     fn give_up(&mut self) -> bool {
-        self.client = Client::GivenUp { told: false };
+        self.client = Client::PermanentFailure { told: false };
         false
     }
 
@@ -231,6 +235,8 @@ impl Inner {
                 }
                 Received::Nothing => {
                     self.socket.wait((until - hw::now()).into())?;
+                    // The client may itself wait for a reply that did not fit into its socket
+                    // buffer.
                     self.socket.flush()?;
                 }
             }
@@ -264,7 +270,7 @@ fn weight(message: &Message<OwnedFd>) -> usize {
 }
 
 /// The descriptor for the poller.
-impl AsFd for Connection {
+impl AsFd for ClientConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

@@ -63,27 +63,33 @@ impl Control {
                 continue;
             }
             if self.callers.len() == MOST_CALLERS {
+                // The oldest one goes: a client that never sends its line must not lock out the
+                // others.
                 self.callers.remove(0);
             }
             self.callers.push(Caller { key, stream, line: Vec::new() });
         }
     }
 
-    /// Reads a client's request. Once the line is complete `obey` returns the response, which is
+    /// Reads a client's request. Once the line is complete `execute` returns the response, which is
     /// sent, and the connection is closed.
-    pub(super) fn hear(&mut self, key: u64, obey: impl FnOnce(Order) -> Result<String, String>) {
+    pub(super) fn handle_request(
+        &mut self,
+        key: u64,
+        execute: impl FnOnce(Order) -> Result<String, String>,
+    ) {
         let Some(at) = self.callers.iter().position(|caller| caller.key == key) else { return };
         let Some(caller) = self.callers.get_mut(at) else { return };
         let line = match caller.read() {
-            Heard::More => return,
-            Heard::Line(line) => line,
-            Heard::End => {
+            ReadResult::More => return,
+            ReadResult::Line(line) => line,
+            ReadResult::End => {
                 self.callers.remove(at);
                 return;
             }
         };
         let order = line.and_then(|line| line.parse::<Order>().map_err(|error| error.what));
-        let answer = match order.and_then(obey) {
+        let answer = match order.and_then(execute) {
             Ok(more) => format!("{OK}{more}"),
             Err(why) => format!("{REFUSED}{why}\n"),
         };
@@ -95,7 +101,7 @@ impl Control {
     }
 }
 
-enum Heard {
+enum ReadResult {
     More,
     Line(Result<String, String>),
     End,
@@ -103,26 +109,26 @@ enum Heard {
 
 impl Caller {
     /// Reads until the line is complete or no bytes are left.
-    fn read(&mut self) -> Heard {
+    fn read(&mut self) -> ReadResult {
         let mut bytes = [0; 256];
         loop {
             match self.stream.read(&mut bytes) {
-                Ok(0) => return Heard::End,
+                Ok(0) => return ReadResult::End,
                 Ok(len) => self.line.extend(bytes.get(..len).unwrap_or_default()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Heard::More,
-                Err(_) => return Heard::End,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return ReadResult::More,
+                Err(_) => return ReadResult::End,
             }
             if let Some(end) =
                 self.line.iter().position(|byte| *byte == b'\n').filter(|end| *end <= MOST_LINE)
             {
                 let line = self.line.get(..end).unwrap_or_default().to_vec();
-                return Heard::Line(
+                return ReadResult::Line(
                     String::from_utf8(line).map_err(|_| "the line is not UTF-8".into()),
                 );
             }
             if self.line.len() > MOST_LINE {
-                return Heard::Line(Err(format!("a line has at most {MOST_LINE} bytes")));
+                return ReadResult::Line(Err(format!("a line has at most {MOST_LINE} bytes")));
             }
         }
     }

@@ -8,7 +8,7 @@ use super::control::{self, Control};
 use super::event::ServeEvent;
 use super::function::Function;
 use super::listener::{Listener, SocketFault, no_room};
-use super::session::{Heard, Session};
+use super::session::{Session, TurnResult};
 use crate::Order;
 
 /// Messages handled before the controller is stepped.
@@ -105,7 +105,7 @@ impl Endpoint {
     }
 
     /// Reports a client that did not answer a DMA message.
-    pub(super) fn tell_of_silence(&self, report: Report<'_>) {
+    pub(super) fn report_no_answer(&self, report: Report<'_>) {
         if self.session.as_ref().is_some_and(|session| session.connection().take_given_up()) {
             self.report(ServeEvent::GivesNoMemory, report);
         }
@@ -132,15 +132,15 @@ impl Endpoint {
             self.control.admit(poller);
         }
         for key in arrived {
-            self.hear(*key, report);
+            self.handle_request(*key, report);
         }
     }
 
     /// Handles a request at the control socket, if the key belongs to one of its clients.
-    fn hear(&mut self, key: u64, report: Report<'_>) {
+    fn handle_request(&mut self, key: u64, report: Report<'_>) {
         let Endpoint { function, control, session, device, .. } = self;
         let mut done = None;
-        control.hear(key, |order| match order {
+        control.handle_request(key, |order| match order {
             Order::Fault(change) => function.try_change(change).map(|()| {
                 done = Some(ServeEvent::Fault(change.to_string()));
                 String::new()
@@ -174,6 +174,7 @@ impl Endpoint {
             // The previous client may have disconnected, which has not been read from its socket
             // yet.
             self.listen(poller, report);
+            // One client per controller, as a PCI function belongs to one driver.
             if self.session.is_some() {
                 self.report(ServeEvent::Busy, report);
                 continue;
@@ -203,22 +204,25 @@ impl Endpoint {
     pub(super) fn listen(&mut self, poller: &Poller, report: Report<'_>) -> bool {
         for _ in 0..MESSAGES {
             let Some(session) = &mut self.session else { return false };
+            // Events are collected and reported afterwards, because the session borrows the
+            // endpoint.
             let agreed = session.is_agreed();
             let mut events = Vec::new();
-            let heard = session.turn(&mut self.function, &mut |event| events.push(event));
+            let result = session.turn(&mut self.function, &mut |event| events.push(event));
             let is_agreed = session.is_agreed();
             events.into_iter().for_each(|event| self.report(event, report));
             if !agreed && is_agreed {
                 self.had_client = true;
+                // Only after VERSION: before it the peer may be any program.
                 self.report(ServeEvent::Attached, report);
             }
-            match heard {
-                Ok(Heard::Message) => {}
-                Ok(Heard::Nothing) => {
+            match result {
+                Ok(TurnResult::Message) => {}
+                Ok(TurnResult::Nothing) => {
                     self.look_for_room(poller);
                     return false;
                 }
-                Ok(Heard::End) => {
+                Ok(TurnResult::End) => {
                     self.detach(None, report);
                     return false;
                 }

@@ -81,6 +81,7 @@ impl FabricHost {
     pub(super) fn post(&self, queue: QueueId, mut sqe: Sqe, data: Vec<u8>) -> bool {
         let rings = self.rings.borrow();
         let Some(Some(ring)) = rings.get(usize::from(queue.0)) else { return false };
+        // A CID is unique among a queue's outstanding commands, so the pair identifies the buffer.
         let key = key(queue, sqe.cid);
         let (addr, len) = ((u64::from(key) + 1) << BUFFER_LOG2, data.len() as u64);
         let dptr = if queue == QueueId::ADMIN {
@@ -88,6 +89,7 @@ impl FabricHost {
             // SGL of the capsule is replaced.
             sqe.flags &= !Sqe::PSDT_SGL;
             let page = 4096 << Cc::from_bits(self.bar.read32(regs::CC)).mps();
+            // PRP2 is the second page of two, or a list of more (Base 4.3.1).
             let second = if len > 2 * page { LIST | addr } else { addr + page };
             Dptr { prp1: if len > 0 { addr } else { 0 }, prp2: if len > page { second } else { 0 } }
         } else {
@@ -105,6 +107,7 @@ impl FabricHost {
         }
         ring.commands.borrow_mut().push_back(sqe);
         ring.tail.set((ring.tail.get() + 1) % ring.entries);
+        // After the command is in the queue: the controller fetches whatever the tail announces.
         self.bar.ring_sq(queue, ring.tail.get());
         true
     }
@@ -179,6 +182,8 @@ impl SqSlots for FabricSq {
         let mut commands = self.0.commands.borrow_mut();
         let sqe = commands.pop_front().unwrap_or_default();
         if commands.is_empty() {
+            // Capacity that a burst has grown is released, as most connections are idle most of the
+            // time.
             commands.shrink_to(64);
         }
         sqe
@@ -188,6 +193,7 @@ impl SqSlots for FabricSq {
 impl CqSlots for FabricCq {
     fn store(&self, slot: u32, cqe: &Cqe) {
         self.host.posted.borrow_mut().push_back(*cqe);
+        // The server takes every entry, so the controller must never see a full completion queue.
         self.host.bar.ring_cq(self.queue, (slot + 1) % self.entries);
     }
 

@@ -9,12 +9,12 @@ use hw::{EventFd, GuestRange, Rights};
 use nvme::regs::{self, Csts};
 use rustix::io::Errno;
 use vfio_user::{
-    Access, Area, Device, DmaMap, DmaUnmap, Interrupts, IrqAction, IrqData, RegionInfo, Reply,
-    Request, SetIrqs, irq, region,
+    Area, DeviceInfo, DmaMap, DmaUnmap, Interrupts, IrqAction, IrqData, RegionAccess, RegionInfo,
+    Reply, Request, SetIrqs, irq, region,
 };
 
 use super::config_space::{CONFIG_BYTES, ConfigSpace, MSIX_BYTES, PENDING_BITS};
-use super::connection::{Connection, MOST_DATA};
+use super::connection::{ClientConnection, MOST_DATA};
 use super::host::{GuestPort, Host, STRIDE};
 use super::served::{Namespaces, ServeError, Served};
 use crate::{Change, Config, Controller};
@@ -96,7 +96,7 @@ impl Function {
     ///
     /// # Errors
     /// Out of memory for a doorbell file.
-    pub(super) fn attach(&mut self, connection: &Rc<Connection>) -> io::Result<()> {
+    pub(super) fn attach(&mut self, connection: &Rc<ClientConnection>) -> io::Result<()> {
         if self.maps {
             self.host.map_doorbells(self.bar0_bytes)?;
         }
@@ -182,7 +182,7 @@ impl Function {
             }
             Request::DmaMap(map) => self.map(map, fds),
             Request::DmaUnmap(unmap) => self.unmap(unmap),
-            Request::DeviceInfo => Ok(Reply::DeviceInfo(Device {
+            Request::DeviceInfo => Ok(Reply::DeviceInfo(DeviceInfo {
                 can_reset: true,
                 is_pci: true,
                 regions: region::COUNT,
@@ -338,11 +338,11 @@ impl Function {
     }
 
     /// Checks that an access lies within its region.
-    fn check(&self, access: &Access) -> Result<(), Refusal> {
+    fn check(&self, access: &RegionAccess) -> Result<(), Refusal> {
         let bytes = self.region_bytes(access.region);
         let end = access.offset.checked_add(access.count.into());
         if access.count > MOST_DATA || end.is_none_or(|end| end > bytes) {
-            let Access { offset, region, count } = access;
+            let RegionAccess { offset, region, count } = access;
             return Err(Refusal::new(
                 Errno::INVAL,
                 format!(
@@ -353,7 +353,7 @@ impl Function {
         Ok(())
     }
 
-    fn read(&mut self, access: &Access) -> Result<Reply<'_>, Refusal> {
+    fn read(&mut self, access: &RegionAccess) -> Result<Reply<'_>, Refusal> {
         self.check(access)?;
         let (offset, len) = (access.offset as usize, access.count as usize);
         self.data.clear();
@@ -370,7 +370,7 @@ impl Function {
         Ok(Reply::RegionRead(*access, &self.data))
     }
 
-    fn write(&mut self, access: &Access, data: &[u8]) -> Result<Reply<'static>, Refusal> {
+    fn write(&mut self, access: &RegionAccess, data: &[u8]) -> Result<Reply<'static>, Refusal> {
         self.check(access)?;
         match access.region {
             region::BAR0 => {

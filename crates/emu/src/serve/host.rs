@@ -10,7 +10,7 @@ use hw::{Bar, DoorbellFile, EventFd, GuestMemory, Rights};
 use nvme::regs;
 use nvme::{CqSlots, Cqe, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
 
-use super::connection::Connection;
+use super::connection::ClientConnection;
 use super::shadow::Shadow;
 use crate::{BusError, Message, Port, ShadowBuffers};
 
@@ -31,19 +31,19 @@ pub(super) struct Host {
     bar: Bar,
     /// The doorbell registers, if the client may map them; otherwise they are in `bar`.
     mapped: RefCell<Option<DoorbellFile>>,
-    vectors: RefCell<Box<[Line]>>,
+    vectors: RefCell<Box<[MsixVector]>>,
     /// Doorbell buffers in guest memory, if Doorbell Buffer Config is active.
     shadow: RefCell<Option<Shadow>>,
     /// Connection for DMA_READ and DMA_WRITE messages, for memory that came without a file
     /// descriptor.
-    connection: RefCell<Option<Rc<Connection>>>,
+    connection: RefCell<Option<Rc<ClientConnection>>>,
     /// The memory of a queue could not be accessed.
     queue_lost: Cell<bool>,
 }
 
 /// One MSI-X vector.
 #[derive(Default)]
-struct Line {
+struct MsixVector {
     /// Eventfd of the vector; `None` is treated as masked.
     eventfd: Option<EventFd>,
     pending: bool,
@@ -52,7 +52,7 @@ struct Line {
 impl Host {
     /// A host without memory and interrupts, for a controller of this many I/O queues and vectors.
     pub(super) fn new(queues: u16, vectors: u16) -> Host {
-        let vectors = (0..vectors).map(|_| Line::default()).collect();
+        let vectors = (0..vectors).map(|_| MsixVector::default()).collect();
         Host {
             memory: RefCell::default(),
             bar: Bar::new(queues + 1),
@@ -83,7 +83,7 @@ impl Host {
 
     /// The Pending Bit Array, from vector 0, eight bits to a byte.
     pub(super) fn pending_bits(&self) -> Vec<u8> {
-        let byte = |lines: &[Line]| {
+        let byte = |lines: &[MsixVector]| {
             lines.iter().enumerate().fold(0, |byte, (n, line)| byte | u8::from(line.pending) << n)
         };
         self.vectors.borrow().chunks(8).map(byte).collect()
@@ -93,17 +93,17 @@ impl Host {
     pub(super) fn forget(&self) {
         self.memory.borrow_mut().clear();
         self.connection.take();
-        self.vectors.borrow_mut().fill_with(Line::default);
+        self.vectors.borrow_mut().fill_with(MsixVector::default);
         self.queue_lost.set(false);
     }
 
     /// Sets the connection of a new client, for access to its memory by messages.
-    pub(super) fn ask_by(&self, connection: &Rc<Connection>) {
+    pub(super) fn ask_by(&self, connection: &Rc<ClientConnection>) {
         self.connection.replace(Some(connection.clone()));
     }
 
     /// Runs `what` on the connection. Returns false if there is none.
-    fn ask(&self, what: impl FnOnce(&Connection) -> bool) -> bool {
+    fn ask(&self, what: impl FnOnce(&ClientConnection) -> bool) -> bool {
         self.connection.borrow().as_deref().is_some_and(what)
     }
 
@@ -275,7 +275,7 @@ impl Port for GuestPort {
     }
 
     fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
-        self.0.memory.borrow().check(addr, len, READ, || self.0.ask(Connection::answers))
+        self.0.memory.borrow().check(addr, len, READ, || self.0.ask(ClientConnection::answers))
     }
 
     #[inline]

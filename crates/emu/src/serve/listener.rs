@@ -44,6 +44,8 @@ impl Listener {
             Ok(_) => {
                 match UnixStream::connect(path) {
                     Ok(_) => return Err(SocketFault::InUse),
+                    // Nothing listens at an existing socket file: its server has exited without
+                    // removing it.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                         fs::remove_file(path)?
                     }
@@ -101,6 +103,7 @@ pub(super) fn no_room(error: &io::Error) -> String {
 impl Drop for Listener {
     fn drop(&mut self) {
         let now = fs::symlink_metadata(&self.path).ok().map(|file| (file.dev(), file.ino()));
+        // Another server may have replaced the file since.
         if now.is_some() && now == self.file {
             _ = fs::remove_file(&self.path);
         }

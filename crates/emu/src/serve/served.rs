@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::listener::SocketFault;
-use crate::{Config, Namespace, Subsystem, SubsystemError};
+use crate::{Config, NamespaceConfig, Subsystem, SubsystemError};
 
 /// Why a controller cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +75,7 @@ pub struct Served<'a> {
 #[derive(Debug)]
 pub enum Namespaces<'a> {
     /// Private namespaces.
-    Own(Vec<Namespace>),
+    Own(Vec<NamespaceConfig>),
     /// Those of a subsystem, to which the controller is added.
     Shared(&'a mut Subsystem),
 }

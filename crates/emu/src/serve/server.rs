@@ -137,10 +137,14 @@ impl Server {
         {
             self.poll();
             self.lose_queues(report);
+            // Mapped doorbells send no message, so the thread must not sleep while a client has
+            // them.
             return Some(Nanos::ZERO);
         }
         let (mut worked, mut next) = (false, None);
         for _ in 0..STEPS {
+            // Several steps without polling the sockets: an epoll_wait per step would dominate its
+            // cost.
             (worked, next) = self.step(hw::now());
             if !worked {
                 break;
@@ -192,7 +196,7 @@ impl Server {
     /// messages. Returns whether there was one.
     fn lose_queues(&mut self, report: Report<'_>) -> bool {
         self.endpoints.iter_mut().fold(false, |lost, endpoint| {
-            endpoint.tell_of_silence(report);
+            endpoint.report_no_answer(report);
             lost | endpoint.lose_queue(report)
         })
     }
@@ -214,6 +218,7 @@ impl Server {
         let now = hw::now();
         for step in self.script.take().into_iter().flat_map(|script| script.steps) {
             if let Some(endpoint) = self.endpoints.get_mut(step.path) {
+                // Scheduled all at once; each controller applies its own changes when they are due.
                 endpoint.function.controller.change(now + step.at, step.change);
             }
         }

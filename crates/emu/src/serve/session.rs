@@ -11,7 +11,7 @@ use vfio_user::{
     Version,
 };
 
-use super::connection::{Connection, MOST_DATA};
+use super::connection::{ClientConnection, MOST_DATA};
 use super::event::ServeEvent;
 use super::function::{Function, Refusal};
 use super::listener::no_room;
@@ -28,7 +28,7 @@ const OURS: Capabilities = Capabilities {
 
 /// A connected client.
 pub(super) struct Session {
-    connection: Rc<Connection>,
+    connection: Rc<ClientConnection>,
     /// The version has been negotiated.
     agreed: bool,
     refused: u32,
@@ -36,7 +36,7 @@ pub(super) struct Session {
 
 /// Result of one read of the socket.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum TurnResult {
     /// A message was handled.
     Message,
     /// No message is pending, or unsent responses have to go first.
@@ -47,7 +47,11 @@ pub(super) enum Heard {
 
 impl Session {
     pub(super) fn new(stream: UnixStream) -> std::io::Result<Session> {
-        Ok(Session { connection: Rc::new(Connection::new(stream)?), agreed: false, refused: 0 })
+        Ok(Session {
+            connection: Rc::new(ClientConnection::new(stream)?),
+            agreed: false,
+            refused: 0,
+        })
     }
 
     /// Whether the version has been negotiated.
@@ -56,7 +60,7 @@ impl Session {
     }
 
     /// Connection for DMA messages.
-    pub(super) fn connection(&self) -> &Rc<Connection> {
+    pub(super) fn connection(&self) -> &Rc<ClientConnection> {
         &self.connection
     }
 
@@ -65,14 +69,14 @@ impl Session {
         &mut self,
         function: &mut Function,
         tell: &mut dyn FnMut(ServeEvent),
-    ) -> Result<Heard, SocketError> {
+    ) -> Result<TurnResult, SocketError> {
         match self.try_turn(function, tell) {
             // The client disconnected before it had read all responses, which is not necessarily an
             // error.
             Err(SocketError::System(error))
                 if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) =>
             {
-                Ok(Heard::End)
+                Ok(TurnResult::End)
             }
             turn => turn,
         }
@@ -82,15 +86,17 @@ impl Session {
         &mut self,
         function: &mut Function,
         tell: &mut dyn FnMut(ServeEvent),
-    ) -> Result<Heard, SocketError> {
+    ) -> Result<TurnResult, SocketError> {
+        // A client that does not read its replies gets no further requests executed, which bounds
+        // the memory for replies.
         if !self.connection.flush()? {
-            return Ok(Heard::Nothing);
+            return Ok(TurnResult::Nothing);
         }
         match self.connection.receive()? {
-            Received::End => Ok(Heard::End),
-            Received::Nothing => Ok(Heard::Nothing),
+            Received::End => Ok(TurnResult::End),
+            Received::Nothing => Ok(TurnResult::Nothing),
             Received::Message(message) => {
-                self.answer(message, function, tell).map(|()| Heard::Message)
+                self.answer(message, function, tell).map(|()| TurnResult::Message)
             }
         }
     }
@@ -114,6 +120,7 @@ impl Session {
         let request = command.ok_or_else(unknown).and_then(|command| {
             Request::from_bytes(command, &body).map_err(|error| Refusal::new(Errno::INVAL, error))
         });
+        // Taken before the request is handled, which may change it.
         let agreed = self.agreed;
         let reply = match &request {
             Err(_) => None,
@@ -150,6 +157,7 @@ impl Session {
             None
         });
         if let Some(refusal) = refused {
+            // Only the first ones are reported in full, so that a client cannot fill the log.
             self.refused += 1;
             match self.refused {
                 0..=TOLD => tell(ServeEvent::Refused(refusal.why)),
@@ -173,6 +181,8 @@ impl Session {
             );
             return Err(Refusal::new(Errno::INVAL, why));
         }
+        // From here on every other request is accepted; a refused VERSION leaves the client a
+        // second try.
         self.agreed = true;
         self.connection.limit(theirs.capabilities.max_data_xfer_size);
         Ok(Reply::Version(Version { major: 0, minor: 0, capabilities: OURS }))

@@ -83,6 +83,8 @@ impl Shadow {
             let queue = QueueId((n / 2) as u16);
             let rung = register(queue, n % 2 == 1);
             let seen = words.value()?;
+            // A doorbell that was rung in its register and is 0 in memory has not been written to
+            // memory yet.
             let counts = queue != QueueId::ADMIN && (rung == 0 || seen != 0);
             Ok(DoorbellState {
                 seen: Cell::new(seen),
@@ -114,6 +116,8 @@ impl Shadow {
     ) -> Option<Result<Option<u32>, BusError>> {
         let (doorbell, words) = self.doorbell(memory, queue, completion)?;
         Some(words.value().map(|now| {
+            // The first change in memory shows that the client has switched to it for this
+            // doorbell.
             if doorbell.seen.replace(now) != now {
                 doorbell.counts.set(true);
             }
@@ -134,6 +138,7 @@ impl Shadow {
         };
         words.set_value(value)?;
         doorbell.seen.set(value);
+        // EventIdx of an earlier queue with this identifier says nothing about the new one.
         doorbell.armed.set(None);
         Ok(())
     }

@@ -28,7 +28,7 @@ use rustix::net::sockopt::set_socket_linger;
 use tcp::{Digests, Event, Fes, Limits, Tamper, Target, Term, Violation};
 use units::Nanos;
 
-use super::association::{ADMIN_ENTRIES, Association, Host, QID_AT, SQSIZE_AT, invalid};
+use super::association::{ADMIN_ENTRIES, Association, HostIdentity, QID_AT, SQSIZE_AT, invalid};
 use super::control::{self, Control, ControlError};
 use super::event::ServeEvent;
 use super::served::ServeError;
@@ -169,7 +169,7 @@ pub struct TcpServer {
     resets: Vec<(Nanos, u16)>,
     script: VecDeque<(Nanos, usize, Change)>,
     waiting_script: Option<Script>,
-    dice: Xoshiro256PlusPlus,
+    rng: Xoshiro256PlusPlus,
     news: Vec<ServeEvent>,
 }
 
@@ -204,7 +204,7 @@ impl TcpServer {
             resets: Vec::new(),
             script: VecDeque::new(),
             waiting_script: None,
-            dice: Xoshiro256PlusPlus::seed_from_u64(
+            rng: Xoshiro256PlusPlus::seed_from_u64(
                 hw::now().0 ^ u64::from(std::process::id()) << 40,
             ),
             news: Vec::new(),
@@ -223,6 +223,8 @@ impl TcpServer {
         config: Config,
     ) -> Result<SocketAddr, ServeError> {
         let fault = |source| ServeError::Address { address, source };
+        // HOSTNQN is no authentication, but a server without even that filter must not be reachable
+        // from other machines.
         if !address.ip().is_loopback() && self.allowed.is_empty() {
             return Err(ServeError::Open(address));
         }
@@ -348,7 +350,7 @@ impl TcpServer {
                 key @ CONTROLS..PORTS => {
                     self.controls[(key - CONTROLS) as usize].admit(&self.poller)
                 }
-                key => self.hear(key, report),
+                key => self.handle_request(key, report),
             }
             if key & Poller::WRITABLE != 0 {
                 self.unsent.push(key & !Poller::WRITABLE);
@@ -369,16 +371,19 @@ impl TcpServer {
     fn turn(&mut self, report: Report<'_>) -> Option<Nanos> {
         let now = now();
         while let Some((_, path, change)) = self.script.pop_front_if(|(at, ..)| *at <= now) {
-            if let Err(why) = self.happen(path, change, report) {
+            if let Err(why) = self.apply_change(path, change, report) {
                 report(ServeEvent::Refused(format!("{change}: {why}")));
             }
         }
         // An expired deadline closes the connection only if the host has made no progress since.
         while let Some((_, key)) = self.deadlines.pop_front_if(|(at, _)| *at <= now) {
             let Some(connection) = self.connections.get_mut(&key) else { continue };
+            // Before Connect, and after a TermReq, the deadline is absolute: no progress extends
+            // it.
             if connection.ended || connection.association.is_none() {
                 self.close(key, "no Connect came in time", report);
             } else if let Some(progress) = connection.progress.take() {
+                // Otherwise the connection has become idle since, and an idle host may stay silent.
                 let awaits = connection.target.awaits_data();
                 if !awaits && !connection.watches_writes {
                     continue;
@@ -482,6 +487,8 @@ impl TcpServer {
             if set.and_then(|()| self.poller.add(&stream, key)).is_err() {
                 continue;
             }
+            // Keys are not reused soon: the poller may still report an event of a closed
+            // connection.
             self.next_key = if key + 1 == 1 << 32 { CONNECTIONS } else { key + 1 };
             self.set_deadline(now + GREETING, key);
             let connection = Connection {
@@ -502,15 +509,16 @@ impl TcpServer {
     }
 
     /// Handles a request at a control socket.
-    fn hear(&mut self, key: u64, report: Report<'_>) {
+    fn handle_request(&mut self, key: u64, report: Report<'_>) {
         let n = ((key >> 32) as usize).wrapping_sub(1);
         if n >= self.ports.len() {
             return;
         }
+        // Taken out, because the request handler needs the whole server.
         let mut controls = std::mem::take(&mut self.controls);
-        controls[n].hear(key, |order| match order {
+        controls[n].handle_request(key, |order| match order {
             Order::Status => Ok(self.status(n)),
-            Order::Fault(change) => self.happen(n, change, report).map(|()| String::new()),
+            Order::Fault(change) => self.apply_change(n, change, report).map(|()| String::new()),
         });
         self.controls = controls;
     }
@@ -584,7 +592,7 @@ impl TcpServer {
     ///
     /// # Errors
     /// It is not possible here, or there is nothing that it could concern.
-    fn happen(&mut self, n: usize, change: Change, report: Report<'_>) -> Result<(), String> {
+    fn apply_change(&mut self, n: usize, change: Change, report: Report<'_>) -> Result<(), String> {
         let now = now();
         match change {
             Change::Media { nsid, .. } | Change::Resize { nsid, .. }
@@ -626,6 +634,7 @@ impl TcpServer {
             Change::Delay(_) | Change::Hold(_) | Change::ResetTakes(_) | Change::ExceedCqt(_) => {
                 // Kept for controllers that are created later, so that a reconnect does not end the
                 // fault.
+                // A new value replaces the old one, as it does in a running controller.
                 port.changes.retain(|other| !same(other));
                 let ends = [
                     Change::Delay(Nanos::ZERO),
@@ -721,7 +730,7 @@ impl TcpServer {
     }
 
     /// Applies a fault to the connections of an address.
-    fn happen_to_connections(&mut self, n: usize, wire: Wire, report: Report<'_>) {
+    fn apply_wire_change(&mut self, n: usize, wire: Wire, report: Report<'_>) {
         let keys = self.keys_at(n);
         let port = &mut self.ports[n];
         match wire {
@@ -768,6 +777,7 @@ impl TcpServer {
                 .connections
                 .get(&key)
                 .is_some_and(|connection| self.ports[connection.port].stalled.is_some());
+            // Events of earlier bytes first: they may close the connection or free its buffers.
             if stalled || !self.listen(key, report) {
                 return;
             }
@@ -819,6 +829,8 @@ impl TcpServer {
             let port = &mut self.ports[connection.port];
             let event = tampered(port, connection, |target| target.poll(free));
             self.held = self.held + connection.target.held() - connection.counted;
+            // The total is adjusted by the difference, so that it never has to be summed over all
+            // connections.
             connection.counted = connection.target.held();
             if connection.target.output().left() > 0 {
                 self.unsent.push(key);
@@ -833,6 +845,8 @@ impl TcpServer {
                     }
                     return true;
                 }
+                // The connection has no controller before Connect, so ICReq needs no further
+                // action.
                 Some(Event::Greeted(_)) => {}
                 Some(Event::Ended { term, by_host }) => {
                     self.terminated(key, term, by_host, report);
@@ -853,6 +867,7 @@ impl TcpServer {
         // Closing now could send RST and discard the TermReq: wait for the host to close its end.
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.ended = true;
+            // The association ends now, although the socket stays open for the TermReq.
             let id = connection.association.take();
             self.set_deadline(now() + LINGER, key);
             // Before the other connections close: a host that sees that first resets this one too,
@@ -952,6 +967,8 @@ impl TcpServer {
             (_, None) => end(0, Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
             (Some(fctype::PROPERTY_GET), Some(association)) => association.property(sqe, false),
             (Some(fctype::PROPERTY_SET), Some(association)) => association.property(sqe, true),
+            // The queue goes at once, its connection after the response; a host that keeps it open
+            // is cut off by the deadline.
             (Some(fctype::DISCONNECT), Some(association)) if queue != QueueId::ADMIN => {
                 association.disconnect(queue);
                 if let Some(connection) = self.connections.get_mut(&key) {
@@ -1009,14 +1026,17 @@ impl TcpServer {
         let connect = Connect::from_sqe(sqe);
         let data = ConnectData::from_page(data)
             .map_err(|_| (0, Status::DATA_SGL_LENGTH_INVALID.with_dnr()))?;
+        // A second Connect on a connection would leave the first queue without one.
         if connection.association.is_some() {
             return Err((0, Status::COMMAND_SEQUENCE_ERROR.with_dnr()));
         }
         if connect.format != 0 {
             return Err((0, fabrics::INCOMPATIBLE_FORMAT.with_dnr()));
         }
+        // An invalid parameter is named by its offset (Connect Invalid Parameters), so that a host
+        // can report which one.
         let nqn = fabrics::nqn(&data.hostnqn).ok_or(invalid(ConnectData::HOSTNQN_AT, true))?;
-        let host = Host { nqn: nqn.to_owned(), id: data.host_id };
+        let host = HostIdentity { nqn: nqn.to_owned(), id: data.host_id };
         if !self.allowed.is_empty() && !self.allowed.contains(&host.nqn) {
             report(ServeEvent::Refused(format!("host {}, which no --allow names", host.nqn)));
             return Err((0, fabrics::INVALID_HOST.with_dnr()));
@@ -1033,6 +1053,7 @@ impl TcpServer {
                 return Err(invalid(SQSIZE_AT, false));
             }
             if self.associations.len() >= MOST_ASSOCIATIONS {
+                // Without DNR: the host may try again once another association has ended.
                 return Err((0, fabrics::CONTROLLER_BUSY));
             }
             let id = self.free_cntlid();
@@ -1065,12 +1086,14 @@ impl TcpServer {
         }
         if let Some(connection) = self.connections.get_mut(&key) {
             (connection.association, connection.queue) = (Some(id), connect.queue);
+            // From here on the connection knows how many commands the host may have outstanding.
             connection.target.connect(connect.entries, !connect.no_flow_control);
             connection.progress = None;
         }
         // Later the deadline would wake the server for nothing.
         self.deadlines.retain(|(_, other)| *other != key);
         let now = now();
+        // The first Connect starts the script's time; `take` makes it the only one.
         for step in self.waiting_script.take().into_iter().flat_map(|script| script.steps) {
             let at = now + step.at;
             let place = self.script.partition_point(|(other, ..)| *other <= at);
@@ -1096,14 +1119,14 @@ impl TcpServer {
         &mut self,
         id: u16,
         n: usize,
-        host: Host,
+        host: HostIdentity,
         subnqn: String,
         connect: &Connect,
         local: Option<SocketAddr>,
     ) -> Association {
         let is_discovery = subnqn == DISCOVERY_NQN;
         let discovery = is_discovery.then(|| self.discovery_log(local));
-        let instance = (self.dice.next_u64() as u8, self.dice.next_u64());
+        let instance = (self.rng.next_u64() as u8, self.rng.next_u64());
         let port = &self.ports[n];
         let config = Config {
             controller_id: id,
@@ -1164,7 +1187,7 @@ impl TcpServer {
     fn reset_other(
         &mut self,
         own: Option<u16>,
-        host: &Host,
+        host: &HostIdentity,
         asked: &CrossControllerReset,
         report: Report<'_>,
     ) -> (u32, Status) {
@@ -1173,6 +1196,8 @@ impl TcpServer {
             .get(&asked.icid)
             .filter(|other| other.host.id == host.id && own != Some(asked.icid));
         match other {
+            // CIU and CIRN identify the instance: a CNTLID alone may by now belong to a new
+            // association of the same host.
             Some(other) if other.instance == (asked.ciu, asked.cirn) => {
                 let takes = self.ports[other.port].changes.iter().find_map(|change| match change {
                     Change::ResetTakes(time) => Some(*time),
@@ -1207,13 +1232,15 @@ impl TcpServer {
         let mut now = now();
         let (mut next, mut over) = (None, Vec::new());
         for (id, association) in &mut self.associations {
+            // Idle controllers are skipped: with hundreds of associations stepping all of them
+            // would cost more than the I/O.
             if !association.moved && association.next.is_none_or(|next| next > now) {
                 next = next.into_iter().chain(association.next).min();
                 continue;
             }
             let mut worked = true;
             for _ in 0..STEPS {
-                if association.controller.is_abandoned(now) && !association.alone {
+                if association.controller.keep_alive_expired(now) && !association.alone {
                     over.push((*id, "no Keep Alive came in time"));
                     break;
                 }
@@ -1242,6 +1269,7 @@ impl TcpServer {
                 while let Some((queue, cqe, data)) =
                     if port.reorders { posted.pop_back() } else { posted.pop_front() }
                 {
+                    // The host has disconnected this queue; its responses have no receiver.
                     let Some(key) = association.queues.get(&queue) else { continue };
                     let Some(connection) = self.connections.get_mut(key) else { continue };
                     tampered(port, connection, |target| target.complete(cqe, data));
@@ -1250,10 +1278,12 @@ impl TcpServer {
                 if !worked {
                     break;
                 }
+                // Each step takes time, and commands that became due in it complete in the next.
                 now = self::now();
             }
             association.moved = worked;
             if worked {
+                // The step limit was reached: continue in the next turn, after other connections.
                 association.next = Some(now);
             }
             if association.alone && association.controller.is_dead() {
@@ -1291,6 +1321,8 @@ impl TcpServer {
             }
             match connection.stream.write_vectored(slices.get(..n).unwrap_or_default()) {
                 Ok(n) => {
+                    // Payload buffers are freed as soon as their last byte has been accepted by the
+                    // socket.
                     connection.target.sent(n);
                     connection.cut = connection.cut.map(|cut| cut - n as u64);
                     self.held = self.held + connection.target.held() - connection.counted;
@@ -1317,6 +1349,7 @@ impl TcpServer {
             _ = self.poller.watch_writes(&connection.stream, key, false);
         }
         if connection.ended {
+            // The TermReq is out. FIN lets the host read it before it closes its own end.
             _ = connection.stream.shutdown(Shutdown::Write);
         } else if connection.full {
             // Unsent bytes have fallen below the limit: receive again.
@@ -1352,6 +1385,7 @@ fn tampered<T>(
     let Some((tamper, times)) = next else { return act(&mut connection.target) };
     connection.target.tamper = Some(*tamper);
     let done = act(&mut connection.target);
+    // The target has used it on a PDU; otherwise it is armed again by the next call.
     if connection.target.tamper.take().is_none() {
         *times -= 1;
     }

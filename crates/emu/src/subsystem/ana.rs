@@ -62,6 +62,7 @@ impl AnaStates {
         for (_, (old, count)) in meant.filter(|(_, (old, _))| *old != state) {
             (*old, *count, changed) = (state, *count + 1, true);
         }
+        // Once per change of the log, however many groups it concerns.
         self.change_count += u64::from(changed);
         changed
     }

@@ -1,8 +1,8 @@
 use nvme::admin::{AsyncEvent, GetLogPage, Identify, SetFeatures, cns, event_type, notice};
 use nvme::features::{AsyncEventConfig, fid};
 use nvme::identify::{
-    Controller as ControllerPage, DescriptorList, Namespace as NamespacePage, NamespaceList,
-    descriptor,
+    Controller as ControllerPage, DescriptorList, IdentifyNamespace as NamespacePage,
+    NamespaceList, descriptor,
 };
 use nvme::log::ana::{AnaLog, GROUPS_ONLY};
 use nvme::log::lid;
@@ -110,7 +110,7 @@ fn any_medium_is_shared() {
         512,
         64,
     )));
-    subsystem.share(Namespace::new(medium.clone(), 512).unwrap()).unwrap();
+    subsystem.share(NamespaceConfig::new(medium.clone(), 512).unwrap()).unwrap();
     let mut hosts = hosts_of(&mut subsystem, vec![config(1), config(2)]);
     let [(a, on_a), (b, on_b)] = &mut hosts[..] else { panic!() };
     let from = a.fill(9);

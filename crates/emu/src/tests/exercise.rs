@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use nvme::{Cid, Nsid, QueueId, Sqe, Vector};
 use units::Nanos;
 
-use super::{Host, Pair, TestPort, dice, mem, read, write};
+use super::{Host, Pair, TestPort, mem, random_below, read, write};
 use crate::{Config, Port};
 
 /// A random command: mostly valid, sometimes invalid, sometimes random bits.
@@ -40,7 +40,7 @@ pub(crate) fn exercise(
         wrap,
     )
     .ready();
-    let mut roll = dice(seed);
+    let mut roll = random_below(seed);
     let mut pairs = [host.pair_with(1, 1, entries, cq_entries, Some(Vector(1)))];
     let shared = host.sharing(2, &pairs[0], entries);
     let buffer = host.page(80);

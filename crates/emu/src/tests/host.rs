@@ -17,7 +17,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
-use crate::{BusError, Config, Controller, Message, Namespace, Port, ShadowBuffers, Step};
+use crate::{BusError, Config, Controller, Message, NamespaceConfig, Port, ShadowBuffers, Step};
 
 pub(crate) use exercise::exercise;
 
@@ -303,7 +303,7 @@ pub(crate) struct Host<P: Port> {
 }
 
 impl Host<TestPort> {
-    pub(crate) fn new(config: Config, namespaces: Vec<Namespace>) -> Host<TestPort> {
+    pub(crate) fn new(config: Config, namespaces: Vec<NamespaceConfig>) -> Host<TestPort> {
         Host::with_port(config, namespaces, TestPort::new(16 << 20), |port| port)
     }
 }
@@ -311,7 +311,7 @@ impl Host<TestPort> {
 impl<P: Port> Host<P> {
     pub(crate) fn with_port(
         config: Config,
-        namespaces: Vec<Namespace>,
+        namespaces: Vec<NamespaceConfig>,
         port: TestPort,
         wrap: impl FnOnce(TestPort) -> P,
     ) -> Host<P> {
@@ -562,8 +562,8 @@ pub(crate) fn write(lba: u64, blocks: u32, addr: u64, bytes: u64) -> Sqe {
 }
 
 /// A sparse namespace in memory.
-pub(crate) fn mem(bytes: u64, block: u32) -> Namespace {
-    Namespace::mem(crate::Mem::new(bytes, crate::Budget::new(64 << 20)), block).unwrap()
+pub(crate) fn mem(bytes: u64, block: u32) -> NamespaceConfig {
+    NamespaceConfig::mem(crate::Mem::new(bytes, crate::Budget::new(64 << 20)), block).unwrap()
 }
 
 /// Negative test: a port whose head doorbells read as if the host had consumed all entries.
@@ -573,7 +573,7 @@ pub(crate) fn never_full(port: TestPort) -> TestPort {
 }
 
 /// A pseudo-random generator with the same sequence on every machine.
-pub(crate) fn dice(seed: u64) -> impl FnMut(u64) -> u64 {
+pub(crate) fn random_below(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     move |below| random.next_u64() % below
 }

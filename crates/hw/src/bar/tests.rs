@@ -10,7 +10,7 @@ fn host_and_device_share_doorbells() {
     bar.ring_sq(QUEUE, 7);
     bar.ring_cq(QUEUE, 9);
     assert_eq!((bar.sq_tail(QUEUE), bar.cq_head(QUEUE), bar.sq_tail(QueueId(1))), (7, 9, 0));
-    assert_eq!((size_of::<Line>(), align_of::<Line>()), (64, 64));
+    assert_eq!((size_of::<PaddedDoorbell>(), align_of::<PaddedDoorbell>()), (64, 64));
 }
 
 /// A host that computes doorbell offsets from CAP.DSTRD (PCIe Transport 3.1.2) reaches the

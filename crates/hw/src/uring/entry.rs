@@ -128,7 +128,9 @@ pub struct Entry {
 pub(super) type SecondHalf = [u64; 8];
 
 const _: () = assert!(
-    size_of::<Entry>() == 64 && size_of::<Command>() == 128 && size_of::<NvmeCommand>() == 80
+    size_of::<Entry>() == 64
+        && size_of::<PassthroughCommand>() == 128
+        && size_of::<NvmeCommand>() == 80
 );
 
 /// A 64-bit value as two 32-bit fields in memory order.
@@ -276,17 +278,17 @@ impl Entry {
 #[repr(C)]
 #[derive(Debug)]
 #[must_use = "a command does nothing until it is pushed"]
-pub struct Command {
+pub struct PassthroughCommand {
     head: SqeHead,
     command: NvmeCommand,
 }
 
-impl Command {
+impl PassthroughCommand {
     /// Sends `command` to the namespace `file`, with `data`, which must stay lent until the
     /// completion. The length of `data` must be what the command transfers: a device may ignore
     /// where the buffer ends.
     #[inline]
-    pub fn new(file: FileSlot, command: &Sqe, data: Option<Span>) -> Command {
+    pub fn new(file: FileSlot, command: &Sqe, data: Option<Span>) -> PassthroughCommand {
         let (addr, len, slot) =
             data.map_or((0, 0, None), |span| (span.addr as u64, span.len, span.slot));
         let op_flags = if slot.is_some() { IoringUringCmdFlags::FIXED.bits() } else { 0 };
@@ -296,7 +298,7 @@ impl Command {
             buffer: slot.unwrap_or(0),
             ..SqeHead::default()
         };
-        Command {
+        PassthroughCommand {
             head: Entry::new(IoringOp::UringCmd, file, head).head,
             command: NvmeCommand::new(command, addr, len),
         }
@@ -304,7 +306,7 @@ impl Command {
 
     /// Sets the value that its completion returns.
     #[inline]
-    pub fn user_data(mut self, user_data: u64) -> Command {
+    pub fn user_data(mut self, user_data: u64) -> PassthroughCommand {
         self.head.user_data = user_data;
         self
     }
@@ -395,7 +397,7 @@ mod tests {
             offset_of!(SqeHead, buffer),
         ];
         assert_eq!(
-            (at, size_of::<SqeHead>(), offset_of!(Command, command)),
+            (at, size_of::<SqeHead>(), offset_of!(PassthroughCommand, command)),
             ([16, 24, 32, 40], 48, 48)
         );
     }

@@ -12,7 +12,7 @@ fn identify_controller_field_offsets() {
 
 #[test]
 fn identify_namespace_field_offsets() {
-    offsets!(Namespace: nuse 16, nlbaf 25, flbas 26, dps 29, nmic 30, dlfeat 33, noiob 46, nvmcap 48, nulbaf 82, anagrpid 92, nsattr 99, nguid 104, eui64 120, lbaf 128);
+    offsets!(IdentifyNamespace: nuse 16, nlbaf 25, flbas 26, dps 29, nmic 30, dlfeat 33, noiob 46, nvmcap 48, nulbaf 82, anagrpid 92, nsattr 99, nguid 104, eui64 120, lbaf 128);
     offsets!(IndependentNamespace: nmic 1, anagrpid 4, nstat 14);
     offsets!(NvmNamespace: elbaf 12);
     // PIF at 8:7, QPIF at 12:9.
@@ -65,7 +65,8 @@ fn sharing_is_read_bit_by_bit() {
 
 #[test]
 fn upper_format_bits_need_many_formats() {
-    let namespace = |nlbaf, flbas| Namespace { nlbaf, flbas, ..Namespace::default() };
+    let namespace =
+        |nlbaf, flbas| IdentifyNamespace { nlbaf, flbas, ..IdentifyNamespace::default() };
     assert_eq!(namespace(15, 0b0110_0011).format_index(), 3);
     assert_eq!(namespace(16, 0b0110_0011).format_index(), 0x33);
     assert_eq!(namespace(0, 1 << 4).format_index(), 0);
@@ -137,7 +138,7 @@ fn a_descriptor_is_found_by_kind() {
 fn any_page_decodes_without_panic() {
     let law = |bytes: &Vec<u8>| {
         let controller = Controller::from_page(bytes).expect("it is whole");
-        let namespace = Namespace::from_page(bytes).expect("it is whole");
+        let namespace = IdentifyNamespace::from_page(bytes).expect("it is whole");
         let list = NamespaceList::from_page(bytes).expect("it is whole");
         let descriptors = DescriptorList::from_page(bytes).expect("it is whole");
         let _ = format!("{controller:?} {namespace:?} {list:?}");

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use driver::{BringupAction, Events, Inventory, Recovery, Shutdown};
+use driver::{BringupAction, EventRequests, Inventory, Recovery, Shutdown};
 use driver::{QueueMap, SplitError, Splitter};
 use units::Nanos;
 
@@ -76,7 +76,7 @@ impl ControllerTask {
         else {
             return now;
         };
-        self.events = Events::new(&self.inventory);
+        self.events = EventRequests::new(&self.inventory);
         self.sizes = NamespaceSizes::of(&self.inventory.namespaces, self.controller.number());
         self.path_up(now);
         if let Some(control) = control {

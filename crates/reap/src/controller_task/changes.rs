@@ -12,7 +12,7 @@ use crate::error::AdminError;
 use crate::shared::events::EventKind;
 
 impl ControllerTask {
-    /// A read that [`driver::Events`] asked for has completed.
+    /// A read that [`driver::EventRequests`] asked for has completed.
     pub(super) fn read_completed(&mut self, what: Reading, status: Status) {
         let page = self.admin.take_page(Purpose::Own(what.to_number()));
         // On an error: an empty page, which each reader below rejects.
@@ -45,8 +45,8 @@ impl ControllerTask {
             }
             Reading::Namespace(nsid) => {
                 let identify = page
-                    .get(..identify::Namespace::LEN)
-                    .and_then(|bytes| identify::Namespace::from_page(bytes).ok());
+                    .get(..identify::IdentifyNamespace::LEN)
+                    .and_then(|bytes| identify::IdentifyNamespace::from_page(bytes).ok());
                 if let Some(identify) = identify {
                     self.namespace_was_read(nsid, &identify);
                 }
@@ -57,7 +57,11 @@ impl ControllerTask {
     }
 
     /// The Identify data of a namespace has been read.
-    pub(super) fn namespace_was_read(&mut self, nsid: Nsid, identify: &identify::Namespace) {
+    pub(super) fn namespace_was_read(
+        &mut self,
+        nsid: Nsid,
+        identify: &identify::IdentifyNamespace,
+    ) {
         let Some(before) =
             self.inventory.namespaces.iter().find(|namespace| namespace.nsid == nsid)
         else {

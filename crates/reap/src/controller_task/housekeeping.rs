@@ -54,7 +54,7 @@ fn shared() -> Result<Arc<Housekeeper>, OpenError> {
     let poller = Poller::new().map_err(system)?;
     poller.add(&*kick, KEY_WAKE).map_err(system)?;
     let housekeeper = Arc::new(Housekeeper { new_tasks: Mutex::default(), kick });
-    let worker = Worker {
+    let worker = HousekeepingThread {
         handle: housekeeper.clone(),
         tasks: Vec::new(),
         poller,
@@ -120,7 +120,7 @@ impl Housekeeper {
     }
 }
 
-struct Worker {
+struct HousekeepingThread {
     handle: Arc<Housekeeper>,
     /// Each with its key in the poller.
     tasks: Vec<(u64, Box<dyn DeviceTask>)>,
@@ -144,7 +144,7 @@ impl Drop for ExitGuard {
     }
 }
 
-impl Worker {
+impl HousekeepingThread {
     fn run(mut self) {
         // The opener may be pinned to a CPU on which it spins.
         hw::clear_affinity();

@@ -1,4 +1,4 @@
-//! Opening a device: from a transport to a [`Controller`] that is up. What fails here leaves
+//! Opening a device: from a transport to a [`OpenController`] that is up. What fails here leaves
 //! nothing running.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::file_task::FileTask;
 use super::housekeeping;
 use crate::error::{OpenError, OptionsError};
 use crate::options::OpenOptions;
-use crate::shared::controller::{Controller, Description, NamespaceSizes, Opened};
+use crate::shared::controller::{Description, NamespaceSizes, OpenController, Opened};
 use crate::shared::events::EventKind;
 use crate::shared::path_states::PathHandle;
 use crate::shared::queue_shared::FileQueues;
@@ -32,7 +32,7 @@ pub(crate) fn open(
     path_handle: Option<PathHandle>,
     uri: &str,
     options: &OpenOptions,
-) -> Result<(Controller, Inventory), OpenError> {
+) -> Result<(OpenController, Inventory), OpenError> {
     check_timeout(options)?;
     // Before the first queue is taken: a measurement takes 10 ms.
     sleep_cost::prepare(options.mode);
@@ -48,7 +48,7 @@ pub(crate) fn open(
     let free = (0..software).rev().map(place).collect();
     let queue_table = QueueTable::new(opened.queues.clone(), free);
     Ok((
-        Controller::new(
+        OpenController::new(
             Opened { description, ..opened },
             queue_table,
             Arc::new(FileQueues::new(0)),
@@ -67,7 +67,7 @@ pub(crate) fn open_file(
     kernel_file: KernelFile,
     uri: &str,
     options: &OpenOptions,
-) -> Result<Controller, OpenError> {
+) -> Result<OpenController, OpenError> {
     check_timeout(options)?;
     sleep_cost::prepare(options.mode);
     let kernel_file = Arc::new(kernel_file);
@@ -107,7 +107,7 @@ pub(crate) fn open_file(
         control,
         description,
     };
-    Ok(Controller::new(opened, QueueTable::default(), files, options))
+    Ok(OpenController::new(opened, QueueTable::default(), files, options))
 }
 
 fn check_timeout(options: &OpenOptions) -> Result<(), OpenError> {

@@ -23,8 +23,8 @@
 
 use driver::multipath::Link as PathLink;
 use driver::{
-    AdminCommand, Buffers, Command, Completed, Dead, Events, Inventory, Purpose, RecoveryAction,
-    ResetCause,
+    AdminCommand, Buffers, Completed, Dead, EventRequests, Inventory, OutstandingCommand, Purpose,
+    RecoveryAction, ResetCause,
 };
 use nvme::{Cid, QueueId, Status};
 use units::Nanos;
@@ -80,7 +80,7 @@ impl ControllerTask {
         let silent = matches!(&ask, RecoveryAction::Close(cause) if cause.is_unanswered());
         // What to do to each pair, with both of its locks held. Returns the commands that it takes
         // back.
-        let verb: fn(&mut HeldPair<'_>) -> Vec<Command> = match &ask {
+        let verb: fn(&mut HeldPair<'_>) -> Vec<OutstandingCommand> = match &ask {
             RecoveryAction::Abort { .. } => return self.abort(ask, now),
             // Completions are still reaped: the controller may have carried the commands out.
             RecoveryAction::Close(_) if !(silent && self.early_return_status().is_some()) => {
@@ -269,7 +269,7 @@ impl ControllerTask {
         for (n, commands) in self.abandoned.drain(..) {
             let Some(queue) = self.queues.get(n) else { continue };
             for command in &commands {
-                let &Command { cid, token, posted_at } = command;
+                let &OutstandingCommand { cid, token, posted_at } = command;
                 queue.deliver_one(&Completed { token, cid, status, result: 0, posted_at });
             }
             queue.notice_all();
@@ -278,7 +278,7 @@ impl ControllerTask {
 
     /// The controller is up again, and its pairs are open.
     fn restore(&mut self, inventory: Inventory, now: Nanos) {
-        self.events = Events::new(&inventory);
+        self.events = EventRequests::new(&inventory);
         let before = std::mem::replace(&mut self.inventory, inventory);
         self.shared.reporter.push(EventKind::Restored);
         let reconnected = std::mem::take(&mut self.reconnected);
@@ -312,7 +312,7 @@ impl ControllerTask {
         }
         drop(health);
         if !known {
-            self.shared.reporter.push(EventKind::GivenUp(why.into()));
+            self.shared.reporter.push(EventKind::PermanentFailure(why.into()));
             self.set_link(PathLink::Lost);
             // If the controller was not stopped, `abandon` has returned the commands as LOST
             // before.

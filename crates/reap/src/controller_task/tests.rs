@@ -9,7 +9,7 @@ use super::*;
 use crate::error::{IoError, Refused};
 use crate::queue::Queue;
 use crate::request::Request;
-use crate::shared::controller::Controller;
+use crate::shared::controller::OpenController;
 use crate::shared::events::EventSource;
 use crate::shared::future::Pending;
 use crate::shared::queue_shared::FileQueues;
@@ -61,12 +61,16 @@ fn up_at(uri: &str, options: &OpenOptions) -> (ControllerTask, Opened) {
 }
 
 /// A controller that is up, with its first hardware queue.
-fn controller(uri: &str, options: &OpenOptions) -> (ControllerTask, Controller, Arc<HwQueue>) {
+fn controller(uri: &str, options: &OpenOptions) -> (ControllerTask, OpenController, Arc<HwQueue>) {
     let (task, opened) = up_at(uri, options);
     let hardware = opened.queues[0].clone();
     let free = (0..hardware.users.len()).rev().map(|me| (0, me as u8)).collect();
     let queue_table = QueueTable::new(opened.queues.clone(), free);
-    (task, Controller::new(opened, queue_table, Arc::new(FileQueues::new(0)), options), hardware)
+    (
+        task,
+        OpenController::new(opened, queue_table, Arc::new(FileQueues::new(0)), options),
+        hardware,
+    )
 }
 
 fn interrupt() -> OpenOptions {
@@ -358,7 +362,7 @@ fn stale_namespace_handles_are_refused() {
     assert_eq!(read(), Ok(()));
     assert_eq!(queue.wait(1, None), Ok(1));
     let format = |task: &mut ControllerTask, log2| {
-        let mut identify = nvme::identify::Namespace::default();
+        let mut identify = nvme::identify::IdentifyNamespace::default();
         (identify.nsze, identify.ncap) = (ns.bytes() >> log2, ns.bytes() >> log2);
         identify.lbaf[0].set_lbads(log2);
         let known = task.inventory.namespaces[0];

@@ -9,7 +9,7 @@ use emu::{Change, NoSuchPath, Script};
 
 #[cfg(feature = "testing")]
 use crate::multipath::Multipath;
-use crate::shared::controller::Controller;
+use crate::shared::controller::OpenController;
 #[cfg(feature = "testing")]
 use crate::transport::ManualStepper;
 use crate::transport::Measured;
@@ -18,7 +18,7 @@ use crate::transport::embedded::EmbeddedHandle;
 /// The embedded controllers of a device. It keeps the device open.
 #[derive(Clone)]
 pub struct Embedded {
-    pub(super) controllers: Arc<[Controller]>,
+    pub(super) controllers: Arc<[OpenController]>,
     #[cfg(feature = "testing")]
     pub(super) paths: Option<Arc<Multipath>>,
 }

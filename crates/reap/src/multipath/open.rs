@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crossbeam_utils::CachePadded;
 use driver::Inventory;
-use driver::multipath::{Counters, PathIdentity, PathTraits, join};
+use driver::multipath::{MultipathCounters, PathIdentity, PathTraits, join};
 use driver::paths::{Distances, PathId, Paths};
 use emu::{Change, PathControl, Subsystem};
 use hw::DmaPool;
@@ -17,7 +17,7 @@ use crate::controller_task::open as controller_task;
 use crate::error::{OpenError, OptionsError};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
-use crate::shared::controller::{Controller, Description};
+use crate::shared::controller::{Description, OpenController};
 use crate::shared::path_states::{PathHandle, PathStates};
 use crate::transport::embedded::{SubsystemMember, subsystem};
 use crate::transport::tcp;
@@ -52,7 +52,7 @@ pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath
         // ANA states are read after joining: only now is it known which namespace they concern.
         path_states.request_refresh(PathId(n as u8));
     }
-    controllers.iter().for_each(Controller::wake_task);
+    controllers.iter().for_each(OpenController::wake_task);
     let control = subsystem.control();
     // After all paths are up: the script's clock begins with a complete device.
     apply_script(&uri, &control)?;
@@ -237,12 +237,12 @@ fn distances(uri: &MultipathUri, nodes: &hw::Nodes) -> Result<Distances, OpenErr
 fn assemble(
     uri: MultipathUri,
     options: &OpenOptions,
-    controllers: Arc<[Controller]>,
+    controllers: Arc<[OpenController]>,
     inventories: &[Inventory],
     (path_states, pool, control): (Arc<PathStates>, DmaPool, PathControl),
 ) -> Result<Multipath, OpenError> {
     let count = controllers.len();
-    let found = |controller: &Controller| {
+    let found = |controller: &OpenController| {
         let wanted = |ns: &&Namespace| uri.nsid.is_none_or(|nsid| ns.nsid().0 == nsid);
         // Unlimited: requests are checked against the device's namespace, and the controller checks
         // them again.
@@ -283,7 +283,7 @@ fn assemble(
         software_queues: queues,
         nodes,
         path_counters: (0..queues * count).map(|_| CachePadded::default()).collect(),
-        counters: Mutex::new(vec![Counters::default(); queues]),
+        counters: Mutex::new(vec![MultipathCounters::default(); queues]),
         control,
         controllers,
         uri,

@@ -191,7 +191,7 @@ impl MultipathQueue {
         }
         self.process_completions(path_queues);
         // Its result is not needed: the caller asks `next_deadline`.
-        _ = self.look_after(path_queues);
+        _ = self.run_timers(path_queues);
         turned.more |= self.done() > 0;
         turned
     }
@@ -375,7 +375,7 @@ impl MultipathQueue {
 
     /// Runs due timers and sends what is staged. Returns when to call it again at the latest,
     /// should nothing else wake the thread.
-    pub(crate) fn look_after(&self, path_queues: &[PathQueue]) -> Nanos {
+    pub(crate) fn run_timers(&self, path_queues: &[PathQueue]) -> Nanos {
         let Ok(mut table) = self.table.try_borrow_mut() else { return Nanos::MAX };
         let mut deadline = table.next_deadline();
         if deadline < Nanos::MAX {
@@ -402,7 +402,7 @@ impl MultipathQueue {
     ) {
         let mut seen = self.table.borrow().changes;
         loop {
-            let deadline = self.look_after(path_queues);
+            let deadline = self.run_timers(path_queues);
             let open = self.in_flight();
             if enough() || open == 0 && !for_others || hw::now() >= until {
                 break;

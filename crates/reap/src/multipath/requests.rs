@@ -142,7 +142,7 @@ impl MultipathRequests {
     }
 
     /// Failover counters.
-    pub(super) fn counters(&self) -> driver::multipath::Counters {
+    pub(super) fn counters(&self) -> driver::multipath::MultipathCounters {
         self.failover.counters()
     }
 
@@ -382,8 +382,8 @@ impl MultipathRequests {
         let mut all = true;
         for (n, seen) in self.last_standing.iter_mut().enumerate() {
             let path = PathId(n as u8);
-            let standing = shared.path_states.standing(path);
-            match self.failover.update_path(now, path, seen, standing, || drained(path)) {
+            let snapshot = shared.path_states.snapshot(path);
+            match self.failover.update_path(now, path, seen, snapshot, || drained(path)) {
                 PathUpdate::Applied => {}
                 // Latencies from before the loss say nothing about the path now.
                 PathUpdate::CameUp => self.selector.forget(path),

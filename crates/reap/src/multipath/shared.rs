@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_utils::CachePadded;
-use driver::multipath::{Counters, FailoverConfig, PathStatus, PathTraits};
+use driver::multipath::{FailoverConfig, MultipathCounters, PathStatus, PathTraits};
 use driver::paths::{PathId, Paths, Selector};
 use emu::PathControl;
 #[cfg(feature = "testing")]
@@ -15,13 +15,13 @@ use super::uri::{MultipathUri, PathUri};
 use crate::error::{QueueError, Refused};
 use crate::namespace::Namespace;
 use crate::request::Request;
-use crate::shared::controller::{Controller, Description};
+use crate::shared::controller::{Description, OpenController};
 use crate::shared::path_states::PathStates;
 use crate::transport::Count;
 
 /// An open multipath device.
 pub(crate) struct Multipath {
-    pub(super) controllers: Arc<[Controller]>,
+    pub(super) controllers: Arc<[OpenController]>,
     pub(super) uri: MultipathUri,
     pub(super) path_states: Arc<PathStates>,
     pub(super) selector: Arc<Paths>,
@@ -39,7 +39,7 @@ pub(crate) struct Multipath {
     pub(super) nodes: hw::Nodes,
     /// By software queue and path.
     pub(super) path_counters: Box<[CachePadded<PathCounters>]>,
-    pub(super) counters: Mutex<Vec<Counters>>,
+    pub(super) counters: Mutex<Vec<MultipathCounters>>,
     #[cfg_attr(
         not(feature = "testing"),
         expect(dead_code, reason = "only tests change a path while it is in use")
@@ -122,7 +122,7 @@ impl Multipath {
     }
 
     /// The controllers, one for each path.
-    pub(crate) fn controllers(&self) -> &Arc<[Controller]> {
+    pub(crate) fn controllers(&self) -> &Arc<[OpenController]> {
         &self.controllers
     }
 
@@ -160,15 +160,18 @@ impl Multipath {
         self.path_counters.get(index * paths..).and_then(|all| all.get(..paths)).unwrap_or_default()
     }
 
-    pub(super) fn keep_counters(&self, index: usize, counters: impl FnOnce() -> Counters) {
+    pub(super) fn keep_counters(&self, index: usize, counters: impl FnOnce() -> MultipathCounters) {
         if let Some(kept) = lock(&self.counters).get_mut(index) {
             *kept = counters();
         }
     }
 
     /// Failover counters over all software queues, as of their last wait.
-    pub(crate) fn counters(&self) -> Counters {
-        lock(&self.counters).iter().copied().fold(Counters::default(), Counters::and)
+    pub(crate) fn counters(&self) -> MultipathCounters {
+        lock(&self.counters)
+            .iter()
+            .copied()
+            .fold(MultipathCounters::default(), MultipathCounters::and)
     }
 
     /// The state and counters of each path.
@@ -185,10 +188,10 @@ impl Multipath {
             };
             // `ended` first: what is sent in between makes `in_flight` too large, never negative.
             let (ended, sent) = (of(|p| &p.ended), of(|p| &p.sent));
-            let standing = self.path_states.standing(PathId(n as u8));
+            let snapshot = self.path_states.snapshot(PathId(n as u8));
             PathReport {
                 uri: path.text.clone(),
-                status: PathStatus { link: standing.link, ana: standing.ana, fits: standing.fits },
+                status: PathStatus { link: snapshot.link, ana: snapshot.ana, fits: snapshot.fits },
                 ios: ended,
                 failed: of(|p| &p.failed),
                 in_flight: sent.saturating_sub(ended),
@@ -203,7 +206,7 @@ impl Multipath {
     pub(crate) fn fail_pending(&self) {
         // Waiting requests first, then those that wait for a retry below.
         self.path_states.fail_pending();
-        self.controllers.iter().for_each(Controller::fail_retries);
+        self.controllers.iter().for_each(OpenController::fail_retries);
     }
 
     pub(super) fn request_refresh(&self, path: PathId) {

@@ -20,8 +20,8 @@ use nvme::regs::Csts;
 use rustix::io::Errno;
 use units::Nanos;
 use vfio_user::{
-    Access, Capabilities, DmaMap, DmaUnmap, IrqAction, IrqData, Request, SetIrqs, Version, irq,
-    region,
+    Capabilities, DmaMap, DmaUnmap, IrqAction, IrqData, RegionAccess, Request, SetIrqs, Version,
+    irq, region,
 };
 
 use super::{ServeError, ServeEvent, ServerError, SocketFault};
@@ -127,7 +127,7 @@ fn vectors_come_and_go() {
     };
     assert_eq!(guest.ask(&set(1, 1, IrqData::Eventfds), &[]), Ok(Vec::new()));
     assert_eq!(guest.read_quietly(0, 1, 0x4_0000), Status::SUCCESS);
-    let pending = Access { offset: 0x8000, region: region::BAR4, count: 1 };
+    let pending = RegionAccess { offset: 0x8000, region: region::BAR4, count: 1 };
     assert_eq!(guest.ask(&Request::RegionRead(pending), &[]).map(|body| body[16]), Ok(2));
     let before = guest.messages();
     guest.give_vectors();
@@ -151,7 +151,8 @@ fn malformed_messages_keep_the_stream() {
     let map = |address, size, offset| {
         Request::DmaMap(DmaMap { readable: true, writable: true, offset, address, size })
     };
-    let region_read = |region, offset, count| Request::RegionRead(Access { offset, region, count });
+    let region_read =
+        |region, offset, count| Request::RegionRead(RegionAccess { offset, region, count });
     let set = |index, start, count, data| {
         Request::SetIrqs(SetIrqs { index, start, count, action: IrqAction::Trigger, data })
     };

@@ -1,4 +1,4 @@
-//! An open controller, file or block device, as its device and its queues share it. [`Controller`]
+//! An open controller, file or block device, as its device and its queues share it. [`OpenController`]
 //! is the handle; the last clone closes the device.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const CANCEL_TIMEOUT: Nanos = Nanos::from_secs(1);
 
 /// An open controller. It is shut down when the last clone and the last queue are gone.
 #[derive(Clone)]
-pub(crate) struct Controller(Arc<Shared>);
+pub(crate) struct OpenController(Arc<Shared>);
 
 struct Shared {
     transport: Transport,
@@ -75,7 +75,7 @@ pub struct Description {
     pub refused: Vec<String>,
 }
 
-/// The parts of a [`Controller`], from its bring-up.
+/// The parts of a [`OpenController`], from its bring-up.
 pub(crate) struct Opened {
     pub transport: Transport,
     pub queues: Vec<Arc<HwQueue>>,
@@ -136,7 +136,7 @@ impl NamespaceSizes {
     }
 }
 
-impl Controller {
+impl OpenController {
     /// A controller that is up, with its queues in `queue_table`, or an open file, with its queues
     /// in `files`.
     pub(crate) fn new(
@@ -144,12 +144,12 @@ impl Controller {
         queue_table: QueueTable,
         files: Arc<FileQueues>,
         options: &OpenOptions,
-    ) -> Controller {
+    ) -> OpenController {
         let Opened { transport, namespaces, sizes, control, description, .. } = opened;
         let (number, pool, mode) =
             (transport.number(), transport.pool().clone(), AtomicU64::new(options.mode.into()));
         let timeout = options.timeout;
-        Controller(Arc::new(Shared {
+        OpenController(Arc::new(Shared {
             transport,
             number,
             pool,
@@ -165,7 +165,7 @@ impl Controller {
     }
 
     /// Takes a software queue for a thread: its hardware queue, and its index there. Must be
-    /// followed by [`Controller::release_queue`].
+    /// followed by [`OpenController::release_queue`].
     ///
     /// # Errors
     /// All queues are taken, or the transport does not have the mode.
@@ -177,7 +177,7 @@ impl Controller {
     }
 
     /// Adds a queue of a file, in `mode` or in the file's mode. Must be followed by
-    /// [`Controller::release_queue`] or [`Controller::add_orphan`].
+    /// [`OpenController::release_queue`] or [`OpenController::add_orphan`].
     ///
     /// # Errors
     /// All queues are taken, or the process has no descriptor left.
@@ -222,7 +222,7 @@ impl Controller {
         if asked.is_the_kernels() { Mode::INTERRUPT } else { asked }
     }
 
-    /// [`Controller::mode_on`] for queue `number`, with an event if the queue's ring rules the mode
+    /// [`OpenController::mode_on`] for queue `number`, with an event if the queue's ring rules the mode
     /// out.
     pub(crate) fn mode_for(&self, number: u16, made_for: Option<Mode>, asked: Mode) -> Mode {
         let in_force = self.mode_on(made_for, asked);
@@ -353,7 +353,7 @@ impl Controller {
         self.0.control.request_reset();
     }
 
-    /// Checks a request again that [`Controller::checker`] has refused for `why`. While some
+    /// Checks a request again that [`OpenController::checker`] has refused for `why`. While some
     /// namespace cannot be used the checker refuses every request ([`SizeTable::number`]).
     ///
     /// # Errors

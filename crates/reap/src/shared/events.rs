@@ -13,7 +13,7 @@ use nvme::Nsid;
 use nvme::admin::AsyncEvent;
 use units::Nanos;
 
-use crate::health::GivenUp;
+use crate::health::PermanentFailure;
 use crate::instant::Instant;
 use crate::wake::{on_another_thread, wake_all};
 
@@ -43,7 +43,7 @@ pub enum EventKind {
     Restored,
     /// The controller was removed or cannot be used any more: every request fails, or takes another
     /// path.
-    GivenUp(GivenUp),
+    PermanentFailure(PermanentFailure),
     /// Requests exceeded the time-out. They are aborted, or the kernel is asked to cancel them.
     TimedOut {
         /// Their queue.
@@ -92,7 +92,7 @@ impl fmt::Display for EventKind {
         match self {
             EventKind::Reset(cause) => write!(f, "the controller is reset: {cause}"),
             EventKind::Restored => f.write_str("the controller is up again"),
-            EventKind::GivenUp(why) => write!(f, "the controller is given up: {why}"),
+            EventKind::PermanentFailure(why) => write!(f, "the controller is given up: {why}"),
             EventKind::TimedOut { queue, requests, after } => {
                 write!(f, "{requests} requests of queue {queue} have no answer after {after}, and are aborted")
             }
@@ -176,7 +176,7 @@ impl EventLog {
     pub(crate) fn push(&self, path: Option<usize>, kind: EventKind) {
         let event = Event { at: Instant::now(), path, kind };
         match event.kind {
-            EventKind::GivenUp(_) => tracing::error!("{event}"),
+            EventKind::PermanentFailure(_) => tracing::error!("{event}"),
             EventKind::Restored => tracing::info!("{event}"),
             EventKind::Path(_) => tracing::debug!("{event}"),
             _ => tracing::warn!("{event}"),

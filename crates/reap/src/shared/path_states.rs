@@ -25,17 +25,17 @@ use units::Nanos;
 
 use super::events::{EventKind, EventLog};
 
-fn to_word(standing: PathSnapshot) -> u64 {
-    let link = match standing.link {
+fn to_word(snapshot: PathSnapshot) -> u64 {
+    let link = match snapshot.link {
         Link::Connecting => 0,
         Link::Live => 1,
         Link::Resetting => 2,
         Link::Lost => 3,
     };
-    u64::from(standing.life) << 32
-        | u64::from(standing.fits) << 16
+    u64::from(snapshot.life) << 32
+        | u64::from(snapshot.fits) << 16
         | link << 8
-        | u64::from(standing.ana.0)
+        | u64::from(snapshot.ana.0)
 }
 
 fn from_word(word: u64) -> PathSnapshot {
@@ -56,7 +56,7 @@ fn from_word(word: u64) -> PathSnapshot {
 /// The state of one path.
 struct PathState {
     /// [`PathSnapshot`] as one word, so that it is read and written as a whole.
-    standing: AtomicU64,
+    snapshot: AtomicU64,
     /// The size of the namespace in logical blocks, as the path's controller last reported it.
     blocks: AtomicU64,
     /// A queue wants the ANA log page to be read.
@@ -94,7 +94,7 @@ impl PathStates {
     /// `paths` paths, none of which is up yet, for `queues` software queues.
     pub(crate) fn new(paths: usize, queues: usize, keep_alive: Nanos) -> PathStates {
         let state = |_| PathState {
-            standing: AtomicU64::new(to_word(PathSnapshot::NEVER_UP)),
+            snapshot: AtomicU64::new(to_word(PathSnapshot::NEVER_UP)),
             blocks: AtomicU64::new(UNKNOWN_SIZE),
             wants_refresh: AtomicBool::new(false),
             wants_reset: AtomicBool::new(false),
@@ -119,9 +119,9 @@ impl PathStates {
     }
 
     /// The state of a path.
-    pub(crate) fn standing(&self, path: PathId) -> PathSnapshot {
+    pub(crate) fn snapshot(&self, path: PathId) -> PathSnapshot {
         // `3 << 8`: a path that does not exist is lost.
-        from_word(self.paths.get(path.index()).map_or(3 << 8, |state| state.standing.load(Acquire)))
+        from_word(self.paths.get(path.index()).map_or(3 << 8, |state| state.snapshot.load(Acquire)))
     }
 
     /// Sets the namespace that the paths lead to, once they are joined.
@@ -140,10 +140,10 @@ impl PathStates {
     fn change(&self, path: PathId, change: impl Fn(PathSnapshot) -> PathSnapshot) {
         let Some(state) = self.paths.get(path.index()) else { return };
         // The housekeeping thread is the only writer, so a load and a store do.
-        let before = from_word(state.standing.load(Relaxed));
+        let before = from_word(state.snapshot.load(Relaxed));
         let after = change(before);
         if after != before {
-            state.standing.store(to_word(after), Release);
+            state.snapshot.store(to_word(after), Release);
             self.changes.fetch_add(1, AcqRel);
         }
         let status = |of: PathSnapshot| PathStatus { link: of.link, ana: of.ana, fits: of.fits };

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use completion::{Cycle, Lawful, Mode, Notification, Plan, WEIGHT, Waiter};
+use completion::{Cycle, Mode, NoAblation, Notification, Plan, WEIGHT, Waiter};
 use driver::Completed;
 use hw::Poller;
 use sync::{Posted, SleepSteps, WaiterId, WakeFlag, sleep};
@@ -58,7 +58,7 @@ impl Worker {
         let mut context = SleepContext::new(&mut self, &queue);
         loop {
             // Poll first: completions may have come while no thread was armed.
-            context.waiter.begin_look();
+            context.waiter.begin_poll();
             queue.reap_for_owners(&mut context.worker.taken);
             // After the poll, so that the last one leaves nothing in the CQ unseen.
             if queue.drain.finish_if_unused() {
@@ -105,7 +105,7 @@ struct SleepContext<'a> {
 impl<'a> SleepContext<'a> {
     fn new(worker: &'a mut Worker, queue: &'a HwQueue) -> SleepContext<'a> {
         let vector = Vector { queue };
-        let mut waiter = Waiter::new(Mode::THREADED, &Cycle::default(), Lawful);
+        let mut waiter = Waiter::new(Mode::THREADED, &Cycle::default(), NoAblation);
         waiter.plan = Plan::sleep(Nanos::MAX);
         SleepContext { worker, vector, waiter }
     }
@@ -183,7 +183,7 @@ impl SleepSteps for SleepContext<'_> {
     }
 
     fn has_entry(&mut self) -> bool {
-        self.waiter.look_once_more(&mut self.vector).unwrap_or(false)
+        self.waiter.recheck(&mut self.vector).unwrap_or(false)
     }
 
     fn has_completions(&mut self) -> bool {

@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use completion::{
-    Cause, Lawful, Plan, PollLimits, Round, Step, WEIGHT, Woke, combine, fall_asleep,
+    Cause, NoAblation, Plan, PollLimits, Round, Step, WEIGHT, Woke, combine, fall_asleep,
 };
 use hw::Poller;
 use units::Nanos;
@@ -207,7 +207,7 @@ impl EventLoop {
             };
             // `fall_asleep` has the order, here and in the simulator: all queues are armed before
             // the first check.
-            match fall_asleep(&Lawful, step, queues.iter(), arm, |queue| {
+            match fall_asleep(&NoAblation, step, queues.iter(), arm, |queue| {
                 Some(queue.check_before_sleep())
             }) {
                 // After arming: what makes `enough` true later wakes the thread.

@@ -20,7 +20,7 @@ use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
-use crate::shared::controller::Controller;
+use crate::shared::controller::OpenController;
 use crate::shared::future_states::FutureStates;
 use crate::transport::{IoCommand, Transport, UringQueue};
 use crate::wakeups::Wakeups;
@@ -56,7 +56,7 @@ impl PathQueue {
     /// # Errors
     /// All queues are taken, the process has no descriptor left, or the kernel refuses a ring.
     pub(crate) fn take(
-        controller: &Controller,
+        controller: &OpenController,
         bound: bool,
         mode: Option<Mode>,
     ) -> Result<PathQueue, QueueError> {

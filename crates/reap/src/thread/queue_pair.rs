@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use completion::{
-    Batch, Decisions, Done, Facts, Lawful, MAX_WEIGHT, Mode, Plan, Policy, PollLimits, Records,
+    Batch, Decisions, Done, Facts, MAX_WEIGHT, Mode, NoAblation, Plan, Policy, PollLimits, Records,
     Route, Spin, State, WEIGHT, Waiter, Woke,
 };
 use hw::{DmaBuf, DmaPool, ForkGuard, Lent, Poller};
@@ -40,7 +40,7 @@ use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request, Token};
-use crate::shared::controller::Controller;
+use crate::shared::controller::OpenController;
 use crate::shared::events::EventKind;
 use crate::shared::future_states::FutureStates;
 use crate::shared::queue_shared::{Orphan, QueueShared};
@@ -58,7 +58,7 @@ const MEASURED_TURNS: u32 = 8;
 
 /// A queue of one thread on the transport `T`.
 pub(crate) struct QueuePair<T: QueueTransport> {
-    pub(super) controller: Controller,
+    pub(super) controller: OpenController,
     pub(super) shared: Arc<QueueShared>,
     /// The process that created it: after a fork the child must not use the rings.
     fork_guard: ForkGuard,
@@ -203,7 +203,7 @@ impl<T: QueueTransport> Inner<T> {
     /// Polls the completion queue for at most `budget` entries. Returns the time of the poll.
     #[inline]
     fn poll(&mut self, budget: u32) -> Nanos {
-        let (slept, met) = self.waiter.begin_look();
+        let (slept, met) = self.waiter.begin_poll();
         self.counters.polls += 1;
         let noticed = self.shared.is_noticed();
         if noticed {
@@ -297,7 +297,7 @@ impl<T: QueueTransport> Inner<T> {
     /// and makes no system call. Returns the time.
     fn spin(&mut self, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
         (self.counters.spins, self.woke_at) = (self.counters.spins + 1, None);
-        let yields = self.spin.gives_way(self.waiter.policy.mode());
+        let yields = self.spin.yields_cpu(self.waiter.policy.mode());
         loop {
             // The clock read costs more than a test, so it is shared by several.
             for _ in 0..SPINS_PER_CLOCK {
@@ -463,7 +463,7 @@ impl<T: QueueTransport> Inner<T> {
     fn sample_delay(&mut self, now: Nanos) {
         if let Some(wanted) = self.contention.sample(now) {
             self.waiter.seen.cpu_wanted =
-                wanted && self.spin.tells_wanted(self.waiter.policy.mode());
+                wanted && self.spin.reports_cpu_wanted_in(self.waiter.policy.mode());
         }
     }
 }
@@ -502,7 +502,7 @@ impl<T: QueueTransport> SleepSteps for Inner<T> {
     }
 
     fn has_entry(&mut self) -> bool {
-        self.waiter.look_once_more(&mut self.transport).unwrap_or(false)
+        self.waiter.recheck(&mut self.transport).unwrap_or(false)
     }
 
     fn has_completions(&mut self) -> bool {
@@ -584,7 +584,7 @@ impl<T: QueueTransport> QueuePair<T> {
     /// # Errors
     /// The process has no descriptor left.
     pub(crate) fn new(
-        controller: Controller,
+        controller: OpenController,
         shared: Arc<QueueShared>,
         index: u8,
         transport: T,
@@ -599,7 +599,7 @@ impl<T: QueueTransport> QueuePair<T> {
         let mut requests = shared.left().take().unwrap_or_else(|| Box::new(Requests::new(index)));
         shared.set_orphaned(false);
         let mode = shared.mode.in_force().unwrap_or(Mode::INTERRUPT);
-        let mut waiter = Waiter::new(mode, &sleep_cost::known(), Lawful);
+        let mut waiter = Waiter::new(mode, &sleep_cost::known(), NoAblation);
         // On a shared hardware queue the notification has to be taken first (`NotificationRole`).
         waiter.owner = !transport.is_shared();
         if requests.open() > 0 {
@@ -1257,7 +1257,7 @@ impl<T: QueueTransport> Drop for Submission<'_, T> {
                 inner.transport.set_reaps_itself(false);
                 // The owner of the notification may have found the completion lock busy and gone to
                 // sleep.
-                if let Some(owner) = inner.waiter.leaves_behind(&mut inner.transport) {
+                if let Some(owner) = inner.waiter.owner_to_wake(&mut inner.transport) {
                     inner.transport.notify(owner);
                 }
                 queue.publish(inner);
@@ -1313,7 +1313,7 @@ impl<T: QueueTransport> LoopQueue for QueuePair<T> {
 
     fn yields_cpu(&self) -> bool {
         let inner = self.inner.borrow();
-        inner.spin.gives_way(inner.waiter.policy.mode())
+        inner.spin.yields_cpu(inner.waiter.policy.mode())
     }
 
     fn arm(&self) {

@@ -407,7 +407,7 @@ impl Notification for RingQueue {
         self.queue.pair.is_maskable()
     }
 
-    fn tells_once(&self) -> bool {
+    fn is_one_shot(&self) -> bool {
         self.posted_msi.is_on()
     }
 

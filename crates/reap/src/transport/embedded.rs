@@ -26,7 +26,8 @@ mod runner;
 use std::sync::Arc;
 
 use emu::{
-    Ana, Config, Controller, FaultInjector, FaultPlan, Mem, Namespace, Port, Profile, Subsystem,
+    Ana, Config, Controller, FaultInjector, FaultPlan, Mem, NamespaceConfig, Port, Profile,
+    Subsystem,
 };
 use hw::{Bar, DmaPool, Vectors};
 use nvme::Vector;
@@ -295,7 +296,7 @@ pub(crate) fn subsystem(uri: &DeviceUri) -> Result<Subsystem, OpenError> {
 }
 
 /// The namespaces of `uri` with their media.
-pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
+pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<NamespaceConfig>, OpenError> {
     match &uri.backing {
         Backing::Mem { bytes } => {
             // Memory is sparse. The limit keeps a test that writes everywhere from exhausting the
@@ -306,8 +307,9 @@ pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
                 name: uri.to_string(),
                 what: e.to_string(),
             };
-            let namespace =
-                |_| Namespace::mem(Mem::new(*bytes, budget.clone()), uri.lba_bytes).map_err(bad);
+            let namespace = |_| {
+                NamespaceConfig::mem(Mem::new(*bytes, budget.clone()), uri.lba_bytes).map_err(bad)
+            };
             (0..uri.namespaces).map(namespace).collect()
         }
         Backing::File { path, bytes } => {
@@ -317,7 +319,10 @@ pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
             }
             let access = if uri.share { FileAccess::Share } else { FileAccess::Write };
             let file = FileMedia::open(path, *bytes, uri.lba_bytes, access)?;
-            Ok(vec![Namespace::new(file, uri.lba_bytes).map_err(|e| media(path, &e.to_string()))?])
+            Ok(vec![
+                NamespaceConfig::new(file, uri.lba_bytes)
+                    .map_err(|e| media(path, &e.to_string()))?,
+            ])
         }
     }
 }

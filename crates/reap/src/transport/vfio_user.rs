@@ -178,7 +178,7 @@ fn registers(
     uri: &VfioUserUri,
     notes: &mut Vec<String>,
 ) -> Result<PciRegisters, VfioUserError> {
-    let handshake::Bar { bytes, areas } = handshake::bar0(client, notes)?;
+    let handshake::BarRegion { bytes, areas } = handshake::bar0(client, notes)?;
     let calls = Box::new(Bar0(remote.connection.clone()));
     let (registers, why_not) =
         PciRegisters::shared(bytes, areas, calls, uri.trust).map_err(|error| match error {
@@ -227,11 +227,11 @@ fn vectors(
 
 /// The connection to a server; it is replaced after a reconnect.
 #[derive(Debug)]
-struct Connection(RwLock<Arc<Client>>);
+struct CurrentClient(RwLock<Arc<Client>>);
 
-impl Connection {
-    fn new(client: Client) -> Connection {
-        Connection(RwLock::new(Arc::new(client)))
+impl CurrentClient {
+    fn new(client: Client) -> CurrentClient {
+        CurrentClient(RwLock::new(Arc::new(client)))
     }
 
     /// The current client.
@@ -246,7 +246,7 @@ impl Connection {
 
 /// Accesses to BAR0 by messages.
 #[derive(Debug)]
-struct Bar0(Arc<Connection>);
+struct Bar0(Arc<CurrentClient>);
 
 impl RegisterCalls for Bar0 {
     fn load(&self, offset: u32) -> u32 {

@@ -12,13 +12,14 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use units::Nanos;
 use workload::fio::{self, Diagnostic, Environment, Input, ParseErrors};
-use workload::{Generator, Job, Target, plan};
+use workload::{Generator, Job, TargetSize, plan};
 
 use super::raw::{self, NameOr, OptionValue};
 use super::{FileError, Source};
 use crate::costs::{COSTS, costs_of};
 use crate::{
-    Costs, DepthCounter, DeviceSpec, Host, JobSpec, Machine, Multipath, Scenario, Softirq, Spin,
+    Costs, DepthCounter, DeviceSpec, HostStack, JobSpec, Machine, Multipath, Scenario, Softirq,
+    Spin,
 };
 
 /// Measured time if neither the file nor its jobs set an end.
@@ -148,7 +149,7 @@ pub(super) fn scenario(
 /// The events of a file, and the time-outs that notice them. `None`: there are no events.
 fn script(
     source: Source<'_>,
-    events: &[raw::Event],
+    events: &[raw::EventTable],
     devices: &[DeviceSpec],
     jobs: &[JobSpec],
 ) -> Built<Option<(Script, RecoveryConfig)>> {
@@ -229,9 +230,9 @@ fn fit(source: Source<'_>, scenario: &Scenario, places: &[Range<usize>]) -> Buil
             // Without names it is the first; paths are one target.
             devices.truncate(1);
         }
-        let targets: Vec<Target> = devices
+        let targets: Vec<TargetSize> = devices
             .iter()
-            .map(|device| Target {
+            .map(|device| TargetSize {
                 bytes: device.bytes,
                 block: DeviceSpec::BLOCK,
                 size_at_setup: None,
@@ -257,7 +258,7 @@ fn end(job: &mut Job, duration: Option<Nanos>, ramp: Option<Nanos>, ios: Option<
     }
 }
 
-fn machine(source: Source<'_>, raw: raw::Machine, env: &dyn Environment) -> Built<Machine> {
+fn machine(source: Source<'_>, raw: raw::MachineTable, env: &dyn Environment) -> Built<Machine> {
     let mut machine = Machine::default();
     if let Some(list) = &raw.costs {
         machine.costs = match list.get_ref() {
@@ -273,7 +274,7 @@ fn machine(source: Source<'_>, raw: raw::Machine, env: &dyn Environment) -> Buil
             NameOr::Table(table) => costs(source, table)?,
         };
     }
-    let raw::Machine { posted, scheduler, softirq, interrupts, .. } = raw;
+    let raw::MachineTable { posted, scheduler, softirq, interrupts, .. } = raw;
     let moved =
         [("weight", &softirq.weight), ("budget", &softirq.budget), ("time", &softirq.time_limit)];
     if let Some((key, value)) =
@@ -359,7 +360,7 @@ pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
 /// The devices, and the place of each in the file.
 fn devices(
     source: Source<'_>,
-    raw: Vec<Spanned<raw::Device>>,
+    raw: Vec<Spanned<raw::DeviceTable>>,
 ) -> Built<(Vec<DeviceSpec>, Vec<Range<usize>>)> {
     let (mut devices, mut places): (Vec<DeviceSpec>, _) = (Vec::new(), Vec::new());
     for (at, spanned) in raw.into_iter().enumerate() {
@@ -390,7 +391,7 @@ fn devices(
     Ok((devices, places))
 }
 
-fn device(source: Source<'_>, name: &str, raw: raw::Device) -> Built<DeviceSpec> {
+fn device(source: Source<'_>, name: &str, raw: raw::DeviceTable) -> Built<DeviceSpec> {
     let at = raw.profile.span();
     let profile = match raw.profile.into_inner() {
         NameOr::Table(profile) => Profile { name: "own profile".into(), ..profile },
@@ -421,18 +422,22 @@ fn device(source: Source<'_>, name: &str, raw: raw::Device) -> Built<DeviceSpec>
 struct Jobs<'a> {
     source: Source<'a>,
     machine: &'a Machine,
-    host: Host,
+    host: HostStack,
     devices: &'a [DeviceSpec],
     env: &'a dyn Environment,
 }
 
 impl Jobs<'_> {
-    fn read(&self, spanned: Spanned<raw::Job>, warnings: &mut Vec<String>) -> Built<Vec<JobSpec>> {
+    fn read(
+        &self,
+        spanned: Spanned<raw::JobTable>,
+        warnings: &mut Vec<String>,
+    ) -> Built<Vec<JobSpec>> {
         let span = spanned.span();
         let raw = spanned.into_inner();
         let mut jobs = self.jobs(&raw, span.start, warnings)?;
         // The user host has no system-call interface, so the option has no effect there.
-        if self.host == Host::Kernel && raw.engine.is_none() {
+        if self.host == HostStack::Kernel && raw.engine.is_none() {
             warnings.extend(jobs.iter().filter_map(|job| self.other_engine(job, span.start)));
         }
         // Names are checked here, where their place in the file is known.
@@ -493,7 +498,7 @@ impl Jobs<'_> {
         ))
     }
 
-    fn multipath(&self, raw: &raw::Multipath, job: &Job) -> Multipath {
+    fn multipath(&self, raw: &raw::MultipathTable, job: &Job) -> Multipath {
         let paths = raw.count.unwrap_or(job.filenames.len().try_into().unwrap_or(u8::MAX));
         let usual = Multipath::over(paths, raw.policy.0);
         // Limits of the file replace the library's defaults one by one.
@@ -515,7 +520,7 @@ impl Jobs<'_> {
         device_number(self.source, self.devices, name, at).map(|_| name.to_owned())
     }
 
-    fn jobs(&self, raw: &raw::Job, at: usize, warnings: &mut Vec<String>) -> Built<Vec<Job>> {
+    fn jobs(&self, raw: &raw::JobTable, at: usize, warnings: &mut Vec<String>) -> Built<Vec<Job>> {
         // Where each line of the text is in the file: its name and its value.
         let mut places = Vec::new();
         let (name, text) = match (&raw.fio, &raw.file, &raw.options) {

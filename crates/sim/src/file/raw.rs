@@ -16,7 +16,9 @@ use toml::{Spanned, Value};
 use units::Nanos;
 
 use crate::values::{self, Bytes, Word};
-use crate::{Affinity, DepthCounter, Engine, Host, Inside, InterruptPath, Phase, Scheduler, Spin};
+use crate::{
+    Affinity, DepthCounter, Engine, HostStack, Inside, InterruptPath, Phase, Scheduler, Spin,
+};
 
 /// The whole file.
 #[derive(serde::Deserialize)]
@@ -40,24 +42,24 @@ pub(super) struct File {
     /// Replaced by the mode's parameter `delay-exponent`.
     pub(super) latency_price: Option<Spanned<Value>>,
     #[serde(default)]
-    pub(super) host: Host,
+    pub(super) host: HostStack,
     /// What a spinning thread does while others are runnable: one kind, or several to compare.
     pub(super) poll: Option<Spins>,
-    pub(super) machine: Option<Spanned<Machine>>,
+    pub(super) machine: Option<Spanned<MachineTable>>,
     #[serde(default, rename = "device")]
-    pub(super) devices: Vec<Spanned<Device>>,
+    pub(super) devices: Vec<Spanned<DeviceTable>>,
     #[serde(default, rename = "job")]
-    pub(super) jobs: Vec<Spanned<Job>>,
+    pub(super) jobs: Vec<Spanned<JobTable>>,
     #[serde(default, rename = "switch")]
-    pub(super) switches: Vec<Switch>,
+    pub(super) switches: Vec<SwitchTable>,
     /// Events of devices that are paths.
     #[serde(default, rename = "event")]
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<EventTable>,
 }
 
 #[derive(Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Machine {
+pub(super) struct MachineTable {
     pub(super) cpus: Option<usize>,
     pub(super) nodes: Option<usize>,
     /// The name of a price list, the path of one, or a table.
@@ -65,14 +67,14 @@ pub(super) struct Machine {
     pub(super) posted: bool,
     pub(super) hogs: Cpus,
     pub(super) scheduler: Scheduler,
-    pub(super) softirq: Softirq,
+    pub(super) softirq: SoftirqTable,
     pub(super) interrupts: InterruptPath,
 }
 
 /// All but `restarts` are now parameters of the mode `irq-poll`.
 #[derive(Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Softirq {
+pub(super) struct SoftirqTable {
     pub(super) restarts: Option<u32>,
     pub(super) weight: Option<Spanned<Value>>,
     pub(super) budget: Option<Spanned<Value>>,
@@ -108,7 +110,7 @@ pub(super) type Prices = BTreeMap<Spanned<String>, Spanned<u64>>;
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Device {
+pub(super) struct DeviceTable {
     pub(super) name: Option<String>,
     /// Number of such devices, named `name0`, `name1`, …
     pub(super) count: Option<usize>,
@@ -137,7 +139,7 @@ fn one() -> u16 {
 /// A job: one of `fio`, `file` and `options`, and settings for which fio has no option.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Job {
+pub(super) struct JobTable {
     /// Text of a fio job file.
     pub(super) fio: Option<Spanned<String>>,
     /// Path of a fio job file.
@@ -156,7 +158,7 @@ pub(super) struct Job {
     #[serde(default, rename = "phase")]
     pub(super) phases: Vec<Phase>,
     /// Several paths, and how one is chosen.
-    pub(super) paths: Option<Multipath>,
+    pub(super) paths: Option<MultipathTable>,
     /// Software queues per thread and device.
     #[serde(default = "one")]
     pub(super) queues: u16,
@@ -168,7 +170,7 @@ pub(super) type Options = BTreeMap<Spanned<String>, Spanned<OptionValue>>;
 /// Several paths to a namespace. Without `count` they are the job's devices.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Multipath {
+pub(super) struct MultipathTable {
     pub(super) count: Option<u8>,
     /// With `count`: where the policy `queue-depth` counts.
     pub(super) counter: Option<DepthCounter>,
@@ -187,7 +189,7 @@ pub(super) struct Multipath {
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Switch {
+pub(super) struct SwitchTable {
     #[serde(deserialize_with = "values::time")]
     pub(super) at: Nanos,
     pub(super) mode: Word<Mode>,
@@ -196,7 +198,7 @@ pub(super) struct Switch {
 /// An event of a device, in the syntax of a fault script.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Event {
+pub(super) struct EventTable {
     #[serde(deserialize_with = "values::time")]
     pub(super) at: Nanos,
     pub(super) device: Spanned<String>,

@@ -5,7 +5,7 @@ use units::Nanos;
 use workload::fio::Nothing;
 
 use super::*;
-use crate::{Affinity, Engine, Host, Multipath, Phase, Scenario};
+use crate::{Affinity, Engine, HostStack, Multipath, Phase, Scenario};
 
 mod shared;
 
@@ -92,7 +92,7 @@ fn every_key_arrives() {
     let scenario = &file.scenario;
     assert_eq!((file.title.as_str(), file.seeds, scenario.seed), ("everything", 3, 7));
     assert_eq!(file.modes, [Mode::INTERRUPT, Mode::POLL]);
-    assert_eq!((scenario.host, scenario.limit), (Host::Kernel, Nanos::from_secs(10)));
+    assert_eq!((scenario.host, scenario.limit), (HostStack::Kernel, Nanos::from_secs(10)));
     let machine = &scenario.machine;
     assert_eq!(
         (machine.cpus, machine.nodes, machine.posted, &machine.hogs[..]),

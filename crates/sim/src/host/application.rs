@@ -17,7 +17,7 @@ use super::multipath::{MultipathRequests, PathAction};
 use super::paths::Study;
 use crate::SimError;
 use crate::hw_queue::Pair;
-use crate::requests::{Finished, RequestError, Requests, Token};
+use crate::requests::{CommandToken, Finished, RequestError, Requests};
 
 /// The application of a thread.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(crate) struct Application {
     /// Software queues for each target.
     pub(super) spread: usize,
     /// By software queue: parts to be posted, in order.
-    pub(super) backlog: Vec<VecDeque<Token>>,
+    pub(super) backlog: Vec<VecDeque<CommandToken>>,
     /// Parts in all backlogs.
     pub(super) waiting: usize,
     /// Some parts had to wait for a tag, or have to be posted again.
@@ -60,7 +60,7 @@ pub(crate) struct Application {
     pub(super) commit_pending: bool,
     /// Ended requests that the generator has not taken yet: the contents of a completion ring.
     pub(super) finished: VecDeque<Finished>,
-    scratch: Vec<Token>,
+    scratch: Vec<CommandToken>,
 }
 
 impl Application {
@@ -104,7 +104,7 @@ impl Application {
     }
 
     /// The application runs: notes whether its core has lost its caches since it last did.
-    pub(super) fn touch(&mut self, cx: &StepContext) {
+    pub(super) fn update_cache_state(&mut self, cx: &StepContext) {
         self.cold |= self
             .touched
             .replace(cx.now)
@@ -156,7 +156,7 @@ impl Application {
     /// A part has ended. With its last part the request is finished, or goes to another path.
     pub(super) fn end(
         &mut self,
-        token: Token,
+        token: CommandToken,
         result: Result<(), RequestError>,
         cx: &mut StepContext,
     ) -> Result<(), SimError> {
@@ -169,7 +169,11 @@ impl Application {
     }
 
     /// A part was cancelled for good.
-    pub(super) fn end_cancelled(&mut self, token: Token, now: Nanos) -> Result<(), SimError> {
+    pub(super) fn end_cancelled(
+        &mut self,
+        token: CommandToken,
+        now: Nanos,
+    ) -> Result<(), SimError> {
         let Some(ended) = self.requests.end(token, Err(RequestError::Cancelled))? else {
             return Ok(());
         };
@@ -210,14 +214,14 @@ impl Application {
         Ok(())
     }
 
-    pub(super) fn requeue(&mut self, sw_queue: usize, token: Token) {
+    pub(super) fn requeue(&mut self, sw_queue: usize, token: CommandToken) {
         self.backlog[sw_queue].push_back(token);
         self.waiting += 1;
         self.overdue = true;
     }
 
     /// The software queue of a part: slots are spread over the queues of their target.
-    pub(super) fn sw_queue_of(&self, token: Token) -> usize {
+    pub(super) fn sw_queue_of(&self, token: CommandToken) -> usize {
         let target = self.requests.target(token);
         target * self.spread + token.slot() % self.spread
     }

@@ -9,9 +9,9 @@ use workload::Histogram;
 use super::sw_queue::Bound;
 use super::{Context, Effect, StepContext};
 use crate::Counts;
-use crate::habits::Habits;
-use crate::requests::Token;
-use crate::{Engine, Host};
+use crate::ablation::Ablation;
+use crate::requests::CommandToken;
+use crate::{Engine, HostStack};
 
 /// Room for the completions of one poll: no policy's budget is larger.
 pub(crate) const TAKEN: usize = 1024;
@@ -19,7 +19,7 @@ pub(crate) const TAKEN: usize = 1024;
 /// The drain of one queue.
 #[derive(Debug)]
 pub(crate) struct Drain {
-    pub(crate) waiter: Waiter<Habits>,
+    pub(crate) waiter: Waiter<Ablation>,
     machine: Cycle,
     pub(super) next_step: DrainStep,
     /// It is idle only until an instant, because commands are out on the poll queue.
@@ -53,8 +53,8 @@ pub(super) enum DrainStep {
 }
 
 impl Drain {
-    pub(crate) fn new(mode: Mode, machine: Cycle, habits: Habits) -> Drain {
-        let mut waiter = Waiter::new(mode, &machine, habits);
+    pub(crate) fn new(mode: Mode, machine: Cycle, ablation: Ablation) -> Drain {
+        let mut waiter = Waiter::new(mode, &machine, ablation);
         // Threads that submit never wait on the vector themselves.
         waiter.owner = true;
         Drain {
@@ -92,7 +92,7 @@ pub(crate) enum Drained {
 }
 
 /// The next step of a drain that takes no turns with others: polls follow at once.
-pub(crate) fn step_alone(cx: &mut StepContext, queue: usize) -> Drained {
+pub(crate) fn step_and_poll(cx: &mut StepContext, queue: usize) -> Drained {
     match step(cx, queue) {
         Drained::Poll(budget) => Drained::Busy(poll(cx, queue, budget).1),
         other => other,
@@ -126,7 +126,7 @@ fn decide(cx: &mut StepContext, index: usize) -> Drained {
         Plan::Poll { budget } => Drained::Poll(budget),
         // Completions of the poll queue send no message, so there is nothing to arm.
         Plan::Nap { .. } if drain.waiter.silent() > 0 => {
-            drain.next_step = DrainStep::Sleep(cx.habits.sleep.len() - 1);
+            drain.next_step = DrainStep::Sleep(cx.ablation.sleep.len() - 1);
             Drained::Busy(cx.costs.library.decide)
         }
         // Armed even without commands in flight, since nothing arms it when the next are posted.
@@ -182,12 +182,14 @@ pub(crate) fn delivery(cx: &mut StepContext, queue: usize, taken: &[Completed]) 
     let mut cost = Nanos::ZERO;
     let mut told = None;
     for completed in taken {
-        let Some(owner) = cx.owners.get(Token::from_word(completed.token).task()) else { continue };
+        let Some(owner) = cx.owners.get(CommandToken::from_word(completed.token).task()) else {
+            continue;
+        };
         let way =
             if owner.cpu == cx.cpu { Nanos::ZERO } else { cx.lines.between(cx.cpu, owner.cpu) };
         cost += match cx.host {
-            Host::User => way,
-            Host::Kernel if is_remote(cx, queue, owner.cpu) => {
+            HostStack::User => way,
+            HostStack::Kernel if is_remote(cx, queue, owner.cpu) => {
                 // One interrupt for all that follow each other.
                 let sending = if told.replace(owner.cpu) == Some(owner.cpu) {
                     Nanos::ZERO
@@ -196,7 +198,7 @@ pub(crate) fn delivery(cx: &mut StepContext, queue: usize, taken: &[Completed]) 
                 };
                 cx.costs.block.remote + sending
             }
-            Host::Kernel => completion(cx, owner.engine) + way + way,
+            HostStack::Kernel => completion(cx, owner.engine) + way + way,
         };
     }
     cost
@@ -234,8 +236,8 @@ pub(crate) fn hand_on(cx: &mut StepContext, queue: usize, taken: &mut Vec<Comple
         cx.out.push(Effect::TagsFree(queue));
     }
     for completed in taken.drain(..) {
-        let task = Token::from_word(completed.token).task();
-        let remote = cx.host == Host::Kernel
+        let task = CommandToken::from_word(completed.token).task();
+        let remote = cx.host == HostStack::Kernel
             && cx.owners.get(task).is_some_and(|owner| is_remote(cx, queue, owner.cpu));
         cx.out.push(if remote {
             Effect::Remote(task, completed)
@@ -250,11 +252,11 @@ fn sleep(cx: &mut StepContext, index: usize, n: usize) -> Drained {
     drain.next_step = DrainStep::Sleep(n + 1);
     let library = &cx.costs.library;
     match fall_asleep(
-        cx.habits,
+        cx.ablation,
         n,
         std::iter::once(&mut drain.waiter),
         |waiter| waiter.arm(&mut Bound::of_drain(queue)),
-        |waiter| waiter.look_once_more(&mut Bound::of_drain(queue)),
+        |waiter| waiter.recheck(&mut Bound::of_drain(queue)),
     ) {
         Step::Armed(armed) => Drained::Busy(Nanos(library.arm.0 * armed)),
         Step::Empty(looked) => Drained::Busy(Nanos(library.look.0 * looked)),

@@ -3,7 +3,7 @@
 //! fails, and the selector chooses among those. This file carries it out.
 
 use driver::multipath::{
-    Action, CompletionOutcome, Counters, Failover, Link, PathId, PathSnapshot, PathUpdate,
+    Action, CompletionOutcome, Failover, Link, MultipathCounters, PathId, PathSnapshot, PathUpdate,
     RequestId, Submitted,
 };
 use nvme::Status;
@@ -102,7 +102,7 @@ impl MultipathRequests {
     }
 
     /// Failures that were handled.
-    pub(crate) fn counters(&self) -> Counters {
+    pub(crate) fn counters(&self) -> MultipathCounters {
         self.failover.counters()
     }
 

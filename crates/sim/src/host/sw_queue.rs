@@ -4,7 +4,7 @@
 use completion::{Cycle, Decisions, Mode, Notification, State, Waiter};
 use sync::WaiterId;
 
-use crate::habits::Habits;
+use crate::ablation::Ablation;
 use crate::hw_queue::HwQueue;
 use crate::sched::TaskId;
 
@@ -16,7 +16,7 @@ pub(crate) struct SwQueue {
     /// Thread and number of the software queue. Two of one thread may share a hardware queue.
     sleeper: WaiterId,
     /// Policy and plan. A plan to poll remains until the queue has been polled.
-    pub(crate) waiter: Waiter<Habits>,
+    pub(crate) waiter: Waiter<Ablation>,
     machine: Cycle,
     /// The last poll left an entry behind. The notification's owner is woken once for that.
     pub(crate) leaves_some: bool,
@@ -57,12 +57,12 @@ impl SwQueue {
         n: usize,
         mode: Mode,
         machine: Cycle,
-        habits: Habits,
+        ablation: Ablation,
     ) -> SwQueue {
         SwQueue {
             queue,
             sleeper: WaiterId((task as u32) << SW_QUEUE_BITS | n as u32),
-            waiter: Waiter::new(mode, &machine, habits),
+            waiter: Waiter::new(mode, &machine, ablation),
             machine,
             leaves_some: false,
             wanted: None,
@@ -77,7 +77,7 @@ impl SwQueue {
     pub(crate) fn bind<'a>(
         &'a mut self,
         queue: &'a HwQueue,
-    ) -> (&'a mut Waiter<Habits>, Bound<'a>) {
+    ) -> (&'a mut Waiter<Ablation>, Bound<'a>) {
         let SwQueue { waiter, sleeper, leaves_some, .. } = self;
         (waiter, Bound { queue, sw_queue: Some((*sleeper, leaves_some)), masked: 0 })
     }

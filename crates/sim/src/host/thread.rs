@@ -27,7 +27,7 @@ use super::multipath::MultipathRequests;
 use super::sw_queue::SwQueue;
 use super::{Context, Effect, Progress, StepContext};
 use crate::Counts;
-use crate::requests::Token;
+use crate::requests::CommandToken;
 use crate::sched::TaskId;
 use crate::{Engine, EngineCosts, SimError};
 
@@ -256,7 +256,7 @@ impl Thread {
         if cx.context != Context::Waiter {
             // Others reap: there is nothing to arm or poll, so the thread only blocks.
             self.next_step = ThreadStep::Sleep {
-                step: cx.habits.sleep.len() - 1,
+                step: cx.ablation.sleep.len() - 1,
                 until: if self.leaving { Nanos::MAX } else { self.deadline() },
             };
             return Ok(Progress::Private(Nanos::ZERO));
@@ -274,7 +274,7 @@ impl Thread {
     fn ask_policies(&mut self, cx: &StepContext) -> Nanos {
         self.plans.clear();
         let (mut asked, mut masked) = (0, 0);
-        let tells = self.app.urgent && cx.habits.tells_urgent;
+        let tells = self.app.urgent && cx.ablation.reports_urgent;
         let goes_on_at = self.goal.map(|goal| goal.until).filter(|&until| until < Nanos::MAX);
         let next_due = self.goal.and_then(|goal| goal.next_due);
         for sw_queue in &mut self.sw_queues {
@@ -316,7 +316,7 @@ impl Thread {
                 cx.out.extend(waiter.register(&mut bound).map(Effect::Poke));
             }
         }
-        let last = cx.habits.sleep.len() - 1;
+        let last = cx.ablation.sleep.len() - 1;
         self.next_step = match plan {
             Plan::Poll { .. } => {
                 self.take_turn(cx);
@@ -356,7 +356,7 @@ impl Thread {
         if cx.context == Context::Waiter {
             for sw_queue in &mut self.sw_queues {
                 let (waiter, mut bound) = sw_queue.bind(&cx.queues[sw_queue.queue]);
-                cx.out.extend(waiter.leaves_behind(&mut bound).map(Effect::Poke));
+                cx.out.extend(waiter.owner_to_wake(&mut bound).map(Effect::Poke));
             }
         }
     }
@@ -432,7 +432,7 @@ impl Thread {
         let records = sw_queue.waiter.policy.facts().records;
         if records != Records::None {
             let done = |c: &Completed| {
-                let class = self.app.requests.class(Token::from_word(c.token)).ok()?;
+                let class = self.app.requests.class(CommandToken::from_word(c.token)).ok()?;
                 Some(Done { class, age: cx.now - c.posted_at, slept })
             };
             self.done.clear();
@@ -460,7 +460,7 @@ impl Thread {
         sw_queue.leaves_some = pending;
         // An interrupt handler that found the lock held has returned: it does not come again by
         // itself.
-        if kick && cx.context != Context::Waiter && cx.habits.releases_look {
+        if kick && cx.context != Context::Waiter && cx.ablation.polls_on_release {
             cx.out.push(Effect::Kick(index));
         }
         if matches!(after, AfterPoll::Commit(_)) {
@@ -471,7 +471,8 @@ impl Thread {
         if cx.queues[index].shared {
             // Entries of other threads that share the queue go to their inboxes.
             let me = self.me;
-            self.others.extend(taken.extract_if(.., |c| Token::from_word(c.token).task() != me));
+            self.others
+                .extend(taken.extract_if(.., |c| CommandToken::from_word(c.token).task() != me));
             drain::hand_on(cx, index, &mut self.others);
         }
         let sorted = self.sort(cx, &mut taken);
@@ -530,7 +531,7 @@ impl Thread {
             return Ok(Progress::Private(Nanos::ZERO));
         }
         let cost = queue.hold_sq(cx.now, cx.cpu, cx.costs, cx.lines);
-        let urgent = if self.app.urgent && cx.habits.tells_urgent { commands } else { 0 };
+        let urgent = if self.app.urgent && cx.ablation.reports_urgent { commands } else { 0 };
         let batch = Batch { commands, urgent, in_flight: sw_queue.in_flight(queue), class };
         let waiter = if cx.context == Context::Waiter {
             &mut sw_queue.waiter

@@ -20,13 +20,13 @@ fn read(lba: u64) -> Sqe {
     io::read(Nsid(1), Lba(lba), 8, NO_DATA, io::Flags::NONE)
 }
 
-fn limits(inside: Inside) -> Rc<Limits> {
-    Limits::new(inside, &flat(), 512, 1).expect("something is shared")
+fn limits(inside: Inside) -> Rc<DieTimes> {
+    DieTimes::new(inside, &flat(), 512, 1).expect("something is shared")
 }
 
 #[test]
 fn independent_drive_has_no_limits() {
-    assert!(Limits::new(Inside::default(), &flat(), 512, 1).is_none());
+    assert!(DieTimes::new(Inside::default(), &flat(), 512, 1).is_none());
 }
 
 #[test]

@@ -12,10 +12,10 @@ const CQE: usize = 1 << Cqe::SIZE_LOG2;
 
 /// One range of bus addresses. It is allocated from the bottom and never freed.
 #[derive(Clone, Debug)]
-pub(crate) struct Memory(Rc<Inner>);
+pub(crate) struct Memory(Rc<AddressRange>);
 
 #[derive(Debug)]
-struct Inner {
+struct AddressRange {
     base: u64,
     bytes: RefCell<Vec<u8>>,
     used: Cell<usize>,
@@ -25,7 +25,7 @@ impl Memory {
     /// `bytes` zeroed bytes. They do not start at address 0, so that an address that was never set
     /// is noticed.
     pub(crate) fn new(bytes: usize) -> Memory {
-        Memory(Rc::new(Inner {
+        Memory(Rc::new(AddressRange {
             base: 1 << 32,
             bytes: RefCell::new(vec![0; bytes]),
             used: Cell::new(0),

@@ -12,7 +12,7 @@ fn holds(looks_again: bool) -> Result<(), String> {
     );
     let posts = prop::collection::vec((any::<bool>(), 0usize..256), 1..60);
     let property = |script: Vec<(bool, usize)>| {
-        let (mut descriptor, mut running) = (Descriptor::default(), None);
+        let (mut descriptor, mut running) = (PostedDescriptor::default(), None);
         let (mut notified, mut posted, mut handled) = (0, Bits::default(), Bits::default());
         let finish = std::iter::repeat_n((false, 0), 20);
         for (post, bit) in script.into_iter().chain(finish) {
@@ -51,7 +51,7 @@ fn missing_final_check_is_caught() {
 
 #[test]
 fn posted_loop_is_bounded() {
-    let mut descriptor = Descriptor::default();
+    let mut descriptor = PostedDescriptor::default();
     assert!(descriptor.post(0));
     assert!((1..200).all(|bit| !descriptor.post(bit)));
     let (mut bits, mut step) = descriptor.handle(Handling::Round(0), true);

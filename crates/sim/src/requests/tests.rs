@@ -49,7 +49,7 @@ fn request_ends_with_last_part() {
     let lbas: Vec<u32> = parts.iter().map(|&part| requests.command(part).unwrap().cdw10).collect();
     assert_eq!(lbas, [8, 40, 72, 104]);
     let word = parts[2].to_word();
-    assert_eq!((Token::from_word(word), parts[2].task()), (parts[2], 3));
+    assert_eq!((CommandToken::from_word(word), parts[2].task()), (parts[2], 3));
     let failed = RequestError::Status(Status::INTERNAL_ERROR);
     let results = [Ok(()), Err(failed), Err(RequestError::Cancelled), Ok(())];
     let ends: Vec<_> = parts

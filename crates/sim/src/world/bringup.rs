@@ -15,12 +15,12 @@ use driver::{
     Bringup, BringupAction, BringupConfig, Inventory, QueueMap, QueuePair, QueueSizes, Recovery,
     WantedQueues,
 };
-use emu::{Ana, Budget, FaultInjector, FaultPlan, Mem, Namespace, Subsystem};
+use emu::{Ana, Budget, FaultInjector, FaultPlan, Mem, NamespaceConfig, Subsystem};
 use nvme::QueueId;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use std::sync::Arc;
-use workload::{Generator, Target, plan};
+use workload::{Generator, TargetSize, plan};
 
 use super::controller_task::PathState;
 use super::tasks::{TaskKind, TaskState};
@@ -34,7 +34,7 @@ use crate::hw_queue::Pair;
 use crate::port::{Memory, SimPort, Written};
 use crate::requests::{DataBuffers, Requests};
 use crate::softirq::Pollers;
-use crate::{Affinity, DeviceSpec, Host, JobSpec, Multipath};
+use crate::{Affinity, DeviceSpec, HostStack, JobSpec, Multipath};
 
 const ADMIN_SIZES: QueueSizes = QueueSizes { sq_entries: 32, cq_entries: 32, tags: 31 };
 
@@ -91,7 +91,7 @@ impl<'a> World<'a> {
     /// A world with all controllers ready and no thread started.
     pub(super) fn bring_up(
         scenario: &'a Scenario,
-        habits: &'a Habits,
+        ablation: &'a Ablation,
     ) -> Result<World<'a>, SimError> {
         let layout = Layout::new(scenario)?;
         let memory = Memory::new(layout.memory(scenario));
@@ -108,7 +108,7 @@ impl<'a> World<'a> {
         let now = ready.iter().map(|device| device.now).fold(START, Nanos::max);
         let inventories: Vec<Inventory> =
             ready.iter().map(|device| device.inventory.clone()).collect();
-        let mut world = World::empty(scenario, habits, now, layout.plan.clone(), host.written);
+        let mut world = World::empty(scenario, ablation, now, layout.plan.clone(), host.written);
         for device in ready {
             world.add_controller(device);
         }
@@ -136,7 +136,7 @@ impl<'a> World<'a> {
 
     fn empty(
         scenario: &'a Scenario,
-        habits: &'a Habits,
+        ablation: &'a Ablation,
         now: Nanos,
         plan: Plan,
         written: Written,
@@ -150,7 +150,7 @@ impl<'a> World<'a> {
             started: now,
             baseline: Baseline::of(scenario, &plan),
             scenario,
-            habits,
+            ablation,
             mode: scenario.mode,
             context: Context::of(scenario.mode, scenario.host),
             calendar: Calendar::new(0),
@@ -173,7 +173,7 @@ impl<'a> World<'a> {
             irq_path: SharedPath::new(machine.interrupts),
             lateness: machine.costs.lateness(),
             rng: Xoshiro256PlusPlus::seed_from_u64(scenario.seed ^ LATENESS),
-            reports_cpu_wanted: scenario.spin.tells_wanted(scenario.mode),
+            reports_cpu_wanted: scenario.spin.reports_cpu_wanted_in(scenario.mode),
             switches,
             placing: None,
             effects: Vec::new(),
@@ -196,7 +196,7 @@ impl<'a> World<'a> {
             self.drains.push(Drain::new(
                 self.scenario.mode,
                 self.scenario.machine.costs.cycle(),
-                *self.habits,
+                *self.ablation,
             ));
             let (bar, vectors) = (attached.bar.clone(), Rc::clone(&attached.vectors));
             self.queues.push(HwQueue::new(
@@ -240,7 +240,8 @@ impl<'a> World<'a> {
                 for _ in 0..spread {
                     // A kernel has one software queue for each CPU; the library opens one for each
                     // thread.
-                    let software = if scenario.host == Host::Kernel { cpu } else { opened[device] };
+                    let software =
+                        if scenario.host == HostStack::Kernel { cpu } else { opened[device] };
                     opened[device] += 1;
                     let queue =
                         self.devices[device].queues.start + maps[device].hardware_of(software);
@@ -250,7 +251,7 @@ impl<'a> World<'a> {
                         sw_queues.len(),
                         scenario.mode,
                         scenario.machine.costs.cycle(),
-                        *self.habits,
+                        *self.ablation,
                     ));
                     self.queues[queue].users.push(task);
                 }
@@ -295,7 +296,7 @@ impl<'a> World<'a> {
         let chooser = Chooser::new(selector, multipath.policy);
         let mut config = multipath.failover;
         // The negative test sends writes again while the old controller may still carry them out.
-        config.unsafe_fast_failover |= !self.habits.holds_writes;
+        config.unsafe_fast_failover |= !self.ablation.delays_write_retry;
         let traits: Vec<PathTraits> =
             devices.iter().map(|&device| PathTraits::of(&inventories[device])).collect();
         let failover =
@@ -345,7 +346,7 @@ impl<'a> World<'a> {
                 .sum()
         };
         let map = |(n, device): (usize, &Attached)| {
-            let software = if scenario.host == Host::Kernel {
+            let software = if scenario.host == HostStack::Kernel {
                 scenario.machine.cpus
             } else {
                 opened(n).max(1)
@@ -360,7 +361,7 @@ impl<'a> World<'a> {
         for queue in &mut self.queues {
             let first = self.devices[queue.device].queues.start;
             // Threads on one CPU share that CPU's software queue too.
-            let mapped = self.scenario.host == Host::Kernel
+            let mapped = self.scenario.host == HostStack::Kernel
                 && maps[queue.device].is_shared(queue.index - first);
             queue.shared = mapped || queue.users.len() > 1;
         }
@@ -425,7 +426,7 @@ impl<'a> World<'a> {
 
     /// The CPUs that use a queue.
     fn cpus_of(&self, queue: usize, layout: &Layout, first: usize, queues: usize) -> Vec<usize> {
-        if self.scenario.host == Host::User {
+        if self.scenario.host == HostStack::User {
             return self.queues[queue].users.iter().map(|&task| layout.cpus[task]).collect();
         }
         match QueueMap::new(self.cpus.len(), queues) {
@@ -515,7 +516,7 @@ impl Layout {
 
     /// Software queues that a thread of the job opens on each device.
     fn spread(&self, scenario: &Scenario, spec: &JobSpec) -> usize {
-        if scenario.host == Host::Kernel { 1 } else { spec.queues.into() }
+        if scenario.host == HostStack::Kernel { 1 } else { spec.queues.into() }
     }
 
     /// Bytes of host memory that rings and buffers take.
@@ -554,12 +555,12 @@ impl Layout {
             };
             namespaces.push((*namespace, limits));
         }
-        let target = |(namespace, _): &(driver::Namespace, driver::Limits)| Target {
+        let target = |(namespace, _): &(driver::Namespace, driver::Limits)| TargetSize {
             bytes: namespace.bytes(),
             block: namespace.block_size() as u32,
             size_at_setup: None,
         };
-        let targets: Vec<Target> = namespaces.iter().map(target).collect();
+        let targets: Vec<TargetSize> = namespaces.iter().map(target).collect();
         // Devices that are paths are one target to the job.
         let seen =
             if spec.paths.is_some_and(|paths| paths.study.is_none()) { 1 } else { targets.len() };
@@ -601,8 +602,8 @@ fn subsystems(scenario: &Scenario) -> Result<Vec<(Vec<usize>, Subsystem, Nanos)>
     Ok(subsystems)
 }
 
-fn namespace(device: &DeviceSpec) -> Result<Namespace, SimError> {
-    Namespace::mem(Mem::new(device.bytes, Budget::new(device.bytes)), DeviceSpec::BLOCK)
+fn namespace(device: &DeviceSpec) -> Result<NamespaceConfig, SimError> {
+    NamespaceConfig::mem(Mem::new(device.bytes, Budget::new(device.bytes)), DeviceSpec::BLOCK)
         .map_err(unfit)
 }
 
@@ -624,7 +625,8 @@ fn bring_up_device(
         (device.faults != FaultPlan::default()).then(|| FaultInjector::new(device.faults.clone()));
     // Without verification the data are not read. Their transfer takes device time all the same.
     config.profile.moves_data &= host.data == DataBuffers::PerSlot;
-    let limits = Limits::new(device.inside, &config.profile, DeviceSpec::BLOCK, config.seed ^ DIES);
+    let limits =
+        DieTimes::new(device.inside, &config.profile, DeviceSpec::BLOCK, config.seed ^ DIES);
     let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors, limits.clone());
     // Hidden coalescing depends on when the host has read completions.
     let heads_matter = config.profile.hidden.announced_per_s > 0;

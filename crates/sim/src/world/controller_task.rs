@@ -17,8 +17,8 @@ use std::rc::Rc;
 use completion::{Coalesce, Moderator, PACE, Rates};
 use driver::multipath::{Link, PathSnapshot};
 use driver::{
-    AdminCommand, AdminReply, Buffers, Completed, Events, Inventory, ProtocolViolation, Purpose,
-    Reading,
+    AdminCommand, AdminReply, Buffers, Completed, EventRequests, Inventory, ProtocolViolation,
+    Purpose, Reading,
 };
 use driver::{Recovery, RecoveryAction, RecoveryConfig, ResetCause, TimeoutScan};
 use nvme::admin::SetFeatures;
@@ -156,7 +156,7 @@ impl ControllerTask {
 #[derive(Debug)]
 pub(super) struct PathState {
     pub(super) snapshot: PathSnapshot,
-    pub(super) events: Events,
+    pub(super) events: EventRequests,
     /// The namespace's ANA group.
     group: u32,
     /// The keep-alive time-out that the controller was given. Zero: none.
@@ -174,7 +174,7 @@ impl PathState {
         let snapshot = PathSnapshot::NEVER_UP.with_link(Link::Live);
         let mut path = PathState {
             snapshot,
-            events: Events::default(),
+            events: EventRequests::default(),
             group,
             keep_alive: Nanos::ZERO,
             keep_alive_at: Nanos::MAX,
@@ -186,7 +186,7 @@ impl PathState {
 
     /// The controller has come up again: watches it from the start.
     pub(super) fn up(&mut self, inventory: &Inventory, now: Nanos) {
-        self.events = Events::new(inventory);
+        self.events = EventRequests::new(inventory);
         self.keep_alive = inventory.keep_alive;
         if self.keep_alive > Nanos::ZERO {
             self.keep_alive_at = now;
@@ -410,7 +410,7 @@ impl World<'_> {
     pub(super) fn return_commands(&mut self, n: usize) -> Result<(), SimError> {
         let cancelled = std::mem::take(&mut self.devices[n].control.cancelled);
         for (token, buffers) in cancelled {
-            let task = crate::requests::Token::from_word(token).task();
+            let task = crate::requests::CommandToken::from_word(token).task();
             if let Some(thread) = self.tasks.get_mut(task).and_then(Task::thread_mut) {
                 thread.cancelled(token, buffers, self.now)?;
             }

@@ -281,7 +281,7 @@ impl World<'_> {
             return Nanos::ZERO;
         }
         (active.bits, active.handling) =
-            this.descriptor.handle(active.handling, self.habits.posted_looks_again);
+            this.descriptor.handle(active.handling, self.ablation.posted_polls_again);
         let empty = active.bits.is_empty();
         this.active = Some(active);
         // Words that have not changed are in the cache, and are only read.
@@ -330,7 +330,7 @@ impl World<'_> {
                 self.stage(cpu, next);
                 let costs = &self.scenario.machine.costs.thread;
                 // In the kernel the handler calls the waiter's wake-up directly.
-                let signal = if self.scenario.host == crate::Host::User {
+                let signal = if self.scenario.host == crate::HostStack::User {
                     costs.signal
                 } else {
                     Nanos::ZERO
@@ -355,7 +355,7 @@ impl World<'_> {
                 return Ok(cost);
             }
         }
-        let cost = match drain::step_alone(&mut self.step_context(cpu), queue) {
+        let cost = match drain::step_and_poll(&mut self.step_context(cpu), queue) {
             Drained::Busy(cost) => cost,
             Drained::Poll(_) => Nanos::ZERO,
             Drained::Idle(_) => {
@@ -376,7 +376,7 @@ impl World<'_> {
         // The lock was held at the last poll, but its holder may have unlocked before this entry
         // was posted.
         drain.waiter.woken(Woke::NOTIFIED);
-        drain.waiter.seen.lock_busy = busy && !self.habits.hears_anew;
+        drain.waiter.seen.lock_busy = busy && !self.ablation.clears_lock_busy;
         drain.counts.drain = 0;
         if !drain.waiter.policy.facts().masks {
             return Nanos::ZERO;
@@ -443,7 +443,7 @@ impl World<'_> {
             cpu,
             host: self.scenario.host,
             context: self.context,
-            habits: self.habits,
+            ablation: self.ablation,
             costs: &self.scenario.machine.costs,
             lines: &mut self.lines,
             queues: &mut self.queues,

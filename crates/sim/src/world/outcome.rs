@@ -2,15 +2,15 @@
 //! the kernel host.
 
 use completion::{Decisions, Preset, WINDOW};
-use driver::multipath::{Counters, Link, PathSnapshot, PathStatus};
+use driver::multipath::{Link, MultipathCounters, PathSnapshot, PathStatus};
 use units::Op;
-use workload::{ErrorCode, Failure, Generator, Histogram, Io, Latency, Stats};
+use workload::{ErrorCode, Generator, Histogram, Io, IoFailure, Latency, Stats};
 
 use super::tasks::{Task, TaskKind};
 use super::*;
 use crate::host::multipath::MultipathRequests;
 use crate::host::sw_queue::SwQueue;
-use crate::{Counts, CpuOutcome, DeviceOutcome, Host, JobOutcome, PathOutcome, Tick};
+use crate::{Counts, CpuOutcome, DeviceOutcome, HostStack, JobOutcome, PathOutcome, Tick};
 
 impl World<'_> {
     /// The first thread is past its start delay and its ramp: measuring begins.
@@ -91,7 +91,7 @@ impl World<'_> {
             failover: self
                 .multipaths()
                 .map(MultipathRequests::counters)
-                .fold(Counters::default(), Counters::and),
+                .fold(MultipathCounters::default(), MultipathCounters::and),
             ticks: Vec::new(),
             all_cpus,
             cpus,
@@ -250,7 +250,7 @@ impl World<'_> {
         let own = self.mode;
         // Only a CPU that takes interrupts and runs no job can take work from the jobs' CPUs.
         let asks = matches!(own.preset(), Preset::Adaptive(_))
-            && self.scenario.host == Host::Kernel
+            && self.scenario.host == HostStack::Kernel
             && self.interrupts_another_cpu();
         self.placing = asks.then(|| Placing {
             own,
@@ -291,10 +291,10 @@ impl World<'_> {
 }
 
 /// Why a job ended early. A block that failed verification counts as well.
-fn failure(generator: &Generator) -> Option<Failure> {
+fn failure(generator: &Generator) -> Option<IoFailure> {
     generator.failure().copied().or_else(|| {
         let bad = generator.bad_blocks().first()?;
         let io = Io { slot: 0, op: Op::Read, target: bad.target, offset: bad.offset, len: bad.len };
-        Some(Failure { code: ErrorCode::EILSEQ, io })
+        Some(IoFailure { code: ErrorCode::EILSEQ, io })
     })
 }

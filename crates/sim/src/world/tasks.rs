@@ -7,7 +7,7 @@ use driver::{Completed, Reading};
 use nvme::log::lid;
 
 use super::*;
-use crate::Host;
+use crate::HostStack;
 use crate::cpu::{Irq, Level};
 use crate::host::drain::{self, Drained};
 use crate::host::sw_queue::thread_of;
@@ -68,10 +68,10 @@ pub(super) enum TaskKind {
 }
 
 impl Task {
-    pub(super) fn new(cpu: usize, kind: TaskKind, state: TaskState, host: Host) -> Task {
+    pub(super) fn new(cpu: usize, kind: TaskKind, state: TaskState, host: HostStack) -> Task {
         // A kernel's interrupt threads are `SCHED_FIFO`; the one that Reap starts for a vector is a
         // thread as any other.
-        let fifo = host == Host::Kernel && matches!(kind, TaskKind::Vector { .. });
+        let fifo = host == HostStack::Kernel && matches!(kind, TaskKind::Vector { .. });
         let share = Share { vruntime: Nanos::ZERO, fifo };
         Task {
             cpu,
@@ -201,7 +201,7 @@ impl World<'_> {
                     cpu,
                     host: self.scenario.host,
                     context: self.context,
-                    habits: self.habits,
+                    ablation: self.ablation,
                     costs,
                     lines: &mut self.lines,
                     queues: &mut self.queues,
@@ -244,7 +244,7 @@ impl World<'_> {
         if *n == 0 && self.drains[queue].is_between_steps() {
             *notified = false;
         }
-        match drain::step_alone(&mut self.step_context(cpu), queue) {
+        match drain::step_and_poll(&mut self.step_context(cpu), queue) {
             Drained::Busy(cost) => Progress::Busy(cost),
             Drained::Poll(_) => Progress::Busy(Nanos::ZERO),
             Drained::Idle(naps_until) => {

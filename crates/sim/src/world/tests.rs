@@ -105,17 +105,17 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
         (1u16..4, 2u16..4),
     );
     let costs = prop::sample::select(vec![Costs::BARE_METAL, Costs::VIRTUAL, SLOW_MASK]);
-    let habits = (
+    let ablation = (
         prop::option::weighted(0.3, 1_000u64..200_000),
         any::<[bool; 2]>(),
         costs,
         any::<u64>(),
-        any_unkindness(),
+        any_controller_timing(),
     );
-    (mode(), profile, switches, shape, habits).prop_map(
-        |(mode, profile, switches, shape, habits)| {
+    (mode(), profile, switches, shape, ablation).prop_map(
+        |(mode, profile, switches, shape, ablation)| {
             let (depth, batch, reap_min, tags, (queues, vectors)) = shape;
-            let (think, [open, cpu_wanted], costs, seed, unkindness) = habits;
+            let (think, [open, cpu_wanted], costs, seed, controller_timing) = ablation;
             let mut job = if open { open_loop(40_000, 150) } else { closed_loop(depth, 300) };
             job.batch_submit = batch.min(job.iodepth);
             job.complete_min = reap_min.min(job.iodepth);
@@ -124,7 +124,7 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
             // Fewer vectors than queues: some share one.
             (device.config.vectors, device.queues, device.tags, device.bytes) =
                 (vectors, queues, tags, 1 << 20);
-            unkindness.befall(device);
+            controller_timing.apply_to(device);
             (spec.queues, spec.think) = (queues, Nanos(think.unwrap_or(0)));
             if cpu_wanted {
                 scenario.machine.hogs = vec![0];
@@ -137,7 +137,7 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
 
 /// Delays and orders that the specification permits a controller.
 #[derive(Clone, Copy, Debug)]
-struct Unkindness {
+struct ControllerTiming {
     pending: PendingBit,
     fetch: Fetch,
     aborts: AbortOrder,
@@ -145,8 +145,8 @@ struct Unkindness {
     late: Nanos,
 }
 
-impl Unkindness {
-    fn befall(self, device: &mut DeviceSpec) {
+impl ControllerTiming {
+    fn apply_to(self, device: &mut DeviceSpec) {
         (device.config.pending, device.config.fetch, device.config.aborts) =
             (self.pending, self.fetch, self.aborts);
         if self.late > Nanos::ZERO {
@@ -155,7 +155,7 @@ impl Unkindness {
     }
 }
 
-fn any_unkindness() -> impl Strategy<Value = Unkindness> {
+fn any_controller_timing() -> impl Strategy<Value = ControllerTiming> {
     let pending = PendingBit::NAMES.map(|name| PendingBit::named(name).unwrap()).to_vec();
     let fetch = Fetch::NAMES.map(|name| Fetch::named(name).unwrap()).to_vec();
     let aborts = AbortOrder::NAMES.map(|name| AbortOrder::named(name).unwrap()).to_vec();
@@ -166,7 +166,7 @@ fn any_unkindness() -> impl Strategy<Value = Unkindness> {
         prop::sample::select(aborts),
         late,
     );
-    choices.prop_map(|(pending, fetch, aborts, late)| Unkindness {
+    choices.prop_map(|(pending, fetch, aborts, late)| ControllerTiming {
         pending,
         fetch,
         aborts,
@@ -187,7 +187,7 @@ fn any_machine() -> impl Strategy<Value = Scenario> {
                 (Nanos(sharing.refill), Nanos(20_000));
             (machine.costs.thread.timer_jitter, machine.costs.thread.wake_remote) =
                 (Nanos(sharing.refill / 2), Nanos(sharing.refill));
-            let in_process = in_process && scenario.host == Host::User;
+            let in_process = in_process && scenario.host == HostStack::User;
             for device in &mut scenario.devices {
                 (device.in_process, device.inside) = (in_process, sharing.inside);
             }
@@ -250,7 +250,7 @@ fn any_plain_machine() -> impl Strategy<Value = Scenario> {
         let ([kernel, libaio, posted], list, hog) = kind;
         scenario.machine = Machine { cpus, nodes: nodes.min(cpus), posted, ..scenario.machine };
         scenario.machine.hogs = hog.into_iter().map(|cpu| cpu % cpus).collect();
-        scenario.host = if kernel { Host::Kernel } else { Host::User };
+        scenario.host = if kernel { HostStack::Kernel } else { HostStack::User };
         let first = scenario.devices[0].clone();
         let affinity = if list.len() == 1 {
             Affinity::Managed
@@ -307,7 +307,7 @@ fn any_burst() -> impl Strategy<Value = Scenario> {
             let mut jobs = base.jobs.clone();
             jobs[0].queues = sw_queues;
             let machine = Machine { posted, costs: SLOW_LOOK, ..Machine::new(threads as usize, 1) };
-            let host = if kernel { Host::Kernel } else { Host::User };
+            let host = if kernel { HostStack::Kernel } else { HostStack::User };
             Scenario { machine, host, devices, jobs, seed, limit: Nanos::from_secs(2), ..base }
         },
     )

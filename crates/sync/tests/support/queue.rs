@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use completion::{
-    Cycle, Habits, Mode, Notification, Plan, Rule, SleepStep, Step, Waiter, Woke, fall_asleep,
+    Ablation, Cycle, Mode, Notification, Plan, Rule, SleepStep, Step, Waiter, Woke, fall_asleep,
 };
 use units::Nanos;
 
@@ -33,7 +33,7 @@ pub enum Omit {
     /// Arming one's own flag before registering: it is armed afterwards.
     ArmFirst,
     /// Handing the role on before leaving.
-    HandOn,
+    HandOffRole,
     /// Waking the successor.
     WakeHeir,
     /// Waiting for the end of a drain thread.
@@ -46,7 +46,7 @@ pub enum Omit {
     Wanted,
 }
 
-impl Habits for Omit {
+impl Ablation for Omit {
     fn sleep(&self) -> &'static [SleepStep] {
         if *self == Omit::LookBeforeSleep {
             &[SleepStep::Arm, SleepStep::Block]
@@ -57,10 +57,10 @@ impl Habits for Omit {
 
     fn keeps(&self, rule: Rule) -> bool {
         match rule {
-            Rule::LookAfterSwitch => *self != Omit::LookAfterEnd,
-            Rule::HandOn => *self != Omit::HandOn,
+            Rule::PollAfterSwitch => *self != Omit::LookAfterEnd,
+            Rule::HandOffRole => *self != Omit::HandOffRole,
             Rule::NotifyOwner => *self != Omit::WakeOwner,
-            Rule::RearmAfterMask | Rule::NapInSilence => true,
+            Rule::RearmAfterMask | Rule::NapOnPollQueue => true,
         }
     }
 }
@@ -131,7 +131,7 @@ impl Queue {
     /// Host 0 has the queue alone, with `commands` of its own. Another thread polls it
     /// occasionally, as the controller's thread does (`polled`), or none does. Returns whether host
     /// 0 was woken.
-    pub(crate) fn play_alone(
+    pub(crate) fn run_single_threaded(
         mode: Mode,
         order: &'static [usize],
         polled: bool,
@@ -236,7 +236,7 @@ impl Queue {
     pub(crate) fn check(&self, me: usize, budget: usize) {
         let mut host = Host::new(self, me, Mode::INTERRUPT, true);
         host.look(budget);
-        let owner = host.waiter.leaves_behind(&mut host.vector);
+        let owner = host.waiter.owner_to_wake(&mut host.vector);
         owner.into_iter().for_each(|owner| self.wake(owner.0 as usize));
     }
 
@@ -335,7 +335,7 @@ impl<'a> Host<'a> {
 
     /// Takes at most `budget` entries, for its waiter.
     fn look(&mut self, budget: usize) {
-        _ = self.waiter.begin_look();
+        _ = self.waiter.begin_poll();
         match self.queue.reap(self.me, budget) {
             None => {
                 self.waiter.seen.lock_busy = true;
@@ -421,7 +421,7 @@ impl<'a> Host<'a> {
         self.drains = true;
         self.waiter.plan = Plan::sleep(Nanos::MAX);
         loop {
-            _ = self.waiter.begin_look();
+            _ = self.waiter.begin_poll();
             while self.queue.reap(self.me, usize::MAX).is_some_and(|(_, more)| more) {}
             if self.queue.dismissed.load(Acquire) != 0 {
                 break;
@@ -476,7 +476,7 @@ impl SleepSteps for Host<'_> {
     }
 
     fn has_entry(&mut self) -> bool {
-        self.waiter.look_once_more(&mut self.vector).unwrap_or(false)
+        self.waiter.recheck(&mut self.vector).unwrap_or(false)
     }
 
     fn has_completions(&mut self) -> bool {

@@ -134,7 +134,7 @@ mod models {
 
     #[test]
     fn leaving_without_hand_over_is_caught() {
-        fails(2, || two_sleepers(Mode::INTERRUPT, Omit::HandOn));
+        fails(2, || two_sleepers(Mode::INTERRUPT, Omit::HandOffRole));
     }
 
     #[test]

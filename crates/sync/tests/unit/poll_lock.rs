@@ -39,7 +39,7 @@ mod models {
     /// The sleeper is woken by its vector, which is never masked, so it does not check before it
     /// sleeps.
     fn try_lock_reap(omit: Omit) -> bool {
-        Queue::play_alone(Mode::INTERRUPT, &[0], true, omit)
+        Queue::run_single_threaded(Mode::INTERRUPT, &[0], true, omit)
     }
 
     #[test]
@@ -64,7 +64,7 @@ mod models {
 
     #[test]
     fn masking_poller_polls_before_sleep() {
-        holds(3, || Queue::play_alone(Mode::IRQ_POLL, &[0], true, Omit::Nothing));
-        fails(3, || Queue::play_alone(Mode::IRQ_POLL, &[0], true, Omit::LookBeforeSleep));
+        holds(3, || Queue::run_single_threaded(Mode::IRQ_POLL, &[0], true, Omit::Nothing));
+        fails(3, || Queue::run_single_threaded(Mode::IRQ_POLL, &[0], true, Omit::LookBeforeSleep));
     }
 }

@@ -118,12 +118,12 @@ mod models {
     #[test]
     fn no_mask_use_misses_entries() {
         for mode in [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::ADAPTIVE] {
-            holds(3, move || Queue::play_alone(mode, &[0, 0], false, Omit::Nothing));
+            holds(3, move || Queue::run_single_threaded(mode, &[0, 0], false, Omit::Nothing));
         }
     }
 
     #[test]
     fn masking_without_poll_is_caught() {
-        fails(2, || Queue::play_alone(Mode::IRQ_POLL, &[0], false, Omit::LookBeforeSleep));
+        fails(2, || Queue::run_single_threaded(Mode::IRQ_POLL, &[0], false, Omit::LookBeforeSleep));
     }
 }

@@ -54,7 +54,7 @@ fn served(timeout: Duration, mut act: Act) -> Client {
 const CLOSE: &[u8] = b"close";
 
 fn info(header: &Header) -> Vec<u8> {
-    Reply::DeviceInfo(Device { can_reset: true, is_pci: true, regions: 9, irqs: 5 })
+    Reply::DeviceInfo(DeviceInfo { can_reset: true, is_pci: true, regions: 9, irqs: 5 })
         .to_bytes(header)
 }
 
@@ -83,7 +83,10 @@ fn threads_get_their_own_replies() {
             });
         }
     });
-    assert_eq!(client.device(), Ok(Device { can_reset: true, is_pci: true, regions: 9, irqs: 5 }));
+    assert_eq!(
+        client.device(),
+        Ok(DeviceInfo { can_reset: true, is_pci: true, regions: 9, irqs: 5 })
+    );
     assert_eq!(client.server().max_msg_fds, 3);
 }
 

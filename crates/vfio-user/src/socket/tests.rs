@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use super::{Received, Socket, SocketError};
-use crate::{Access, Flags, Malformed, Request};
+use crate::{Flags, Malformed, RegionAccess, Request};
 
 fn pair() -> (Socket, UnixStream) {
     let (here, there) = UnixStream::pair().expect("a pair of sockets");
@@ -41,8 +41,8 @@ fn descriptors_stay_with_their_message() {
 #[test]
 fn partial_messages_are_not_delivered() {
     let (mut here, mut there) = pair();
-    let bytes =
-        Request::RegionRead(Access { offset: 0, region: 7, count: 4 }).to_bytes(9, Flags::REQUEST);
+    let bytes = Request::RegionRead(RegionAccess { offset: 0, region: 7, count: 4 })
+        .to_bytes(9, Flags::REQUEST);
     for byte in &bytes[..bytes.len() - 1] {
         there.write_all(&[*byte]).expect("sent");
         assert!(matches!(here.receive(), Ok(Received::Nothing)));

@@ -666,7 +666,7 @@ proptest! {
                 let plan = crate::plan::plan(&parsed.jobs, &[0, 1]);
                 prop_assert!(plan.threads.len() <= 4096);
                 for thread in plan.threads.iter().take(2) {
-                    let targets = vec![crate::Target { bytes: 1 << 24, block: 512, size_at_setup: None }; thread.targets.len()];
+                    let targets = vec![crate::TargetSize { bytes: 1 << 24, block: 512, size_at_setup: None }; thread.targets.len()];
                     let _ = crate::Generator::new(&parsed.jobs[thread.job], thread.id(1), &targets);
                 }
             }

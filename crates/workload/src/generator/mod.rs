@@ -29,7 +29,7 @@ mod verify_state;
 
 pub use job_logs::{IologEntry, LogBuffer, LogSample};
 pub(crate) use offsets::{Extent, extents};
-pub use offsets::{JobError, Target};
+pub use offsets::{JobError, TargetSize};
 pub use verify::BadBlock;
 
 use crate::job::{Job, PerOp};
@@ -85,14 +85,14 @@ impl fmt::Display for ErrorCode {
 
 /// The first I/O of a job that failed; the job ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct IoFailure {
     /// Its errno.
     pub code: ErrorCode,
     /// The I/O.
     pub io: Io,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for IoFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Io { op, offset, len, .. } = self.io;
         write!(f, "{} at offset {offset}, length {len}: {}", op.name().to_lowercase(), self.code)
@@ -194,7 +194,7 @@ pub struct Generator {
     stats: Stats,
     clock: Clock,
     verify: VerifyState,
-    failure: Option<Failure>,
+    failure: Option<IoFailure>,
     stopping: bool,
     goal: Goal,
 }
@@ -254,7 +254,7 @@ impl Generator {
     ///
     /// # Errors
     /// The job does not fit the targets.
-    pub fn new(job: &Job, id: ThreadId, targets: &[Target]) -> Result<Generator, JobError> {
+    pub fn new(job: &Job, id: ThreadId, targets: &[TargetSize]) -> Result<Generator, JobError> {
         let base = job.base_seed().unwrap_or(id.entropy);
         let mut seeds = SplitMix64::seed_from_u64(base ^ u64::from(id.number).rotate_left(40));
         let (stream_seed, pacing_seed) = (seeds.next_u64(), seeds.next_u64());
@@ -559,7 +559,7 @@ impl Generator {
             .for_each(|in_flight| in_flight.retain(|other| other.slot != io.slot));
         // A failed I/O has no latency, as in fio.
         if let Err(code) = result {
-            return self.fail(Failure { code, io: *io });
+            return self.fail(IoFailure { code, io: *io });
         }
         self.batch_stats.add(ended, now, &mut self.stats);
         let Some(extra) = self.flight.extras.get(io.slot as usize).copied() else { return };

@@ -17,7 +17,7 @@ use super::fio_random::FioRandom;
 use super::throttle::Pacing;
 use crate::job::{BlockSizes, Direction, Distribution, Iolog, IologStep, Job, Pattern, PerOp};
 pub(crate) use extents::{Extent, extents};
-pub use extents::{JobError, Target};
+pub use extents::{JobError, TargetSize};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Normal, Zipf};
 use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
@@ -76,7 +76,7 @@ impl Stream {
     pub fn new(
         job: &Job,
         id: ThreadId,
-        targets: &[Target],
+        targets: &[TargetSize],
         seed: u64,
         mix_pacing: Option<Box<Pacing>>,
     ) -> Result<Stream, JobError> {

@@ -126,7 +126,7 @@ impl Generator {
     }
 
     /// The failed I/O that ended the job.
-    pub fn failure(&self) -> Option<&Failure> {
+    pub fn failure(&self) -> Option<&IoFailure> {
         self.failure.as_ref()
     }
 
@@ -361,7 +361,7 @@ impl Generator {
     }
 
     #[cold]
-    pub(super) fn fail(&mut self, failure: Failure) {
+    pub(super) fn fail(&mut self, failure: IoFailure) {
         // Other errors, as ENOSPC, would repeat for each I/O.
         if *self.continue_on_error.get(failure.io.op)
             && matches!(failure.code, ErrorCode::EIO | ErrorCode::EILSEQ)

@@ -14,7 +14,7 @@ mod placed;
 mod synced;
 mod verified;
 
-const TARGET: Target = Target { bytes: 1 << 20, block: 512, size_at_setup: None };
+const TARGET: TargetSize = TargetSize { bytes: 1 << 20, block: 512, size_at_setup: None };
 
 /// A device: memory, I/Os in flight, a clock that goes on with each step.
 struct Device {

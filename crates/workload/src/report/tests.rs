@@ -3,7 +3,7 @@
 use super::normal::{scale, short};
 use super::*;
 use crate::fio::{Input, Nothing, parse};
-use crate::generator::{Next, Target};
+use crate::generator::{Next, TargetSize};
 use crate::plan::plan;
 use crate::stats::Moments;
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ fn report(text: &str) -> (Report, String) {
         let mut generator = Generator::new(
             job,
             thread.id(1),
-            &[Target { bytes: 64 << 20, block: 512, size_at_setup: None }],
+            &[TargetSize { bytes: 64 << 20, block: 512, size_at_setup: None }],
         )
         .unwrap();
         drive(&mut generator);

@@ -20,7 +20,7 @@ const TICKS: usize = 60;
 const TICK: Nanos = Nanos::from_millis(5);
 
 /// A run with one step: its start, or a change of the load.
-pub struct Step {
+pub struct StepRun {
     name: String,
     scenario: Scenario,
     /// Index of the tick at which the step is.
@@ -36,7 +36,7 @@ pub struct Adapted {
 }
 
 /// The steps: starts of closed loops, and open loops with a load that rises or falls.
-pub fn steps() -> Vec<Step> {
+pub fn steps() -> Vec<StepRun> {
     let mut all = Vec::new();
     for (list, costs) in [("bare-metal", Costs::BARE_METAL), ("vm", Costs::VIRTUAL)] {
         for profile in [Profile::optane(), Profile::tlc()] {
@@ -49,7 +49,7 @@ pub fn steps() -> Vec<Step> {
             };
             for depth in [1, 32] {
                 let name = format!("{list} {} closed qd={depth}: start", profile.name);
-                all.push(Step {
+                all.push(StepRun {
                     name,
                     scenario: scenario(closed_loop(depth, u64::MAX), TICKS),
                     at: 0,
@@ -62,14 +62,14 @@ pub fn steps() -> Vec<Step> {
                     .to_vec();
                 let job = Job { iodepth: 32, rate_phases: stretches, ..open_loop(rate, u64::MAX) };
                 let name = format!("{list} {} open qd=32: {name}", profile.name);
-                all.push(Step { name, scenario: scenario(job, 2 * TICKS), at: TICKS });
+                all.push(StepRun { name, scenario: scenario(job, 2 * TICKS), at: TICKS });
             }
         }
     }
     all
 }
 
-impl Step {
+impl StepRun {
     /// Runs it. The cost of each tick is compared with the median cost of the last half of the
     /// ticks.
     ///
@@ -112,7 +112,7 @@ impl Adapted {
 pub fn table() -> Result<String> {
     let steps = steps();
     let ran =
-        output::each("steps", &steps, Step::run).into_iter().collect::<Result<Vec<_>, _>>()?;
+        output::each("steps", &steps, StepRun::run).into_iter().collect::<Result<Vec<_>, _>>()?;
     let rows = steps.iter().zip(&ran).map(|(step, adapted)| {
         let verdict = if adapted.is_in_time() { "in time" } else { "late" };
         vec![

@@ -239,8 +239,8 @@ pub fn ships(name: &str) -> bool {
 
 /// A random profile: 5 to 200 µs, with jitter, and possibly a tail, which may come in runs.
 pub fn drawn(seed: u64) -> Profile {
-    let mut dice = SplitMix64::seed_from_u64(seed);
-    let mut within = |low: u64, high: u64| low + dice.next_u64() % (high - low);
+    let mut rng = SplitMix64::seed_from_u64(seed);
+    let mut within = |low: u64, high: u64| low + rng.next_u64() % (high - low);
     // Uniform in the logarithm: as many short times as long ones.
     let base = 5_000u64 << within(0, 5) | within(0, 5_000);
     let read = Service {

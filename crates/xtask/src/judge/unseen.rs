@@ -19,9 +19,9 @@ const DRAWN_LOADS: usize = 2;
 const SALT: u64 = 0x756e_7365_656e;
 
 /// Random numbers.
-struct Dice(SplitMix64);
+struct Draws(SplitMix64);
 
-impl Dice {
+impl Draws {
     /// A number in `low..high`.
     fn within(&mut self, low: u64, high: u64) -> u64 {
         low + self.0.next_u64() % (high - low)
@@ -38,7 +38,7 @@ impl Dice {
         &mut self,
         count: usize,
         known: &[u32],
-        mut draw: impl FnMut(&mut Dice) -> u64,
+        mut draw: impl FnMut(&mut Draws) -> u64,
     ) -> Vec<u32> {
         let mut drawn: Vec<u32> = Vec::new();
         while drawn.len() < count {
@@ -69,73 +69,73 @@ impl Grid {
     /// # Errors
     /// A price list cannot be written as TOML; never a built-in one.
     pub fn unseen(seed: u64) -> Result<Grid, SimError> {
-        let mut dice = Dice(SplitMix64::seed_from_u64(seed ^ SALT));
+        let mut rng = Draws(SplitMix64::seed_from_u64(seed ^ SALT));
         let mut profiles = Vec::new();
         let traits = [Trait::Drifts, Trait::Phases, Trait::Cliff];
         // Six devices, so each behaviour occurs twice.
         for (letter, one) in
             ["a", "b", "c", "d", "e", "f"].into_iter().zip(traits.into_iter().cycle())
         {
-            profiles.push(profile(&mut dice, format!("unseen-{seed}{letter}"), one));
+            profiles.push(profile(&mut rng, format!("unseen-{seed}{letter}"), one));
         }
         let mut costs = Vec::new();
         for (low, high) in [(5, 50), (50, 100)] {
-            let percent = dice.within(low, high);
+            let percent = rng.within(low, high);
             costs.push(Prices {
                 name: format!("between-{percent}"),
                 costs: between(percent as f64 / 100.0)?,
             });
         }
         // Depths and loads of the known set are excluded, since constants were chosen on them.
-        let depths = dice.others(DEPTHS, &CLOSED_DEPTHS, |dice| dice.log(1.0, 200.0));
-        let loads = dice.others(DRAWN_LOADS, &LOADS, |dice| dice.within(2, 93));
-        let think = |dice: &mut Dice| Nanos::from_micros(dice.log(2.0, 300.0));
-        let thinks = [1, depths[0]].map(|depth| (depth, think(&mut dice))).to_vec();
-        let threads = vec![(depths[dice.within(0, 2) as usize], dice.within(2, 7) as u16)];
+        let depths = rng.others(DEPTHS, &CLOSED_DEPTHS, |rng| rng.log(1.0, 200.0));
+        let loads = rng.others(DRAWN_LOADS, &LOADS, |rng| rng.within(2, 93));
+        let think = |rng: &mut Draws| Nanos::from_micros(rng.log(2.0, 300.0));
+        let thinks = [1, depths[0]].map(|depth| (depth, think(&mut rng))).to_vec();
+        let threads = vec![(depths[rng.within(0, 2) as usize], rng.within(2, 7) as u16)];
         let closed = std::iter::once(1).chain(depths.iter().copied()).collect();
         Ok(Grid { costs, profiles, closed, depths, loads, thinks, threads, jobs: JOBS.to_vec() })
     }
 }
 
 /// A random device with the behaviour `one`.
-fn profile(dice: &mut Dice, name: String, one: Trait) -> Profile {
-    let base = dice.log(4_000.0, 250_000.0);
-    let longer = |dice: &mut Dice| Nanos(base * dice.within(15, 200) / 10);
+fn profile(rng: &mut Draws, name: String, one: Trait) -> Profile {
+    let base = rng.log(4_000.0, 250_000.0);
+    let longer = |rng: &mut Draws| Nanos(base * rng.within(15, 200) / 10);
     let mut read = Service {
         base: Nanos(base),
-        jitter: Nanos(base * dice.within(0, 40) / 100),
+        jitter: Nanos(base * rng.within(0, 40) / 100),
         ..Service::default()
     };
-    let modes = dice.within(1, 4);
+    let modes = rng.within(1, 4);
     if modes > 1 {
-        (read.more_ppm, read.more) = (dice.log(1_000.0, 400_000.0) as u32, longer(dice));
+        (read.more_ppm, read.more) = (rng.log(1_000.0, 400_000.0) as u32, longer(rng));
     }
     match one {
         Trait::Drifts => {
             (read.drift_pct, read.drift_run) =
-                (dice.within(30, 300) as u32, dice.log(2_000.0, 20_000.0) as u32);
+                (rng.within(30, 300) as u32, rng.log(2_000.0, 20_000.0) as u32);
             if modes > 2 {
-                (read.tail_ppm, read.tail) = (dice.log(500.0, 100_000.0) as u32, longer(dice));
+                (read.tail_ppm, read.tail) = (rng.log(500.0, 100_000.0) as u32, longer(rng));
             }
         }
         Trait::Phases => {
             (read.tail_ppm, read.tail, read.tail_run) =
-                (dice.within(20, 400) as u32 * 1_000, longer(dice), dice.log(20.0, 500.0) as u32);
+                (rng.within(20, 400) as u32 * 1_000, longer(rng), rng.log(20.0, 500.0) as u32);
         }
         // Half of the commands find the cache full, in at least two runs with the fewest I/Os that
         // a cell has.
         Trait::Cliff => {
             (read.tail_ppm, read.tail, read.tail_run) =
-                (500_000, longer(dice), dice.log(500.0, 1_500.0) as u32);
+                (500_000, longer(rng), rng.log(500.0, 1_500.0) as u32);
         }
     }
     let share = |time: Nanos, percent: u64| Nanos(time.0 * percent / 100);
-    let faster = dice.within(20, 101);
+    let faster = rng.within(20, 101);
     let write =
         Service { base: share(read.base, faster), jitter: share(read.jitter, faster), ..read };
-    let flush = Service { base: Nanos(dice.log(1_000.0, 400_000.0)), ..Service::default() };
-    let channels = 8u32 << dice.within(0, 5);
-    let bandwidth = dice.within(15, 71) * 100_000_000;
+    let flush = Service { base: Nanos(rng.log(1_000.0, 400_000.0)), ..Service::default() };
+    let channels = 8u32 << rng.within(0, 5);
+    let bandwidth = rng.within(15, 71) * 100_000_000;
     Profile { name, read, write, flush, channels, bandwidth, ..Profile::optane() }
 }
 

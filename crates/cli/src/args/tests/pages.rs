@@ -6,7 +6,7 @@ use std::path::Path;
 
 use workload::fio::{self, Environment, Input};
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Subcommand};
 
 /// How a page begins a command of the program's.
 const BEGINNINGS: [&str; 2] = ["reap ", "cargo run --release -- "];
@@ -163,7 +163,7 @@ fn mistakes(words: &[String], root: &Path) -> Vec<String> {
     let line =
         std::iter::once("reap".to_owned()).chain(words.iter().map(known)).map(OsString::from);
     let told = match Cli::parse_words(line) {
-        Ok(Cli { command: Command::Run(run) }) => run.jobs.as_deref().and_then(wrong_job),
+        Ok(Cli { command: Subcommand::Run(run) }) => run.jobs.as_deref().and_then(wrong_job),
         parsed => parsed.err().map(|error| error.to_string()),
     };
     // A reader has no job file of the page's making.

@@ -18,9 +18,16 @@ fn device_needs_follow_the_stages() {
     );
     assert_eq!(
         need(&jobs, &plan, 0),
-        Need { threads: 4, tags: 3 * 8 + 4 * 3, buffer_bytes: 3 * 8 * 4096 + 4 * (2 << 20) }
+        Requirements {
+            threads: 4,
+            tags: 3 * 8 + 4 * 3,
+            buffer_bytes: 3 * 8 * 4096 + 4 * (2 << 20)
+        }
     );
-    assert_eq!(need(&jobs, &plan, 1), Need { threads: 1, tags: 64, buffer_bytes: 4 * (2 << 20) });
+    assert_eq!(
+        need(&jobs, &plan, 1),
+        Requirements { threads: 1, tags: 64, buffer_bytes: 4 * (2 << 20) }
+    );
 }
 
 const MIB: u64 = 1 << 20;

@@ -1,5 +1,5 @@
 use workload::fio::{self, Input};
-use workload::{Target, ThreadId};
+use workload::{TargetSize, ThreadId};
 
 use std::sync::atomic::AtomicBool;
 
@@ -18,22 +18,22 @@ fn run(job: &Job, uri: &str, devices: usize, mode: Mode) -> [(Generator, Ran); 2
     let options = reap::OpenOptions::new().mode(mode);
     let devices: Vec<Device> =
         (0..devices).map(|_| Device::open_with(uri, &options).unwrap()).collect();
-    let targets: Vec<Target> = devices
+    let targets: Vec<TargetSize> = devices
         .iter()
         .map(|device| first_namespace(device).unwrap())
-        .map(|namespace| Target {
+        .map(|namespace| TargetSize {
             bytes: namespace.bytes(),
             block: namespace.block_bytes(),
             size_at_setup: None,
         })
         .collect();
     let mut worker = Worker::new(job, devices, mode, Nanos(100)).unwrap();
-    let (never, progress) = (AtomicBool::new(false), Progress::default());
+    let (never, progress) = (AtomicBool::new(false), JobProgress::default());
     [1, 2].map(|entropy| {
         let mut generator =
             Generator::new(job, ThreadId { entropy, ..ThreadId::default() }, &targets).unwrap();
         let ran = worker
-            .run(&mut generator, &Control { stop: [&never, &never], progress: &progress })
+            .run(&mut generator, &ThreadControl { stop: [&never, &never], progress: &progress })
             .unwrap();
         assert_eq!(progress.millionths.load(Relaxed), 1_000_000);
         (generator, ran)
@@ -167,13 +167,16 @@ fn ramp_is_not_counted() {
 fn paced_job_reports_waiting_io() {
     let device = Device::open("mem:4M?profile=optane").unwrap();
     let namespace = first_namespace(&device).unwrap();
-    let targets =
-        [Target { bytes: namespace.bytes(), block: namespace.block_bytes(), size_at_setup: None }];
+    let targets = [TargetSize {
+        bytes: namespace.bytes(),
+        block: namespace.block_bytes(),
+        size_at_setup: None,
+    }];
     let paced = job("rw=randread\nbs=4k\niodepth=1\nrate_iops=200\ntime_based=1\nruntime=1h");
     let mut worker = Worker::new(&paced, vec![device], Mode::INTERRUPT, Nanos::ZERO).unwrap();
     let mut generator = Generator::new(&paced, ThreadId::default(), &targets).unwrap();
-    let (never, progress) = (AtomicBool::new(false), Progress::default());
-    let control = Control { stop: [&never, &never], progress: &progress };
+    let (never, progress) = (AtomicBool::new(false), JobProgress::default());
+    let control = ThreadControl { stop: [&never, &never], progress: &progress };
     let told = |worker: &Worker| worker.queues.all().next().unwrap().next_due();
     let mut run = worker.begin();
     for waits in [true, false, true] {

@@ -7,12 +7,12 @@ use workload::fio::{self, Input};
 use workload::{Direction, Pattern, plan};
 
 use super::*;
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Subcommand};
 
 fn args(line: &str) -> CompareArgs {
     let words = ["reap", "compare"].into_iter().chain(line.split_whitespace());
     match Cli::try_parse_from(words).unwrap().command {
-        Command::Compare(args) => args,
+        Subcommand::Compare(args) => args,
         other => panic!("{other:?}"),
     }
 }

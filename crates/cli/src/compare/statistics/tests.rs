@@ -2,7 +2,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 
-fn rng(seed: u64) -> Xoshiro256PlusPlus {
+fn seeded(seed: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(seed)
 }
 
@@ -29,10 +29,10 @@ fn the_median_is_in_the_middle() {
 
 #[test]
 fn interval_narrows_with_more_blocks() {
-    let mut dice = rng(1);
-    let values: Vec<f64> = (0..400).map(|_| noise(&mut dice)).collect();
-    let few = estimate(&values[..30], &mut dice).unwrap();
-    let many = estimate(&values, &mut dice).unwrap();
+    let mut rng = seeded(1);
+    let values: Vec<f64> = (0..400).map(|_| noise(&mut rng)).collect();
+    let few = estimate(&values[..30], &mut rng).unwrap();
+    let many = estimate(&values, &mut rng).unwrap();
     for e in [few, many] {
         assert!(holds(&e, e.value), "{e:?}");
     }
@@ -41,11 +41,11 @@ fn interval_narrows_with_more_blocks() {
 
 #[test]
 fn interval_coverage_is_nominal() {
-    let mut dice = rng(2);
+    let mut rng = seeded(2);
     let covered = (0..200)
         .filter(|_| {
-            let values: Vec<f64> = (0..30).map(|_| noise(&mut dice)).collect();
-            estimate(&values, &mut dice).is_some_and(|e| holds(&e, 1.0))
+            let values: Vec<f64> = (0..30).map(|_| noise(&mut rng)).collect();
+            estimate(&values, &mut rng).is_some_and(|e| holds(&e, 1.0))
         })
         .count();
     assert!((180..=200).contains(&covered), "{covered} of 200");
@@ -53,11 +53,11 @@ fn interval_coverage_is_nominal() {
 
 #[test]
 fn few_values_have_no_interval() {
-    let (mut dice, blocks) = (rng(9), [(); 6].map(|()| block(1..=100)));
+    let (mut rng, blocks) = (seeded(9), [(); 6].map(|()| block(1..=100)));
     for n in 1..=6 {
-        let values: Vec<f64> = (0..n).map(|_| noise(&mut dice)).collect();
-        let half = percentile(&blocks[..n].iter().collect::<Vec<_>>(), 50.0, &mut dice).unwrap();
-        for e in [estimate(&values, &mut dice).unwrap(), half] {
+        let values: Vec<f64> = (0..n).map(|_| noise(&mut rng)).collect();
+        let half = percentile(&blocks[..n].iter().collect::<Vec<_>>(), 50.0, &mut rng).unwrap();
+        for e in [estimate(&values, &mut rng).unwrap(), half] {
             assert_eq!(e.interval.is_some(), n >= FEWEST, "{n}: {e:?}");
         }
     }
@@ -71,25 +71,25 @@ fn ratio(a: &[Option<f64>], b: &[Option<f64>], rng: &mut Xoshiro256PlusPlus) -> 
 
 #[test]
 fn pairs_cancel_what_disturbs_both() {
-    let mut dice = rng(3);
+    let mut rng = seeded(3);
     // The machine's speed wanders by a factor of four; b is 10 % faster than a throughout.
-    let speed: Vec<f64> = (0..32).map(|_| dice.random_range(1.0..4.0)).collect();
+    let speed: Vec<f64> = (0..32).map(|_| rng.random_range(1.0..4.0)).collect();
     let a: Vec<Option<f64>> = speed.iter().map(|s| Some(100.0 * s)).collect();
     let b: Vec<Option<f64>> = speed.iter().map(|s| Some(110.0 * s)).collect();
-    let paired = ratio(&a, &b, &mut dice).unwrap();
+    let paired = ratio(&a, &b, &mut rng).unwrap();
     assert!((paired.value - 1.1).abs() < 1e-9 && width(&paired) < 1e-9, "{paired:?}");
     // The twin without pairing: shuffled rounds, and the interval is wide open.
-    let unpaired = ratio(&a, &b.iter().rev().copied().collect::<Vec<_>>(), &mut dice).unwrap();
+    let unpaired = ratio(&a, &b.iter().rev().copied().collect::<Vec<_>>(), &mut rng).unwrap();
     assert!(width(&unpaired) > 0.1, "{unpaired:?}");
 }
 
 #[test]
 fn a_mode_against_itself_is_one() {
-    let mut dice = rng(4);
-    let mut block = |_| Some(1000.0 * (0.95 + 0.05 * noise(&mut dice)));
+    let mut rng = seeded(4);
+    let mut block = |_| Some(1000.0 * (0.95 + 0.05 * noise(&mut rng)));
     let (a, b): (Vec<_>, Vec<_>) =
         ((0..32).map(&mut block).collect(), (0..32).map(&mut block).collect());
-    let aa = ratio(&a, &b, &mut rng(5)).unwrap();
+    let aa = ratio(&a, &b, &mut seeded(5)).unwrap();
     assert!(holds(&aa, 1.0), "{aa:?}");
 }
 
@@ -98,10 +98,10 @@ fn incomplete_rounds_are_dropped() {
     let one = ratio(
         &[Some(2.0), None, Some(4.0), Some(0.0)],
         &[Some(1.0), Some(1.0), None, Some(3.0)],
-        &mut rng(6),
+        &mut seeded(6),
     );
     assert_eq!(one, Some(Estimate { value: 0.5, interval: None }));
-    assert_eq!(ratio(&[None], &[Some(1.0)], &mut rng(6)), None);
+    assert_eq!(ratio(&[None], &[Some(1.0)], &mut seeded(6)), None);
 }
 
 fn block(values: impl Iterator<Item = u64>) -> Histogram {
@@ -115,10 +115,10 @@ fn a_percentile_needs_samples_above_it() {
     let blocks: Vec<Histogram> = (0..10).map(|_| block(1..=300)).collect();
     let blocks: Vec<&Histogram> = blocks.iter().collect();
     // 3000 samples: 30 above p99, 3 above p99.9.
-    let p99 = percentile(&blocks, 99.0, &mut rng(7)).unwrap();
+    let p99 = percentile(&blocks, 99.0, &mut seeded(7)).unwrap();
     assert!((p99.value - 297.0).abs() < 6.0 && holds(&p99, p99.value), "{p99:?}");
-    assert_eq!(percentile(&blocks, 99.9, &mut rng(7)), None);
-    assert_eq!(percentile(&[], 50.0, &mut rng(7)), None);
+    assert_eq!(percentile(&blocks, 99.9, &mut seeded(7)), None);
+    assert_eq!(percentile(&[], 50.0, &mut seeded(7)), None);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn disturbed_block_widens_tail_interval() {
     let mut disturbed = quiet.clone();
     disturbed[3] = block((0..1000).map(|i| if i < 150 { 90_000 } else { 1000 + i % 100 }));
     let of = |blocks: &[Histogram]| {
-        percentile(&blocks.iter().collect::<Vec<_>>(), 99.0, &mut rng(8)).unwrap()
+        percentile(&blocks.iter().collect::<Vec<_>>(), 99.0, &mut seeded(8)).unwrap()
     };
     let (calm, wild) = (of(&quiet).interval.unwrap(), of(&disturbed).interval.unwrap());
     assert!(calm[1] < 1200.0, "{calm:?}");

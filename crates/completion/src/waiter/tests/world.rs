@@ -127,14 +127,14 @@ struct World {
 }
 
 impl World {
-    fn new(case: &Case, habits: Mutant) -> World {
+    fn new(case: &Case, ablation: Mutant) -> World {
         let shared = Shared { shared: case.threads.len() > 1, ..Shared::default() };
         let thread = |&(mode, switch, in_flight, later): &(Mode, Option<Mode>, u32, u32)| {
             let seen = Seen { cpu_wanted: case.cpu_wanted, ..Seen::default() };
             let waiter = Waiter {
                 owner: case.threads.len() == 1,
                 seen,
-                ..Waiter::new(mode, &Cycle::default(), habits)
+                ..Waiter::new(mode, &Cycle::default(), ablation)
             };
             Thread { waiter, at: At::Decide, called: false, inbox: 0, in_flight, later, switch }
         };
@@ -180,15 +180,15 @@ impl World {
                 thread.at = At::Decide;
             }
             At::Sleep(step) => {
-                let habits = thread.waiter.habits;
+                let ablation = thread.waiter.ablation;
                 thread.at = At::Sleep(step + 1);
                 let queue = std::iter::once((&mut thread.waiter, bound));
                 match fall_asleep(
-                    &habits,
+                    &ablation,
                     step,
                     queue,
                     |(waiter, mut bound)| waiter.arm(&mut bound),
-                    |(waiter, mut bound)| waiter.look_once_more(&mut bound),
+                    |(waiter, mut bound)| waiter.recheck(&mut bound),
                 ) {
                     Step::Found(_) => self.back(me, None),
                     Step::Block => {
@@ -255,7 +255,7 @@ impl World {
     /// Takes an entry of any owner, unless another thread holds the lock.
     fn look(&mut self, me: usize) {
         let waiter = &mut self.threads[me].waiter;
-        let (_, met) = waiter.begin_look();
+        let (_, met) = waiter.begin_poll();
         if self.shared.held {
             (waiter.seen.lock_busy, waiter.seen.pending) = (true, met);
             return;
@@ -282,8 +282,8 @@ impl World {
 }
 
 /// Runs the moves, and then all threads in turn, until every entry is found.
-fn run(case: &Case, habits: Mutant) -> Result<(), String> {
-    let mut world = World::new(case, habits);
+fn run(case: &Case, ablation: Mutant) -> Result<(), String> {
+    let mut world = World::new(case, ablation);
     for &who in &case.moves {
         if who < world.threads.len() { world.step(who) } else { world.post() }
     }
@@ -306,20 +306,20 @@ fn run(case: &Case, habits: Mutant) -> Result<(), String> {
 
 #[test]
 fn waiting_threads_find_everything() {
-    holds(LAWFUL, any_case(), |case| run(&case, LAWFUL)).unwrap();
+    holds(NO_ABLATION, any_case(), |case| run(&case, NO_ABLATION)).unwrap();
 }
 
 #[test]
-fn waiters_with_other_habits_are_caught() {
+fn ablated_waiters_are_caught() {
     use SleepStep::{Arm, Block, Check};
     let twins = [
-        Mutant { sleep: &[Arm, Block], ..LAWFUL },
-        Mutant { sleep: &[Check, Arm, Block], ..LAWFUL },
-        Mutant { sleep: &[Check, Block], ..LAWFUL },
-        Mutant { breaks: Some(Rule::LookAfterSwitch), ..LAWFUL },
-        Mutant { breaks: Some(Rule::RearmAfterMask), ..LAWFUL },
-        Mutant { breaks: Some(Rule::HandOn), ..LAWFUL },
-        Mutant { breaks: Some(Rule::NotifyOwner), ..LAWFUL },
+        Mutant { sleep: &[Arm, Block], ..NO_ABLATION },
+        Mutant { sleep: &[Check, Arm, Block], ..NO_ABLATION },
+        Mutant { sleep: &[Check, Block], ..NO_ABLATION },
+        Mutant { breaks: Some(Rule::PollAfterSwitch), ..NO_ABLATION },
+        Mutant { breaks: Some(Rule::RearmAfterMask), ..NO_ABLATION },
+        Mutant { breaks: Some(Rule::HandOffRole), ..NO_ABLATION },
+        Mutant { breaks: Some(Rule::NotifyOwner), ..NO_ABLATION },
     ];
     for twin in twins {
         let message = holds(twin, any_case(), |case| run(&case, twin))

@@ -60,7 +60,7 @@ enum Answer {
     Path,
     Interrupted,
     Media,
-    GivenUp,
+    PermanentFailure,
 }
 
 /// A command in flight.
@@ -379,7 +379,7 @@ impl World {
             Answer::Path => Status::INTERNAL_PATH_ERROR,
             Answer::Interrupted => Status::COMMAND_INTERRUPTED,
             Answer::Media => Status::UNRECOVERED_READ_ERROR,
-            Answer::GivenUp => {
+            Answer::PermanentFailure => {
                 // The host gave up: the controller still has the command.
                 controller.in_flight.push(in_flight.clone());
                 Status::ABORTED_BY_HOST
@@ -435,7 +435,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         Answer::Path,
         Answer::Interrupted,
         Answer::Media,
-        Answer::GivenUp,
+        Answer::PermanentFailure,
     ];
     let op = prop::sample::select(vec![
         Op::Read,
@@ -464,7 +464,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 /// Plays the events, then lets every request end. Returns the first violation as an error.
-fn play(events: &[Event], mutant: Mutant, fast: bool) -> Result<Counters, String> {
+fn play(events: &[Event], mutant: Mutant, fast: bool) -> Result<MultipathCounters, String> {
     let mut world = World::new(mutant, fast);
     let mut submitted = 0;
     for event in events {
@@ -550,7 +550,7 @@ fn scripts_reach_every_outcome() {
         ProptestConfig::default(),
         TestRng::deterministic_rng(RngAlgorithm::ChaCha),
     );
-    let mut sum = Counters::default();
+    let mut sum = MultipathCounters::default();
     for _ in 0..300 {
         let counters =
             play(&events().new_tree(&mut runner).unwrap().current(), Mutant::None, false).unwrap();

@@ -293,7 +293,7 @@ impl World {
     fn new(config: FailoverConfig) -> World {
         let mut subsystem = Subsystem::new("nqn.2026-11.test:late-write").unwrap();
         let medium = emu::Mem::new(1 << 20, emu::Budget::new(1 << 22));
-        subsystem.share(emu::Namespace::mem(medium, BLOCK as u32).unwrap()).unwrap();
+        subsystem.share(emu::NamespaceConfig::mem(medium, BLOCK as u32).unwrap()).unwrap();
         let mut now = Nanos::from_secs(1);
         let mut ends: Vec<_> = [1, 2].map(|id| PathHost::new(&mut subsystem, id)).into();
         ends.iter_mut().for_each(|end| end.bring_up(&mut now));

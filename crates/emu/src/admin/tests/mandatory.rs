@@ -25,7 +25,7 @@ fn hosts() -> [Host<TestPort>; 2] {
         ..Config::new(slow())
     };
     let with = |config, namespace| Host::new(config, vec![namespace]).ready();
-    [with(most, Namespace::new(cache, 512).unwrap()), with(least, mem(1 << 20, 512))]
+    [with(most, NamespaceConfig::new(cache, 512).unwrap()), with(least, mem(1 << 20, 512))]
 }
 
 fn get(host: &mut Host<TestPort>, fid: u8, value: u32, select: u8) -> Result<u32, Status> {

@@ -65,7 +65,7 @@ fn unsupported_check_opcodes_are_invalid() {
 #[test]
 fn compare_covers_every_bit() {
     let other = || {
-        Namespace::new(WriteCache::new(Mem::new(1 << 20, Budget::new(1 << 20)), 512, 3), 512)
+        NamespaceConfig::new(WriteCache::new(Mem::new(1 << 20, Budget::new(1 << 20)), 512, 3), 512)
             .unwrap()
     };
     for (fetch, namespace) in [Fetch::Late, Fetch::Early]
@@ -96,11 +96,12 @@ fn compare_covers_every_bit() {
 #[test]
 fn verify_finds_unreadable_blocks() {
     let refuse = Arc::new(Mutex::new(None));
-    let (mut host, mut pair) = host(vec![Namespace::new(Refusing(refuse.clone()), 512).unwrap()]);
+    let (mut host, mut pair) =
+        host(vec![NamespaceConfig::new(Refusing(refuse.clone()), 512).unwrap()]);
     let data = Dptr { prp1: page_of(&mut host, 0), prp2: 0 };
     let both = [compare(Nsid(1), Lba(0), 1, data), verify(Nsid(1), Lba(0), 8)];
     assert_eq!(run(&mut host, &mut pair, both[1]), Status::SUCCESS);
-    *refuse.lock().unwrap() = Some(Access::Read);
+    *refuse.lock().unwrap() = Some(MediaOperation::Read);
     assert_eq!(
         both.map(|sqe| run(&mut host, &mut pair, sqe).kind()),
         [Status::UNRECOVERED_READ_ERROR; 2]

@@ -100,13 +100,14 @@ fn ranges_deallocate_all_or_none() {
 
 #[test]
 fn refused_zeroing_is_write_fault() {
-    let refuse = Arc::new(Mutex::new(Some(Access::Write)));
-    let (mut host, mut pair) = host(vec![Namespace::new(Refusing(refuse.clone()), 512).unwrap()]);
+    let refuse = Arc::new(Mutex::new(Some(MediaOperation::Write)));
+    let (mut host, mut pair) =
+        host(vec![NamespaceConfig::new(Refusing(refuse.clone()), 512).unwrap()]);
     let list = deallocate_at(&mut host, &[(0, 8)]);
     for sqe in [write_zeroes(Nsid(1), Lba(0), 8, Flags::NONE), list] {
         assert_eq!(run(&mut host, &mut pair, sqe).kind(), Status::WRITE_FAULT);
     }
-    *refuse.lock().unwrap() = Some(Access::Flush);
+    *refuse.lock().unwrap() = Some(MediaOperation::Flush);
     assert_eq!(run(&mut host, &mut pair, list), Status::SUCCESS);
 }
 
@@ -114,7 +115,7 @@ fn refused_zeroing_is_write_fault() {
 fn zeroes_are_as_durable_as_writes() {
     let cache =
         Arc::new(Mutex::new(WriteCache::new(Mem::new(1 << 16, Budget::new(1 << 20)), 512, 99)));
-    let (mut host, mut pair) = host(vec![Namespace::new(cache.clone(), 512).unwrap()]);
+    let (mut host, mut pair) = host(vec![NamespaceConfig::new(cache.clone(), 512).unwrap()]);
     let dirty = || cache.lock().unwrap().dirty_blocks();
     let list = deallocate_at(&mut host, &[(8, 4), (40, 1)]);
     for (sqe, expected) in [
@@ -133,7 +134,7 @@ fn zeroes_are_as_durable_as_writes() {
 fn lost_controller_finishes_dataless_commands() {
     let cache =
         Arc::new(Mutex::new(WriteCache::new(Mem::new(1 << 16, Budget::new(1 << 20)), 512, 99)));
-    let (mut host, mut pair) = host(vec![Namespace::new(cache.clone(), 512).unwrap()]);
+    let (mut host, mut pair) = host(vec![NamespaceConfig::new(cache.clone(), 512).unwrap()]);
     cache.lock().unwrap().write_at(0, &[7; 1 << 16], false).unwrap();
     let list = deallocate_at(&mut host, &[(8, 4), (40, 1)]);
     for sqe in [write_zeroes(Nsid(1), Lba(0), 4, Flags::NONE), list] {
@@ -167,9 +168,9 @@ proptest! {
     fn blocks_are_what_a_model_says(seed in any::<u64>(), block in prop::sample::select(vec![512u32, 4096]), plain in any::<bool>()) {
         const BYTES: u64 = 1 << 20;
         let mem = Mem::new(BYTES, Budget::new(2 << 20));
-        let namespace = if plain { Namespace::mem(mem, block) } else { Namespace::new(WriteCache::new(mem, block, 20), block) };
+        let namespace = if plain { NamespaceConfig::mem(mem, block) } else { NamespaceConfig::new(WriteCache::new(mem, block, 20), block) };
         let (mut host, mut pair) = host(vec![namespace.unwrap()]);
-        let (mut model, mut roll) = (vec![0u8; BYTES as usize], dice(seed));
+        let (mut model, mut roll) = (vec![0u8; BYTES as usize], random_below(seed));
         let blocks = BYTES / u64::from(block);
         let bytes_of = |lba: u64, count: u64| (lba * u64::from(block)) as usize..((lba + count) * u64::from(block)) as usize;
         let page = host.page(1);

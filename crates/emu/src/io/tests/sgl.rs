@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 use super::*;
 
 /// A controller with SGL support and this namespace.
-fn host_with(namespace: Namespace, fetch: crate::Fetch) -> (Host<TestPort>, Pair) {
+fn host_with(namespace: NamespaceConfig, fetch: crate::Fetch) -> (Host<TestPort>, Pair) {
     let config = Config { sgls: true, fetch, ..Config::new(Profile::optane()) };
     let mut host = Host::new(config, vec![namespace]).ready();
     let pair = host.pair(1, 16);
@@ -117,11 +117,11 @@ proptest! {
     fn data_are_what_a_model_says(seed in any::<u64>(), plain in any::<bool>(), fetch in 0usize..3) {
         const BYTES: u64 = 1 << 20;
         let medium = Mem::new(BYTES, Budget::new(2 << 20));
-        let namespace = if plain { Namespace::mem(medium, 512) } else { Namespace::new(WriteCache::new(medium, 512, 20), 512) };
+        let namespace = if plain { NamespaceConfig::mem(medium, 512) } else { NamespaceConfig::new(WriteCache::new(medium, 512, 20), 512) };
         let fetch = crate::Fetch::named(crate::Fetch::NAMES[fetch]).unwrap();
         let (mut host, mut pair) = host_with(namespace.unwrap(), fetch);
         let mut model = vec![0u8; BYTES as usize];
-        let mut roll = dice(seed);
+        let mut roll = random_below(seed);
         let arena = host.page(24);
         for n in 0..20u32 {
             let (blocks, addr) = (1 + roll(128), arena + roll(1024) * 4);

@@ -45,9 +45,9 @@ impl<M: Media> WriteCache<M> {
     /// Power loss: each dirty block keeps its durable content or one of its later versions, chosen
     /// by `seed`. Errors are those of the medium.
     pub(crate) fn cut(&mut self, seed: u64) -> Result<(), MediaError> {
-        let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         for (block, versions) in std::mem::take(&mut self.dirty) {
-            let survivor = (dice.next_u64() % (versions.len() as u64 + 1)) as usize;
+            let survivor = (rng.next_u64() % (versions.len() as u64 + 1)) as usize;
             if let Some(version) = survivor.checked_sub(1).and_then(|v| versions.get(v)) {
                 put(&mut self.inner, block * self.block as u64, self.block, version, true)?;
             }

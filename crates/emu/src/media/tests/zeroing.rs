@@ -142,7 +142,7 @@ fn partly_zeroed_pages_are_caught() {
 /// Random writes, zeroing, flushes and power losses: a block must then hold its durable version or
 /// a later one.
 fn any_version_survives(mut cache: impl Cut, seed: u64) -> Result<(), String> {
-    let mut roll = dice(seed);
+    let mut roll = random_below(seed);
     // Per block, the versions that may survive; the last is the current one.
     let mut versions = vec![vec![0u64]; BLOCKS as usize];
     let settle = |versions: &mut Vec<u64>| _ = versions.drain(..versions.len() - 1);

@@ -14,7 +14,7 @@ use nvme::{Lba, Nsid, admin};
 use tcp::{Body, Data, Greeting, Item, Pdu, Receiver, Side, flags};
 
 use super::*;
-use crate::{Ana, Budget, Mem, Namespace, Profile};
+use crate::{Ana, Budget, Mem, NamespaceConfig, Profile};
 
 thread_local! {
     /// Offset of this thread's server clock in nanoseconds.
@@ -58,7 +58,7 @@ impl Running {
             AHEAD.replace(clock);
             let mut subsystem = Subsystem::new(NQN).unwrap();
             subsystem
-                .share(Namespace::mem(Mem::new(4 << 20, Budget::new(8 << 20)), 512).unwrap())
+                .share(NamespaceConfig::mem(Mem::new(4 << 20, Budget::new(8 << 20)), 512).unwrap())
                 .unwrap();
             let mut server = TcpServer::new(subsystem, allowed).unwrap();
             let config = Config {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use units::Op;
 
 use super::*;
-use crate::testing::dice;
+use crate::testing::random_below;
 
 fn change(subsystem: &Subsystem, path: usize, change: Change) {
     subsystem.control().apply(path, change).unwrap();
@@ -266,7 +266,7 @@ fn changes() -> impl Strategy<Value = Vec<(usize, Change)>> {
 /// Applies changes and checks the invariants; `Err` describes a violation.
 fn survive(changes: &[(usize, Change)], seed: u64, twin: Twin) -> Result<(), String> {
     let (subsystem, mut hosts) = two();
-    let mut roll = dice(seed);
+    let mut roll = random_below(seed);
     let mut lost = [false; 2];
     let mut sent: [Vec<nvme::Cid>; 2] = Default::default();
     for &(path, what) in changes {

@@ -53,7 +53,7 @@ fn full_rings_refuse_entries() {
         if options.big || matches!(options.poll, Poll::Sq { .. }) {
             continue;
         }
-        let command = Command::new(FileSlot(0), &Sqe::default(), None);
+        let command = PassthroughCommand::new(FileSlot(0), &Sqe::default(), None);
         assert!(!whole.sq.push_command(command));
         for n in 0..8 {
             assert_eq!((whole.sq.room(), whole.sq.unsubmitted()), (8 - n, n));
@@ -281,11 +281,9 @@ fn passthrough_needs_an_nvme_namespace() {
         let lent = filled(&pool, BLOCK, 9);
         let kept = whole.keep(&file(BLOCK as u64).1);
         let read = Sqe { opcode: 2, nsid: 1, ..Sqe::default() };
-        assert!(
-            whole.sq.push_command(
-                Command::new(kept, &read, Some(Span::of(&lent, 0..BLOCK))).user_data(4)
-            )
-        );
+        assert!(whole.sq.push_command(
+            PassthroughCommand::new(kept, &read, Some(Span::of(&lent, 0..BLOCK))).user_data(4)
+        ));
         assert_eq!(whole.results(1), [(4, -libc::EOPNOTSUPP)]);
         drop(lent.take_back());
     }

@@ -18,8 +18,8 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::Errno;
 use sync::shadow;
 use vfio_user::{
-    Access, Capabilities, DmaMap, DmaUnmap, Flags, Header, IrqAction, IrqData, Received, Region,
-    Request, SetIrqs, Socket, Version, irq, region,
+    Capabilities, DmaMap, DmaUnmap, Flags, Header, IrqAction, IrqData, Received, Region,
+    RegionAccess, Request, SetIrqs, Socket, Version, irq, region,
 };
 
 use super::lent::{Lent, RAM};
@@ -320,18 +320,18 @@ impl Guest {
     }
 
     pub(super) fn register(&mut self, at: u32) -> u32 {
-        let access = Access { offset: at.into(), region: region::BAR0, count: 4 };
+        let access = RegionAccess { offset: at.into(), region: region::BAR0, count: 4 };
         let body = self.ask(&Request::RegionRead(access), &[]).expect("read");
         u32::from_le_bytes(body[16..20].try_into().expect("a word"))
     }
 
     pub(super) fn set_register(&mut self, at: u32, value: u32) {
-        let access = Access { offset: at.into(), region: region::BAR0, count: 4 };
+        let access = RegionAccess { offset: at.into(), region: region::BAR0, count: 4 };
         self.ask(&Request::RegionWrite(access, &value.to_le_bytes()), &[]).expect("written");
     }
 
     pub(super) fn config_write(&mut self, at: u64, data: &[u8]) {
-        let access = Access { offset: at, region: region::CONFIG, count: data.len() as u32 };
+        let access = RegionAccess { offset: at, region: region::CONFIG, count: data.len() as u32 };
         self.ask(&Request::RegionWrite(access, data), &[]).expect("written");
     }
 

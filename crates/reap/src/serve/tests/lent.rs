@@ -1,7 +1,7 @@
 //! Memory that a client lends by messages, honestly or not.
 
 use vfio_user::{
-    Access, DmaRequest, Flags, Header, IrqAction, IrqData, Request, SetIrqs, irq, region,
+    DmaRequest, Flags, Header, IrqAction, IrqData, RegionAccess, Request, SetIrqs, irq, region,
 };
 
 /// Bytes of guest memory that is handed over, from address 0 on.
@@ -137,6 +137,6 @@ fn try_vector() -> Vec<u8> {
 fn table_write(value: u32, count: u32) -> Vec<u8> {
     let mut data = vec![0; count as usize];
     data[..4].copy_from_slice(&value.to_le_bytes());
-    Request::RegionWrite(Access { offset: 0, region: region::BAR4, count }, &data)
+    Request::RegionWrite(RegionAccess { offset: 0, region: region::BAR4, count }, &data)
         .to_bytes(7, Flags::NO_REPLY)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nvme::regs::{self, Aqa, Cc, Csts};
 use nvme::{Cqe, Sqe, Status, opcode};
-use vfio_user::{Access, Client, DmaMap, DmaRequest, Request, region};
+use vfio_user::{Client, DmaMap, DmaRequest, RegionAccess, Request, region};
 
 use super::super::ServeEvent;
 use super::client::{Guest, memory};
@@ -206,7 +206,7 @@ fn requests_that_come_before_the_answer() {
             }
             guest.wait_messages(before + 1 + guest.lent.asked - asked);
             guest.take_reads(1);
-            let word = Access { offset: 0, region: region::BAR4, count: 4 };
+            let word = RegionAccess { offset: 0, region: region::BAR4, count: 4 };
             let table = guest.ask(&Request::RegionRead(word), &[]).expect("read");
             assert_eq!(table[16..], 299u32.to_le_bytes());
         }

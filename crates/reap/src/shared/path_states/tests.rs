@@ -26,7 +26,7 @@ fn namespace() -> driver::Namespace {
 fn new_sizes_are_published() {
     let path_states = Arc::new(PathStates::new(2, 1, Nanos::ZERO));
     let path_handles = [0, 1].map(|path| PathHandle { path_states: path_states.clone(), path: PathId(path) });
-    let fits = || [0, 1].map(|path| path_states.standing(PathId(path)).fits);
+    let fits = || [0, 1].map(|path| path_states.snapshot(PathId(path)).fits);
     path_states.set_namespace(&namespace());
     path_handles[0].set_blocks(nvme::Nsid(1), 100);
     assert_eq!((fits(), path_states.blocks()), ([true, true], 100));
@@ -53,7 +53,7 @@ fn new_sizes_are_published() {
 fn stale_sizes_are_ignored() {
     let path_states = Arc::new(PathStates::new(2, 1, Nanos::ZERO));
     let path_handles = [0, 1].map(|path| PathHandle { path_states: path_states.clone(), path: PathId(path) });
-    let fits = || [0, 1].map(|path| path_states.standing(PathId(path)).fits);
+    let fits = || [0, 1].map(|path| path_states.snapshot(PathId(path)).fits);
     path_states.set_namespace(&namespace());
     path_handles.each_ref().map(|path_handle| path_handle.set_blocks(nvme::Nsid(1), 100));
     path_handles[0].set_reconnected_size(nvme::Nsid(1), 50);
@@ -79,18 +79,18 @@ fn path_states_count_link_changes() {
         AnaLog { change_count: 1, groups: vec![(group, Vec::new())] }
     };
     path_handle.set_ana(&log(AnaState::NON_OPTIMIZED));
-    let standing = path_states.standing(PathId(1));
-    assert_eq!((standing.life, standing.link, standing.ana), (1, Link::Live, AnaState::NON_OPTIMIZED));
+    let snapshot = path_states.snapshot(PathId(1));
+    assert_eq!((snapshot.life, snapshot.link, snapshot.ana), (1, Link::Live, AnaState::NON_OPTIMIZED));
     assert_eq!(path_states.changes(), before + 2);
     // The same ANA state is no change. Setting the link always is.
     path_handle.set_ana(&log(AnaState::NON_OPTIMIZED));
     assert_eq!(path_states.changes(), before + 2);
     path_handle.set_link(Link::Lost);
     path_handle.set_link(Link::Live);
-    assert_eq!((path_states.standing(PathId(1)).life, path_states.changes()), (3, before + 4));
-    assert_eq!(path_states.standing(PathId(0)).link, Link::Connecting);
+    assert_eq!((path_states.snapshot(PathId(1)).life, path_states.changes()), (3, before + 4));
+    assert_eq!(path_states.snapshot(PathId(0)).link, Link::Connecting);
     // A path that does not exist is lost.
-    assert_eq!(path_states.standing(PathId(9)).link, Link::Lost);
+    assert_eq!(path_states.snapshot(PathId(9)).link, Link::Lost);
 }
 
 #[test]

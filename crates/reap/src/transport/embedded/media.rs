@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use emu::{Access, Media, MediaError, write_zeroes};
+use emu::{Media, MediaError, MediaOperation, write_zeroes};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
@@ -93,7 +93,7 @@ impl FileMedia {
 
     /// The error of a write. An NVMe status cannot say which file system is full, so the log does,
     /// once.
-    fn failed(&mut self, what: Access, at: u64, source: io::Error) -> MediaError {
+    fn failed(&mut self, what: MediaOperation, at: u64, source: io::Error) -> MediaError {
         if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             && !self.said_full
         {
@@ -117,7 +117,7 @@ impl FileMedia {
                 Ok(()) => return Ok(true),
                 Err(Errno::INTR) => {}
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.refused |= how,
-                Err(errno) => return Err(self.failed(Access::Zero, at, errno.into())),
+                Err(errno) => return Err(self.failed(MediaOperation::Zero, at, errno.into())),
             }
         }
     }
@@ -137,7 +137,7 @@ impl Media for FileMedia {
 
     fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
         self.file.read_exact_at(into, at).map_err(|source| MediaError::Io {
-            what: Access::Read,
+            what: MediaOperation::Read,
             at,
             source,
         })
@@ -147,7 +147,7 @@ impl Media for FileMedia {
         self.fits()?;
         self.file
             .write_all_at(from, at)
-            .map_err(|source| self.failed(Access::Write, at, source))?;
+            .map_err(|source| self.failed(MediaOperation::Write, at, source))?;
         if fua { self.flush() } else { Ok(()) }
     }
 
@@ -166,7 +166,7 @@ impl Media for FileMedia {
                 let at = at + done;
                 self.file
                     .write_all_at(zeroes, at)
-                    .map_err(|source| self.failed(Access::Zero, at, source))
+                    .map_err(|source| self.failed(MediaOperation::Zero, at, source))
             })?;
         }
         if fua { self.flush() } else { Ok(()) }
@@ -181,7 +181,7 @@ impl Media for FileMedia {
         self.file.sync_data().map_err(|source| {
             // Shared: other paths of this file must not report a good Flush later.
             self.shared.write_back.fail();
-            self.failed(Access::Flush, 0, source)
+            self.failed(MediaOperation::Flush, 0, source)
         })
     }
 }

@@ -7,7 +7,7 @@ use std::io;
 use driver::{SplitError, Splitter};
 use hw::passthrough::{CommandError, identify, nsid};
 use nvme::admin::{Identify, cns};
-use nvme::identify::{Controller, Namespace as NamespacePage, NvmController, NvmNamespace};
+use nvme::identify::{Controller, IdentifyNamespace as NamespacePage, NvmController, NvmNamespace};
 use nvme::io::MAX_BLOCKS;
 use nvme::prp::Dptr;
 use nvme::regs::{Cap, Version};

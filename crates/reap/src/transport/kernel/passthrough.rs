@@ -18,18 +18,26 @@ impl Passthrough {
     /// The pass-through entry of `command`. `None`: a write to a read-only device, which goes as an
     /// ordinary request, so that the kernel refuses it like any write to such a descriptor.
     #[inline]
-    pub(super) fn entry(&self, command: &RingCommand, file: FileSlot) -> Option<uring::Command> {
+    pub(super) fn entry(
+        &self,
+        command: &RingCommand,
+        file: FileSlot,
+    ) -> Option<uring::PassthroughCommand> {
         if self.read_only && !matches!(command.op, Op::Read | Op::Compare | Op::Verify) {
             return self.reads_nothing(command, file);
         }
-        Some(uring::Command::new(file, &self.sqe(command), command.remaining.data()))
+        Some(uring::PassthroughCommand::new(file, &self.sqe(command), command.remaining.data()))
     }
 
     /// On a read-only device only a Flush passes, because it changes nothing.
     #[cold]
-    fn reads_nothing(&self, command: &RingCommand, file: FileSlot) -> Option<uring::Command> {
+    fn reads_nothing(
+        &self,
+        command: &RingCommand,
+        file: FileSlot,
+    ) -> Option<uring::PassthroughCommand> {
         let flush = io::flush(self.nsid);
-        (command.op == Op::Flush).then(|| uring::Command::new(file, &flush, None))
+        (command.op == Op::Flush).then(|| uring::PassthroughCommand::new(file, &flush, None))
     }
 
     #[inline]

@@ -4,7 +4,7 @@
 use std::fs::File;
 
 use hw::DmaPool;
-use hw::uring::{Command, Enter, Features, FileSlot, Options, Ring, Span};
+use hw::uring::{Enter, Features, FileSlot, Options, PassthroughCommand, Ring, Span};
 use nvme::Lba;
 use nvme::io::{Flags, read};
 use nvme::prp::Dptr;
@@ -64,7 +64,7 @@ impl PassthroughProbe<'_> {
             |fixed| Span::fixed(&lent, 0..lent.len(), fixed),
         );
         let command = read(self.passthrough.nsid, Lba(0), 1, Dptr::NONE, Flags::NONE);
-        if !sq.push_command(Command::new(TARGET, &command, Some(span))) {
+        if !sq.push_command(PassthroughCommand::new(TARGET, &command, Some(span))) {
             return Err(refused(&"an empty ring has no room"));
         }
         let mut submit = sq.unsubmitted();

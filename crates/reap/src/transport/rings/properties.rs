@@ -37,7 +37,7 @@ pub(crate) struct HostProperties {
 
 /// Answers that have not come yet.
 struct DelayedAnswers {
-    dice: SplitMix64,
+    rng: SplitMix64,
     tickets: u64,
     open: Vec<DelayedAnswer>,
 }
@@ -60,7 +60,7 @@ impl HostProperties {
     ) -> HostProperties {
         let delayed = delayed.map(|seed| {
             Mutex::new(DelayedAnswers {
-                dice: SplitMix64::seed_from_u64(seed),
+                rng: SplitMix64::seed_from_u64(seed),
                 tickets: 0,
                 open: Vec::new(),
             })
@@ -144,11 +144,10 @@ impl Properties for HostProperties {
         let ticket = Ticket(delayed.tickets);
         delayed.tickets += 1;
         // One random number decides it all, so that a seed replays exactly.
-        let dice = delayed.dice.next_u64();
+        let rng = delayed.rng.next_u64();
         // Half of the accesses take effect at once, half with their answer.
-        let value = (dice & 1 == 0).then(|| access.carry_out(&self.registers));
-        let (turns, by) =
-            (1 + (dice >> 1) % MAX_TURNS, hw::now() + Nanos((dice >> 8) % MAX_DELAY.0));
+        let value = (rng & 1 == 0).then(|| access.carry_out(&self.registers));
+        let (turns, by) = (1 + (rng >> 1) % MAX_TURNS, hw::now() + Nanos((rng >> 8) % MAX_DELAY.0));
         delayed.open.push(DelayedAnswer { ticket, access, value, turns, by });
         AccessPoll::Pending(ticket)
     }

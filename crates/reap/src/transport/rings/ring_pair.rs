@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use driver::{Completed, Counters, Reaped, SqGuard};
+use driver::{Completed, QueuePairCounters, Reaped, SqGuard};
 use hw::{CqRing, EventFd, ForkGuard, SqRing};
 use nvme::io::{Flags, Range};
 use nvme::{Lba, QueueId, Sqe, Vector};
@@ -256,7 +256,7 @@ impl RingPair {
     }
 
     /// Its counters.
-    pub(crate) fn counters(&self) -> Counters {
+    pub(crate) fn counters(&self) -> QueuePairCounters {
         self.queue_pair.counters()
     }
 

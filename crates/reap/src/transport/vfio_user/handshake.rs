@@ -139,14 +139,14 @@ pub(super) fn set_up(client: &Client, notes: &mut Vec<String>) -> Result<(), Vfi
 }
 
 /// BAR0 as a server describes it.
-pub(super) struct Bar {
+pub(super) struct BarRegion {
     pub bytes: u64,
     /// The parts that the server shares for mapping.
     pub areas: Vec<SharedArea>,
 }
 
 /// Asks for BAR0. Parts that are not shared are accessed by messages.
-pub(super) fn bar0(client: &Client, notes: &mut Vec<String>) -> Result<Bar, VfioUserError> {
+pub(super) fn bar0(client: &Client, notes: &mut Vec<String>) -> Result<BarRegion, VfioUserError> {
     let (Region { readable, writable, bytes, file_offset, areas }, fds) =
         client.region(region::BAR0).map_err(server("ask for its registers"))?;
     if !(readable && writable) {
@@ -175,7 +175,7 @@ pub(super) fn bar0(client: &Client, notes: &mut Vec<String>) -> Result<Bar, Vfio
         let range = area.offset..area.offset + area.bytes;
         shared.push(SharedArea { range, file, at: file_offset + area.offset });
     }
-    Ok(Bar { bytes, areas: shared })
+    Ok(BarRegion { bytes, areas: shared })
 }
 
 /// CAP.DSTRD: the doorbell stride, as a power of two of dwords.

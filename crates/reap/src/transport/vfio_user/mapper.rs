@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ::vfio_user::{CallError, Client};
 use hw::{Chunk, Pinner};
 
-use super::Connection;
+use super::CurrentClient;
 
 /// Maps memory at the servers of a device: one, or one for each path.
 #[derive(Debug)]
 pub(super) struct Mapper {
-    connections: Vec<Arc<Connection>>,
+    connections: Vec<Arc<CurrentClient>>,
     /// Every server is trusted not to take pages away (`trust=yes`).
     trusted: bool,
     /// Mapped memory by bus address. Never locked during a message to a server.
@@ -55,7 +55,7 @@ impl Piece {
 }
 
 impl Mapper {
-    pub(super) fn new(connections: Vec<Arc<Connection>>, trusted: bool) -> Mapper {
+    pub(super) fn new(connections: Vec<Arc<CurrentClient>>, trusted: bool) -> Mapper {
         Mapper { connections, trusted, pinned: Mutex::default() }
     }
 

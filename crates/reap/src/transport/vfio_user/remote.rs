@@ -10,12 +10,12 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ::vfio_user::{Access, CallError, Client, DmaRequest, End, Request, region, region_data};
+use ::vfio_user::{CallError, Client, DmaRequest, End, RegionAccess, Request, region, region_data};
 use driver::{AccessPoll, Answer, Ticket};
 use hw::{DmaPool, EventFd, Process};
 use nvme::{QueueId, Status, Vector};
 
-use super::Connection;
+use super::CurrentClient;
 use super::handshake;
 use super::mapper::{Mapper, Pieces};
 use super::reconnect::ReconnectTask;
@@ -23,7 +23,7 @@ use crate::error::VfioUserError;
 
 /// A controller that another process serves.
 pub(crate) struct RemoteController {
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<CurrentClient>,
     pub(super) socket: PathBuf,
     /// The server is trusted not to truncate the files that it shares (`trust=yes`).
     pub(super) trusted: bool,
@@ -94,7 +94,7 @@ impl RemoteController {
         trusted: bool,
     ) -> RemoteController {
         RemoteController {
-            connection: Arc::new(Connection::new(client)),
+            connection: Arc::new(CurrentClient::new(client)),
             socket,
             trusted,
             server: Mutex::new(ServerProcess { process, messages: None }),
@@ -274,7 +274,7 @@ impl RemoteController {
             && !client.is_over()
         {
             _ = client.post(&Request::RegionWrite(
-                Access { offset, region: region::CONFIG, count: 2 },
+                RegionAccess { offset, region: region::CONFIG, count: 2 },
                 &[0, 0],
             ));
         }
@@ -318,7 +318,7 @@ impl RemoteController {
             driver::Access::Get(property) => (property, None),
             driver::Access::Set(property, value) => (property, Some(value.to_le_bytes())),
         };
-        let at = Access {
+        let at = RegionAccess {
             offset: property.offset().into(),
             region: region::BAR0,
             count: property.width(),
@@ -390,8 +390,11 @@ fn all_ones(access: driver::Access) -> u64 {
 /// Decodes the reply to an access.
 fn value(access: driver::Access, body: &[u8]) -> Result<u64, ::vfio_user::Malformed> {
     let driver::Access::Get(property) = access else { return Ok(0) };
-    let asked =
-        Access { offset: property.offset().into(), region: region::BAR0, count: property.width() };
+    let asked = RegionAccess {
+        offset: property.offset().into(),
+        region: region::BAR0,
+        count: property.width(),
+    };
     let data = region_data(&asked, body)?;
     Ok(data.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use ::vfio_user::{
-    Access, Capabilities, Command, Flags, Header, Received, Reply, Request, SetIrqs, Socket,
+    Capabilities, Command, Flags, Header, Received, RegionAccess, Reply, Request, SetIrqs, Socket,
     Version, region,
 };
 use driver::{AccessPoll, Properties, Property};
@@ -75,7 +75,7 @@ impl TestServer {
         space[offset as usize..][..len].to_vec()
     }
 
-    fn bar0(&self, access: &Access) -> Vec<u8> {
+    fn bar0(&self, access: &RegionAccess) -> Vec<u8> {
         let cap = Cap::new().with_mqes(31).with_dstrd(self.stride).into_bits().to_le_bytes();
         cap.get(access.offset as usize..)
             .unwrap_or_default()
@@ -115,7 +115,7 @@ impl TestServer {
                 minor: 1,
                 capabilities: Capabilities { max_msg_fds: 8, ..Capabilities::default() },
             }),
-            Request::DeviceInfo => Reply::DeviceInfo(::vfio_user::Device {
+            Request::DeviceInfo => Reply::DeviceInfo(::vfio_user::DeviceInfo {
                 can_reset: true,
                 is_pci: true,
                 regions: 9,

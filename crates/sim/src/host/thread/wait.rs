@@ -8,7 +8,7 @@ use units::Nanos;
 use super::super::sw_queue::SwQueue;
 use super::super::{Context, Progress, StepContext};
 use super::{Thread, ThreadStep};
-use crate::Host;
+use crate::HostStack;
 
 impl Thread {
     /// Plans to spin, no longer than the goal allows.
@@ -56,9 +56,9 @@ impl Thread {
         };
         let look = |sw_queue: &mut SwQueue| {
             let (waiter, mut bound) = sw_queue.bind(&queues[sw_queue.queue]);
-            waiter.look_once_more(&mut bound)
+            waiter.recheck(&mut bound)
         };
-        match fall_asleep(cx.habits, step, self.sw_queues.iter_mut(), arm, look) {
+        match fall_asleep(cx.ablation, step, self.sw_queues.iter_mut(), arm, look) {
             Step::Armed(armed) => Progress::Busy(Nanos(library.arm.0 * armed)),
             Step::Empty(looked) => Progress::Busy(Nanos(library.look.0 * looked)),
             // Awake again: masked, as in every mode that polls.
@@ -99,7 +99,7 @@ impl Thread {
                 let timer = if until < Nanos::MAX { cx.costs.thread.timer } else { Nanos::ZERO };
                 // In the kernel host the thread is in the system call already.
                 let call =
-                    if cx.host == Host::User { cx.costs.thread.syscall } else { Nanos::ZERO };
+                    if cx.host == HostStack::User { cx.costs.thread.syscall } else { Nanos::ZERO };
                 Progress::Busy(if self.would_not_block(cx) {
                     call
                 } else {

@@ -8,8 +8,8 @@ use workload::{ErrorCode, Io, Next};
 use super::super::multipath::{MultipathRequests, PathAction};
 use super::super::{Effect, Progress, StepContext};
 use super::{Thread, ThreadStep, WaitGoal};
-use crate::requests::{RETRY, RequestError, Token};
-use crate::{Engine, Host, SimError};
+use crate::requests::{CommandToken, RETRY, RequestError};
+use crate::{Engine, HostStack, SimError};
 
 impl Thread {
     /// Whether the application has what it waits for.
@@ -65,7 +65,7 @@ impl Thread {
     fn enter(&mut self, cx: &StepContext) -> Progress {
         self.next_step = ThreadStep::Commit { sw_queue: 0, waited: false };
         let cold = std::mem::take(&mut self.app.cold);
-        if cx.host == Host::User {
+        if cx.host == HostStack::User {
             return Progress::Private(Nanos::ZERO);
         }
         self.in_call = true;
@@ -90,7 +90,7 @@ impl Thread {
     /// each.
     fn hand_over(&mut self, cx: &mut StepContext, most: u32) -> Progress {
         let n = self.app.finished.len().min(most as usize);
-        self.app.touch(cx);
+        self.app.update_cache_state(cx);
         let mut counting = Nanos::ZERO;
         for (io, result) in self.app.finished.drain(..n) {
             match result {
@@ -112,7 +112,7 @@ impl Thread {
         self.in_call = false;
         let work = Nanos(self.app.work.0 * n as u64);
         self.counts.application += work;
-        let each = if cx.host == Host::User {
+        let each = if cx.host == HostStack::User {
             cx.costs.library.deliver
         } else {
             self.engine_costs(cx).take
@@ -123,7 +123,7 @@ impl Thread {
     /// Starts an I/O of the generator.
     fn begin(&mut self, cx: &mut StepContext, io: Io) -> Result<Progress, SimError> {
         let app = &mut self.app;
-        app.touch(cx);
+        app.update_cache_state(cx);
         // The pattern is written before the command can be posted.
         if io.op == Op::Write && app.generator.verifies() {
             app.requests.with_buffer(&io, |buffer| app.generator.fill(&io, buffer));
@@ -151,7 +151,7 @@ impl Thread {
             }
         };
         app.pages += u64::from(io.len.div_ceil(4096)).saturating_sub(parts as u64);
-        let cost = if cx.host == Host::User { cx.costs.library.submit } else { Nanos::ZERO };
+        let cost = if cx.host == HostStack::User { cx.costs.library.submit } else { Nanos::ZERO };
         chosen += self.pay_for_paths();
         Ok(Progress::Private(chosen + Nanos(cost.0 * parts as u64)))
     }
@@ -198,7 +198,7 @@ impl Thread {
     fn wait(&mut self, cx: &StepContext, goal: WaitGoal) -> Progress {
         self.wait_for(goal);
         let ring = self.engine != Engine::Libaio && (self.in_call || self.reached(cx.now));
-        if cx.host == Host::User || ring {
+        if cx.host == HostStack::User || ring {
             return Progress::Private(Nanos::ZERO);
         }
         Progress::Private(cx.costs.thread.syscall + self.engine_costs(cx).wait_call)
@@ -219,7 +219,7 @@ impl Thread {
     ) -> Result<(), SimError> {
         self.app.no_tag = false;
         for completed in taken.drain(..) {
-            let token = Token::from_word(completed.token);
+            let token = CommandToken::from_word(completed.token);
             let target = self.app.requests.target(token);
             let sw_queue = self.app.sw_queue_of(token);
             let own = &mut self.sw_queues[sw_queue];
@@ -254,7 +254,7 @@ impl Thread {
         buffers: Buffers,
         now: Nanos,
     ) -> Result<(), SimError> {
-        let token = Token::from_word(word);
+        let token = CommandToken::from_word(word);
         let retries = self.app.requests.count_retry(token)?;
         let sw_queue = self.app.sw_queue_of(token);
         self.sw_queues[sw_queue].mine = self.sw_queues[sw_queue].mine.saturating_sub(1);

@@ -6,7 +6,7 @@ use super::*;
 /// time, from one drive whose queues are the machine's CPUs'.
 fn threads(
     mode: &str,
-    host: Host,
+    host: HostStack,
     machine: Machine,
     profile: Profile,
     cpus: &[usize],
@@ -76,7 +76,8 @@ fn yielding_thread_stays_runnable() {
 #[test]
 fn hybrid_wins_when_oversubscribed() {
     let iops = |mode, cpus: &[usize]| {
-        ran(&threads(mode, Host::Kernel, Machine::new(2, 1), Profile::tlc(), cpus, (1, 400))).iops()
+        ran(&threads(mode, HostStack::Kernel, Machine::new(2, 1), Profile::tlc(), cpus, (1, 400)))
+            .iops()
     };
     let crowded = [0, 1].repeat(4);
     let (poll, hybrid) = (iops("poll", &crowded), iops("hybrid-mean", &crowded));
@@ -94,8 +95,14 @@ fn interrupt_threads_respect_quota() {
         machine.scheduler.rt_runtime = Nanos::from_micros(runtime);
         // Completions cost more than submissions, so the one CPU that takes them all is saturated.
         machine.costs.block.complete = Nanos(3_000);
-        let mut scenario =
-            threads("threaded", Host::Kernel, machine, Profile::null(), &[1, 2, 3], (32, u64::MAX));
+        let mut scenario = threads(
+            "threaded",
+            HostStack::Kernel,
+            machine,
+            Profile::null(),
+            &[1, 2, 3],
+            (32, u64::MAX),
+        );
         scenario.devices[0].affinity = Affinity::Cpus(vec![0]);
         scenario.machine.hogs = vec![0];
         for spec in &mut scenario.jobs {
@@ -121,8 +128,14 @@ fn softirqs_respect_waiting_ksoftirqd() {
         // Completions cost more than submissions, so the one CPU that takes them all is saturated.
         machine.costs.block.complete = Nanos(3_000);
         machine.hogs = vec![0; hogs];
-        let mut scenario =
-            threads("irq-poll", Host::Kernel, machine, Profile::optane(), &[1, 2], (32, 3_000));
+        let mut scenario = threads(
+            "irq-poll",
+            HostStack::Kernel,
+            machine,
+            Profile::optane(),
+            &[1, 2],
+            (32, 3_000),
+        );
         // Scheduled queues are masked, so only another drive can interrupt.
         let other = workload::Job {
             cpus_allowed: Some(vec![3]),
@@ -151,7 +164,7 @@ fn cold_caches_cost_the_thread() {
         (machine.costs.thread.refill, machine.costs.thread.refill_after) =
             (Nanos(refill), Nanos(5_000));
         let mut scenario =
-            threads("interrupt", Host::Kernel, machine, Profile::optane(), cpus, (4, 2_000));
+            threads("interrupt", HostStack::Kernel, machine, Profile::optane(), cpus, (4, 2_000));
         scenario.jobs.iter_mut().for_each(|spec| spec.work = Nanos(2_000));
         ran(&scenario).cpu_ns_per_io()
     };
@@ -190,7 +203,7 @@ fn remote_wakeup_has_its_price() {
         let mut machine = Machine::new(2, 1);
         machine.costs.thread.wake_remote = Nanos(far);
         let mut scenario =
-            threads("interrupt", Host::User, machine, Profile::optane(), &[1], (1, 1_000));
+            threads("interrupt", HostStack::User, machine, Profile::optane(), &[1], (1, 1_000));
         scenario.devices[0].affinity = Affinity::Cpus(vec![affinity]);
         let outcome = ran(&scenario);
         (outcome.all_cpus.hard.0 / outcome.counts.wakeups.max(1)) as i64
@@ -230,7 +243,7 @@ fn shared_interrupt_rate_is_bounded() {
         machine.interrupts.notify = Nanos(1_000);
         let names: Vec<String> = (0..drives).map(|n| format!("disk{n}")).collect();
         let base = Scenario::new(super::mode(mode), Profile::null(), closed_loop(1, 1));
-        let mut scenario = Scenario { machine, host: Host::Kernel, ..base };
+        let mut scenario = Scenario { machine, host: HostStack::Kernel, ..base };
         let device = |(n, name): (usize, &String)| {
             let cpu = n * 8 / drives;
             let mut profile = Profile::optane();
@@ -317,16 +330,23 @@ fn embedded_controller_posts_found_entries() {
 #[test]
 fn rounds_stay_within_their_budget() {
     let most = |mode| {
-        ran(&threads(mode, Host::User, Machine::new(2, 1), Profile::null(), &[0], (64, 5_000)))
+        ran(&threads(mode, HostStack::User, Machine::new(2, 1), Profile::null(), &[0], (64, 5_000)))
             .counts
             .entries_per_drain_max
     };
     assert!(most("irq-poll?weight=4&budget=8") <= 8 && most("irq-poll") > 8);
     // Each run of the softirq has a fixed cost.
     let runs = |mode| {
-        ran(&threads(mode, Host::Kernel, Machine::new(2, 1), Profile::null(), &[0], (64, 5_000)))
-            .all_cpus
-            .softirqs
+        ran(&threads(
+            mode,
+            HostStack::Kernel,
+            Machine::new(2, 1),
+            Profile::null(),
+            &[0],
+            (64, 5_000),
+        ))
+        .all_cpus
+        .softirqs
     };
     assert!(runs("irq-poll?weight=4&budget=8") > 2 * runs("irq-poll"));
 }

@@ -161,7 +161,7 @@ fn statuses_fail_or_retry() {
 
 /// Four CPUs on two nodes whose threads share the two queues of each of two drives, which have one
 /// vector each. The first drive's bus is at fault.
-fn server(mode: Mode, host: Host, posted: bool, faults: FaultPlan) -> Scenario {
+fn server(mode: Mode, host: HostStack, posted: bool, faults: FaultPlan) -> Scenario {
     let mut job = closed_loop(8, 300);
     (job.numjobs, job.filenames) = (4, vec!["disk0".into(), "disk1".into()]);
     let base = with_faults_on(mode, FaultPlan::new(), job);
@@ -176,9 +176,13 @@ fn server(mode: Mode, host: Host, posted: bool, faults: FaultPlan) -> Scenario {
 }
 
 /// Every mode, either host, vectors one by one or posted.
-fn servers() -> impl Iterator<Item = (Mode, Host, bool)> {
-    let hosts =
-        [(Host::User, false), (Host::User, true), (Host::Kernel, false), (Host::Kernel, true)];
+fn servers() -> impl Iterator<Item = (Mode, HostStack, bool)> {
+    let hosts = [
+        (HostStack::User, false),
+        (HostStack::User, true),
+        (HostStack::Kernel, false),
+        (HostStack::Kernel, true),
+    ];
     Mode::ALL.into_iter().flat_map(move |mode| hosts.map(|(host, posted)| (mode, host, posted)))
 }
 
@@ -212,7 +216,7 @@ fn only_the_faulty_drive_resets() {
     }
     let unwatched = Scenario {
         recovery: None,
-        ..server(Mode::POLL, Host::User, false, FaultPlan::new().at(300, Fault::UnknownCid))
+        ..server(Mode::POLL, HostStack::User, false, FaultPlan::new().at(300, Fault::UnknownCid))
     };
     assert!(matches!(unwatched.run(), Err(SimError::Violation(_))));
 }

@@ -195,7 +195,7 @@ fn contended_thread_naps_instead() {
 #[test]
 fn ticks_add_up_and_disturb_nothing() {
     for mode in Mode::ALL {
-        for host in [Host::User, Host::Kernel] {
+        for host in [HostStack::User, HostStack::Kernel] {
             let mut job = open_loop(1, 4_000);
             job.numjobs = 3;
             let mut scenario = Scenario { host, ..Scenario::new(mode, Profile::optane(), job) };
@@ -259,7 +259,7 @@ fn lasting(ramp: u64, runtime: u64) -> workload::Job {
 #[test]
 fn the_ramp_is_in_no_figure() {
     for mode in Mode::ALL {
-        for host in [Host::User, Host::Kernel] {
+        for host in [HostStack::User, HostStack::Kernel] {
             let scenario = |ramp| {
                 let mut job = lasting(ramp, 20 - ramp);
                 (job.iodepth, job.numjobs) = (64, 2);

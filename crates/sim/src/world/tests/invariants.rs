@@ -10,34 +10,34 @@ use super::*;
 use completion::SleepStep;
 use emu::PendingBit;
 
-use crate::habits::{Habits, LAWFUL};
+use crate::ablation::{Ablation, NO_ABLATION};
 use crate::host::Context;
 
 /// Does not poll between arming and blocking.
-pub(super) const SKIPS_RECHECK: Habits =
-    Habits { sleep: &[SleepStep::Arm, SleepStep::Block], ..LAWFUL };
+pub(super) const SKIPS_RECHECK: Ablation =
+    Ablation { sleep: &[SleepStep::Arm, SleepStep::Block], ..NO_ABLATION };
 /// Arms after the poll: what is posted in between is lost.
-pub(super) const POLLS_BEFORE_ARMING: Habits =
-    Habits { sleep: &[SleepStep::Check, SleepStep::Arm, SleepStep::Block], ..LAWFUL };
+pub(super) const POLLS_BEFORE_ARMING: Ablation =
+    Ablation { sleep: &[SleepStep::Check, SleepStep::Arm, SleepStep::Block], ..NO_ABLATION };
 /// Polls and does not arm.
-pub(super) const SKIPS_ARMING: Habits =
-    Habits { sleep: &[SleepStep::Check, SleepStep::Block], ..LAWFUL };
+pub(super) const SKIPS_ARMING: Ablation =
+    Ablation { sleep: &[SleepStep::Check, SleepStep::Block], ..NO_ABLATION };
 /// Does not poll after unmasking: what was posted under the mask has sent no message.
-const SKIPS_POLL_AFTER_SWITCH: Habits = Habits { looks_after_switch: false, ..LAWFUL };
+const SKIPS_POLL_AFTER_SWITCH: Ablation = Ablation { polls_after_switch: false, ..NO_ABLATION };
 /// Treats a notification as armed that it has masked.
-pub(super) const SKIPS_REARMING: Habits = Habits { knows_its_mask: false, ..LAWFUL };
+pub(super) const SKIPS_REARMING: Ablation = Ablation { rearms_after_mask: false, ..NO_ABLATION };
 /// Leaves entries behind when it releases a queue's lock, although another party found it held.
-const SKIPS_POLL_ON_RELEASE: Habits = Habits { releases_look: false, ..LAWFUL };
+const SKIPS_POLL_ON_RELEASE: Ablation = Ablation { polls_on_release: false, ..NO_ABLATION };
 /// Clears the outstanding bit of posted interrupts and does not exchange the bits once more.
-const SKIPS_LAST_EXCHANGE: Habits = Habits { posted_looks_again: false, ..LAWFUL };
+const SKIPS_LAST_EXCHANGE: Ablation = Ablation { posted_polls_again: false, ..NO_ABLATION };
 /// Ignores a notification if the poll before it found the lock held.
-const KEEPS_LOCK_BUSY: Habits = Habits { hears_anew: false, ..LAWFUL };
+const KEEPS_LOCK_BUSY: Ablation = Ablation { clears_lock_busy: false, ..NO_ABLATION };
 /// Stops waiting on a shared queue and keeps its notification role.
-pub(super) const SKIPS_HANDOFF: Habits = Habits { hands_on: false, ..LAWFUL };
+pub(super) const SKIPS_HANDOFF: Ablation = Ablation { hands_off_role: false, ..NO_ABLATION };
 
 /// The same without Pending bits: masked messages are lost. With Pending bits unmasking sends them,
 /// so an executor without the poll is notified anyway.
-fn forgetful(scenario: Scenario) -> Scenario {
+fn without_late_cqes(scenario: Scenario) -> Scenario {
     let mut devices = scenario.devices;
     devices.iter_mut().for_each(|device| device.config.pending = PendingBit::Absent);
     Scenario { devices, ..scenario }
@@ -99,16 +99,16 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
 
 pub(super) fn holds(
     cases: u32,
-    habits: Habits,
+    ablation: Ablation,
     scenarios: impl Strategy<Value = Scenario>,
 ) -> Result<(), String> {
-    judged(cases, habits, scenarios, judge)
+    judged(cases, ablation, scenarios, judge)
 }
 
-/// Whether runs of executors with these habits pass `judge`.
+/// Whether runs of executors with these ablation pass `judge`.
 pub(super) fn judged(
     cases: u32,
-    habits: Habits,
+    ablation: Ablation,
     scenarios: impl Strategy<Value = Scenario>,
     judge: impl Fn(&Scenario, &Outcome) -> Result<(), String>,
 ) -> Result<(), String> {
@@ -116,14 +116,14 @@ pub(super) fn judged(
         Runs { failure_persistence: None, max_shrink_iters: 200, ..Runs::with_cases(cases) };
     // The invariants are checked on new cases in each run, the mutants on fixed ones, so that each
     // is caught reliably.
-    let mut runner = if habits == LAWFUL {
+    let mut runner = if ablation == NO_ABLATION {
         TestRunner::new(config)
     } else {
         TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
     };
     let property = |scenario: Scenario| {
         let outcome =
-            scenario.run_with(habits).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            scenario.run_with(ablation).map_err(|error| TestCaseError::fail(error.to_string()))?;
         judge(&scenario, &outcome).map_err(TestCaseError::fail)
     };
     runner.run(&scenarios, property).map_err(|error| error.to_string())
@@ -133,31 +133,31 @@ pub(super) fn judged(
 /// mode, and with mode switches at any time.
 #[test]
 fn every_run_keeps_invariants() {
-    holds(2_000, LAWFUL, any_scenario()).unwrap();
+    holds(2_000, NO_ABLATION, any_scenario()).unwrap();
 }
 
 /// The same on whole machines.
 #[test]
 fn every_machine_keeps_invariants() {
-    holds(400, LAWFUL, any_machine()).unwrap();
+    holds(400, NO_ABLATION, any_machine()).unwrap();
 }
 
 /// Where threads share queues and vectors, a thread that stops polling has another one poll.
 #[test]
 fn mutant_machines_are_caught() {
-    let caught = |result: Result<(), String>, habits| {
-        let message = result.expect_err(&format!("no seed finds {habits:?}"));
+    let caught = |result: Result<(), String>, ablation| {
+        let message = result.expect_err(&format!("no seed finds {ablation:?}"));
         assert!(message.contains("standstill") || message.contains("not done"), "{message}");
     };
     // Slow polls: many entries are posted while a lock is held.
     let slow = |mut scenario: Scenario| {
         scenario.machine.costs.library.reap = SLOW_LOOK.library.reap;
-        forgetful(scenario)
+        without_late_cqes(scenario)
     };
-    for habits in [SKIPS_POLL_ON_RELEASE, SKIPS_HANDOFF] {
-        caught(holds(3_000, habits, any_machine().prop_map(slow)), habits);
+    for ablation in [SKIPS_POLL_ON_RELEASE, SKIPS_HANDOFF] {
+        caught(holds(3_000, ablation, any_machine().prop_map(slow)), ablation);
     }
-    holds(200, LAWFUL, any_burst()).unwrap();
+    holds(200, NO_ABLATION, any_burst()).unwrap();
     caught(holds(3_000, SKIPS_LAST_EXCHANGE, any_burst()), SKIPS_LAST_EXCHANGE);
 }
 
@@ -165,18 +165,18 @@ fn mutant_machines_are_caught() {
 #[test]
 #[ignore = "a soak of half a minute: docs/testing.md"]
 fn ten_thousand_machines_keep_invariants() {
-    holds(10_000, LAWFUL, any_scenario()).unwrap();
-    holds(10_000, LAWFUL, any_machine()).unwrap();
-    holds(2_000, LAWFUL, any_burst()).unwrap();
+    holds(10_000, NO_ABLATION, any_scenario()).unwrap();
+    holds(10_000, NO_ABLATION, any_machine()).unwrap();
+    holds(2_000, NO_ABLATION, any_burst()).unwrap();
 }
 
 /// The same runs without the check after arming, with it before arming, or without arming, once or
 /// always, come to a standstill for some seed.
 #[test]
 fn mutant_executors_are_caught() {
-    for habits in [SKIPS_RECHECK, POLLS_BEFORE_ARMING, SKIPS_ARMING, SKIPS_REARMING] {
-        let message = holds(3_000, habits, any_scenario().prop_map(forgetful))
-            .expect_err(&format!("no seed finds {habits:?}"));
+    for ablation in [SKIPS_RECHECK, POLLS_BEFORE_ARMING, SKIPS_ARMING, SKIPS_REARMING] {
+        let message = holds(3_000, ablation, any_scenario().prop_map(without_late_cqes))
+            .expect_err(&format!("no seed finds {ablation:?}"));
         // Where a hog or a moderator keeps running, the time limit ends the run instead.
         assert!(message.contains("standstill") || message.contains("not done"), "{message}");
         assert!(message.contains("seed"), "{message}");
@@ -189,7 +189,7 @@ fn mutant_executors_are_caught() {
 #[test]
 fn leftover_entries_notify_the_owner() {
     let slow = LibraryCosts { reap: Nanos(20_000), ..Costs::BARE_METAL.library };
-    let run = |seed, habits, masks: bool| {
+    let run = |seed, ablation, masks: bool| {
         let job = workload::Job { numjobs: 2, ..closed_loop(2, 2) };
         let profile = Profile {
             read: Service { jitter: Nanos(60_000), ..Profile::optane().read },
@@ -199,11 +199,11 @@ fn leftover_entries_notify_the_owner() {
             .with_costs(Costs { library: slow, ..Costs::BARE_METAL });
         let scenario =
             Scenario { machine: Machine { cpus: 2, ..base.machine.clone() }, seed, ..base };
-        if masks { scenario } else { unmasked(scenario) }.run_with(habits)
+        if masks { scenario } else { unmasked(scenario) }.run_with(ablation)
     };
     for masks in [true, false] {
         assert!((0..200).all(|seed| {
-            run(seed, LAWFUL, masks).is_ok_and(|outcome| outcome.counts.completed == 4)
+            run(seed, NO_ABLATION, masks).is_ok_and(|outcome| outcome.counts.completed == 4)
         }));
         assert!((0..200).any(|seed| matches!(
             run(seed, SKIPS_POLL_ON_RELEASE, masks),
@@ -216,7 +216,7 @@ fn leftover_entries_notify_the_owner() {
 /// entries posted under the mask have sent no message, and these eight are the last ones.
 #[test]
 fn unmasking_switch_checks_again() {
-    let run = |(seed, instant), habits| {
+    let run = |(seed, instant), ablation| {
         let mut job = closed_loop(8, 8);
         job.complete_min = 8;
         let switches = vec![(Nanos(instant), Mode::INTERRUPT)];
@@ -224,13 +224,15 @@ fn unmasking_switch_checks_again() {
         let slow = LibraryCosts { reap: Nanos(3_000), ..Costs::BARE_METAL.library };
         let base = Scenario::new(Mode::POLL, Profile::optane(), job)
             .with_costs(Costs { library: slow, ..Costs::BARE_METAL });
-        forgetful(Scenario { switches, seed, host: Host::Kernel, ..base }).run_with(habits)
+        without_late_cqes(Scenario { switches, seed, host: HostStack::Kernel, ..base })
+            .run_with(ablation)
     };
     let cases = || {
         (0..40).flat_map(|seed| (10_000..26_000).step_by(400).map(move |instant| (seed, instant)))
     };
     assert!(
-        cases().all(|case| run(case, LAWFUL).is_ok_and(|outcome| outcome.counts.completed == 8))
+        cases()
+            .all(|case| run(case, NO_ABLATION).is_ok_and(|outcome| outcome.counts.completed == 8))
     );
     let lost = |case| {
         matches!(
@@ -247,7 +249,8 @@ fn standstill_names_the_mode() {
     // The thread waits for all eight, so that no later message hides a lost one.
     let job = workload::Job { complete_min: 8, ..closed_loop(8, 5_000) };
     let base = |mode| Scenario::new(mode, Profile::optane(), job.clone()).with_costs(SLOW_MASK);
-    let run = |mode, seed| forgetful(Scenario { seed, ..base(mode) }).run_with(SKIPS_RECHECK);
+    let run =
+        |mode, seed| without_late_cqes(Scenario { seed, ..base(mode) }).run_with(SKIPS_RECHECK);
     let standstill = |seed| {
         matches!(
             run(Mode::IRQ_POLL, seed),
@@ -263,14 +266,14 @@ fn standstill_names_the_mode() {
 /// have been taken.
 #[test]
 fn pending_bits_report_masked_interrupts() {
-    let run = |pending, habits, seed| {
+    let run = |pending, ablation, seed| {
         let mut scenario = Scenario {
             seed,
             ..Scenario::new(Mode::IRQ_POLL, Profile::optane(), closed_loop(8, 5_000))
         }
         .with_costs(SLOW_MASK);
         scenario.devices[0].config.pending = pending;
-        scenario.run_with(habits)
+        scenario.run_with(ablation)
     };
     for seed in 0..8 {
         assert!(
@@ -279,7 +282,7 @@ fn pending_bits_report_masked_interrupts() {
             "seed {seed}"
         );
         let [absent, cleared, kept] = [PendingBit::Absent, PendingBit::Cleared, PendingBit::Kept]
-            .map(|pending| run(pending, LAWFUL, seed).unwrap());
+            .map(|pending| run(pending, NO_ABLATION, seed).unwrap());
         assert!(
             absent.all_cpus.interrupts <= cleared.all_cpus.interrupts
                 && cleared.all_cpus.interrupts < kept.all_cpus.interrupts,
@@ -371,18 +374,19 @@ fn inconsistent_scenario_is_refused() {
 /// notification can cause the next poll.
 #[test]
 fn contended_lock_loses_no_notification() {
-    let run = |seed, habits| {
+    let run = |seed, ablation| {
         let job = workload::Job { batch_submit: 16, numjobs: 4, ..closed_loop(17, 1_000) };
         let profile = Profile { hidden: Hidden::default(), ..Profile::cloud() };
         let base = Scenario::new(mode("threaded+submit-check"), profile, job).with_costs(SLOW_MASK);
         let affinity = Affinity::Cpus(vec![1, 0]);
         let devices = vec![DeviceSpec { tags: 8, affinity, ..base.devices[0].clone() }];
         let machine = Machine { cpus: 7, nodes: 3, ..base.machine.clone() };
-        Scenario { machine, host: Host::Kernel, devices, seed, ..base }.run_with(habits)
+        Scenario { machine, host: HostStack::Kernel, devices, seed, ..base }.run_with(ablation)
     };
     assert!(
         (0..100)
-            .all(|seed| run(seed, LAWFUL).is_ok_and(|outcome| outcome.counts.completed == 4_000))
+            .all(|seed| run(seed, NO_ABLATION)
+                .is_ok_and(|outcome| outcome.counts.completed == 4_000))
     );
     assert!((0..100).any(|seed| matches!(
         run(seed, KEEPS_LOCK_BUSY),

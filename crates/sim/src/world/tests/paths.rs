@@ -9,10 +9,10 @@ use workload::{Amount, ErrorCode};
 
 use super::invariants::judged;
 use super::*;
-use crate::habits::{Habits, LAWFUL};
+use crate::ablation::{Ablation, NO_ABLATION};
 
 /// Retries writes on another path although the lost controller may still carry them out.
-const DOES_NOT_WAIT: Habits = Habits { holds_writes: false, ..LAWFUL };
+const RETRIES_AT_ONCE: Ablation = Ablation { delays_write_retry: false, ..NO_ABLATION };
 
 /// Bytes that each thread overwrites repeatedly.
 const REGION: u64 = 64 << 10;
@@ -118,20 +118,20 @@ fn judge(_: &Scenario, outcome: &Outcome) -> Result<(), String> {
 /// The message of a failing scenario contains its seed and parameters.
 #[test]
 fn path_faults_lose_no_request() {
-    judged(300, LAWFUL, any_paths(), judge).unwrap();
+    judged(300, NO_ABLATION, any_paths(), judge).unwrap();
 }
 
 #[test]
 fn early_write_resend_is_caught() {
-    let message =
-        judged(2_000, DOES_NOT_WAIT, any_paths(), judge).expect_err("no seed finds a ghost write");
+    let message = judged(2_000, RETRIES_AT_ONCE, any_paths(), judge)
+        .expect_err("no seed finds a ghost write");
     assert!(message.contains("ghost write"), "{message}");
 }
 
 #[test]
 #[ignore = "a soak of some minutes: docs/testing.md"]
 fn ten_thousand_machines_with_paths() {
-    judged(10_000, LAWFUL, any_paths(), judge).unwrap();
+    judged(10_000, NO_ABLATION, any_paths(), judge).unwrap();
 }
 
 fn two_paths(job: workload::Job, script: &str) -> Scenario {
@@ -213,7 +213,7 @@ fn verification_finds_ghost_writes() {
         let mut scenario = two_paths(job.clone(), &at(release));
         scenario.devices.iter_mut().for_each(|device| device.bytes = 1 << 20);
         judge(&scenario, &scenario.run().unwrap()).unwrap();
-        judge(&scenario, &scenario.run_with(DOES_NOT_WAIT).unwrap())
+        judge(&scenario, &scenario.run_with(RETRIES_AT_ONCE).unwrap())
     };
     // Whether a late write is read back depends on the job's progress.
     let found: Vec<_> = (30_000..60_000).step_by(1_100).map(ghost).collect();

@@ -2,7 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::super::{CAPS, MMAP, READ, SPARSE_MMAP, WRITE, region_data};
-use crate::{Access, Area, Device, Interrupts, Region};
+use crate::{Area, DeviceInfo, Interrupts, Region, RegionAccess};
 
 /// A reply to GET_REGION_INFO: flags, first capability, size, offset in the file, and the rest.
 fn info(flags: u32, first: u32, bytes: u64, offset: u64, more: &[u8]) -> Vec<u8> {
@@ -63,7 +63,7 @@ fn inconsistent_replies_are_refused() {
         assert!(Region::from_answer(0, &body).is_err(), "{what}");
     }
     assert!(Region::from_answer(1, &info(READ, 0, 0x2000, 0, &[])).is_err(), "another region");
-    let asked = Access { offset: 0x14, region: 0, count: 4 };
+    let asked = RegionAccess { offset: 0x14, region: 0, count: 4 };
     for (offset, region, count, data, good) in [
         (0x14, 0, 4, 4, true),
         (0x14, 0, 4, 3, false),
@@ -92,8 +92,8 @@ proptest! {
             prop_assert!(region.areas.len() <= Region::MOST_AREAS);
             prop_assert!(region.areas.iter().all(|area| area.offset + area.bytes <= region.bytes));
         }
-        _ = Device::from_answer(&body);
+        _ = DeviceInfo::from_answer(&body);
         _ = Interrupts::from_answer(2, &body);
-        _ = region_data(&Access { offset: 0, region: 0, count: 4 }, &body);
+        _ = region_data(&RegionAccess { offset: 0, region: 0, count: 4 }, &body);
     }
 }

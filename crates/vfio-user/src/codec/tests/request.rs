@@ -2,8 +2,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::{
-    Access, Area, Capabilities, Command, Device, DmaMap, DmaUnmap, Flags, Header, Interrupts,
-    IrqAction, IrqData, Malformed, Region, RegionInfo, Reply, Request, SetIrqs, Version,
+    Area, Capabilities, Command, DeviceInfo, DmaMap, DmaUnmap, Flags, Header, Interrupts,
+    IrqAction, IrqData, Malformed, Region, RegionAccess, RegionInfo, Reply, Request, SetIrqs,
+    Version,
 };
 
 /// Any request; its data are `data`.
@@ -12,7 +13,7 @@ fn request(data: &[u8]) -> impl Strategy<Value = Request<'_>> {
         (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u32>());
     (0..10usize, numbers, any::<bool>(), any::<bool>()).prop_map(
         move |(kind, (a, b, c, d, e, f), x, y)| {
-            let access = Access { offset: a, region: d, count: data.len() as u32 };
+            let access = RegionAccess { offset: a, region: d, count: data.len() as u32 };
             let capabilities =
                 Capabilities { max_msg_fds: a, max_data_xfer_size: b, max_dma_maps: c };
             let action = if x {
@@ -86,7 +87,7 @@ proptest! {
         if let Some(command) = Command::from_number(number) {
             _ = Request::from_bytes(command, &body);
         }
-        _ = (Device::from_answer(&body), Region::from_answer(0, &body), Interrupts::from_answer(0, &body), Version::from_bytes(&body));
+        _ = (DeviceInfo::from_answer(&body), Region::from_answer(0, &body), Interrupts::from_answer(0, &body), Version::from_bytes(&body));
     }
 }
 
@@ -186,8 +187,8 @@ fn replies_carry_identifier_and_error() {
         Interrupts::from_answer(2, &Reply::IrqInfo(2, info).to_bytes(&header)[16..]),
         Ok(info)
     );
-    let info = Device { can_reset: true, is_pci: true, regions: 9, irqs: 5 };
-    assert_eq!(Device::from_answer(&Reply::DeviceInfo(info).to_bytes(&header)[16..]), Ok(info));
+    let info = DeviceInfo { can_reset: true, is_pci: true, regions: 9, irqs: 5 };
+    assert_eq!(DeviceInfo::from_answer(&Reply::DeviceInfo(info).to_bytes(&header)[16..]), Ok(info));
 }
 
 /// A mappable area is sent with its descriptor to a client with room for it. Others get the size

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 fn random_numbers_keep_their_range() {
     for wide in [false, true] {
         for seed in [0, 1, 7, 1 << 31, u64::MAX] {
-            let mut dice = Tausworthe::new(seed, wide);
-            let seen: HashSet<u64> = (0..1000).map(|_| dice.next()).collect();
+            let mut rng = Tausworthe::new(seed, wide);
+            let seen: HashSet<u64> = (0..1000).map(|_| rng.next()).collect();
             assert!(seen.len() > 995, "{seed} {wide}");
-            assert!((0..1000).all(|_| (0.0..1.0).contains(&dice.fraction())));
+            assert!((0..1000).all(|_| (0.0..1.0).contains(&rng.fraction())));
         }
     }
 }

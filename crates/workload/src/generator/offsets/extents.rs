@@ -25,7 +25,7 @@ impl JobError {
 
 /// A device or file that a job thread runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct TargetSize {
     /// Its size in bytes.
     pub bytes: u64,
     /// Size of its logical blocks in bytes; every offset and length is a multiple.
@@ -152,7 +152,7 @@ pub(crate) fn extents(
 pub(super) fn cursors(
     job: &Job,
     subjob: u32,
-    targets: &[Target],
+    targets: &[TargetSize],
     unit: u64,
     rng: &mut Xoshiro256PlusPlus,
 ) -> Result<(Vec<FileCursor>, u64), JobError> {
@@ -161,7 +161,7 @@ pub(super) fn cursors(
     }
     // A log has absolute offsets: size= and offset= do not apply.
     if let Some(list) = &job.iolog {
-        let cursor = |(index, target): (usize, &Target)| {
+        let cursor = |(index, target): (usize, &TargetSize)| {
             listed(job, list, *target)?;
             cursor(
                 job,
@@ -247,14 +247,14 @@ fn cursor(
 }
 
 /// The error for an extent smaller than one block.
-fn no_room(job: &Job, offset: u64, room: u64, target: Target, block: u64) -> JobError {
+fn no_room(job: &Job, offset: u64, room: u64, target: TargetSize, block: u64) -> JobError {
     let device = target.bytes;
     let used = format!("{room} bytes from offset {offset} of a device of {device} bytes");
     JobError::of(job, format!("{used}: less than one block of {block} bytes"))
 }
 
 /// Checks that `bytes` is a multiple of the logical block size.
-fn aligned(job: &Job, what: &str, bytes: u64, target: Target) -> Result<(), JobError> {
+fn aligned(job: &Job, what: &str, bytes: u64, target: TargetSize) -> Result<(), JobError> {
     if bytes.is_multiple_of(u64::from(target.block.max(1))) {
         return Ok(());
     }
@@ -265,7 +265,7 @@ fn aligned(job: &Job, what: &str, bytes: u64, target: Target) -> Result<(), JobE
 }
 
 /// Checks the length of an I/O.
-fn long(job: &Job, what: &str, bytes: u64, target: Target) -> Result<(), JobError> {
+fn long(job: &Job, what: &str, bytes: u64, target: TargetSize) -> Result<(), JobError> {
     if bytes == 0 || bytes > 1 << 31 {
         return Err(JobError::of(job, format!("{what} {bytes}: an I/O has from 1 byte to 2 GiB")));
     }
@@ -273,7 +273,7 @@ fn long(job: &Job, what: &str, bytes: u64, target: Target) -> Result<(), JobErro
 }
 
 /// Checks the job's block sizes and steps against the target's blocks.
-fn fits(job: &Job, target: Target) -> Result<(), JobError> {
+fn fits(job: &Job, target: TargetSize) -> Result<(), JobError> {
     for op in job.pattern.direction.ops() {
         let sizes = job.block.get(*op);
         aligned(job, "blockalign", *job.align.get(*op), target)?;
@@ -339,7 +339,7 @@ fn random_offsets(
 }
 
 /// Checks the I/Os of `read_iolog` against the target's size and blocks.
-fn listed(job: &Job, list: &Iolog, target: Target) -> Result<(), JobError> {
+fn listed(job: &Job, list: &Iolog, target: TargetSize) -> Result<(), JobError> {
     for step in &list.steps {
         if let IologStep::Io { op, offset, len, .. } = *step
             && op != Op::Flush

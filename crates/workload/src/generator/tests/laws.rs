@@ -419,7 +419,7 @@ fn threads_differ_but_for_their_seed() {
 
 #[test]
 fn misfits_are_told() {
-    let misfit = |job: &Job, targets: &[Target]| {
+    let misfit = |job: &Job, targets: &[TargetSize]| {
         Generator::new(job, ThreadId::default(), targets).unwrap_err().to_string()
     };
     let job = Job { name: "j".into(), ..Job::default() };
@@ -437,7 +437,7 @@ fn misfits_are_told() {
     assert!(misfit(&crooked, &[TARGET]).contains("offset 100"));
     let long = Job { block: PerOp::both(BlockSizes::fixed(1 << 32)), ..job.clone() };
     assert!(
-        misfit(&long, &[Target { bytes: 1 << 40, block: 512, size_at_setup: None }])
+        misfit(&long, &[TargetSize { bytes: 1 << 40, block: 512, size_at_setup: None }])
             .contains("2 GiB")
     );
     let verified = |verify| Job {
@@ -463,7 +463,7 @@ fn misfits_are_told() {
     let sizes = BlockSizes { min: 512, max: 4096, split: Vec::new() };
     let mapped = Job { block: PerOp::both(sizes), pattern: pattern(Direction::Read, true), ..job };
     assert!(
-        misfit(&mapped, &[Target { bytes: 1 << 50, block: 512, size_at_setup: None }])
+        misfit(&mapped, &[TargetSize { bytes: 1 << 50, block: 512, size_at_setup: None }])
             .contains("norandommap")
     );
 }

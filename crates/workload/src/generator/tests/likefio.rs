@@ -5,7 +5,7 @@ use super::*;
 
 /// The writes of a job: offset, length, and seed of the data.
 fn writes(job: &Job, id: ThreadId) -> Vec<(u64, u32, u64)> {
-    let target = Target { bytes: 64 << 10, block: 512, size_at_setup: None };
+    let target = TargetSize { bytes: 64 << 10, block: 512, size_at_setup: None };
     let verify = Some(Verify { after_write: false, interval: Some(512), ..Verify::default() });
     let mut generator = Generator::new(&Job { verify, ..job.clone() }, id, &[target]).unwrap();
     let mut log = Vec::new();

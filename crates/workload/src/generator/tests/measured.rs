@@ -142,9 +142,9 @@ fn earlier_of_two_rates_is_next() {
         assert!(due.len() == 20_000 && due.is_sorted(), "{process:?}");
         assert!(reads.abs_diff(14_000) < 300, "the mix is that of the rates: {reads} reads");
         // Negative test: the mix is drawn at random.
-        let mut dice = generator(&two_rates(process));
-        dice.stream.mix_pacing = None;
-        assert!(!starts(dice).0.is_sorted());
+        let mut rng = generator(&two_rates(process));
+        rng.stream.mix_pacing = None;
+        assert!(!starts(rng).0.is_sorted());
     }
 }
 

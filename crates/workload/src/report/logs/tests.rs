@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Generator, Next, Target, fio, plan};
+use crate::{Generator, Next, TargetSize, fio, plan};
 
 /// Runs a job on a device that takes 10 us for each I/O; its logs by name.
 fn logs(options: &str) -> Vec<(String, String)> {
@@ -10,7 +10,7 @@ fn logs(options: &str) -> Vec<(String, String)> {
     let mut generator = Generator::new(
         job,
         thread.id(1),
-        &[Target { bytes: 1 << 20, block: 512, size_at_setup: None }],
+        &[TargetSize { bytes: 1 << 20, block: 512, size_at_setup: None }],
     )
     .unwrap();
     let (mut now, mut flying) = (Nanos(1_000_000), Vec::new());

@@ -1,7 +1,7 @@
 use workload::fio::{self, Input};
 
 use super::super::*;
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Subcommand};
 
 fn outcome(load_pct: f64, qd: u64, doubts: &[&str]) -> Outcome {
     let scene = Scene { load_pct, qd, profile: "optane".into(), ..Scene::default() };
@@ -19,7 +19,7 @@ fn outcome(load_pct: f64, qd: u64, doubts: &[&str]) -> Outcome {
 
 fn args(line: &str) -> CompareArgs {
     let words = line.split_whitespace().map(|word| word.trim_matches('\'').into());
-    let Ok(Cli { command: Command::Compare(args) }) = Cli::parse_words(words) else {
+    let Ok(Cli { command: Subcommand::Compare(args) }) = Cli::parse_words(words) else {
         panic!("{line}")
     };
     args

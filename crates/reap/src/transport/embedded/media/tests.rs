@@ -49,7 +49,7 @@ fn failed_fdatasync_fails_later_flushes() {
     let (_reader, writer) = io::pipe().unwrap();
     media.bytes = 0;
     let file = std::mem::replace(&mut media.file, File::from(std::os::fd::OwnedFd::from(writer)));
-    assert!(matches!(media.flush(), Err(MediaError::Io { what: Access::Flush, .. })));
+    assert!(matches!(media.flush(), Err(MediaError::Io { what: MediaOperation::Flush, .. })));
     media.file = file;
     media.write_at(0, &[7; 512], false).unwrap();
     assert!(matches!(media.flush(), Err(MediaError::FlushLost)));
@@ -64,10 +64,10 @@ fn failed_fdatasync_fails_later_flushes() {
 fn exercise(media: &mut FileMedia) {
     const BYTES: usize = 1 << 20;
     let mut model = vec![0u8; BYTES];
-    let mut dice = 7u64;
+    let mut rng = 7u64;
     let mut roll = |below: usize| {
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (dice >> 33) as usize % below
+        rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (rng >> 33) as usize % below
     };
     for n in 0..200u8 {
         let (at, len) = (roll(BYTES / 512 - 400) * 512, (1 + roll(400)) * 512);
@@ -112,7 +112,7 @@ fn missing_fallocate_writes_zeroes() {
     media.refused = FallocateFlags::empty();
     assert!(matches!(
         media.zero_at(0, 512, true, false),
-        Err(MediaError::Io { what: Access::Zero, .. })
+        Err(MediaError::Io { what: MediaOperation::Zero, .. })
     ));
 }
 
@@ -214,7 +214,7 @@ fn truncated_files_refuse_flush() {
     assert!(media.flush().is_err(), "its last block was acknowledged");
     assert!(matches!(
         media.read_at((1 << 20) - 512, &mut [0; 512]),
-        Err(MediaError::Io { what: Access::Read, .. })
+        Err(MediaError::Io { what: MediaOperation::Read, .. })
     ));
 }
 

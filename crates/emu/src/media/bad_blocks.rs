@@ -6,15 +6,15 @@ use super::{Media, MediaError};
 
 /// Wraps a medium on which Write Uncorrectable has made blocks unreadable (NVM 3.3.7). A write to a
 /// block makes it readable again.
-pub(crate) struct Spoilt<M> {
+pub(crate) struct BadBlocks<M> {
     pub(crate) inner: M,
     /// Start and end of each unreadable range, in bytes. Ranges do not overlap.
     marks: BTreeMap<u64, u64>,
 }
 
-impl<M: Media> Spoilt<M> {
-    pub(crate) fn new(inner: M) -> Spoilt<M> {
-        Spoilt { inner, marks: BTreeMap::new() }
+impl<M: Media> BadBlocks<M> {
+    pub(crate) fn new(inner: M) -> BadBlocks<M> {
+        BadBlocks { inner, marks: BTreeMap::new() }
     }
 
     /// Makes `len` bytes from `at` unreadable.
@@ -29,6 +29,7 @@ impl<M: Media> Spoilt<M> {
         let touched: Vec<(u64, u64)> = self.touching(at, end).collect();
         for (from, to) in touched {
             self.marks.remove(&from);
+            // A write in the middle of a range leaves a marked part on each side.
             if from < at {
                 self.marks.insert(from, at);
             }
@@ -49,7 +50,7 @@ impl<M: Media> Spoilt<M> {
     }
 }
 
-impl<M: Media> Media for Spoilt<M> {
+impl<M: Media> Media for BadBlocks<M> {
     fn bytes(&self) -> u64 {
         self.inner.bytes()
     }
@@ -61,12 +62,14 @@ impl<M: Media> Media for Spoilt<M> {
     fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
         let len = into.len() as u64;
         if self.touching(at, at.saturating_add(len)).next().is_some() {
-            return Err(MediaError::Spoilt { at, len });
+            return Err(MediaError::Uncorrectable { at, len });
         }
         self.inner.read_at(at, into)
     }
 
     fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
+        // The mark is removed only if the write succeeded; a failed one leaves the block
+        // unreadable.
         self.inner.write_at(at, from, fua)?;
         self.clear(at, from.len() as u64);
         Ok(())

@@ -10,8 +10,8 @@ use super::external::{External, Hold, Link};
 use super::life::Life;
 use super::{Controller, Step};
 use crate::io::Fetched;
-use crate::logs::Event;
-use crate::queues::Command;
+use crate::logs::ControllerEvent;
+use crate::queues::FetchedCommand;
 use crate::schedule::Due;
 use crate::subsystem::{Change, Loss, Mailbox};
 use crate::{FaultInjector, FaultPlan, Injected, Port};
@@ -42,6 +42,7 @@ impl<P: Port> Controller<P> {
         let Controller { store, ana, .. } = self;
         for namespace in store.iter_mut() {
             let Some(ana) = ana.as_mut() else {
+                // ANAGRPID is reserved without ANA reporting.
                 namespace.ana_group = 0;
                 continue;
             };
@@ -54,34 +55,38 @@ impl<P: Port> Controller<P> {
 
     /// A step with changes, with faults, or with a lost path.
     #[cold]
-    pub(super) fn step_specially(&mut self, now: Nanos) -> Step {
+    pub(super) fn step_with_changes(&mut self, now: Nanos) -> Step {
         for (at, change) in
             self.external.mailbox.as_ref().map(|mailbox| mailbox.take()).unwrap_or_default()
         {
+            // The mailbox is filled by other threads; from here on only this thread handles the
+            // change.
             self.external.expect(at, change);
         }
         let mut worked = false;
         while let Some((at, change)) = self.external.take_due(now) {
             tracing::debug!(controller = self.config.controller_id, %at, %change, "a change from outside");
-            self.happen(now, change);
+            self.apply_change(now, change);
             worked = true;
         }
         let faults = self.external.faults.clone();
         if let Some(faults) = &faults {
+            // Before the step, so that a delayed message precedes the ones that the step sends.
             faults.advance(now, &self.port);
         }
         let mut step = match self.external.link {
-            Link::Up => self.step_in_touch(now),
-            Link::Lost(loss) => self.step_alone(now, Some(loss)),
-            Link::NeedsReset => self.step_alone(now, None),
+            Link::Up => self.step_connected(now),
+            Link::Lost(loss) => self.step_disconnected(now, Some(loss)),
+            Link::NeedsReset => self.step_disconnected(now, None),
         };
+        // A change may have effects in the next step, so the owner must not sleep.
         step.worked |= worked;
         let late = faults.map_or(Nanos::MAX, |faults| faults.next());
         step.next = step.next.into_iter().chain((late != Nanos::MAX).then_some(late)).min();
         step
     }
 
-    fn happen(&mut self, now: Nanos, change: Change) {
+    fn apply_change(&mut self, now: Nanos, change: Change) {
         match change {
             Change::Ana { group, state } => {
                 if self
@@ -100,11 +105,11 @@ impl<P: Port> Controller<P> {
                     self.place_in_groups();
                 }
                 if changed && self.features.events().ana_change() {
-                    self.events.raise(Event::AnaChanged);
+                    self.events.raise(ControllerEvent::AnaChanged);
                 }
             }
-            Change::Lost(loss) => self.lose_touch(loss),
-            Change::Back => self.come_back(),
+            Change::Lost(loss) => self.lose_path(loss),
+            Change::Back => self.restore_path(),
             Change::ExceedCqt(exceeds) => self.external.exceeds_cqt = exceeds,
             Change::Resize { nsid, blocks } => {
                 if self.resize(nsid, blocks).is_none() {
@@ -115,10 +120,10 @@ impl<P: Port> Controller<P> {
             Change::Media { nsid, fault } => self.store.expect(nsid, fault),
             Change::PowerLost => {
                 self.store.lose_power();
-                self.lose_touch(Loss::Gone);
+                self.lose_path(Loss::Gone);
                 self.lose_power();
             }
-            Change::Fail => self.die("asked to"),
+            Change::Fail => self.fail_because("asked to"),
             Change::ResetTakes(time) => self.set_reset_time(now, time),
             Change::Fault { fault, times } => {
                 let faults = self
@@ -183,11 +188,12 @@ impl<P: Port> Controller<P> {
 
     /// The path is lost: writes in service keep a copy of their data, as host memory is out of
     /// reach; other commands will have no effect.
-    fn lose_touch(&mut self, loss: Loss) {
+    fn lose_path(&mut self, loss: Loss) {
+        // A second loss keeps the data of the first: host memory has been out of reach since then.
         if self.external.link == Link::Up {
             let Controller { commands, store, port, early, .. } = &mut *self;
             let inside = commands.iter().filter(|(_, command)| command.request.op.changes_blocks());
-            let data = |command: &Command| match early.take(command.order) {
+            let data = |command: &FetchedCommand| match early.take(command.order) {
                 Some(Fetched::Bytes(bytes)) => Some(bytes),
                 Some(_) => None,
                 None => store.take_data(&command.request, port).ok(),
@@ -201,14 +207,18 @@ impl<P: Port> Controller<P> {
     }
 
     /// The path is restored. A disabled controller is unaffected; any other reports CSTS.CFS.
-    fn come_back(&mut self) {
+    fn restore_path(&mut self) {
         let Link::Lost(loss) = self.external.link else { return };
         self.external.link = Link::Up;
         if loss == Loss::Gone {
+            // The host read all ones in the meantime; restore the register before it is compared
+            // with the last value seen.
             self.port.registers().write32(regs::CC, self.cc.into_bits());
         }
         self.power_on();
         if matches!(self.life, Life::Ready | Life::Starting(_) | Life::ShuttingDown(_)) {
+            // The host may have sent these commands again on another path, so none of them may be
+            // executed now.
             self.external.link = Link::NeedsReset;
             self.set_status(self.csts.with_rdy(true).with_cfs(true));
         }
@@ -216,12 +226,12 @@ impl<P: Port> Controller<P> {
 
     /// A step without access to the host. `loss` is `None` once the path is restored and the host
     /// has to reset the controller.
-    fn step_alone(&mut self, now: Nanos, loss: Option<Loss>) -> Step {
+    fn step_disconnected(&mut self, now: Nanos, loss: Option<Loss>) -> Step {
         let mut worked = false;
         match loss {
             Some(loss) => self.hide(loss),
             None => {
-                worked = self.look_at_registers(now);
+                worked = self.poll_registers(now);
                 if self.external.link == Link::Up {
                     let next = self.next_change().unwrap_or(Nanos::MAX).min(self.external.next);
                     return Step { worked, next: (next != Nanos::MAX).then_some(next) };
@@ -234,7 +244,7 @@ impl<P: Port> Controller<P> {
         let silent_at = if exceeds { Nanos::MAX } else { self.external.silent_at };
         while let Some(due) = self.schedule.pop(now.min(silent_at)) {
             if let Some(command) = self.commands.remove(due.slot, due.order) {
-                self.carry_out_alone(&command);
+                self.complete_disconnected(&command);
             }
             worked = true;
         }
@@ -242,7 +252,7 @@ impl<P: Port> Controller<P> {
             if self.external.taken.is_empty() { self.external.silent_at } else { silent_at };
         if now >= silent_at {
             self.logs.controller_failed(Status::KEEP_ALIVE_TIMER_EXPIRED);
-            self.die("the host did not send Keep Alive in time");
+            self.fail_because("the host did not send Keep Alive in time");
             worked = true;
         }
         let own = self.schedule.next().unwrap_or(Nanos::MAX).min(silent_at);
@@ -252,7 +262,7 @@ impl<P: Port> Controller<P> {
 
     /// Completes a command whose host is out of reach: a write is executed with the data saved,
     /// others have no effect.
-    fn carry_out_alone(&mut self, command: &Command) {
+    fn complete_disconnected(&mut self, command: &FetchedCommand) {
         let Some(data) = self.external.taken.remove(&command.order) else { return };
         match self.store.change_taken(&command.request, &data) {
             Ok(()) => self.logs.count(command.request.op, command.request.bytes),

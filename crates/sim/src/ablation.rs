@@ -5,55 +5,55 @@ use completion::{Rule, SleepStep};
 
 /// Which steps the executors of a run take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Habits {
+pub(crate) struct Ablation {
     /// The steps of going to sleep.
     pub(crate) sleep: &'static [SleepStep],
     /// Unmasking because of a mode switch is followed by a poll.
-    pub(crate) looks_after_switch: bool,
+    pub(crate) polls_after_switch: bool,
     /// A thread that masks a notification which had stayed armed arms it before the next sleep.
-    pub(crate) knows_its_mask: bool,
+    pub(crate) rearms_after_mask: bool,
     /// The handler of posted interrupts polls once more after it has cleared the outstanding bit.
-    pub(crate) posted_looks_again: bool,
+    pub(crate) posted_polls_again: bool,
     /// A party that releases a completion queue's lock polls for those that found it held.
-    pub(crate) releases_look: bool,
+    pub(crate) polls_on_release: bool,
     /// A notification causes a poll even if the poll before found the lock held.
-    pub(crate) hears_anew: bool,
+    pub(crate) clears_lock_busy: bool,
     /// A thread that stops waiting on a shared queue releases the notification role.
-    pub(crate) hands_on: bool,
+    pub(crate) hands_off_role: bool,
     /// A thread with commands on a poll queue naps instead of sleeping.
-    pub(crate) naps_in_silence: bool,
+    pub(crate) naps_on_poll_queue: bool,
     /// Policies are notified that the application waits for a command.
-    pub(crate) tells_urgent: bool,
+    pub(crate) reports_urgent: bool,
     /// Writes inside a lost controller are sent again only when it can no longer carry them out.
-    pub(crate) holds_writes: bool,
+    pub(crate) delays_write_retry: bool,
 }
 
 /// All steps are taken.
-pub(crate) const LAWFUL: Habits = Habits {
+pub(crate) const NO_ABLATION: Ablation = Ablation {
     sleep: completion::SLEEP,
-    looks_after_switch: true,
-    knows_its_mask: true,
-    posted_looks_again: true,
-    releases_look: true,
-    hears_anew: true,
-    hands_on: true,
-    naps_in_silence: true,
-    tells_urgent: true,
-    holds_writes: true,
+    polls_after_switch: true,
+    rearms_after_mask: true,
+    posted_polls_again: true,
+    polls_on_release: true,
+    clears_lock_busy: true,
+    hands_off_role: true,
+    naps_on_poll_queue: true,
+    reports_urgent: true,
+    delays_write_retry: true,
 };
 
-impl completion::Habits for Habits {
+impl completion::Ablation for Ablation {
     fn sleep(&self) -> &'static [SleepStep] {
         self.sleep
     }
 
     fn keeps(&self, rule: Rule) -> bool {
         match rule {
-            Rule::LookAfterSwitch => self.looks_after_switch,
-            Rule::RearmAfterMask => self.knows_its_mask,
-            Rule::HandOn => self.hands_on,
-            Rule::NapInSilence => self.naps_in_silence,
-            Rule::NotifyOwner => self.releases_look,
+            Rule::PollAfterSwitch => self.polls_after_switch,
+            Rule::RearmAfterMask => self.rearms_after_mask,
+            Rule::HandOffRole => self.hands_off_role,
+            Rule::NapOnPollQueue => self.naps_on_poll_queue,
+            Rule::NotifyOwner => self.polls_on_release,
         }
     }
 }

@@ -48,7 +48,7 @@ fn lost(host: &mut Host<TestPort>, pair: &mut Pair, page: u64) -> Vec<u64> {
 #[test]
 fn uncorrectable_blocks_recover_when_written() {
     let other = || {
-        Namespace::new(WriteCache::new(Mem::new(1 << 20, Budget::new(1 << 20)), 512, 3), 512)
+        NamespaceConfig::new(WriteCache::new(Mem::new(1 << 20, Budget::new(1 << 20)), 512, 3), 512)
             .unwrap()
     };
     let shared = || mem(1 << 20, 512).share();

@@ -132,7 +132,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     if plan::is_sweep(args) {
         let seconds = (plan::WHOLE_BLOCK.as_secs_f64() * blocks as f64).ceil();
         say(format_args!(
-            "{blocks} blocks: about {seconds} s, more next to other work. Ctrl-C prints what there is by then."
+            "{blocks} blocks: about {seconds} s, more next to other work. Ctrl-C ends it and prints the results so far."
         ));
     }
     let bar = output::bar(blocks, "blocks");

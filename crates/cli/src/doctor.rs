@@ -441,7 +441,7 @@ impl System<'_> {
         let verdict = match is_virtual(self.root) {
             true => limited(
                 "this is a virtual machine",
-                "compare on bare metal what is meant for it; `reap sim --costs bare-metal` simulates one",
+                "compare on bare metal for results that apply there; `reap sim --costs bare-metal` simulates one",
             ),
             false => ok("no hypervisor shows itself"),
         };

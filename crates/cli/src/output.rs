@@ -49,9 +49,9 @@ pub fn escape(text: &str) -> String {
 pub fn bar(steps: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(steps);
     // The template is a valid constant.
-    if let Ok(style) =
-        ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len}  {elapsed} gone, {eta} left")
-    {
+    if let Ok(style) = ProgressStyle::with_template(
+        "{prefix} [{bar:24}] {pos}/{len}  {elapsed} elapsed, {eta} left",
+    ) {
         bar.set_style(style.progress_chars("=> "));
     }
     bar.set_prefix(what.to_owned());

@@ -64,6 +64,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let filenames = Filenames::of(args.device.device.as_deref(), &parsed.jobs)?;
+    // Before the plan, which identifies targets by their names.
     filenames.gather(&mut parsed.jobs);
     let machine = machine(&filenames)?;
     machine::fine_timers();
@@ -107,6 +108,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     if let Some(note) = rig.devices.first().and_then(|device| device.mode_note(mode)) {
         say(format_args!("note: {note}"));
     }
+    // A signal must also end requests that wait for a path or a dead controller, or the run would
+    // not stop.
     let reach = stop::reach(&stop, &rig.devices)?;
     // Jobs that verify without writing need the data of an earlier run: filling would destroy it.
     let reads = |job: &Job| job.pattern.reads() && (job.verify.is_none() || job.pattern.writes());
@@ -117,6 +120,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         .filter(|(thread, _)| reads(&parsed.jobs[thread.job]))
         .collect();
     say_filled(&rig.fill(&readers, &stop)?, &stop);
+    // After filling, which must not count.
     let mark = PathMark::new(&rig.devices);
     let disks = DiskUtil::now(&devices);
     let ended = run_stages(&parsed.jobs, &plan, &rig, generators, &machine, &stop)?;

@@ -301,7 +301,7 @@ pub enum UnsupportedNamespace {
     },
     /// Another I/O command set (zoned, key value, …).
     #[error(
-        "namespace {nsid} has I/O command set {csi:#04x}; this driver speaks the NVM command set (00h) only"
+        "namespace {nsid} has I/O command set {csi:#04x}; this driver supports the NVM command set (00h) only"
     )]
     CommandSet {
         /// The namespace.

@@ -29,8 +29,8 @@ struct VectorState {
     indirect: bool,
     /// Entries posted since the last message.
     since: u32,
-    /// Time of the first entry that no message has announced; valid while [`VectorState::unseen`] is not
-    /// 0.
+    /// Time of the first entry that no message has announced; valid while [`VectorState::unseen`]
+    /// is not 0.
     first: Nanos,
     /// Counts since the queues were created: entries posted, announced by messages, consumed by the
     /// host (only tracked with hidden rules), and charged to the bucket.

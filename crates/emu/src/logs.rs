@@ -76,7 +76,7 @@ impl Logs {
 
     /// Records an invalid doorbell value of `queue`.
     pub(crate) fn bad_doorbell(&mut self, queue: QueueId, value: u32) {
-        tracing::warn!(%queue, value, "the host wrote an impossible doorbell value");
+        tracing::warn!(%queue, value, "the host wrote an invalid doorbell value");
         self.push(ErrorEntry {
             sq_id: queue.0,
             cid: ErrorEntry::NONE,

@@ -342,7 +342,7 @@ impl Profile {
 
 /// An unknown profile name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no profile is called `{0}`; {suggestion}there are {all}", suggestion = suggestion(.0), all = Profile::NAMES.join(", "))]
+#[error("there is no profile `{0}`; {suggestion}profiles are {all}", suggestion = suggestion(.0), all = Profile::NAMES.join(", "))]
 pub struct UnknownProfile(pub String);
 
 /// The known name that is closest to a misspelt one.

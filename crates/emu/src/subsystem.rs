@@ -25,7 +25,7 @@ pub use script::{Change, Loss, Order, Script, ScriptError, Timed, Wire};
 pub enum SubsystemError {
     /// The name is not a valid NQN.
     #[error(
-        "`{0}` is no NVMe Qualified Name: it has 1 to 223 bytes and starts with `nqn.` (Base 4.7)"
+        "`{0}` is not an NVMe Qualified Name: it has 1 to 223 bytes and starts with `nqn.` (Base 4.7)"
     )]
     Nqn(String),
     /// The namespace identifier is in use or invalid.

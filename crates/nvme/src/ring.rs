@@ -110,7 +110,7 @@ pub trait CqSlots {
 
 /// A range of bus addresses that is not, or not completely, mapped for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("bus address {addr:#x}..+{len:#x} is not memory that the host lets the device reach")]
+#[error("bus address {addr:#x}..+{len:#x} is not memory that the device may access")]
 pub struct BusError {
     /// First byte.
     pub addr: u64,

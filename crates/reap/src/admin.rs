@@ -39,7 +39,9 @@ pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
         opcode::admin::GET_LOG_PAGE => {
             let GetLogPage { len, .. } = GetLogPage::from_sqe(command);
             if len != data as u64 {
-                return refused(format!("it asks for {len} bytes (NUMD), and {data} were given"));
+                return refused(format!(
+                    "it requests {len} bytes (NUMD), but its data have {data}"
+                ));
             }
             // RAE (Retain Asynchronous Event): reading the page must not clear an event that the
             // library or the kernel handles.
@@ -66,14 +68,14 @@ fn library_owned(command: &Sqe) -> Option<&'static str> {
         opcode::admin::ASYNC_EVENT_REQUEST => {
             "the library waits for asynchronous events; `Device::events` has them"
         }
-        opcode::admin::KEEP_ALIVE => "the library keeps the controller alive",
+        opcode::admin::KEEP_ALIVE => "the library sends Keep Alive itself",
         opcode::admin::DOORBELL_BUFFER_CONFIG => {
             "the library says where doorbells are; `shadow=` of the device's URI has them in memory"
         }
         opcode::admin::CONTROLLER_DATA_QUEUE
         | opcode::admin::MIGRATION_SEND
         | opcode::admin::VIRTUALIZATION_MANAGEMENT => {
-            "the controller would write to memory that it keeps, or stop; nothing of the library's expects that"
+            "the controller would keep host memory or stop, which the library does not support"
         }
         opcode::admin::FABRICS => {
             "the library sets up the connection and the controller's properties"
@@ -90,7 +92,7 @@ fn library_owned(command: &Sqe) -> Option<&'static str> {
                 "completion modes set interrupt coalescing; choose one by `Device::set_mode`"
             }
             fid::ASYNC_EVENT_CONFIG | fid::KEEP_ALIVE_TIMER => {
-                "the library sets what the controller tells it of, and when it is alive"
+                "the library sets asynchronous events and the Keep Alive Timer itself"
             }
             fid::HOST_MEMORY_BUFFER => {
                 "the controller would keep memory that the library did not lend it"

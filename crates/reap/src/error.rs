@@ -279,7 +279,7 @@ pub enum TcpError {
     #[error("Connect was refused: {0}")]
     Refused(String),
     /// The target wants the host to authenticate.
-    #[error("the target wants authentication (AUTHREQ), which Reap does not have")]
+    #[error("the target requires authentication (AUTHREQ), which Reap does not support")]
     Authentication,
     /// The target violates the protocol.
     #[error("{0}")]
@@ -507,12 +507,12 @@ pub enum IoError {
     /// last good Flush may be lost, and no later Flush can tell. Every Flush fails until the device
     /// is opened again.
     #[error(
-        "an earlier Flush failed: what was written since the last good one may be lost; open the device again and write it anew"
+        "an earlier Flush failed: writes since the last successful one may be lost; open the device again and repeat them"
     )]
     FlushLost,
     /// The file was truncated while it was open: a write would make it grow again, or a read is
     /// past its end.
-    #[error("the file was truncated while it was open; check what it holds, and open it again")]
+    #[error("the file was truncated while it was open; check its contents, and open it again")]
     Truncated,
     /// No path could be taken, or the path was lost at a moment when a retry would not be safe.
     #[error("multipath: {0}")]

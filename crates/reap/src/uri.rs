@@ -242,7 +242,7 @@ impl DeviceUri {
             "size" => match &mut self.backing {
                 Backing::File { bytes, .. } => *bytes = Some(parse_size(value)?),
                 Backing::Mem { .. } => {
-                    return Err("the size of `mem:` stands before the `?`".into());
+                    return Err("the size of `mem:` comes before the `?`".into());
                 }
             },
             _ => return Err(no_parameter(key, KEYS)),

@@ -48,7 +48,7 @@ pub enum SimError {
     #[error(transparent)]
     Violation(#[from] ProtocolViolation),
     /// Too many steps at one instant.
-    #[error("livelock: steps repeat while virtual time stands still, {0}")]
+    #[error("livelock: steps repeat without progress of virtual time, {0}")]
     Livelock(Moment),
 }
 

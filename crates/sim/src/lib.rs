@@ -7,8 +7,8 @@
 //! Modelled: CPUs on NUMA nodes, each with hard interrupts, the softirq of irq_poll, and threads
 //! under a fair scheduler; interrupt vectors with their affinity, posted or not; locks and cache
 //! lines that CPUs take from each other; idle states, timers, doorbells and messages with their
-//! delays; two kinds of host ([`HostStack`]). Not modelled: migration of threads between CPUs, other
-//! cache contents, CPU frequency, the CPU time of the housekeeping thread.
+//! delays; two kinds of host ([`HostStack`]). Not modelled: migration of threads between CPUs,
+//! other cache contents, CPU frequency, the CPU time of the housekeeping thread.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 

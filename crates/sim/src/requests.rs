@@ -127,7 +127,7 @@ pub(crate) enum DataBuffers {
 }
 
 impl Requests {
-    /// SlotMemory for `depth` requests of at most `len` bytes on these namespaces.
+    /// Memory for `depth` requests of at most `len` bytes on these namespaces.
     pub(crate) fn new(
         memory: &Memory,
         task: usize,
@@ -275,10 +275,12 @@ impl Requests {
         result: Result<(), RequestError>,
     ) -> Result<Option<Finished>, SimError> {
         let request = self.of_mut(token)?;
+        // A second completion of this part is then an error, whatever the first one returned.
         request.open &= !(1 << token.part);
         let io = request.io;
         let ended = request.parts.complete(result).map(|result| (io, result));
         if ended.is_some() {
+            // The slot is free for the application's next request at once.
             self.live[usize::from(token.slot)] = None;
         }
         Ok(ended)

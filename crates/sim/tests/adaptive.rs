@@ -169,8 +169,8 @@ fn adaptive_keeps_up_with_poll() {
 }
 
 /// After 30 ms or 2,000 completions, whichever is longer, from the start and from a step in load
-/// C · L³, as a cost (its fourth root), is within 10 % of its final value. A tick of 5 ms may contain
-/// a trial, so two of three count.
+/// C · L³, as a cost (its fourth root), is within 10 % of its final value. A tick of 5 ms may
+/// contain a trial, so two of three count.
 #[test]
 fn adaptive_settles_within_thirty_milliseconds() {
     const STEP: u64 = 150_000_000;

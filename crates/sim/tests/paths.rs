@@ -46,7 +46,7 @@ fn is_better(what: &str, change: impl Fn(&mut Profile, &mut Profile)) {
 }
 
 #[test]
-fn unequal_paths_are_told_apart() {
+fn unequal_paths_are_distinguished() {
     is_better("2 ms farther", |_, _| ());
     is_better("30 ms farther", |_, far| far.read.base = Nanos(30_060_000));
     // The channels of a TLC drive, and a third of them.

@@ -2,7 +2,8 @@
 //! subset of fio's job language:
 //!
 //! ```sh
-//! cargo build -p reap-nvme-cli && cargo run -p reap-workload --example fio_peer -- target/debug/reap [JOBS [SEED]]
+//! cargo build -p reap-nvme-cli && cargo run -p reap-workload --example fio_peer --
+//! target/debug/reap [JOBS [SEED]]
 //! ```
 //!
 //! Each job runs twice, in a directory of its own: in fio, with its engine `psync`, and in `reap

@@ -47,6 +47,7 @@ impl Counted {
         if let Some(theirs) = &other.decisions {
             self.decisions.get_or_insert_default().add(theirs);
         }
+        // A sum of known and unknown counts is unknown.
         self.messages_unknown |= other.messages_unknown;
         self.messages += other.messages;
         self.notify_ns += other.notify_ns;

@@ -91,6 +91,7 @@ impl<'a> Rig<'a> {
                     need.threads
                 );
             }
+            // Never more than threads: idle hardware queues would take tags and memory.
             let hardware_queues =
                 setup.queues.map_or(need.threads, usize::from).clamp(1, need.threads);
             // Each mode of the kernel needs rings of its own, which are created when taken.
@@ -255,6 +256,7 @@ fn matters(uri: &DeviceUri) -> bool {
 fn fill(device: &Device, region: Range<u64>, most: u64, stop: &AtomicBool) -> Result<Filled> {
     let namespace = first_namespace(device)?;
     let unit = u64::from(namespace.block_bytes());
+    // A queue of its own, dropped before the jobs open theirs.
     let queue = device.queue()?;
     let wanted = region.end - region.start;
     let (mut at, end) = (region.start / unit * unit, region.start + wanted.min(most) / unit * unit);
@@ -315,6 +317,7 @@ fn need(jobs: &[Job], plan: &Plan, target: usize) -> Requirements {
                 depth.saturating_mul(bytes.clamp(512, 1 << 40).next_power_of_two()),
             );
         }
+        // Stages run one after the other, so the device must serve the largest, not their sum.
         most = Requirements {
             threads: most.threads.max(need.threads),
             tags: most.tags.max(need.tags),

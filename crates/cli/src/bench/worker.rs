@@ -259,6 +259,7 @@ impl Worker {
         // The last run may have had a rate, and this one may have none.
         self.queues.set_next_due(None);
         self.before = self.queues.all().any(|queue| queue.mode().facts().submit_check);
+        // Resource usage covers the whole run; costs are counted from the first measured commit.
         let usage = hw::thread_usage();
         let now = hw::now();
         Run { usage, now, report_at: now, mark: None }
@@ -282,6 +283,8 @@ impl Worker {
                 next => break next,
             }
         };
+        // Everything up to a commit or a wait is one turn, so that a caller with several workers
+        // can alternate between them.
         if next == Next::Commit {
             // The ramp is over: counters start with the first commit that is measured.
             if run.mark.is_none() && generator.measured_since().is_some() {
@@ -397,6 +400,8 @@ impl Worker {
             }
             let only = if one { None } else { Some(number as u16) };
             let buffers = self.buffers.get_mut(number * self.depth..).unwrap_or_default();
+            // The library takes an iterator and fills its ring while it runs, so no list of
+            // requests is built here.
             let mut requests = RequestBuilder {
                 ios: generator.queued(),
                 only,
@@ -468,6 +473,7 @@ impl Worker {
                 && generator.op(slot) == Some(Op::Flush)
                 && let Some(target) = self.targets.get_mut(target)
             {
+                // `wait_and_reap` has counted it as a read or write.
                 target.completed.ios -= 1;
                 target.completed.flushes += 1;
             }
@@ -677,6 +683,8 @@ impl JobQueues {
             JobQueues::Many(group) => group.wait(min, limit)?,
         };
         for (queue, target) in self.all().zip(targets) {
+            // Completions beyond the capacity stay in the queue for the next call, so that nothing
+            // allocates.
             if found.len() < found.capacity() {
                 target.completed.ios += queue.reap(found) as u64;
             }

@@ -71,6 +71,8 @@ impl Outcome {
         let blocks: Vec<Vec<Option<&Sample>>> = (0..labels)
             .map(|label| record.rounds.iter().map(|round| round.get(label)?.as_ref()).collect())
             .collect();
+        // Blocks of slow devices have too few I/Os for a median of their own; neighbouring rounds
+        // are joined until they have enough.
         let together = together(&blocks);
         // Each part has `together` rounds; if they do not divide evenly, some have one more.
         let parts = (record.rounds.len() / together).max(1);
@@ -124,6 +126,7 @@ impl Outcome {
             .filter(|&label| is_poll(label))
             .flat_map(|label| blocks[label].iter().copied().flatten());
         let doubts = doubts(&pairs, names[0], &own.chain(&record.polled).collect::<Vec<_>>(), cpus);
+        // The rows stay in the JSON, marked, as they may still be useful to compare with.
         if !doubts.is_empty() {
             rows.iter_mut().for_each(|row| drop(row.extra.insert("valid".into(), false.into())));
         }
@@ -405,7 +408,7 @@ pub fn notes(
     }
     if !capacities.is_empty() {
         let offered = offered
-            .map_or_else(String::new, |iops| format!("{} kIOPS meant; ", digits(iops / 1e3)));
+            .map_or_else(String::new, |iops| format!("{} kIOPS offered; ", digits(iops / 1e3)));
         lines.push(format!(
             "Loads: {offered}100 % is what polling reaches in a closed loop, {}.",
             capacities.join(", ")

@@ -26,7 +26,7 @@ fn page_is_self_contained() {
 }
 
 #[test]
-fn what_comes_from_outside_stays_text() {
+fn external_text_is_escaped() {
     let mut results = sweep();
     let evil = "</script><script>alert('&')</script><!--";
     results.title = evil.into();

@@ -138,7 +138,7 @@ pub fn show(all: &Results, width: u16, wide: bool, more: &str) -> String {
         // With one table the title already has all of this.
         if let (true, Some(scene)) = (groups.len() > 1, scenes.first()) {
             let background = scene.background_pct.map_or(String::new(), |pct| {
-                format!(", a thread that wants {pct:.0} % of the host's CPU")
+                format!(", a thread that takes {pct:.0} % of the host's CPU")
             });
             let arrivals =
                 scene.arrivals.as_ref().map_or(String::new(), |arrivals| format!(", {arrivals}"));

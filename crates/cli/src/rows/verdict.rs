@@ -69,7 +69,7 @@ impl Results {
         let mut first = format!("{}: {}.", self.subject, best.mode);
         if !equal.is_empty() {
             first.pop();
-            first += &format!(", or {}: the intervals do not tell them apart.", equal.join(", "));
+            first += &format!(", or {}: the intervals do not distinguish them.", equal.join(", "));
         }
 
         let by_value =

@@ -28,7 +28,7 @@ fn io_uring_options_choose_the_mode() {
 }
 
 #[test]
-fn what_is_not_done_is_told() {
+fn ignored_options_are_reported() {
     let (choice, told) = decided(Some(Mode::SUSPEND), ALL, true);
     assert!(
         choice == [Mode::SUSPEND; 2]

@@ -123,7 +123,7 @@ fn a_rate_is_a_load() {
 }
 
 #[test]
-fn it_is_said_where_threads_run() {
+fn output_shows_thread_placement() {
     let place = Place::new();
     place.write("job.fio", "[a]\nrw=randread\nfilename=disk\nsize=1m\n");
     let list = std::fs::read_to_string("/proc/thread-self/status").unwrap();

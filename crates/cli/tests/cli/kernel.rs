@@ -30,7 +30,7 @@ fn runs(ended: Ended) -> Option<Ended> {
 }
 
 #[test]
-fn output_tells_paths_from_names() {
+fn output_distinguishes_paths_and_names() {
     let place = place();
     let Some(path) = runs(place.reap("run read.fio")) else { return };
     assert!(path.stdout.contains("\nDevice: kernel:disk (a file, read-only)"), "{}", path.stdout);

@@ -121,7 +121,7 @@ fn doctor_status_reports_missing() {
 }
 
 #[test]
-fn doctor_answers_only_what_asked() {
+fn doctor_runs_selected_checks_only() {
     let place = Place::new();
     let text = place.reap("doctor --for kernel").stdout;
     assert!(

@@ -100,7 +100,7 @@ fn price_list_from_a_file() {
 }
 
 #[test]
-fn bad_lists_are_told_apart() {
+fn bad_lists_have_own_errors() {
     let place = Place::new();
     let v3 = |line: &str| format!("fio version 3 iolog\n0 a add\n{line}\n");
     place.write("not", "[a]\nrw=read\n").write("v2", "fio version 2 iolog\na add\na read 0 4096\n");

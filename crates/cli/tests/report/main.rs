@@ -48,8 +48,8 @@ fn sweep_charts_are_drawn() {
     // On a phone nothing is wider than the screen.
     let phone = page.with(|text| text.replace("</body>", WIDTH_PROBE)).show_wide(390);
     assert!(phone.dom.contains("data-too-wide=\"\""), "{:?}", phone.attribute("data-too-wide"));
-    // The broken twins: what the check is worth.
-    let twins: [(&str, Damage); 3] = [
+    // The broken mutants: what the check is worth.
+    let mutants: [(&str, Damage); 3] = [
         ("distribution: there is no such chart", |data| {
             each_row(data, |row| drop(row.remove("lat_curve")))
         }),
@@ -60,7 +60,7 @@ fn sweep_charts_are_drawn() {
             drop(data["results"].as_object_mut().unwrap().remove("rows"))
         }),
     ];
-    for (fault, damage) in twins {
+    for (fault, damage) in mutants {
         let found = faults(&page.damaged(damage).show(), &SWEEP_CHARTS);
         assert!(
             found.iter().any(|found| found.starts_with(fault)),
@@ -188,7 +188,7 @@ fn page_begins_with_the_verdict() {
 /// What a chart says of itself to who does not see it.
 #[test]
 #[ignore = "needs Chromium: tests/report.sh"]
-fn every_chart_says_what_it_shows() {
+fn every_chart_has_a_caption() {
     let place = tempfile::tempdir().unwrap();
     for arguments in ["sim --modes interrupt,poll --seeds 1", SWEEP] {
         let shown = Page::of(place.path(), arguments).show();

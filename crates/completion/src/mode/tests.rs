@@ -168,7 +168,7 @@ proptest! {
 /// A policy that spins without yielding does not learn of CPU contention; `adaptive`, which weighs
 /// it, always does.
 #[test]
-fn spin_decides_what_is_told() {
+fn spin_decides_what_is_reported() {
     for (mode, spin, told, yields) in [
         (Mode::POLL, Spin::Naps, true, false),
         (Mode::POLL, Spin::Spins, false, false),

@@ -45,7 +45,7 @@ fn holds<S: Strategy>(
 }
 
 /// With commands on a poll queue no plan is to sleep, and each nap ends.
-fn never_sleeps_in_silence(
+fn naps_with_polled_commands(
     ablation: Mutant,
     (mode, script): (Mode, Vec<(u64, u32, Seen)>),
 ) -> Result<(), String> {
@@ -93,17 +93,17 @@ fn any_script() -> impl Strategy<Value = (Mode, Vec<(u64, u32, Seen)>)> {
 }
 
 #[test]
-fn silent_commands_prevent_sleep() {
-    holds(NO_ABLATION, any_script(), |script| never_sleeps_in_silence(NO_ABLATION, script))
+fn polled_commands_prevent_sleep() {
+    holds(NO_ABLATION, any_script(), |script| naps_with_polled_commands(NO_ABLATION, script))
         .unwrap();
     let deaf = Mutant { breaks: Some(Rule::NapOnPollQueue), ..NO_ABLATION };
-    let message = holds(deaf, any_script(), |script| never_sleeps_in_silence(deaf, script))
+    let message = holds(deaf, any_script(), |script| naps_with_polled_commands(deaf, script))
         .expect_err("not caught");
     assert!(message.contains("out in silence"), "{message}");
 }
 
 #[test]
-fn silent_naps_double() {
+fn polled_naps_double() {
     let mut waiter = Waiter::new(Mode::INTERRUPT, &Cycle::default(), NoAblation);
     waiter.set_silent(3);
     let mut ask = |now, found| {

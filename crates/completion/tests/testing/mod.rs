@@ -1,5 +1,5 @@
 //! The contract of [`Policy`] as executable checks, for custom and built-in policies alike. Each
-//! [`Law`] is one rule; [`keeps_all`] checks all of them on random cases.
+//! [`Invariant`] is one rule; [`keeps_all`] checks all of them on random cases.
 //!
 //! ```
 //! use completion::testing::keeps_all;
@@ -47,7 +47,7 @@ const CASES: u64 = 400;
 /// A rule of [`Policy`]'s contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Law {
+pub enum Invariant {
     /// No method panics.
     DoesNotPanic,
     /// The same calls return the same plans.
@@ -79,44 +79,44 @@ pub enum Law {
 #[error("{law}: {what}; the smallest case: {case}")]
 pub struct Broken {
     /// The rule.
-    pub law: Law,
+    pub law: Invariant,
     /// What the policy did.
     pub what: String,
     /// The minimised sequence of its inputs.
     pub case: String,
 }
 
-impl Law {
+impl Invariant {
     /// Every rule.
-    pub const ALL: [Law; 11] = [
-        Law::DoesNotPanic,
-        Law::RepeatsItself,
-        Law::Looks,
-        Law::LooksForAReason,
-        Law::BoundedLooks,
-        Law::GoesOn,
-        Law::WaitsEnd,
-        Law::LeavesArmed,
-        Law::FindsEverything,
-        Law::SurvivesSwitches,
-        Law::BoundedLateness,
+    pub const ALL: [Invariant; 11] = [
+        Invariant::DoesNotPanic,
+        Invariant::RepeatsItself,
+        Invariant::Looks,
+        Invariant::LooksForAReason,
+        Invariant::BoundedLooks,
+        Invariant::GoesOn,
+        Invariant::WaitsEnd,
+        Invariant::LeavesArmed,
+        Invariant::FindsEverything,
+        Invariant::SurvivesSwitches,
+        Invariant::BoundedLateness,
     ];
 }
 
-impl fmt::Display for Law {
+impl fmt::Display for Invariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Law::DoesNotPanic => "it does not panic",
-            Law::RepeatsItself => "it repeats itself",
-            Law::Looks => "it looks at what is known to be there",
-            Law::LooksForAReason => "it looks for a reason",
-            Law::BoundedLooks => "its looks are bounded",
-            Law::GoesOn => "it goes on",
-            Law::WaitsEnd => "its waits end",
-            Law::LeavesArmed => "it leaves a queue armed, or says when it is back",
-            Law::FindsEverything => "everything is found",
-            Law::SurvivesSwitches => "everything is found when policies are switched",
-            Law::BoundedLateness => "nothing waits for more than a second",
+            Invariant::DoesNotPanic => "it does not panic",
+            Invariant::RepeatsItself => "it repeats itself",
+            Invariant::Looks => "it looks at what is known to be there",
+            Invariant::LooksForAReason => "it looks for a reason",
+            Invariant::BoundedLooks => "its looks are bounded",
+            Invariant::GoesOn => "it goes on",
+            Invariant::WaitsEnd => "its waits end",
+            Invariant::LeavesArmed => "it leaves a queue armed, or says when it is back",
+            Invariant::FindsEverything => "everything is found",
+            Invariant::SurvivesSwitches => "everything is found when policies are switched",
+            Invariant::BoundedLateness => "nothing waits for more than a second",
         })
     }
 }
@@ -127,14 +127,14 @@ impl fmt::Display for Law {
 /// # Errors
 /// The first rule that it violates, with a minimised case.
 pub fn keeps_all(make: impl Fn() -> Box<dyn Policy>) -> Result<(), Broken> {
-    Law::ALL.into_iter().try_for_each(|law| keeps(law, &make))
+    Invariant::ALL.into_iter().try_for_each(|law| keeps(law, &make))
 }
 
 /// Checks a policy against one rule.
 ///
 /// # Errors
 /// It violates the rule; with a minimised case.
-pub fn keeps(law: Law, make: impl Fn() -> Box<dyn Policy>) -> Result<(), Broken> {
+pub fn keeps(law: Invariant, make: impl Fn() -> Box<dyn Policy>) -> Result<(), Broken> {
     tried(law, &make)
 }
 
@@ -142,31 +142,36 @@ pub fn keeps(law: Law, make: impl Fn() -> Box<dyn Policy>) -> Result<(), Broken>
 type Wrong = Option<String>;
 
 /// Checks the policies that `make` creates against one rule.
-pub(crate) fn tried<S: Policy>(law: Law, make: &impl Fn() -> S) -> Result<(), Broken> {
+pub(crate) fn tried<S: Policy>(law: Invariant, make: &impl Fn() -> S) -> Result<(), Broken> {
     match law {
-        Law::FindsEverything => {
+        Invariant::FindsEverything => {
             in_the_world(law, |case| world::run(case, make, |_, policy| *policy = make(), false))
         }
-        Law::BoundedLateness => in_the_world(law, |case| world::run(case, make, |_, _| (), true)),
-        Law::SurvivesSwitches => {
+        Invariant::BoundedLateness => {
+            in_the_world(law, |case| world::run(case, make, |_, _| (), true))
+        }
+        Invariant::SurvivesSwitches => {
             in_the_world(law, |case| world::run(case, make, |_, policy| *policy = make(), false))
         }
         _ => in_scripts(law, |case| breach(law, make, case)),
     }
 }
 
-fn in_the_world(law: Law, fault: impl Fn(&[world::Submission]) -> Wrong) -> Result<(), Broken> {
+fn in_the_world(
+    law: Invariant,
+    fault: impl Fn(&[world::Submission]) -> Wrong,
+) -> Result<(), Broken> {
     // Only this rule is about replaced policies.
-    let switches = law == Law::SurvivesSwitches;
+    let switches = law == Invariant::SurvivesSwitches;
     (0..CASES).try_for_each(|seed| judged(law, world::submissions(seed, switches), &fault))
 }
 
-fn in_scripts(law: Law, fault: impl Fn(&[Event]) -> Wrong) -> Result<(), Broken> {
+fn in_scripts(law: Invariant, fault: impl Fn(&[Event]) -> Wrong) -> Result<(), Broken> {
     (0..CASES).try_for_each(|seed| judged(law, events(seed), &fault))
 }
 
 fn judged<T: Clone + fmt::Debug>(
-    law: Law,
+    law: Invariant,
     case: Vec<T>,
     fault: impl Fn(&[T]) -> Wrong,
 ) -> Result<(), Broken> {
@@ -192,9 +197,9 @@ fn caught(call: impl FnOnce() -> Wrong) -> Wrong {
 }
 
 /// The violation of a rule by a policy with these inputs.
-fn breach<S: Policy>(law: Law, make: &impl Fn() -> S, script: &[Event]) -> Wrong {
+fn breach<S: Policy>(law: Invariant, make: &impl Fn() -> S, script: &[Event]) -> Wrong {
     match law {
-        Law::RepeatsItself => {
+        Invariant::RepeatsItself => {
             let answers = || {
                 let mut all = Vec::new();
                 ask(&mut make(), script, |_, _, plan| {
@@ -238,42 +243,44 @@ pub(crate) fn ask(
 }
 
 /// How one plan violates a rule.
-fn answer(law: Law, now: Nanos, seen: &Seen, plan: Plan) -> Wrong {
-    if let (Law::BoundedLooks, Plan::Poll { budget }) = (law, plan) {
+fn answer(law: Invariant, now: Nanos, seen: &Seen, plan: Plan) -> Wrong {
+    if let (Invariant::BoundedLooks, Plan::Poll { budget }) = (law, plan) {
         return (!(1..=WEIGHT).contains(&budget)).then(|| format!("a look with budget {budget}"));
     }
     let known = (seen.pending || seen.woke.is_some()) && !seen.lock_busy;
     let out = seen.in_flight > 0;
     match (law, plan) {
-        (Law::Looks, Plan::Poll { .. }) => None,
-        (Law::Looks, _) if known => {
+        (Invariant::Looks, Plan::Poll { .. }) => None,
+        (Invariant::Looks, _) if known => {
             Some(format!("something is known to be there, and it answers {plan:?}"))
         }
-        (Law::LooksForAReason, Plan::Poll { .. }) => {
+        (Invariant::LooksForAReason, Plan::Poll { .. }) => {
             let reason = seen.pending || seen.woke.is_some() || seen.budget_used_up;
             (!reason).then(|| "it looks though nothing is known to be there".to_owned())
         }
-        (Law::GoesOn, Plan::Rest) if out => Some("it rests with commands in flight".to_owned()),
-        (Law::GoesOn, Plan::Spin { .. } | Plan::Nap { .. } | Plan::Sleep { .. })
+        (Invariant::GoesOn, Plan::Rest) if out => {
+            Some("it rests with commands in flight".to_owned())
+        }
+        (Invariant::GoesOn, Plan::Spin { .. } | Plan::Nap { .. } | Plan::Sleep { .. })
             if !out && seen.goes_on_at.is_none() =>
         {
             Some(format!("nothing is in flight, and it answers {plan:?}"))
         }
-        (Law::GoesOn, Plan::Sleep { at_least, .. })
+        (Invariant::GoesOn, Plan::Sleep { at_least, .. })
             if out && !(1..=seen.in_flight).contains(&at_least) =>
         {
             Some(format!("it sleeps for {at_least} completions of {}", seen.in_flight))
         }
         (
-            Law::WaitsEnd,
+            Invariant::WaitsEnd,
             Plan::Spin { until } | Plan::Nap { until, .. } | Plan::Sleep { until, .. },
         ) if until <= now => Some(format!("it waits until {until}, and {now} has come")),
-        (Law::WaitsEnd, Plan::Spin { until } | Plan::Nap { until, .. })
+        (Invariant::WaitsEnd, Plan::Spin { until } | Plan::Nap { until, .. })
             if until > now + LONGEST =>
         {
             Some(format!("it waits unarmed from {now} until {until}"))
         }
-        (Law::LeavesArmed, Plan::Spin { .. } | Plan::Rest) if seen.leaving && out => {
+        (Invariant::LeavesArmed, Plan::Spin { .. } | Plan::Rest) if seen.leaving && out => {
             Some(format!("it leaves with {plan:?}"))
         }
         _ => None,

@@ -8,7 +8,7 @@ use crate::{KeepArmed, Mode, ModePolicy};
 
 /// A correct policy: polls, spins for a while, sleeps. A mutant changes one of its plans.
 #[derive(Clone, Debug)]
-struct Twin {
+struct Mutant {
     tamper: fn(Nanos, &Seen, Plan) -> Plan,
     budget: u32,
     /// Commands submitted as it has counted them; `None`: it does not count. It rests with more in
@@ -16,9 +16,9 @@ struct Twin {
     heard: Option<u32>,
 }
 
-const GOOD: Twin = Twin { tamper: |_, _, plan| plan, budget: WEIGHT, heard: None };
+const GOOD: Mutant = Mutant { tamper: |_, _, plan| plan, budget: WEIGHT, heard: None };
 
-impl Policy for Twin {
+impl Policy for Mutant {
     fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
         let plan = match (seen.pending || seen.woke.is_some()) && !seen.lock_busy {
             true => Plan::Poll { budget: self.budget },
@@ -41,24 +41,24 @@ impl Policy for Twin {
     }
 }
 
-fn tampered(tamper: fn(Nanos, &Seen, Plan) -> Plan) -> Twin {
-    Twin { tamper, ..GOOD }
+fn tampered(tamper: fn(Nanos, &Seen, Plan) -> Plan) -> Mutant {
+    Mutant { tamper, ..GOOD }
 }
 
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
 /// A rule, what its mutant does wrong, and the expected message.
-fn twins() -> Vec<(Law, Twin, &'static str)> {
+fn mutants() -> Vec<(Invariant, Mutant, &'static str)> {
     vec![
         (
-            Law::DoesNotPanic,
+            Invariant::DoesNotPanic,
             tampered(
                 |_, seen, plan| if seen.urgent_waiting > 1 { panic!("on purpose") } else { plan },
             ),
             "on purpose",
         ),
         (
-            Law::RepeatsItself,
+            Invariant::RepeatsItself,
             tampered(|now, seen, plan| match plan {
                 Plan::Sleep { .. } if !seen.leaving => {
                     Plan::nap(now + Nanos(20_000 + ASKED.fetch_add(1, Relaxed) % 1_000))
@@ -68,28 +68,28 @@ fn twins() -> Vec<(Law, Twin, &'static str)> {
             "the second",
         ),
         (
-            Law::Looks,
+            Invariant::Looks,
             tampered(|_, seen, plan| {
                 if seen.pending && seen.in_flight > 0 { Plan::sleep(Nanos::MAX) } else { plan }
             }),
             "known",
         ),
         (
-            Law::LooksForAReason,
+            Invariant::LooksForAReason,
             tampered(
                 |_, seen, plan| if seen.in_flight > 0 { Plan::Poll { budget: 1 } } else { plan },
             ),
             "nothing is known",
         ),
-        (Law::BoundedLooks, Twin { budget: 0, ..GOOD }, "budget 0"),
-        (Law::BoundedLooks, Twin { budget: u32::MAX, ..GOOD }, "budget 4294967295"),
+        (Invariant::BoundedLooks, Mutant { budget: 0, ..GOOD }, "budget 0"),
+        (Invariant::BoundedLooks, Mutant { budget: u32::MAX, ..GOOD }, "budget 4294967295"),
         (
-            Law::GoesOn,
+            Invariant::GoesOn,
             tampered(|_, seen, plan| if seen.found < 100 { Plan::Rest } else { plan }),
             "rests",
         ),
         (
-            Law::GoesOn,
+            Invariant::GoesOn,
             tampered(|_, _, plan| match plan {
                 Plan::Sleep { until, .. } => {
                     Plan::Sleep { until, at_least: u32::MAX, hold: 0, keep_armed: KeepArmed::Never }
@@ -99,7 +99,7 @@ fn twins() -> Vec<(Law, Twin, &'static str)> {
             "sleeps for 4294967295",
         ),
         (
-            Law::WaitsEnd,
+            Invariant::WaitsEnd,
             tampered(
                 |now, _, plan| {
                     if let Plan::Spin { .. } = plan { Plan::Spin { until: now } } else { plan }
@@ -108,7 +108,7 @@ fn twins() -> Vec<(Law, Twin, &'static str)> {
             "has come",
         ),
         (
-            Law::WaitsEnd,
+            Invariant::WaitsEnd,
             tampered(
                 |_, _, plan| {
                     if let Plan::Spin { .. } = plan { Plan::nap(Nanos::MAX) } else { plan }
@@ -117,7 +117,7 @@ fn twins() -> Vec<(Law, Twin, &'static str)> {
             "unarmed",
         ),
         (
-            Law::LeavesArmed,
+            Invariant::LeavesArmed,
             tampered(|now, seen, plan| match plan {
                 Plan::Sleep { .. } if seen.leaving => Plan::Spin { until: now + Nanos(1) },
                 plan => plan,
@@ -125,13 +125,13 @@ fn twins() -> Vec<(Law, Twin, &'static str)> {
             "leaves with",
         ),
         (
-            Law::FindsEverything,
+            Invariant::FindsEverything,
             tampered(|_, seen, plan| if seen.pending { Plan::sleep(Nanos::MAX) } else { plan }),
             "round and round",
         ),
-        (Law::SurvivesSwitches, Twin { heard: Some(0), ..GOOD }, "rests"),
+        (Invariant::SurvivesSwitches, Mutant { heard: Some(0), ..GOOD }, "rests"),
         (
-            Law::BoundedLateness,
+            Invariant::BoundedLateness,
             tampered(|now, _, plan| match plan {
                 Plan::Spin { .. } => Plan::nap(now + Nanos::from_secs(3)),
                 plan => plan,
@@ -144,7 +144,7 @@ fn twins() -> Vec<(Law, Twin, &'static str)> {
 #[test]
 fn built_in_policies_keep_every_law() {
     for mode in Mode::ALL {
-        for law in Law::ALL {
+        for law in Invariant::ALL {
             tried(law, &|| of(mode)).unwrap_or_else(|broken| panic!("{mode}: {broken}"));
         }
     }
@@ -170,7 +170,7 @@ impl Policy for Tampered {
     }
 }
 
-type Tampering = (Law, fn(Nanos, &Seen, Plan) -> Plan, &'static str);
+type Tampering = (Invariant, fn(Nanos, &Seen, Plan) -> Plan, &'static str);
 
 /// Asserts that each rule catches the modified policy of `mode`.
 fn caught(mode: Mode, tamperings: &[Tampering]) {
@@ -211,24 +211,24 @@ fn tampered_built_in_policies_are_caught() {
             mode,
             &[
                 (
-                    Law::BoundedLooks,
+                    Invariant::BoundedLooks,
                     |_, _, plan| {
                         if let Plan::Poll { .. } = plan { Plan::Poll { budget: 0 } } else { plan }
                     },
                     "budget 0",
                 ),
-                (Law::GoesOn, rests, "rests"),
-                (Law::WaitsEnd, naps_for_ever, "waits unarmed"),
+                (Invariant::GoesOn, rests, "rests"),
+                (Invariant::WaitsEnd, naps_for_ever, "waits unarmed"),
                 (
-                    Law::WaitsEnd,
+                    Invariant::WaitsEnd,
                     |now, seen, plan| {
                         if seen.in_flight > 0 { Plan::Spin { until: now } } else { plan }
                     },
                     "has come",
                 ),
-                (Law::Looks, ignores_pending, "known to be there"),
-                (Law::LooksForAReason, polls_always, "nothing is known"),
-                (Law::LeavesArmed, spins_on_leaving, "leaves with"),
+                (Invariant::Looks, ignores_pending, "known to be there"),
+                (Invariant::LooksForAReason, polls_always, "nothing is known"),
+                (Invariant::LeavesArmed, spins_on_leaving, "leaves with"),
             ],
         );
     }
@@ -236,7 +236,7 @@ fn tampered_built_in_policies_are_caught() {
 
 #[test]
 fn lost_completions_are_caught() {
-    let law = Law::FindsEverything;
+    let law = Invariant::FindsEverything;
     caught(Mode::INTERRUPT, &[(law, rests, "rests"), (law, polls_always, "round and round")]);
     caught(Mode::HYBRID_MEAN, &[(law, naps_for_ever, "waits for ever")]);
     caught(Mode::IRQ_POLL, &[(law, ignores_pending, "round and round")]);
@@ -248,18 +248,20 @@ fn switches_in_flight_lose_nothing() {
     let switch = |n: usize, policy: &mut ModePolicy| {
         *policy = of(Mode::ALL[n % Mode::ALL.len()]);
     };
-    in_the_world(Law::SurvivesSwitches, |case| world::run(case, || of(Mode::ALL[0]), switch, true))
-        .unwrap();
+    in_the_world(Invariant::SurvivesSwitches, |case| {
+        world::run(case, || of(Mode::ALL[0]), switch, true)
+    })
+    .unwrap();
 }
 
 #[test]
 fn each_law_catches_its_twin() {
     keeps_all(|| Box::new(GOOD)).unwrap();
-    let twins = twins();
-    assert!(Law::ALL.into_iter().all(|law| twins.iter().any(|(of, ..)| *of == law)));
-    for (law, twin, says) in twins {
+    let mutants = mutants();
+    assert!(Invariant::ALL.into_iter().all(|law| mutants.iter().any(|(of, ..)| *of == law)));
+    for (law, mutant, says) in mutants {
         let broken =
-            keeps(law, || Box::new(twin.clone())).expect_err(&format!("{law:?}: not caught"));
+            keeps(law, || Box::new(mutant.clone())).expect_err(&format!("{law:?}: not caught"));
         assert!(broken.law == law && broken.what.contains(says), "{law:?}: {broken}");
     }
 }
@@ -281,9 +283,9 @@ fn seeds_share_no_cases() {
 }
 
 #[test]
-fn the_smallest_case_is_told() {
+fn smallest_case_is_reported() {
     let rests = || -> Box<dyn Policy> { Box::new(tampered(|_, _, _| Plan::Rest)) };
-    let broken = keeps(Law::GoesOn, rests).unwrap_err();
+    let broken = keeps(Invariant::GoesOn, rests).unwrap_err();
     assert_eq!(broken.case.matches("Asked").count(), 1, "{broken}");
     assert_eq!(broken.case.matches("Submitted").count(), 0, "{broken}");
 }

@@ -204,10 +204,10 @@ pub enum Disposition {
 }
 
 /// Classifies a status (Base 4.2.3). Path-related statuses (type 3h, which includes ANA) are
-/// [`Disposition::Failover`]. Aborts, interruptions and transport errors are [`Disposition::Retry`]: they
-/// say nothing about the command itself. Other errors, such as media errors and invalid fields,
-/// would occur on any path. So would any error with Do Not Retry, which is valid for every
-/// controller of the subsystem.
+/// [`Disposition::Failover`]. Aborts, interruptions and transport errors are
+/// [`Disposition::Retry`]: they say nothing about the command itself. Other errors, such as media
+/// errors and invalid fields, would occur on any path. So would any error with Do Not Retry, which
+/// is valid for every controller of the subsystem.
 #[inline]
 pub fn disposition(status: Status) -> Disposition {
     if status.is_success() || status.do_not_retry() {

@@ -67,7 +67,7 @@ fn round_asks_each_property_once() {
 }
 
 #[test]
-fn silence_and_refusals_name_the_access() {
+fn time_outs_and_refusals_name_the_access() {
     let (mut accesses, silent) = (Accesses::default(), Silent::default());
     assert!(stretch(&mut accesses, 10, &silent).is_err());
     let Err(AccessError::Failed(error)) = stretch(&mut accesses, 110, &silent) else {

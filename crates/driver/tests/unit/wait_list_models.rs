@@ -159,7 +159,7 @@ fn each_waiting_queue_gets_it_once() {
 }
 
 #[test]
-fn absent_thread_keeps_no_tag() {
+fn idle_thread_keeps_no_tag() {
     holds(3, || queue_waits_after_absent(Omit::Nothing));
 }
 

@@ -65,7 +65,7 @@ impl<P: Port> Controller<P> {
         }
         let mut worked = false;
         while let Some((at, change)) = self.external.take_due(now) {
-            tracing::debug!(controller = self.config.controller_id, %at, %change, "a change from outside");
+            tracing::debug!(controller = self.config.controller_id, %at, %change, "an external change");
             self.apply_change(now, change);
             worked = true;
         }

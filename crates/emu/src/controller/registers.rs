@@ -133,7 +133,7 @@ impl<P: Port> Controller<P> {
         // this one fails visibly.
         if cc.css() != Cc::CSS_NVM || cc.ams() != Cc::AMS_ROUND_ROBIN || cc.mps() > MPSMAX {
             return Err(format!(
-                "CC {:#010x} asks for a command set, an arbitration or a page size that CAP does not offer",
+                "CC {:#010x} selects a command set, an arbitration or a page size that CAP does not offer",
                 cc.into_bits()
             ));
         }
@@ -141,7 +141,7 @@ impl<P: Port> Controller<P> {
         let (asq, acq) = (registers.read64(regs::ASQ), registers.read64(regs::ACQ));
         if aqa.sq_entries() < 2 || aqa.cq_entries() < 2 {
             return Err(format!(
-                "AQA {:#010x} asks for an admin queue of fewer than 2 entries",
+                "AQA {:#010x} gives an admin queue fewer than 2 entries",
                 aqa.into_bits()
             ));
         }

@@ -153,7 +153,7 @@ fn shutdown_reports_progress() {
 }
 
 #[test]
-fn a_subsystem_reset_leaves_its_mark() {
+fn subsystem_reset_sets_nssro() {
     let mut host = host(Profile::optane());
     let bar = host.port.bar.clone();
     bar.write32(regs::NSSR, regs::NSSR_RESET);
@@ -165,7 +165,7 @@ fn a_subsystem_reset_leaves_its_mark() {
 }
 
 #[test]
-fn failed_controller_is_silent() {
+fn failed_controller_posts_nothing() {
     let mut host = host(slow());
     let mut pair = host.pair(1, 8);
     let to = host.page(1);

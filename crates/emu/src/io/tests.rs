@@ -188,7 +188,7 @@ proptest! {
 
     /// Reads return written data, through PRPs of every shape, on memory and on another medium.
     #[test]
-    fn data_are_what_a_model_says(seed in any::<u64>(), block in prop::sample::select(vec![512u32, 4096]), plain in any::<bool>()) {
+    fn data_match_the_model(seed in any::<u64>(), block in prop::sample::select(vec![512u32, 4096]), plain in any::<bool>()) {
         const BYTES: u64 = 1 << 20;
         let mem = Mem::new(BYTES, Budget::new(2 << 20));
         let namespace = if plain { NamespaceConfig::mem(mem, block) } else { NamespaceConfig::new(WriteCache::new(mem, block, 20), block) };

@@ -213,7 +213,7 @@ mod tests {
         let mut medium = crate::config::Medium::Mem(Mem::new(65_536, Budget::new(1 << 20)));
         medium.expect(MediaFault::Cache, 512).unwrap();
         medium.write_at(0, &[1; 512], false).unwrap();
-        medium.spoil(4096, 512);
+        medium.mark_uncorrectable(4096, 512);
         medium.expect(MediaFault::LyingFlush, 512).unwrap();
         medium.flush().unwrap();
         medium.lose_power().unwrap();

@@ -152,7 +152,7 @@ pub enum MediaError {
     },
     /// Write Uncorrectable has marked blocks of the range.
     #[error(
-        "offset {at:#x}..+{len:#x} has blocks that a Write Uncorrectable made unreadable; they can be read once they are written"
+        "offset {at:#x}..+{len:#x} has blocks that Write Uncorrectable made unreadable; write them again"
     )]
     Uncorrectable {
         /// Offset in bytes.
@@ -162,7 +162,7 @@ pub enum MediaError {
     },
     /// The file behind the medium was truncated; a write would extend it again.
     #[error(
-        "the file was truncated below its {bytes} bytes while it was open; check what it holds, and open it again"
+        "the file was truncated below its {bytes} bytes while it was open; check its contents, and open it again"
     )]
     Truncated {
         /// Size of the medium in bytes.
@@ -171,7 +171,7 @@ pub enum MediaError {
     /// An earlier flush failed: data that were acknowledged may be lost, and a later flush cannot
     /// recover them.
     #[error(
-        "an earlier flush of this medium failed, so nothing written to it since the last good flush can be trusted to be durable"
+        "an earlier flush of this medium failed, so writes since the last successful flush may not be durable"
     )]
     FlushLost,
 }

@@ -236,8 +236,8 @@ proptest! {
 
 #[test]
 fn missing_flush_and_torn_blocks_caught() {
-    let caught = |twin: &dyn Fn(u64) -> Result<(), String>| {
-        (0..20).filter_map(|seed| twin(seed).err()).next()
+    let caught = |mutant: &dyn Fn(u64) -> Result<(), String>| {
+        (0..20).filter_map(|seed| mutant(seed).err()).next()
     };
     let lazy = caught(&|seed| survives_power_cuts(LazyFlush(cache(99)), seed));
     assert!(lazy.is_some_and(|what| what.contains("acknowledged")));

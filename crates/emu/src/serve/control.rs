@@ -147,7 +147,7 @@ pub enum ControlError {
         source: io::Error,
     },
     /// Another program listens there, or the server did not respond in time.
-    #[error("{} is no control socket of `reap serve`, or its server is stuck: {what}", path.display())]
+    #[error("{} is not a control socket of `reap serve`, or its server does not respond: {what}", path.display())]
     NoAnswer {
         /// Path of the socket.
         path: PathBuf,

@@ -129,7 +129,7 @@ impl fmt::Display for ServeEvent {
             ServeEvent::Refused(what) => write!(f, "refused: {what}"),
             ServeEvent::MoreRefused => write!(
                 f,
-                "refused: more of this client's requests, which are not told of one by one"
+                "refused: more of this client's requests, which are no longer reported one by one"
             ),
             ServeEvent::Fault(change) => write!(f, "asked for: {change}"),
             ServeEvent::GivesNoMemory => write!(
@@ -145,13 +145,13 @@ impl fmt::Display for ServeEvent {
             ServeEvent::Detached { why: None, commands, doorbells } => {
                 write!(
                     f,
-                    "the client has gone after {commands} commands and {doorbells} doorbell messages; the controller is reset"
+                    "the client disconnected after {commands} commands and {doorbells} doorbell messages; the controller is reset"
                 )
             }
             ServeEvent::Detached { why: Some(why), commands, doorbells } => {
                 write!(
                     f,
-                    "the client was let go after {commands} commands and {doorbells} doorbell messages, and the controller is reset: {why}"
+                    "the client was disconnected after {commands} commands and {doorbells} doorbell messages, and the controller is reset: {why}"
                 )
             }
         }

@@ -125,9 +125,9 @@ impl Function {
                     self.controller.store.highest()
                 ))
             }
-            Change::Wire(_) => {
-                Err(format!("`{change}` happens to connections, and a device on a bus has none"))
-            }
+            Change::Wire(_) => Err(format!(
+                "`{change}` applies to connections, which a device on a bus does not have"
+            )),
             _ => {
                 self.controller.change(hw::now(), change);
                 Ok(())
@@ -236,7 +236,7 @@ impl Function {
         if unmap.bitmap {
             return Err(Refusal::new(
                 Errno::OPNOTSUPP,
-                "DMA_UNMAP asks for a bitmap of what was written: there is no migration",
+                "DMA_UNMAP requests a bitmap of written pages: migration is not supported",
             ));
         }
         let mut memory = self.host.memory.borrow_mut();
@@ -275,7 +275,7 @@ impl Function {
         if set.action != IrqAction::Trigger {
             return Err(Refusal::new(
                 Errno::INVAL,
-                "SET_IRQS masks interrupts that cannot be masked",
+                "SET_IRQS masks interrupts, which is not supported",
             ));
         }
         match set.data {

@@ -14,10 +14,10 @@ use rustix::process::{Resource, getrlimit};
 #[non_exhaustive]
 pub enum SocketFault {
     /// Another process listens at this path.
-    #[error("another process serves there; end it, or name another socket")]
+    #[error("another process serves at this socket; stop it, or use another socket")]
     InUse,
     /// A file that is not a socket exists at this path.
-    #[error("there is a file of that name, which is no socket; name another one")]
+    #[error("a file of that name exists, which is not a socket; use another name")]
     NoSocket,
     /// The system's error.
     #[error("cannot listen there: {0}")]
@@ -90,11 +90,11 @@ pub(super) fn no_room(error: &io::Error) -> String {
                 .current
                 .map_or_else(|| "its limit".to_owned(), |limit| limit.to_string());
             format!(
-                "this server has {limit} files open, as many as it may (RLIMIT_NOFILE): start it with a higher `ulimit -n`"
+                "this server has reached its limit of {limit} open files (RLIMIT_NOFILE): start it with a higher `ulimit -n`"
             )
         }
         Some(Errno::NFILE) => {
-            "the system has as many files open as it may (sysctl fs.file-max)".to_owned()
+            "the system has reached its limit of open files (sysctl fs.file-max)".to_owned()
         }
         _ => error.to_string(),
     }

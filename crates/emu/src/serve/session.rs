@@ -176,7 +176,7 @@ impl Session {
     fn agree(&mut self, theirs: &Version) -> Result<Reply<'static>, Refusal> {
         if theirs.major != 0 {
             let why = format!(
-                "the client speaks version {}.{} of the protocol, and this is 0.0",
+                "the client has version {}.{} of the protocol; this server supports 0.0",
                 theirs.major, theirs.minor
             );
             return Err(Refusal::new(Errno::INVAL, why));

@@ -381,7 +381,7 @@ impl TcpServer {
             // Before Connect, and after a TermReq, the deadline is absolute: no progress extends
             // it.
             if connection.ended || connection.association.is_none() {
-                self.close(key, "no Connect came in time", report);
+                self.close(key, "Connect did not arrive in time", report);
             } else if let Some(progress) = connection.progress.take() {
                 // Otherwise the connection has become idle since, and an idle host may stay silent.
                 let awaits = connection.target.awaits_data();
@@ -390,9 +390,9 @@ impl TcpServer {
                 }
                 if progress + PROGRESS <= now {
                     let why = if awaits {
-                        "data that were asked for did not come"
+                        "requested data did not arrive"
                     } else {
-                        "the host does not read what it is sent"
+                        "the host does not read the responses"
                     };
                     self.give_up(key, why, report);
                 } else {
@@ -1241,7 +1241,7 @@ impl TcpServer {
             let mut worked = true;
             for _ in 0..STEPS {
                 if association.controller.keep_alive_expired(now) && !association.alone {
-                    over.push((*id, "no Keep Alive came in time"));
+                    over.push((*id, "Keep Alive did not arrive in time"));
                     break;
                 }
                 let was_ready = association.csts().rdy();
@@ -1287,7 +1287,7 @@ impl TcpServer {
                 association.next = Some(now);
             }
             if association.alone && association.controller.is_dead() {
-                over.push((*id, "it has carried out what it had been sent"));
+                over.push((*id, "it has executed the commands that it had received"));
             }
             next = next.into_iter().chain(association.next).min();
         }
@@ -1308,7 +1308,7 @@ impl TcpServer {
             }
             if connection.cut == Some(0) {
                 reset(&connection.stream);
-                return self.give_up(key, "a connection was to be cut there", report);
+                return self.give_up(key, "the connection was cut by a fault", report);
             }
             let mut slices = [IoSlice::new(&[]); 64];
             let (mut n, mut most) = (0, connection.cut.unwrap_or(u64::MAX));
@@ -1399,7 +1399,7 @@ fn not_here(change: Change) -> Option<String> {
         Change::Fault {
             fault: LoseMessage | DelayMessage(_) | DoubleMessage | WrongPhase, ..
         } => Some(format!(
-            "`{change}` is of controllers on a bus: over TCP there are no interrupts and no phase tags"
+            "`{change}` applies to controllers on a bus: over TCP there are no interrupts and no phase tags"
         )),
         _ => None,
     }

@@ -159,7 +159,7 @@ impl RawMemory {
     /// // Frames that live as long as the process.
     /// let frames: &'static mut [Frame] = vec![Frame([0; 16384]); 64].leak();
     /// let (first, bytes) = (NonNull::from(&mut *frames).cast(), size_of_val(frames));
-    /// // SAFETY: they are initialised, never freed, and from now on accessed only through the region.
+    /// // SAFETY: initialised, never freed, and from now on accessed only through the region.
     /// let memory = unsafe { hw::RawMemory::new(first, bytes, || ()) };
     /// let region = hw::DmaPool::new(4 << 20)?.register(memory).map_err(|(why, _)| why)?;
     /// let frame = region.buffer(16384..32768)?;

@@ -329,8 +329,7 @@ impl PciRegisters {
                 format!("bytes {start:#x} to {end:#x} of BAR0 cannot be mapped again: {why}")
             };
             let given = areas.remove(&start).filter(|given| given.range.end == end);
-            let given =
-                given.ok_or_else(|| refused("the server does not hand them over".into()))?;
+            let given = given.ok_or_else(|| refused("the server does not share them".into()))?;
             given.check(bytes, trusted).map_err(refused)?;
             area.renew(given.file.as_fd(), given.at).map_err(|error| refused(error.to_string()))?;
         }

@@ -51,7 +51,7 @@ fn bound_functions_are_found() {
 }
 
 #[test]
-fn open_errors_are_told_apart() {
+fn open_errors_are_distinct() {
     let message = |errno| {
         group_open_error(
             io::Error::from_raw_os_error(errno),

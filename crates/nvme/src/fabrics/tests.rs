@@ -2,7 +2,7 @@ use super::*;
 use crate::Page;
 
 #[test]
-fn connect_is_where_the_figure_says() {
+fn connect_layout_matches_figure() {
     let connect = Connect {
         format: 0,
         queue: QueueId(3),

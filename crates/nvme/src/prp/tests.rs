@@ -144,7 +144,7 @@ fn real(
 
 /// A mutant builder that differs only at the last slot of a page: `pointer` returns for which
 /// numbers of remaining entries it stores a pointer there.
-fn twin(
+fn mutant(
     buffer: Segment,
     page: PageSize,
     list: Segment,
@@ -214,10 +214,11 @@ fn what_is_built_means_the_buffer() {
 
 #[test]
 fn mutated_prp_builder_is_caught() {
-    let forgets: Builder = |buffer, page, list, put| Ok(twin(buffer, page, list, put, |_| false));
-    let too_eager: Builder = |buffer, page, list, put| Ok(twin(buffer, page, list, put, |_| true));
+    let forgets: Builder = |buffer, page, list, put| Ok(mutant(buffer, page, list, put, |_| false));
+    let too_eager: Builder =
+        |buffer, page, list, put| Ok(mutant(buffer, page, list, put, |_| true));
     let right: Builder =
-        |buffer, page, list, put| Ok(twin(buffer, page, list, put, |left| left > 1));
+        |buffer, page, list, put| Ok(mutant(buffer, page, list, put, |left| left > 1));
     let law = |builder| {
         counterexample(300, buffers(PageSize::MIN), |b| means_the_buffer(PageSize::MIN, b, builder))
     };
@@ -344,12 +345,12 @@ fn both_walkers_agree() {
 
 #[test]
 fn mutated_walker_is_caught() {
-    let twins = [
+    let mutants = [
         Rules { list_has_offset: false, ..RULES },
         Rules { last_slot_may_hold_data: false, ..RULES },
         Rules { offsets_are_checked: false, ..RULES },
     ];
-    for rules in twins {
+    for rules in mutants {
         assert!(counterexample(3000, hostile(), |case| agrees_with_naive(case, rules)).is_some());
     }
 }

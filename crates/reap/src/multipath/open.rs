@@ -251,7 +251,7 @@ fn assemble(
             .iter()
             .find(wanted)
             .map(|namespace| namespace.with_blocks(u64::MAX));
-        found.ok_or_else(|| OptionsError::Paths("a namespace has gone".into()))
+        found.ok_or_else(|| OptionsError::Paths("a namespace was removed".into()))
     };
     let path_namespaces = controllers.iter().map(found).collect::<Result<Vec<_>, _>>()?;
     let Some((first, controller)) = path_namespaces.first().zip(controllers.first()) else {

@@ -328,7 +328,7 @@ impl MultipathUri {
         let set = match key {
             // Refused here too, so that the error points to the path that is one too many.
             "path" if self.paths.len() >= PathSet::MAX => {
-                Err(format!("there are {} paths already, as many as there can be", PathSet::MAX))
+                Err(format!("there are {} paths already, the maximum", PathSet::MAX))
             }
             "path" => parse_path(value).map(|path| self.paths.push(path)),
             "policy" => value

@@ -1,5 +1,5 @@
-//! An open controller, file or block device, as its device and its queues share it. [`OpenController`]
-//! is the handle; the last clone closes the device.
+//! An open controller, file or block device, as its device and its queues share it.
+//! [`OpenController`] is the handle; the last clone closes the device.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -222,8 +222,8 @@ impl OpenController {
         if asked.is_the_kernels() { Mode::INTERRUPT } else { asked }
     }
 
-    /// [`OpenController::mode_on`] for queue `number`, with an event if the queue's ring rules the mode
-    /// out.
+    /// [`OpenController::mode_on`] for queue `number`, with an event if the queue's ring rules the
+    /// mode out.
     pub(crate) fn mode_for(&self, number: u16, made_for: Option<Mode>, asked: Mode) -> Mode {
         let in_force = self.mode_on(made_for, asked);
         // `mode_on` has reported the other reason, coalescing.

@@ -97,6 +97,7 @@ impl MultipathRequests {
             choosing: Nanos::ZERO,
             counting: Nanos::ZERO,
         };
+        // Initially all paths are new, and nothing is in flight on them.
         multipath.apply_path_changes(now, |_| true);
         multipath
     }
@@ -124,6 +125,8 @@ impl MultipathRequests {
     /// The path that ends at a device has a new state.
     pub(crate) fn path_changed(&mut self, device: usize, snapshot: PathSnapshot) {
         for (path, _) in self.devices.iter().enumerate().filter(|(_, of)| **of == device) {
+            // Only recorded here: the thread applies it in its own step, as a thread of the library
+            // reads the shared word.
             self.current[path] = snapshot;
             self.changed = true;
         }
@@ -276,6 +279,7 @@ impl MultipathRequests {
         let flight = self.flights.get_mut(io.slot as usize)?.as_mut()?;
         let (attempt, share) = (flight.attempt.take()?, flight.share);
         // The failover counts the shares of a Flush, and ends it with the last one.
+        // Its slot was made for this share alone.
         if share {
             self.flights[io.slot as usize] = None;
         }

@@ -416,6 +416,8 @@ impl Thread {
         match after {
             AfterPoll::Decide => {
                 self.counts.looked(reaped.found);
+                // The round's budget covers all queues, so that one busy queue cannot starve the
+                // others.
                 self.round.took(reaped.found);
             }
             AfterPoll::Commit(_) => self.counts.checked(reaped.found),
@@ -505,6 +507,7 @@ impl Thread {
             return Ok(Progress::Private(Nanos::ZERO));
         }
         let index = sw_queue.queue;
+        // Another thread may hold the submission lock at this instant.
         let wait = cx.queues[index].sq_wait(cx.now);
         // The wait is a step of its own: others may post in that time.
         if wait > Nanos::ZERO && !waited {
@@ -522,6 +525,7 @@ impl Thread {
         let pair = queue.pair_for(waiter.policy.route(cx.now, &known));
         let (class, posted, left) = self.app.post(at, pair, cx.now)?;
         let commands = pair.lock_sq().commit(&queue.bar);
+        // Its own commands, counted apart from those of other threads on a shared queue.
         sw_queue.mine += posted;
         if left {
             // Without a tag it waits for a completion of any thread of the queue.

@@ -414,6 +414,7 @@ impl<'a> World<'a> {
                         set.get(n % set.len().max(1)).copied().unwrap_or(vector % cpus)
                     }
                 };
+                // Bits are handed out per CPU: each has its own posted descriptor.
                 let bit = self.cpus[cpu].bits.len();
                 self.cpus[cpu].bits.push((n, vector));
                 let route = &mut self.devices[n].routes[vector];
@@ -441,6 +442,8 @@ impl<'a> World<'a> {
             for vector in 1..self.devices[n].routes.len() {
                 let task = self.tasks.len();
                 let route = &mut self.devices[n].routes[vector];
+                // Created for every mode, as a switch may need them at any time; they sleep until
+                // then.
                 route.thread = task;
                 let kind = TaskKind::Vector {
                     queues: route.queues.clone(),

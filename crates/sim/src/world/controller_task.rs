@@ -284,6 +284,7 @@ impl World<'_> {
             Purpose::KeepAlive => {}
         });
         if let (Some((recovery, _)), Some(violation)) = (&mut recovery, violation) {
+            // An impossible entry on the admin queue leads to a reset, as on any other queue.
             recovery.violated(violation);
         }
         let held_back =
@@ -317,6 +318,8 @@ impl World<'_> {
         }
         control.missed += missed.len() as u64;
         self.calendar.set(self.sources.controller_tasks + n, self.now + RECHECK_TIME);
+        // The kick wakes the queue's thread, which reaps what the lost message should have
+        // announced.
         missed.into_iter().for_each(|queue| self.kick(queue));
         true
     }
@@ -327,6 +330,7 @@ impl World<'_> {
         let Attached { control, bar, queues, .. } = &mut self.devices[n];
         let pairs = || self.queues[queues.clone()].iter().flat_map(HwQueue::pairs);
         let Some((recovery, config)) = &mut control.recovery else { return Ok(Some(Nanos::MAX)) };
+        // Collected anew in each step: commands complete between two scans.
         control.watch.clear();
         control.watch.scan(&control.admin, now, config);
         pairs().for_each(|pair| control.watch.scan(pair, now, config));
@@ -501,6 +505,7 @@ impl World<'_> {
     /// unanswered may not answer the reset either, so the path counts as lost until it does.
     fn path_resets(&mut self, n: usize, cause: &ResetCause) -> Result<(), SimError> {
         let Some(path) = &mut self.devices[n].control.path else { return Ok(()) };
+        // A controller in reset takes no admin commands; bring-up starts the timer again.
         path.keep_alive_at = Nanos::MAX;
         if cause.is_unanswered() {
             return self.path_lost(n);
@@ -513,6 +518,8 @@ impl World<'_> {
     /// given back.
     fn path_lost(&mut self, n: usize) -> Result<(), SimError> {
         let Some(path) = &self.devices[n].control.path else { return Ok(()) };
+        // From here on the simulated controller's writes go nowhere, as after bus mastering was
+        // disabled.
         path.dma_blocked.set(true);
         self.return_in_flight(n)?;
         self.set_link(n, Link::Lost);

@@ -40,6 +40,7 @@ impl World<'_> {
     /// them.
     pub(super) fn send_messages(&mut self, n: usize) {
         let tells = self.scenario.signals_eventfd(n);
+        // Taken out for the loop, and put back with its capacity.
         let mut raised = std::mem::take(&mut self.raised);
         for vector in raised.drain(..).filter(|&vector| vector != ADMIN_VECTOR) {
             let now = self.now;
@@ -80,6 +81,7 @@ impl World<'_> {
     fn post_vector(&mut self, n: usize, vector: usize) {
         let Some(route) = self.devices[n].routes.get(vector) else { return };
         let cpu = route.cpu;
+        // A notification is outstanding: its handler finds this bit as well.
         if !self.cpus[cpu].descriptor.post(route.bit) {
             return;
         }
@@ -126,6 +128,7 @@ impl World<'_> {
         let cpu = route.cpu;
         if self.scenario.posts(self.mode) {
             let bit = route.bit;
+            // Without a shared interrupt path the bit and its notification take no time on the bus.
             if self.cpus[cpu].descriptor.post(bit) {
                 self.interrupt(cpu, Irq::Posted);
             }
@@ -431,6 +434,8 @@ impl World<'_> {
         let more = !remote.is_empty();
         self.cpus[cpu].remote = remote;
         if more {
+            // Those completions had no IPI of their own, since the list was not empty when they
+            // came.
             self.cpus[cpu].irqs.push_back(Irq::Remote);
         }
         cost

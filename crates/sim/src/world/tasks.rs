@@ -182,6 +182,8 @@ impl World<'_> {
     }
 
     fn leave_cpu(&mut self, cpu: usize, task: TaskId) {
+        // How busy the CPU is in between decides whether the thread's caches are cold when it
+        // returns.
         self.tasks[task].left_at = self.cpus[cpu].busy();
         self.cpus[cpu].current = None;
     }

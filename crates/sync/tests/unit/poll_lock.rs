@@ -43,7 +43,7 @@ mod models {
     }
 
     #[test]
-    fn a_passer_leaves_nothing_behind() {
+    fn passing_thread_leaves_no_entries() {
         holds(3, || try_lock_reap(Omit::Nothing));
     }
 

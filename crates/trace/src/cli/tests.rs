@@ -76,7 +76,7 @@ fn bad_arguments_are_refused() {
 
 #[cfg(not(feature = "ebpf"))]
 #[test]
-fn missing_feature_says_how_to_build() {
+fn missing_feature_names_the_build() {
     let message = run(&TraceArgs::default(), &mut std::io::sink()).unwrap_err().to_string();
     assert!(message.contains("clang") && message.contains("--features ebpf"), "{message}");
     assert!(!message.contains('\n'));

@@ -142,7 +142,7 @@ fn malformed_replies_are_errors() {
 }
 
 #[test]
-fn silence_ends_the_connection() {
+fn missing_answer_ends_the_connection() {
     let client = served(SHORT, Box::new(|_, _| Vec::new()));
     let message = client.device().expect_err("no answer").to_string();
     assert_eq!(message, "the server has not answered DEVICE_GET_INFO within 300ms");

@@ -255,8 +255,11 @@ impl Generator {
     /// # Errors
     /// The job does not fit the targets.
     pub fn new(job: &Job, id: ThreadId, targets: &[TargetSize]) -> Result<Generator, JobError> {
+        // With `randrepeat` a job has the same offsets in every run; its threads still differ, by
+        // their number.
         let base = job.base_seed().unwrap_or(id.entropy);
         let mut seeds = SplitMix64::seed_from_u64(base ^ u64::from(id.number).rotate_left(40));
+        // Separate streams: a rate must not change which offsets a job visits.
         let (stream_seed, pacing_seed) = (seeds.next_u64(), seeds.next_u64());
         let pacing = Pacing::new(job, pacing_seed).map(Box::new);
         let mix_pacing = pacing.as_ref().and_then(|pacing| pacing.for_mix(job));
@@ -626,6 +629,7 @@ impl Generator {
     /// Stops issuing, and ends once the I/Os in flight have completed: for Ctrl-C, `exitall` and
     /// errors of other threads.
     pub fn stop(&mut self) {
+        // I/Os in flight still complete and are counted; nothing new is issued.
         self.stopping = true;
         // Leaves the fast path at once.
         self.next_event_at = Nanos::ZERO;

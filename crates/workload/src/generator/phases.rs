@@ -203,6 +203,8 @@ impl Generator {
             self.drain();
         }
         if self.phase == Phase::New {
+            // Times of the job are relative until its first call, as `startdelay` counts from
+            // there.
             (self.clock.asked, self.clock.delay) = (now, now + self.clock.delay);
             self.phase = Phase::Delay;
         }
@@ -291,6 +293,7 @@ impl Generator {
         self.account(now);
         match self.phase {
             _ if self.stopping => self.finish(now),
+            // A backlog is verified in the middle of a pass, which then goes on.
             Phase::Verify if self.verify.in_backlog => {
                 (self.verify.in_backlog, self.phase) = (false, Phase::Run)
             }
@@ -368,6 +371,7 @@ impl Generator {
         {
             return self.stats.add_error(failure.code.0);
         }
+        // The first error is the cause; later ones are often its consequence.
         self.failure.get_or_insert(failure);
         self.stop();
     }

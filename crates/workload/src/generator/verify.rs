@@ -142,6 +142,7 @@ impl Layout {
         let mut layout =
             Layout { kind: verify.kind, pattern: verify.pattern.clone(), interval: 0, at: 0 };
         let header = layout.header_len();
+        // `verify=pattern` has no header, so there is nothing to move.
         layout.at = if header > 0 { verify.offset } else { 0 };
         let at = layout.at;
         // The exchanged ranges must not overlap.
@@ -202,6 +203,7 @@ impl Layout {
                 number: (extra.sequence as u16).into(),
                 checksum: U32::ZERO,
             };
+            // Last: it covers the other fields.
             header.checksum = header.sum().into();
             offset += block.len() as u64;
             let Some((front, data)) = block.split_at_mut_checked(header_len) else { return };
@@ -315,6 +317,7 @@ impl Layout {
                 self.kind.name()
             ));
         }
+        // Written with another `verify_interval`.
         if header.len.get() != self.interval {
             return Err(format!("the block says that it has {} bytes", header.len));
         }

@@ -113,7 +113,7 @@ fn groups_match_fio_output() {
 }
 
 #[test]
-fn errors_stand_in_the_headline() {
+fn headline_contains_errors() {
     let (report, _) = report("[check]\nrw=read\nverify=crc32c\nsize=64k\n");
     let text = normal(&report);
     let headline = text.lines().nth(1).unwrap();
@@ -167,7 +167,7 @@ fn collect(value: &serde_json::Value, path: &str, keys: &mut Vec<String>) {
 }
 
 #[test]
-fn json_says_what_was_measured() {
+fn json_has_what_was_measured() {
     let (report, _) = report(MIXED);
     let root = json(&report, false);
     let job = &root["jobs"][0];

@@ -221,7 +221,7 @@ fn documented_commands_parse() {
 }
 
 #[test]
-fn a_wrong_command_is_told() {
+fn wrong_command_is_reported() {
     let page = "reap no fence\n```sh\nreap run 'a b.fio' --completion poll  # a comment\nreap list | head\n$ reap list\n```\nreap list\n";
     let found = commands(page);
     let expected = [(3, vec!["run", "a b.fio", "--completion", "poll"]), (4, vec!["list"])];

@@ -79,7 +79,7 @@ fn device_path_job_name_fails() {
 }
 
 #[test]
-fn words_tell_paths_from_names() {
+fn words_distinguish_paths_and_names() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("here");
     std::fs::write(&file, [0; 8192]).unwrap();

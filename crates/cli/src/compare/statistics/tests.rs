@@ -78,7 +78,7 @@ fn pairs_cancel_what_disturbs_both() {
     let b: Vec<Option<f64>> = speed.iter().map(|s| Some(110.0 * s)).collect();
     let paired = ratio(&a, &b, &mut rng).unwrap();
     assert!((paired.value - 1.1).abs() < 1e-9 && width(&paired) < 1e-9, "{paired:?}");
-    // The twin without pairing: shuffled rounds, and the interval is wide open.
+    // The mutant without pairing: shuffled rounds, and the interval is wide open.
     let unpaired = ratio(&a, &b.iter().rev().copied().collect::<Vec<_>>(), &mut rng).unwrap();
     assert!(width(&unpaired) > 0.1, "{unpaired:?}");
 }

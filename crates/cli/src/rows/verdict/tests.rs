@@ -71,11 +71,11 @@ fn best_mode_and_its_price() {
 }
 
 #[test]
-fn overlapping_intervals_tell_nothing_apart() {
+fn overlapping_intervals_are_inconclusive() {
     let modes =
         [("interrupt", 1.0, 1.0, 1.0), ("poll", 1.005, 1.0, 0.99), ("suspend", 0.5, 1.0, 8.0)];
     let lines = said(100.0, &modes);
-    assert_eq!(lines[0], "Here: poll, or interrupt: the intervals do not tell them apart.");
+    assert_eq!(lines[0], "Here: poll, or interrupt: the intervals do not distinguish them.");
     assert_eq!(lines[1], "No other mode is faster or takes less CPU.");
 }
 

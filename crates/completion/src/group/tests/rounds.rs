@@ -152,7 +152,7 @@ impl Turns for Timeless {
 }
 
 #[test]
-fn unfair_and_unbounded_twins_are_caught() {
+fn unfair_and_unbounded_mutants_are_caught() {
     assert!(holds(FirstFirst).unwrap_err().contains("passed over"));
     assert!(holds(Greedy).unwrap_err().contains("more than the budget"));
     assert!(holds(Timeless).unwrap_err().contains("after the time limit"));

@@ -59,7 +59,7 @@ fn is_better(what: &str, world: World) {
 }
 
 #[test]
-fn unequal_paths_are_told_apart() {
+fn unequal_paths_are_distinguished() {
     for (queues, depth) in [(1, 8), (1, 32), (4, 8)] {
         for (name, paths) in [
             ("2 ms farther", vec![TLC, farther(TLC, 2_000_000)]),

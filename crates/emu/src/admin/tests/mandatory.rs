@@ -306,7 +306,7 @@ fn threshold(kelvin: u16, sensor: u8, thsel: u8) -> u32 {
 }
 
 #[test]
-fn temperature_thresholds_are_set_apart() {
+fn temperature_thresholds_are_independent() {
     let mut host = host();
     let both = |host: &mut _, select| {
         [0, 1].map(|thsel| {

@@ -165,7 +165,7 @@ proptest! {
 
     /// Blocks equal a reference vector after random writes, zeroing and deallocation.
     #[test]
-    fn blocks_are_what_a_model_says(seed in any::<u64>(), block in prop::sample::select(vec![512u32, 4096]), plain in any::<bool>()) {
+    fn blocks_match_the_model(seed in any::<u64>(), block in prop::sample::select(vec![512u32, 4096]), plain in any::<bool>()) {
         const BYTES: u64 = 1 << 20;
         let mem = Mem::new(BYTES, Budget::new(2 << 20));
         let namespace = if plain { NamespaceConfig::mem(mem, block) } else { NamespaceConfig::new(WriteCache::new(mem, block, 20), block) };

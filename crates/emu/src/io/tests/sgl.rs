@@ -114,7 +114,7 @@ proptest! {
     /// Reads return written data, through SGLs of every shape, on memory and on another medium,
     /// with early and late reads of the list.
     #[test]
-    fn data_are_what_a_model_says(seed in any::<u64>(), plain in any::<bool>(), fetch in 0usize..3) {
+    fn data_match_the_model(seed in any::<u64>(), plain in any::<bool>(), fetch in 0usize..3) {
         const BYTES: u64 = 1 << 20;
         let medium = Mem::new(BYTES, Budget::new(2 << 20));
         let namespace = if plain { NamespaceConfig::mem(medium, 512) } else { NamespaceConfig::new(WriteCache::new(medium, 512, 20), 512) };

@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn power_cut_leaves_a_given_value(seed in any::<u64>(), capacity in 0usize..30) {
+    fn power_cut_keeps_a_written_value(seed in any::<u64>(), capacity in 0usize..30) {
         any_version_survives(cache(capacity), seed).map_err(TestCaseError::fail)?;
     }
 }

@@ -432,7 +432,7 @@ fn connect_parameters_are_checked() {
 }
 
 #[test]
-fn silent_hosts_lose_their_controllers() {
+fn hosts_without_keep_alive_lose_controllers() {
     let server = Running::new(1, &[], "");
     let (mut admin, cntlid) = Queue::admin(server.addresses[0], 300);
     let mut io = Queue::io(server.addresses[0], cntlid, 0);
@@ -444,7 +444,7 @@ fn silent_hosts_lose_their_controllers() {
     assert!(admin.next().is_none() && io.next().is_none());
     let told = server.end();
     assert!(
-        told.iter().any(|event| event.to_string().contains("no Keep Alive came in time")),
+        told.iter().any(|event| event.to_string().contains("Keep Alive did not arrive in time")),
         "{told:?}"
     );
 }
@@ -751,7 +751,7 @@ fn missing_data_end_connections() {
 }
 
 #[test]
-fn deaf_host_loses_its_connection() {
+fn host_that_never_reads_is_disconnected() {
     let server = Running::new(1, &[], "");
     let (_admin, cntlid) = Queue::admin(server.addresses[0], 0);
     let mut io = Queue::io(server.addresses[0], cntlid, 0);

@@ -264,7 +264,7 @@ fn changes() -> impl Strategy<Value = Vec<(usize, Change)>> {
 }
 
 /// Applies changes and checks the invariants; `Err` describes a violation.
-fn survive(changes: &[(usize, Change)], seed: u64, twin: Twin) -> Result<(), String> {
+fn survive(changes: &[(usize, Change)], seed: u64, mutant: Mutant) -> Result<(), String> {
     let (subsystem, mut hosts) = two();
     let mut roll = random_below(seed);
     let mut lost = [false; 2];
@@ -299,7 +299,7 @@ fn survive(changes: &[(usize, Change)], seed: u64, twin: Twin) -> Result<(), Str
             Change::Back => lost[path] = false,
             _ => {}
         }
-        if twin == Twin::Right || !matches!(what, Change::Lost(_)) {
+        if mutant == Mutant::Right || !matches!(what, Change::Lost(_)) {
             change(&subsystem, path, what);
         }
         hosts[path].0.settle();
@@ -327,7 +327,7 @@ fn survive(changes: &[(usize, Change)], seed: u64, twin: Twin) -> Result<(), Str
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Twin {
+enum Mutant {
     Right,
     /// Negative test: the path is not lost.
     InTouch,
@@ -339,7 +339,7 @@ proptest! {
     /// path all commands succeed.
     #[test]
     fn any_changes_are_survived(changes in changes(), seed in any::<u64>()) {
-        survive(&changes, seed, Twin::Right).map_err(TestCaseError::fail)?;
+        survive(&changes, seed, Mutant::Right).map_err(TestCaseError::fail)?;
     }
 }
 
@@ -348,7 +348,7 @@ fn controller_not_lost_is_caught() {
     let changes: Vec<_> = std::iter::once((0, Change::Lost(Loss::Frozen)))
         .chain([(1, Change::Release); 20])
         .collect();
-    let broken = (0..20).find_map(|seed| survive(&changes, seed, Twin::InTouch).err());
+    let broken = (0..20).find_map(|seed| survive(&changes, seed, Mutant::InTouch).err());
     assert_eq!(broken.as_deref(), Some("a lost controller wrote to the host's memory"));
-    assert!((0..20).all(|seed| survive(&changes, seed, Twin::Right).is_ok()));
+    assert!((0..20).all(|seed| survive(&changes, seed, Mutant::Right).is_ok()));
 }

@@ -156,7 +156,7 @@ fn shared_rings_take_several_threads() {
 }
 
 #[test]
-fn forked_children_leave_rings_alone() {
+fn forked_children_cannot_use_rings() {
     for options in kinds() {
         let mut whole = Whole::new(&options);
         whole.push(Entry::nop().user_data(1));

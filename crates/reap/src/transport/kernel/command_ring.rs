@@ -603,7 +603,7 @@ impl Drop for CommandRing {
     fn drop(&mut self) {
         // The kernel closes a ring some time after its descriptor; the file must be free at once.
         if let Err(error) = self.ring.unregister_file(TARGET) {
-            tracing::debug!(%error, "a file stays open until its ring has gone");
+            tracing::debug!(%error, "a file stays open until its ring is closed");
         }
     }
 }

@@ -52,7 +52,7 @@ impl KernelFile {
         let features = Features::probe().map_err(|e| unusable(e.to_string()))?;
         // Without `keeps_overflow` the kernel would drop completions.
         if !features.timeouts || !features.keeps_overflow || !features.shared {
-            return Err(unusable("its io_uring lacks time-outs, overflow or cooperative tasks; Linux 5.19 and newer have them".into()));
+            return Err(unusable("its io_uring has no time-outs, overflow or cooperative tasks; Linux 5.19 and newer have them".into()));
         }
         let target = Target::open(uri, true)?;
         let pool = PoolOptions { alignment: target.facts().mem_align, ..PoolOptions::default() }

@@ -488,7 +488,7 @@ impl OpenRequest<'_> {
             ..Identity::default()
         };
         if matches!(&*filesystem, "tmpfs" | "ramfs" | "rootfs") {
-            notes.push(format!("the file lies in memory ({filesystem}): no disk takes part"));
+            notes.push(format!("the file is in memory ({filesystem}), not on a disk"));
         }
         if let Some(note) = holes(&file, meta.len()) {
             notes.push(note);

@@ -89,7 +89,7 @@ pub(super) fn negotiate(stream: UnixStream) -> Result<Client, VfioUserError> {
         // A server that has a client closes the next connection without a reply.
         CallError::Ended(End::Closed) => VfioUserError::Busy,
         CallError::Version { major, minor } => VfioUserError::Unusable(format!(
-            "the server speaks version {major}.{minor} of vfio-user, and Reap speaks 0.0; have a server of major version 0"
+            "the server has version {major}.{minor} of vfio-user, Reap supports 0.0; use a server of major version 0"
         )),
         CallError::Refused(_, errno) => {
             let source = CallError::Refused(Command::Version, errno);
@@ -159,7 +159,7 @@ pub(super) fn bar0(client: &Client, notes: &mut Vec<String>) -> Result<BarRegion
     let one_for_all = fds.len() == 1 && areas.len() > 1;
     if !areas.is_empty() && fds.is_empty() {
         notes.push(
-            "the server says that parts of BAR0 can be mapped, and hands no descriptor over: they are reached by messages".to_owned(),
+            "the server offers to map parts of BAR0, but sends no descriptor: they are accessed by messages".to_owned(),
         );
     }
     let (mut shared, mut fds) = (Vec::new(), fds.into_iter());

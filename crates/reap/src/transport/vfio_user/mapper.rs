@@ -49,7 +49,7 @@ impl Piece {
             return;
         }
         if let Err(error) = client.unmap(self.addr, self.bytes) {
-            tracing::warn!(%error, addr = self.addr, bytes = self.bytes, "the server has not let go of memory");
+            tracing::warn!(%error, addr = self.addr, bytes = self.bytes, "the server has not unmapped memory");
         }
     }
 }
@@ -112,7 +112,7 @@ fn same(one: &Pieces, other: &Pieces) -> bool {
 impl Pinner for Mapper {
     fn pin(&self, chunk: Chunk, file: Option<(BorrowedFd<'_>, u64)>) -> io::Result<()> {
         let (file, offset) = file.ok_or_else(|| {
-            io::Error::other("no file stands behind it, and the device is another process's")
+            io::Error::other("it is not backed by a file, and the device is in another process")
         })?;
         let piece = Arc::new(Piece {
             addr: chunk.addr,

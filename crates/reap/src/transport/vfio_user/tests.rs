@@ -443,7 +443,7 @@ fn changed_servers_fail_reconnects() {
         (TestServer { bar0: 0x4000, ..server() }, "its BAR0 has 0x4000 bytes, and had 0x2000"),
         (TestServer { stride: 2, ..server() }, "its doorbells are 2^4 bytes apart, and were 2^2"),
         (TestServer { vectors: 2, ..server() }, "it has 2 MSI-X vectors, and 3 are in use"),
-        (TestServer { mappable: false, ..server() }, "the server does not hand them over"),
+        (TestServer { mappable: false, ..server() }, "the server does not share them"),
         (TestServer { files: vec![file(0x3000, SealFlags::empty())], ..server() }, "F_SEAL_SHRINK"),
         (TestServer { chain: [(1, 0), (0, 0)], ..server() }, "no MSI-X capability"),
         (TestServer { refuses: Some(Command::DeviceSetIrqs), ..server() }, "DEVICE_SET_IRQS"),

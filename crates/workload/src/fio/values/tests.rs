@@ -26,7 +26,7 @@ fn pattern_bytes_match_fio() {
 }
 
 #[test]
-fn what_is_no_pattern_is_told() {
+fn invalid_pattern_is_reported() {
     for (text, why) in [
         ("", "the pattern is empty"),
         ("\"abc", "the second '\"' is missing"),

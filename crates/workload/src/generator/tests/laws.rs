@@ -418,7 +418,7 @@ fn threads_differ_but_for_their_seed() {
 }
 
 #[test]
-fn misfits_are_told() {
+fn misfits_are_reported() {
     let misfit = |job: &Job, targets: &[TargetSize]| {
         Generator::new(job, ThreadId::default(), targets).unwrap_err().to_string()
     };

@@ -78,7 +78,7 @@ fn rate_follows_its_stretches() {
 }
 
 #[test]
-fn stretches_of_silence_alone_are_none() {
+fn idle_stretches_are_not_counted() {
     assert_eq!(elapsed_at(&[phase(10, 0.0)], Nanos(7)), Nanos(7));
     assert_eq!(elapsed_at(&[], Nanos(7)), Nanos(7));
 }

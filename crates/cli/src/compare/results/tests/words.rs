@@ -70,7 +70,7 @@ fn the_title_has_all_jobs() {
 }
 
 #[test]
-fn inconclusive_says_where_and_why() {
+fn inconclusive_names_scene_and_reason() {
     let (good, bad) =
         (outcome(100.0, 1, &[]), outcome(100.0, 1, &["other work left poll 62 % of its CPU"]));
     let typed = args("reap compare --modes interrupt,poll");
@@ -99,7 +99,7 @@ fn the_notes_say_what_loads_are() {
         "Machine: 2 CPUs.",
         "Oversubscribed",
         "60 rounds (few I/Os: up to 4 rounds count as one) of 100 ms blocks",
-        "Loads: 2.00 kIOPS meant; 100 % is what polling reaches in a closed loop, 600 kIOPS at depth 32.",
+        "Loads: 2.00 kIOPS offered; 100 % is what polling reaches in a closed loop, 600 kIOPS at depth 32.",
         "intended start",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text}");

@@ -38,14 +38,14 @@ while IFS= read -r line; do
     [ "$line" = "kill it now" ] && kill -9 "$server"
 done <"$work/said"
 wait $guest || { echo "FAILED: the guest"; cat "$work/server"; exit 1; }
-grep -q "a client has come" "$work/server" || { echo "FAILED: the server tells of no client"; cat "$work/server"; exit 1; }
+grep -q "a client connected" "$work/server" || { echo "FAILED: the server reports no client"; cat "$work/server"; exit 1; }
 cat "$work/server"
 
 # What a killed server leaves behind the next one replaces; Ctrl-C removes it.
 target/debug/reap serve mem:1M --vfio-user "$work/socket" 2>"$work/server" &
 server=$!
 for tenth in $(seq 100); do grep -q serving "$work/server" && break; sleep 0.1; done
-grep -q "nobody listened there any more" "$work/server" || { echo "FAILED: a socket that was left behind"; cat "$work/server"; exit 1; }
+grep -q "no server listens there any more" "$work/server" || { echo "FAILED: a socket that was left behind"; cat "$work/server"; exit 1; }
 target/debug/reap serve mem:1M --vfio-user "$work/socket" 2>"$work/second" && { echo "FAILED: two servers have one socket"; exit 1; }
 grep -q "another process serves there" "$work/second" || { echo "FAILED: the second server says"; cat "$work/second"; exit 1; }
 kill -INT "$server"

@@ -411,7 +411,7 @@ Examples:
 
 Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 % interval \
 of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.
-Several loads or depths say first how long they take; Ctrl-C ends it and prints what there is by then, \
+Several loads or depths say first how long they take; Ctrl-C ends it and prints the results so far, \
 a second one ends the program. Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be written; \
 130: Ctrl-C.";
 
@@ -649,7 +649,7 @@ pub struct ServeArgs {
     /// address translation reach them
     #[arg(long, value_name = "ADDR", requires = "tcp")]
     pub advertise: Option<IpAddr>,
-    /// What happens to the controllers, and when, counted from when the first client has come: a
+    /// What happens to the controllers, and when, counted from the first client's connection: a
     /// file of lines as `at 10s path 0 hold`
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,

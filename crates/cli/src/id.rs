@@ -44,7 +44,7 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
     let mut errors = Vec::new();
     for nsid in nsids {
         let numbered = Map::from_iter([("nsid".to_owned(), json!(nsid.0))]);
-        // Identify also works for namespaces that cannot be used for I/O, as unformatted ones.
+        // Identify also works for namespaces that cannot be used for I/O, such as unformatted ones.
         let found = match &controller {
             Some(_) => ask(cns::NAMESPACE, nsid).map_err(anyhow::Error::new).and_then(|page| {
                 Ok(namespace_fields(&identify::IdentifyNamespace::from_page(&*page)?))
@@ -88,7 +88,7 @@ pub fn id(args: &IdArgs) -> Result<ExitCode> {
             .iter()
             .fold(out, |out, why| out + &wrap(&format!("Not usable: {why}"), table::width().into()))
     })?;
-    // Of TCP, that the connection is neither encrypted nor authenticated.
+    // The notes say, for instance, that TCP is neither encrypted nor authenticated.
     for refused in device.description().refused.iter().chain(&device.notes()) {
         output::say(format_args!("note: {refused}"));
     }

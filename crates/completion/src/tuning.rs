@@ -142,7 +142,7 @@ impl Default for DelayExponent {
 /// Why a text is not a [`DelayExponent`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no delay exponent: n of C · Lⁿ, a number like 3 or 0.5, 0 for CPU time alone, or inf for latency alone"
+    "'{0}' is not a delay exponent: n of C · Lⁿ, a number like 3 or 0.5, 0 for CPU time alone, or inf for latency alone"
 )]
 pub struct ExponentError(String);
 

@@ -1,4 +1,4 @@
-//! Scenario files: TOML, read with the place of every mistake. `docs/simulator.md` lists every key.
+//! Scenario files in TOML; errors have line and column. `docs/simulator.md` lists every key.
 //!
 //! ```text
 //! text --toml/serde--> raw::File (keys as written) --build--> ScenarioFile (checked)
@@ -55,7 +55,7 @@ pub fn read_profile(name: &str, text: &str) -> Result<Profile, FileError> {
 /// A mistake in a scenario file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
-    /// `name:line:column`, or the name alone; empty where `what` says it.
+    /// `name:line:column`, or the name alone; empty if `what` contains it.
     place: String,
     what: String,
     help: Option<String>,

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::atomic::{AtomicU64, Ordering};
 
 /// The mode requested and the mode in force. The owner adopts a change between batches, where no
-/// decision of the old mode is pending. The check costs it one relaxed load per batch.
+/// decision of the old mode is pending. The check costs one relaxed load per batch.
 ///
 /// The owner may be asleep under the old mode. So the requester wakes the owner by its
 /// [`WakeFlag`](crate::WakeFlag) afterwards, and the owner, having armed it, calls
@@ -27,8 +27,8 @@ where
         ModeCell { asked: AtomicU64::new(word), in_force: AtomicU64::new(word), mode: PhantomData }
     }
 
-    /// Owner, as it begins: adopts the start mode that `begins` returns, replacing whatever an
-    /// owner before it left. Returns that mode.
+    /// Owner, at its start: adopts the start mode that `begins` returns, in place of the request to
+    /// an earlier owner. Returns that mode.
     ///
     /// To change the start mode: first change what `begins` returns, then [`ask`](ModeCell::ask)
     /// every owner for it. Either the owner's second reading sees the new start mode, or the

@@ -27,7 +27,10 @@ fn bad_numbers_name_the_range() {
             "'x' for '--namespace-id <NSID>': give a whole number from 1 to 4294967294",
         ),
         ("run j --queues x", "give a whole number from 1 to 64"),
-        ("run j --completion adaptive?delay-exponent=-1", "column 25: '-1' is no delay exponent"),
+        (
+            "run j --completion adaptive?delay-exponent=-1",
+            "column 25: '-1' is not a delay exponent",
+        ),
         ("compare --repeat 0", "give a whole number from 1 to 10000"),
         ("compare --background nan", "give a whole number from 1 to 100, in per cent"),
         ("compare --loads -5", "a load is a percentage above 0 and at most 100"),

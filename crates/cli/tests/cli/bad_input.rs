@@ -53,7 +53,7 @@ fn a_typo_in_each_argument() {
     fails("run job.fio --device /dev/nvme0n1", &["`kernel:/dev/nvme0n1`"]);
     fails(
         "run job.fio --completion adaptive?delay-exponent=10%",
-        &["column 25: '10%' is no delay exponent", "a number like 3"],
+        &["column 25: '10%' is not a delay exponent", "a number like 3"],
     );
     fails("run job.fio --device mem:1M?lba=1000", &["lba=1000", "`512` or `4096`"]);
     fails("run job.fio --completion pol", &["did you mean 'poll'?"]);

@@ -114,7 +114,7 @@ fn a_rate_is_a_load() {
     let ended = place
         .reap(&format!("compare job.fio {SMALL} --modes interrupt --repeat 1 --json results.json"))
         .ok();
-    words(&ended, &["Loads: 2.00 kIOPS meant", "intended start"]);
+    words(&ended, &["Loads: 2.00 kIOPS offered", "intended start"]);
     let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();
     let load = results["rows"][0]["load_pct"].as_f64().unwrap();
     // A machine that is busy may reach less than the rate; what it never is, is the 100 of a closed

@@ -132,7 +132,7 @@ fn bad_parameters_name_the_good_ones() {
         ("irq-poll?weight=16&weight=16", 20, "'weight' is set twice"),
         ("irq-poll?weight", 10, "a parameter is KEY=VALUE: 'irq-poll' has weight, budget, time"),
         ("irq-poll?", 10, "a parameter is KEY=VALUE"),
-        ("adaptive?delay-exponent=10%", 25, "'10%' is no delay exponent"),
+        ("adaptive?delay-exponent=10%", 25, "'10%' is not a delay exponent"),
         ("adaptive?latency-price=0.2", 10, "'latency-price' is no more: delay-exponent=N"),
         ("poll?weight=16", 5, "'poll' has no parameters"),
         ("kernel-iopoll?weight=16", 14, "'kernel-iopoll' has no parameters"),

@@ -92,7 +92,7 @@ impl fmt::Display for ServeEvent {
         match self {
             ServeEvent::TookOver(socket) => write!(
                 f,
-                "{}: nobody listened there any more; the socket file is replaced",
+                "{}: no server listens there any more; the socket file is replaced",
                 socket.display()
             ),
             ServeEvent::At { socket, event } => write!(f, "{}: {event}", socket.display()),
@@ -105,7 +105,7 @@ impl fmt::Display for ServeEvent {
             ServeEvent::OnlyFilters => {
                 write!(
                     f,
-                    "other machines can connect: --allow compares the names that hosts give themselves, and authenticates no host"
+                    "other machines can connect: --allow compares host names (HOSTNQN), and authenticates no host"
                 )
             }
             ServeEvent::Associated { controller, host, address } => {
@@ -114,17 +114,17 @@ impl fmt::Display for ServeEvent {
             ServeEvent::Dissociated { controller, host, why, commands } => {
                 write!(
                     f,
-                    "controller {controller} of {host} is gone after {commands} commands: {why}"
+                    "controller {controller} of {host} ended after {commands} commands: {why}"
                 )
             }
             ServeEvent::Polls => write!(
                 f,
-                "clients may map the doorbells, and a mapped one wakes nobody: the server polls them, and never idles while it has a client"
+                "clients may map the doorbells, whose writes send no message: the server polls them, and uses a CPU while it has a client"
             ),
-            ServeEvent::Attached => write!(f, "a client has come"),
-            ServeEvent::Waits(why) => write!(f, "a client that has connected waits: {why}"),
+            ServeEvent::Attached => write!(f, "a client connected"),
+            ServeEvent::Waits(why) => write!(f, "a connection waits to be accepted: {why}"),
             ServeEvent::Busy => {
-                write!(f, "another client was sent away: a device has one at a time")
+                write!(f, "another client was refused: a device has one at a time")
             }
             ServeEvent::Refused(what) => write!(f, "refused: {what}"),
             ServeEvent::MoreRefused => write!(
@@ -134,7 +134,7 @@ impl fmt::Display for ServeEvent {
             ServeEvent::Fault(change) => write!(f, "asked for: {change}"),
             ServeEvent::GivesNoMemory => write!(
                 f,
-                "the client mapped memory without a descriptor, and does not answer DMA messages about it; commands that point there fail"
+                "the client mapped memory without a descriptor, and does not answer DMA messages about it; commands with data there fail"
             ),
             ServeEvent::QueueLost => {
                 write!(

@@ -383,8 +383,8 @@ impl TcpServer {
             if connection.ended || connection.association.is_none() {
                 self.close(key, "Connect did not arrive in time", report);
             } else if let Some(progress) = connection.progress.take() {
-                // Otherwise the connection has become idle since, and an idle host may stay silent.
                 let awaits = connection.target.awaits_data();
+                // Nothing is outstanding in either direction: an idle host may stay silent.
                 if !awaits && !connection.watches_writes {
                     continue;
                 }

@@ -744,7 +744,9 @@ fn missing_data_end_connections() {
     assert!(io.next().is_none());
     let told = server.end();
     assert_eq!(
-        told.iter().filter(|event| event.to_string().contains("asked for did not come")).count(),
+        told.iter()
+            .filter(|event| event.to_string().contains("requested data did not arrive"))
+            .count(),
         2,
         "{told:?}"
     );

@@ -48,7 +48,9 @@ pub(super) fn connect(socket: &Path, until: Nanos) -> Result<UnixStream, VfioUse
         ),
     })?;
     let not_a_socket = || {
-        VfioUserError::Unusable("that is no socket; name the one that the server listens on".into())
+        VfioUserError::Unusable(
+            "that is not a socket; name the one that the server listens on".into(),
+        )
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     loop {

@@ -336,7 +336,7 @@ fn mapped_doorbells_are_stores() {
 #[test]
 fn false_bar_areas_are_ignored() {
     let lies = [
-        (Vec::new(), "hands no descriptor over"),
+        (Vec::new(), "sends no descriptor"),
         (vec![file(0x2000, SealFlags::SHRINK)], "has 0x2000 bytes"),
         (vec![file(0x3000, SealFlags::empty())], "F_SEAL_SHRINK"),
     ];

@@ -47,7 +47,7 @@ server=$!
 for tenth in $(seq 100); do grep -q serving "$work/server" && break; sleep 0.1; done
 grep -q "no server listens there any more" "$work/server" || { echo "FAILED: a socket that was left behind"; cat "$work/server"; exit 1; }
 target/debug/reap serve mem:1M --vfio-user "$work/socket" 2>"$work/second" && { echo "FAILED: two servers have one socket"; exit 1; }
-grep -q "another process serves there" "$work/second" || { echo "FAILED: the second server says"; cat "$work/second"; exit 1; }
+grep -q "another process serves at this socket" "$work/second" || { echo "FAILED: the second server says"; cat "$work/second"; exit 1; }
 kill -INT "$server"
 wait "$server" || { echo "FAILED: Ctrl-C"; exit 1; }
 [ ! -e "$work/socket" ] || { echo "FAILED: the socket is still there"; exit 1; }

@@ -168,7 +168,7 @@ fn sweep_is_planned_and_drawn() {
         &[
             "optane, queue depth 2 ─",
             "optane, queue depth 3 ─",
-            "a thread that wants 30 %",
+            "a thread that takes 30 %",
             "100 % is what polling reaches",
         ],
     );

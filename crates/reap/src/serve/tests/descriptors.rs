@@ -77,8 +77,10 @@ fn without_descriptors_a_client_waits() {
         (Status::SUCCESS, Status::SUCCESS)
     );
     let events = server.stop();
-    let waits =
-        events.iter().filter(|event| event.to_string().contains("waits: this server has")).count();
+    let waits = events
+        .iter()
+        .filter(|event| event.to_string().contains("waits to be accepted: this server has"))
+        .count();
     assert_eq!(waits, 1, "{events:?}");
 }
 

@@ -114,7 +114,7 @@ fn as_many_sockets_as_paths() {
     assert!(said(&sockets[..2], "at 1s path 2 hold").contains("names path 2, and there are 2"));
     assert!(
         said(&[sockets[0].clone(), sockets[0].clone()], "")
-            .contains("another process serves there")
+            .contains("another process serves at this socket")
     );
     assert!(!sockets[0].exists(), "what failed leaves nothing behind");
     for (parameter, uri) in [

@@ -109,8 +109,8 @@ fn renewed_areas_keep_their_address() {
     registers.ring_sq(QueueId(1), 5);
     let refused = [
         (0x3000, area(0x1000..0x2000, &new, 0), "BAR0 has 0x3000 bytes, and had 0x2000 before"),
-        (0x2000, Vec::new(), "does not hand them over"),
-        (0x2000, area(0..0x1000, &new, 0), "does not hand them over"),
+        (0x2000, Vec::new(), "does not share them"),
+        (0x2000, area(0..0x1000, &new, 0), "does not share them"),
         (0x2000, area(0x1000..0x2000, &new, 0x2000), "has 0x2000 bytes"),
         (0x2000, area(0x1000..0x2000, &file(0x1000, SealFlags::empty()), 0), "F_SEAL_SHRINK"),
     ];

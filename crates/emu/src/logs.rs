@@ -228,6 +228,10 @@ pub(crate) enum ControllerEvent {
     /// Temperature threshold.
     Temperature,
     /// Cross-Controller Reset completed.
+    #[cfg_attr(
+        not(feature = "serve"),
+        expect(dead_code, reason = "only fabric controllers have it")
+    )]
     CrossReset,
 }
 

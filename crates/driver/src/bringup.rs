@@ -176,6 +176,10 @@ pub struct Subsystem {
     pub traffic_keep_alive: bool,
     /// CQT: how long after its keep-alive time-out the controller may still execute commands.
     pub quiesce_time: Nanos,
+    /// CIU and CIRN: with CNTLID they identify this association of the controller.
+    pub instance: (u8, u64),
+    /// CCRL: how many other controllers it can reset at a time (Cross-Controller Reset).
+    pub cross_resets: u8,
 }
 
 impl Subsystem {
@@ -190,6 +194,8 @@ impl Subsystem {
             keep_alive_granularity: Nanos::from_millis(u64::from(controller.kas) * 100),
             traffic_keep_alive: controller.ctratt & identify::Controller::CTRATT_TBKAS != 0,
             quiesce_time: Nanos::from_millis(controller.cqt.into()),
+            instance: (controller.ciu, controller.cirn),
+            cross_resets: controller.ccrl,
         }
     }
 }

@@ -4,7 +4,9 @@
 use std::collections::VecDeque;
 
 use nvme::admin::{AsyncEvent, GetLogPage, Identify, async_event_request, cns};
+use nvme::fabrics::CrossResetEntry;
 use nvme::log::ana::{self, AnaHeader, AnaLog};
+use nvme::log::lid;
 use nvme::prp::Dptr;
 use nvme::{Nsid, Page, Status};
 use units::Nanos;
@@ -99,7 +101,7 @@ impl AnaLogReader {
         // An empty piece is an error: parse what there is rather than ask for ever.
         let more = offsets && !piece.is_empty() && self.bytes.len() < AnaLogReader::MAX_BYTES;
         if more && !self.is_complete() {
-            return Err(Reading::Rest(nvme::log::lid::ANA, self.bytes.len() as u32));
+            return Err(Reading::Rest(lid::ANA, self.bytes.len() as u32));
         }
         Ok(AnaLog::from_bytes(&self.bytes).unwrap_or_default())
     }
@@ -229,14 +231,20 @@ impl EventRequests {
     }
 }
 
-/// LSP of a log page. For ANA, groups only: Identify Namespace reports a namespace's group.
+/// LSP of a log page. For ANA, groups only: Identify Namespace reports a namespace's group. Of
+/// Cross-Controller Resets, those that are complete are removed, so that none is taken for a later
+/// one.
 fn log_specific_field(page: u8) -> u8 {
-    if page == nvme::log::lid::ANA { ana::GROUPS_ONLY } else { 0 }
+    match page {
+        lid::ANA => ana::GROUPS_ONLY,
+        lid::CROSS_CONTROLLER_RESET => CrossResetEntry::REMOVE_COMPLETED,
+        _ => 0,
+    }
 }
 
 /// Bytes to read of a log page: a full page where 512 bytes may not be enough.
 fn read_length(page: u8) -> u64 {
-    if matches!(page, nvme::log::lid::ANA | nvme::log::lid::CHANGED_NAMESPACES) {
+    if matches!(page, lid::ANA | lid::CHANGED_NAMESPACES | lid::CROSS_CONTROLLER_RESET) {
         PAGE_BYTES as u64
     } else {
         512

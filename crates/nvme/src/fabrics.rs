@@ -336,9 +336,7 @@ impl CrossControllerReset {
 /// Entry of the Cross-Controller Reset log (Base 2.3 5.2.12.3.1), which starts with the number of
 /// entries, 1:0, and 6 reserved bytes. There is one for each reset that was still in progress when
 /// its command completed.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CrossResetEntry {
     /// ICID, 1:0. The impacted controller.
@@ -354,6 +352,8 @@ pub struct CrossResetEntry {
     /// CCRF, 7. Bit 0: the command was validated, bit 1: the reset was initiated.
     pub flags: u8,
 }
+
+page!(CrossResetEntry, 8);
 
 impl CrossResetEntry {
     /// Most entries of the log.

@@ -16,6 +16,7 @@ mod admin;
 mod bring_up;
 mod changes;
 mod coalescing;
+mod cross_reset;
 mod file_task;
 pub(crate) mod housekeeping;
 pub(crate) mod open;
@@ -49,6 +50,7 @@ use crate::shared::queue_shared::QueueShared;
 use crate::transport::{RingController, Rings};
 use admin::{Admin, Power};
 use coalescing::{COALESCING, Coalescing};
+use cross_reset::{CROSS_RESET, SentReset};
 
 /// Interval between two reads of CSTS.
 const HEALTH_EVERY: Nanos = Nanos::from_secs(1);
@@ -139,6 +141,8 @@ pub(crate) struct ControllerTask {
     keep_alive_at: Nanos,
     /// A caller's admin command in flight.
     raw_command: Option<RawCommand>,
+    /// A Cross-Controller Reset for another path, not known to be complete.
+    cross_reset: Option<SentReset>,
     /// The current sizes of the namespaces, for the queues' threads.
     sizes: NamespaceSizes,
     /// No recovery before this time: late commands were announced just now.
@@ -238,6 +242,7 @@ impl ControllerTask {
             taken: Vec::with_capacity(WEIGHT as usize),
             keep_alive_at: Nanos::MAX,
             raw_command: None,
+            cross_reset: None,
             sizes: NamespaceSizes::default(),
             late_grace_until: Nanos::ZERO,
             power: None,
@@ -278,6 +283,9 @@ impl ControllerTask {
                 Purpose::Own(COALESCING) => self.coalescing_completed(completed.status),
                 Purpose::Own(RAW_COMMAND) => {
                     self.raw_command_completed(completed.status, completed.result)
+                }
+                Purpose::Own(CROSS_RESET) => {
+                    self.cross_reset_completed(completed.status, completed.result)
                 }
                 Purpose::Own(number) => {
                     self.read_completed(Reading::from_number(number), completed.status)
@@ -422,6 +430,7 @@ impl ControllerTask {
                     let (watching, lost_since) = (recovery.is_running(), recovery.lost_since());
                     until = until.min(next);
                     if let Some(since) = lost_since {
+                        self.end_fence();
                         self.look_for_server(since);
                     }
                     if watching {

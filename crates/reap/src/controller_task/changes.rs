@@ -51,6 +51,10 @@ impl ControllerTask {
                     self.namespace_was_read(nsid, &identify);
                 }
             }
+            Reading::Log(lid::CROSS_CONTROLLER_RESET) => {
+                let page = page.to_vec();
+                self.cross_resets_were_read(&page);
+            }
             Reading::Log(_) | Reading::Rest(..) => {}
         }
         self.events.read_completed();

@@ -40,13 +40,13 @@ impl ControllerTask {
             self.return_in_flight(how);
         }
         self.set_link(PathLink::Lost);
+        self.want_cross_reset();
     }
 
     /// The controller has stopped (CSTS.RDY = 0): it carries out no command any more.
     pub(super) fn path_stopped(&mut self) {
-        if self.path_handle.is_none() {
-            return;
-        }
+        let Some(path_handle) = &self.path_handle else { return };
+        path_handle.forget_cross_reset();
         self.return_in_flight(STOPPED);
         self.controller.allow_dma();
         self.set_link(PathLink::Connecting);
@@ -220,6 +220,6 @@ impl ControllerTask {
             self.admin.post(&self.controller, command, Purpose::KeepAlive, now);
             self.keep_alive_at = now + Nanos(self.inventory.keep_alive.0 / 4);
         }
-        self.keep_alive_at
+        self.keep_alive_at.min(self.step_cross_reset(now))
     }
 }

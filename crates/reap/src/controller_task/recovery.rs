@@ -154,6 +154,7 @@ impl ControllerTask {
                 drop(health);
                 self.shared.reporter.push(EventKind::Reset(cause.clone()));
                 self.admin.pair.exclusive().close();
+                self.give_back_cross_reset();
                 self.path_resets(&cause);
             }
             RecoveryAction::Lost(dead) => self.path_lost(&dead),

@@ -13,13 +13,14 @@
 //! So a queue that reads "lost" has, or finds in its inbox, all the requests that it had sent on
 //! the path.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use driver::Namespace;
 use driver::multipath::{Link, PathSnapshot, PathStatus, WriteMarks};
-use driver::paths::PathId;
+use driver::paths::{PathId, PathSet};
+use nvme::fabrics::CrossControllerReset;
 use nvme::{AnaState, Nsid};
 use units::Nanos;
 
@@ -65,6 +66,25 @@ struct PathState {
     wants_reset: AtomicBool,
 }
 
+/// A lost path whose controller another path is to reset.
+struct CrossReset {
+    path: PathId,
+    /// The controller, as of the association that was lost.
+    command: CrossControllerReset,
+    /// Paths that have been asked.
+    asked: PathSet,
+    state: CrossResetState,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum CrossResetState {
+    Wanted,
+    /// A path is at it.
+    Taken,
+    /// This path has: the controller executes no command any more.
+    Done(PathId),
+}
+
 /// The controller has not reported a size yet.
 const UNKNOWN_SIZE: u64 = u64::MAX;
 
@@ -84,6 +104,8 @@ pub(crate) struct PathStates {
     pub marks: WriteMarks,
     /// See [`PathStates::fail_pending`].
     impatient: AtomicBool,
+    /// One for each lost path, at most. Only the housekeeping thread uses them.
+    cross_resets: Mutex<Vec<CrossReset>>,
     /// The event log of the device.
     pub events: Arc<EventLog>,
     /// The keep-alive time-out that is set on every controller.
@@ -107,6 +129,7 @@ impl PathStates {
             blocks: AtomicU64::new(0),
             marks: WriteMarks::new(queues, paths),
             impatient: AtomicBool::new(false),
+            cross_resets: Mutex::default(),
             events: Arc::default(),
             keep_alive,
         }
@@ -260,6 +283,58 @@ impl PathHandle {
     /// Whether a reset was requested since the last call.
     pub(crate) fn take_reset_request(&self) -> bool {
         self.take(|state| &state.wants_reset)
+    }
+
+    fn cross_resets(&self) -> MutexGuard<'_, Vec<CrossReset>> {
+        self.path_states.cross_resets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This path is lost: another one is to reset its controller.
+    pub(crate) fn want_cross_reset(&self, command: CrossControllerReset) {
+        self.forget_cross_reset();
+        let (path, state) = (self.path, CrossResetState::Wanted);
+        self.cross_resets().push(CrossReset { path, command, asked: PathSet::NONE, state });
+    }
+
+    /// Its controller has stopped.
+    pub(crate) fn forget_cross_reset(&self) {
+        self.cross_resets().retain(|reset| reset.path != self.path);
+    }
+
+    /// The path that has reset this path's controller, once.
+    pub(crate) fn take_reset_by(&self) -> Option<PathId> {
+        let mut resets = self.cross_resets();
+        let at = resets.iter().position(|reset| reset.path == self.path)?;
+        let CrossResetState::Done(by) = resets[at].state else { return None };
+        resets.swap_remove(at);
+        Some(by)
+    }
+
+    /// A lost path, with the command that is to be sent on this one.
+    pub(crate) fn take_cross_reset(&self) -> Option<(PathId, CrossControllerReset)> {
+        let mut resets = self.cross_resets();
+        let wanted = |reset: &&mut CrossReset| {
+            reset.state == CrossResetState::Wanted
+                && reset.path != self.path
+                && !reset.asked.contains(self.path)
+        };
+        let reset = resets.iter_mut().find(wanted)?;
+        (reset.asked, reset.state) = (reset.asked.with(self.path), CrossResetState::Taken);
+        Some((reset.path, reset.command))
+    }
+
+    /// The reset of [`PathHandle::take_cross_reset`] is complete, or it is another path's turn.
+    /// Nothing happens if the lost path has another association by now.
+    pub(crate) fn end_cross_reset(
+        &self,
+        (path, command): (PathId, CrossControllerReset),
+        done: bool,
+    ) {
+        let same = |reset: &&mut CrossReset| (reset.path, reset.command) == (path, command);
+        if let Some(reset) = self.cross_resets().iter_mut().find(same) {
+            reset.state =
+                if done { CrossResetState::Done(self.path) } else { CrossResetState::Wanted };
+        }
     }
 
     fn take(&self, flag: fn(&PathState) -> &AtomicBool) -> bool {

@@ -14,7 +14,8 @@
 //!
 //! A reset ends the association (CC.EN = 0, then CSTS.RDY = 0); the next access to CAP or CC starts
 //! a new one. After a lost association the host waits until the old controller has certainly
-//! stopped executing commands (Base 9.6, here called the fence), and only then connects again. A
+//! stopped executing commands (Base 9.6, here called the fence), or another path has reset it
+//! (`controller_task/cross_reset.rs`), and only then connects again. A
 //! new association therefore implies that commands of the old one can no longer take effect.
 //!
 //! | question | file |

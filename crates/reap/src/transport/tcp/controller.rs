@@ -264,6 +264,15 @@ impl TcpController {
         }
     }
 
+    /// The controller of the lost association has stopped: connects again at once.
+    pub(crate) fn end_fence(&self) {
+        let mut admin = lock(&self.admin);
+        if admin.association == Association::Down {
+            admin.again_at = Some(hw::now());
+            self.wake.signal();
+        }
+    }
+
     /// Ends the thread, because the device is closed.
     pub(crate) fn close(&self) {
         lock(&self.admin).closing = true;

@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::serve::{ServeEvent, ask_address, open_tcp};
-use crate::{Device, DmaBuf, MultipathUri, OpenOptions, Queue, Request};
+use crate::{Device, DmaBuf, EventKind, MultipathUri, OpenOptions, Queue, Request};
 
 /// `reap serve --tcp` in a thread.
 struct Target {
@@ -254,12 +254,14 @@ fn first(device: &Device, queue: &Queue, lba: u64) -> u8 {
 }
 
 /// Writes AA, which path 0 holds while it is lost, then BB; lets the held write go, and returns
-/// what the medium has in the end. A read in between must not wait.
-fn held_write(more: &str) -> u8 {
+/// what the medium has in the end. A read in between must not wait. `takes`: how long a reset of
+/// path 0's controller takes that path 1 is asked for.
+fn held_write(more: &str, takes: &str) -> (u8, Device, Target) {
     let target = Target::new("mem:64M?profile=optane", 2);
     let device = two_paths(&target, more);
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     target.fault(0, "hold writes");
+    target.fault(0, &format!("reset-takes {takes}"));
     // The policy sends one of two requests on each path.
     let writes = [0, 8].map(|lba| Request::write(&ns, lba, block(&device, 0xaa)));
     queue.submit(writes).map_err(|(why, _)| why).unwrap();
@@ -267,14 +269,22 @@ fn held_write(more: &str) -> u8 {
     let mut done = Vec::new();
     queue.reap(&mut done);
     assert!(done.len() == 1 && done[0].result.is_ok());
+    let mut events = device.events();
     target.fault(0, "lost");
     // From the other path, while a write is held or has been sent again.
     first(&device, &queue, 64);
-    let unsafely = more.contains("unsafe");
-    if !unsafely {
+    if takes == NEVER && !more.contains("unsafe") {
+        while !events.next(None).unwrap().to_string().contains("path 0 has started") {}
         assert_eq!(queue.in_flight(), 1, "the write waits for the fence");
         // Its old controller carries it out before the fence is over.
         target.fault(0, "release");
+    } else if takes != NEVER {
+        let told = std::iter::from_fn(|| events.next(None)).map(|event| event.to_string());
+        let told: Vec<_> = told.take_while(|event| !event.contains("has been reset")).collect();
+        // Not when the reset has started: the old controller is gone.
+        assert!(!target.status(0).contains("alone"));
+        let started = told.iter().any(|event| event.ends_with("path 0 has started"));
+        assert_eq!(started, takes != "0s");
     }
     queue.wait(1, None).unwrap();
     queue.reap(&mut done);
@@ -288,18 +298,40 @@ fn held_write(more: &str) -> u8 {
     while target.status(0).contains("alone") {
         thread::yield_now();
     }
-    [0, 8].map(|lba| first(&device, &queue, lba)).into_iter().min().unwrap()
+    let least = [0, 8].map(|lba| first(&device, &queue, lba)).into_iter().min().unwrap();
+    drop(queue);
+    (least, device, target)
 }
+
+/// Longer than any test.
+const NEVER: &str = "1000s";
+
+/// A device of paths whose keep-alive runs out after the test: no fence ends by time.
+const NO_TIME: &str = "&keep_alive=1000s";
 
 #[test]
 fn newer_data_outlive_held_writes() {
-    assert_eq!(held_write(""), 0xbb);
+    assert_eq!(held_write("", NEVER).0, 0xbb);
+}
+
+/// The fence ends by a reset through the other path, which completes at once, or later as its log
+/// page says. The path is connected again at once.
+#[test]
+fn cross_controller_reset_ends_fence() {
+    for takes in ["0s", "200ms"] {
+        let (byte, device, target) = held_write(NO_TIME, takes);
+        assert_eq!(byte, 0xbb);
+        let mut events = device.events();
+        target.fault(0, "back");
+        while events.next(None).unwrap().kind != EventKind::Restored {}
+        write_and_read(&device, &device.queue().unwrap());
+    }
 }
 
 /// What the fence is there for: without it the write that was lost is carried out last.
 #[test]
 fn unsafe_failover_loses_newer_data() {
-    assert_eq!(held_write("&unsafe_fast_failover=yes"), 0xaa);
+    assert_eq!(held_write("&unsafe_fast_failover=yes", NEVER).0, 0xaa);
 }
 
 /// An I/O queue's connection alone is lost: the admin queue stops the controller, and nothing

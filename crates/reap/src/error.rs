@@ -514,6 +514,17 @@ pub enum IoError {
     /// past its end.
     #[error("the file was truncated while it was open; check its contents, and open it again")]
     Truncated,
+    /// The connection to the controller was lost after the write had been sent, and the time to wait
+    /// is over (`fast_io_fail_tmo`, `ctrl_loss_tmo`): it may have been carried out, or the lost
+    /// controller may still do so. Later writes of this device to the same blocks are safe: they
+    /// are not sent before that controller has stopped.
+    #[error(
+        "outcome unknown: the connection was lost after the request had been sent, and for {waited} it could not be sent again; it may have been carried out, or may still be"
+    )]
+    OutcomeUnknown {
+        /// The time since the loss.
+        waited: units::Nanos,
+    },
     /// No path could be taken, or the path was lost at a moment when a retry would not be safe.
     #[error("multipath: {0}")]
     Path(driver::multipath::Failure),
@@ -536,6 +547,7 @@ impl IoError {
             IoError::Status(status) if status.kind() == Status::CAPACITY_EXCEEDED => 28,
             IoError::Status(_)
             | IoError::DeviceLost
+            | IoError::OutcomeUnknown { .. }
             | IoError::Path(_)
             | IoError::FlushLost
             | IoError::Truncated => 5,

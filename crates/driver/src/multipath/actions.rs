@@ -9,7 +9,8 @@ use super::{PathId, RequestId};
 /// Time-outs and limits of failover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailoverConfig {
-    /// How long a request waits for a usable path before it fails.
+    /// How long a request waits for a usable path before it fails. With one path it is also how
+    /// long a write of unknown outcome is held.
     pub no_path_timeout: Nanos,
     /// Most requests that wait; further ones fail at once.
     pub no_path_limit: usize,
@@ -55,12 +56,12 @@ pub enum Failure {
     },
     /// A write whose outcome is unknown.
     #[error(
-        "path {path} was lost with the write in flight, and after {waited} it is unknown whether its controller has stopped; the write may have been executed, or may still be"
+        "path {path} was lost after the write had been sent, and in {waited} it could not be sent again; the write may have been executed, or may still be"
     )]
     OutcomeUnknown {
         /// The path.
         path: PathId,
-        /// The time held.
+        /// The time since then.
         waited: Nanos,
     },
     /// A Flush could not be sent on a path that needs it.

@@ -15,6 +15,7 @@
 //!   Held     path stopped, or quiesce time over > Ready
 //!            late completion -------------------> done, or Ready
 //!            held_timeout, no quiesce time -----> failed
+//!            the only path: no_path_timeout ----> failed
 //! ```
 //!
 //! A Flush is sent to every controller with unflushed writes; see [`WriteMarks`].
@@ -52,6 +53,9 @@ pub struct Failover {
     waiting: VecDeque<RequestId>,
     /// Writes of unknown outcome.
     held: Vec<RequestId>,
+    /// How long one is held at most. With other paths it is never given up before its controller
+    /// has stopped: later writes could overtake it there. The only path is not used before then.
+    longest_hold: Nanos,
     pub(super) actions: VecDeque<Action>,
     pub(super) counters: MultipathCounters,
 }
@@ -75,6 +79,7 @@ impl Failover {
             .filter(|(_, p)| p.traits.volatile_cache)
             .fold(PathSet::NONE, |set, (id, _)| set.with(id));
         Ok(Failover {
+            longest_hold: if traits.len() > 1 { Nanos::MAX } else { config.no_path_timeout },
             config,
             slots: Slots::with_capacity(requests),
             flushes: Flushes::default(),
@@ -135,7 +140,6 @@ impl Failover {
         if op == Op::Flush {
             return self.submit_flush(now, token);
         }
-        // Bounds memory while no path is up.
         // Bounds memory while no path is up.
         if self.waiting.len() >= self.config.no_path_limit {
             self.counters.failed += 1;
@@ -242,9 +246,9 @@ impl Failover {
             return false;
         };
         (slot.state, retry.waiting_since) = (RequestState::Held(path), now);
+        retry.lost_on = Some(path);
         self.held.push(request);
         self.counters.held += 1;
-        // Only a reset ends the uncertainty: the path itself may be healthy.
         // Only a reset ends the uncertainty: the path itself may be healthy.
         self.push_action(Action::Reset(path));
         true
@@ -290,6 +294,11 @@ impl Failover {
     /// Fails a request without a controller's status.
     pub(super) fn fail(&mut self, now: Nanos, request: RequestId, failure: Failure) {
         let Some(slot) = self.slots.get(request) else { return };
+        // Whatever it waited for in the end, it may have been executed before.
+        let lost =
+            self.slots.retry_of(request).and_then(|retry| Some((retry.lost_on?, retry.since)));
+        let failure = lost
+            .map_or(failure, |(path, since)| Failure::OutcomeUnknown { path, waited: now - since });
         self.actions.push_back(Action::Fail { token: slot.token, failure });
         self.counters.failed += 1;
         self.close(now, request);
@@ -388,6 +397,7 @@ impl Failover {
             .collect();
         for request in out {
             let Some((slot, retry)) = self.slots.ensure_retry(request, now) else { continue };
+            retry.lost_on = slot.op.changes_blocks().then_some(path);
             if slot.op.changes_blocks() && !self.config.unsafe_fast_failover {
                 (slot.state, retry.waiting_since) = (RequestState::Held(path), now);
                 self.held.push(request);
@@ -426,6 +436,7 @@ impl Failover {
         for request in out {
             let Some((slot, retry)) = self.slots.ensure_retry(request, now) else { continue };
             if slot.op.changes_blocks() {
+                retry.lost_on = Some(path);
                 let held = if slot.state == RequestState::Held(path) {
                     now - retry.waiting_since
                 } else {
@@ -528,13 +539,10 @@ impl Failover {
     fn held_until(&self, request: RequestId) -> Option<(PathId, Nanos, Nanos)> {
         let RequestState::Held(path) = self.slots.get(request)?.state else { return None };
         let waiting_since = self.slots.retry_of(request)?.waiting_since;
-        // With a known quiesce time the write is never given up: it will be sent again.
+        // With a known quiesce time the write will be sent again.
         let known = self.paths.get(path).is_some_and(|p| p.quiesced_at < Nanos::MAX);
-        Some((
-            path,
-            waiting_since,
-            if known { Nanos::MAX } else { waiting_since + self.config.held_timeout },
-        ))
+        let timeout = if known { Nanos::MAX } else { self.config.held_timeout };
+        Some((path, waiting_since, waiting_since + timeout.min(self.longest_hold)))
     }
 
     /// When [`Failover::tick`] is due.

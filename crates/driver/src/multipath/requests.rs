@@ -62,6 +62,8 @@ pub(super) struct RetryState {
     pub(super) avoid: PathSet,
     /// Retries after error statuses.
     pub(super) tries: u8,
+    /// A write was in flight on this path when it was lost or reset: it may have been executed.
+    pub(super) lost_on: Option<PathId>,
 }
 
 #[derive(Clone, Debug)]

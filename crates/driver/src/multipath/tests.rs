@@ -403,6 +403,39 @@ fn held_timeout_fails_held_write() {
     }
 }
 
+/// The only path: a held write fails when requests without a path do, and after the end of the
+/// fence its outcome is as unknown.
+#[test]
+fn only_path_fails_held_write() {
+    for (no_path_timeout, at) in
+        [(MS + MS, MS + MS + MS), (Nanos::from_secs(1), Nanos::from_secs(2))]
+    {
+        let mut failover = up(1, FailoverConfig { no_path_timeout, ..FailoverConfig::default() });
+        send(&mut failover, MS, 1, Op::Write);
+        failover.path_lost(MS, PathId(0));
+        assert_eq!(failover.submit(MS, 2, Op::Write, first), Submitted::Queued);
+        failover.tick(MS + MS);
+        assert_eq!(poll(&mut failover, MS + MS), []);
+        while failover.next_deadline() <= at {
+            let now = failover.next_deadline();
+            failover.tick(now);
+            for action in poll(&mut failover, now) {
+                let unknown = Failure::OutcomeUnknown { path: PathId(0), waited: now - MS };
+                let unsent = Failure::NoPath { waited: now - MS };
+                assert!(
+                    [
+                        Action::Fail { token: 1, failure: unknown },
+                        Action::Fail { token: 2, failure: unsent }
+                    ]
+                    .contains(&action),
+                    "{action:?}"
+                );
+            }
+        }
+        assert!(failover.is_idle());
+    }
+}
+
 /// Writes on two paths, one of them flushed.
 fn with_writes() -> Failover {
     let mut failover =

@@ -502,7 +502,10 @@ impl MultipathRequests {
 
 impl From<Failure> for IoError {
     fn from(failure: Failure) -> IoError {
-        IoError::Path(failure)
+        match failure {
+            Failure::OutcomeUnknown { waited, .. } => IoError::OutcomeUnknown { waited },
+            failure => IoError::Path(failure),
+        }
     }
 }
 

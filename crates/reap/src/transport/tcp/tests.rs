@@ -5,8 +5,12 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use driver::multipath::Failure;
+
 use crate::serve::{ServeEvent, ask_address, open_tcp};
-use crate::{Device, DmaBuf, EventKind, MultipathUri, OpenOptions, Queue, Request};
+use crate::{
+    Completion, Device, DmaBuf, EventKind, IoError, MultipathUri, OpenOptions, Queue, Request,
+};
 
 /// `reap serve --tcp` in a thread.
 struct Target {
@@ -332,6 +336,37 @@ fn cross_controller_reset_ends_fence() {
 #[test]
 fn unsafe_failover_loses_newer_data() {
     assert_eq!(held_write("&unsafe_fast_failover=yes", NEVER).0, 0xaa);
+}
+
+/// A write that had been sent fails by `fast_io_fail_tmo` as one of unknown outcome, one that had
+/// not as one without a path. Later data outlive the first, since nothing is sent before the fence
+/// is over.
+#[test]
+fn unknown_outcome_is_reported() {
+    let target = Target::new("mem:64M?profile=optane", 1);
+    let uri = target.uri(0, "&queues=1&fast_io_fail_tmo=1");
+    let device = Device::open_with(&uri, &options()).unwrap();
+    let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+    target.fault(0, "hold writes");
+    queue.submit([Request::write(&ns, 0, block(&device, 0xaa))]).map_err(|(why, _)| why).unwrap();
+    // Commands are fetched in order: the target has the write.
+    first(&device, &queue, 64);
+    target.fault(0, "lost");
+    queue.wait(1, None).unwrap();
+    let mut done = Vec::new();
+    queue.reap(&mut done);
+    assert!(matches!(done[..], [Completion { result: Err(IoError::OutcomeUnknown { .. }), .. }]));
+    let unsent = queue.block_on(queue.write(&ns, 8, block(&device, 0xaa))).unwrap().0;
+    assert!(matches!(unsent, Err(IoError::Path(Failure::NoPath { .. }))), "{unsent:?}");
+    target.fault(0, "back");
+    // Zeroes are not held.
+    let zeroes = || queue.block_on(queue.start(Request::write_zeroes(&ns, 0, 8))).unwrap().result;
+    while zeroes().is_err() {}
+    target.fault(0, "release");
+    while target.status(0).contains("alone") {
+        thread::yield_now();
+    }
+    assert_eq!(first(&device, &queue, 0), 0);
 }
 
 /// An I/O queue's connection alone is lost: the admin queue stops the controller, and nothing

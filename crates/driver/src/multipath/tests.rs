@@ -3,6 +3,7 @@ use units::{Nanos, Op};
 
 use super::*;
 
+mod acknowledged;
 mod invariants;
 mod joining;
 mod late_writes;

@@ -286,6 +286,15 @@ pub enum TcpError {
     Protocol(String),
 }
 
+impl OpenError {
+    /// Whether there is no target, or it does not answer. Later it may.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        use TcpError::{Closed, Connect, NoAnswer, Resolve};
+        let OpenError::Tcp { fault, .. } = self else { return false };
+        matches!(fault, Resolve(_) | Connect(_) | Closed | NoAnswer)
+    }
+}
+
 /// Why making a queue failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]

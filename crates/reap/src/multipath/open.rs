@@ -18,6 +18,7 @@ use crate::error::{OpenError, OptionsError};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
 use crate::shared::controller::{Description, OpenController};
+use crate::shared::events::EventKind;
 use crate::shared::path_states::{PathHandle, PathStates};
 use crate::transport::embedded::{SubsystemMember, subsystem};
 use crate::transport::tcp;
@@ -26,16 +27,21 @@ use crate::transport::{self, DmaContext, RingController};
 use crate::uri::DeviceUri;
 
 /// Opens the paths of `uri` and joins them.
-pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath, OpenError> {
-    // Shared by all controllers' tasks, which report their state there.
-    let path_states =
-        Arc::new(PathStates::new(uri.paths.len(), options.software(), uri.keep_alive));
+pub(crate) fn open(mut uri: MultipathUri, options: &OpenOptions) -> Result<Multipath, OpenError> {
+    let mut left_out = Vec::new();
     let PathTransports { transports, pool, subsystem } =
         match uri.paths.first().map(|path| &path.device) {
-            Some(PathDevice::Tcp(_)) => over_tcp(&uri, options)?,
+            Some(PathDevice::Tcp(_)) => over_tcp(&mut uri, options, &mut left_out)?,
             Some(PathDevice::Served(_)) => served(&uri, options)?,
             _ => embedded(&uri, options)?,
         };
+    // Shared by all controllers' tasks, which report their state there.
+    let path_states =
+        Arc::new(PathStates::new(uri.paths.len(), options.software(), uri.keep_alive));
+    for error in left_out {
+        let note = EventKind::Note(format!("a path cannot be reached, and is left out: {error}"));
+        path_states.events.push(None, note);
+    }
     let mut controllers = Vec::with_capacity(uri.paths.len());
     let mut inventories = Vec::with_capacity(uri.paths.len());
     for ((n, path), transport) in (0..).zip(&uri.paths).zip(transports) {
@@ -108,20 +114,49 @@ fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, O
     Ok(PathTransports { transports, pool: shared.dma.pool, subsystem: elsewhere()? })
 }
 
-/// Connects to controllers over NVMe/TCP.
-fn over_tcp(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, OpenError> {
-    let dma = DmaContext::new(options.pool_bytes)?;
-    let connect = |path: &PathUri| match &path.device {
+/// Connects to controllers over NVMe/TCP, those included that discovery controllers name. Paths that
+/// cannot be reached are left out; one is enough.
+fn over_tcp(
+    uri: &mut MultipathUri,
+    options: &OpenOptions,
+    left_out: &mut Vec<OpenError>,
+) -> Result<PathTransports, OpenError> {
+    let mut paths = Vec::new();
+    for path in std::mem::take(&mut uri.paths) {
+        match &path.device {
+            PathDevice::Tcp(tcp) if tcp.discover => {
+                let found = tcp::addresses(tcp)
+                    .map_err(|fault| OpenError::Tcp { address: tcp.address(), fault })?;
+                let to_path =
+                    |tcp| PathUri { node: path.node, ..PathUri::new(PathDevice::Tcp(tcp)) };
+                paths.extend(found.into_iter().map(to_path));
+            }
+            _ => paths.push(path),
+        }
+    }
+    let (dma, mut transports) = (DmaContext::new(options.pool_bytes)?, Vec::new());
+    for path in paths {
+        let PathDevice::Tcp(device) = &path.device else {
+            let what = format!("path `{}` is no controller of `tcp:`", path.text);
+            return Err(OptionsError::Paths(what).into());
+        };
         // One KATO, in Connect and in Set Features: the fence counts from it.
-        PathDevice::Tcp(path) => {
-            tcp::open(&path.with_keep_alive(uri.keep_alive), dma.clone(), options)
+        let device = device.with_keep_alive(uri.keep_alive);
+        match tcp::open(&device, dma.clone(), options) {
+            Ok(transport) => {
+                transports.push(transport);
+                uri.paths.push(path);
+            }
+            Err(error) if error.is_unreachable() => left_out.push(error),
+            Err(error) => return Err(error),
         }
-        _ => {
-            Err(OptionsError::Paths(format!("path `{}` is no controller of `tcp:`", path.text))
-                .into())
-        }
-    };
-    let transports = uri.paths.iter().map(connect).collect::<Result<_, _>>()?;
+    }
+    if transports.is_empty()
+        && let Some(error) = left_out.pop()
+    {
+        return Err(error);
+    }
+    uri.check().map_err(OptionsError::Paths)?;
     Ok(PathTransports { transports, pool: dma.pool, subsystem: elsewhere()? })
 }
 

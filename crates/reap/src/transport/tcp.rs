@@ -39,6 +39,7 @@ use crate::error::OpenError;
 use crate::options::OpenOptions;
 
 pub(crate) use controller::TcpController;
+pub(crate) use discover::addresses;
 pub use discover::{DiscoveryLog, discover};
 pub(crate) use queue::TcpQueue;
 pub(crate) use uri::SCHEME;

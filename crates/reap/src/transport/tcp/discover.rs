@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ::tcp::InitiatorEvent;
 use hw::DmaPool;
 use nvme::admin::GetLogPage;
-use nvme::fabrics::{ConnectData, DiscoveryEntry, DiscoveryHeader, Property};
+use nvme::fabrics::{ConnectData, DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader, Property};
 use nvme::log::lid;
 use nvme::prp::Dptr;
 use nvme::regs::{self, Cc, Csts};
@@ -76,6 +76,33 @@ pub fn discover(uri: &TcpUri) -> Result<DiscoveryLog, TcpError> {
         }
     }
     Err(TcpError::Protocol("the discovery log changes all the time".into()))
+}
+
+/// The subsystem of `uri` at each address that the discovery controller of `uri` names.
+///
+/// # Errors
+/// See [`TcpError`].
+pub(crate) fn addresses(uri: &TcpUri) -> Result<Vec<TcpUri>, TcpError> {
+    let log = discover(&TcpUri { nqn: DISCOVERY_NQN.to_owned(), ..uri.clone() })?;
+    let mut found: Vec<TcpUri> = Vec::new();
+    for entry in log.entries {
+        let (host, port) = (entry.address.to_string(), entry.service.to_string().parse());
+        if (entry.transport, entry.kind) != (DiscoveryEntry::TCP, DiscoveryEntry::NVM)
+            || entry.subnqn.to_string() != uri.nqn
+        {
+            continue;
+        }
+        let Ok(port) = port else { continue };
+        let path = TcpUri { host, port, discover: false, ..uri.clone() };
+        if !found.contains(&path) {
+            found.push(path);
+        }
+    }
+    if found.is_empty() {
+        let what = format!("its discovery log has no address of {} over TCP", uri.nqn);
+        return Err(TcpError::Protocol(what));
+    }
+    Ok(found)
 }
 
 fn short(error: nvme::TooShort) -> TcpError {

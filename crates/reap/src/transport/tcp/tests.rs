@@ -221,6 +221,41 @@ fn discovery_names_each_address() {
     assert!(target.addresses.iter().all(found), "{log:?}");
 }
 
+/// One URI opens all addresses of a subsystem. A path that cannot be reached is left out.
+#[test]
+fn discovered_paths_are_opened() {
+    let target = Target::new("mem:64M?profile=optane", 2);
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let uri = target.uri(0, "&discover=yes");
+    for (uri, left_out) in [
+        (uri.clone(), false),
+        (
+            format!(
+                "multipath:?path=tcp://{gone}/{}&path={}&keep_alive=1s",
+                target.nqn,
+                uri.replace('&', "%26")
+            ),
+            true,
+        ),
+    ] {
+        let device = Device::open_with(&uri, &options()).unwrap();
+        let paths: Vec<_> = device.paths().into_iter().map(|path| path.uri).collect();
+        let found = |(at, uri): (&SocketAddr, &String)| uri.contains(&at.to_string());
+        assert!(paths.len() == 2 && target.addresses.iter().zip(&paths).all(found), "{paths:?}");
+        let note = device.events().try_next().unwrap().to_string();
+        assert_eq!(note.contains(&format!("is left out: tcp://{gone}")), left_out, "{note}");
+        let queue = device.queue().unwrap();
+        write_and_read(&device, &queue);
+        target.fault(0, "drop");
+        write_and_read(&device, &queue);
+    }
+    let other = format!("tcp://{}/nqn.a?discover=yes", target.addresses[0]);
+    let error = Device::open_with(&other, &options()).unwrap_err().to_string();
+    assert!(error.contains("no address of nqn.a"), "{error}");
+    let error = Device::open_with(&format!("tcp://{gone}/nqn.a"), &options()).unwrap_err();
+    assert!(error.to_string().contains("is a target listening there?"), "{error}");
+}
+
 #[test]
 fn lost_device_comes_back() {
     let target = Target::new("mem:64M?profile=optane", 1);

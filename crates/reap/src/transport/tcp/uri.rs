@@ -12,7 +12,7 @@ use crate::uri::values::{decode, each_parameter, encode, no_parameter, one_of, w
 /// The scheme, with its slashes.
 pub(crate) const SCHEME: &str = "tcp://";
 
-const KEYS: &str = "queues, hdr_digest, data_digest, keep_alive_tmo, reconnect_delay, ctrl_loss_tmo, fast_io_fail_tmo, cqt, host_nqn, host_id, host_traddr";
+const KEYS: &str = "discover, queues, hdr_digest, data_digest, keep_alive_tmo, reconnect_delay, ctrl_loss_tmo, fast_io_fail_tmo, cqt, host_nqn, host_id, host_traddr";
 
 /// A parsed URI of a controller over NVMe/TCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,10 +20,13 @@ const KEYS: &str = "queues, hdr_digest, data_digest, keep_alive_tmo, reconnect_d
 pub struct TcpUri {
     /// Name or address of the target; of IPv6 without brackets.
     pub host: String,
-    /// TCP port: 4420 by default.
+    /// TCP port: 4420 by default, 8009 with `discover`.
     pub port: u16,
     /// NQN of the subsystem.
     pub nqn: String,
+    /// `discover=yes|no`: at `host` is a discovery controller. The device has a path for each of
+    /// the subsystem's addresses in its log.
+    pub discover: bool,
     /// `queues=`: most I/O queues. `None`: one for each CPU.
     pub queues: Option<u16>,
     /// `hdr_digest=yes|no`: digests of headers.
@@ -60,6 +63,7 @@ impl TcpUri {
             host: host.into(),
             port,
             nqn: nqn.into(),
+            discover: false,
             queues: None,
             hdr_digest: false,
             data_digest: false,
@@ -108,6 +112,7 @@ impl TcpUri {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let seconds = |low| within(key, value, low, 86_400 * 365).map(Nanos::from_secs);
         match key {
+            "discover" => self.discover = one_of(key, value, &["yes", "no"])? == "yes",
             "queues" => self.queues = Some(within(key, value, 1, 65_535)? as u16),
             "hdr_digest" => self.hdr_digest = one_of(key, value, &["yes", "no"])? == "yes",
             "data_digest" => self.data_digest = one_of(key, value, &["yes", "no"])? == "yes",
@@ -155,14 +160,14 @@ impl FromStr for TcpUri {
         let (address, nqn) =
             body.split_once('/').ok_or_else(|| fail(SCHEME.len(), expected.into()))?;
         // An IPv6 address is in brackets, since it has colons itself.
-        let (host, port) = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, rest)) => {
-                (host, rest.strip_prefix(':').or(rest.is_empty().then_some("4420")))
-            }
+        let (host, named) = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((host, rest)) => (host, rest.strip_prefix(':').or(rest.is_empty().then_some(""))),
             None => address
                 .rsplit_once(':')
-                .map_or((address, Some("4420")), |(host, port)| (host, Some(port))),
+                .map_or((address, Some("")), |(host, port)| (host, Some(port))),
         };
+        let is_named = named != Some("") || address.ends_with(':');
+        let port = named.map(|port| if is_named { port } else { "4420" });
         let port = port.and_then(|port| port.parse().ok()).filter(|port| *port > 0);
         // More than one colon without brackets is an IPv6 address, whose last group is not a port.
         let port = port.filter(|_| !host.contains(':') || address.starts_with('['));
@@ -173,6 +178,9 @@ impl FromStr for TcpUri {
         let query_at = SCHEME.len() + body.len() + 1;
         each_parameter(query, query_at, "queues=2", |key, value| parsed.set(key, value))
             .map_err(|(at, what)| fail(at, what))?;
+        if parsed.discover && !is_named {
+            parsed.port = 8009;
+        }
         parsed.check().map_err(|what| fail(nqn_at, what))?;
         Ok(parsed)
     }
@@ -191,6 +199,7 @@ impl fmt::Display for TcpUri {
             None
         };
         let said = [
+            self.discover.then(|| "discover=yes".to_owned()),
             self.queues.map(|queues| format!("queues={queues}")),
             self.hdr_digest.then(|| "hdr_digest=yes".to_owned()),
             self.data_digest.then(|| "data_digest=yes".to_owned()),

@@ -21,6 +21,8 @@ fn targets_are_named_by_address() {
             "tcp://[2001:db8::1]:1/nqn.a%3Fb",
         ),
         ("tcp://[::1]/nqn.a", "::1", 4420, "nqn.a", "tcp://[::1]:4420/nqn.a"),
+        ("tcp://a/nqn.a?discover=yes", "a", 8009, "nqn.a", "tcp://a:8009/nqn.a?discover=yes"),
+        ("tcp://a:4420/nqn.a?discover=yes", "a", 4420, "nqn.a", "tcp://a:4420/nqn.a?discover=yes"),
     ] {
         let uri: TcpUri = text.parse().unwrap();
         assert_eq!(

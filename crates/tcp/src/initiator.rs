@@ -99,6 +99,8 @@ pub struct Initiator<M: PayloadMemory> {
     commands: Box<[Option<Command<M::Buffer>>]>,
     /// Number of outstanding commands.
     open: u32,
+    /// The data that [`Initiator::push_data`] sends: one allocation for all short ones.
+    data: Vec<u8>,
     /// Command whose data are being received, and the FLAGS of their PDU.
     placing: Option<(usize, u8)>,
 }
@@ -124,6 +126,7 @@ impl<M: PayloadMemory> Initiator<M> {
             in_capsule: 0,
             commands: (0..slots).map(|_| None).collect(),
             open: 0,
+            data: Vec::new(),
             placing: None,
         };
         // HPDA 0: data are dword aligned. MAXR2T 0: one outstanding R2T per command is enough, as
@@ -187,16 +190,13 @@ impl<M: PayloadMemory> Initiator<M> {
         // On a fabric every command uses an SGL (PSDT = 01b), with or without data.
         (sqe.flags, sqe.prp1, sqe.prp2) =
             (sqe.flags & !0b1100_0000 | Sqe::PSDT_SGL, dptr.prp1, dptr.prp2);
-        let capsule = match &buffer {
-            Some(buffer) if in_capsule => {
-                match self.receiver.memory().read(buffer, 0..len as usize) {
-                    // The buffer is gone: sending zeroes instead would corrupt the medium.
-                    None => return false,
-                    data => data,
-                }
-            }
-            _ => None,
-        };
+        // A buffer that is gone: sending zeroes instead would corrupt the medium.
+        if in_capsule
+            && let Some(buffer) = &buffer
+            && !self.receiver.memory().read(buffer, 0..len as usize, &mut self.data)
+        {
+            return false;
+        }
         let moved = if in_capsule { len } else { 0 };
         let exact = self.config.io
             && matches!(sqe.opcode, opcode::io::READ | opcode::io::WRITE | opcode::io::COMPARE);
@@ -211,11 +211,10 @@ impl<M: PayloadMemory> Initiator<M> {
             intact: true,
         });
         self.open += 1;
-        match capsule {
-            Some(data) => {
-                self.push_data(Pdu { flags: 0, body: Body::CapsuleCmd(sqe), data: len }, data)
-            }
-            None => self.push(Pdu::new(Body::CapsuleCmd(sqe))),
+        if in_capsule {
+            self.push_data(Pdu { flags: 0, body: Body::CapsuleCmd(sqe), data: len });
+        } else {
+            self.push(Pdu::new(Body::CapsuleCmd(sqe)));
         }
         true
     }
@@ -321,8 +320,10 @@ impl<M: PayloadMemory> Initiator<M> {
         let mut at = offset;
         while at < end {
             let piece = self.h2c_data.min(end - at);
-            let data = self.receiver.memory().read(&buffer, at as usize..(at + piece) as usize);
-            let data = data.ok_or(Violation::of(Fes::OUT_OF_RANGE))?;
+            let range = at as usize..(at + piece) as usize;
+            if !self.receiver.memory().read(&buffer, range, &mut self.data) {
+                return Err(Violation::of(Fes::OUT_OF_RANGE));
+            }
             let body = Body::H2cData(Data {
                 cid: r2t.cid,
                 tag: r2t.tag,
@@ -331,10 +332,8 @@ impl<M: PayloadMemory> Initiator<M> {
                 ..Data::default()
             });
             at += piece;
-            self.push_data(
-                Pdu { flags: if at == end { flags::LAST } else { 0 }, body, data: piece },
-                data,
-            );
+            let flags = if at == end { flags::LAST } else { 0 };
+            self.push_data(Pdu { flags, body, data: piece });
         }
         if let Some(command) = &mut self.commands[slot] {
             command.buffer = Some(buffer);
@@ -422,14 +421,15 @@ impl<M: PayloadMemory> Initiator<M> {
         self.out.push_head(&head[..len]);
     }
 
-    fn push_data(&mut self, pdu: Pdu, data: Vec<u8>) {
+    /// Queues a header, and what was read into `data`.
+    fn push_data(&mut self, pdu: Pdu) {
         self.push(pdu);
-        let digest = self.digests.data.then(|| crate::digest(&data));
+        let digest = self.digests.data.then(|| crate::digest(&self.data));
         // Short data are copied next to their header, so that a batch is sent from one buffer.
-        if data.len() <= 4096 {
-            self.out.push_head(&data)
+        if self.data.len() <= 4096 {
+            self.out.push_head(&self.data)
         } else {
-            self.out.push_data(data)
+            self.out.push_data(std::mem::take(&mut self.data))
         }
         if let Some(digest) = digest {
             self.out.push_head(&digest.to_le_bytes());

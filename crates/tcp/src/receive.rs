@@ -23,8 +23,9 @@ pub trait PayloadMemory: Debug {
     /// CRC32C of a range, or `None` if the buffer no longer exists.
     fn digest(&self, buffer: &Self::Buffer, range: Range<usize>) -> Option<u32>;
 
-    /// Copies a range, or returns `None` if the buffer no longer exists.
-    fn read(&self, buffer: &Self::Buffer, range: Range<usize>) -> Option<Vec<u8>>;
+    /// Copies a range to `into`, whose former contents are dropped. Returns false if the buffer no
+    /// longer exists.
+    fn read(&self, buffer: &Self::Buffer, range: Range<usize>, into: &mut Vec<u8>) -> bool;
 }
 
 /// Payload in heap memory.
@@ -42,8 +43,9 @@ impl PayloadMemory for Heap {
         buffer.get(range).map(digest)
     }
 
-    fn read(&self, buffer: &Vec<u8>, range: Range<usize>) -> Option<Vec<u8>> {
-        buffer.get(range).map(<[u8]>::to_vec)
+    fn read(&self, buffer: &Vec<u8>, range: Range<usize>, into: &mut Vec<u8>) -> bool {
+        into.clear();
+        buffer.get(range).map(|bytes| into.extend_from_slice(bytes)).is_some()
     }
 }
 

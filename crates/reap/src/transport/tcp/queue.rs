@@ -56,15 +56,16 @@ impl PayloadMemory for PoolMemory {
     }
 
     fn digest(&self, buffer: &Payload, range: Range<usize>) -> Option<u32> {
-        self.read(buffer, range).map(|bytes| ::tcp::digest(&bytes))
+        let mut bytes = Vec::new();
+        self.read(buffer, range, &mut bytes).then(|| ::tcp::digest(&bytes))
     }
 
-    fn read(&self, buffer: &Payload, range: Range<usize>) -> Option<Vec<u8>> {
+    fn read(&self, buffer: &Payload, range: Range<usize>, into: &mut Vec<u8>) -> bool {
         match buffer {
-            Payload::Bytes(bytes) => ::tcp::Heap.read(bytes, range),
+            Payload::Bytes(bytes) => ::tcp::Heap.read(bytes, range, into),
             Payload::Pool(addr) => {
-                let mut bytes = vec![0; range.len()];
-                self.0.dma_read(*addr + range.start as u64, &mut bytes).is_ok().then_some(bytes)
+                into.resize(range.len(), 0);
+                self.0.dma_read(*addr + range.start as u64, into).is_ok()
             }
         }
     }

@@ -659,7 +659,7 @@ impl TcpServer {
                 }
             }
             Change::Wire(wire) => {
-                self.happen_to_connections(n, wire, report);
+                self.apply_wire_change(n, wire, report);
                 return Ok(());
             }
             Change::Media { nsid, fault } => {

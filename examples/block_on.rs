@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         queue.flush(&ns).await?;
         let (result, buf) = queue.read(&ns, 0, buf).await;
         result.map(|()| buf)
-    })??; // of the queue, of the I/O
+    })??; // the first `?`: the queue's error; the second: the I/O's
     println!("read back {} bytes of {:#04x}", buf.len(), buf[0]);
     Ok(())
 }

@@ -159,7 +159,7 @@ impl Host {
     }
 
     fn post_admin(&self, command: AdminCommand, purpose: Purpose) -> bool {
-        let prp1 = if command.page { PAGE } else { command.sqe.prp1 };
+        let prp1 = if command.needs_page { PAGE } else { command.sqe.prp1 };
         let mut sq = self.admin.lock_sq();
         let posted = sq.post(Sqe { prp1, ..command.sqe }, purpose.to_token(), self.now).is_ok();
         sq.commit(&self.bus);
@@ -321,7 +321,7 @@ impl Host {
             RecoveryAction::Abort { queue, command, sqe } => {
                 let purpose = Purpose::Abort { queue, cid: command.cid };
                 let begun = self.io[&queue].exclusive().begin_abort(&command);
-                if !(begun && self.post_admin(AdminCommand { sqe, page: false }, purpose)) {
+                if !(begun && self.post_admin(AdminCommand { sqe, needs_page: false }, purpose)) {
                     self.io[&queue].exclusive().end_abort(command.cid);
                     recovery.abort_ended();
                 }

@@ -7,7 +7,7 @@ mod rig;
 mod target;
 mod worker;
 
-pub use counted::{Counted, PathMark, charge, over_all};
+pub use counted::{Counted, PathMark, charge, merge_spans};
 pub use rig::{Filled, Rig, Setup};
 pub use target::{Allowed, Filenames, PLACEHOLDER, TargetDevice, USUAL, check};
 pub use worker::{JobProgress, Ran, Run, ThreadControl, Worker, first_namespace};

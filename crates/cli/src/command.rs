@@ -74,7 +74,7 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
 
 /// `reap trace`: prints counts while it runs, and writes all of them to `--json` at the end.
 fn trace(args: &TraceArgs) -> Result<ExitCode> {
-    stop::note()?;
+    stop::record_signals()?;
     let json = OptionalOutput::open(args.json.as_deref())?;
     let document = trace::cli::run(args, &mut output::for_people().0)?;
     json.write(|| Ok(serde_json::to_string_pretty(&document)? + "\n"))?;
@@ -90,8 +90,8 @@ fn explain(error: &anyhow::Error) -> String {
     })
 }
 
-/// Prints the library's warnings on stderr, or what `REAP_LOG` selects. Errors of commands are not
-/// logged by default, because results have them.
+/// Prints the library's warnings on stderr, or what `REAP_LOG` selects. NVMe commands that fail are
+/// not logged by default, because the results report them.
 fn log_to_stderr() {
     const USUAL: &str = "warn,device=error";
     let asked = std::env::var_os("REAP_LOG").map(|words| words.to_string_lossy().into_owned());
@@ -101,7 +101,7 @@ fn log_to_stderr() {
         Some(Err(error)) => {
             let asked = asked.unwrap_or_default();
             output::say(format_args!(
-                "warning: REAP_LOG={asked}: {error}; {USUAL} takes its place, and debug shows more"
+                "warning: REAP_LOG={asked}: {error}; {USUAL} takes its place; REAP_LOG=debug shows more"
             ));
             USUAL.into()
         }

@@ -34,12 +34,12 @@ pub fn flag() -> io::Result<Arc<AtomicBool>> {
 
 /// The same for commands that normally end without a signal: [`status`] is then 130 or 143.
 pub fn on_signal() -> io::Result<Arc<AtomicBool>> {
-    note()?;
+    record_signals()?;
     flag()
 }
 
 /// Makes [`status`] report a SIGINT or SIGTERM.
-pub fn note() -> io::Result<()> {
+pub fn record_signals() -> io::Result<()> {
     for signal in [SIGINT, SIGTERM] {
         flag::register_usize(signal, SIGNAL.clone(), signal as usize)?;
     }

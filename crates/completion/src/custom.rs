@@ -20,13 +20,15 @@ use crate::{Batch, Cycle, Done, Plan, Route, Seen};
 /// A plan is carried out without checks, so a policy that breaks the contract loses its own queue's
 /// completions or blocks its thread. `reap::policy::testing` checks the contract.
 ///
-/// - `Poll` is for 1 to [`crate::WEIGHT`] entries. It is the answer where [`Seen::pending`] or
-///   [`Seen::woke`] is set and [`Seen::lock_busy`] is not; otherwise it is allowed only if the last
-///   poll used up its budget.
-/// - `Rest` is the answer if nothing is in flight, and never otherwise.
+/// - A plan must be `Poll` if [`Seen::pending`] or [`Seen::woke`] is set and [`Seen::lock_busy`] is
+///   not. If neither is set, it may be `Poll` only directly after a poll that used up its budget
+///   ([`Seen::budget_used_up`]). `Poll` is for 1 to [`crate::WEIGHT`] entries.
+/// - With commands in flight a plan is never `Rest`. With none it is `Rest`, unless it must be
+///   `Poll` or [`Seen::goes_on_at`] is set.
 /// - Instants are after `now`; those of `Spin` and `Nap` at most a second after.
-/// - Where [`Seen::leaving`] is set, the answer is `Sleep`, or a `Nap` that ends when the thread is
-///   back.
+/// - If [`Seen::leaving`] is set, the thread is about to return to the application. With commands
+///   in flight a plan is then neither `Spin` nor `Rest`: it is `Sleep`, or a `Nap` by whose end the
+///   thread calls in again.
 /// - `Sleep` waits for 1 to [`Seen::in_flight`] completions.
 /// - The same calls return the same plans, so that simulations are reproducible.
 ///
@@ -35,7 +37,7 @@ use crate::{Batch, Cycle, Done, Plan, Route, Seen};
 #[allow(unused_variables)] // Named for the documentation; the defaults do not use them.
 pub trait Policy: fmt::Debug + Send {
     /// The next plan, given the result of the last step. With commands in flight each plan must
-    /// find them in finite time, or sleep.
+    /// lead to their completions being found in finite time, or be `Sleep`.
     fn next(&mut self, now: Nanos, seen: &Seen) -> Plan;
 
     /// Called after each commit, with the batch.
@@ -44,9 +46,9 @@ pub trait Policy: fmt::Debug + Send {
     /// Called after a poll that found completions, with those that [`Facts::records`] selects.
     fn completed(&mut self, done: &[Done]) {}
 
-    /// The queue pair of the next batch, on a hardware queue that also has a poll queue. The
-    /// batch's size is not known yet: `batch` has the number of its urgent commands and the number
-    /// in flight before it.
+    /// Whether the next batch is submitted to the interrupt queue or to the poll queue, on a
+    /// hardware queue that has both. The batch's size is not known yet: `batch` has the number of
+    /// its urgent commands and the number in flight before it.
     fn route(&self, now: Nanos, batch: &Batch) -> Route {
         Route::Notify
     }
@@ -57,7 +59,8 @@ pub trait Policy: fmt::Debug + Send {
 pub enum Records {
     /// None, and [`Batch::class`] is not set.
     None,
-    /// The last one, whose age exceeds its service time least.
+    /// The last one of the poll: it waited in the queue least, so its age is nearest to its
+    /// service time.
     Last,
     /// All of them.
     All,
@@ -75,7 +78,8 @@ pub struct Facts {
     /// Whether vectors are posted MSIs: each sets its bit in one pending bitmap, and a notification
     /// is sent only while none is outstanding. If not, each vector interrupts by itself.
     pub posted: bool,
-    /// Whether the device coalesces messages as `hold` of [`Plan::Sleep`] requests.
+    /// Whether the device is set to coalesce: one message for as many entries as `hold` of
+    /// [`Plan::Sleep`] says.
     pub holds: bool,
     /// Whether the policy always spins, without computing what that costs. The option `--poll` then
     /// decides whether [`Seen::cpu_wanted`] is reported.

@@ -38,7 +38,7 @@
 //!
 //! A [`Waiter`] holds the state between policy and executor for one software queue: the last plan,
 //! the input of the next one, whether the notification is masked, and the notification role of a
-//! shared queue. [`fall_asleep`] has the steps by which a thread goes to sleep over all its queues.
+//! shared queue. [`SLEEP`] has the steps by which a thread goes to sleep over all its queues.
 //! Neither does I/O; each executor implements [`Notification`].
 //!
 //! Where [`Facts::masks`] is set, the notification is masked whenever the thread is awake, that is
@@ -79,6 +79,6 @@ pub use moderator::{Coalesce, Moderator, PACE, Rates};
 pub use placer::{Placer, WINDOW};
 pub use policy::ModePolicy;
 pub use seen::{Batch, Cause, Done, KeepArmed, Plan, Route, Seen, Woke};
-pub use sleep::{Ablation, NoAblation, Rule, SLEEP, SleepStep, Step, fall_asleep};
+pub use sleep::{Ablation, NoAblation, Rule, SLEEP, SleepStep, StepResult, sleep_step};
 pub use tuning::{Cycle, DelayExponent, ExponentError, MAX_WEIGHT, PollLimits, WEIGHT};
 pub use waiter::{Notification, Waiter};

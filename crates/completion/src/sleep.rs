@@ -1,5 +1,5 @@
 //! How a thread goes to sleep over all its queues without losing a wake-up: arm every queue, check
-//! every queue, block. The engine runs these steps on threads and the simulator in virtual time.
+//! every queue, block. The engine runs these steps on threads, the simulator in virtual time.
 //!
 //! ```text
 //!   each queue   take the notification role if the plan is Sleep,
@@ -8,7 +8,8 @@
 //!   (fence)
 //!   Check        the same queues; an entry ends the sleep               Waiter::recheck
 //!   Block        until a notification, a wake-up, or the plan's instant
-//!   each queue   record why the thread woke, and mask                  Waiter::wakes, mask_or_keep
+//!   each queue   record why the thread woke; mask, unless the
+//!                notification stays armed                              Waiter::wakes, mask_or_keep
 //! ```
 //!
 //! Entries may be posted and other threads may run between any two steps: in the simulator each
@@ -25,27 +26,29 @@ pub enum SleepStep {
     Block,
 }
 
-/// The steps of going to sleep, in order (invariant 1): an entry posted before [`SleepStep::Arm`]
-/// has sent no message, so [`SleepStep::Check`] must find it.
+/// The steps of going to sleep, in order (invariant 1 of docs/architecture.md): an entry posted
+/// before [`SleepStep::Arm`] has raised no notification, so [`SleepStep::Check`] must find it.
 pub const SLEEP: &[SleepStep] = &[SleepStep::Arm, SleepStep::Check, SleepStep::Block];
 
-/// A step of [`crate::Waiter`] that prevents a lost wake-up. Negative tests leave out one at a time
-/// and expect a hang.
+/// A rule that [`crate::Waiter`] follows so that no wake-up is lost. Negative tests break one at a
+/// time and expect a hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Poll after a switch of mode, which may unmask the notification.
+    /// Poll after a switch to another completion mode: entries that were posted while the old mode
+    /// masked the notification have raised none.
     PollAfterSwitch,
-    /// Arm again before the next sleep after masking a notification that had stayed armed.
+    /// Arm again before a sleep if a notification that had stayed armed has been masked since.
     RearmAfterMask,
     /// Release the notification role when the thread stops waiting on a shared queue.
     HandOffRole,
-    /// Nap instead of sleeping while commands are on a poll queue.
+    /// While commands are on a poll queue, nap until an instant instead of sleeping until a
+    /// notification: their completions raise none.
     NapOnPollQueue,
     /// Wake the thread that has the notification role when entries remain.
     NotifyOwner,
 }
 
-/// Which steps a [`crate::Waiter`] carries out: all, but for negative tests.
+/// Which steps are carried out and which rules are followed: all, except in negative tests.
 pub trait Ablation {
     /// The steps of going to sleep, in order.
     #[inline]
@@ -53,14 +56,15 @@ pub trait Ablation {
         SLEEP
     }
 
-    /// Whether this step is carried out.
+    /// Whether this rule is followed.
     #[inline]
     fn keeps(&self, _: Rule) -> bool {
         true
     }
 }
 
-/// Every step is carried out: zero-sized, and its calls compile to constants.
+/// Every step is carried out and every rule is followed: zero-sized, and its calls compile to
+/// constants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoAblation;
 
@@ -68,7 +72,7 @@ impl Ablation for NoAblation {}
 
 /// The result of one step of going to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum StepResult {
     /// Number of notifications that were unmasked.
     Armed(u64),
     /// Number of queues that were checked; all were empty.
@@ -80,19 +84,19 @@ pub enum Step {
     Block,
 }
 
-/// Carries out step `n` of going to sleep on these queues. `arm` unmasks a queue's notification if
-/// needed, and returns whether it did. `look` checks the queue and records the result for the
-/// policy; `None`: no check is needed.
+/// Carries out one step of going to sleep on these queues: the one with index `n` in [`SLEEP`].
+/// `arm` unmasks a queue's notification if needed, and returns whether it did. `look` checks the
+/// queue and records the result for the policy; `None`: no check is needed.
 #[inline]
-pub fn fall_asleep<Q>(
+pub fn sleep_step<Q>(
     ablation: &impl Ablation,
     n: usize,
     queues: impl Iterator<Item = Q>,
     mut arm: impl FnMut(Q) -> bool,
     look: impl FnMut(Q) -> Option<bool>,
-) -> Step {
+) -> StepResult {
     match ablation.sleep().get(n) {
-        Some(SleepStep::Arm) => Step::Armed(queues.map(|queue| u64::from(arm(queue))).sum()),
+        Some(SleepStep::Arm) => StepResult::Armed(queues.map(|queue| u64::from(arm(queue))).sum()),
         Some(SleepStep::Check) => {
             let (mut looked, mut found) = (0, false);
             // No early exit: each queue's policy needs its own result.
@@ -100,8 +104,8 @@ pub fn fall_asleep<Q>(
                 looked += 1;
                 found |= seen;
             }
-            if found { Step::Found(looked) } else { Step::Empty(looked) }
+            if found { StepResult::Found(looked) } else { StepResult::Empty(looked) }
         }
-        Some(SleepStep::Block) | None => Step::Block,
+        Some(SleepStep::Block) | None => StepResult::Block,
     }
 }

@@ -9,7 +9,7 @@
 //!   Waiter::next                      the next plan
 //!   Waiter::begin_poll                before a poll
 //!   Waiter::register                  before a sleep: take or release the notification role
-//!   Waiter::arm, recheck       crate::fall_asleep orders them over several queues
+//!   Waiter::arm, recheck              crate::SLEEP orders them over several queues
 //!   (block)
 //!   Waiter::wakes, mask_or_keep       after the sleep
 //!   Waiter::leave                     before the thread does anything else than poll

@@ -6,11 +6,11 @@ use nvme::{Cid, QueueId, Sqe, Status};
 /// A command to post on the admin queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdminCommand {
-    /// The command. If `page` is set, the executor fills in PRP1.
+    /// The command. If `needs_page` is set, the executor fills in PRP1.
     pub sqe: Sqe,
     /// The command returns 4096 bytes. The executor passes a page-aligned buffer of that size as
     /// PRP1, and its contents in the reply.
-    pub page: bool,
+    pub needs_page: bool,
 }
 
 /// The answer to an [`AdminCommand`].
@@ -20,7 +20,7 @@ pub struct AdminReply<'a> {
     pub status: Status,
     /// DW0 of the completion.
     pub result: u32,
-    /// The page that the command filled; empty if `page` was not set.
+    /// The page that the command filled; empty if `needs_page` was not set.
     pub page: &'a [u8],
 }
 

@@ -653,9 +653,9 @@ impl Bringup {
     fn build(&self, command: BringupCommand) -> AdminCommand {
         let identify = |cns, nsid| AdminCommand {
             sqe: Identify::new(cns, nsid, Dptr::NONE).to_sqe(),
-            page: true,
+            needs_page: true,
         };
-        let plain = |sqe| AdminCommand { sqe, page: false };
+        let plain = |sqe| AdminCommand { sqe, needs_page: false };
         let layout = |n: usize| self.inventory.queues.get(n).copied();
         match command {
             BringupCommand::Controller => identify(cns::CONTROLLER, Nsid(0)),

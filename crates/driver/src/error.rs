@@ -3,8 +3,8 @@
 
 use nvme::{Cid, QueueId};
 
-/// The queue has no free tag, or is closed for a reset. The request waits until a tag is returned,
-/// first come, first served.
+/// The queue has no free tag, or is closed for a reset. Nothing was posted: the caller keeps the
+/// request, and tries again after a completion or after the reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no free tag: every command slot of the queue is in use, or the queue is closed for a reset"
@@ -24,9 +24,9 @@ pub enum QueueSizeError {
         /// The size requested.
         entries: u32,
     },
-    /// Too many tags: the rings could overrun, or identifiers would not be unique. Or no tag.
+    /// No tag, or so many that the rings could overrun or command identifiers would not be unique.
     #[error(
-        "queue {id} with {tags} tags: it must have 1 to {most} (a ring of N entries holds N-1 commands, and there are 4095 identifiers)"
+        "queue {id} with {tags} tags: it must have 1 to {most} (a ring of N entries holds N-1 commands, and a queue has at most 4095 tags)"
     )]
     Tags {
         /// The queue.

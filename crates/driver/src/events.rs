@@ -70,7 +70,7 @@ impl Reading {
             }
             Reading::Namespace(nsid) => Identify::new(cns::NAMESPACE, nsid, Dptr::NONE).to_sqe(),
         };
-        AdminCommand { sqe, page: true }
+        AdminCommand { sqe, needs_page: true }
     }
 }
 
@@ -205,7 +205,7 @@ impl EventRequests {
         self.posted.truncate(RATE_BURST - 1);
         self.posted.push_front(now);
         self.outstanding += 1;
-        Some((AdminCommand { sqe: async_event_request(), page: false }, Purpose::AsyncEvent))
+        Some((AdminCommand { sqe: async_event_request(), needs_page: false }, Purpose::AsyncEvent))
     }
 
     /// Earliest time of the next request; see [`RATE_BURST`].

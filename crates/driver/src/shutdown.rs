@@ -260,7 +260,7 @@ fn delete(queues: &[QueueId], n: usize) -> Option<AdminCommand> {
         Some(&queue) => delete_sq(queue),
         None => delete_cq(*queues.get(n.checked_sub(queues.len())?)?),
     };
-    Some(AdminCommand { sqe, page: false })
+    Some(AdminCommand { sqe, needs_page: false })
 }
 
 #[cfg(all(test, not(loom)))]

@@ -195,7 +195,7 @@ impl Splitter {
     /// it.
     #[must_use]
     pub fn of(self, op: Op) -> Splitter {
-        if op.moves_data() {
+        if op.transfers_blocks() {
             return self;
         }
         // The field for blocks per part holds 1 to 65,536.

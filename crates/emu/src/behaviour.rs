@@ -11,12 +11,12 @@ pub enum PendingBit {
     /// on unmasking (PCI Express Base, "Per-vector Masking and Function Masking").
     #[default]
     Cleared,
-    /// The Pending bit is set and only cleared by sending the message, so each unmasking sends one.
-    /// This is QEMU's behaviour (`msix_notify` sets the bit, and `nvme_irq_deassert` does not clear
-    /// it for MSI-X).
+    /// The Pending bit is set, and cleared only when the message is sent: unmasking sends it even
+    /// if the host has consumed all entries in the meantime. This is QEMU's behaviour
+    /// (`msix_notify` sets the bit, and `nvme_irq_deassert` does not clear it for MSI-X).
     Kept,
-    /// The message is dropped. The host has to poll the queue after unmasking, or it waits for an
-    /// entry without an interrupt.
+    /// No Pending bit: the message is lost, and unmasking sends none. A host that does not poll the
+    /// queue after unmasking waits for an interrupt that never comes.
     Absent,
 }
 
@@ -61,7 +61,8 @@ impl AbortOrder {
     pub(crate) const LATER: Nanos = Nanos::from_micros(100);
 }
 
-/// When a controller reads what a command needs from host memory.
+/// When a controller reads what a command needs from host memory: PRP and SGL lists, write data and
+/// lists of ranges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fetch {
     /// When the command completes.

@@ -46,9 +46,9 @@ fn parse(text: &str) -> Option<Bdf> {
     let (domain, bus) = rest.split_once(':').unwrap_or(("0", rest));
     // Check the digits: `u32::from_str_radix` accepts a sign.
     let hex = |digits: &str, most: usize| {
-        let plain = (1..=most).contains(&digits.len())
+        let valid = (1..=most).contains(&digits.len())
             && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        u32::from_str_radix(digits, 16).ok().filter(|_| plain)
+        u32::from_str_radix(digits, 16).ok().filter(|_| valid)
     };
     let (device, function) =
         (hex(device, 2).filter(|&n| n < 32)?, hex(function, 1).filter(|&n| n < 8)?);
@@ -77,7 +77,7 @@ impl Bus {
         Bus("/sys/bus/pci".into())
     }
 
-    /// A bus described below `root` as sysfs does.
+    /// A bus whose files are below `root`, laid out as in sysfs.
     pub fn at(root: &Path) -> Bus {
         Bus(root.to_owned())
     }

@@ -47,7 +47,8 @@ pub struct Sqe {
 )]
 #[repr(C)]
 pub struct Cqe {
-    /// DW0, command specific (for some features of Set Features, the value in force).
+    /// DW0, command specific. Set Features of some features, such as Number of Queues, returns the
+    /// value that now applies.
     pub result: u32,
     /// DW1, by command.
     pub dw1: u32,

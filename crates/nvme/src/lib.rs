@@ -15,8 +15,8 @@
 //! - [`Sqe`], [`Cqe`] and [`Status`]: queue entries; [`RingIndex`]: queue indices; [`SqSlots`],
 //!   [`CqSlots`], [`Doorbells`], [`Registers`]: traits for their memory.
 //! - [`regs`]: properties and doorbell offsets. [`opcode`]: opcodes and their names.
-//! - [`io`] and [`admin`]: commands, encoded by the host and decoded by the controller;
-//!   [`features`]: their values.
+//! - [`io`] and [`admin`]: commands, encoded by the host and decoded by the controller.
+//!   [`features`]: the values of Set Features and Get Features.
 //! - [`identify`] and [`log`]: structures that are transferred in pages, each a [`Page`].
 //! - [`prp`] and [`sgl`]: data pointers. [`fabrics`]: commands and logs of NVMe over Fabrics.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]

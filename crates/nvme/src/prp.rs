@@ -101,7 +101,7 @@ pub struct Segment {
 pub enum BuildError {
     /// The buffer is empty or not dword aligned, the list is not qword aligned, or one of them
     /// exceeds the address space.
-    #[error("{:#x} bytes at bus address {:#x} are none, unaligned, or pass the end of the address space", .0.len, .0.addr)]
+    #[error("{:#x} bytes at bus address {:#x}: no bytes, unaligned, or beyond the end of the address space", .0.len, .0.addr)]
     Unaddressable(Segment),
     /// The list memory is too small.
     #[error(
@@ -161,12 +161,12 @@ pub fn build(
     let mut slot = list.addr;
     let mut data = buffer.addr & !page.mask();
     for left in (1..=data_entries).rev() {
-        let next_page_of_list = slot.wrapping_add(ENTRY_LEN);
+        let next_slot = slot.wrapping_add(ENTRY_LEN);
         // The last slot of a list page is a pointer, unless only one entry is left.
-        if left > 1 && next_page_of_list & page.mask() == 0 {
-            // The list memory is contiguous: the next list page follows this one.
-            put(slot, next_page_of_list);
-            slot = next_page_of_list;
+        if left > 1 && next_slot & page.mask() == 0 {
+            // The list memory is contiguous, so the next list page begins at the next slot.
+            put(slot, next_slot);
+            slot = next_slot;
         }
         data += page.bytes();
         put(slot, data);
@@ -175,14 +175,14 @@ pub fn build(
     Ok(Dptr { prp1: buffer.addr, prp2: list.addr })
 }
 
-/// Slots of a list with `entries` data entries, with `first_page` slots in its first page: one more
-/// for each pointer to a next page.
-fn slots(entries: u64, first_page: u64, page: PageSize) -> u64 {
+/// Slots of a list of `entries` data entries: one for each, and one for each pointer to a next list
+/// page. The list begins `slots_in_first_page` slots before the end of a page.
+fn slots(entries: u64, slots_in_first_page: u64, page: PageSize) -> u64 {
     let per_page = page.bytes() / ENTRY_LEN;
-    if entries <= first_page {
+    if entries <= slots_in_first_page {
         return entries;
     }
-    let beyond = entries - (first_page - 1);
+    let beyond = entries - (slots_in_first_page - 1);
     entries + 1 + beyond.saturating_sub(per_page).div_ceil(per_page - 1)
 }
 
@@ -290,7 +290,8 @@ impl Walker {
 }
 
 impl List {
-    /// The next data entry, while `left` bytes (at least 1) have no entry yet.
+    /// The next data entry. `left`: how many bytes of data this and the later entries describe, at
+    /// least 1.
     fn next<E>(
         &mut self,
         left: u64,
@@ -326,8 +327,8 @@ impl List {
         fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), Status> {
         let in_page = page.left_in_page(self.at) / ENTRY_LEN;
-        // Not beyond the entries in use: memory after the list need not be accessible to the
-        // controller.
+        // At most as many as `left` bytes need: memory after the list's last entry need not be
+        // accessible to the controller.
         let wanted = (page.number(left - 1) + 1).min(in_page).min(FETCH as u64) as usize;
         fetch(self.at, self.entries[..wanted].as_mut_bytes())
             .map_err(|_| Status::DATA_TRANSFER_ERROR)?;

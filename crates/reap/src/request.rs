@@ -233,7 +233,7 @@ impl Request {
     /// Checks the request. A Deallocate gets its list of ranges, in memory of the device's `pool`.
     #[inline(always)]
     pub(crate) fn check(self, pool: &DmaPool) -> (Result<(), Refused>, Request) {
-        if self.op.moves_data() {
+        if self.op.transfers_blocks() {
             return (self.check_data(), self);
         }
         // Passed by fields: a reference to the request would force every request into memory.

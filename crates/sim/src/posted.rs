@@ -1,5 +1,5 @@
-//! Posted interrupts: the descriptor of one CPU, into which the vectors of all devices post (posted
-//! MSI, Linux `arch/x86/kernel/irq.c`).
+//! Posted interrupts: the posted-interrupt descriptor of one CPU. A message of any device to this
+//! CPU sets its vector's bit there (posted MSI, Linux `arch/x86/kernel/irq.c`).
 //!
 //! ```text
 //! device    set the vector's bit; if not outstanding: set outstanding, raise the notification
@@ -48,7 +48,7 @@ pub(crate) struct PostedDescriptor {
 /// What the handler does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handling {
-    /// Exchange the bits; the rounds before.
+    /// Exchange the bits; the number of rounds so far.
     Round(u32),
     /// The outstanding bit is cleared: exchange the bits once more.
     Last,

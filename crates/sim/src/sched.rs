@@ -8,11 +8,11 @@ use crate::Scheduler;
 /// The number of a thread.
 pub(crate) type TaskId = usize;
 
-/// The scheduler's data of a thread.
+/// The scheduler's data of a thread (`sched_entity` in Linux).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Share {
-    /// CPU time that it has used (virtual run time). After a sleep it is raised to near the
-    /// others'.
+pub(crate) struct SchedEntity {
+    /// CPU time that it has used (virtual run time). After a sleep it is raised to at most one
+    /// slice less than the queue's `min_vruntime`.
     pub(crate) vruntime: Nanos,
     /// SCHED_FIFO: it runs before all others until it sleeps.
     pub(crate) fifo: bool,
@@ -22,11 +22,12 @@ pub(crate) struct Share {
 #[derive(Debug, Default)]
 pub(crate) struct RunQueue {
     /// Threads of normal priority.
-    queue: Vec<(Share, TaskId)>,
-    /// No thread of this CPU has less.
+    queue: Vec<(SchedEntity, TaskId)>,
+    /// The largest virtual run time of the threads picked so far, as in CFS. A thread woken since
+    /// may have up to one slice less.
     min_vruntime: Nanos,
     /// SCHED_FIFO threads, in the order in which they became ready.
-    fifo: std::collections::VecDeque<(Share, TaskId)>,
+    fifo: std::collections::VecDeque<(SchedEntity, TaskId)>,
 }
 
 impl RunQueue {
@@ -34,7 +35,7 @@ impl RunQueue {
     pub(crate) fn enqueue(
         &mut self,
         task: TaskId,
-        share: &mut Share,
+        share: &mut SchedEntity,
         woken: bool,
         scheduler: &Scheduler,
     ) {
@@ -88,8 +89,8 @@ impl RunQueue {
 
     /// Whether a thread that has just become ready preempts the current one.
     pub(crate) fn preempts(
-        new: &Share,
-        current: &Share,
+        new: &SchedEntity,
+        current: &SchedEntity,
         throttled: bool,
         scheduler: &Scheduler,
     ) -> bool {

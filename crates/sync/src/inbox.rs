@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 use crate::atomic::{AtomicUsize, Ordering};
 use crate::{Mutex, lock};
 
-/// A bounded queue with many producers and one consumer, the owner. Its capacity is the owner's
-/// commands in flight, so it is never full unless the device or the stack is at fault.
+/// A bounded queue with many producers and one consumer, the owner. Its capacity is the most
+/// commands that the owner can have in flight, so it is never full unless the device or the stack
+/// is at fault.
 ///
 /// Producers [`push`](Inbox::push) and then wake the owner by its [`WakeFlag`](crate::WakeFlag),
 /// once per batch and owner. The owner arms its flag, checks [`is_empty`](Inbox::is_empty), and

@@ -1,5 +1,5 @@
-//! Interrupt vectors with masks, as a VFIO guest sees MSI-X, and posted interrupts, where many
-//! vectors share one notification.
+//! Interrupt vectors with masks, as MSI-X has them, and posted interrupts, where many vectors share
+//! one notification.
 //!
 //! Messages are counted by the host's signal (an eventfd), never by what the device claims. A
 //! posted message sets a bit in a descriptor and usually signals nothing, so those are counted by
@@ -133,7 +133,7 @@ pub trait Signal {
 #[derive(Debug)]
 pub struct Vectors<S> {
     vectors: Box<[Vector<S>]>,
-    /// Masks suppress messages. Under VFIO they do not.
+    /// Whether masks suppress messages; see [`Vectors::new`].
     masks: bool,
 }
 
@@ -160,8 +160,8 @@ struct Vector<S> {
 const DIRECT: u32 = u32::MAX;
 
 impl<S: Signal> Vectors<S> {
-    /// A masked vector for each signal. `masks`: whether a mask suppresses messages; under VFIO it
-    /// does not, and every message is sent.
+    /// A masked vector for each signal. `masks`: whether a mask suppresses messages. With VFIO it
+    /// does not: every message is sent, and the host leaves those of a masked vector unread.
     pub fn new(signals: impl IntoIterator<Item = S>, masks: bool) -> Vectors<S> {
         let entry = |signal| Vector {
             flag: WakeFlag::new(),
@@ -181,8 +181,8 @@ impl<S: Signal> Vectors<S> {
         self.vectors.len() as u16
     }
 
-    /// Host: the mask of a vector. Arm it before sleeping, mask it when awake. `None`: no such
-    /// vector.
+    /// Host: the flag of a vector: armed is unmasked. Arm the vector before sleeping
+    /// ([`Vectors::arm`]), mask it when awake. `None`: no such vector.
     #[inline]
     pub fn flag(&self, vector: u16) -> Option<&WakeFlag> {
         self.entry(vector).map(|entry| &entry.flag)
@@ -203,8 +203,8 @@ impl<S: Signal> Vectors<S> {
             self.send(vector, entry);
             return true;
         }
-        // A Pending bit that is set already was set before this fence: a host that unmasks from now
-        // on sees it, so nothing is left to do.
+        // If the Pending bit is set already, it was set before the fence in `should_wake`. A host
+        // that unmasks after that fence sees the bit, so nothing is left to do.
         !entry.pending.load(Ordering::Relaxed) && self.pend(entry, vector)
     }
 
@@ -227,8 +227,9 @@ impl<S: Signal> Vectors<S> {
     /// The first message while masked: sets the Pending bit. If the host has unmasked in the
     /// meantime, the message is sent after all.
     fn pend(&self, entry: &Vector<S>, vector: u16) -> bool {
-        // The second half of the handshake with `arm`: store Pending, fence, read the flag. One
-        // side sees the other's store, so no message is lost.
+        // The device's half of the handshake with `arm`: store Pending, fence, read the flag. The
+        // host stores the flag, fences, reads Pending. At least one side sees the other's store, so
+        // no message is lost.
         entry.pending.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let unmasked = entry.flag.is_armed();
@@ -277,7 +278,7 @@ impl<S: Signal> Vectors<S> {
             DIRECT => {}
             target => self.posted(target as u16).into_iter().for_each(Posted::allow),
         }
-        // After the fence of `arm`: the second half of the handshake in `pend`.
+        // After the fence in `WakeFlag::arm`: the host's half of the handshake, as `pend` says.
         entry.pending.load(Ordering::Relaxed)
     }
 

@@ -1,14 +1,16 @@
-//! Memory that one side lends and another uses for short accesses until it is taken back. One byte
-//! per piece of memory holds its state: private, lent (as a kind of the caller's choice, 1 to 126),
-//! or lent and in use.
+//! Memory that its owner lends to users, who make short accesses to it until the owner takes it
+//! back. One byte per piece of memory holds its state: private, lent (as a kind, a number from 1 to
+//! 126 that the caller chooses), lent and in use, or released.
 //!
 //! ```text
-//!             grant                  acquire
-//!   PRIVATE ----------> kind <------------------> kind | IN_USE
-//!      ^                 |         drop                |
-//!      |  revoke         |                             | revoke: swap to PRIVATE, then wait
-//!      +-----------------+                             v
-//!      +<------------------------------------------- RELEASED   (stored by drop, seen by the owner)
+//!   state           by      step                               next state
+//!   PRIVATE         owner   grant                              kind
+//!   kind            user    acquire                            kind | IN_USE
+//!   kind            owner   revoke                             PRIVATE
+//!   kind | IN_USE   user    drop of its Use                    kind
+//!   kind | IN_USE   owner   revoke, first half: swap           PRIVATE, still in use
+//!   PRIVATE         user    drop of its Use, after that swap   RELEASED
+//!   RELEASED        owner   revoke, second half: the wait      PRIVATE
 //! ```
 //!
 //! Once [`revoke`] has returned, the piece is not in use, and no use begins before [`grant`].
@@ -28,41 +30,41 @@ const RELEASED: u8 = 0x7f;
 
 /// The owner lends the piece. What the owner wrote before is visible to users.
 #[inline]
-pub fn grant(mark: &AtomicU8, kind: u8) {
-    mark.store(kind, Release);
+pub fn grant(state: &AtomicU8, kind: u8) {
+    state.store(kind, Release);
 }
 
 /// The owner takes back the piece and waits until it is not in use. What users wrote is visible
 /// then.
 #[inline]
-pub fn revoke(mark: &AtomicU8) {
-    if !begin_revoke(mark) {
-        finish_revoke(mark);
+pub fn revoke(state: &AtomicU8) {
+    if !begin_revoke(state) {
+        finish_revoke(state);
     }
 }
 
 /// The first half of [`revoke`]: from now on no use begins. Returns whether the piece is not in
 /// use, so that the owner has it back; otherwise call [`finish_revoke`].
 #[inline]
-pub fn begin_revoke(mark: &AtomicU8) -> bool {
+pub fn begin_revoke(state: &AtomicU8) -> bool {
     // A swap, not a store: it must see a user that entered just before. Acquire pairs with that
     // user's release.
-    mark.swap(PRIVATE, Acquire) & IN_USE == 0
+    state.swap(PRIVATE, Acquire) & IN_USE == 0
 }
 
 /// Whether the user that [`begin_revoke`] found has finished. If so the owner has the piece back.
-fn is_released(mark: &AtomicU8) -> bool {
-    let released = mark.load(Acquire) == RELEASED;
+fn is_released(state: &AtomicU8) -> bool {
+    let released = state.load(Acquire) == RELEASED;
     if released {
-        mark.store(PRIVATE, Relaxed);
+        state.store(PRIVATE, Relaxed);
     }
     released
 }
 
 /// Waits until a piece that is being taken back is not in use.
 #[cold]
-pub fn finish_revoke(mark: &AtomicU8) {
-    while !is_released(mark) {
+pub fn finish_revoke(state: &AtomicU8) {
+    while !is_released(state) {
         hint::spin_loop();
         // A use is one copy, so spinning is shorter than a sleep. The yield is for a user that was
         // preempted.
@@ -72,8 +74,8 @@ pub fn finish_revoke(mark: &AtomicU8) {
 
 /// The kind as which the piece is lent now, or [`PRIVATE`].
 #[inline]
-pub fn kind_of(mark: &AtomicU8) -> u8 {
-    match mark.load(Acquire) & !IN_USE {
+pub fn kind_of(state: &AtomicU8) -> u8 {
+    match state.load(Acquire) & !IN_USE {
         // The last user has left, but the owner has not noticed yet.
         RELEASED => PRIVATE,
         kind => kind,
@@ -83,7 +85,7 @@ pub fn kind_of(mark: &AtomicU8) -> u8 {
 /// Exclusive use of a piece, which is not taken back before this is dropped.
 #[derive(Debug)]
 pub struct Use<'a> {
-    mark: &'a AtomicU8,
+    state: &'a AtomicU8,
     kind: u8,
 }
 
@@ -99,9 +101,9 @@ enum AcquireError {
 /// Begins to use a piece that is lent as `kind`, waiting for another user. `None`: it is not lent
 /// as that kind.
 #[inline]
-pub fn acquire(mark: &AtomicU8, kind: u8) -> Option<Use<'_>> {
+pub fn acquire(state: &AtomicU8, kind: u8) -> Option<Use<'_>> {
     loop {
-        match try_acquire(mark, kind) {
+        match try_acquire(state, kind) {
             Ok(entered) => return Some(entered),
             Err(AcquireError::NotLent) => return None,
             Err(AcquireError::InUse) => {
@@ -113,9 +115,9 @@ pub fn acquire(mark: &AtomicU8, kind: u8) -> Option<Use<'_>> {
 }
 
 #[inline]
-fn try_acquire(mark: &AtomicU8, kind: u8) -> Result<Use<'_>, AcquireError> {
-    match mark.compare_exchange(kind, kind | IN_USE, Acquire, Relaxed) {
-        Ok(_) => Ok(Use { mark, kind }),
+fn try_acquire(state: &AtomicU8, kind: u8) -> Result<Use<'_>, AcquireError> {
+    match state.compare_exchange(kind, kind | IN_USE, Acquire, Relaxed) {
+        Ok(_) => Ok(Use { state, kind }),
         Err(now) if now == kind | IN_USE => Err(AcquireError::InUse),
         Err(_) => Err(AcquireError::NotLent),
     }
@@ -126,8 +128,8 @@ impl Drop for Use<'_> {
     fn drop(&mut self) {
         // Fails only if the owner has swapped in PRIVATE: it waits for RELEASED. Release: what this
         // user wrote is visible to the owner, or to the next user.
-        if self.mark.compare_exchange(self.kind | IN_USE, self.kind, Release, Relaxed).is_err() {
-            self.mark.store(RELEASED, Release);
+        if self.state.compare_exchange(self.kind | IN_USE, self.kind, Release, Relaxed).is_err() {
+            self.state.store(RELEASED, Release);
         }
     }
 }

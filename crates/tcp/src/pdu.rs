@@ -99,8 +99,8 @@ impl Digests {
 pub struct Greeting {
     /// PFV: 0, the only version.
     pub version: U16,
-    /// HPDA of ICReq, CPDA of ICResp: alignment of the data that the sender receives, in dwords,
-    /// 0's based: a multiple of 4 × (1 + this) bytes. 31 at most.
+    /// HPDA of ICReq, CPDA of ICResp: the alignment that the sender of this PDU asks for in data
+    /// sent to it, in dwords, 0's based: a multiple of 4 × (1 + this) bytes. 31 at most.
     pub alignment: u8,
     /// DGST; see [`Digests`].
     pub digests: u8,
@@ -297,8 +297,8 @@ impl Pdu {
         bytes
     }
 
-    /// Decodes the header at the start of `bytes`; `common` and `shape` are its validated common
-    /// header.
+    /// Decodes the header at the start of `bytes`. `common`: its common header; `shape`: the result
+    /// of [`Common::validate`] for it.
     pub(crate) fn read(bytes: &[u8], common: Common, shape: Shape) -> Option<Pdu> {
         let rest = bytes.get(Common::LEN..)?;
         let data = |rest| Data::read_from_prefix(rest).ok().map(|(data, _)| data);
@@ -361,21 +361,22 @@ const PDO_AT: u32 = 3;
 pub(crate) const PLEN_AT: u32 = 4;
 
 impl Common {
-    /// Validates a common header that `side` has received. `alignment`: this side's HPDA or CPDA.
-    pub(crate) fn shape(
+    /// Validates a common header that `side` has received, and returns the PDU's layout.
+    /// `alignment`: this side's HPDA or CPDA.
+    pub(crate) fn validate(
         &self,
         side: Side,
         digests: Digests,
         alignment: u8,
     ) -> Result<Shape, Violation> {
-        let of_hosts = matches!(
+        let sent_by_host = matches!(
             self.kind,
             kind::IC_REQ | kind::H2C_TERM_REQ | kind::CAPSULE_CMD | kind::H2C_DATA
         );
         let hlen = hlen(self.kind).ok_or(Violation::field(KIND_AT))?;
         // A known type in the wrong direction is a sequence error, an unknown type an invalid
         // field.
-        if of_hosts != (side == Side::Controller) {
+        if sent_by_host != (side == Side::Controller) {
             return Err(Violation::of(Fes::SEQUENCE_ERROR));
         }
         if self.hlen != hlen {
@@ -392,7 +393,8 @@ impl Common {
         let plain =
             Shape { head, hlen, header_digest: digests.header, data: 0, data_digest: false };
         if matches!(self.kind, kind::H2C_TERM_REQ | kind::C2H_TERM_REQ) {
-            // TermReq: the data are the quoted header; PDO is reserved.
+            // TermReq: the data are the quoted header, received as part of the head because PDO is
+            // reserved.
             let quoted = plen
                 .checked_sub(head)
                 .filter(|quoted| *quoted <= LONGEST_HEADER)
@@ -400,7 +402,8 @@ impl Common {
             return Ok(Shape { head: plen, data: quoted as u32, ..plain });
         }
         if !may_have_data(self.kind) || self.pdo == 0 || plen == head {
-            // A capsule without data: PDO is ignored.
+            // No data. Of types that have none (ICReq, ICResp, CapsuleResp, R2T) and of command
+            // capsules without data PDO is ignored; data PDUs without data are errors.
             let needs_data = matches!(self.kind, kind::H2C_DATA | kind::C2H_DATA);
             return match () {
                 () if needs_data && self.pdo == 0 => Err(Violation::field(PDO_AT)),

@@ -222,7 +222,7 @@ impl<M: PayloadMemory> Receiver<M> {
         // A header is decoded once it is complete; until then its bytes stay in the staging buffer.
         let Ok((common, _)) = Common::read_from_prefix(come) else { return Ok(None) };
         let shape = common
-            .shape(self.side, self.digests, 0)
+            .validate(self.side, self.digests, 0)
             .inspect_err(|_| self.last = come[..Common::LEN].to_vec())?;
         let Some(head) = come.get(..shape.head) else { return Ok(None) };
         self.last.clear();

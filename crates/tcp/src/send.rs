@@ -28,19 +28,19 @@ impl Piece {
 }
 
 impl SendList {
-    /// Size in bytes from which a header buffer is no longer extended.
-    const TOGETHER: usize = 4096;
+    /// A header buffer of at least so many bytes is full: the next header begins a new one.
+    const FULL: usize = 4096;
 
     /// Appends a header, or short data that are cheaper to copy than to reference.
     pub fn push_head(&mut self, head: &[u8]) {
         self.left += head.len();
         match self.pieces.back_mut() {
             // The first buffer may be partly sent; appending to it does not move `sent`.
-            Some(Piece::Heads(heads)) if heads.len() < SendList::TOGETHER => {
+            Some(Piece::Heads(heads)) if heads.len() < SendList::FULL => {
                 heads.extend_from_slice(head)
             }
             _ => {
-                // A response, and the header of the next data.
+                // Room for two headers, such as a response and the header of the data after it.
                 let mut heads = Vec::with_capacity(head.len().max(64));
                 heads.extend_from_slice(head);
                 self.pieces.push_back(Piece::Heads(heads));

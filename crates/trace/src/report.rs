@@ -1,4 +1,5 @@
-//! Prints the counts of an interval as text, and builds the document of `--json` (schema 1).
+//! Prints the counts of an interval as text, and builds the document of `--json` (schema 1). A line
+//! is an interrupt line of a block device.
 
 use crate::counts::{CONTEXTS, ContextCounts, Counts, LOST, Latency, LineCounts, QueueCounts};
 use crate::histogram::{Linear, Log2};
@@ -11,9 +12,9 @@ use std::io::{self, Write};
 const CONTEXT_HEADS: [&str; CONTEXTS.len()] =
     ["in irq", "softirq", "other CPU", "polled", "elsewhere"];
 
-/// In `latency`, request classes below this fraction of all requests get a table row but no
-/// histogram.
-const DRAWN_SHARE: u64 = 100;
+/// In `latency`, a request class gets a histogram if at least one in this many requests is of it.
+/// All classes get a table row.
+const DRAWN_ONE_IN: u64 = 100;
 
 /// Prints one interval, or the whole run, as text.
 pub(crate) fn text(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Result<()> {
@@ -27,7 +28,7 @@ pub(crate) fn text(out: &mut impl Write, settings: &Settings, counts: &Counts) -
 }
 
 /// Prints a histogram under its title, unless it is empty.
-fn drawn(out: &mut impl Write, title: impl Display, histogram: impl Display) -> io::Result<()> {
+fn draw(out: &mut impl Write, title: impl Display, histogram: impl Display) -> io::Result<()> {
     match histogram.to_string() {
         empty if empty.is_empty() => Ok(()),
         lines => writeln!(out, "{title}\n{lines}"),
@@ -68,7 +69,8 @@ fn dash<T: ToString>(value: Option<T>) -> String {
 }
 
 fn completions(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Result<()> {
-    // Sampled cycles are counted per line, so there is no such column with -Q.
+    // Sampled cycles are counted by line, so there is no such column with -Q, whose rows are
+    // queues.
     let sampled = settings.freq > 1 && !settings.args.queues;
     let mut rows = Vec::new();
     // Rows without activity are left out.
@@ -88,12 +90,12 @@ fn completions(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io
     if settings.args.queues {
         for queue in &counts.queues {
             let name = format!("{}{}", queue.name(), on_line(counts, queue));
-            drawn(out, format_args!("queue = {name}"), queue.per_interrupt.draw("completions"))?;
+            draw(out, format_args!("queue = {name}"), queue.per_interrupt.draw("completions"))?;
             row(name, None, queue.contexts);
         }
     } else {
         for line in &counts.lines {
-            drawn(
+            draw(
                 out,
                 format_args!("line = {}", line.name),
                 line.per_interrupt.draw("completions"),
@@ -131,16 +133,17 @@ fn without_line(counts: &Counts) -> Vec<(String, ContextCounts)> {
 fn delay(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Result<()> {
     let unit = unit(settings);
     let count = |time: Option<&Log2>| dash(time.map(Log2::total));
+    // The table's means are in microseconds, even where histograms are in milliseconds.
     let mean =
         |time: Option<&Log2>| dash(time.and_then(Log2::mean).map(|ns| format!("{:.2}", ns / 1e3)));
     let mut rows = Vec::new();
     for line in counts.lines.iter().filter(|line| line.interrupts > 0) {
-        drawn(
+        draw(
             out,
             format_args!("line = {}, interrupt -> softirq", line.name),
             line.to_softirq.draw(unit),
         )?;
-        drawn(
+        draw(
             out,
             format_args!("line = {}, interrupt -> completion", line.name),
             line.to_completion.draw(unit),
@@ -160,7 +163,7 @@ fn delay(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Resu
     for queue in counts.queues.iter().filter(|queue| !queue.to_completion.is_empty()) {
         let (name, time) =
             (format!("{}{}", queue.name(), on_line(counts, queue)), Some(&queue.to_completion));
-        drawn(
+        draw(
             out,
             format_args!("queue = {name}, interrupt -> completion"),
             queue.to_completion.draw(unit),
@@ -247,11 +250,11 @@ fn rate(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Resul
 fn latency(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Result<()> {
     let used: Vec<_> = counts.latencies.iter().filter(|class| !class.time.is_empty()).collect();
     let all: u64 = used.iter().map(|class| class.time.total()).sum();
-    for class in used.iter().filter(|class| class.time.total() * DRAWN_SHARE >= all) {
+    for class in used.iter().filter(|class| class.time.total() * DRAWN_ONE_IN >= all) {
         let what = if settings.args.queues { "queue" } else { "device" };
         let title =
             format_args!("{what} = {}, {}, {}", class.name, class.op_name(), class.size_name());
-        drawn(out, title, class.time.draw(unit(settings)))?;
+        draw(out, title, class.time.draw(unit(settings)))?;
     }
     let row = |class: &&Latency| {
         let mean = format!("{:.1}", class.time.mean().unwrap_or(0.0) / 1e3);
@@ -289,7 +292,7 @@ fn summary(settings: &Settings, counts: &Counts) -> String {
     let completions: u64 = contexts.iter().sum();
     let sampled = match settings.freq {
         0 | 1 => String::new(),
-        n => format!(" (1 in {n} sampled; completions of these)"),
+        n => format!(" (1 in {n} sampled; only their completions are counted)"),
     };
     let where_: Vec<_> = contexts
         .iter()
@@ -419,6 +422,7 @@ fn values(histogram: &Linear) -> Value {
 }
 
 fn times(histogram: &Log2) -> Value {
+    // A maximum has no difference between two moments, so an interval too has that since the start.
     json!({ "count": histogram.total(), "sum_ns": histogram.sum(), "max_ns_since_start": histogram.max(), "buckets": histogram.counts() })
 }
 

@@ -1,8 +1,8 @@
 //! Types that every crate shares: instants and spans of time, kinds of operation, size classes,
 //! lists of CPUs, and suggestions for misspelled names.
 //!
-//! Crates without I/O have no clock. Time comes in as [`Nanos`], from the engine's one clock read
-//! per batch or from the simulator's virtual time.
+//! Crates without I/O read no clock: their callers pass the time as [`Nanos`]. The engine reads its
+//! clock once per batch, the simulator passes its virtual time.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
@@ -50,8 +50,8 @@ impl Nanos {
 impl FromStr for Nanos {
     type Err = String;
 
-    /// A decimal number and its unit, exactly: `30s`, `1.5ms`, `50us`, `100ns`. None has a fraction
-    /// of a nanosecond.
+    /// Parses a decimal number and its unit: `30s`, `1.5ms`, `50us`, `100ns`. A fraction of a
+    /// nanosecond is an error.
     fn from_str(text: &str) -> Result<Nanos, String> {
         // "s" comes last: it is a suffix of all the others.
         const UNITS: [(&str, u64); 5] =
@@ -62,15 +62,15 @@ impl FromStr for Nanos {
                 .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
             let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
             let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-            // `parse` would accept a sign. Nine digits of a second are a nanosecond, and keep
-            // `scale` within 64 bits.
+            // Digits only, as `parse` would accept a sign. At most nine of the fraction: in seconds
+            // the ninth is a nanosecond, and `scale` stays within 64 bits.
             if !digits(whole) || !digits(fraction) || fraction.len() > 9 {
                 return None;
             }
             let scale = 10u64.pow(fraction.len() as u32);
             let part = fraction.parse::<u64>().ok()?.checked_mul(unit)?;
             let nanos = whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(part / scale)?;
-            // 0.5ns is refused rather than rounded.
+            // 0.5ns is an error rather than rounded.
             part.is_multiple_of(scale).then_some(Nanos(nanos))
         };
         span().ok_or_else(|| format!("`{text}` is not a duration: write a number and its unit, ns, us, ms or s, as in 1.5ms"))
@@ -177,9 +177,9 @@ impl Op {
         }
     }
 
-    /// Whether it moves data between a buffer and blocks. Compare does not: its data goes no
-    /// further than to the device.
-    pub fn moves_data(self) -> bool {
+    /// Whether it transfers the contents of blocks: Read and Write. Compare does not: the data that
+    /// it moves to the device is only compared with them.
+    pub fn transfers_blocks(self) -> bool {
         matches!(self, Op::Read | Op::Write)
     }
 
@@ -190,23 +190,23 @@ impl Op {
     }
 }
 
-/// Commands with similar device times: one operation and one power-of-two band of sizes. Compare
-/// and each operation that moves no data are one class each, for any number of blocks.
+/// Commands with similar device times: Reads, or Writes, of one power-of-two band of sizes. Each
+/// other operation is one class, for any number of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Class(u8);
 
 impl Class {
     /// Number of classes. Every [`Class::index`] is below it.
-    pub const COUNT: usize = Self::DATALESS + 6;
+    pub const COUNT: usize = Self::SIZELESS + 6;
     const BANDS: usize = 12;
-    /// The first class without data.
-    const DATALESS: usize = 2 * Self::BANDS;
+    /// The first of the classes that do not depend on the size.
+    const SIZELESS: usize = 2 * Self::BANDS;
 
     /// The class of a command of `bytes` bytes. Bands: up to 512 B, up to 1 KiB, … up to 512 KiB,
-    /// larger. `bytes` is ignored for operations that move no data.
+    /// larger. `bytes` is ignored for operations other than Read and Write.
     pub fn new(op: Op, bytes: u32) -> Class {
-        if !op.moves_data() {
-            return Class((Self::DATALESS + op as usize - Op::Flush as usize) as u8);
+        if !op.transfers_blocks() {
+            return Class((Self::SIZELESS + op as usize - Op::Flush as usize) as u8);
         }
         // Minus 1 so that a power of two belongs to the band that it ends.
         let band = match bytes.saturating_sub(1) >> 9 {
@@ -223,9 +223,9 @@ impl Class {
     }
 
     /// The largest size of the class in bytes. The last band has no upper limit and counts as 1
-    /// MiB, a class without data as 512.
+    /// MiB, a class that does not depend on the size as 512.
     pub fn most_bytes(self) -> u32 {
-        if usize::from(self.0) >= Self::DATALESS {
+        if usize::from(self.0) >= Self::SIZELESS {
             // Never 0: callers use it as a weight.
             return 512;
         }
@@ -287,8 +287,8 @@ pub fn cpu_ranges(cpus: &[u32]) -> String {
 }
 
 /// The name closest to `given`, ignoring case, if one is close enough: at most four edits (insert,
-/// delete, replace, swap), and at most half of its length. `None` for more than 64 bytes: no name
-/// is that long, and the distance takes quadratic time.
+/// delete, replace, swap), and at most half of the length of `given`, rounded up. `None` for more
+/// than 64 bytes: no name is that long, and the distance takes quadratic time.
 pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if given.len() > 64 {
         return None;
@@ -296,8 +296,8 @@ pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
     let given = given.to_lowercase();
     let length = given.chars().count();
     let most = length.div_ceil(2).min(4);
-    // The distance takes the product of both lengths. It is at least their difference, so names of
-    // other lengths are skipped first.
+    // To compute a distance takes time in proportion to the product of both lengths. It is at least
+    // their difference, so names whose lengths differ by more than `most` are skipped first.
     let near = names.into_iter().filter(|name| name.chars().count().abs_diff(length) <= most);
     let distances = near.map(|name| (strsim::damerau_levenshtein(&given, name), name));
     distances.filter(|&(distance, _)| distance <= most).min().map(|(_, name)| name)

@@ -46,7 +46,7 @@ fn size_class_upper_bounds() {
 #[test]
 fn writes_include_zeroes_and_deallocate() {
     let of = |is: fn(Op) -> bool| Op::ALL.into_iter().filter(|&op| is(op)).collect::<Vec<_>>();
-    assert_eq!(of(Op::moves_data), [Op::Read, Op::Write]);
+    assert_eq!(of(Op::transfers_blocks), [Op::Read, Op::Write]);
     assert_eq!(
         of(Op::changes_blocks),
         [Op::Write, Op::WriteZeroes, Op::Deallocate, Op::WriteUncorrectable]

@@ -52,7 +52,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Limit on descriptors per message.
+    /// Most descriptors of one message: the client may pass one for each area of a region.
     pub const MOST_FDS: usize = Region::MOST_AREAS;
 
     /// Limit on unsent bytes. A peer that sends requests and never reads the replies is
@@ -78,7 +78,7 @@ impl Socket {
     /// Receives the next message, if it is complete.
     ///
     /// # Errors
-    /// The connection must be closed.
+    /// After any error the caller must close the connection.
     pub fn receive(&mut self) -> Result<Received, SocketError> {
         loop {
             let mut control =
@@ -128,8 +128,9 @@ impl Socket {
     /// Sends a message after the unsent bytes, as far as the socket accepts it; the rest is kept.
     ///
     /// # Errors
-    /// The connection must be closed. `WouldBlock`: the message has descriptors, which cannot be
-    /// kept, and the socket accepts nothing now.
+    /// `WouldBlock`: nothing of the message was sent, because the socket accepts nothing now, and
+    /// it was not kept, because it has descriptors: send it again later. After any other error the
+    /// caller must close the connection.
     pub fn send(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SocketError> {
         self.flush()?;
         // Keep the order: nothing is sent past bytes that are still queued.

@@ -25,7 +25,7 @@ pub struct Counted {
     pub messages_unknown: bool,
     /// Interrupt messages of the device for these I/Os.
     pub messages: f64,
-    /// CPU time of the device for sending them, in nanoseconds.
+    /// Time that the software device's thread spent on sending them, in nanoseconds.
     pub notify_ns: f64,
     /// Submission doorbells.
     pub sq_doorbells: f64,
@@ -83,9 +83,10 @@ impl Counted {
     }
 }
 
-/// Adds the CPU time of other threads of this process, except `others`, to job threads that ran at
-/// the same time, in proportion to their I/Os. Kernel workers (io-wq, SQPOLL) are threads of the
-/// process, and work for its I/Os.
+/// Splits the process's CPU time that neither the job threads nor `others` have used among the job
+/// threads, in proportion to their I/Os. `others`: the CPU time of threads that do no I/O for jobs.
+/// What remains is that of kernel workers (io-wq, SQPOLL): they are threads of the process, and
+/// work for its I/Os.
 pub fn charge<'a>(threads: impl Iterator<Item = &'a mut Counted>, others: Nanos) {
     let threads: Vec<&mut Counted> = threads.collect();
     let process = threads.iter().map(|thread| thread.process).max().unwrap_or_default();
@@ -185,7 +186,8 @@ impl Counted {
         // The drain thread reaps for all threads of the queue.
         self.cpu += Nanos(share((queue.drain_cpu - queue0.drain_cpu).0, finished).round() as u64);
         self.cq_doorbells += share(queue.cq_doorbells - queue0.cq_doorbells, finished);
-        // System calls are counted per device, doorbells per queue: divide by doorbells.
+        // System calls are counted per device only: this thread's part of them is taken to be its
+        // part of the device's doorbells.
         let calls = device
             .system_calls
             .map(|calls| calls.saturating_sub(device0.system_calls.unwrap_or(0)));
@@ -233,7 +235,8 @@ impl PathMark {
                     path: after.uri,
                     ios,
                     failed: after.failed.saturating_sub(before.failed),
-                    // Little's law: total latency per time is the mean number in flight.
+                    // Little's law: `time`, the sum of all latencies, divided by the elapsed time
+                    // is the mean number in flight.
                     in_flight: time as f64 / elapsed as f64,
                     lat_ns: time.checked_div(ios).unwrap_or(0),
                 });
@@ -244,16 +247,16 @@ impl PathMark {
 }
 
 /// Adds up the statistics of the same paths over several time spans.
-pub fn over_all(stretches: &[&[PathFigures]]) -> Vec<PathFigures> {
-    let Some(last) = stretches.last() else { return Vec::new() };
+pub fn merge_spans(spans: &[&[PathFigures]]) -> Vec<PathFigures> {
+    let Some(last) = spans.last() else { return Vec::new() };
     let of_path = |(at, last): (usize, &PathFigures)| {
-        let each = || stretches.iter().filter_map(move |paths| paths.get(at));
+        let each = || spans.iter().filter_map(move |paths| paths.get(at));
         let (ios, time) = each()
             .fold((0, 0), |(ios, time), path| (ios + path.ios, time + path.ios * path.lat_ns));
         PathFigures {
             ios,
             failed: each().map(|path| path.failed).sum(),
-            in_flight: each().map(|path| path.in_flight).sum::<f64>() / stretches.len() as f64,
+            in_flight: each().map(|path| path.in_flight).sum::<f64>() / spans.len() as f64,
             lat_ns: time.checked_div(ios).unwrap_or(0),
             ..last.clone()
         }

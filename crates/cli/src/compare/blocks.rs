@@ -32,7 +32,7 @@ use super::loops::{self, Background, IdleLoops};
 use super::plan::{BLOCK, CAPACITY_EVERY, JobCpus, RAMP, STOLEN_BLOCKS, SceneJobs};
 use super::statistics;
 use crate::bench::{
-    self, Counted, JobProgress, PathMark, Ran, Rig, ThreadControl, Worker, over_all,
+    self, Counted, JobProgress, PathMark, Ran, Rig, ThreadControl, Worker, merge_spans,
 };
 use crate::machine;
 use crate::output::say;
@@ -84,7 +84,7 @@ impl Sample {
         }
         sum.iops /= blocks.len() as f64;
         sum.paths =
-            over_all(&blocks.iter().map(|block| block.paths.as_slice()).collect::<Vec<_>>());
+            merge_spans(&blocks.iter().map(|block| block.paths.as_slice()).collect::<Vec<_>>());
         Some(sum)
     }
 }

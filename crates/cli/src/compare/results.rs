@@ -14,7 +14,7 @@ use super::blocks::{Record, Sample};
 use super::plan::{BLOCK, FEW, SceneJobs};
 use super::statistics::{self, FEWEST};
 use crate::args::CompareArgs;
-use crate::bench::over_all;
+use crate::bench::merge_spans;
 use crate::machine::WakeUp;
 use crate::rows::table::{digits, percent};
 use crate::rows::{self, CPU, Estimate, IOPS, P50, Pair, Results, Row, SCORE, Scene, score};
@@ -185,7 +185,7 @@ fn row(samples: &[&Sample], wake_up: &WakeUp, rng: &mut Xoshiro256PlusPlus) -> O
         per_wakeup: median(|s| s.counted.completions_per_wakeup()).unwrap_or(0.0),
         drain_max: samples.iter().map(|s| s.counted.host.drain_max).max().unwrap_or(0),
         latency: statistics::latencies(&moments, &histograms, rng),
-        paths: over_all(&samples.iter().map(|s| s.paths.as_slice()).collect::<Vec<_>>()),
+        paths: merge_spans(&samples.iter().map(|s| s.paths.as_slice()).collect::<Vec<_>>()),
         extra: background
             .map(|pct| ("background_had_pct".to_owned(), pct.into()))
             .into_iter()

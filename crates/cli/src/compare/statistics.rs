@@ -1,4 +1,5 @@
 //! Estimates from blocks: medians, ratios paired by round, and intervals by bootstrap. Has no I/O.
+//! A block is one timed run of one mode; a round is one block of each mode, one after the other.
 //!
 //! The load of a shared machine changes over time. Blocks of one round are close in time, so their
 //! ratio varies less than a ratio of averages. The median of the ratios ignores a few disturbed
@@ -55,7 +56,8 @@ pub fn estimate(values: &[f64], rng: &mut Xoshiro256PlusPlus) -> Option<Estimate
     Some(Estimate { value, interval: interval(&mut medians) })
 }
 
-/// The paired ratios b ÷ a of `figure` for all pairs of labels. `values`: by label, then by round.
+/// The paired ratios b ÷ a for all pairs of labels. `figure`: the name of what `values` are, such
+/// as IOPS. `values`: by label, then by round.
 pub fn pairs(
     scene: &Scene,
     labels: &[&str],
@@ -108,7 +110,7 @@ fn percentile(
     percent: f64,
     rng: &mut Xoshiro256PlusPlus,
 ) -> Option<Estimate> {
-    let of = |pick: &mut dyn FnMut() -> usize| {
+    let merged_percentile = |pick: &mut dyn FnMut() -> usize| {
         let mut sum = Histogram::default();
         (0..blocks.len()).for_each(|_| sum.merge(blocks[pick()]));
         let value = sum.percentiles(&[percent]).first().copied();
@@ -116,7 +118,7 @@ fn percentile(
     };
     // The estimate merges each block once; a resample merges blocks drawn at random.
     let mut each = 0..blocks.len();
-    let (samples, value) = of(&mut || each.next().unwrap_or(0));
+    let (samples, value) = merged_percentile(&mut || each.next().unwrap_or(0));
     if samples as f64 * (1.0 - percent / 100.0) < ABOVE {
         return None;
     }
@@ -125,7 +127,7 @@ fn percentile(
         return Some(Estimate { value, interval: None });
     }
     let mut values: Vec<f64> = (0..TAIL_RESAMPLES)
-        .filter_map(|_| of(&mut || rng.random_range(0..blocks.len())).1)
+        .filter_map(|_| merged_percentile(&mut || rng.random_range(0..blocks.len())).1)
         .map(|value| value as f64)
         .collect();
     Some(Estimate { value, interval: interval(&mut values) })

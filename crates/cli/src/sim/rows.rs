@@ -13,7 +13,7 @@ use units::Nanos;
 use workload::report::PathFigures;
 use workload::{Histogram, Moments};
 
-use crate::bench::over_all;
+use crate::bench::merge_spans;
 use crate::compare::statistics::{self, FEWEST};
 use crate::rows::{CPU, IOPS, P50, Pair, Results, Row, SCORE, Scene, merged, score, table};
 
@@ -238,7 +238,7 @@ pub fn row(
         .iter()
         .filter(|run| !run.paths.is_empty())
         .map(|run| run.failover)
-        .reduce(FailoverCounters::and);
+        .reduce(FailoverCounters::merged);
     if let Some(FailoverCounters {
         retried,
         failed_over,
@@ -290,7 +290,7 @@ pub fn row(
         per_wakeup: statistics::median(&per_wakeup).unwrap_or(0.0),
         drain_max: runs.iter().map(|run| run.counts.entries_per_drain_max).max()?,
         latency: statistics::latencies(&moments, &histograms, rng),
-        paths: over_all(&paths.iter().map(Vec::as_slice).collect::<Vec<_>>()),
+        paths: merge_spans(&paths.iter().map(Vec::as_slice).collect::<Vec<_>>()),
         extra: extra.as_object().cloned().unwrap_or_default(),
         ..Row::default()
     })

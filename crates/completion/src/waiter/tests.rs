@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use super::*;
-use crate::{Cause, SLEEP, SleepStep, Step, fall_asleep};
+use crate::{Cause, SLEEP, SleepStep, StepResult, sleep_step};
 
 mod world;
 

@@ -9,20 +9,21 @@ use super::{PathId, RequestId};
 /// Time-outs and limits of failover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailoverConfig {
-    /// How long a request waits for a usable path before it fails. With one path it is also how
-    /// long a write of unknown outcome is held.
+    /// How long a request waits for a usable path before it fails. Where there is one path only, a
+    /// write of unknown outcome is held no longer than this either, even if its controller has a
+    /// known quiesce time.
     pub no_path_timeout: Nanos,
     /// Most requests that wait; further ones fail at once.
     pub no_path_limit: usize,
     /// Most retries of a request after error statuses. Lost paths do not count. ANA statuses are
     /// limited by time instead: `no_path_timeout` after the first failure the request fails.
     pub retries: u8,
-    /// How long a write of unknown outcome is held if its controller has no known quiesce time.
-    /// [`Nanos::MAX`]: for ever. A write that fails because of this may still be executed, and may
-    /// overwrite a later one.
+    /// How long a write of unknown outcome is held at most if its controller has no known quiesce
+    /// time. [`Nanos::MAX`]: for ever. A write that fails because of this may still be executed,
+    /// and may overwrite a later one.
     pub held_timeout: Nanos,
-    /// Send such a write again at once. It may then be executed twice, the first time last: **a
-    /// later write to the same blocks can be undone**.
+    /// Send such a write again at once. The controller of the lost path may then execute its copy
+    /// long after the second one: **a later write to the same blocks can be undone**.
     pub unsafe_fast_failover: bool,
 }
 
@@ -61,7 +62,7 @@ pub enum Failure {
     OutcomeUnknown {
         /// The path.
         path: PathId,
-        /// The time since then.
+        /// How long the write was held.
         waited: Nanos,
     },
     /// A Flush could not be sent on a path that needs it.
@@ -176,9 +177,9 @@ pub struct MultipathCounters {
 }
 
 impl MultipathCounters {
-    /// The sum of both.
+    /// The sum of each count, and the longer of each time.
     #[must_use]
-    pub fn and(self, other: MultipathCounters) -> MultipathCounters {
+    pub fn merged(self, other: MultipathCounters) -> MultipathCounters {
         MultipathCounters {
             retried: self.retried + other.retried,
             failed_over: self.failed_over + other.failed_over,
@@ -207,8 +208,9 @@ pub enum Disposition {
 /// Classifies a status (Base 4.2.3). Path-related statuses (type 3h, which includes ANA) are
 /// [`Disposition::Failover`]. Aborts, interruptions and transport errors are
 /// [`Disposition::Retry`]: they say nothing about the command itself. Other errors, such as media
-/// errors and invalid fields, would occur on any path. So would any error with Do Not Retry, which
-/// is valid for every controller of the subsystem.
+/// errors and invalid fields, would occur on any path, and are final. So is any error with Do Not
+/// Retry, which is valid for every controller of the subsystem. Linux retries every error without
+/// Do Not Retry, media errors included.
 #[inline]
 pub fn disposition(status: Status) -> Disposition {
     if status.is_success() || status.do_not_retry() {

@@ -1,11 +1,13 @@
-//! The requests of a software queue and their states. Slots are reused; there are as many as the
-//! most requests at one time.
+//! The requests of a software queue and their states, each in a slot that is reused once the
+//! request has completed. The number of slots grows to the most requests that there were at one
+//! time.
 
 use units::{Nanos, Op};
 
 use super::{PathId, PathSet};
 
-/// Identifies a request until it has completed. Never reused, because each slot counts its uses.
+/// Identifies a request until it has completed. A slot counts its uses, so that its next 2^32 - 1
+/// requests have other identifiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId {
     slot: u32,
@@ -47,11 +49,11 @@ pub(super) struct RequestSlot {
     pub(super) state: RequestState,
     uses: u32,
     pub(super) op: Op,
-    /// It has failed at least once: its [`RetryState`] is valid.
+    /// It has failed, been held, or found no path: its [`RetryState`] is valid.
     pub(super) retrying: bool,
 }
 
-/// State of a request that did not complete at once.
+/// Further state of a request that has failed, been held, or found no path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RetryState {
     /// When it first failed, or found no path.
@@ -69,6 +71,7 @@ pub(super) struct RetryState {
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
     list: Vec<RequestSlot>,
+    /// By slot. A list of its own, so that a slot of the usual request stays small.
     retries: Vec<RetryState>,
     free: u32,
 }
@@ -150,7 +153,6 @@ impl Slots {
             .get_mut(id.slot as usize)
             .filter(|slot| slot.uses == id.uses && !matches!(slot.state, RequestState::Free(_)))?;
         let retry = self.retries.get_mut(id.slot as usize)?;
-        // Kept in a second list, so that a slot of the usual request stays small.
         if !std::mem::replace(&mut slot.retrying, true) {
             *retry = RetryState { since: now, ..RetryState::default() };
         }
@@ -189,13 +191,10 @@ impl Slots {
 
     /// All requests.
     pub(super) fn iter(&self) -> impl Iterator<Item = (RequestId, &RequestSlot)> {
-        let open = |(n, slot): (usize, &RequestSlot)| {
-            (RequestId { slot: n as u32, uses: slot.uses }, slot.state)
-        };
         self.list
             .iter()
             .enumerate()
-            .filter(move |&at| !matches!(open(at).1, RequestState::Free(_)))
-            .map(move |at| (open(at).0, at.1))
+            .filter(|(_, slot)| !matches!(slot.state, RequestState::Free(_)))
+            .map(|(n, slot)| (RequestId { slot: n as u32, uses: slot.uses }, slot))
     }
 }

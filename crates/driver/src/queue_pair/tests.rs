@@ -273,7 +273,7 @@ fn impossible_sizes_are_refused() {
     );
     assert_eq!(
         new(8, 8, 8).unwrap_err(),
-        "queue 7 with 8 tags: it must have 1 to 7 (a ring of N entries holds N-1 commands, and there are 4095 identifiers)"
+        "queue 7 with 8 tags: it must have 1 to 7 (a ring of N entries holds N-1 commands, and a queue has at most 4095 tags)"
     );
     assert!(new(8, 65_537, 7).is_err());
     assert!(new(8, 8, 0).is_err());

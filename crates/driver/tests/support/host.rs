@@ -106,7 +106,7 @@ impl Host {
     fn post_admin(&self, command: AdminCommand) {
         self.wire.assert_settled();
         let mut sqe = command.sqe;
-        sqe.prp1 = if command.page { self.page } else { sqe.prp1 };
+        sqe.prp1 = if command.needs_page { self.page } else { sqe.prp1 };
         let mut sq = self.admin.lock_sq();
         sq.post(sqe, Purpose::Sequence.to_token(), self.now).expect("an admin tag");
         sq.commit(&self.controller.doorbells);

@@ -168,25 +168,25 @@ impl Media for Mem {
         let (mut at, end) = (at, at + len);
         while at < end {
             let leaf = at / LEAF_BYTES;
-            let of_leaf = ((leaf + 1) * LEAF_BYTES).min(end);
-            if deallocate && of_leaf - at == LEAF_BYTES {
+            let leaf_end = ((leaf + 1) * LEAF_BYTES).min(end);
+            if deallocate && leaf_end - at == LEAF_BYTES {
                 self.punch_leaf(leaf);
             }
             if self.table.get(leaf as usize).is_none_or(Option::is_none) {
-                at = of_leaf;
+                at = leaf_end;
                 continue;
             }
-            let of_page = ((at / PAGE + 1) * PAGE).min(end);
+            let page_end = ((at / PAGE + 1) * PAGE).min(end);
             // The medium may end within its last page.
             if deallocate
                 && at.is_multiple_of(PAGE)
-                && (of_page - at == PAGE || of_page == self.bytes)
+                && (page_end - at == PAGE || page_end == self.bytes)
             {
                 self.punch(at / PAGE);
             } else {
-                self.zero_piece(at, of_page);
+                self.zero_piece(at, page_end);
             }
-            at = of_page;
+            at = page_end;
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ pub(super) struct Endpoint {
     pub(super) had_client: bool,
     /// Poller keys.
     keys: Keys,
-    /// The poller also reports when the client's socket becomes writable.
+    /// Write events are enabled: the poller reports when the client's socket becomes writable.
     watches_writes: bool,
     /// Commands completed and doorbell messages received for earlier clients.
     before: (u64, u64),
@@ -90,13 +90,13 @@ impl Endpoint {
     }
 
     /// Adds the listening sockets to the poller.
-    pub(super) fn listen_by(&self, poller: &Poller) -> std::io::Result<()> {
+    pub(super) fn add_to_poller(&self, poller: &Poller) -> std::io::Result<()> {
         poller.add(&self.listener.listener, self.keys.listener)?;
         poller.add(&self.control.listener.listener, self.keys.control)
     }
 
     /// Fails the controller if a queue's memory was unmapped. Returns whether it was.
-    pub(super) fn lose_queue(&mut self, report: Report<'_>) -> bool {
+    pub(super) fn fail_if_queue_lost(&mut self, report: Report<'_>) -> bool {
         let lost = self.function.fail_without_queue();
         if lost {
             self.report(ServeEvent::QueueLost, report);
@@ -123,12 +123,13 @@ impl Endpoint {
         }
     }
 
-    /// Handles the poller's events: new clients, and the control socket.
-    pub(super) fn look(&mut self, arrived: &[u64], poller: &Poller, report: Report<'_>) {
-        if arrived.contains(&self.keys.listener) || self.listener.keeps_waiting {
+    /// Handles the poller's events, but for the client's messages: new clients, and the control
+    /// socket.
+    pub(super) fn handle_events(&mut self, arrived: &[u64], poller: &Poller, report: Report<'_>) {
+        if arrived.contains(&self.keys.listener) || self.listener.must_retry_accept {
             self.admit(poller, report);
         }
-        if arrived.contains(&self.keys.control) || self.control.listener.keeps_waiting {
+        if arrived.contains(&self.keys.control) || self.control.listener.must_retry_accept {
             self.control.admit(poller);
         }
         for key in arrived {
@@ -159,7 +160,7 @@ impl Endpoint {
 
     /// Accepts a client, or rejects it if there is one already.
     fn admit(&mut self, poller: &Poller, report: Report<'_>) {
-        let waited = self.listener.keeps_waiting;
+        let waited = self.listener.must_retry_accept;
         loop {
             let stream = match self.listener.accept() {
                 Ok(Some(stream)) => stream,
@@ -173,7 +174,7 @@ impl Endpoint {
             };
             // The previous client may have disconnected, which has not been read from its socket
             // yet.
-            self.listen(poller, report);
+            self.handle_messages(poller, report);
             // One client per controller, as a PCI function belongs to one driver.
             if self.session.is_some() {
                 self.report(ServeEvent::Busy, report);
@@ -196,12 +197,12 @@ impl Endpoint {
     }
 
     /// Whether a pending connection could not be accepted, so that accept() has to be retried.
-    pub(super) fn keeps_waiting(&self) -> bool {
-        self.listener.keeps_waiting || self.control.listener.keeps_waiting
+    pub(super) fn must_retry_accept(&self) -> bool {
+        self.listener.must_retry_accept || self.control.listener.must_retry_accept
     }
 
     /// Handles the client's messages. Returns whether more may be pending.
-    pub(super) fn listen(&mut self, poller: &Poller, report: Report<'_>) -> bool {
+    pub(super) fn handle_messages(&mut self, poller: &Poller, report: Report<'_>) -> bool {
         for _ in 0..MESSAGES {
             let Some(session) = &mut self.session else { return false };
             // Events are collected and reported afterwards, because the session borrows the
@@ -219,7 +220,7 @@ impl Endpoint {
             match result {
                 Ok(TurnResult::Message) => {}
                 Ok(TurnResult::Nothing) => {
-                    self.look_for_room(poller);
+                    self.update_write_watch(poller);
                     return false;
                 }
                 Ok(TurnResult::End) => {
@@ -235,7 +236,9 @@ impl Endpoint {
         true
     }
 
-    /// Whether messages are queued, received during a DMA wait, that the poller does not report.
+    /// Whether [`Endpoint::handle_messages`] has work that the poller does not report: messages
+    /// that were received while the controller waited for a DMA response, or unsent bytes for which
+    /// write events are not enabled yet. Once they are enabled, the next write event is waited for.
     pub(super) fn has_waiting(&self) -> bool {
         let connection = self.session.as_ref().map(Session::connection);
         connection.is_some_and(|connection| {
@@ -243,8 +246,8 @@ impl Endpoint {
         })
     }
 
-    /// Enables the poller's write events while unsent bytes are queued.
-    fn look_for_room(&mut self, poller: &Poller) {
+    /// Enables the poller's write events while unsent bytes are queued, and disables them after.
+    fn update_write_watch(&mut self, poller: &Poller) {
         let Some(session) = &self.session else { return };
         let watch = session.connection().has_unsent();
         if watch != self.watches_writes

@@ -32,7 +32,7 @@ pub(super) struct Listener {
     /// Device and inode of the file, so that only this server's file is removed.
     file: Option<(u64, u64)>,
     /// A connection is pending that could not be accepted, for want of a descriptor or memory.
-    pub(super) keeps_waiting: bool,
+    pub(super) must_retry_accept: bool,
 }
 
 impl Listener {
@@ -58,7 +58,7 @@ impl Listener {
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
         let file = fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()));
-        Ok((Listener { listener, path: path.to_owned(), file, keeps_waiting: false }, stale))
+        Ok((Listener { listener, path: path.to_owned(), file, must_retry_accept: false }, stale))
     }
 
     /// Accepts the next connection; `None` if none is pending.
@@ -77,7 +77,7 @@ impl Listener {
                 Err(error) => break Err(error),
             }
         };
-        self.keeps_waiting = accepted.is_err();
+        self.must_retry_accept = accepted.is_err();
         accepted
     }
 }

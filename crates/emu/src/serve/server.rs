@@ -66,7 +66,7 @@ impl Server {
         let fault = |(path, fault)| ServeError::Socket { path, fault };
         let (endpoint, stale) =
             Endpoint::new(function, device.clone(), socket, self.endpoints.len()).map_err(fault)?;
-        endpoint.listen_by(&self.poller)?;
+        endpoint.add_to_poller(&self.poller)?;
         if stale {
             self.news.push(ServeEvent::TookOver(socket.to_owned()));
         }
@@ -111,14 +111,14 @@ impl Server {
             }
             if arrived.contains(&STOP) {
                 // Reports a client that disconnected before the stop.
-                self.listen(report);
+                self.handle_messages(report);
                 break Ok(());
             }
             for endpoint in &mut self.endpoints {
-                endpoint.look(&arrived, &self.poller, report);
+                endpoint.handle_events(&arrived, &self.poller, report);
             }
             timeout = self.turn(report);
-            if self.endpoints.iter().any(Endpoint::keeps_waiting) {
+            if self.endpoints.iter().any(Endpoint::must_retry_accept) {
                 timeout = Some(timeout.map_or(AGAIN, |timeout| timeout.min(AGAIN)));
             }
         };
@@ -129,14 +129,14 @@ impl Server {
     /// One turn of the event loop: messages, then controllers. Returns the longest time to sleep;
     /// `None`: until the next socket event.
     fn turn(&mut self, report: Report<'_>) -> Option<Nanos> {
-        let more = self.listen(report);
+        let more = self.handle_messages(report);
         if self
             .endpoints
             .iter()
             .any(|endpoint| endpoint.session.is_some() && endpoint.function.maps)
         {
             self.poll();
-            self.lose_queues(report);
+            self.check_clients(report);
             // Mapped doorbells send no message, so the thread must not sleep while a client has
             // them.
             return Some(Nanos::ZERO);
@@ -157,7 +157,7 @@ impl Server {
             && self.endpoints.iter_mut().fold(false, |moved, endpoint| {
                 moved | endpoint.function.controller.arm_doorbells()
             });
-        worked |= self.lose_queues(report);
+        worked |= self.check_clients(report);
         // Messages that were queued while the controller waited for a DMA response are not reported
         // by the poller.
         worked |= self.endpoints.iter().any(Endpoint::has_waiting);
@@ -192,21 +192,21 @@ impl Server {
         }
     }
 
-    /// Handles queues whose memory is gone. Reports them, and clients that do not answer DMA
-    /// messages. Returns whether there was one.
-    fn lose_queues(&mut self, report: Report<'_>) -> bool {
+    /// Fails controllers whose client has unmapped a queue's memory, and reports them and clients
+    /// that do not answer DMA messages. Returns whether a controller has failed.
+    fn check_clients(&mut self, report: Report<'_>) -> bool {
         self.endpoints.iter_mut().fold(false, |lost, endpoint| {
             endpoint.report_no_answer(report);
-            lost | endpoint.lose_queue(report)
+            lost | endpoint.fail_if_queue_lost(report)
         })
     }
 
     /// Handles the clients' messages. Returns whether more may be pending.
-    fn listen(&mut self, report: Report<'_>) -> bool {
+    fn handle_messages(&mut self, report: Report<'_>) -> bool {
         let more = self
             .endpoints
             .iter_mut()
-            .fold(false, |more, endpoint| more | endpoint.listen(&self.poller, report));
+            .fold(false, |more, endpoint| more | endpoint.handle_messages(&self.poller, report));
         if self.script.is_some() && self.endpoints.iter().any(|endpoint| endpoint.had_client) {
             self.begin_script();
         }

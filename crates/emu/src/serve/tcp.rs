@@ -109,7 +109,7 @@ struct Port {
     /// Changes to apply to each controller that is created here.
     changes: Vec<Change>,
     /// A connection is pending that could not be accepted.
-    keeps_waiting: bool,
+    must_retry_accept: bool,
     /// Nothing is read from this address's connections until then.
     stalled: Option<Nanos>,
     /// Of completions that are ready together, the last is sent first.
@@ -267,7 +267,7 @@ impl TcpServer {
             config,
             device,
             changes,
-            keeps_waiting: false,
+            must_retry_accept: false,
             stalled: None,
             reorders: false,
             tampers: [Tamper::HeaderDigest, Tamper::DataDigest, Tamper::R2t]
@@ -357,10 +357,10 @@ impl TcpServer {
             }
         }
         for n in 0..self.ports.len() {
-            if self.ports[n].keeps_waiting {
+            if self.ports[n].must_retry_accept {
                 self.admit(n, report);
             }
-            if self.controls[n].listener.keeps_waiting {
+            if self.controls[n].listener.must_retry_accept {
                 self.controls[n].admit(&self.poller);
             }
         }
@@ -447,8 +447,8 @@ impl TcpServer {
             .chain(self.ports.iter().filter_map(|port| port.stalled))
             .min();
         next = next.filter(|next| *next != Nanos::MAX);
-        let again = self.ports.iter().any(|port| port.keeps_waiting)
-            || self.controls.iter().any(|control| control.listener.keeps_waiting);
+        let again = self.ports.iter().any(|port| port.must_retry_accept)
+            || self.controls.iter().any(|control| control.listener.must_retry_accept);
         let next = next.map(|next| next - self::now());
         if again { Some(next.map_or(AGAIN, |next| next.min(AGAIN))) } else { next }
     }
@@ -469,10 +469,10 @@ impl TcpServer {
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
                     let waits = error.kind() != ErrorKind::WouldBlock;
-                    if waits && !std::mem::replace(&mut self.ports[n].keeps_waiting, true) {
+                    if waits && !std::mem::replace(&mut self.ports[n].must_retry_accept, true) {
                         report(ServeEvent::Waits(super::listener::no_room(&error)));
                     }
-                    self.ports[n].keeps_waiting = waits;
+                    self.ports[n].must_retry_accept = waits;
                     return;
                 }
             };

@@ -29,13 +29,14 @@ pub enum Backing {
 /// Memory that can be registered ([`DmaPool::register`](super::DmaPool::register)). Dropping it
 /// frees the memory.
 ///
-/// Implemented by [`Pages`], by [`RawMemory`] for memory known by its address, and by pairs of a
-/// `Memory` and a value to drop after it.
+/// Implemented by [`Pages`], by [`RawMemory`] for memory known by its address, and by tuples of a
+/// `Memory` and a value that is dropped after it.
 ///
 /// # Safety
 /// [`Memory::bytes`] always returns the same initialised, readable and writable memory. It stays in
-/// place while the owner lives, even if the owner is moved. It is accessed only through the owner,
-/// and by the owner only within its own methods.
+/// place while the owner lives, even if the owner is moved. While it is registered, nothing but the
+/// region, its buffers and the device accesses it; the owner may access it before and after, and
+/// only within its own methods.
 pub unsafe trait Memory: Send + 'static {
     /// The memory.
     fn bytes(&mut self) -> NonNull<[u8]>;
@@ -60,11 +61,12 @@ unsafe impl<M: Memory, T: Send + 'static> Memory for (M, T) {
     }
 }
 
-/// Zero-filled whole pages, not touched before they are used: a page-aligned `Box<[u8]>`.
+/// Whole pages, zero-filled by the kernel when each is first touched; used as a page-aligned
+/// `Box<[u8]>`.
 #[derive(Debug)]
 pub struct Pages {
     pub(super) mapping: Mapping,
-    /// The file behind it; both begin at the same byte.
+    /// The file that is mapped, from its first byte on.
     pub(super) file: Option<OwnedFd>,
 }
 
@@ -146,8 +148,9 @@ pub struct RawMemory {
 unsafe impl Send for RawMemory {}
 
 impl RawMemory {
-    /// The `bytes` bytes at `memory`. `free` is called once, by the thread that drops the last
-    /// reference: after that neither the device nor this library accesses them.
+    /// The `bytes` bytes at `memory`. `free` is called once, when the last of the region and its
+    /// buffers is dropped, by the thread that drops it. From then on neither the device nor this
+    /// library accesses the bytes.
     ///
     /// ```
     /// use std::ptr::NonNull;

@@ -8,7 +8,8 @@
 //! ```text
 //! Region --+
 //!          +--> Registered { extent, addresses, attachment, owner }
-//! DmaBuf --+        dropped top to bottom: unpin, free bus addresses, then the memory
+//! DmaBuf --+        dropped in this order: unpin, free the bus addresses, take the attached
+//!                   buffer back, then drop the owner, which frees the memory
 //! ```
 
 use std::collections::BTreeMap;
@@ -44,10 +45,10 @@ pub enum RegisterError {
          register `Pages::shared`, or memory whose owner has a file (`Memory::file`), or use buffers of `Device::buffer`"
     )]
     NoFile,
-    /// The device is in another process, which could take pages of the memory away. Touching a
-    /// missing page ends this process (SIGBUS).
+    /// The device is in another process, which could truncate the memory's file or otherwise free
+    /// its pages. Touching a missing page ends this process (SIGBUS).
     #[error(
-        "the device is in another process, which could take pages of this memory away and thereby end this process: {0}; \
+        "the device is in another process, which could truncate the file of this memory or free its pages; an access would then end this process (SIGBUS): {0}; \
          register `Pages::shared`, or trust the server with `trust=yes`"
     )]
     MayLosePages(String),
@@ -122,9 +123,9 @@ impl DmaPool {
         self.register_with(memory, |_| Ok(None))
     }
 
-    /// As [`DmaPool::register`], with an attachment: `describe` gets the length of the region in
-    /// bytes and may return a lent buffer, such as one of PRP lists, which stays lent while the
-    /// region or a buffer of it exists.
+    /// As [`DmaPool::register`], with a lent buffer attached, such as one for PRP lists. `describe`
+    /// is called with the region's length in bytes and returns the buffer, or `None`. The buffer
+    /// stays lent until the region and all buffers of it are dropped.
     pub fn register_with<M: Memory>(
         &self,
         memory: M,
@@ -204,19 +205,20 @@ fn reserve_extent<M: Memory>(
             _ => {}
         }
     }
-    let none = RegisterError::NoAddresses { bytes, limit: pool.space.limit() };
-    let base = pool.space.reserve(bytes).ok_or(none)?;
+    let no_addresses = RegisterError::NoAddresses { bytes, limit: pool.space.limit() };
+    let base = pool.space.reserve(bytes).ok_or(no_addresses)?;
     let addresses = Addresses { pool: pool.clone(), base };
-    // SAFETY: `Memory` requires it of the owner, which is dropped after the extent (`Registered`,
-    // `into_owner`).
+    // SAFETY: the trait `Memory` requires of the owner that these bytes are initialised, stay in
+    // place until it is dropped, and are not accessed otherwise. The owner is dropped after the
+    // extent (`Registered`, `into_owner`).
     let extent = unsafe { Extent::new((at, bytes), base, pool.pinning.clone(), file) }?;
     Ok((addresses, extent))
 }
 
 impl<M: Memory> Region<M> {
-    /// Makes a buffer of a range of the region: whole units of 512 bytes. The buffer has the
-    /// contents of the memory. Once it is dropped the range is free again. Takes a lock: keep
-    /// buffers, do not take one per I/O.
+    /// Makes a buffer of a range of the region, in whole units of 512 bytes. The buffer is this
+    /// part of the memory, with its contents. Until it is dropped, no other buffer can overlap it.
+    /// Takes a lock: keep buffers instead of making one per I/O.
     pub fn buffer(&self, range: Range<usize>) -> Result<DmaBuf, RangeError> {
         let Registered { extent, addresses: Addresses { pool, .. }, .. } = &*self.0;
         let (start, end) = (range.start as u64, range.end as u64);
@@ -260,8 +262,8 @@ impl<M: Memory> Region<M> {
     /// Returns the owner, if there are no buffers; the device can no longer access its memory.
     ///
     /// # Errors
-    /// The region, if a buffer of it exists (held, lent or leaked), or if the device is just
-    /// accessing it, which it must not.
+    /// The region, if a buffer of it exists (held, lent or leaked), or if a faulty device is
+    /// accessing it at this moment, although no buffer is lent to it.
     pub fn into_owner(self) -> Result<M, Region<M>> {
         let Registered { extent, addresses, attachment, owner, .. } =
             Arc::try_unwrap(self.0).map_err(Region)?;
@@ -346,7 +348,7 @@ impl<O: ?Sized> fmt::Debug for Registered<O> {
         let Registered { extent, in_use, attachment, .. } = self;
         f.debug_struct("Registered")
             .field("extent", extent)
-            .field("out", in_use)
+            .field("in_use", in_use)
             .field("attachment", attachment)
             .finish_non_exhaustive()
     }

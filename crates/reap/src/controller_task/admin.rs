@@ -34,14 +34,14 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Enough for Aborts, Asynchronous Event Requests, Keep Alive, a caller's command and the
-    /// current sequence.
+    /// Enough for Aborts, Asynchronous Event Requests, Keep Alive, a caller's command and that of
+    /// the bring-up, recovery or shutdown in progress ([`Purpose::Sequence`]).
     pub(crate) const SIZES: QueueSizes = QueueSizes { sq_entries: 64, cq_entries: 64, tags: 63 };
 
     pub(crate) fn new(controller: &RingController, pool_bytes: u64) -> Result<Admin, OpenError> {
-        let small = |error| OpenError::from_alloc(error, pool_bytes, 0);
-        let rings = Rings::new(controller, Admin::SIZES).map_err(small)?;
-        let page = controller.pool().alloc(PAGE).map_err(small)?;
+        let too_small = |error| OpenError::from_alloc(error, pool_bytes, 0);
+        let rings = Rings::new(controller, Admin::SIZES).map_err(too_small)?;
+        let page = controller.pool().alloc(PAGE).map_err(too_small)?;
         let pair = rings
             .pair(controller, QueueId::ADMIN, Admin::SIZES)
             .ok_or(OpenError::PoolTooSmall { bytes: pool_bytes, queues: 0 })?;
@@ -64,7 +64,7 @@ impl Admin {
         now: Nanos,
     ) -> bool {
         let mut sqe = command.sqe;
-        if command.page {
+        if command.needs_page {
             match std::mem::replace(&mut self.page, DataPage::Moving) {
                 DataPage::Free(buf) => {
                     let lent = buf.lend();
@@ -82,7 +82,7 @@ impl Admin {
         let posted = sq.post(sqe, purpose.to_token(), now).is_ok();
         sq.commit(controller.doorbells());
         drop(sq);
-        if !posted && command.page {
+        if !posted && command.needs_page {
             // The controller has never seen its address.
             self.reclaim_page();
         }
@@ -132,8 +132,8 @@ impl Admin {
         };
     }
 
-    /// Leaks the memory of the rings: the controller may still write to it. A lent page is leaked
-    /// by its drop.
+    /// Leaks the memory of the rings: the controller may still write to it. The data page needs no
+    /// call: while it is lent, dropping it leaks it.
     pub(crate) fn leak_rings(&mut self) {
         std::mem::forget(self.rings.take());
     }

@@ -133,7 +133,7 @@ impl ControllerTask {
             return;
         }
         let Some(raw) = self.shared.raw_commands().pop_front() else { return };
-        let command = AdminCommand { sqe: raw.sqe, page: !raw.data.is_empty() };
+        let command = AdminCommand { sqe: raw.sqe, needs_page: !raw.data.is_empty() };
         match self.admin.fill(&raw.data)
             && self.admin.post(&self.controller, command, Purpose::Own(RAW_COMMAND), now)
         {

@@ -124,7 +124,7 @@ impl Coalescing {
                 SetFeatures::new(fid::VECTOR_CONFIG, value).to_sqe()
             }
         };
-        Some(AdminCommand { sqe, page: false })
+        Some(AdminCommand { sqe, needs_page: false })
     }
 
     /// Chooses the moderator. The feature is the controller's, so of several modes the first

@@ -72,7 +72,7 @@ impl ControllerTask {
             && self.inventory.subsystem.cross_resets > 0
             && let Some(of) = path_handle.take_cross_reset()
         {
-            let command = AdminCommand { sqe: of.1.to_sqe(), page: false };
+            let command = AdminCommand { sqe: of.1.to_sqe(), needs_page: false };
             if self.admin.post(&self.controller, command, Purpose::Own(CROSS_RESET), now) {
                 self.cross_reset =
                     Some(SentReset { of, read_at: Nanos::MAX, interval: FIRST_READ });

@@ -216,7 +216,7 @@ impl ControllerTask {
         }
         // Four times per keep-alive time-out, so that a lost one does not matter.
         if now >= self.keep_alive_at {
-            let command = AdminCommand { sqe: nvme::admin::keep_alive(), page: false };
+            let command = AdminCommand { sqe: nvme::admin::keep_alive(), needs_page: false };
             self.admin.post(&self.controller, command, Purpose::KeepAlive, now);
             self.keep_alive_at = now + Nanos(self.inventory.keep_alive.0 / 4);
         }

@@ -188,7 +188,7 @@ impl ControllerTask {
         if begun
             && self.admin.post(
                 &self.controller,
-                AdminCommand { sqe: *sqe, page: false },
+                AdminCommand { sqe: *sqe, needs_page: false },
                 purpose,
                 now,
             )

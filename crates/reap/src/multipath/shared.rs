@@ -171,7 +171,7 @@ impl Multipath {
         lock(&self.counters)
             .iter()
             .copied()
-            .fold(MultipathCounters::default(), MultipathCounters::and)
+            .fold(MultipathCounters::default(), MultipathCounters::merged)
     }
 
     /// The state and counters of each path.

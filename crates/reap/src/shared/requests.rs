@@ -415,7 +415,7 @@ impl Requests {
             }
             let part: Part<'_> = slot.part(range.from, range.blocks);
             let token = Token::new(self.soft, range.slot, range.from);
-            let taken = if part.op.moves_data() && !part.fua {
+            let taken = if part.op.transfers_blocks() && !part.fua {
                 post.post(&part, token, now)
             } else if let Some(command) = slot.command() {
                 post.post_command(command, &part, token, now)

@@ -7,9 +7,9 @@ use units::Nanos;
 /// The run delay is read at most this often: a read is a system call.
 const READ_EVERY: Nanos = Nanos::from_millis(1);
 
-/// The CPU counts as wanted if the thread has waited for it during more than 1/8 of the time. A
-/// wake-up on an idle CPU counts as a few microseconds of waiting, which must not look like a rival
-/// to a thread that naps.
+/// The CPU counts as wanted if the thread has waited for it during more than 1/8 of the time. Each
+/// wake-up adds a few microseconds to the run delay even on an idle CPU. With this threshold a
+/// thread that naps does not take them for another thread.
 const WANTED_PART: u64 = 8;
 
 /// Samples the run delay of the thread that uses a queue.
@@ -23,8 +23,8 @@ pub(super) struct Contention {
 
 impl Contention {
     /// Whether the CPU was wanted since the last sample. `None`: the last sample is younger than
-    /// [`READ_EVERY`]. Call it while the thread spins or yields, and after naps, so that the state
-    /// also ends.
+    /// [`READ_EVERY`]. Call it while the thread spins or yields, and after naps, so that it
+    /// also learns when the CPU is no longer wanted.
     #[cold]
     pub(super) fn sample(&mut self, now: Nanos) -> Option<bool> {
         let elapsed = now - self.read_at;
@@ -53,7 +53,7 @@ mod tests {
 
     /// The run delay of a queue's last thread is not compared with that of its next.
     #[test]
-    fn moved_queues_watch_the_new_cpu() {
+    fn moved_queue_samples_new_thread() {
         let sampled = |mut contention: Contention, at| {
             assert!(contention.sample(at).is_some());
             // Some kernels keep no scheduler statistics.

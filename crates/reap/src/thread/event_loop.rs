@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use completion::{
-    Cause, NoAblation, Plan, PollLimits, Round, Step, WEIGHT, Woke, combine, fall_asleep,
+    Cause, NoAblation, Plan, PollLimits, Round, StepResult, WEIGHT, Woke, combine, sleep_step,
 };
 use hw::Poller;
 use units::Nanos;
@@ -205,19 +205,19 @@ impl EventLoop {
                 LoopQueue::arm(*queue);
                 true
             };
-            // `fall_asleep` has the order, here and in the simulator: all queues are armed before
+            // `SLEEP` has the order, here and in the simulator: all queues are armed before
             // the first check.
-            match fall_asleep(&NoAblation, step, queues.iter(), arm, |queue| {
+            match sleep_step(&NoAblation, step, queues.iter(), arm, |queue| {
                 Some(queue.check_before_sleep())
             }) {
                 // After arming: what makes `enough` true later wakes the thread.
-                Step::Armed(_) => found = enough(),
-                Step::Empty(_) if !found => {}
-                Step::Empty(_) | Step::Found(_) => {
+                StepResult::Armed(_) => found = enough(),
+                StepResult::Empty(_) if !found => {}
+                StepResult::Empty(_) | StepResult::Found(_) => {
                     found = true;
                     break;
                 }
-                Step::Block => {
+                StepResult::Block => {
                     state.sleeps = state.sleeps.wrapping_add(1);
                     let measures = state.sleeps.is_multiple_of(MEASURED_SLEEPS)
                         && queues.iter().any(|queue| queue.measures_sleeps());

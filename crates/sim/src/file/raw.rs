@@ -37,6 +37,7 @@ pub(super) struct File {
     pub(super) ramp: Option<Nanos>,
     /// I/Os of each job thread, instead of `number_ios`.
     pub(super) ios: Option<Spanned<NonZeroU64>>,
+    /// Virtual time after which the run fails.
     #[serde(default, deserialize_with = "values::some_time")]
     pub(super) limit: Option<Nanos>,
     /// Replaced by the mode's parameter `delay-exponent`.
@@ -86,7 +87,8 @@ pub(super) struct SoftirqTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct CostTable {
     pub(super) base: Option<Spanned<String>>,
-    /// The speed of the cores, in percent of the list's prices of what they execute.
+    /// Scales the prices of what the cores execute, in per cent: 200 is a machine of half the
+    /// speed.
     pub(super) percent: Option<Spanned<u32>>,
     #[serde(default)]
     pub(super) interrupt: Prices,
@@ -128,6 +130,7 @@ pub(super) struct DeviceTable {
     pub(super) in_process: bool,
     /// Vectors can be masked; true by default.
     pub(super) masks: Option<bool>,
+    /// The dies of the drive.
     #[serde(default)]
     pub(super) inside: Inside,
 }
@@ -172,7 +175,7 @@ pub(super) type Options = BTreeMap<Spanned<String>, Spanned<OptionValue>>;
 #[serde(deny_unknown_fields)]
 pub(super) struct MultipathTable {
     pub(super) count: Option<u8>,
-    /// With `count`: where the policy `queue-depth` counts.
+    /// With `count`: which counter of commands in flight the policy `queue-depth` reads.
     pub(super) counter: Option<DepthCounter>,
     pub(super) queues: Option<u16>,
     pub(super) policy: Word<Policy>,
@@ -244,8 +247,9 @@ const MOST_LISTED: usize = 4096;
 
 impl Cpus {
     fn of(value: &Value) -> Result<Cpus, String> {
-        let other =
-            |value: &Value| format!("`{value}` is not a CPU, such as \"0-3,8\" or [0, 1, 2, 3, 8]");
+        let other = |value: &Value| {
+            format!("`{value}` is not a list of CPUs, such as \"0-3,8\" or [0, 1, 2, 3, 8]")
+        };
         let one = |value: &Value| {
             value
                 .as_integer()
@@ -263,7 +267,7 @@ impl Cpus {
             let number = |text: &str| {
                 text.trim()
                     .parse::<u32>()
-                    .map_err(|_| format!("`{part}` is not a CPU, such as \"0-3,8\""))
+                    .map_err(|_| format!("`{part}` is not a list of CPUs, such as \"0-3,8\""))
             };
             let (first, last) = match part.split_once('-') {
                 Some((first, last)) => (number(first)? as usize, number(last)? as usize),

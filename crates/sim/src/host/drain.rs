@@ -1,7 +1,9 @@
 //! Reaps a queue on behalf of the threads that submitted: in an interrupt handler, a softirq, or an
 //! interrupt thread. The queue's policy plans the polls; completions go to the owners' inboxes.
 
-use completion::{Cause, Cycle, Mode, ModePolicy, Plan, Seen, Step, Waiter, Woke, fall_asleep};
+use completion::{
+    Cause, Cycle, Mode, ModePolicy, Plan, Seen, StepResult, Waiter, Woke, sleep_step,
+};
 use driver::Completed;
 use units::Nanos;
 use workload::Histogram;
@@ -251,21 +253,21 @@ fn sleep(cx: &mut StepContext, index: usize, n: usize) -> Drained {
     let (queue, drain) = (&cx.queues[index], &mut cx.drains[index]);
     drain.next_step = DrainStep::Sleep(n + 1);
     let library = &cx.costs.library;
-    match fall_asleep(
+    match sleep_step(
         cx.ablation,
         n,
         std::iter::once(&mut drain.waiter),
         |waiter| waiter.arm(&mut Bound::of_drain(queue)),
         |waiter| waiter.recheck(&mut Bound::of_drain(queue)),
     ) {
-        Step::Armed(armed) => Drained::Busy(Nanos(library.arm.0 * armed)),
-        Step::Empty(looked) => Drained::Busy(Nanos(library.look.0 * looked)),
-        Step::Found(looked) => {
+        StepResult::Armed(armed) => Drained::Busy(Nanos(library.arm.0 * armed)),
+        StepResult::Empty(looked) => Drained::Busy(Nanos(library.look.0 * looked)),
+        StepResult::Found(looked) => {
             queue.mask();
             drain.next_step = DrainStep::Decide;
             Drained::Busy(Nanos(library.look.0 * looked) + library.mask)
         }
-        Step::Block => {
+        StepResult::Block => {
             drain.next_step = DrainStep::Decide;
             // Notified while it went to sleep: the queue is masked again, and must not be left so.
             if drain.waiter.seen.woke.is_some() {

@@ -8,12 +8,12 @@ const SCHEDULER: Scheduler = Scheduler {
     rt_period: Nanos(1_000_000),
 };
 
-fn share(vruntime: u64) -> Share {
-    Share { vruntime: Nanos(vruntime), fifo: false }
+fn share(vruntime: u64) -> SchedEntity {
+    SchedEntity { vruntime: Nanos(vruntime), fifo: false }
 }
 
-fn fifo(vruntime: u64) -> Share {
-    Share { vruntime: Nanos(vruntime), fifo: true }
+fn fifo(vruntime: u64) -> SchedEntity {
+    SchedEntity { vruntime: Nanos(vruntime), fifo: true }
 }
 
 #[test]

@@ -120,7 +120,7 @@ impl ControllerTask {
         bar: &HostBar,
     ) -> bool {
         let mut sqe = command.sqe;
-        if command.page {
+        if command.needs_page {
             sqe.prp1 = self.page;
         }
         let mut sq = self.admin.lock_sq();
@@ -342,7 +342,9 @@ impl World<'_> {
                 let begun = pair.exclusive().begin_abort(&command);
                 // The command has completed by now, or no admin tag is free: there is no Abort to
                 // wait for.
-                if !(begun && control.post(AdminCommand { sqe, page: false }, purpose, now, bar)) {
+                if !(begun
+                    && control.post(AdminCommand { sqe, needs_page: false }, purpose, now, bar))
+                {
                     pair.exclusive().end_abort(command.cid);
                     if let Some((recovery, _)) = &mut control.recovery {
                         recovery.abort_ended();
@@ -493,7 +495,7 @@ impl World<'_> {
         let Attached { control, bar, .. } = &mut self.devices[n];
         control.proposed = Some(setting);
         control.post(
-            AdminCommand { sqe, page: false },
+            AdminCommand { sqe, needs_page: false },
             Purpose::Own(SET_COALESCING),
             self.now,
             bar,
@@ -592,7 +594,7 @@ impl World<'_> {
             }
             if now >= path.keep_alive_at {
                 control.post(
-                    AdminCommand { sqe: nvme::admin::keep_alive(), page: false },
+                    AdminCommand { sqe: nvme::admin::keep_alive(), needs_page: false },
                     Purpose::KeepAlive,
                     now,
                     bar,

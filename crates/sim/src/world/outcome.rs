@@ -91,7 +91,7 @@ impl World<'_> {
             failover: self
                 .multipaths()
                 .map(MultipathRequests::counters)
-                .fold(MultipathCounters::default(), MultipathCounters::and),
+                .fold(MultipathCounters::default(), MultipathCounters::merged),
             ticks: Vec::new(),
             all_cpus,
             cpus,

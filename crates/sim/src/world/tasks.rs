@@ -13,7 +13,7 @@ use crate::host::drain::{self, Drained};
 use crate::host::sw_queue::thread_of;
 use crate::host::thread::Thread;
 use crate::host::{Progress, StepContext};
-use crate::sched::Share;
+use crate::sched::SchedEntity;
 
 /// CPU time of one step of a hog.
 const HOG: Nanos = Nanos::from_secs(1);
@@ -22,7 +22,7 @@ const HOG: Nanos = Nanos::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) cpu: usize,
-    pub(super) share: Share,
+    pub(super) share: SchedEntity,
     /// CPU time that it has had.
     pub(super) runtime: Nanos,
     /// The rest of its step, where it was preempted in one.
@@ -72,7 +72,7 @@ impl Task {
         // A kernel's interrupt threads are `SCHED_FIFO`; the one that Reap starts for a vector is a
         // thread as any other.
         let fifo = host == HostStack::Kernel && matches!(kind, TaskKind::Vector { .. });
-        let share = Share { vruntime: Nanos::ZERO, fifo };
+        let share = SchedEntity { vruntime: Nanos::ZERO, fifo };
         Task {
             cpu,
             share,

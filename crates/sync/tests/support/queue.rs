@@ -5,7 +5,8 @@
 use std::cell::Cell;
 
 use completion::{
-    Ablation, Cycle, Mode, Notification, Plan, Rule, SleepStep, Step, Waiter, Woke, fall_asleep,
+    Ablation, Cycle, Mode, Notification, Plan, Rule, SleepStep, StepResult, Waiter, Woke,
+    sleep_step,
 };
 use units::Nanos;
 
@@ -390,15 +391,15 @@ impl<'a> Host<'a> {
             true
         };
         for step in 0.. {
-            match fall_asleep(&omit, step, std::iter::once(&mut *self), arm, |host| {
+            match sleep_step(&omit, step, std::iter::once(&mut *self), arm, |host| {
                 Some(sleep::check(host))
             }) {
-                Step::Armed(_) | Step::Empty(_) => {}
-                Step::Found(_) => {
+                StepResult::Armed(_) | StepResult::Empty(_) => {}
+                StepResult::Found(_) => {
                     found = true;
                     break;
                 }
-                Step::Block => {
+                StepResult::Block => {
                     slept = self.queue.fds.block(self.waits_on());
                     break;
                 }

@@ -1,5 +1,9 @@
 //! The structures shared with the eBPF program: `bpf/shared.h`, field by field. Both sides assert
-//! the sizes.
+//! their sizes, except where a structure has 64-bit counters only; that of [`Cycle`] as a part of
+//! [`BpfLine`].
+//!
+//! A line is an interrupt line of a block device. A slot is the index of its counters; slot 0
+//! belongs to no line. A cycle lasts from one interrupt of a line to its next.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -25,20 +29,28 @@ pub(super) struct Config {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Globals {
+    /// Sampled cycles that are open now.
     pub sampled_cycles: u64,
     pub next_slot: u32,
     pub next_queue: u32,
+    /// Interrupts that found no slot.
     pub lost_lines: u64,
+    /// Completions whose queue found no entry.
     pub lost_queues: u64,
+    /// Requests whose start found no entry.
     pub lost_starts: u64,
+    /// Requests for whose class (device, operation, size) there was no histogram.
     pub lost_classes: u64,
 }
 
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Cycle {
+    /// In nanoseconds, in mode `delay` only.
     pub at: u64,
+    /// The run of the softirq that the interrupt came in, as a number by CPU; 0: none.
     pub visit: u64,
+    /// Completions so far.
     pub count: u32,
     pub cpu: u32,
     pub sampled: u32,
@@ -48,9 +60,11 @@ pub(super) struct Cycle {
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct BpfLine {
+    /// Interrupts so far. `cycle[seq & 1]` is open; the other still gets late completions.
     pub seq: u64,
     pub slot: u32,
     pub ignored: u32,
+    /// Cycles since the last sampled one.
     pub skipped: u32,
     pub pad: u32,
     pub cycle: [Cycle; 2],
@@ -66,11 +80,17 @@ pub(super) struct BpfQueue {
     pub number: u32,
     pub polled: u32,
     pub tracked: u32,
+    /// Number + 1 of its line; 0: not known.
     pub irq: u32,
+    /// Number + 1 of the line that may be its own.
     pub candidate: u32,
+    /// Softirq runs in a row in which only `candidate` can have raised the softirq. At four it is
+    /// the queue's line.
     pub votes: u32,
+    /// With `-Q`: the cycle being counted, and its completions so far.
     pub cycle_seq: u64,
     pub cycle_count: u32,
+    /// The softirq run of the last vote.
     pub voted_in: u32,
 }
 
@@ -93,6 +113,7 @@ pub(super) struct LineStats {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct QueueStats {
+    /// Completions by context, in the order of [`crate::counts::CONTEXTS`].
     pub contexts: [u64; 5],
 }
 

@@ -60,6 +60,7 @@ pub(super) fn small(text: &str, least: u64, most: u64) -> Result<u32, ValueError
 /// Refuses a dash that would be a sign. In lists and ranges a dash separates values, none of which
 /// may be negative.
 pub(super) fn no_sign(text: &str) -> Result<(), ValueError> {
+    // What stands before each dash: all parts but the last.
     let mut before = text.split('-').map(str::trim);
     before.next_back();
     match before.find(|before| before.is_empty() || before.ends_with([':', ','])) {
@@ -229,8 +230,8 @@ const MAX_PATTERN: usize = 1 << 20;
 const MAX_OFFSETS: usize = 8;
 
 /// Parses a pattern as fio does. It is a sequence of `"text"`, `0x` with hexadecimal digits,
-/// decimal numbers (little-endian, without leading zeros), and `%o` (the I/O's offset in eight
-/// bytes).
+/// decimal numbers of 32 bits (as little-endian bytes, without zero bytes at the end), and `%o`
+/// (the I/O's offset in eight bytes).
 pub(super) fn fill_pattern(text: &str) -> Result<FillPattern, ValueError> {
     let mut pattern = FillPattern::default();
     let mut rest = text;

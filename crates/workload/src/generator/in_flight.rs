@@ -1,12 +1,14 @@
 //! The I/Os in flight of a job thread: the slot of each, the times for its latencies, and which of
 //! them are posted but not committed (no doorbell rung for them).
 //!
-//! One array of slot numbers serves as free list and as queue:
+//! One array of slot numbers has both the free slots and the posted ones, in order:
 //!
 //! ```text
-//! free:  [ committed … | posted …             | free …          ]
-//!                      ↑ in_flight - queued   ↑ in_flight
+//! free:  [ unused …    | posted …                          | free …      ]
+//!          (committed) ↑ in_flight - (posted - refused)    ↑ in_flight
 //! ```
+//!
+//! Numbers of committed slots are not kept: each I/O brings its own when it completes.
 
 use super::Io;
 use crate::stats::Stats;
@@ -23,7 +25,8 @@ pub(super) struct Slot {
     pub committed: Nanos,
 }
 
-/// Further state of an I/O, which only `tracked` jobs need.
+/// Further state of an I/O, which only `tracked` jobs need (`Generator::tracked`): those with a
+/// rate, verification, flushes, pauses, logs and the like.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Extra {
     /// The start that the rate intended; [`Nanos::MAX`]: not measured.
@@ -32,7 +35,7 @@ pub(super) struct Extra {
     pub sequence: u64,
     /// The data of this read are checked.
     pub check: bool,
-    /// Seed of that write's data.
+    /// Seed of the data of write `sequence`.
     pub seed: u64,
     /// When a write was issued.
     pub written: Nanos,
@@ -45,14 +48,14 @@ pub(super) struct Extra {
 pub(super) struct InFlight {
     /// I/Os in flight, posted ones included.
     pub in_flight: u32,
-    /// I/Os posted since the last commit, and those of them that have already completed, because
-    /// the device refused them.
-    pub queued: u32,
+    /// I/Os posted since the last commit, refused ones included.
+    pub posted: u32,
+    /// Those of them that have completed already, because the device refused them.
     refused: u32,
     slots: Box<[Slot]>,
     /// One per slot for `tracked` jobs, else empty.
     pub extras: Box<[Extra]>,
-    /// See the module's documentation.
+    /// Free and posted slots; see the module's documentation.
     free: Box<[u32]>,
 }
 
@@ -63,7 +66,7 @@ impl InFlight {
         let io = Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 0 };
         InFlight {
             in_flight: 0,
-            queued: 0,
+            posted: 0,
             refused: 0,
             slots: vec![Slot { io, start: Nanos::MAX, committed: Nanos::MAX }; slots].into(),
             extras: vec![Extra::default(); if extras { slots } else { 0 }].into(),
@@ -78,7 +81,7 @@ impl InFlight {
         let io = Io { slot, ..io };
         *self.slots.get_mut(slot as usize)? = Slot { io, start: now, committed: now };
         self.in_flight += 1;
-        self.queued += 1;
+        self.posted += 1;
         Some(io)
     }
 
@@ -90,24 +93,24 @@ impl InFlight {
 
     /// The I/Os that are posted and not committed.
     #[inline]
-    pub fn queued(&self) -> impl Iterator<Item = &Io> {
-        let first = self.in_flight - (self.queued - self.refused);
-        let queued = self.free.get(first as usize..self.in_flight as usize).unwrap_or_default();
-        queued.iter().filter_map(|slot| Some(&self.slots.get(*slot as usize)?.io))
+    pub fn posted(&self) -> impl Iterator<Item = &Io> {
+        let first = self.in_flight - (self.posted - self.refused);
+        let posted = self.free.get(first as usize..self.in_flight as usize).unwrap_or_default();
+        posted.iter().filter_map(|slot| Some(&self.slots.get(*slot as usize)?.io))
     }
 
     /// The doorbell was rung at `now` for all posted I/Os.
     #[inline]
     pub fn commit(&mut self, now: Nanos, stats: &mut Stats) {
-        let queued = std::mem::take(&mut self.queued);
+        let posted = std::mem::take(&mut self.posted);
         // A batch of 0 would be counted as a doorbell.
-        if queued == 0 {
+        if posted == 0 {
             return;
         }
-        stats.submit.add_batch(queued);
+        stats.submit.add_batch(posted);
         // As in fio, the depth is that at the doorbell, for all I/Os of the batch.
-        stats.depth.add_depth(self.in_flight, queued);
-        let first = self.in_flight - (queued - std::mem::take(&mut self.refused));
+        stats.depth.add_depth(self.in_flight, posted);
+        let first = self.in_flight - (posted - std::mem::take(&mut self.refused));
         for slot in self.free.get(first as usize..self.in_flight as usize).unwrap_or_default() {
             if let Some(Slot { io, committed, .. }) = self.slots.get_mut(*slot as usize) {
                 stats.op_mut(io.op).issued += 1;
@@ -122,8 +125,8 @@ impl InFlight {
         if let Some(place) = self.slots.get_mut(slot as usize) {
             place.start = Nanos::MAX;
         }
-        // Usually all are committed, and their order in `free` does not matter.
-        if self.queued > 0 {
+        // Usually all are committed, so no number in `free` has to be kept.
+        if self.posted > 0 {
             self.close_gap(slot, stats);
         }
         self.in_flight -= 1;
@@ -137,9 +140,9 @@ impl InFlight {
     #[cold]
     fn close_gap(&mut self, slot: u32, stats: &mut Stats) {
         let end = self.in_flight as usize;
-        let first = end - (self.queued - self.refused) as usize;
-        let Some(queued) = self.free.get(first..end) else { return };
-        let at = queued.iter().position(|other| *other == slot);
+        let first = end - (self.posted - self.refused) as usize;
+        let Some(posted) = self.free.get(first..end) else { return };
+        let at = posted.iter().position(|other| *other == slot);
         // A refused I/O counts as issued, like one that the device fails.
         if let (Some(_), Some(Slot { io, .. })) = (at, self.slots.get(slot as usize)) {
             self.refused += 1;
@@ -152,9 +155,9 @@ impl InFlight {
     }
 }
 
-/// The last completions that have the same operation and the same times, and so the same latencies:
-/// those that one poll reaped of one batch. They are added to the statistics at once, which gives
-/// the same result as adding each.
+/// A run of completions with the same operation and the same times, and so the same latencies, such
+/// as those that one poll reaps of one batch. They are added to the statistics together, with the
+/// same result as one by one.
 #[derive(Debug, SmartDefault)]
 pub(super) struct BatchStats {
     #[default(Op::Read)]
@@ -175,13 +178,13 @@ impl BatchStats {
         reaped: Nanos,
         stats: &mut Stats,
     ) {
-        // Another time or operation: the collected completions are final.
+        // Another time or operation: a new run begins.
         if start != self.start
             || committed != self.committed
             || reaped != self.reaped
             || io.op != self.op
         {
-            self.count(stats);
+            self.flush(stats);
             *self = BatchStats { op: io.op, start, committed, reaped, ios: 0, bytes: 0 };
         }
         self.ios += 1;
@@ -190,14 +193,14 @@ impl BatchStats {
 
     /// Adds the collected completions to `stats`.
     #[inline]
-    pub fn count(&mut self, stats: &mut Stats) {
+    pub fn flush(&mut self, stats: &mut Stats) {
         if self.ios > 0 {
-            self.flush(stats);
+            self.add_run(stats);
         }
     }
 
     #[inline(never)] // Large, and called once per batch.
-    fn flush(&mut self, stats: &mut Stats) {
+    fn add_run(&mut self, stats: &mut Stats) {
         let ios = std::mem::take(&mut self.ios);
         let (measure, stats) = (stats.measure, stats.op_mut(self.op));
         stats.ios += ios;
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn only_queued_slots_are_committed() {
+    fn only_posted_slots_are_committed() {
         let io = Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 512 };
         let mut flight = InFlight::new(4, false);
         let post = |flight: &mut InFlight, now| flight.post(io, Nanos(now)).unwrap().slot;
@@ -240,14 +243,14 @@ mod tests {
         // A committed I/O completes, and a posted one is refused.
         assert_eq!(times(&mut flight, a), (1, 2));
         assert_eq!(times(&mut flight, c), (3, 3));
-        assert_eq!(flight.queued().map(|io| io.slot).collect::<Vec<_>>(), [d]);
+        assert_eq!(flight.posted().map(|io| io.slot).collect::<Vec<_>>(), [d]);
         let e = post(&mut flight, 4);
         commit_at(&mut flight, 5);
         assert_eq!(
             (times(&mut flight, b), times(&mut flight, d), times(&mut flight, e)),
             ((1, 2), (3, 5), (4, 5))
         );
-        assert_eq!((flight.in_flight, flight.queued, flight.refused), (0, 0, 0));
+        assert_eq!((flight.in_flight, flight.posted, flight.refused), (0, 0, 0));
         assert!(flight.get(b).is_none());
     }
 }

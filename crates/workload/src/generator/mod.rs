@@ -338,11 +338,11 @@ impl Generator {
                     // The files have no more in this pass.
                     (self.fast_ios, self.bytes_left) = (0, 0);
                 }
-                let queued = self.flight.queued;
-                if queued >= self.batch {
+                let posted = self.flight.posted;
+                if posted >= self.batch {
                     return Next::Commit;
                 }
-                if queued == 0 && self.flight.in_flight >= self.limit && self.reaped == 0 {
+                if posted == 0 && self.flight.in_flight >= self.limit && self.reaped == 0 {
                     return self.reap(!self.waiting);
                 }
             }
@@ -360,16 +360,16 @@ impl Generator {
         // All completions since the last call came from one poll.
         if self.reaped > 0 {
             self.stats.complete.add_batch(std::mem::take(&mut self.reaped));
-            self.batch_stats.count(&mut self.stats);
+            self.batch_stats.flush(&mut self.stats);
         }
         loop {
             if now >= self.next_event_at {
                 self.on_event(now);
             }
-            let (in_flight, queued) = (self.flight.in_flight, self.flight.queued);
+            let (in_flight, posted) = (self.flight.in_flight, self.flight.posted);
             // A full depth commits a smaller batch: waiting for completions of uncommitted I/Os
             // would block forever.
-            if queued > 0 && (queued >= self.batch || in_flight >= self.limit) {
+            if posted > 0 && (posted >= self.batch || in_flight >= self.limit) {
                 return Some(Next::Commit);
             }
             if in_flight >= self.limit {
@@ -383,7 +383,7 @@ impl Generator {
                 }
                 (self.waiting, self.limit) = (false, self.depth);
             }
-            if queued == 0
+            if posted == 0
                 && let Some(most) = self.batch_max
             {
                 // The I/Os in flight keep the device busy for about the time that it takes to
@@ -396,7 +396,7 @@ impl Generator {
                     // Simple jobs return to the fast path with as many I/Os as cannot exceed any
                     // limit.
                     if !self.tracked {
-                        let room = (self.batch - queued).min(self.limit - in_flight);
+                        let room = (self.batch - posted).min(self.limit - in_flight);
                         self.fast_ios =
                             self.stream.least_ios(bytes as u64, self.ios_left.min(room.into()))
                                 as u32;
@@ -586,7 +586,7 @@ impl Generator {
     /// The I/Os that are posted and whose doorbell has not been rung.
     #[inline]
     pub fn queued(&self) -> impl Iterator<Item = &Io> {
-        self.flight.queued()
+        self.flight.posted()
     }
 
     /// Whether the job has a rate.

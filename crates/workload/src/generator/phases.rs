@@ -276,7 +276,7 @@ impl Generator {
             Phase::Delay => return Some(Next::Wait { until: self.clock.delay }),
             _ => {}
         }
-        if self.flight.queued > 0 {
+        if self.flight.posted > 0 {
             return Some(Next::Commit);
         }
         if self.flight.in_flight > 0 {
@@ -397,7 +397,7 @@ impl Generator {
     #[cold]
     pub(super) fn wait_for(&mut self, hold: WaitFor) -> Next {
         // Posted I/Os must not wait for the deferred one: the device does not know them yet.
-        if self.flight.queued > 0 {
+        if self.flight.posted > 0 {
             return Next::Commit;
         }
         let in_flight = self.flight.in_flight;

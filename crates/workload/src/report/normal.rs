@@ -18,7 +18,7 @@ pub fn opening(jobs: &[Job], plan: &Plan, program: &str, engine: &str) -> String
     let mut out = String::new();
     for (index, job) in jobs.iter().enumerate() {
         let group = plan.threads.iter().find(|t| t.job == index).map_or(0, |t| t.group);
-        let sizes = |sizes: &BlockSizes| {
+        let range = |sizes: &BlockSizes| {
             format!(
                 "{}-{}",
                 short(sizes.min, DIGITS, true, "B"),
@@ -29,9 +29,9 @@ pub fn opening(jobs: &[Job], plan: &Plan, program: &str, engine: &str) -> String
             "{}: (g={group}): rw={}, bs=(R) {}, (W) {}, (T) {}, ioengine={engine}, iodepth={}\n",
             job.name,
             job.pattern.name(),
-            sizes(&job.block.read),
-            sizes(&job.block.write),
-            sizes(&job.block.trim),
+            range(&job.block.read),
+            range(&job.block.write),
+            range(&job.block.trim),
             job.iodepth
         );
         // fio prints one line and an ellipsis for identical threads.
@@ -87,7 +87,7 @@ fn write_all(out: &mut String, report: &Report) -> fmt::Result {
         if last.replace(group) != Some(group) {
             write!(out, "\nRun status group {group} (all jobs):\n")?;
         }
-        // fio prints operations with I/O only.
+        // Like fio, leaves out operations without I/O.
         if sum.longest_ms == 0 {
             continue;
         }

@@ -1,5 +1,5 @@
-//! Cells, in which modes are compared: a price list, a device, and a load. [`Grid::known`] is the
-//! set on which constants were chosen.
+//! Cells, in which modes are compared: a machine, as a list of what its operations cost, a device,
+//! and a load. [`Grid::known`] is the set on which constants were chosen.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub const LOADS: [u32; 3] = [10, 50, 90];
 /// Queue depths of closed loops of the known set.
 pub const CLOSED_DEPTHS: [u32; 4] = [1, 8, 32, 128];
 
-/// A price list with its name.
+/// What the operations of a machine cost (its price list), with a name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prices {
     /// The name in tables.
@@ -27,8 +27,8 @@ pub struct Prices {
 /// The load on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Open loop: a Poisson process at a share of the IOPS that `poll` reaches in a closed loop of
-    /// this depth.
+    /// Open loop: I/Os arrive as a Poisson process, at a share of the IOPS that `poll` reaches in a
+    /// closed loop of the cell's queue depth.
     Open {
         /// The share, in per cent.
         load: u32,
@@ -217,7 +217,7 @@ impl Grid {
         cells
     }
 
-    /// The loads of each device, with their queue depths.
+    /// Queue depth and load of all cells of one machine and device.
     fn kinds(&self) -> impl Iterator<Item = (u32, Kind)> {
         let open = self
             .depths
@@ -237,11 +237,12 @@ pub fn ships(name: &str) -> bool {
     Profile::NAMES.contains(&name)
 }
 
-/// A random profile: 5 to 200 µs, with jitter, and possibly a tail, which may come in runs.
+/// A random profile: 5 to 82 µs, with jitter, and possibly a tail, which may come in runs.
 pub fn drawn(seed: u64) -> Profile {
     let mut rng = SplitMix64::seed_from_u64(seed);
     let mut within = |low: u64, high: u64| low + rng.next_u64() % (high - low);
-    // Uniform in the logarithm: as many short times as long ones.
+    // One of five magnitudes, each twice the one before and equally likely: 5, 10, 20, 40 or 80 µs.
+    // Random low bits are added to it.
     let base = 5_000u64 << within(0, 5) | within(0, 5_000);
     let read = Service {
         base: Nanos(base),

@@ -116,11 +116,12 @@ impl Knob {
         Ok((self.get)(&cases::scenario(self.file)?))
     }
 
-    /// Simulated ÷ published row with this value; other constants of the file are as in `set`.
+    /// Simulated ÷ published row with this value. `others`: values of the constants of the file, by
+    /// their index in [`KNOBS`].
     ///
     /// # Errors
     /// The run fails.
-    fn row(&self, value: u64, set: &[(usize, u64)]) -> Result<f64, SimError> {
+    fn ratio(&self, value: u64, others: &[(usize, u64)]) -> Result<f64, SimError> {
         let spec = SPECS
             .iter()
             .find(|spec| spec.id == self.row)
@@ -130,7 +131,8 @@ impl Knob {
             .find(|case| case.name == spec.case)
             .ok_or_else(|| SimError::Unfit(spec.case.into()))?;
         let mut scenario = case.scenario().map_err(|error| SimError::Unfit(error.to_string()))?;
-        for (knob, value) in set.iter().filter_map(|(at, value)| Some((KNOBS.get(*at)?, value))) {
+        for (knob, value) in others.iter().filter_map(|(at, value)| Some((KNOBS.get(*at)?, value)))
+        {
             // Constants of other files do not exist in this scenario.
             if knob.file == self.file {
                 (knob.set)(&mut scenario, *value);
@@ -148,19 +150,19 @@ impl Knob {
 /// A run fails.
 pub fn calibrate(file: &str) -> Result<Vec<Found>, SimError> {
     let own: Vec<usize> = (0..KNOBS.len()).filter(|&at| KNOBS[at].file == file).collect();
-    let mut set: Vec<(usize, u64)> = Vec::new();
+    let mut values: Vec<(usize, u64)> = Vec::new();
     for &at in &own {
-        set.push((at, KNOBS[at].shipped().map_err(|error| SimError::Unfit(error.to_string()))?));
+        values.push((at, KNOBS[at].shipped().map_err(|error| SimError::Unfit(error.to_string()))?));
     }
     let mut found = Vec::new();
     for sweep in 0..SWEEPS {
         for (n, &at) in own.iter().enumerate() {
             let knob = &KNOBS[at];
-            let value = bisect(knob, &set)?;
-            set[n].1 = value;
+            let value = bisect(knob, &values)?;
+            values[n].1 = value;
             if sweep + 1 == SWEEPS {
                 let shipped = knob.shipped().map_err(|error| SimError::Unfit(error.to_string()))?;
-                let ratio = knob.row(value, &set)?;
+                let ratio = knob.ratio(value, &values)?;
                 found.push(Found {
                     knob: (knob.file, knob.key),
                     row: knob.row,
@@ -174,22 +176,22 @@ pub fn calibrate(file: &str) -> Result<Vec<Found>, SimError> {
     Ok(found)
 }
 
-/// The value of `knob` for which its row is nearest to the published one. The row must be monotonic
-/// in it.
-fn bisect(knob: &Knob, set: &[(usize, u64)]) -> Result<u64, SimError> {
+/// The value of `knob` with which the simulated row is nearest to the published one. The simulated
+/// row must only increase or only decrease with the value. `others`: as in [`Knob::ratio`].
+fn bisect(knob: &Knob, others: &[(usize, u64)]) -> Result<u64, SimError> {
     let (mut low, mut high) = knob.range;
-    // Whether the row increases or decreases with the constant.
-    let grows = knob.row(high, set)? > knob.row(low, set)?;
+    // Whether the simulated row increases with the value.
+    let grows = knob.ratio(high, others)? > knob.ratio(low, others)?;
     // 1 % is more precise than the published figures.
     while high - low > (low / 100).max(1) {
         let middle = low + (high - low) / 2;
-        if (knob.row(middle, set)? < 1.0) == grows {
+        if (knob.ratio(middle, others)? < 1.0) == grows {
             low = middle;
         } else {
             high = middle;
         }
     }
     // Two adjacent values remain: return the better one.
-    let off = |value| knob.row(value, set).map(|ratio| ratio.ln().abs());
-    Ok(if off(low)? < off(high)? { low } else { high })
+    let distance = |value| knob.ratio(value, others).map(|ratio| ratio.ln().abs());
+    Ok(if distance(low)? < distance(high)? { low } else { high })
 }

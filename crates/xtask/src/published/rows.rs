@@ -9,11 +9,12 @@ use workload::Histogram;
 /// What a row is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// A constant was chosen by this row.
+    /// A constant of the simulator was chosen so that this row fits.
     Calibrate,
-    /// It is predicted, and scored.
+    /// The simulator predicts it, and the prediction is scored.
     Predict,
-    /// Only the order of rows is compared, since the post gives too little about its machine.
+    /// The row is shown beside the simulated one, but not scored, since the post says too little
+    /// about its machine: only the order of such rows, or the shape of their histogram, must agree.
     Shape,
 }
 
@@ -52,7 +53,7 @@ pub struct Spec {
 pub struct Against {
     /// The row that the effect is relative to.
     pub baseline: &'static str,
-    /// The case without the mechanism.
+    /// The case that differs only in that it lacks the mechanism whose effect is predicted.
     pub without: &'static str,
 }
 
@@ -113,18 +114,23 @@ fn per_interrupt(o: &Outcome) -> f64 {
     o.counts.completed as f64 / o.all_cpus.interrupts.max(1) as f64
 }
 
-/// IOPS of one of the four drives.
+/// Mean IOPS of a drive.
 fn iops_a_drive(o: &Outcome) -> f64 {
     iops(o) / o.devices.len().max(1) as f64
 }
 
-/// Interrupts per second of one of the 32 vectors.
+/// Mean interrupts per second of a vector, of which there are 32.
 fn int_a_vector(o: &Outcome) -> f64 {
     o.per_second(o.all_cpus.vectors_handled) / 32.0
 }
 
 fn slat(o: &Outcome) -> f64 {
     o.stats.read.slat.moments.mean() / 1e3
+}
+
+/// CPU time of choosing the path, per I/O, in microseconds.
+fn path(o: &Outcome) -> f64 {
+    o.counts.choosing.0 as f64 / o.counts.completed.max(1) as f64 / 1e3
 }
 
 /// Share of the values of a histogram in `range`.
@@ -139,12 +145,14 @@ fn delay(o: &Outcome, from: u64, to: u64) -> f64 {
     share_in(&o.poll_delays, from * 1_000..to * 1_000)
 }
 
-/// Share of interrupts with `from..to` completions until the interrupt was enabled again.
-fn brought(o: &Outcome, from: u64, to: u64) -> f64 {
+/// Share of interrupts after which the poller took `from..to` completions before it enabled the
+/// interrupt again.
+fn taken(o: &Outcome, from: u64, to: u64) -> f64 {
     share_in(&o.per_cycle, from..to)
 }
 
-/// The histograms. A test requires a total variation below 0.05 ([`super::total_variation`]).
+/// The rows whose names begin with one of these are a published histogram. A test requires its
+/// total variation from the simulated one to be below 0.05 ([`super::total_variation`]).
 pub const HISTOGRAMS: [&str; 4] =
     ["002.one.delay", "002.five.delay", "002.one.completions", "002.deep.completions"];
 
@@ -154,7 +162,7 @@ const U4_INT: &str = "003.u4.irq.int";
 /// All rows, in the order of the table.
 pub const SPECS: &[Spec] = &[
     row("000.irq.iops", 130e3, "IOPS", Calibrate, "000.irq", iops),
-    // 13 to 14 thousand.
+    // The post says 13 to 14 thousand.
     row("000.irq.messages_at_110k", 13.5e3, "1/s", Calibrate, "000.irq.110k", messages),
     predicted("000.check.iops", 424e3, "IOPS", "000.check", iops, "000.irq.iops", "000.irq"),
     row("001.off.512.iops", 25_168.0, "IOPS", Calibrate, "001.off.512", iops),
@@ -174,9 +182,9 @@ pub const SPECS: &[Spec] = &[
     row("001.fast.off.iops", 50e3, "IOPS", Shape, "001.fast.off", iops),
     row("001.fast.off.int", 55e3, "1/s", Shape, "001.fast.off", interrupts),
     row("001.fast.on.iops", 50e3, "IOPS", Shape, "001.fast.on", iops),
-    // 39 to 40 thousand.
+    // The post says 39 to 40 thousand.
     row("001.fast.on.int", 39.5e3, "1/s", Shape, "001.fast.on", interrupts),
-    // 7,310, 11, 10, 20 and 1 of 7,352.
+    // The post has counts: 7,310, 11, 10, 20 and 1 of 7,352.
     share("002.one.delay.0-1", 0.9943, "002.one", |o| delay(o, 0, 2)),
     share("002.one.delay.2-3", 0.0015, "002.one", |o| delay(o, 2, 4)),
     share("002.one.delay.4-7", 0.0014, "002.one", |o| delay(o, 4, 8)),
@@ -187,16 +195,16 @@ pub const SPECS: &[Spec] = &[
     share("002.five.delay.4-7", 0.0528, "002.five", |o| delay(o, 4, 8)),
     share("002.five.delay.8-15", 0.0254, "002.five", |o| delay(o, 8, 16)),
     share("002.five.delay.16-31", 0.0081, "002.five", |o| delay(o, 16, 32)),
-    // 11,690, 46 and 1.
-    share("002.one.completions.1", 0.9960, "002.one", |o| brought(o, 1, 2)),
-    share("002.one.completions.2", 0.0039, "002.one", |o| brought(o, 2, 3)),
+    // The post has counts: 11,690, 46 and 1.
+    share("002.one.completions.1", 0.9960, "002.one", |o| taken(o, 1, 2)),
+    share("002.one.completions.2", 0.0039, "002.one", |o| taken(o, 2, 3)),
     // "I also tried QD=1024, histogram is still the same."
-    share("002.deep.completions.1", 0.9960, "002.deep", |o| brought(o, 1, 2)),
+    share("002.deep.completions.1", 0.9960, "002.deep", |o| taken(o, 1, 2)),
     row("003.u4.polled.iops", 20.36e6, "IOPS", Calibrate, "003.u4.polled", iops),
     row("003.u5.polled.iops", 25.7e6, "IOPS", Calibrate, "003.u5.polled", iops),
     row(U4_IRQ, 14.37e6, "IOPS", Calibrate, "003.u4.irq", iops),
     row(U4_INT, 2.82e6, "1/s", Calibrate, "003.u4.irq", interrupts),
-    // 14.73, 14.90 and 14.90 million.
+    // Mean of three runs: 14.73, 14.90 and 14.90 million.
     predicted("003.u4.posted.iops", 14.84e6, "IOPS", "003.u4.posted", iops, U4_IRQ, "003.u4.irq"),
     predicted(
         "003.u4.posted.int",
@@ -219,7 +227,7 @@ pub const SPECS: &[Spec] = &[
     ),
     row("003.l4.irq.iops", 1.615e6, "IOPS", Calibrate, "003.l4.irq", iops_a_drive),
     row("003.l4.irq.int_vector", 185_545.0, "1/s", Calibrate, "003.l4.irq", int_a_vector),
-    // 32 vectors.
+    // The sum over the 32 vectors.
     row("003.l4.irq.int", 32.0 * 185_545.0, "1/s", Calibrate, "003.l4.irq", interrupts),
     predicted(
         "003.l4.posted.iops",
@@ -248,6 +256,8 @@ pub const SPECS: &[Spec] = &[
         "003.l4.irq.int",
         "003.l4.irq",
     ),
+    // `queue-depth` with a counter by hardware queue, which the choice of a path adds up ("sum"),
+    // and with one counter by path ("atomic").
     row("004.sum.path", 46.147, "µs", Calibrate, "004.sum", path),
     row("004.atomic.path", 0.456, "µs", Shape, "004.atomic", path),
     predicted("004.sum.slat", 78.35, "µs", "004.sum", slat, "004.sum.path", "004.atomic"),
@@ -255,8 +265,3 @@ pub const SPECS: &[Spec] = &[
     row("004.sum.iops", 490.0, "IOPS", Shape, "004.sum", iops),
     row("004.atomic.iops", 493.0, "IOPS", Shape, "004.atomic", iops),
 ];
-
-/// CPU time of choosing the path, per I/O.
-fn path(o: &Outcome) -> f64 {
-    o.counts.choosing.0 as f64 / o.counts.completed.max(1) as f64 / 1e3
-}

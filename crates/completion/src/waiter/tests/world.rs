@@ -183,18 +183,18 @@ impl World {
                 let ablation = thread.waiter.ablation;
                 thread.at = At::Sleep(step + 1);
                 let queue = std::iter::once((&mut thread.waiter, bound));
-                match fall_asleep(
+                match sleep_step(
                     &ablation,
                     step,
                     queue,
                     |(waiter, mut bound)| waiter.arm(&mut bound),
                     |(waiter, mut bound)| waiter.recheck(&mut bound),
                 ) {
-                    Step::Found(_) => self.back(me, None),
-                    Step::Block => {
+                    StepResult::Found(_) => self.back(me, None),
+                    StepResult::Block => {
                         thread.at = At::Blocked(!matches!(thread.waiter.plan, Plan::Sleep { .. }))
                     }
-                    Step::Armed(_) | Step::Empty(_) => {}
+                    StepResult::Armed(_) | StepResult::Empty(_) => {}
                 }
             }
             At::Blocked(by_itself) => {

@@ -133,7 +133,7 @@ impl PathHost {
 
     fn post_admin(&self, command: AdminCommand, purpose: Purpose, now: Nanos) {
         let mut sqe = command.sqe;
-        sqe.prp1 = if command.page { self.page } else { sqe.prp1 };
+        sqe.prp1 = if command.needs_page { self.page } else { sqe.prp1 };
         let mut sq = self.admin.lock_sq();
         sq.post(sqe, purpose.to_token(), now).expect("an admin tag");
         sq.commit(&self.bus.doorbells);
@@ -258,7 +258,7 @@ impl PathHost {
         self.recovery = Some(recovery);
         if now >= self.keep_alive_at {
             self.post_admin(
-                AdminCommand { sqe: nvme::admin::keep_alive(), page: false },
+                AdminCommand { sqe: nvme::admin::keep_alive(), needs_page: false },
                 Purpose::KeepAlive,
                 now,
             );

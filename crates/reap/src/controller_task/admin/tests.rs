@@ -23,10 +23,10 @@ fn log_page_survives_other_completions() {
     let mut admin = Admin::new(&controller, options.pool_bytes).unwrap();
     let sqe = Identify::new(cns::CONTROLLER, Nsid(0), Dptr::NONE).to_sqe();
     let reading = Purpose::Own(2);
-    assert!(admin.post(&controller, AdminCommand { sqe, page: true }, reading, Nanos::ZERO));
-    assert!(admin.post(&controller, AdminCommand { sqe: Sqe::default(), page: false }, Purpose::Sequence, Nanos::ZERO));
+    assert!(admin.post(&controller, AdminCommand { sqe, needs_page: true }, reading, Nanos::ZERO));
+    assert!(admin.post(&controller, AdminCommand { sqe: Sqe::default(), needs_page: false }, Purpose::Sequence, Nanos::ZERO));
     assert_eq!(admin.take_page(Purpose::Sequence).len(), 0);
-    assert!(!admin.post(&controller, AdminCommand { sqe, page: true }, Purpose::Sequence, Nanos::ZERO), "the page is out");
+    assert!(!admin.post(&controller, AdminCommand { sqe, needs_page: true }, Purpose::Sequence, Nanos::ZERO), "the page is out");
     assert_eq!(admin.take_page(reading).len(), 4096);
     assert_eq!(admin.take_page(reading).len(), 0, "it was taken already");
 }

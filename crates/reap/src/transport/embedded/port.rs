@@ -16,8 +16,8 @@ pub(super) struct Attachment {
     detached: AtomicBool,
     /// Nanoseconds spent on sending messages.
     notify_ns: AtomicU64,
-    /// By vector, when the oldest message that no one has collected was sent, in nanoseconds; 0:
-    /// none.
+    /// By vector, in nanoseconds: when the first message was sent since the last
+    /// [`Attachment::take_message_time`]; 0: none was.
     message_at: Box<[AtomicU64]>,
     /// The gate to host memory, if access can be blocked.
     pub gate: Option<Gate>,
@@ -34,8 +34,9 @@ impl Attachment {
         }
     }
 
-    /// Keeps the time of the first message only: it is what a sleeping thread has waited from.
-    fn message_sent(&self, vector: Vector, at: Nanos) {
+    /// Call before a message is sent, so that the thread that it wakes finds the time. Keeps that
+    /// of the first message only, which is the one that wakes the thread.
+    fn record_message_time(&self, vector: Vector, at: Nanos) {
         if let Some(first) = self.message_at.get(usize::from(vector.0))
             && first.load(Ordering::Relaxed) == 0
         {
@@ -115,12 +116,12 @@ impl Port for EmbeddedPort {
     }
 
     fn message(&self, vector: Vector) -> Message {
-        // The clock is read only where a message is likely. This is only a hint; `message` below
-        // checks the mask with the right ordering.
+        // A hint, without ordering, so that the clock is read only where a message is likely to be
+        // sent. `Vectors::message` below decides, with the needed ordering.
         let armed = self.vectors.flag(vector.0).is_some_and(sync::WakeFlag::is_armed);
         let before = if armed { hw::now() } else { Nanos::ZERO };
         if armed {
-            self.attachment.message_sent(vector, before);
+            self.attachment.record_message_time(vector, before);
         }
         let sent = self.vectors.message(vector.0);
         if armed && sent {

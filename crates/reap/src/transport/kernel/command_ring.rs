@@ -271,7 +271,7 @@ impl CommandRing {
     pub(super) fn push_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         // Pass-through commands bring their data: what is compared, or the list of ranges.
         let passes = self.passthrough.is_some() && matches!(part.op, Op::Compare | Op::Deallocate);
-        if part.op.moves_data() && part.op != Op::Compare || passes {
+        if part.op.transfers_blocks() || passes {
             return self.push_data(part, token, now);
         }
         let Some(at) = self.free.pop() else { return false };

@@ -19,7 +19,7 @@ use hw::uring::Poll;
 use hw::{ForkGuard, Lent, Poller};
 use nvme::QueueId;
 use sync::WaiterId;
-use units::{Nanos, Op};
+use units::Nanos;
 
 use super::command_ring::CommandRing;
 use super::file::KernelFile;
@@ -177,11 +177,7 @@ impl Post for &mut UringQueue {
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         // A write with FUA is the same SQE with a flag.
-        let ring = if part.op.moves_data() && part.op != Op::Compare {
-            self.data_ring()
-        } else {
-            &mut self.interrupt
-        };
+        let ring = if part.op.transfers_blocks() { self.data_ring() } else { &mut self.interrupt };
         ring.push_other(part, token, now)
     }
 

@@ -2,7 +2,7 @@
 //! `completion::SLEEP`, each at its own instant: arm, poll once more, block. An entry that is
 //! posted between two of them is either found by the poll or sends a message.
 
-use completion::{Cause, Plan, Step, Woke, fall_asleep};
+use completion::{Cause, Plan, StepResult, Woke, sleep_step};
 use units::Nanos;
 
 use super::super::sw_queue::SwQueue;
@@ -58,15 +58,15 @@ impl Thread {
             let (waiter, mut bound) = sw_queue.bind(&queues[sw_queue.queue]);
             waiter.recheck(&mut bound)
         };
-        match fall_asleep(cx.ablation, step, self.sw_queues.iter_mut(), arm, look) {
-            Step::Armed(armed) => Progress::Busy(Nanos(library.arm.0 * armed)),
-            Step::Empty(looked) => Progress::Busy(Nanos(library.look.0 * looked)),
+        match sleep_step(cx.ablation, step, self.sw_queues.iter_mut(), arm, look) {
+            StepResult::Armed(armed) => Progress::Busy(Nanos(library.arm.0 * armed)),
+            StepResult::Empty(looked) => Progress::Busy(Nanos(library.look.0 * looked)),
             // Awake again: masked, as in every mode that polls.
-            Step::Found(looked) => {
+            StepResult::Found(looked) => {
                 self.next_step = ThreadStep::Decide;
                 Progress::Busy(Nanos(library.look.0 * looked) + self.mask_all(cx))
             }
-            Step::Block if self.leaving => {
+            StepResult::Block if self.leaving => {
                 // While the application computes, other threads own the shared queues'
                 // notifications.
                 self.release_notifications(cx);
@@ -74,12 +74,12 @@ impl Thread {
                 self.counts.away += self.app.think;
                 Progress::Busy(self.app.think)
             }
-            Step::Block if self.was_posted_to(cx) => {
+            StepResult::Block if self.was_posted_to(cx) => {
                 // Another round, while the notification stays outstanding.
                 self.next_step = ThreadStep::Decide;
                 Progress::Busy(cx.costs.library.look)
             }
-            Step::Block => {
+            StepResult::Block => {
                 self.next_step = ThreadStep::Blocking { until };
                 if cx.context == Context::Waiter {
                     let armed = self

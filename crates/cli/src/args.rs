@@ -293,6 +293,10 @@ pub struct RunArgs {
     pub completion: Option<Mode>,
     #[command(flatten)]
     pub queue: QueueArgs,
+    /// A price list that `reap calibrate` wrote here: what a wake-up takes from other work, which
+    /// adaptive counts [default: by kind of machine]
+    #[arg(long, value_name = "FILE")]
+    pub costs: Option<PathBuf>,
     /// Also print histograms of completions per wake-up, and of the time from notification to poll
     #[arg(long)]
     pub histograms: bool,

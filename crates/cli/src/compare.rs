@@ -111,6 +111,9 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         queues: args.queue.queues,
         histograms: false,
     };
+    let io_uring = uris.iter().any(|uri| uri.starts_with("kernel:"));
+    let wake_up = WakeUp::new(costs.as_ref().map(|(costs, path)| (costs, *path)), io_uring);
+    wake_up.set();
     let rig = Rig::open(&jobs, &plan, setup, &machine)?;
     let lacks = |mode| {
         rig.devices.iter().find_map(|device| Some(device.unsupported_reason(mode)?.to_string()))
@@ -155,8 +158,6 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let threads: Vec<&Job> = plan.threads.iter().map(|thread| &jobs[thread.job]).collect();
     let paced = jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some());
     let offered = paced.then(|| threads.iter().map(|job| results::offered(job)).sum());
-    let io_uring = uris.iter().any(|uri| uri.starts_with("kernel:"));
-    let wake_up = WakeUp::new(costs.as_ref().map(|(costs, path)| (costs, *path)), io_uring);
     let mut outcomes = Vec::new();
     for (scene, record) in scenes.iter().zip(&records) {
         outcomes.extend(Outcome::new(
@@ -212,6 +213,14 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     } else {
         String::new()
     };
+    if args.wide {
+        let states = results.rows.iter().filter_map(|row| {
+            let state = row.extra.get("state")?.as_str()?;
+            Some(format!("{} in the end, at queue depth {}: {state}.", row.mode, row.scene.qd))
+        });
+        let states: Vec<String> = states.collect();
+        results.notes.extend(states);
+    }
     results.notes.splice(1..1, lines.lines().map(|line| format!("{line}.")).chain(remarks));
     output::all([
         output::print(&table::show(&results, table::width(), args.wide, "")),

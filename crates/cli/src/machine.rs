@@ -8,6 +8,7 @@ use std::path::Path;
 use ::sim::Costs;
 use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
+use units::Nanos;
 
 use crate::bench::Counted;
 
@@ -210,6 +211,11 @@ impl WakeUp {
         };
         let notified = if io_uring { costs.wake_up.io_uring } else { costs.wake_up.eventfd };
         WakeUp { notified: notified.0 as f64, timer: costs.wake_up.timer.0 as f64, source }
+    }
+
+    /// Has `adaptive` count it.
+    pub fn set(&self) {
+        reap::set_wake_up_cost(Nanos(self.notified as u64), Nanos(self.timer as u64));
     }
 
     /// CPU time per I/O with that of the wake-ups.

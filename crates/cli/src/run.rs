@@ -30,9 +30,9 @@ use crate::bench::{
     ThreadControl,
 };
 use crate::disk_util::DiskUtil;
-use crate::machine::{self, Machine};
+use crate::machine::{self, Machine, WakeUp};
 use crate::output::{self, Output, OutputFile, STANDARD, say};
-use crate::{jobs, rows, stop};
+use crate::{calibrate, jobs, rows, stop};
 
 /// Interval between updates of the progress line.
 const REFRESH: Duration = Duration::from_millis(250);
@@ -85,10 +85,14 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let read: Vec<PathBuf> = devices.iter().flat_map(TargetDevice::files).collect();
     // `--output` must not overwrite a job file or a device.
     output::apart(
-        args.files.iter().chain(&read).map(PathBuf::as_path),
+        args.files.iter().chain(&args.costs).chain(&read).map(PathBuf::as_path),
         &[("--output", args.output.as_deref())],
     )?;
     check_logs(&parsed.jobs, &plan)?;
+    if let Some(path) = &args.costs {
+        let costs = calibrate::price_list(path)?;
+        WakeUp::new(Some((&costs, path)), filenames.is_kernel()).set();
+    }
     let mut rig = Rig::open(&parsed.jobs, &plan, setup, &machine)?;
     // Only a mode that the jobs chose (hipri) is replaced. One of the command line is an error of
     // `Rig::open`.
@@ -505,6 +509,9 @@ fn report_of(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode) -> Repor
                 .unwrap_or_default(),
             oversubscribed: entry.reap.oversubscribed,
         };
+        if let Some(state) = counted.state {
+            entry.lines.push(("adaptive".into(), state.to_string()));
+        }
         if let Some(calls) = entry.reap.system_calls_per_io {
             entry.lines.push(("sys calls".into(), format!("{calls:.3} per I/O")));
         }

@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::remove_file(&path)?;
 
     let class = Class::new(Op::Flush, 0);
-    let mut policy = ModePolicy::new(Mode::ADAPTIVE, &Cycle::default());
+    let mut policy = ModePolicy::new(Mode::ADAPTIVE, &Cycle::default(), None);
     let (mut seen, mut in_flight, mut done, mut sent_at) = (Seen::default(), 0, 0, hw::now());
     while done < TOTAL {
         let commands = DEPTH - in_flight;

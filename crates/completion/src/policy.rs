@@ -34,6 +34,8 @@ pub struct ModePolicy {
     /// [`crate::Waiter::cached`] need not call it. Fixed while the mode lasts, except that
     /// `adaptive` clears it during a wait.
     pub(crate) poll: Option<u32>,
+    /// What `adaptive` has measured, kept while another mode is in force.
+    learnt: Option<Box<Adaptive>>,
 }
 
 /// How a queue is polled. Presets that differ only in placement, delivery or coalescing share a
@@ -50,9 +52,11 @@ enum Rule {
 }
 
 impl ModePolicy {
-    /// The policy of a mode on this machine, without commands in flight.
-    pub fn new(mode: Mode, machine: &Cycle) -> ModePolicy {
-        let rule = match mode.preset() {
+    /// The policy of a mode on this machine, without commands in flight. What `adaptive` has
+    /// measured under an `earlier` policy of the same queue is kept, through modes that do not use
+    /// it.
+    pub fn new(mode: Mode, machine: &Cycle, earlier: Option<ModePolicy>) -> ModePolicy {
+        let mut rule = match mode.preset() {
             Preset::IrqPoll(limits) => Rule::IrqPoll { weight: limits.weight.min(limits.budget) },
             Preset::HybridMean => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Mean))),
             Preset::HybridMin => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Min))),
@@ -63,12 +67,21 @@ impl ModePolicy {
             // The others differ in the thread that polls, interrupt delivery and coalescing.
             _ => Rule::Interrupt,
         };
+        let mut learnt = earlier.and_then(|earlier| match earlier.rule {
+            Rule::Adaptive(rule) => Some(rule),
+            _ => earlier.learnt,
+        });
+        if let Rule::Adaptive(rule) = &mut rule
+            && let Some(learnt) = learnt.take()
+        {
+            rule.inherit(&learnt);
+        }
         let poll = match rule {
             Rule::Interrupt | Rule::Poll | Rule::Adaptive(_) => Some(WEIGHT),
             Rule::IrqPoll { weight } => Some(weight),
             Rule::Hybrid(_) | Rule::Suspend { .. } | Rule::Custom(_) => None,
         };
-        ModePolicy { mode, rule, facts: mode.facts(), poll }
+        ModePolicy { mode, rule, facts: mode.facts(), poll, learnt }
     }
 
     /// The mode in force.
@@ -251,7 +264,7 @@ fn spin(now: Nanos, seen: &Seen) -> Plan {
 /// The policy of a mode on the default machine.
 #[cfg(test)]
 pub(crate) fn of(mode: Mode) -> ModePolicy {
-    ModePolicy::new(mode, &Cycle::default())
+    ModePolicy::new(mode, &Cycle::default(), None)
 }
 
 #[cfg(test)]

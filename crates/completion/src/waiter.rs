@@ -109,7 +109,7 @@ impl<H: Ablation> Waiter<H> {
     /// owned.
     pub fn new(mode: Mode, machine: &Cycle, ablation: H) -> Waiter<H> {
         Waiter {
-            policy: ModePolicy::new(mode, machine),
+            policy: ModePolicy::new(mode, machine, None),
             seen: Seen::default(),
             plan: Plan::Rest,
             others_look: false,
@@ -125,11 +125,13 @@ impl<H: Ablation> Waiter<H> {
     }
 
     /// Switches to another mode, between two batches. The new policy has no record of the commands
-    /// in flight. Its first input is a wake-up, so
-    /// that it polls: entries posted under a mask that the switch removes have sent no message.
+    /// in flight, and keeps what an earlier `adaptive` has measured. Its first input is a wake-up,
+    /// so that it polls: entries posted under a mask that the switch removes have sent no message.
     /// [`Waiter::settle`] must follow.
     pub fn adopt(&mut self, mode: Mode, machine: &Cycle) {
-        self.policy = ModePolicy::new(mode, machine);
+        let earlier =
+            std::mem::replace(&mut self.policy, ModePolicy::new(Mode::INTERRUPT, machine, None));
+        self.policy = ModePolicy::new(mode, machine, Some(earlier));
         (self.hold, self.keep_armed) = (0, KeepArmed::Never);
         if self.ablation.keeps(Rule::PollAfterSwitch) {
             self.woken(Woke::OTHER);

@@ -131,6 +131,7 @@ pub use shared::controller::Description;
 pub use shared::events::{Event, EventKind, Events};
 pub use shared::future::{IoFuture, Pending};
 pub use thread::queue_pair::PollStatus;
+pub use thread::sleep_cost::set_wake_up_cost;
 pub use transport::kernel::{Buffered, KernelUri};
 pub use transport::pci::PcieUri;
 pub use transport::tcp::{DiscoveryLog, TcpUri, discover};

@@ -1,7 +1,7 @@
 //! What the completions of one job thread cost during the measured time (CPU time, wake-ups,
 //! messages, doorbells, system calls), and statistics of the paths of multipath devices.
 
-use completion::Decisions;
+use completion::{Decisions, State};
 use reap::{Counters, Device, DeviceCounters, HardwareCounters, Nanos, PathReport, Queue};
 use workload::report::PathFigures;
 
@@ -21,6 +21,8 @@ pub struct Counted {
     pub host: Counters,
     /// Decisions of the queues' policies, if counted.
     pub decisions: Option<Decisions>,
+    /// State of `adaptive` at the end, of the first queue in that mode.
+    pub state: Option<State>,
     /// Some device does not count messages, so `messages` and `notify_ns` are invalid.
     pub messages_unknown: bool,
     /// Interrupt messages of the device for these I/Os.
@@ -47,6 +49,7 @@ impl Counted {
         if let Some(theirs) = &other.decisions {
             self.decisions.get_or_insert_default().add(theirs);
         }
+        self.state = self.state.or(other.state);
         // A sum of known and unknown counts is unknown.
         self.messages_unknown |= other.messages_unknown;
         self.messages += other.messages;
@@ -150,6 +153,7 @@ impl Mark {
                 let since = decisions.since(&decisions_before.unwrap_or_default());
                 counted.decisions.get_or_insert_default().add(&since);
             }
+            counted.state = counted.state.or(queue.adaptive_state());
             counted.messages_unknown |= !device.counts_messages();
             let completed = Completed {
                 ios: completed.ios - before.ios,

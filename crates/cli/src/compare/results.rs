@@ -88,12 +88,17 @@ impl Outcome {
         for (at, mode) in modes.iter().enumerate() {
             let samples: Vec<&Sample> = joined[at].iter().flatten().collect();
             let stolen = record.stolen.get(at).copied().flatten();
-            rows.push(Row {
+            let mut row = Row {
                 mode: mode.to_string(),
                 scene: scene.clone(),
                 stolen,
                 ..row(&samples, wake_up, rng)?
-            });
+            };
+            let last = blocks[at].iter().rev().flatten().next();
+            if let Some(state) = last.and_then(|sample| sample.counted.state) {
+                row.extra.insert("state".into(), state.to_string().into());
+            }
+            rows.push(row);
         }
         type Figure<'a> = &'a dyn Fn(&Sample) -> Option<f64>;
         let cpu = |s: &Sample| wake_up.cpu_ns_per_io(&s.counted);

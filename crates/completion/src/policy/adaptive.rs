@@ -201,6 +201,13 @@ impl Adaptive {
         }
     }
 
+    /// Takes over what was measured before a switch of mode or exponent. Commands in flight are not
+    /// recorded.
+    pub(super) fn inherit(&mut self, earlier: &Adaptive) {
+        (self.known, self.mean, self.state) = (earlier.known, earlier.mean, earlier.state);
+        self.action = self.state.action;
+    }
+
     /// The poll queue for a thread that spins: it finds its completions without a message.
     #[inline]
     pub(super) fn route(&self) -> Route {

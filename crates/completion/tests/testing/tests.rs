@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
 use crate::policy::of;
-use crate::{KeepArmed, Mode, ModePolicy};
+use crate::{Cycle, KeepArmed, Mode, ModePolicy};
 
 /// A correct policy: polls, spins for a while, sleeps. A mutant changes one of its plans.
 #[derive(Clone, Debug)]
@@ -246,7 +246,8 @@ fn lost_completions_are_caught() {
 #[test]
 fn switches_in_flight_lose_nothing() {
     let switch = |n: usize, policy: &mut ModePolicy| {
-        *policy = of(Mode::ALL[n % Mode::ALL.len()]);
+        let earlier = std::mem::replace(policy, of(Mode::INTERRUPT));
+        *policy = ModePolicy::new(Mode::ALL[n % Mode::ALL.len()], &Cycle::default(), Some(earlier));
     };
     in_the_world(Invariant::SurvivesSwitches, |case| {
         world::run(case, || of(Mode::ALL[0]), switch, true)

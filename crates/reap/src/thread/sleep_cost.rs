@@ -22,6 +22,16 @@ const PAUSE: Nanos = Nanos::from_micros(60);
 const LOST: Nanos = Nanos::from_millis(20);
 
 static MEASURED: OnceLock<Cycle> = OnceLock::new();
+static WAKE_UP: OnceLock<(Nanos, Nanos)> = OnceLock::new();
+
+/// Sets W, the CPU time that a wake-up takes from other work (`docs/adaptive.md`), as `reap
+/// calibrate` has measured it: of a wake-up by a notification, and by a timer. Both in nanoseconds.
+/// Policies that weigh sleeps use it from the next queue or switch of mode on; without it, a
+/// default for the kind of machine. Returns whether this was the first call in the process; others
+/// have no effect.
+pub fn set_wake_up_cost(notified: Nanos, timer: Nanos) -> bool {
+    WAKE_UP.set((notified, timer)).is_ok()
+}
 
 /// Measures if `mode` needs it and it has not been done. That takes about 10 ms, so call it where a
 /// mode is requested, not on the data path.
@@ -38,7 +48,9 @@ pub(crate) fn prepare(mode: Mode) {
 
 /// The measured cost, or a default.
 pub(crate) fn known() -> Cycle {
-    MEASURED.get().copied().unwrap_or_else(default_of_machine)
+    let cycle = MEASURED.get().copied().unwrap_or_else(default_of_machine);
+    let (wake, timer_wake) = WAKE_UP.get().copied().unwrap_or((cycle.wake, cycle.timer_wake));
+    Cycle { wake, timer_wake, ..cycle }
 }
 
 /// What a sleep costs on this kind of machine: virtual where the CPU shows a hypervisor.
@@ -103,8 +115,7 @@ fn measure() -> std::io::Result<Cycle> {
         .collect::<std::io::Result<Vec<_>>>()?;
     let ((cpu, delay), (nap, late)) = (tenth_percentiles(notified), tenth_percentiles(naps));
     // At least 1 ns: a cost of 0 would make every sleep worth it.
-    // The thread's clock does not show what a wake-up takes from others: the default, until
-    // `reap calibrate` has measured it.
+    // The thread's clock does not show what a wake-up takes from others: `known` adds it.
     Ok(Cycle {
         cpu: cpu.max(Nanos(1)),
         nap: nap.max(Nanos(1)),

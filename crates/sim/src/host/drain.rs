@@ -72,7 +72,7 @@ impl Drain {
 
     /// Changes the mode, between two steps.
     pub(crate) fn switch(&mut self, mode: Mode) {
-        self.waiter.policy = ModePolicy::new(mode, &self.machine);
+        self.waiter.policy = ModePolicy::new(mode, &self.machine, None);
     }
 
     /// Whether it is neither polling nor going to sleep.

@@ -222,3 +222,15 @@ fn idle_queues_rest() {
     let shown = all.policy.state.shown[Action::Spin as usize].unwrap();
     assert!(shown.0 < Nanos::from_micros(100), "{}", all.policy.state);
 }
+
+/// A switch keeps what was measured, and drops the commands in flight.
+#[test]
+fn switches_keep_the_action() {
+    let earlier = settled(DelayExponent::DEFAULT, Cycle::BARE_METAL, 1).policy;
+    let mut later = Adaptive::new(DelayExponent::per_mille(1_000), &Cycle::BARE_METAL);
+    later.inherit(&earlier);
+    assert_eq!(
+        (later.action, later.known.low.to_bits(), later.in_flight),
+        (earlier.state.action, earlier.known.low.to_bits(), 0)
+    );
+}

@@ -144,10 +144,11 @@ impl Filenames {
         Ok(Filenames::Path(shared))
     }
 
-    /// Lets jobs with the default `iodepth_batch=1` submit in growing batches on `kernel:` devices,
-    /// where each submission is a system call.
+    /// Lets jobs with the default `iodepth_batch=1` submit in growing batches on `kernel:` and
+    /// `tcp:` devices, where each submission is a system call.
     pub fn gather(&self, jobs: &mut [Job]) {
-        if self.is_kernel() {
+        let over_tcp = matches!(self, Filenames::Name(uri) if uri.contains("tcp://"));
+        if self.is_kernel() || over_tcp {
             jobs.iter_mut()
                 .filter(|job| job.batch_submit == 1)
                 .for_each(|job| (job.batch_submit, job.batch_grows) = (0, true));

@@ -123,6 +123,8 @@ struct Verdict<'a> {
     best: Mode,
     /// R.
     regret: f64,
+    /// R of each fixed mode.
+    fixed: Vec<f64>,
     /// IOPS ÷ most IOPS of a fixed mode.
     rate: f64,
     /// CPU time ÷ least CPU time of the fixed modes that are as fast; `None`: none is.
@@ -296,6 +298,7 @@ fn verdict<'a>(cell: &'a Cell, own: &'a Figures, fixed: &[Figures]) -> Verdict<'
         own,
         best,
         regret: (own.cost() - least.cost()).exp(),
+        fixed: fixed.iter().map(|figures| (figures.cost() - least.cost()).exp()).collect(),
         rate: own.iops / fastest,
         cpu: as_quick.map(|(_, rival)| own.cpu / rival.cpu).reduce(f64::max),
         p99: own.p99 / tail.fold(f64::MAX, f64::min),
@@ -348,6 +351,17 @@ fn show(verdicts: &[Verdict<'_>]) -> String {
         "p99 ÷ best",
         "90th",
     ];
+    // What a user of one fixed mode would give up: the same cells, by mode.
+    let by_mode = FIXED.iter().enumerate().map(|(at, mode)| {
+        let mut all: Vec<f64> = verdicts.iter().map(|verdict| verdict.fixed[at]).collect();
+        all.sort_by(f64::total_cmp);
+        let rank = |percent: usize| all[((all.len() - 1) * percent).div_ceil(100)];
+        let above = all.iter().filter(|&&regret| regret > 1.5).count() * 100 / all.len();
+        let mut cells = vec![mode.to_string()];
+        cells.extend([50, 75, 90, 100].map(|percent| format!("{:.2}", rank(percent))));
+        cells.push(format!("{above} %"));
+        cells
+    });
     let mut worst = all.clone();
     worst.sort_by(|a, b| b.regret.total_cmp(&a.regret));
     let worst = worst.iter().take(SHOWN).map(|verdict| {
@@ -362,6 +376,8 @@ fn show(verdicts: &[Verdict<'_>]) -> String {
         [verdict.cell.to_string(), verdict.best.to_string()].into_iter().chain(texts).collect()
     });
     output::table(&headers, 1, rows.map(row))
+        + "\nEach fixed mode instead:\n"
+        + &output::table(&["mode", "R median", "75th", "90th", "worst", "> 1.5"], 1, by_mode)
         + "\nThe worst:\n"
         + &output::table(
             &["cell", "best mode", "R", "rate ÷ best", "CPU, µs", "L, µs", "p99 ÷ best"],

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 
 use driver::{
     AdminCommand, AdminReply, AnaLogReader, Answer, Bringup, BringupAction, BringupConfig, Buffers,
-    Completed, Events, Inventory, ProtocolViolation, Purpose, QueuePair, QueueSizes, Reading,
-    Recovery, RecoveryAction, RecoveryConfig, Shutdown, ShutdownAction, Ticket, TimeoutScan,
-    WantedQueues,
+    Completed, EventRequests, Inventory, ProtocolViolation, Purpose, QueuePair, QueueSizes,
+    Reading, Recovery, RecoveryAction, RecoveryConfig, Shutdown, ShutdownAction, Ticket,
+    TimeoutScan, WantedQueues,
 };
 use emu::{Ana, Budget, Config, Controller, Mem, NamespaceConfig, Profile, Step};
 use nvme::prp::Dptr;
@@ -51,7 +51,7 @@ struct Host {
     admin: Pair,
     io: BTreeMap<QueueId, Pair>,
     violation: Option<ProtocolViolation>,
-    events: Events,
+    events: EventRequests,
     pieces: AnaLogReader,
     log_offsets: bool,
     /// Tokens that are out; each ends once.
@@ -91,7 +91,7 @@ pub fn run(data: &[u8]) {
     };
     let mut recovery = Recovery::new(config, again, &inventory);
     (host.events, host.log_offsets, host.up) =
-        (Events::new(&inventory), inventory.log_offsets, true);
+        (EventRequests::new(&inventory), inventory.log_offsets, true);
     let (mut token, mut dead) = (0, false);
     while !dead && (!twist.is_over() || !host.out.is_empty()) {
         if !twist.is_over() {
@@ -111,7 +111,8 @@ impl Host {
         let bus = Bus::new(64 << 10);
         let twisted = Twisted::new(bus.clone(), twist.clone());
         let media = |block| {
-            NamespaceConfig::mem(Mem::new(1 << 20, Budget::new(1 << 20)), block).expect("whole blocks")
+            NamespaceConfig::mem(Mem::new(1 << 20, Budget::new(1 << 20)), block)
+                .expect("whole blocks")
         };
         let config = Config {
             queue_pairs: 4,
@@ -129,7 +130,7 @@ impl Host {
             admin: pair(&bus, QueueId::ADMIN, ADMIN),
             io: BTreeMap::new(),
             violation: None,
-            events: Events::default(),
+            events: EventRequests::default(),
             pieces: AnaLogReader::default(),
             log_offsets: false,
             out: BTreeMap::new(),
@@ -339,7 +340,7 @@ impl Host {
             RecoveryAction::Restored(inventory) => {
                 self.io.values().for_each(|pair| pair.exclusive().reopen());
                 (self.events, self.log_offsets, self.up) =
-                    (Events::new(&inventory), inventory.log_offsets, true);
+                    (EventRequests::new(&inventory), inventory.log_offsets, true);
             }
             RecoveryAction::Dead(_) => return true,
         }

@@ -47,8 +47,10 @@ pub fn run(data: &[u8]) {
         && thread.stage < plan.stages
         && thread.report < plan.reports));
     for thread in plan.threads.iter().take(4) {
-        let targets =
-            vec![TargetSize { bytes: 1 << 20, block: 512, size_at_setup: None }; thread.targets.len()];
+        let targets = vec![
+            TargetSize { bytes: 1 << 20, block: 512, size_at_setup: None };
+            thread.targets.len()
+        ];
         let job = &parsed.jobs[thread.job];
         // One that would hold a million I/Os in flight is right, and slow.
         if job.iodepth <= 256 && targets.len() <= 16 {

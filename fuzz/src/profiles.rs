@@ -11,8 +11,8 @@ pub fn run(data: &[u8]) {
         Ok(profile) => profile,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
-    let namespace =
-        NamespaceConfig::mem(Mem::new(1 << 20, emu::Budget::new(4 << 20)), 512).expect("whole blocks");
+    let namespace = NamespaceConfig::mem(Mem::new(1 << 20, emu::Budget::new(4 << 20)), 512)
+        .expect("whole blocks");
     let mut host = Host::new(Config::new(profile), vec![namespace], Bus::new(64 << 10));
     host.enable();
     host.create_queue(16);

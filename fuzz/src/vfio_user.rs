@@ -2,7 +2,7 @@
 //! and what they ask.
 
 use vfio_user::{
-    Assembler, Command, Device, DmaRequest, Flags, Header, Interrupts, Region, Request, Version,
+    Assembler, Command, DeviceInfo, DmaRequest, Flags, Header, Interrupts, Region, Request, Version,
 };
 
 use crate::source::Source;
@@ -42,7 +42,7 @@ pub fn run(data: &[u8]) {
 fn read(header: &Header, body: &[u8]) {
     // A client reads answers of the same shape.
     _ = (
-        Device::from_answer(body),
+        DeviceInfo::from_answer(body),
         Region::from_answer(0, body),
         Interrupts::from_answer(0, body),
         Version::from_bytes(body),

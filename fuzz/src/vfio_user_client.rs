@@ -2,7 +2,8 @@
 //! asked, requests for memory.
 
 use vfio_user::{
-    Access, Assembler, Calls, Device, DmaRequest, Interrupts, Message, Region, Version, region_data,
+    Assembler, Calls, DeviceInfo, DmaRequest, Interrupts, Message, Region, RegionAccess, Version,
+    region_data,
 };
 
 use crate::source::Source;
@@ -45,7 +46,11 @@ pub fn run(data: &[u8]) {
 
 /// An answer is refused, or stays within itself.
 fn answer(body: &[u8]) {
-    _ = (Device::from_answer(body), Interrupts::from_answer(2, body), Version::from_bytes(body));
+    _ = (
+        DeviceInfo::from_answer(body),
+        Interrupts::from_answer(2, body),
+        Version::from_bytes(body),
+    );
     for index in [0, 7] {
         let Ok(region) = Region::from_answer(index, body) else { continue };
         assert!(region.areas.len() <= Region::MOST_AREAS);
@@ -55,7 +60,7 @@ fn answer(body: &[u8]) {
             ));
         }
     }
-    let asked = Access { offset: 0, region: 0, count: 4 };
+    let asked = RegionAccess { offset: 0, region: 0, count: 4 };
     if let Ok(data) = region_data(&asked, body) {
         assert_eq!(data.len(), 4);
     }

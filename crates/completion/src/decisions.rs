@@ -132,7 +132,7 @@ pub enum Why {
 
 /// The state of `adaptive`. [`Display`](fmt::Display) prints it on one line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub struct AdaptiveState {
     /// The action in force.
     pub action: Action,
     /// Why it is in force.
@@ -143,7 +143,7 @@ pub struct State {
     pub lost: [u32; Action::COUNT],
 }
 
-impl fmt::Display for State {
+impl fmt::Display for AdaptiveState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.why {
             Why::Start => "the first",

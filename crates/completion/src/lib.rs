@@ -72,7 +72,7 @@ mod tuning;
 mod waiter;
 
 pub use custom::{CustomId, Facts, Policy, Records, RegisterError};
-pub use decisions::{Action, Decisions, State, Why};
+pub use decisions::{Action, AdaptiveState, Decisions, Why};
 pub use group::{Round, Turn, combine};
 pub use mode::{Mode, ModeError, Moderation, Preset, Spin};
 pub use moderator::{Coalesce, Moderator, PACE, Rates};

@@ -7,7 +7,8 @@ mod hybrid;
 use units::Nanos;
 
 use crate::{
-    Batch, Cycle, Decisions, Done, Facts, Mode, Plan, Policy, Preset, Route, Seen, State, WEIGHT,
+    AdaptiveState, Batch, Cycle, Decisions, Done, Facts, Mode, Plan, Policy, Preset, Route, Seen,
+    WEIGHT,
 };
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};
@@ -97,7 +98,7 @@ impl ModePolicy {
 
     /// The action of `adaptive`, its reason, and the C and L measured for each action; `None` in
     /// other modes.
-    pub fn state(&self) -> Option<&State> {
+    pub fn state(&self) -> Option<&AdaptiveState> {
         match &self.rule {
             Rule::Adaptive(rule) => Some(&rule.state),
             _ => None,

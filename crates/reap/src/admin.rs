@@ -40,7 +40,7 @@ pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
             let GetLogPage { len, .. } = GetLogPage::from_sqe(command);
             if len != data as u64 {
                 return refused(format!(
-                    "it requests {len} bytes (NUMD), but its data have {data}"
+                    "it requests {len} bytes (NUMD), but its data have {data} bytes"
                 ));
             }
             // RAE (Retain Asynchronous Event): reading the page must not clear an event that the

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use completion::{Decisions, Mode, Spin, State};
+use completion::{AdaptiveState, Decisions, Mode, Spin};
 use hw::{AllocError, DmaBuf, DmaPool};
 use nvme::Sqe;
 use units::Nanos;
@@ -602,7 +602,7 @@ impl Queue {
 
     /// The action of `adaptive` in force, why, and the cost and latency of each action tried; as
     /// text one line. Of several paths, on the first. `None` in every other mode.
-    pub fn adaptive_state(&self) -> Option<State> {
+    pub fn adaptive_state(&self) -> Option<AdaptiveState> {
         self.path_queue().adaptive_state()
     }
 

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::PathCounts;
-use completion::{Decisions, State};
+use completion::{AdaptiveState, Decisions};
 use driver::multipath::{MultipathCounters, PathStatus};
 use emu::Injected;
 use units::Nanos;
@@ -127,7 +127,7 @@ pub struct Outcome {
     /// Counts of the decisions of `adaptive`; `None` in other modes.
     pub decisions: Option<Decisions>,
     /// The action of `adaptive` in force at the end and its reason, on the first queue.
-    pub state: Option<State>,
+    pub state: Option<AdaptiveState>,
     /// CPU time of threads that do I/O, interrupt threads and ksoftirqd included, without the
     /// applications' own work and hogs.
     pub thread: Nanos,

@@ -1,7 +1,7 @@
 //! What the completions of one job thread cost during the measured time (CPU time, wake-ups,
 //! messages, doorbells, system calls), and statistics of the paths of multipath devices.
 
-use completion::{Decisions, State};
+use completion::{AdaptiveState, Decisions};
 use reap::{Counters, Device, DeviceCounters, HardwareCounters, Nanos, PathReport, Queue};
 use workload::report::PathFigures;
 
@@ -22,7 +22,7 @@ pub struct Counted {
     /// Decisions of the queues' policies, if counted.
     pub decisions: Option<Decisions>,
     /// State of `adaptive` at the end, of the first queue in that mode.
-    pub state: Option<State>,
+    pub state: Option<AdaptiveState>,
     /// Some device does not count messages, so `messages` and `notify_ns` are invalid.
     pub messages_unknown: bool,
     /// Interrupt messages of the device for these I/Os.

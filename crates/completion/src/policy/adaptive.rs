@@ -10,7 +10,7 @@
 //!   stretch (128 I/Os of one action)  ->  judge: measure C and L, update residuals
 //!         ^                                  |
 //!         |                                  v
-//!         +---- take(action) <---- decide: closed loop: A-B-A trial and votes
+//!         +---- take(action) <---- decide: closed loop: A-B-A trial
 //!                                          open loop:   closed form only
 //! ```
 
@@ -18,8 +18,8 @@ use units::Nanos;
 
 use super::work_is_known;
 use crate::{
-    Action, Batch, Cycle, Decisions, DelayExponent, Done, KeepArmed, Plan, Route, Seen, State,
-    WEIGHT, Why,
+    Action, AdaptiveState, Batch, Cycle, Decisions, DelayExponent, Done, KeepArmed, Plan, Route,
+    Seen, WEIGHT, Why,
 };
 
 /// A stretch, the interval over which one action is measured, ends at this many completions, as the
@@ -121,7 +121,7 @@ pub(super) struct Adaptive {
     n: DelayExponent,
     machine: Cycle,
     pub(super) decisions: Decisions,
-    pub(super) state: State,
+    pub(super) state: AdaptiveState,
     /// The action of the current stretch; in a trial it differs from `state.action`, the one in
     /// force.
     action: Action,
@@ -174,7 +174,7 @@ impl Adaptive {
             n,
             machine: *machine,
             decisions: Decisions::default(),
-            state: State { action, ..State::default() },
+            state: AdaptiveState { action, ..AdaptiveState::default() },
             action,
             trial: Trial::None,
             pause: (PAUSES.0, PAUSES.0),

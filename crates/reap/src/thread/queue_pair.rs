@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use completion::{
-    Batch, Decisions, Done, Facts, MAX_WEIGHT, Mode, NoAblation, Plan, Policy, PollLimits, Records,
-    Route, Spin, State, WEIGHT, Waiter, Woke,
+    AdaptiveState, Batch, Decisions, Done, Facts, MAX_WEIGHT, Mode, NoAblation, Plan, Policy,
+    PollLimits, Records, Route, Spin, WEIGHT, Waiter, Woke,
 };
 use hw::{DmaBuf, DmaPool, ForkGuard, Lent, Poller};
 use nvme::Vector;
@@ -923,7 +923,7 @@ impl<T: QueueTransport> QueuePair<T> {
 
     /// How often the policy has made each decision since the mode was adopted. [`Mode::ADAPTIVE`]
     /// only.
-    pub(crate) fn adaptive_state(&self) -> Option<State> {
+    pub(crate) fn adaptive_state(&self) -> Option<AdaptiveState> {
         self.inner.borrow().waiter.policy.state().copied()
     }
 

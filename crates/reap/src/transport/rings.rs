@@ -1,6 +1,6 @@
 //! A controller whose rings are in memory that it shares with the host: the embedded controller
-//! (`embedded.rs`), a PCI drive (`pci.rs`) or a vfio-user server (`vfio_user.rs`). The driver above
-//! cannot tell them apart.
+//! (`embedded.rs`), a PCI drive (`pci.rs`), a vfio-user server (`vfio_user.rs`), or an NVMe/TCP
+//! target, whose rings are private (`tcp.rs`). The driver above cannot tell them apart.
 //!
 //! ```text
 //!            host memory (DmaContext)                       controller

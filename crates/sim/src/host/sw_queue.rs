@@ -1,7 +1,7 @@
 //! A software queue of a thread: the hardware queue that it posts to, and the policy that decides
 //! how its completions are found.
 
-use completion::{Cycle, Decisions, Mode, Notification, State, Waiter};
+use completion::{AdaptiveState, Cycle, Decisions, Mode, Notification, Waiter};
 use sync::WaiterId;
 
 use crate::ablation::Ablation;
@@ -104,7 +104,7 @@ impl SwQueue {
     }
 
     /// What its policy does, and why, if that is `adaptive`.
-    pub(crate) fn state(&self) -> Option<State> {
+    pub(crate) fn state(&self) -> Option<AdaptiveState> {
         self.waiter.policy.state().copied()
     }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Draws README's picture: CPU time per I/O as bars and p99, of a drive at three shares of what it can do, simulated by `reap sim`.
+"""Draws README's picture: CPU time per I/O as bars, mean latency and p99, of a drive at three shares of what it can do, simulated by `reap sim`.
 
     cargo build --release -p reap-nvme-cli && benches/load_chart.py [REAP (target/release/reap)]
 
-A star marks the modes that no other beats in both CPU and p99, the Pareto front.
+A star marks the modes that no other beats in both CPU and mean, the Pareto front.
 """
 
 import json
@@ -15,7 +15,7 @@ MODES = ("interrupt", "poll", "hybrid-mean", "adaptive")
 LOADS = (1, 10, 90)
 # What the drive of the profile `optane` reaches at depth 32.
 CAPACITY = 610_000
-WIDTH = 30
+WIDTH = 24
 SCENARIO = """
 [machine]
 costs = "bare-metal"
@@ -33,21 +33,21 @@ def rows(reap, load):
         command = [reap, "sim", f"{place}/scenario.toml", "--modes", ",".join(MODES), "--json", f"{place}/rows.json"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         with open(f"{place}/rows.json", encoding="utf-8") as file:
-            return {row["mode"]: (row["cpu_ns_per_io"] / 1e3, row["lat_ns"]["p99"] / 1e3) for row in json.load(file)["rows"]}
+            return {row["mode"]: (row["cpu_ns_per_io"] / 1e3, row["lat_ns"]["mean"] / 1e3, row["lat_ns"]["p99"] / 1e3) for row in json.load(file)["rows"]}
 
 
 def main():
     reap = sys.argv[1] if len(sys.argv) > 1 else "target/release/reap"
     loads = {load: rows(reap, load) for load in LOADS}
-    most = max(cpu for one in loads.values() for cpu, _ in one.values())
-    print(f"load    mode           CPU per I/O, µs{'':{WIDTH - 8}}p99, µs")
+    most = max(cpu for one in loads.values() for cpu, _, _ in one.values())
+    print(f"load    mode           CPU per I/O, µs{'':{WIDTH - 9}}mean, µs  p99, µs")
     for load, one in loads.items():
         for mode in MODES:
-            cpu, p99 = one[mode]
-            beaten = any(a <= cpu and b <= p99 and (a, b) != (cpu, p99) for a, b in one.values())
+            cpu, mean, p99 = one[mode]
+            beaten = any(a <= cpu and b <= mean and (a, b) != (cpu, mean) for a, b, _ in one.values())
             bar = "█" * max(1, round(WIDTH * cpu / most))
             label = f"{load} %" if mode == MODES[0] else ""
-            print(f"{label:<8}{mode:<12} {' ' if beaten else '*'} {bar:<{WIDTH}} {cpu:5.1f} {p99:8.1f}")
+            print(f"{label:<8}{mode:<12} {' ' if beaten else '*'} {bar:<{WIDTH}} {cpu:5.1f} {mean:9.1f} {p99:8.1f}")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ for fault in wrong-r2t "terminate 4"; do
     # A fault is of the connections that there are.
     for tenth in $(seq 600); do target/debug/reap ctl "${addresses[0]}" status | grep -q "ready.* [2-9] queues" && break; sleep 0.1; done
     reap "$fault" ctl "${addresses[0]}" fault $fault
-    for tenth in $(seq 600); do [ "$(grep -c "is gone .*FES 0x4" "$work/server")" = $ends ] && break; sleep 0.1; done
+    for tenth in $(seq 600); do [ "$(grep -c "ended after .*FES 0x4" "$work/server")" = $ends ] && break; sleep 0.1; done
     kill -9 "$host"
     wait "$host" 2>/dev/null
 done

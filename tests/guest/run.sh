@@ -109,7 +109,11 @@ code=0
 # Its own modules: those of a QEMU of this machine's are another build's.
 QEMU_MODULE_DIR=$qemu/lib/x86_64-linux-gnu/qemu nice -n 10 timeout --foreground "$limit" qemu-system-x86_64 "${arguments[@]}" ${extra[@]+"${extra[@]}"} \
     -append "console=ttyS0 quiet panic=-1 nokaslr mitigations=off tsc=reliable no_timer_check cryptomgr.notests $append" \
-    </dev/null 2>"$work/qemu" || code=$?
+    </dev/null 2>"$work/qemu" &
+machine=$!
+# In the background, so that a script that ends this one also ends the machine.
+trap 'kill "$machine"; exit 143' TERM
+wait "$machine" || code=$?
 : <>"$work/out" # if QEMU never opened it, let cat end
 wait
 if [ "$code" = 124 ]; then

@@ -17,10 +17,12 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
 python3 - "$repeat" "$reap" "$dir" "$quick" <<'END'
-import gc, json, os, statistics, subprocess, sys, time
+import gc, json, os, statistics, subprocess, sys, time, tomllib
 
 repeat, reap, directory, quick = sys.argv[1], sys.argv[2], sys.argv[3], bool(sys.argv[4])
 MODES = "interrupt,irq-poll,posted,threaded,hybrid-mean,suspend,poll,adaptive"
+# A timer ends the sleeps of these.
+NAPS = ("hybrid-mean", "suspend")
 WITHIN = 0.2
 # The part of its CPU that a thread that spins has to have had.
 ENOUGH = 0.9
@@ -54,14 +56,15 @@ def rows(path):
         return {row["mode"]: row for row in json.load(file)["rows"]}
 
 
-def figures(row, others=0):
-    """IOPS without those of others, CPU time of threads for each I/O, and p50."""
+def figures(row, others=0, wake_up=0):
+    """IOPS without those of others, CPU time of threads for each I/O, p50, and what an idle-priority loop loses (simulated: the CPU time and the
+    `wake_up` of the price list for each wake-up, as `compare` has them)."""
     # Live, CPU is that of threads. A timer's interrupt finds the CPU idle, and Linux charges it to none of them.
     shares = row.get("cpu_pct", {"thread": 1, "hard": 0, "soft": 0})
     threads = shares["thread"] / sum(shares[kind] for kind in ("thread", "hard", "soft"))
     threads_cpu = row.get("thread_cpu_ns_per_io") or row["cpu_ns_per_io"] * threads
     # A loop at idle priority loses all of it, interrupts too.
-    stolen = row.get("stolen_ns_per_io") if "thread_cpu_ns_per_io" in row and row["thread_cpu_ns_per_io"] else row["cpu_ns_per_io"]
+    stolen = row.get("stolen_ns_per_io") if row.get("thread_cpu_ns_per_io") else row["cpu_ns_per_io"] + wake_up * row["wakeups_per_s"] / row["iops"]
     return row["iops"] - others, threads_cpu, row["lat_ns"]["p50"], stolen
 
 
@@ -98,6 +101,8 @@ for name, profile, text in cells:
     # Sleeps are as long as the device takes, at a depth of 1; at high depths a CPU hardly goes to sleep.
     run("calibrate", "--sleep-us", "1" if "depth 128" in name else "15", "--output", f"{directory}/here.toml")
     run("compare", f"{directory}/job.fio", "--device", f"mem:64M?profile={profile}", "--modes", MODES, "--repeat", repeat, "--json", f"{directory}/live.json")
+    with open(f"{directory}/here.toml", "rb") as file:
+        wake_ups = tomllib.load(file)["wake_up"]
     often, long = gaps()
     # A thread that has its CPU taken away by this one has nothing to do with its device.
     away = (
@@ -127,7 +132,7 @@ for name, profile, text in cells:
         if mode not in simulated:
             continue
         line = f"  {mode:<12}"
-        for at, (a, b) in enumerate(zip(figures(row), figures(simulated[mode], often))):
+        for at, (a, b) in enumerate(zip(figures(row), figures(simulated[mode], often, wake_ups["timer" if mode in NAPS else "eventfd"]))):
             if not a or b is None:
                 line += f"   {'–':>27}"
                 continue

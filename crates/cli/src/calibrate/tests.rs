@@ -134,18 +134,20 @@ fn the_tables_fit_their_line() {
     }
 }
 
-/// A nap costs no less than a sleep, and a CPU leaves its idle state in no time at all nowhere.
+/// A nap costs more than a sleep, and every wake-up takes something from other work.
 #[test]
 fn zero_prices_are_refused() {
     let good = found();
     assert_eq!(wrong(&good), None);
     let busy = Measurements { nap: pair(9_000.0, 30_000.0), ..good.clone() };
     assert!(wrong(&busy).unwrap().starts_with("thread.timer came out as 0"));
-    let sleep = good.sleep.map(|[cpu, _, signal]| [cpu, e(9_000.0).unwrap(), signal]);
+    let short = good.sleep.map(|[cpu, _, signal]| [cpu, e(9_000.0).unwrap(), signal]);
+    assert_eq!(wrong(&Measurements { sleep: short, ..good.clone() }), None);
+    let rings = [e(9.0), e(0.0), e(9.0)];
     assert!(
-        wrong(&Measurements { sleep, ..busy })
+        wrong(&Measurements { wake_up: rings, ..busy })
             .unwrap()
-            .starts_with("thread.idle_exit and thread.timer came out as 0")
+            .starts_with("thread.timer and wake_up.io_uring came out as 0")
     );
     let wake_up = [e(0.0), e(9.0), e(9.0)];
     assert!(

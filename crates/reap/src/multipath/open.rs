@@ -2,6 +2,7 @@
 //! the same namespace.
 
 use std::sync::{Arc, Mutex};
+use std::thread::{self, ScopedJoinHandle};
 
 use crossbeam_utils::CachePadded;
 use driver::Inventory;
@@ -135,14 +136,23 @@ fn over_tcp(
         }
     }
     let (dma, mut transports) = (DmaContext::new(options.pool_bytes)?, Vec::new());
-    for path in paths {
-        let PathDevice::Tcp(device) = &path.device else {
+    let connect = |path: &PathUri| match &path.device {
+        PathDevice::Tcp(device) => {
+            // One KATO, in Connect and in Set Features: the fence counts from it.
+            tcp::open(&device.with_keep_alive(uri.keep_alive), dma.clone(), options)
+        }
+        _ => {
             let what = format!("path `{}` is no controller of `tcp:`", path.text);
-            return Err(OptionsError::Paths(what).into());
-        };
-        // One KATO, in Connect and in Set Features: the fence counts from it.
-        let device = device.with_keep_alive(uri.keep_alive);
-        match tcp::open(&device, dma.clone(), options) {
+            Err(OptionsError::Paths(what).into())
+        }
+    };
+    // All at the same time: an address that does not answer takes seconds.
+    let connected: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = paths.iter().map(|path| scope.spawn(|| connect(path))).collect();
+        threads.into_iter().map(ScopedJoinHandle::join).collect()
+    });
+    for (path, result) in paths.into_iter().zip(connected) {
+        match result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
             Ok(transport) => {
                 transports.push(transport);
                 uri.paths.push(path);

@@ -1,12 +1,11 @@
 //! Custom policies: the trait [`Policy`] with its contract, the [`Facts`] of a mode, and the
 //! registry of names. The built-in modes implement the same trait.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::{PoisonError, RwLock};
 
-use units::Nanos;
-
-use crate::{Batch, Cycle, Done, Plan, Route, Seen};
+use crate::{Batch, Cycle, Done, Nanos, Plan, Route, Seen};
 
 /// When one queue is polled. Built-in modes implement it; a program registers its own
 /// implementation with [`crate::Mode::register`], and the result is a mode like any other.
@@ -135,23 +134,37 @@ pub(crate) static ENTRIES: RwLock<Vec<&'static Entry>> = RwLock::new(Vec::new())
 pub struct CustomId(pub(crate) u32);
 
 /// Why a policy cannot be registered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegisterError {
     /// The name is already used by a mode.
-    #[error("there is a completion mode '{0}' already: give the policy another name")]
     Taken(String),
     /// The name contains characters that are not allowed, or is too long.
-    #[error(
-        "'{0}' is no name for a policy: 1 to {LONGEST_NAME} of a-z, 0-9 and '-', the first one a letter"
-    )]
     Name(String),
     /// The facts contradict each other, so that no executor can carry them out.
-    #[error(
-        "policy '{0}': a notification that is posted, or a drain thread's, is never masked: begin with Facts::UNMASKED"
-    )]
     Facts(String),
 }
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RegisterError::Taken(name) => write!(
+                f,
+                "there is a completion mode '{name}' already: give the policy another name"
+            ),
+            RegisterError::Name(name) => write!(
+                f,
+                "'{name}' is no name for a policy: 1 to {LONGEST_NAME} of a-z, 0-9 and '-', the first one a letter"
+            ),
+            RegisterError::Facts(name) => write!(
+                f,
+                "policy '{name}': a notification that is posted, or a drain thread's, is never masked: begin with Facts::UNMASKED"
+            ),
+        }
+    }
+}
+
+impl Error for RegisterError {}
 
 impl CustomId {
     pub(crate) fn entry(self) -> &'static Entry {

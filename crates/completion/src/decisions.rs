@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use units::Nanos;
+use crate::Nanos;
 
 /// Counts of the decisions of one policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

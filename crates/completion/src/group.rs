@@ -1,9 +1,7 @@
 //! Shares one thread among its queues: round-robin, within a weight per queue and a budget and time
 //! per round, as NAPI's softirq does. [`combine`] merges the plans of all queues into the thread's.
 
-use units::Nanos;
-
-use crate::{KeepArmed, Plan, PollLimits};
+use crate::{KeepArmed, Nanos, Plan, PollLimits};
 
 /// One poll of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -49,6 +49,19 @@
 //! in flight of which it has no record, and its first input is a wake-up (`woke`), because entries
 //! posted under the mask that the switch removed have sent no message.
 //!
+//! # In an event loop of your own
+//!
+//! The crate depends on the standard library alone. `examples/io_uring.rs` drives a raw io_uring
+//! with `adaptive`: 60 lines, most of them the `match` over the [`Plan`]. What such a loop needs:
+//!
+//! - [`ModePolicy::new`], with the [`Cycle`] of the machine: what a sleep costs there.
+//! - After each submission [`Policy::submitted`]; after each poll that found completions
+//!   [`Policy::completed`], with the [`Done`] that [`Facts::records`] selects.
+//! - [`Policy::next`] whenever there is nothing else to do, with [`Seen::in_flight`] and what the
+//!   last step reports (the table above). The other fields of [`Seen`] may stay at their defaults.
+//!
+//! With the feature `serde`, [`Nanos`] is read and written as a plain number.
+//!
 //! # Custom policies
 //!
 //! Implement [`Policy`], register it under a name with [`Mode::register`], and check it with the
@@ -56,11 +69,14 @@
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
+mod class;
 mod custom;
 mod decisions;
 mod group;
 mod mode;
 mod moderator;
+mod nanos;
+mod nearest;
 mod placer;
 mod policy;
 mod seen;
@@ -71,11 +87,14 @@ pub mod testing;
 mod tuning;
 mod waiter;
 
+pub use class::{Class, Op};
 pub use custom::{CustomId, Facts, Policy, Records, RegisterError};
 pub use decisions::{Action, AdaptiveState, Decisions, Why};
 pub use group::{Round, Turn, combine};
 pub use mode::{Mode, ModeError, Moderation, Preset, Spin};
 pub use moderator::{Coalesce, Moderator, PACE, Rates};
+pub use nanos::Nanos;
+pub use nearest::nearest;
 pub use placer::{Placer, WINDOW};
 pub use policy::ModePolicy;
 pub use seen::{Batch, Cause, Done, KeepArmed, Plan, Route, Seen, Woke};

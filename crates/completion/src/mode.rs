@@ -6,17 +6,16 @@
 //!   NAME     KEY            VALUE    NAME    (polls after each commit)
 //! ```
 
+use std::error::Error;
 use std::fmt;
 use std::mem::discriminant;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::PoisonError;
 
-use units::Nanos;
-
 use crate::custom::{CustomId, ENTRIES, Entry, LONGEST_NAME};
 use crate::{
-    Cycle, DelayExponent, ExponentError, Facts, MAX_WEIGHT, Policy, PollLimits, Records,
+    Cycle, DelayExponent, ExponentError, Facts, MAX_WEIGHT, Nanos, Policy, PollLimits, Records,
     RegisterError,
 };
 
@@ -87,10 +86,9 @@ pub enum Moderation {
 }
 
 /// Why a text is not a mode.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModeError {
     /// Unknown name.
-    #[error("there is no completion mode '{given}'; {} modes are {}", suggestion(*nearest), names())]
     Unknown {
         /// The text as given.
         given: String,
@@ -98,21 +96,16 @@ pub enum ModeError {
         nearest: Option<Mode>,
     },
     /// One of [`Mode::KERNELS`], for a device that is not a `kernel:` device.
-    #[error("'{mode}' is the kernel's own: only `kernel:` devices have it")]
     Kernels {
         /// The mode.
         mode: Mode,
     },
     /// `+submit-check` on a mode that does not take it.
-    #[error(
-        "'{mode}' does not take '+submit-check', only interrupt, threaded, irq-poll and posted do; ask for '{mode}' alone"
-    )]
     NoSubmitCheck {
         /// The mode without `+submit-check`.
         mode: Mode,
     },
     /// An unknown parameter, or a value out of range.
-    #[error("'{given}', column {column}: {what}")]
     Parameter {
         /// The text as given.
         given: String,
@@ -122,6 +115,34 @@ pub enum ModeError {
         what: String,
     },
 }
+
+impl fmt::Display for ModeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ModeError::Unknown { given, nearest } => {
+                write!(f, "there is no completion mode '{given}'; ")?;
+                match nearest {
+                    Some(mode) => write!(f, "did you mean '{mode}'? The")?,
+                    None => f.write_str("the")?,
+                }
+                let names: Vec<String> = Mode::known().iter().map(Mode::to_string).collect();
+                write!(f, " modes are {}", names.join(", "))
+            }
+            ModeError::Kernels { mode } => {
+                write!(f, "'{mode}' is the kernel's own: only `kernel:` devices have it")
+            }
+            ModeError::NoSubmitCheck { mode } => write!(
+                f,
+                "'{mode}' does not take '+submit-check', only interrupt, threaded, irq-poll and posted do; ask for '{mode}' alone"
+            ),
+            ModeError::Parameter { given, column, what } => {
+                write!(f, "'{given}', column {column}: {what}")
+            }
+        }
+    }
+}
+
+impl Error for ModeError {}
 
 const SUBMIT_CHECK: &str = "+submit-check";
 
@@ -605,16 +626,8 @@ fn nearest(given: &str) -> Option<Mode> {
         .chain(Mode::KERNELS)
         .map(|mode| (mode, mode.to_string()))
         .collect();
-    let name = units::nearest(given, known.iter().map(|(_, name)| name.as_str()))?;
+    let name = crate::nearest(given, known.iter().map(|(_, name)| name.as_str()))?;
     known.iter().find(|(_, known)| known == name).map(|&(mode, _)| mode)
-}
-
-fn suggestion(nearest: Option<Mode>) -> String {
-    nearest.map_or_else(|| "the".to_owned(), |mode| format!("did you mean '{mode}'? The"))
-}
-
-fn names() -> String {
-    Mode::known().iter().map(Mode::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// What a thread that spins does while another thread is runnable on its CPU.
@@ -660,7 +673,7 @@ impl FromStr for Spin {
     fn from_str(name: &str) -> Result<Spin, String> {
         let names = Spin::ALL.map(|(name, _)| name);
         Spin::ALL.iter().find(|(known, _)| *known == name).map(|(_, spin)| *spin).ok_or_else(|| {
-            let near = units::nearest(name, names.iter().copied())
+            let near = crate::nearest(name, names.iter().copied())
                 .map_or(String::new(), |near| format!("did you mean '{near}'? "));
             format!(
                 "there is no way of spinning called `{name}` ({near}known: {})",

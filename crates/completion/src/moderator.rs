@@ -15,9 +15,7 @@
 
 use std::cmp::Ordering;
 
-use units::Nanos;
-
-use crate::Moderation;
+use crate::{Moderation, Nanos};
 
 /// A setting of Interrupt Coalescing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 //!    +------------- load differs, or 1,024 windows ------------------+
 //! ```
 
-use units::Nanos;
+use crate::Nanos;
 
 /// Length of a window over which completions are counted, in nanoseconds. The transient after a
 /// switch ends within one window, which is therefore not compared.

@@ -4,11 +4,9 @@
 mod adaptive;
 mod hybrid;
 
-use units::Nanos;
-
 use crate::{
-    AdaptiveState, Batch, Cycle, Decisions, Done, Facts, Mode, Plan, Policy, Preset, Route, Seen,
-    WEIGHT,
+    AdaptiveState, Batch, Cycle, Decisions, Done, Facts, Mode, Nanos, Plan, Policy, Preset, Route,
+    Seen, WEIGHT,
 };
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};

@@ -2,7 +2,7 @@
 //! [`Seen`] the result of the last step, and [`Plan`] the next step. All instants are of the
 //! executor's monotonic clock, in nanoseconds.
 
-use units::{Class, Nanos};
+use crate::{Class, Nanos};
 
 /// A batch of commands whose submission doorbell has just been written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

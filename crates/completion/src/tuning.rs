@@ -1,9 +1,10 @@
 //! What a sleep costs on a machine, and the parameters of modes.
 
+use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-use units::Nanos;
+use crate::Nanos;
 
 /// What a sleep costs on a machine, in nanoseconds: the machine-dependent input of a policy. Later
 /// measurements are in [`crate::Seen::cycle`] and [`crate::Woke::late`].
@@ -140,11 +141,20 @@ impl Default for DelayExponent {
 }
 
 /// Why a text is not a [`DelayExponent`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "'{0}' is not a delay exponent: n of C · Lⁿ, a number like 3 or 0.5, 0 for CPU time alone, or inf for latency alone"
-)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExponentError(String);
+
+impl fmt::Display for ExponentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "'{}' is not a delay exponent: n of C · Lⁿ, a number like 3 or 0.5, 0 for CPU time alone, or inf for latency alone",
+            self.0
+        )
+    }
+}
+
+impl Error for ExponentError {}
 
 impl fmt::Display for DelayExponent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

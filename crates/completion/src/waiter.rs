@@ -15,11 +15,9 @@
 //!   Waiter::leave                     before the thread does anything else than poll
 //! ```
 
-use units::Nanos;
-
 use crate::policy::work_is_known;
 use crate::{
-    Ablation, Cycle, KeepArmed, Mode, ModePolicy, NoAblation, Plan, Policy, Rule, Seen, Woke,
+    Ablation, Cycle, KeepArmed, Mode, ModePolicy, Nanos, NoAblation, Plan, Policy, Rule, Seen, Woke,
 };
 
 /// A hardware queue's interrupt and its notification role, from one software queue's point of view.

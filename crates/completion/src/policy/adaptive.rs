@@ -14,12 +14,10 @@
 //!                                          open loop:   closed form only
 //! ```
 
-use units::Nanos;
-
 use super::work_is_known;
 use crate::{
-    Action, AdaptiveState, Batch, Cycle, Decisions, DelayExponent, Done, KeepArmed, Plan, Route,
-    Seen, WEIGHT, Why,
+    Action, AdaptiveState, Batch, Cycle, Decisions, DelayExponent, Done, KeepArmed, Nanos, Plan,
+    Route, Seen, WEIGHT, Why,
 };
 
 /// A stretch, the interval over which one action is measured, ends at this many completions, as the

@@ -18,10 +18,8 @@
 
 use std::collections::VecDeque;
 
-use units::{Class, Nanos};
-
 use super::{at_once, spin};
-use crate::{Batch, Done, Plan, Seen};
+use crate::{Batch, Class, Done, Nanos, Plan, Seen};
 
 /// Time constant of the moving mean, in completions.
 const MEMORY: u64 = 16;

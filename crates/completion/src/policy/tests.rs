@@ -1,8 +1,6 @@
-use units::{Class, Op};
-
 use super::*;
 use crate::testing::{Event, ask, events};
-use crate::{Cause, Records, Woke};
+use crate::{Cause, Class, Op, Records, Woke};
 
 mod hybrid;
 mod irq_poll;

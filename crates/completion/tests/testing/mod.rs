@@ -3,8 +3,7 @@
 //!
 //! ```
 //! use completion::testing::keeps_all;
-//! use completion::{Plan, Policy, Seen, WEIGHT};
-//! use units::Nanos;
+//! use completion::{Nanos, Plan, Policy, Seen, WEIGHT};
 //!
 //! /// `interrupt`, written as a custom policy.
 //! #[derive(Debug)]
@@ -32,9 +31,7 @@ mod world;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use units::Nanos;
-
-use crate::{Batch, Done, Plan, Policy, Route, Seen, WEIGHT};
+use crate::{Batch, Done, Nanos, Plan, Policy, Route, Seen, WEIGHT};
 pub(crate) use script::{Event, events};
 use script::{Told, smallest};
 
@@ -75,8 +72,7 @@ pub enum Invariant {
 }
 
 /// A violated rule.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{law}: {what}; the smallest case: {case}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
     /// The rule.
     pub law: Invariant,
@@ -85,6 +81,15 @@ pub struct Broken {
     /// The minimised sequence of its inputs.
     pub case: String,
 }
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Broken { law, what, case } = self;
+        write!(f, "{law}: {what}; the smallest case: {case}")
+    }
+}
+
+impl std::error::Error for Broken {}
 
 impl Invariant {
     /// Every rule.

@@ -1,8 +1,6 @@
 //! Random inputs of a policy, and the minimisation of a failing case.
 
-use units::{Class, Nanos, Op};
-
-use crate::{Batch, Cause, Done, Seen, Woke};
+use crate::{Batch, Cause, Class, Done, Nanos, Op, Seen, Woke};
 
 /// One call of a policy, `pause` nanoseconds after the last one.
 #[derive(Clone, Debug)]

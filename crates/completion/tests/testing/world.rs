@@ -1,11 +1,9 @@
 //! A simulated queue, device and thread that carries out a policy's plans. Checks that each
 //! completion is found in a bounded number of steps.
 
-use units::Nanos;
-
 use super::LONGEST;
 use super::script::{Draws, read};
-use crate::{Batch, Cause, Done, Plan, Policy, Seen, WEIGHT, Woke};
+use crate::{Batch, Cause, Done, Nanos, Plan, Policy, Seen, WEIGHT, Woke};
 
 /// A batch, submitted when the thread is awake, or when all earlier ones have been found.
 #[derive(Clone, Debug)]

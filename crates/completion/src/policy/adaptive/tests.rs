@@ -79,7 +79,7 @@ impl Loop {
                     seen.found = (before - self.flight.len()) as u32;
                     self.done += u64::from(seen.found);
                     if seen.found > 0 {
-                        let class = units::Class::new(units::Op::Read, 4096);
+                        let class = crate::Class::new(crate::Op::Read, 4096);
                         self.policy.completed(&[Done { class, age, slept }]);
                     }
                     slept = false;

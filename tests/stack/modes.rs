@@ -189,14 +189,14 @@ fn adaptive_never_delays_urgent_commands() {
     let options = OpenOptions::new().mode("adaptive?delay-exponent=0".parse().unwrap());
     let device = open("tlc", options);
     let queue = device.queue().unwrap();
-    assert!(queue.decisions().is_some());
+    assert!(queue.adaptive_state().is_some());
     assert_eq!(read(&queue, 2_000, 32, true), 2_000);
-    let decisions = queue.decisions().unwrap();
+    let decisions = queue.adaptive_state().unwrap().decisions;
     assert!(decisions.waits > 0, "{decisions:?}");
     assert_eq!(decisions.gathered, 0, "{decisions:?}");
     queue.set_mode(Mode::POLL);
     assert_eq!(read(&queue, 10, 1, false), 10);
-    assert_eq!(queue.decisions(), None);
+    assert_eq!(queue.adaptive_state(), None);
 }
 
 /// What no mask holds back costs all its messages, and is counted; a lane that is only polled sends

@@ -77,9 +77,6 @@ pub struct Facts {
     /// Whether vectors are posted MSIs: each sets its bit in one pending bitmap, and a notification
     /// is sent only while none is outstanding. If not, each vector interrupts by itself.
     pub posted: bool,
-    /// Whether the device is set to coalesce: one message for as many entries as `hold` of
-    /// [`Plan::Sleep`] says.
-    pub holds: bool,
     /// Whether the policy always spins, without computing what that costs. The option `--poll` then
     /// decides whether [`Seen::cpu_wanted`] is reported.
     pub spins: bool,
@@ -101,7 +98,6 @@ impl Facts {
         masks: true,
         drain_thread: false,
         posted: false,
-        holds: false,
         spins: false,
         weighs_sleeps: false,
         records: Records::All,

@@ -139,8 +139,8 @@ pub struct AdaptiveState {
     pub why: Why,
     /// By action: C (CPU time of an I/O) and L (mean latency) of its last stretch, in nanoseconds.
     pub shown: [Option<(Nanos, Nanos)>; Action::COUNT],
-    /// By action: trials lost since the last change.
-    pub lost: [u32; Action::COUNT],
+    /// Counts since the mode was adopted.
+    pub decisions: Decisions,
 }
 
 impl fmt::Display for AdaptiveState {

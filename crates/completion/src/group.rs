@@ -1,7 +1,7 @@
 //! Shares one thread among its queues: round-robin, within a weight per queue and a budget and time
 //! per round, as NAPI's softirq does. [`combine`] merges the plans of all queues into the thread's.
 
-use crate::{KeepArmed, Nanos, Plan, PollLimits};
+use crate::{Nanos, Plan, PollLimits};
 
 /// One poll of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,9 +83,7 @@ pub fn combine(plans: impl IntoIterator<Item = Plan>) -> Plan {
     match all {
         Plan::Spin { .. } => Plan::Spin { until: earliest },
         Plan::Nap { .. } => Plan::nap(earliest),
-        Plan::Sleep { .. } => {
-            Plan::Sleep { until: earliest, at_least: fewest, hold: 0, keep_armed: KeepArmed::Never }
-        }
+        Plan::Sleep { .. } => Plan::Sleep { until: earliest, at_least: fewest, keep_armed: false },
         Plan::Poll { .. } | Plan::Rest => all,
     }
 }

@@ -31,7 +31,7 @@
 //! | plan | step | what the next [`Seen`] reports |
 //! | --- | --- | --- |
 //! | `Poll` | try the lock, take at most `budget` entries, call [`Policy::completed`] with what [`Facts::records`] selects | `found`, `budget_used_up`, `lock_busy`; `pending` if the check after unlocking found another entry |
-//! | `Spin` | check the phase bit until an entry is posted or `until` has passed | `pending`; or, if the executor has also polled, `found` and `met_at` |
+//! | `Spin` | check the phase bit until an entry is posted or `until` has passed | `pending`; or, if the executor has also polled, `found` |
 //! | `Nap` | block on a timer, masked (or, if `leaving`, return to the caller, which comes back by then) | `woke` |
 //! | `Sleep` | arm, fence, check; if the queue is empty, block (or, if `leaving`, return to the caller) | `pending`, or `woke` |
 //! | `Rest` | nothing | |
@@ -77,7 +77,6 @@ mod mode;
 mod moderator;
 mod nanos;
 mod nearest;
-mod placer;
 mod policy;
 mod seen;
 mod sleep;
@@ -95,9 +94,8 @@ pub use mode::{Mode, ModeError, Moderation, Preset, Spin};
 pub use moderator::{Coalesce, Moderator, PACE, Rates};
 pub use nanos::Nanos;
 pub use nearest::nearest;
-pub use placer::{Placer, WINDOW};
 pub use policy::ModePolicy;
-pub use seen::{Batch, Cause, Done, KeepArmed, Plan, Route, Seen, Woke};
+pub use seen::{Batch, Cause, Done, Plan, Route, Seen, Woke};
 pub use sleep::{Ablation, NoAblation, Rule, SLEEP, SleepStep, StepResult, sleep_step};
 pub use tuning::{Cycle, DelayExponent, ExponentError, MAX_WEIGHT, PollLimits, WEIGHT};
 pub use waiter::{Notification, Waiter};

@@ -70,8 +70,8 @@ pub enum Preset {
     Custom(CustomId),
 }
 
-/// Which moderator sets Interrupt Coalescing. On a device that cannot coalesce, a mode with any but
-/// [`Moderation::Asked`] behaves as `interrupt`.
+/// Which moderator sets Interrupt Coalescing. On a device that cannot coalesce, a mode with one
+/// behaves as `interrupt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Moderation {
     /// A fixed setting.
@@ -80,9 +80,6 @@ pub enum Moderation {
     Dim,
     /// By the number of commands in flight ([`Preset::Vic`]).
     Vic,
-    /// As the queues' policies request (`hold` of [`crate::Plan::Sleep`]); they work without it as
-    /// well.
-    Asked,
 }
 
 /// Why a text is not a mode.
@@ -452,7 +449,7 @@ impl Mode {
             Preset::Coalesce => Some(Moderation::Fixed),
             Preset::Dim => Some(Moderation::Dim),
             Preset::Vic => Some(Moderation::Vic),
-            _ => self.facts().holds.then_some(Moderation::Asked),
+            _ => None,
         }
     }
 

@@ -65,9 +65,6 @@ pub struct Rates {
     pub messages: u64,
     /// Commands in flight now.
     pub in_flight: u32,
-    /// Entries per message that the policies of all these queues accept (`hold` of
-    /// [`crate::Plan::Sleep`]); 0: at least one accepts no coalescing.
-    pub asked: u16,
 }
 
 impl Rates {
@@ -114,7 +111,6 @@ impl Moderator {
             Moderation::Fixed => FIXED,
             Moderation::Dim => self.dim.next(rates),
             Moderation::Vic => vic(rates),
-            Moderation::Asked => Coalesce::new(rates.asked, 1),
         };
         // A change is an admin command, so the same setting is not sent again.
         if wanted == self.in_force {

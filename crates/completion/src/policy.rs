@@ -5,8 +5,8 @@ mod adaptive;
 mod hybrid;
 
 use crate::{
-    AdaptiveState, Batch, Cycle, Decisions, Done, Facts, Mode, Nanos, Plan, Policy, Preset, Route,
-    Seen, WEIGHT,
+    AdaptiveState, Batch, Cycle, Done, Facts, Mode, Nanos, Plan, Policy, Preset, Route, Seen,
+    WEIGHT,
 };
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};
@@ -94,19 +94,11 @@ impl ModePolicy {
         &self.facts
     }
 
-    /// The action of `adaptive`, its reason, and the C and L measured for each action; `None` in
-    /// other modes.
+    /// The action of `adaptive`, its reason, the C and L measured for each action, and the counts of
+    /// its decisions; `None` in other modes.
     pub fn state(&self) -> Option<&AdaptiveState> {
         match &self.rule {
             Rule::Adaptive(rule) => Some(&rule.state),
-            _ => None,
-        }
-    }
-
-    /// Counts of the decisions of `adaptive`; `None` in other modes.
-    pub fn decisions(&self) -> Option<&Decisions> {
-        match &self.rule {
-            Rule::Adaptive(rule) => Some(&rule.decisions),
             _ => None,
         }
     }

@@ -67,9 +67,6 @@ pub struct Seen {
     /// An entry is known to be posted and was not taken: a spin ended on it, the check after arming
     /// found it, or the last poll left it.
     pub pending: bool,
-    /// The last poll took an entry that a spin had found at this instant. An executor that polls
-    /// within the spin reports its end here.
-    pub met_at: Option<Nanos>,
     /// Another thread held the queue's lock. That thread polls, and checks again after it unlocks,
     /// so this one need not.
     pub lock_busy: bool,
@@ -93,27 +90,10 @@ pub struct Seen {
     /// The thread waits for room in the queue: it has had a command to submit since this instant,
     /// or will have one then.
     pub next_due: Option<Nanos>,
-    /// Entries that the device coalesces into one message, as far as it has confirmed the setting
-    /// that the policy requested (`hold` of [`Plan::Sleep`]). 0 and 1: no coalescing.
-    pub held: u32,
     /// CPU time of the sleep or nap that has just ended, where the executor measures it. For a
     /// thread that had left the library: the CPU time that it has used since; zero if it slept
     /// elsewhere.
     pub cycle: Option<Nanos>,
-}
-
-/// Whether the notification may stay armed while the thread is awake, until the next spin or nap.
-/// The next sleep then neither arms nor checks: each entry since has sent its message, and an
-/// eventfd keeps its count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KeepArmed {
-    /// Never: mask on every wake-up.
-    #[default]
-    Never,
-    /// While at most one command is in flight.
-    Alone,
-    /// At any number in flight.
-    Always,
 }
 
 /// The next step of one queue.
@@ -146,12 +126,10 @@ pub enum Plan {
         /// switch of mode, an urgent request, and `until`: the policy then gets fewer completions
         /// than planned and plans again.
         at_least: u32,
-        /// Entries that the device may coalesce into one message from now on: a number that delays
-        /// no command. 0 and 1: no coalescing. Used only where [`crate::Facts::holds`] is set;
-        /// [`Seen::held`] reports the setting in force.
-        hold: u16,
-        /// Whether the notification may stay armed after the thread has woken.
-        keep_armed: KeepArmed,
+        /// Whether the notification may stay armed after the thread has woken, until the next spin
+        /// or nap, while at most one command is in flight. The next sleep then neither arms nor
+        /// checks: each entry since has sent its message, and an eventfd keeps its count.
+        keep_armed: bool,
     },
     /// Nothing is in flight, so there is nothing to wait for.
     Rest,
@@ -161,7 +139,7 @@ impl Plan {
     /// A sleep until the first notification, or this instant.
     #[inline]
     pub const fn sleep(until: Nanos) -> Plan {
-        Plan::Sleep { until, at_least: 1, hold: 0, keep_armed: KeepArmed::Never }
+        Plan::Sleep { until, at_least: 1, keep_armed: false }
     }
 
     /// A nap until this instant that is not extended.

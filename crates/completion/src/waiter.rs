@@ -16,9 +16,7 @@
 //! ```
 
 use crate::policy::work_is_known;
-use crate::{
-    Ablation, Cycle, KeepArmed, Mode, ModePolicy, Nanos, NoAblation, Plan, Policy, Rule, Seen, Woke,
-};
+use crate::{Ablation, Cycle, Mode, ModePolicy, Nanos, NoAblation, Plan, Policy, Rule, Seen, Woke};
 
 /// A hardware queue's interrupt and its notification role, from one software queue's point of view.
 /// Of the threads that share a hardware queue, the one that has the role arms the interrupt and
@@ -86,15 +84,13 @@ pub struct Waiter<H = NoAblation> {
     /// This thread may arm and mask the notification: the queue is not shared, or the thread has
     /// the notification role.
     pub owner: bool,
-    /// Entries that the device may coalesce into one message (`hold` of the last [`Plan::Sleep`]).
-    pub hold: u16,
     /// The thread is registered for the notification role.
     registered: bool,
     /// The notification has stayed armed since before the last sleep, so that each entry since has
     /// sent its message.
     kept_armed: bool,
-    /// When it may stay armed (`keep_armed` of the last [`Plan::Sleep`]).
-    keep_armed: KeepArmed,
+    /// Whether it may stay armed (`keep_armed` of the last [`Plan::Sleep`]).
+    keep_armed: bool,
     /// Commands on a poll queue, whose completions send no message; and when the thread began to
     /// nap for them.
     silent: u32,
@@ -112,10 +108,9 @@ impl<H: Ablation> Waiter<H> {
             plan: Plan::Rest,
             others_look: false,
             owner: false,
-            hold: 0,
             registered: false,
             kept_armed: false,
-            keep_armed: KeepArmed::Never,
+            keep_armed: false,
             silent: 0,
             silent_since: None,
             ablation,
@@ -130,7 +125,7 @@ impl<H: Ablation> Waiter<H> {
         let earlier =
             std::mem::replace(&mut self.policy, ModePolicy::new(Mode::INTERRUPT, machine, None));
         self.policy = ModePolicy::new(mode, machine, Some(earlier));
-        (self.hold, self.keep_armed) = (0, KeepArmed::Never);
+        self.keep_armed = false;
         if self.ablation.keeps(Rule::PollAfterSwitch) {
             self.woken(Woke::OTHER);
         }
@@ -170,17 +165,17 @@ impl<H: Ablation> Waiter<H> {
     #[inline]
     pub fn next(&mut self, now: Nanos, n: &mut impl Notification) -> Plan {
         let mut plan = self.policy.next(now, &self.seen);
-        if let Plan::Sleep { at_least, hold, keep_armed, .. } = &mut plan {
+        if let Plan::Sleep { at_least, keep_armed, .. } = &mut plan {
             // The caller cannot continue with fewer completions, whatever the policy needs.
             *at_least = self.seen.wants.max(*at_least);
-            (self.hold, self.keep_armed) = (*hold, *keep_armed);
+            self.keep_armed = *keep_armed;
         }
         if self.silent > 0 {
             plan = self.unnotified(now, plan);
         }
         // These report one step only: a second call without a step in between must not count them
         // again.
-        (self.seen.found, self.seen.met_at, self.seen.cycle) = (0, None, None);
+        (self.seen.found, self.seen.cycle) = (0, None);
         self.plan = plan;
         if self.kept_armed && !self.may_stay_armed(self.seen.in_flight) {
             self.kept_armed = !self.ablation.keeps(Rule::RearmAfterMask);
@@ -201,12 +196,9 @@ impl<H: Ablation> Waiter<H> {
 
     /// Whether the notification may stay armed while the thread is awake and carries out its plan.
     fn may_stay_armed(&self, in_flight: u32) -> bool {
-        let may = match self.keep_armed {
-            KeepArmed::Never => false,
-            KeepArmed::Alone => in_flight <= 1,
-            KeepArmed::Always => true,
-        };
-        may && !matches!(self.plan, Plan::Spin { .. } | Plan::Nap { .. })
+        self.keep_armed
+            && in_flight <= 1
+            && !matches!(self.plan, Plan::Spin { .. } | Plan::Nap { .. })
     }
 
     /// Replaces a sleep by a nap while commands are on a poll queue: their completions send no
@@ -232,14 +224,13 @@ impl<H: Ablation> Waiter<H> {
     }
 
     /// Starts a poll: resets [`Waiter::seen`], except for what a poll does not determine. Returns
-    /// whether the thread has slept since the last poll, and whether an entry was known to be
-    /// posted.
+    /// whether the thread has slept since the last poll.
     #[inline]
-    pub fn begin_poll(&mut self) -> (bool, bool) {
-        let before = (self.seen.woke.is_some(), self.seen.pending);
+    pub fn begin_poll(&mut self) -> bool {
+        let slept = self.seen.woke.is_some();
         let Seen { cpu_wanted, next_due, .. } = self.seen;
         self.seen = Seen { cpu_wanted, next_due, ..Seen::default() };
-        before
+        slept
     }
 
     /// Records that a lockless check has found an entry. Also clears `lock_busy`: the lock was held

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use completion::{AdaptiveState, Decisions, Mode, Spin};
+use completion::{AdaptiveState, Mode, Spin};
 use hw::{AllocError, DmaBuf, DmaPool};
 use nvme::Sqe;
 use units::Nanos;
@@ -600,15 +600,11 @@ impl Queue {
             .fold(HardwareCounters::default(), HardwareCounters::and)
     }
 
-    /// The action of `adaptive` in force, why, and the cost and latency of each action tried; as
-    /// text one line. Of several paths, on the first. `None` in every other mode.
+    /// The action of `adaptive` in force, why, the cost and latency of each action tried, and the
+    /// counts of its decisions; as text one line, without the counts. Of several paths, on the
+    /// first. `None` in every other mode.
     pub fn adaptive_state(&self) -> Option<AdaptiveState> {
         self.path_queue().adaptive_state()
-    }
-
-    /// The decisions of `adaptive`; of several paths, on the first.
-    pub fn decisions(&self) -> Option<Decisions> {
-        self.path_queue().decisions()
     }
 
     /// Starts counting for [`Queue::wakeups`].

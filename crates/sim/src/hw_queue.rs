@@ -61,8 +61,6 @@ pub(crate) struct HwQueue {
     /// A sleeping thread reads the eventfd. Where the vector cannot be masked, not to read is the
     /// mask.
     read: Cell<bool>,
-    /// Entries for each message, as the controller has confirmed.
-    pub(crate) coalescing: u32,
     /// The completion queue's lock is held.
     cq_locked: bool,
     /// Another party found it held.
@@ -104,7 +102,6 @@ impl HwQueue {
             signals: Cell::new(0),
             posted: Cell::default(),
             read: Cell::new(true),
-            coalescing: 0,
             cq_locked: false,
             contended: Cell::new(false),
             sq_locked_until: Nanos::ZERO,

@@ -9,7 +9,7 @@
 //!   calendar.pop() -> now = at -> dispatch(source) -> update_changed_cpus() --+
 //!         ^                                                                   |
 //!         +-------------------------------------------------------------------+
-//!   sources: CPU, device, controller task, moderator, thread timer, messages, switch, placer, tick
+//!   sources: CPU, device, controller task, moderator, thread timer, messages, switch, tick
 //! ```
 
 mod bringup;
@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use completion::{Mode, Placer};
+use completion::Mode;
 use emu::Controller;
 use nvme::Vector;
 use units::Nanos;
@@ -78,7 +78,6 @@ struct Sources {
     timers: usize,
     messages: usize,
     switches: usize,
-    placer: usize,
     ticks: usize,
     all: usize,
 }
@@ -95,9 +94,8 @@ impl Sources {
             timers,
             messages,
             switches: messages + 1,
-            placer: messages + 2,
-            ticks: messages + 3,
-            all: messages + 4,
+            ticks: messages + 2,
+            all: messages + 3,
         }
     }
 }
@@ -134,15 +132,6 @@ struct Ticks {
     over: Vec<Tick>,
     before: Tick,
     latency: Histogram,
-}
-
-/// The placer, and the totals when its window began.
-#[derive(Debug)]
-struct Placing {
-    /// The mode that the scenario set.
-    own: Mode,
-    placer: Placer,
-    before: (u64, u64, u64),
 }
 
 /// One run.
@@ -187,7 +176,6 @@ pub(crate) struct World<'a> {
     reports_cpu_wanted: bool,
     /// Mode switches to come, the next one last.
     switches: Vec<(Nanos, Mode)>,
-    placing: Option<Placing>,
     effects: Vec<Effect>,
     ticks: Ticks,
     /// CPUs that this event affected.
@@ -247,7 +235,6 @@ impl World<'_> {
 
     fn start(&mut self) -> Result<(), SimError> {
         self.set_switch();
-        self.set_placer();
         self.set_tick();
         for device in 0..self.devices.len() {
             self.run_controller_task(device)?;
@@ -289,9 +276,6 @@ impl World<'_> {
             Ok(())
         } else if source == sources.switches {
             self.switch();
-            Ok(())
-        } else if source == sources.placer {
-            self.place();
             Ok(())
         } else {
             self.tick();
@@ -361,7 +345,6 @@ impl World<'_> {
         let Some((_, mode)) = self.switches.pop() else { return };
         self.set_switch();
         self.apply_mode(mode);
-        self.set_placer();
     }
 
     /// Switches the mode. Policies change at their next batch, so every thread polls once.

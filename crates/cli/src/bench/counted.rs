@@ -129,7 +129,7 @@ impl Mark {
         let read = |(device, queue, completed): (&Device, &Queue, Completed)| {
             // Counters of the ramp are discarded.
             queue.take_counters();
-            (completed, queue.decisions(), queue.hardware_counters(), device.counters())
+            (completed, decisions(queue), queue.hardware_counters(), device.counters())
         };
         let targets = targets.map(read).collect();
         Mark { at: hw::now(), cpu: hw::thread_cpu(), process: hw::process_cpu(), targets }
@@ -149,7 +149,7 @@ impl Mark {
         for ((device, queue, completed), (before, decisions_before, hardware, counters)) in
             targets.zip(self.targets)
         {
-            if let Some(decisions) = queue.decisions() {
+            if let Some(decisions) = decisions(queue) {
                 let since = decisions.since(&decisions_before.unwrap_or_default());
                 counted.decisions.get_or_insert_default().add(&since);
             }
@@ -167,6 +167,11 @@ impl Mark {
         }
         counted
     }
+}
+
+/// The decisions of `adaptive` on a queue.
+fn decisions(queue: &Queue) -> Option<Decisions> {
+    queue.adaptive_state().map(|state| state.decisions)
 }
 
 impl Counted {

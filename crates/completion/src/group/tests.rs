@@ -8,12 +8,8 @@ fn most_urgent_plan_wins() {
     assert_eq!(combine([Plan::Rest, sleep]), sleep);
     assert_eq!(combine([sleep, nap, Plan::Rest]), nap);
     assert_eq!(combine([sleep, spin]), Plan::Spin { until: Nanos(7) });
-    let [few, many] = [2, 5].map(|at_least| Plan::Sleep {
-        until: Nanos::MAX,
-        at_least,
-        hold: 0,
-        keep_armed: KeepArmed::Never,
-    });
+    let [few, many] =
+        [2, 5].map(|at_least| Plan::Sleep { until: Nanos::MAX, at_least, keep_armed: false });
     assert_eq!(combine([many, Plan::Rest, few]), few);
     assert_eq!(combine([many, sleep]), sleep);
     assert_eq!(combine([many, nap]), nap);

@@ -2,8 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const ALL: [Moderation; 4] =
-    [Moderation::Fixed, Moderation::Dim, Moderation::Vic, Moderation::Asked];
+const ALL: [Moderation; 3] = [Moderation::Fixed, Moderation::Dim, Moderation::Vic];
 
 /// A device at a queue depth: the load of a 10 ms interval under a setting. Each command takes 10
 /// µs, and the host submits the next at its message.
@@ -13,7 +12,7 @@ fn stretch(setting: Coalesce, depth: u32) -> Rates {
     let held =
         if batch < u64::from(setting.entries()) { u64::from(setting.time()) * 100_000 } else { 0 };
     let completions = u64::from(depth) * PACE.0 / (10_000 + held);
-    Rates { elapsed: PACE, completions, messages: completions / batch, in_flight: depth, asked: 0 }
+    Rates { elapsed: PACE, completions, messages: completions / batch, in_flight: depth }
 }
 
 /// Ticks for this long at a depth. Returns the last setting.
@@ -52,7 +51,6 @@ fn any_ticks() -> impl Strategy<Value = Vec<(u64, Rates)>> {
             completions,
             messages,
             in_flight,
-            asked: in_flight as u16,
         },
     );
     proptest::collection::vec((0u64..15_000_000, rates), 1..60)
@@ -120,7 +118,7 @@ fn fixed_setting_returns_after_reset() {
 #[test]
 fn vic_coalesces_at_depth() {
     let setting = |in_flight, completions| {
-        vic(&Rates { elapsed: PACE, completions, messages: completions, in_flight, asked: 0 })
+        vic(&Rates { elapsed: PACE, completions, messages: completions, in_flight })
     };
     assert_eq!(setting(3, 10_000), Coalesce::OFF);
     assert_eq!(setting(64, 10), Coalesce::OFF);

@@ -16,8 +16,8 @@
 
 use super::work_is_known;
 use crate::{
-    Action, AdaptiveState, Batch, Cycle, Decisions, DelayExponent, Done, KeepArmed, Nanos, Plan,
-    Route, Seen, WEIGHT, Why,
+    Action, AdaptiveState, Batch, Cycle, Decisions, DelayExponent, Done, Nanos, Plan, Route, Seen,
+    WEIGHT, Why,
 };
 
 /// A stretch, the interval over which one action is measured, ends at this many completions, as the
@@ -118,7 +118,6 @@ enum Trial {
 pub(super) struct Adaptive {
     n: DelayExponent,
     machine: Cycle,
-    pub(super) decisions: Decisions,
     pub(super) state: AdaptiveState,
     /// The action of the current stretch; in a trial it differs from `state.action`, the one in
     /// force.
@@ -171,7 +170,6 @@ impl Adaptive {
         Adaptive {
             n,
             machine: *machine,
-            decisions: Decisions::default(),
             state: AdaptiveState { action, ..AdaptiveState::default() },
             action,
             trial: Trial::None,
@@ -202,7 +200,8 @@ impl Adaptive {
     /// Takes over what was measured before a switch of mode or exponent. Commands in flight are not
     /// recorded.
     pub(super) fn inherit(&mut self, earlier: &Adaptive) {
-        (self.known, self.mean, self.state) = (earlier.known, earlier.mean, earlier.state);
+        (self.known, self.mean) = (earlier.known, earlier.mean);
+        self.state = AdaptiveState { decisions: Decisions::default(), ..earlier.state };
         self.action = self.state.action;
     }
 
@@ -298,7 +297,7 @@ impl Adaptive {
         }
         if !self.waits {
             (self.waits, self.spun, self.naps) = (true, Nanos::ZERO, 0);
-            self.decisions.waits += 1;
+            self.state.decisions.waits += 1;
             self.begin(now, seen);
         }
         // Demand for the CPU comes and goes: the effect lasts for many waits.
@@ -307,13 +306,13 @@ impl Adaptive {
         }
         let plan = self.plan(now, seen);
         let (doing, count) = match plan {
-            Plan::Spin { .. } => (Doing::Spinning, &mut self.decisions.spun),
-            Plan::Nap { .. } => (Doing::Napping, &mut self.decisions.napped),
-            _ => (Doing::Sleeping, &mut self.decisions.slept),
+            Plan::Spin { .. } => (Doing::Spinning, &mut self.state.decisions.spun),
+            Plan::Nap { .. } => (Doing::Napping, &mut self.state.decisions.napped),
+            _ => (Doing::Sleeping, &mut self.state.decisions.slept),
         };
         *count += 1;
-        self.decisions.gave_way += u64::from(seen.leaving || self.crowded > 0);
-        self.decisions.gathered += u64::from(matches!(plan, Plan::Nap { extends: true, .. }));
+        self.state.decisions.gave_way += u64::from(seen.leaving || self.crowded > 0);
+        self.state.decisions.gathered += u64::from(matches!(plan, Plan::Nap { extends: true, .. }));
         (self.doing, self.leaves) =
             if seen.leaving { (Doing::Away, STRETCH) } else { (doing, self.leaves) };
         match self.doing {
@@ -430,7 +429,7 @@ impl Adaptive {
     /// Sleeps until the first message. With one command in flight the vector may stay armed: no
     /// other command's message can cause an interrupt before that.
     fn sleep(&self) -> Plan {
-        Plan::Sleep { until: Nanos::MAX, at_least: 1, hold: 0, keep_armed: KeepArmed::Alone }
+        Plan::Sleep { until: Nanos::MAX, at_least: 1, keep_armed: true }
     }
 
     /// Length of the action's nap in nanoseconds.
@@ -652,7 +651,7 @@ impl Adaptive {
         };
         self.trials = self.trials.wrapping_add(1);
         if other != own && of(other) - of(own) < WORTH_A_TRIAL {
-            self.decisions.tried += 1;
+            self.state.decisions.tried += 1;
             self.trial = Trial::Tries { other, before: cost };
             self.take(other);
         }
@@ -661,7 +660,7 @@ impl Adaptive {
     /// Puts an action in force.
     fn change(&mut self, action: Action, why: Why) {
         if action != self.state.action {
-            self.decisions.changed += 1;
+            self.state.decisions.changed += 1;
             (self.state.action, self.state.why) = (action, why);
             self.pause = (PAUSES.0, PAUSES.0);
         }

@@ -153,7 +153,7 @@ fn kept_arms_are_masked_in_time() {
     waiter.owner = true;
     waiter.settle(&mut vector);
     assert!(!vector.0.armed, "awake");
-    (waiter.plan, waiter.keep_armed) = (Plan::sleep(Nanos::MAX), KeepArmed::Alone);
+    (waiter.plan, waiter.keep_armed) = (Plan::sleep(Nanos::MAX), true);
     assert!(
         waiter.arm(&mut vector) && waiter.recheck(&mut vector) == Some(false) && vector.0.armed
     );

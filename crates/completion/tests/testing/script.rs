@@ -87,7 +87,6 @@ fn seen(rng: &mut Draws) -> Seen {
         found: rng.within(0, 200) as u32,
         budget_used_up: rng.chance(50),
         pending: rng.chance(50),
-        met_at: instant(rng),
         lock_busy: rng.chance(50),
         in_flight,
         urgent_waiting: rng.within(0, 3) as u32,
@@ -97,7 +96,6 @@ fn seen(rng: &mut Draws) -> Seen {
         wants: several(rng),
         goes_on_at: instant(rng),
         next_due: instant(rng),
-        held: several(rng),
         cycle: rng.maybe(50, |rng| Nanos(rng.within(0, 1_000_000))),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
 use crate::policy::of;
-use crate::{Cycle, KeepArmed, Mode, ModePolicy};
+use crate::{Cycle, Mode, ModePolicy};
 
 /// A correct policy: polls, spins for a while, sleeps. A mutant changes one of its plans.
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ fn mutants() -> Vec<(Invariant, Mutant, &'static str)> {
             Invariant::GoesOn,
             tampered(|_, _, plan| match plan {
                 Plan::Sleep { until, .. } => {
-                    Plan::Sleep { until, at_least: u32::MAX, hold: 0, keep_armed: KeepArmed::Never }
+                    Plan::Sleep { until, at_least: u32::MAX, keep_armed: false }
                 }
                 plan => plan,
             }),

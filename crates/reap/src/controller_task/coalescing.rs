@@ -1,5 +1,5 @@
 //! Interrupt Coalescing of the controller, as the modes of its queues ask for it: `coalesce` (a
-//! constant), `dim` and `vic` (adjusted to the load), `adaptive` (asked for by each policy).
+//! constant), `dim` and `vic` (adjusted to the load).
 //!
 //! Feature 08h (Base 5.1.25.2.2) holds for the whole controller, so vectors of queues in other
 //! modes are exempted first, by feature 09h (Base 5.1.25.2.3). One Set Features command is in
@@ -17,7 +17,6 @@ use units::Nanos;
 use super::ControllerTask;
 use crate::shared::events::EventKind;
 use crate::shared::hw_queue::HwQueue;
-use crate::shared::queue_shared::QueueShared;
 use crate::transport::RingController;
 
 /// After this many ticks without a completion the timer stops, until a queue has completions again.
@@ -179,11 +178,6 @@ impl Coalescing {
             completions: completions.saturating_sub(self.completions),
             messages: messages.saturating_sub(self.messages),
             in_flight: moderated().map(|queue| queue.pair.in_flight()).sum(),
-            asked: moderated()
-                .filter(|queue| queue.pair.in_flight() > 0)
-                .map(|queue| asked(queue))
-                .min()
-                .unwrap_or(0),
         };
         (self.ticked, self.completions, self.messages) = (now, completions, messages);
         self.idle = if rates.completions == 0 { self.idle.saturating_add(1) } else { 0 };
@@ -213,12 +207,6 @@ impl Coalescing {
             Setting::Exempt(vector, true) => self.exempt.push(vector),
             Setting::Exempt(vector, false) => self.exempt.retain(|&exempt| exempt != vector),
         }
-        // Policies read this to know how many completions a message may stand for.
-        let entries = self.in_force.map_or(0, |setting| u32::from(setting.entries()));
-        for queue in queues {
-            let entries = if self.exempt.contains(&queue.pair.vector()) { 0 } else { entries };
-            queue.users.iter().for_each(|user| user.set_coalescing(entries));
-        }
     }
 
     /// There was no tag on the admin queue.
@@ -227,8 +215,7 @@ impl Coalescing {
     }
 
     /// The controller was reset: features are at their defaults, and no command is in flight.
-    pub(crate) fn forget(&mut self, queues: &[Arc<HwQueue>]) {
-        queues.iter().for_each(|queue| queue.users.iter().for_each(|user| user.set_coalescing(0)));
+    pub(crate) fn forget(&mut self) {
         (self.in_force, self.command) = (None, None);
         self.exempt.clear();
         if let Some((_, moderator)) = &mut self.moderator {
@@ -258,32 +245,13 @@ impl Coalescing {
 
 /// The moderation that the modes of a hardware queue ask for.
 fn moderation(queue: &HwQueue) -> Option<Moderation> {
-    let wanted = |user: &Arc<QueueShared>| {
-        let moderation = user.mode.asked().and_then(Mode::moderation)?;
-        // `adaptive` asks only while its policy does; 1 entry per message is no coalescing.
-        (moderation != Moderation::Asked || user.wanted_coalescing() > 1).then_some(moderation)
-    };
-    queue.users.iter().find_map(wanted)
+    queue.users.iter().find_map(|user| user.mode.asked().and_then(Mode::moderation))
 }
 
-/// The fewest entries per message that any policy with commands in flight on a hardware queue asks
-/// for.
-fn asked(queue: &HwQueue) -> u16 {
-    queue
-        .users
-        .iter()
-        .filter(|user| user.open() > 0)
-        .map(|user| user.wanted_coalescing() as u16)
-        .min()
-        .unwrap_or(0)
-}
-
-/// Switches queues whose mode needs Interrupt Coalescing to `interrupt`. `adaptive` does without.
+/// Switches queues whose mode needs Interrupt Coalescing to `interrupt`.
 fn fall_back(queues: &[Arc<HwQueue>]) {
     for user in queues.iter().flat_map(|queue| &queue.users) {
-        let unfit = user.mode.asked().filter(|mode| {
-            mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked)
-        });
+        let unfit = user.mode.asked().filter(|mode| mode.moderation().is_some());
         // Compare and exchange: a mode that the application requests at this moment stays.
         if unfit.is_some_and(|unfit| user.mode.ask_instead(unfit, Mode::INTERRUPT)) {
             user.notice();

@@ -249,7 +249,7 @@ impl ControllerTask {
         self.events.forget();
         self.forget_raw_command();
         self.returning = false;
-        self.coalescing.forget(&self.queues);
+        self.coalescing.forget();
         self.shared.health().coalescing = None;
         if buffers == Buffers::Returned {
             // CSTS.RDY = 0 was seen: the controller does not access memory any more. Requests wait

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use completion::{Mode, Moderation};
+use completion::Mode;
 use hw::DmaPool;
 use nvme::{Nsid, Sqe};
 use units::Nanos;
@@ -211,9 +211,7 @@ impl OpenController {
             return own;
         }
         // The kernel coalesces no completions of a file.
-        let coalesces =
-            asked.moderation().is_some_and(|moderation| moderation != Moderation::Asked);
-        if coalesces && matches!(self.0.transport, Transport::Kernel(_)) {
+        if asked.moderation().is_some() && matches!(self.0.transport, Transport::Kernel(_)) {
             // The event first: a caller that sees its queue in another mode finds the reason among
             // the events.
             self.0.control.refuse_coalescing();

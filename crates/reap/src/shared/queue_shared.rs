@@ -47,10 +47,6 @@ pub(crate) struct QueueShared {
     /// When a request may be late. [`Nanos::MAX`]: nothing is in flight, or the controller's task
     /// finds late requests by itself.
     late_at: AtomicU64,
-    /// Interrupt Coalescing, in entries per message: what the policy asks for, and what the
-    /// controller does.
-    wanted_coalescing: AtomicU32,
-    coalescing: AtomicU32,
     /// Armed while the controller's task does not adjust coalescing because nothing completes.
     pub idle: WakeFlag,
     pub counts: Arc<TransportCounts>,
@@ -79,8 +75,6 @@ impl QueueShared {
             left: Mutex::new(None),
             orphaned: AtomicBool::new(false),
             late_at: AtomicU64::new(u64::MAX),
-            wanted_coalescing: AtomicU32::new(0),
-            coalescing: AtomicU32::new(0),
             idle: WakeFlag::new(),
             counts: Arc::default(),
         })
@@ -173,28 +167,6 @@ impl QueueShared {
     /// Whether the thread is gone and requests are still open.
     pub(crate) fn is_orphaned(&self) -> bool {
         self.orphaned.load(Acquire)
-    }
-
-    /// Entries per message that the policy asks for; 0: no coalescing.
-    #[inline]
-    pub(crate) fn wanted_coalescing(&self) -> u32 {
-        self.wanted_coalescing.load(Relaxed)
-    }
-
-    /// Sets what the policy asks for. Returns whether it was 0 before.
-    pub(crate) fn set_wanted_coalescing(&self, entries: u32) -> bool {
-        self.wanted_coalescing.swap(entries, Relaxed) == 0
-    }
-
-    /// Sets what the controller has confirmed.
-    pub(crate) fn set_coalescing(&self, entries: u32) {
-        self.coalescing.store(entries, Relaxed);
-    }
-
-    /// Entries per message that the controller coalesces; 0: none.
-    #[inline]
-    pub(crate) fn coalescing(&self) -> u32 {
-        self.coalescing.load(Relaxed)
     }
 
     /// The queue's part of the device's counters.

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use completion::{AdaptiveState, Decisions, Mode, Plan, PollLimits, Spin};
+use completion::{AdaptiveState, Mode, Plan, PollLimits, Spin};
 use hw::{DmaPool, Lent, Poller};
 use nvme::{QueueId, Sqe};
 use units::Nanos;
@@ -123,7 +123,6 @@ impl PathQueue {
         pub(crate) fn counters(&self) -> Counters;
         pub(crate) fn take_counters(&self) -> Counters;
         pub(crate) fn hardware_counters(&self) -> HardwareCounters;
-        pub(crate) fn decisions(&self) -> Option<Decisions>;
         pub(crate) fn adaptive_state(&self) -> Option<AdaptiveState>;
         pub(crate) fn count_wakeups(&self);
         pub(crate) fn wakeups(&self) -> Wakeups;

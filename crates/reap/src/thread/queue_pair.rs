@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use completion::{
-    AdaptiveState, Batch, Decisions, Done, Facts, MAX_WEIGHT, Mode, NoAblation, Plan, Policy,
-    PollLimits, Records, Route, Spin, WEIGHT, Waiter, Woke,
+    AdaptiveState, Batch, Done, Facts, MAX_WEIGHT, Mode, NoAblation, Plan, Policy, PollLimits,
+    Records, Route, Spin, WEIGHT, Waiter, Woke,
 };
 use hw::{DmaBuf, DmaPool, ForkGuard, Lent, Poller};
 use nvme::Vector;
@@ -163,17 +163,8 @@ impl<T: QueueTransport> Inner<T> {
         seen.pending &= found || wants < 2;
         seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         (seen.in_flight, seen.urgent_waiting) = (self.requests.open(), self.requests.urgent());
-        seen.held = self.shared.coalescing();
         self.waiter.set_silent(self.transport.polled_in_flight());
         let plan = self.waiter.next(now, &mut self.transport);
-        let threshold = self.waiter.hold.into();
-        // Only the first wish wakes the controller task; while any is set, its 10 ms timer reads
-        // them.
-        if threshold != self.shared.wanted_coalescing()
-            && self.shared.set_wanted_coalescing(threshold)
-        {
-            self.reporter.queue_active();
-        }
         // Neither plan enters the kernel by itself, so nothing else would submit what was posted.
         if T::SUBMITS_IN_SLEEP && alone && matches!(plan, Plan::Spin { .. } | Plan::Rest) {
             self.transport.commit();
@@ -203,7 +194,7 @@ impl<T: QueueTransport> Inner<T> {
     /// Polls the completion queue for at most `budget` entries. Returns the time of the poll.
     #[inline]
     fn poll(&mut self, budget: u32) -> Nanos {
-        let (slept, met) = self.waiter.begin_poll();
+        let slept = self.waiter.begin_poll();
         self.counters.polls += 1;
         let noticed = self.shared.is_noticed();
         if noticed {
@@ -238,7 +229,6 @@ impl<T: QueueTransport> Inner<T> {
         let found = seen.found > 0;
         let now = if found { read.unwrap_or_else(hw::now) } else { hw::now() };
         if found {
-            seen.met_at = met.then_some(now);
             self.clock = now;
             self.counters.entries += u64::from(polled.found);
             self.counters.drains += 1;
@@ -921,14 +911,9 @@ impl<T: QueueTransport> QueuePair<T> {
         std::mem::take(&mut self.inner.borrow_mut().counters)
     }
 
-    /// How often the policy has made each decision since the mode was adopted. [`Mode::ADAPTIVE`]
-    /// only.
+    /// What `adaptive` does and why; `None` in other modes.
     pub(crate) fn adaptive_state(&self) -> Option<AdaptiveState> {
         self.inner.borrow().waiter.policy.state().copied()
-    }
-
-    pub(crate) fn decisions(&self) -> Option<Decisions> {
-        self.inner.borrow().waiter.policy.decisions().copied()
     }
 
     /// From now on counts completions per wake-up ([`QueuePair::wakeups`]).

@@ -29,7 +29,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use completion::{Mode, Moderation};
+use completion::Mode;
 use driver::{Exclusive, Inventory, QueuePair, QueueSizes};
 use hw::vfio::{PciDevice, PciRegisters};
 use hw::{
@@ -293,9 +293,9 @@ impl RingController {
 
     /// How `mode` differs on this controller from what its name says.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<ModeNote> {
-        let coalesces = mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked);
         match self.tcp() {
-            Some(_) => (mode.facts().posted || coalesces).then_some(ModeNote::NoInterrupts(mode)),
+            Some(_) => (mode.facts().posted || mode.moderation().is_some())
+                .then_some(ModeNote::NoInterrupts(mode)),
             None => (self.is_on_bus() && mode.facts().posted).then_some(ModeNote::Signals(mode)),
         }
     }

@@ -97,8 +97,8 @@ impl SwQueue {
     /// What its policies have decided, if they count it.
     pub(crate) fn decisions(&self) -> Option<Decisions> {
         let mut all = self.decided;
-        if let Some(decisions) = self.waiter.policy.decisions() {
-            all.get_or_insert_default().add(decisions);
+        if let Some(state) = self.waiter.policy.state() {
+            all.get_or_insert_default().add(&state.decisions);
         }
         all
     }

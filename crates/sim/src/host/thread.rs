@@ -285,7 +285,6 @@ impl Thread {
                 let (leaving, cpu_wanted) = (self.leaving, cx.cpu_wanted);
                 let urgent_waiting = if tells { in_flight } else { 0 };
                 let (waiter, mut bound) = sw_queue.bind(queue);
-                let held = queue.coalescing;
                 waiter.seen = Seen {
                     in_flight,
                     urgent_waiting,
@@ -293,7 +292,6 @@ impl Thread {
                     cpu_wanted,
                     goes_on_at,
                     next_due,
-                    held,
                     ..waiter.seen
                 };
                 waiter.set_silent(if in_flight > 0 { queue.polled_in_flight() } else { 0 });

@@ -11,7 +11,6 @@
 //! ```
 
 use std::cell::Cell;
-use std::ops::Range;
 use std::rc::Rc;
 
 use completion::{Coalesce, Moderator, PACE, Rates};
@@ -28,7 +27,6 @@ use nvme::log::lid;
 
 use super::tasks::Task;
 use super::*;
-use crate::host::sw_queue::SwQueue;
 use crate::hw_queue::Pair;
 use crate::port::Memory;
 
@@ -287,12 +285,8 @@ impl World<'_> {
             // An impossible entry on the admin queue leads to a reset, as on any other queue.
             recovery.violated(violation);
         }
-        let held_back =
-            moderator.as_ref().map_or(0, |moderator| moderator.in_force().entries().into());
         let stands = path.as_ref().map(|path| path.snapshot);
         (control.recovery, control.moderator, control.path) = (recovery, moderator, path);
-        let queues = self.devices[n].queues.clone();
-        self.queues[queues].iter_mut().for_each(|queue| queue.coalescing = held_back);
         stands != before
     }
 
@@ -455,15 +449,14 @@ impl World<'_> {
             .flat_map(HwQueue::pairs)
             .map(|pair| pair.counters().finished)
             .sum();
-        let in_flight = self.queues[queues.clone()].iter().map(HwQueue::in_flight).sum();
-        let asked = self.requested_threshold(queues);
+        let in_flight = self.queues[queues].iter().map(HwQueue::in_flight).sum();
         let (now, messages) = (self.now, self.devices[n].vectors.messages());
         let control = &mut self.devices[n].control;
         let (since, completions, sent) =
             std::mem::replace(&mut control.rates_since, (now, finished, messages));
         let (elapsed, completions, messages) =
             (now - since, finished - completions, messages - sent);
-        let rates = Rates { elapsed, completions, messages, in_flight, asked };
+        let rates = Rates { elapsed, completions, messages, in_flight };
         let control = &mut self.devices[n].control;
         if let Some(setting) =
             control.moderator.as_mut().and_then(|moderator| moderator.tick(now, &rates))
@@ -471,21 +464,6 @@ impl World<'_> {
             self.set_coalescing(n, setting);
         }
         self.set_moderator(n);
-    }
-
-    /// The coalescing threshold that all policies with commands in flight accept: the smallest
-    /// requested.
-    fn requested_threshold(&self, queues: Range<usize>) -> u16 {
-        let busy = |sw_queue: &&SwQueue| {
-            queues.contains(&sw_queue.queue) && sw_queue.in_flight(&self.queues[sw_queue.queue]) > 0
-        };
-        let sw_queues = self
-            .tasks
-            .iter()
-            .filter_map(Task::thread)
-            .flat_map(|thread| &thread.sw_queues)
-            .filter(busy);
-        sw_queues.map(|sw_queue| sw_queue.waiter.hold).min().unwrap_or(0)
     }
 
     /// Sends the setting as Set Features, Interrupt Coalescing (Base 5.1.25.2.2).

@@ -158,39 +158,39 @@ fn wanted_cpus_are_not_spun_on() {
     let mut crowded = settled(DelayExponent::LATENCY_ALONE, Cycle::BARE_METAL, 2);
     crowded.cpu_wanted = true;
     crowded.run(2, 1_000);
-    let before = crowded.policy.decisions;
+    let before = crowded.policy.state.decisions;
     crowded.run(2, 1_000);
     // It still does not spin, although no other thread is runnable any more.
     crowded.cpu_wanted = false;
     crowded.run(2, u64::from(CROWDED));
-    let since = crowded.policy.decisions.since(&before);
+    let since = crowded.policy.state.decisions.since(&before);
     assert!(
         since.spun == 0 && since.slept > 0 && since.tried == 0 && since.gave_way >= since.slept,
         "{since:?}"
     );
     crowded.run(2, 8_000);
-    assert!(crowded.policy.decisions.spun > before.spun, "it spins again");
+    assert!(crowded.policy.state.decisions.spun > before.spun, "it spins again");
 }
 
 #[test]
 fn urgent_commands_prevent_gathering() {
     let mut all = settled(DelayExponent::CPU_ALONE, Cycle::BARE_METAL, 32);
-    assert!(all.policy.decisions.gathered > 0, "{:?}", all.policy.decisions);
+    assert!(all.policy.state.decisions.gathered > 0, "{:?}", all.policy.state.decisions);
     all.urgent = true;
-    let before = all.policy.decisions;
+    let before = all.policy.state.decisions;
     all.run(32, 5_000);
-    assert_eq!(all.policy.decisions.since(&before).gathered, 0);
+    assert_eq!(all.policy.state.decisions.since(&before).gathered, 0);
 }
 
 /// Trials cost less than a tenth of the total beyond the action in force.
 #[test]
 fn trials_become_rare() {
     let mut all = settled(DelayExponent::DEFAULT, Cycle::BARE_METAL, 1);
-    let before = all.policy.decisions.tried;
+    let before = all.policy.state.decisions.tried;
     let cost = all.cost(1, 200_000);
     let sleep = (Cycle::BARE_METAL.cpu + Cycle::BARE_METAL.wake).0 + 100;
     assert!(cost * 10 < sleep * 11, "{cost} of {sleep}");
-    assert!(all.policy.decisions.tried - before < 100, "{:?}", all.policy.decisions);
+    assert!(all.policy.state.decisions.tried - before < 100, "{:?}", all.policy.state.decisions);
 }
 
 /// When a device becomes slower, a spin becomes a sleep within 2,000 completions.

@@ -255,7 +255,8 @@ impl World {
     /// Takes an entry of any owner, unless another thread holds the lock.
     fn look(&mut self, me: usize) {
         let waiter = &mut self.threads[me].waiter;
-        let (_, met) = waiter.begin_poll();
+        let met = waiter.seen.pending;
+        waiter.begin_poll();
         if self.shared.held {
             (waiter.seen.lock_busy, waiter.seen.pending) = (true, met);
             return;

@@ -152,7 +152,7 @@ fn iterators_cannot_use_their_queue() {
         queue.leave_loop();
         drop(queue.prepare(queue.buffer(4096).unwrap()));
         assert_eq!(
-            (queue.mode(), queue.next_deadline(), queue.decisions()),
+            (queue.mode(), queue.next_deadline(), queue.adaptive_state()),
             (Mode::INTERRUPT, None, None)
         );
         assert_eq!(

@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use completion::{Mode, Moderation, Preset};
+use completion::{Mode, Preset};
 use driver::Splitter;
 use hw::uring::Features;
 use hw::{DmaPool, PoolOptions};
@@ -202,9 +202,7 @@ impl KernelFile {
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<ModeNote> {
         let polls = mode == Mode::POLL || mode == Mode::HYBRID_MEAN || mode == Mode::HYBRID_MIN;
         match mode {
-            _ if mode.moderation().is_some_and(|moderation| moderation != Moderation::Asked) => {
-                Some(ModeNote::NotCoalesced(mode))
-            }
+            _ if mode.moderation().is_some() => Some(ModeNote::NotCoalesced(mode)),
             _ if mode.facts().posted => Some(ModeNote::NotPosted(mode)),
             _ if mode.facts().drain_thread => Some(ModeNote::NotDrained(mode)),
             _ if !self.features.min_wait

@@ -155,7 +155,7 @@ fn queues_report_their_settings() {
         let (_device, queues) = open("mem:1M?profile=null", 1, 1, mode);
         let queue = &queues[0];
 
-        assert_eq!(pair(queue).decisions().is_some(), mode == Mode::ADAPTIVE, "{mode}");
+        assert_eq!(pair(queue).adaptive_state().is_some(), mode == Mode::ADAPTIVE, "{mode}");
         submit(queue, 3);
         assert_eq!(queue.wait(3, None).unwrap(), 3);
         let counted = pair(queue).hardware_counters();

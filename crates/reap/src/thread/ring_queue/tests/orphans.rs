@@ -8,7 +8,7 @@ use completion::{Batch, Facts, Mode, Plan, Policy, Seen};
 use hw::now;
 use units::Nanos;
 
-use super::{manual_stepping, open, pair, poll_while_planned, request, submit};
+use super::{manual_stepping, open, pair, request, submit};
 use crate::request::REQUEUED;
 use crate::thread::event_loop::LoopQueue;
 use crate::transport::QueueTransport;
@@ -168,12 +168,11 @@ fn only_fail_retries_ends_retries() {
 /// The controller begins and ends Interrupt Coalescing as the mode of a single queue says.
 #[test]
 fn queue_modes_reach_the_controller() {
-    let (_device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, Mode::INTERRUPT);
-    let user = &pair(&queues[0]).shared;
+    let (device, queues) = open("mem:1M?profile=null&queues=1", 1, 1, Mode::INTERRUPT);
     for mode in [Mode::COALESCE, Mode::INTERRUPT, Mode::COALESCE] {
         queues[0].set_mode(mode);
         let limit = now() + Nanos::from_secs(60);
-        while (user.coalescing() > 1) != (mode == Mode::COALESCE) {
+        while device.health().coalescing.is_some() != (mode == Mode::COALESCE) {
             assert!(now() < limit, "{mode}");
             std::thread::yield_now();
         }
@@ -224,17 +223,6 @@ fn kernel_modes_fall_back_to_interrupt() {
     }
     for mode in Mode::ALL {
         assert_eq!(controller.mode_on(None, mode), mode);
-    }
-}
-
-/// A policy gets the coalescing that the controller has confirmed.
-#[test]
-fn policy_sees_the_coalescing() {
-    let (_device, queues) = open("mem:1M?profile=null", 1, 1, Mode::ADAPTIVE);
-    for entries in [0, 5, 1] {
-        pair(&queues[0]).shared.set_coalescing(entries);
-        poll_while_planned(pair(&queues[0]));
-        assert_eq!(pair(&queues[0]).inner.borrow().waiter.seen.held, entries);
     }
 }
 

@@ -22,17 +22,6 @@ fn policy_sees_caller_progress() {
     assert_eq!([at, Nanos::MAX].map(next), [Some(at), None]);
 }
 
-#[test]
-fn coalescing_changes_are_forwarded_once() {
-    let (_device, queues) = open("mem:1M?profile=null", 1, 1, Mode::INTERRUPT);
-    let shared = &pair(&queues[0]).shared;
-    assert_eq!(shared.wanted_coalescing(), 0);
-    assert!(shared.set_wanted_coalescing(7) && !shared.set_wanted_coalescing(8));
-    // Its policy asks for no coalescing, whatever was asked for before.
-    poll_while_planned(pair(&queues[0]));
-    assert_eq!(shared.wanted_coalescing(), 0);
-}
-
 /// A poll after a submission is made, and counted, only if a completion is visible.
 #[test]
 fn submission_polls_visible_completions() {

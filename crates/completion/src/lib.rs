@@ -2,9 +2,11 @@
 //! thread spins, naps or sleeps on an interrupt in between. The crate does no I/O: it has no clock,
 //! no thread and no NVMe types, so that the engine of `reap` and the simulator run the same code.
 //!
-//! A [`Policy`] plans the next step of one software queue; a [`Round`] shares one thread among its
-//! queues, as NAPI shares a softirq. The caller, called the executor below, carries the [`Plan`]
-//! out and reports the result in [`Seen`]. **A policy cannot arm an interrupt**: it plans
+//! A [`Policy`] plans the next step of one *software queue*: the requests of one thread, or of
+//! several that share it. A software queue has one NVMe queue pair with an interrupt, and where the
+//! device permits a second one without, its *poll queue*. A [`Round`] shares one thread among its
+//! software queues, as NAPI shares a softirq. The caller, called the executor below, carries the
+//! [`Plan`] out and reports the result in [`Seen`]. **A policy cannot arm an interrupt**: it plans
 //! [`Plan::Sleep`], and only the executor arms, fences, polls again and blocks. This order is what
 //! prevents a lost wake-up.
 //!
@@ -22,32 +24,35 @@
 //!
 //! # What an executor does
 //!
-//! Where a hardware queue has an interrupt queue and a poll queue, the executor calls
-//! [`Policy::route`] before each commit to choose between them. After each commit it calls
+//! Where a software queue has a poll queue, the executor calls [`Policy::route`] before each batch
+//! to choose between the two queue pairs. After the batch's SQ doorbell it calls
 //! [`Policy::submitted`], and polls if [`Facts::submit_check`] is set. To wait, it calls
 //! [`Policy::next`] in a loop, each time with the result of the previous step, and carries out the
-//! [`Plan`]:
+//! [`Plan`]. Where the thread wants to run other code while it waits (`leaving`: an event loop, an
+//! async runtime), the executor returns to it instead of blocking:
 //!
 //! | plan | step | what the next [`Seen`] reports |
 //! | --- | --- | --- |
-//! | `Poll` | try the lock, take at most `budget` entries, call [`Policy::completed`] with what [`Facts::records`] selects | `found`, `budget_used_up`, `lock_busy`; `pending` if the check after unlocking found another entry |
-//! | `Spin` | check the phase bit until an entry is posted or `until` has passed | `pending`; or, if the executor has also polled, `found` |
-//! | `Nap` | block on a timer, masked (or, if `leaving`, return to the caller, which comes back by then) | `woke` |
-//! | `Sleep` | arm, fence, check; if the queue is empty, block (or, if `leaving`, return to the caller) | `pending`, or `woke` |
-//! | `Rest` | nothing | |
+//! | `Poll` | try the CQ lock, take at most `budget` entries, call [`Policy::completed`] with what [`Facts::records`] selects | `found`, `budget_used_up`, `lock_busy`; `pending` if the check after unlocking found another entry |
+//! | `Spin` | check the phase bit until an entry is there or the deadline (`until`) has passed | `pending`; or, if the executor has also polled, `found` |
+//! | `Nap` | leave the interrupt masked and block until the deadline; if `leaving`, return, and the thread calls again by the deadline | `woke` |
+//! | `Sleep` | arm, fence, check; if the CQ is empty, block; if `leaving`, return | `pending`, or `woke` |
+//! | `Idle` | no command is in flight: stop calling [`Policy::next`] until the next batch | |
 //!
 //! A [`Waiter`] holds the state between policy and executor for one software queue: the last plan,
-//! the input of the next one, whether the notification is masked, and the notification role of a
-//! shared queue. [`SLEEP`] has the steps by which a thread goes to sleep over all its queues.
-//! Neither does I/O; each executor implements [`Notification`].
+//! the input of the next one, whether the interrupt is masked, and, where threads share the queue,
+//! which of them its interrupt wakes. [`SLEEP`] lists the steps by which a thread goes to sleep on
+//! all its queues at once. Both are free of I/O; an executor does it in its [`Notification`].
 //!
-//! Where [`Facts::masks`] is set, the notification is masked whenever the thread is awake, that is
-//! everywhere but in `Sleep`. It may stay armed after a `Sleep` as its `keep_armed` permits; the
-//! next `Sleep` then neither arms nor checks. Where [`Facts::masks`] is not set, the notification
-//! is never masked: every entry has sent its message, an eventfd keeps its count, and `Sleep`
-//! blocks without a check. A switch of mode replaces the policy. The new policy may find commands
-//! in flight of which it has no record, and its first input is a wake-up (`woke`), because entries
-//! posted under the mask that the switch removed have sent no message.
+//! Where [`Facts::masks`] is set, the interrupt is masked while the thread is awake. The exception
+//! is a `Sleep` with `keep_armed`: after it the interrupt may stay armed, and then the next `Sleep`
+//! neither arms nor checks. Where [`Facts::masks`] is not set, the interrupt is never masked. A
+//! message then follows every entry (perhaps one for several), an eventfd counts it, and `Sleep`
+//! blocks without a check.
+//!
+//! A switch of mode replaces the policy. The new policy has no record of the commands in flight.
+//! Entries that were posted while the old policy had masked the interrupt have raised none, so the
+//! new policy's first input is a wake-up (`woke`), upon which it polls.
 //!
 //! # In an event loop of your own
 //!

@@ -294,6 +294,12 @@ impl DiscoveryEntry {
     pub const CURRENT_DISCOVERY: u8 = 3;
     /// TREQ: no secure channel is required, and SQ flow control can be disabled.
     pub const OPEN: u8 = 2 | 1 << 2;
+
+    /// Whether the address is for TLS only: TREQ says that a secure channel is required, or over TCP
+    /// the type of security (SECTYPE) is not "none".
+    pub fn requires_tls(&self) -> bool {
+        self.requirements & 3 == 1 || self.transport == Self::TCP && self.specific[0] != 0
+    }
 }
 
 /// Cross-Controller Reset (TP8028): a host that has lost contact with a controller requests its

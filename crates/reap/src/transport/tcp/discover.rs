@@ -84,12 +84,21 @@ pub fn discover(uri: &TcpUri) -> Result<DiscoveryLog, TcpError> {
 /// See [`TcpError`].
 pub(crate) fn addresses(uri: &TcpUri) -> Result<Vec<TcpUri>, TcpError> {
     let log = discover(&TcpUri { nqn: DISCOVERY_NQN.to_owned(), ..uri.clone() })?;
-    let mut found: Vec<TcpUri> = Vec::new();
-    for entry in log.entries {
+    addresses_in(&log.entries, uri)
+}
+
+/// The addresses among `entries` of the subsystem of `uri`. Those for TLS are left out.
+fn addresses_in(entries: &[DiscoveryEntry], uri: &TcpUri) -> Result<Vec<TcpUri>, TcpError> {
+    let (mut found, mut tls): (Vec<TcpUri>, bool) = (Vec::new(), false);
+    for entry in entries {
         let (host, port) = (entry.address.to_string(), entry.service.to_string().parse());
         if (entry.transport, entry.kind) != (DiscoveryEntry::TCP, DiscoveryEntry::NVM)
             || entry.subnqn.to_string() != uri.nqn
         {
+            continue;
+        }
+        if entry.requires_tls() {
+            tls = true;
             continue;
         }
         let Ok(port) = port else { continue };
@@ -98,11 +107,15 @@ pub(crate) fn addresses(uri: &TcpUri) -> Result<Vec<TcpUri>, TcpError> {
             found.push(path);
         }
     }
-    if found.is_empty() {
-        let what = format!("its discovery log has no address of {} over TCP", uri.nqn);
-        return Err(TcpError::Protocol(what));
+    if !found.is_empty() {
+        return Ok(found);
     }
-    Ok(found)
+    let nqn = &uri.nqn;
+    Err(TcpError::Protocol(if tls {
+        format!("its discovery log has {nqn} over TCP only with TLS, which Reap does not support")
+    } else {
+        format!("its discovery log has no address of {nqn} over TCP")
+    }))
 }
 
 fn short(error: nvme::TooShort) -> TcpError {
@@ -136,3 +149,6 @@ fn command(connection: &mut Connection, sqe: Sqe, len: usize) -> Result<(Cqe, Ve
         _ => Err(TcpError::Protocol("a command was not answered".into())),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,6 +97,8 @@ struct Admin {
     answers: Vec<(Ticket, Answer)>,
     /// CID of an Identify Controller in flight, and the address of its data.
     identify: Option<(u16, u64)>,
+    /// CID of the last Keep Alive in flight.
+    keep_alive: Option<u16>,
     /// Address and entries of each completion queue, by queue ID.
     cqs: Vec<(u64, u32)>,
     /// I/O queues to connect, with the CID of their Create I/O Submission Queue.
@@ -153,6 +155,7 @@ impl TcpController {
                 sent: None,
                 answers: Vec::new(),
                 identify: None,
+                keep_alive: None,
                 cqs: vec![(0, 0); usize::from(vectors.len())],
                 wanted: VecDeque::new(),
                 used: false,
@@ -320,6 +323,9 @@ impl TcpController {
             {
                 admin.identify = Some((sqe.cid, sqe.prp1));
             }
+            if sqe.opcode == opcode::admin::KEEP_ALIVE {
+                admin.keep_alive = Some(sqe.cid);
+            }
             // Without a connection the command is never completed, as on a removed drive; its
             // time-out handles that.
             if let Some(connection) = &mut admin.connection {
@@ -357,7 +363,12 @@ impl TcpController {
         if let Some(rings) = &mut admin.rings {
             rings.post(cqe);
         }
-        self.notify();
+        // The task takes the completion of a Keep Alive when it sends the next one. So an idle
+        // connection has a wake-up less.
+        let kept_alive = admin.keep_alive.take_if(|cid| *cid == cqe.cid).is_some();
+        if !kept_alive || !cqe.status().is_success() {
+            self.notify();
+        }
     }
 
     fn flush(&self, admin: &mut Admin) {

@@ -3,7 +3,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use driver::multipath::Failure;
 
@@ -432,6 +432,30 @@ fn idle_threads_keep_their_controller() {
     thread::sleep(Duration::from_millis(3500));
     write_and_read(&device, &queue);
     assert_eq!(device.health().resets, 0);
+}
+
+/// CSTS and log pages are not polled.
+#[test]
+fn idle_host_sends_only_keep_alive() {
+    let target = Target::new("mem:64M?profile=optane", 1);
+    let device = Device::open_with(&target.uri(0, ""), &options()).unwrap();
+    write_and_read(&device, &device.queue().unwrap());
+    let commands = || -> u64 {
+        let status = target.status(0);
+        status.lines().find_map(|line| line.strip_prefix("commands ")).unwrap().parse().unwrap()
+    };
+    let (begun, before) = (Instant::now(), commands());
+    let sent = loop {
+        thread::sleep(Duration::from_millis(100));
+        let sent = commands() - before;
+        if sent >= 8 {
+            break sent;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{sent} commands in a minute");
+    };
+    // Four times in KATO, which is 1 s. The bring-up may still have read log pages.
+    let most = begun.elapsed().as_millis() as u64 / 250 + 4;
+    assert!(sent <= most, "{sent} commands, {most} at most");
 }
 
 /// A relay between host and target that ends each connection after some bytes of the target's:

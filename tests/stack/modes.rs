@@ -1,7 +1,11 @@
 //! What the modes do to a whole stack, as far as it can be counted.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use completion::Mode;
 use reap::{Device, EventKind, Group, Nanos, OpenOptions, Queue, Request};
+use tracing::span;
 
 use crate::happened::{happened, is_told};
 
@@ -197,6 +201,42 @@ fn adaptive_never_delays_urgent_commands() {
     queue.set_mode(Mode::POLL);
     assert_eq!(read(&queue, 10, 1, false), 10);
     assert_eq!(queue.adaptive_state(), None);
+}
+
+/// Counts the changes of action that are logged on its thread.
+struct Changes(Arc<AtomicU64>);
+
+impl tracing::Subscriber for Changes {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.fields().field("before").is_some() && metadata.fields().field("why").is_some()
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[test]
+fn changes_of_action_are_logged() {
+    let (counter, mut changed) = (Arc::new(AtomicU64::new(0)), 0);
+    tracing::subscriber::with_default(Changes(counter.clone()), || {
+        let cheapest = "adaptive?delay-exponent=0";
+        let device = open("tlc", OpenOptions::new().mode(mode(cheapest)));
+        let queue = device.queue().unwrap();
+        // For latency alone it spins; for CPU time alone it does not.
+        for name in [cheapest, "adaptive?delay-exponent=inf"] {
+            queue.set_mode(mode(name));
+            assert_eq!(read(&queue, 500, 4, false), 500);
+            changed += queue.adaptive_state().unwrap().decisions.changed;
+        }
+    });
+    assert_eq!((changed > 0, counter.load(Ordering::Relaxed)), (true, changed));
 }
 
 /// What no mask holds back costs all its messages, and is counted; a lane that is only polled sends

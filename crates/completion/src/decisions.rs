@@ -130,6 +130,17 @@ pub enum Why {
     Crowded,
 }
 
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Why::Start => "the first",
+            Why::Form => "expected to be the least",
+            Why::Trial => "better in trials",
+            Why::Crowded => "another thread wants the CPU",
+        })
+    }
+}
+
 /// The state of `adaptive`. [`Display`](fmt::Display) prints it on one line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdaptiveState {
@@ -137,25 +148,30 @@ pub struct AdaptiveState {
     pub action: Action,
     /// Why it is in force.
     pub why: Why,
+    /// The action that it replaced.
+    pub before: Action,
     /// By action: C (CPU time of an I/O) and L (mean latency) of its last stretch, in nanoseconds.
     pub shown: [Option<(Nanos, Nanos)>; Action::COUNT],
     /// Counts since the mode was adopted.
     pub decisions: Decisions,
 }
 
+impl AdaptiveState {
+    /// An action with its C and L, if they were measured.
+    pub fn measured(&self, action: Action) -> String {
+        match self.shown[action as usize] {
+            Some((cpu, latency)) => format!("{action} C {cpu} L {latency}"),
+            None => action.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for AdaptiveState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self.why {
-            Why::Start => "the first",
-            Why::Form => "expected to be the least",
-            Why::Trial => "better in trials",
-            Why::Crowded => "another thread wants the CPU",
-        };
-        write!(f, "{} ({why})", self.action)?;
-        let shown =
-            Action::ALL.iter().zip(self.shown).filter_map(|(action, shown)| Some((action, shown?)));
-        for (n, (action, (cpu, latency))) in shown.enumerate() {
-            write!(f, "{} {action} C {cpu} L {latency}", if n == 0 { ";" } else { "," })?;
+        write!(f, "{} ({})", self.action, self.why)?;
+        let shown = Action::ALL.into_iter().filter(|&action| self.shown[action as usize].is_some());
+        for (n, action) in shown.enumerate() {
+            write!(f, "{} {}", if n == 0 { ";" } else { "," }, self.measured(action))?;
         }
         Ok(())
     }

@@ -94,6 +94,19 @@ impl ModePolicy {
         &self.facts
     }
 
+    /// Call after each commit, with the batch. Returns whether `adaptive` has changed its action, for
+    /// the executor's log.
+    #[inline]
+    pub fn submitted(&mut self, now: Nanos, batch: &Batch) -> bool {
+        match &mut self.rule {
+            Rule::Hybrid(rule) => rule.submitted(now, batch),
+            Rule::Adaptive(rule) => return rule.submitted(now, batch),
+            Rule::Custom(rule) => rule.submitted(now, batch),
+            _ => {}
+        }
+        false
+    }
+
     /// The action of `adaptive`, its reason, the C and L measured for each action, and the counts of
     /// its decisions; `None` in other modes.
     pub fn state(&self) -> Option<&AdaptiveState> {
@@ -125,12 +138,7 @@ impl Policy for ModePolicy {
 
     #[inline]
     fn submitted(&mut self, now: Nanos, batch: &Batch) {
-        match &mut self.rule {
-            Rule::Hybrid(rule) => rule.submitted(now, batch),
-            Rule::Adaptive(rule) => rule.submitted(now, batch),
-            Rule::Custom(rule) => rule.submitted(now, batch),
-            _ => {}
-        }
+        ModePolicy::submitted(self, now, batch);
     }
 
     #[inline]

@@ -170,7 +170,7 @@ impl Adaptive {
         Adaptive {
             n,
             machine: *machine,
-            state: AdaptiveState { action, ..AdaptiveState::default() },
+            state: AdaptiveState { action, before: action, ..AdaptiveState::default() },
             action,
             trial: Trial::None,
             pause: (PAUSES.0, PAUSES.0),
@@ -222,7 +222,7 @@ impl Adaptive {
     }
 
     #[inline(never)] // The others' batches pass by it.
-    pub(super) fn submitted(&mut self, now: Nanos, batch: &Batch) {
+    pub(super) fn submitted(&mut self, now: Nanos, batch: &Batch) -> bool {
         // Completions found since the last call did not overlap with this batch.
         self.in_flight = self.in_flight.min(batch.in_flight.saturating_sub(batch.commands));
         self.account(now);
@@ -233,7 +233,7 @@ impl Adaptive {
             if self.skip == 0 {
                 self.stretch = Stretch { since: now, ..Stretch::default() };
             }
-            return;
+            return false;
         }
         self.stretch.sent += batch.commands;
         // The first stretch, and a probe that only measures the service time, need few samples.
@@ -243,11 +243,9 @@ impl Adaptive {
         } else {
             STRETCH.max(4 * batch.in_flight)
         };
-        if self.stretch.sent >= length
-            || now - self.stretch.since >= self.longest && self.stretch.sent >= STRETCH / 8
-        {
-            self.judge(now);
-        }
+        let ends = self.stretch.sent >= length
+            || now - self.stretch.since >= self.longest && self.stretch.sent >= STRETCH / 8;
+        ends && self.judge(now)
     }
 
     /// Uses the last completion only: the earlier ones have also waited for this poll, so their
@@ -539,9 +537,16 @@ impl Adaptive {
         self.cost(cpu, latency + wait) + self.residual[action as usize] + 40.0 * (used - part)
     }
 
-    /// Ends a stretch: updates the measurements and residuals, and decides on the next action.
+    /// Ends a stretch, and decides on the next action. Returns whether another one is in force.
     #[cold]
-    fn judge(&mut self, now: Nanos) {
+    fn judge(&mut self, now: Nanos) -> bool {
+        let before = self.state.action;
+        self.measure(now);
+        self.state.action != before
+    }
+
+    /// Updates the measurements and residuals from a stretch that has ended.
+    fn measure(&mut self, now: Nanos) {
         let over =
             std::mem::replace(&mut self.stretch, Stretch { since: now, ..Stretch::default() });
         if self.crowded > 0 {
@@ -661,7 +666,8 @@ impl Adaptive {
     fn change(&mut self, action: Action, why: Why) {
         if action != self.state.action {
             self.state.decisions.changed += 1;
-            (self.state.action, self.state.why) = (action, why);
+            (self.state.before, self.state.action, self.state.why) =
+                (self.state.action, action, why);
             self.pause = (PAUSES.0, PAUSES.0);
         }
         self.trial = Trial::None;

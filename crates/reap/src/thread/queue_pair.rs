@@ -558,6 +558,13 @@ impl<T: QueueTransport> Orphan for Inner<T> {
     }
 }
 
+/// Logs a change of `adaptive`'s action, with what was measured of either.
+#[cold]
+fn log_change(queue: u16, state: &AdaptiveState) {
+    let [before, after] = [state.before, state.action].map(|action| state.measured(action));
+    tracing::debug!(queue, before, after, why = %state.why, "adaptive has changed its action");
+}
+
 /// The end of the plan; [`Nanos::MAX`] if it has none.
 fn plan_end(plan: Plan) -> Nanos {
     match plan {
@@ -1223,15 +1230,17 @@ impl<T: QueueTransport> Drop for Submission<'_, T> {
             let policy = &mut inner.waiter.policy;
             let Facts { records, submit_check, .. } = *policy.facts();
             let class = if records == Records::None { None } else { inner.requests.last_class() };
-            policy.submitted(
-                now,
-                &Batch {
-                    commands,
-                    urgent: urgent.min(commands),
-                    in_flight: inner.requests.open(),
-                    class,
-                },
-            );
+            let batch = Batch {
+                commands,
+                urgent: urgent.min(commands),
+                in_flight: inner.requests.open(),
+                class,
+            };
+            if policy.submitted(now, &batch)
+                && let Some(state) = policy.state()
+            {
+                log_change(queue.shared.id, state);
+            }
             // `+submit-check`: reap what is already there. Older Linux kernels did so in
             // nvme_queue_rq.
             if submit_check && !defers_commit && inner.transport.pending() {

@@ -174,7 +174,7 @@ fn far_path_is_spared_when_useless() {
 /// `cargo test -p reap-driver scoreboard -- --ignored --nocapture`: throughput and 99th percentile
 /// of `queue-depth` and `latency`, from one request in flight to well past what all paths can do.
 #[test]
-#[ignore = "prints a table: cargo test -p reap-driver -- --ignored --nocapture judged (docs/testing.md, Ignored tests)"]
+#[ignore = "prints a table: cargo test -p reap-driver -- --ignored --nocapture judged"]
 fn scoreboard() {
     let unequal = [
         ("2 ms farther", vec![TLC, farther(TLC, 2_000_000)]),
@@ -244,7 +244,7 @@ fn scoreboard() {
 /// terms of `queue-depth`'s where all paths are full, or nearly: mean and least of three seeds,
 /// while it is finding out and in a longer run.
 #[test]
-#[ignore = "prints a table: cargo test -p reap-driver -- --ignored --nocapture judged (docs/testing.md, Ignored tests)"]
+#[ignore = "prints a table: cargo test -p reap-driver -- --ignored --nocapture judged"]
 fn full_paths() {
     let (device, near): (&[(u16, usize)], _) = (&[(1, 128), (4, 32), (1, 192), (4, 64)], TLC);
     let cases = [

@@ -2,7 +2,7 @@
 
 use nvme::Status;
 use nvme::prp::Dptr;
-use nvme::sgl::{Descriptor, MOST_DESCRIPTORS, walk};
+use nvme::sgl::{Descriptor, MAX_DESCRIPTORS, walk};
 
 use crate::source::Source;
 
@@ -45,5 +45,5 @@ pub fn run(data: &[u8]) {
             assert!(REFUSALS.contains(&status.kind()) && status.do_not_retry(), "{status}")
         }
     }
-    assert!(fetched <= MOST_DESCRIPTORS as usize, "{fetched} descriptors");
+    assert!(fetched <= MAX_DESCRIPTORS as usize, "{fetched} descriptors");
 }

@@ -34,16 +34,16 @@ use crate::{jobs, stop};
 const SAMPLES: usize = 31;
 const LONGEST: Duration = Duration::from_millis(800);
 const ALL: Duration = Duration::from_secs(17);
-/// All is measured again, so often in all, where the noise was greater than a price.
+/// How often everything is measured at most: again if noise was greater than one of the prices.
 const ATTEMPTS: u32 = 3;
 /// Repetitions of cheap operations in a sample, and of sleeps.
 const MANY: u32 = 2_000;
 const SLEEPS: u32 = 100;
-/// A sleep by timer.
+/// Length of a sleep that a timer ends.
 const NAP: Nanos = Nanos(50_000);
-/// The rest before each sample of what wake-ups take from a loop at idle priority.
+/// Pause before each sample of what wake-ups take from a loop at idle priority.
 const REST: Nanos = Nanos(2_000_000);
-/// Until a CPU that has nothing to do is asleep.
+/// Pauses in nanoseconds after which a CPU without work is woken, to see from when on it is asleep.
 const PAUSES: [u64; 8] = [0, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000];
 /// Timeout of a sleep that is not woken.
 const LOST: Nanos = Nanos::from_secs(1);
@@ -63,7 +63,7 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let machine = Machine::here()?;
     let stop = stop::on_signal()?;
     let file = OptionalOutput::open(args.output.as_deref())?;
-    machine::settle(&machine.host[..1]);
+    machine::prepare_job_thread(&machine.job_cpus[..1]);
     let bar = output::bar(if machine.device.is_some() { 6 } else { 2 }, "steps");
     let (mut costs, mut prices) = measure(args, &machine, &stop, &bar)?;
     for _ in 1..ATTEMPTS {
@@ -76,7 +76,7 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     bar.finish_and_clear();
     if machine.device.is_none() {
         say(
-            "note: there is one CPU; what happens between two of them is taken from the list that ships",
+            "note: there is one CPU; costs between two CPUs are taken from the built-in price list",
         );
     }
     if stop.load(Relaxed) {
@@ -98,7 +98,7 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures everything once. Nothing is left out but what was measured before a signal to stop.
+/// Measures everything once. After a signal to stop the rest is not measured.
 fn measure(
     args: &CalibrateArgs,
     machine: &Machine,
@@ -139,7 +139,7 @@ struct Measurements {
     signal_and_return: Option<Estimate>,
     /// Switch between two threads of one CPU by eventfd: half a round trip.
     switch: Option<Estimate>,
-    /// A sleep of 50 µs by timer: CPU time, and how late it ended.
+    /// A sleep of 50 µs that a timer ends: CPU time, and how late it ended.
     nap: Option<[Estimate; 2]>,
     /// A sleep ended by another CPU: the sleeper's CPU time, the delay from the signal until it
     /// runs, and the cost of the signal.
@@ -167,7 +167,7 @@ struct Sampler<'a> {
 }
 
 impl Sampler<'_> {
-    /// The median of what `sample` measures.
+    /// The median of the values that `sample` returns.
     fn one(&mut self, mut sample: impl FnMut() -> Option<f64>) -> Option<Estimate> {
         self.repeat(|| Some([sample()?])).map(|[figure]| figure)
     }
@@ -219,7 +219,7 @@ fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Measurements) -> Result<()
     });
     if let Some(flag) = vectors.flag(0) {
         found.arm = sampler.one(|| Some(time_each(MANY, || flag.arm())));
-        found.mask = sampler.one(|| Some(time_each(MANY, || flag.mask())));
+        found.mask = sampler.one(|| Some(time_each(MANY, || flag.disarm())));
     }
     found.nap = sampler.repeat(|| {
         let (mut late, cpu) = (Vec::new(), hw::thread_cpu());
@@ -297,13 +297,13 @@ enum WaitMethod {
 }
 
 impl Waiter {
-    /// By epoll, as embedded controllers and drives are waited for.
+    /// A thread that waits by epoll, as for embedded controllers and drives.
     fn poller() -> Result<Waiter> {
         let (fd, poller) = event()?;
         Ok(Waiter { fd, by: WaitMethod::Poller(poller, Vec::with_capacity(8)) })
     }
 
-    /// By io_uring, as `kernel:` devices are waited for.
+    /// A thread that waits by io_uring, as for `kernel:` devices.
     fn ring() -> Result<Waiter> {
         let (fd, (ring, sq, cq)) = (
             EventFd::new()?,
@@ -313,7 +313,7 @@ impl Waiter {
         Ok(Waiter { fd, by: WaitMethod::Ring(ring, sq, cq) })
     }
 
-    /// Sleeps until it is signalled. `None`: it was not.
+    /// Sleeps until the eventfd is signalled; `None` if it was not signalled in time.
     fn wait(&mut self) -> Option<()> {
         match &mut self.by {
             WaitMethod::Poller(poller, events) => {
@@ -331,7 +331,7 @@ impl Waiter {
                 .ok()?;
                 cq.pop()?;
                 cq.release();
-                // The next poll is not to find this signal.
+                // The signal is read, so that the next poll does not find it.
                 self.fd.drain();
                 Some(())
             }
@@ -339,15 +339,15 @@ impl Waiter {
     }
 }
 
-/// What wake-ups take from other work, as [`Measurements::wake_up`] has it: the CPU time that is
-/// charged to a loop at idle priority on the sleeper's CPU while it does not count. The loop keeps
-/// the CPU from idling, so what leaving an idle state takes is not in it.
+/// Measures [`Measurements::wake_up`]: the CPU time that is charged to a loop at idle priority on
+/// the sleeper's CPU while the loop does not count. The loop keeps the CPU from idling, so the time
+/// to leave an idle state is not included.
 fn wake_ups(
     sampler: &mut Sampler<'_>,
     machine: &Machine,
     pause: Nanos,
 ) -> Result<[Option<Estimate>; 3]> {
-    let loops = match IdleLoops::start(&machine.host[..1]) {
+    let loops = match IdleLoops::start(&machine.job_cpus[..1]) {
         Ok(loops) => loops,
         Err(error) => {
             say(format_args!(
@@ -373,8 +373,9 @@ fn wake_ups(
     Ok([by(Waiter::poller)?, by(Waiter::ring)?, timer])
 }
 
-/// What each of `n` wake-ups of `work` takes from the loops beyond the calling thread's CPU time.
-/// It is charged to the loops, so other work, which the loops wait for, is no part of it.
+/// CPU time that each of `n` wake-ups of `work` takes from the loops, in addition to the calling
+/// thread's own. It is time that the scheduler charges to the loops; while other work runs the loops
+/// wait and are charged nothing.
 fn taken(loops: &IdleLoops, n: u32, work: impl FnOnce() -> Option<()>) -> Option<f64> {
     let rest = loops.read();
     hw::sleep_until(hw::now() + REST);
@@ -383,8 +384,8 @@ fn taken(loops: &IdleLoops, n: u32, work: impl FnOnce() -> Option<()>) -> Option
     Some(from.charged(&loops.read(), &rest)? / f64::from(n))
 }
 
-/// A sleep that the other CPU ends after `pause`: CPU time, delay and signal as
-/// [`Measurements::sleep`] has them, and what it takes from the `loops` beyond the CPU time.
+/// A sleep that the other CPU ends after `pause`: CPU time, delay and signal as in
+/// [`Measurements::sleep`], and the CPU time that the sleep takes from the `loops` in addition.
 fn across(
     sampler: &mut Sampler<'_>,
     other: usize,
@@ -394,8 +395,8 @@ fn across(
 ) -> Result<Option<[Estimate; 4]>> {
     let mut waiter = waiter()?;
     let fd = waiter.fd.try_clone()?;
-    // How many signals were asked for and given; when the next is due; when the last was given, and
-    // what that took.
+    // The number of signals asked for, and of signals given; when the next one is due; when the last
+    // one was given, and how long giving it took.
     let [asked, given, due, at, took] = [const { AtomicU64::new(0) }; 5];
     thread::scope(|scope| {
         let giver = thread::Builder::new().name("reap-signal".into()).spawn_scoped(scope, || {
@@ -419,7 +420,7 @@ fn across(
             }
         });
         giver.context("cannot start a thread")?;
-        // What reading the thread's clock takes is in each sleep.
+        // The measured CPU time of a sleep includes one read of the thread's clock.
         let read: Vec<f64> =
             (0..SLEEPS).map(|_| -(hw::thread_cpu().0 as f64) + hw::thread_cpu().0 as f64).collect();
         let (read, mut n) = (median(&read).unwrap_or(0.0), 0);
@@ -588,10 +589,10 @@ struct Price {
     how: Option<String>,
 }
 
-/// What is wrong with a list in which something that costs time everywhere is free; `None`:
-/// nothing. These prices are differences of what was measured: where the noise is greater than the
-/// difference, nothing was found. A sleep that is too short to reach an idle state leaves none, so
-/// `thread.idle_exit` may be 0.
+/// An error text if a price is 0 that cannot be 0 on any machine; `None` if there is no such price.
+/// Prices are differences of measurements, and come out as 0 if the noise is greater than the
+/// difference. `thread.idle_exit` may be 0: a sleep that is too short to reach an idle state leaves
+/// none.
 fn free(costs: &Costs) -> Option<String> {
     let (thread, wake_up) = (&costs.thread, &costs.wake_up);
     let prices = [
@@ -604,7 +605,7 @@ fn free(costs: &Costs) -> Option<String> {
         prices.into_iter().filter(|(_, price)| price.0 == 0).map(|(name, _)| name).collect();
     (!free.is_empty()).then(|| {
         format!(
-            "{} came out as 0. No machine has that: what was measured is noise",
+            "{} came out as 0, which no machine has: the noise was greater than the cost",
             free.join(" and ")
         )
     })
@@ -623,7 +624,7 @@ pub fn price_list(path: &Path) -> Result<Costs> {
     }
 }
 
-/// The whole list: what was measured, and for the rest the list for virtual machines that ships.
+/// The whole list: the measured costs, and for the rest the built-in costs of virtual machines.
 fn prices(found: &Measurements) -> Result<Vec<Price>> {
     let shipped = Costs::VIRTUAL;
     let mut prices = Vec::new();
@@ -785,7 +786,7 @@ fn toml(prices: &[Price], machine: &str) -> String {
             group = &price.group;
             _ = write!(text, "\n[{group}]\n");
         }
-        let how = price.how.as_deref().unwrap_or("not measured here: the figure that ships");
+        let how = price.how.as_deref().unwrap_or("not measured here: built-in value");
         _ = writeln!(text, "{} = {} # {how}", price.name, price.ns);
     }
     text
@@ -806,10 +807,8 @@ fn table(prices: &[Price], machine: &str, width: u16) -> String {
         .filter(|p| p.how.is_none())
         .map(|p| format!("{}.{} {}", p.group, p.name, p.ns))
         .collect();
-    let rest = format!(
-        "Not measured here, the figures that ship for virtual machines: {}.",
-        rest.join(", ")
-    );
+    let rest =
+        format!("Not measured here; built-in values for virtual machines: {}.", rest.join(", "));
     let [rest, machine] =
         [rest, format!("Machine: {machine}.")].map(|line| wrap(&line, width.into()));
     format!("{}{rest}\n{machine}\n", fitted(list, width))

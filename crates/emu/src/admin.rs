@@ -538,7 +538,7 @@ impl<P: Port> Controller<P> {
         match command.fid {
             fid::POWER_MANAGEMENT => {
                 let asked = PowerManagement::from_bits(value);
-                if asked.ps() > NPSS || asked.wh() > PowerManagement::HIGHEST_WORKLOAD {
+                if asked.ps() > NPSS || asked.wh() > PowerManagement::MAX_WORKLOAD {
                     return refuse(Status::INVALID_FIELD);
                 }
                 value = PowerManagement::new().with_ps(asked.ps()).with_wh(asked.wh()).into_bits();

@@ -71,7 +71,7 @@ pub struct Config {
     /// [`crate::Controller::arm_doorbells`] before it sleeps.
     pub shadow_doorbells: bool,
     /// I/O commands may use SGLs (SGLS): dword aligned data blocks in any number of segments, at
-    /// most [`nvme::sgl::MOST_DESCRIPTORS`] descriptors.
+    /// most [`nvme::sgl::MAX_DESCRIPTORS`] descriptors.
     pub sgls: bool,
     /// Properties of a fabric controller; `None`: PCIe.
     pub fabric: Option<Fabric>,
@@ -132,7 +132,7 @@ impl Config {
             .max(self.ready_delay + Config::READY_STEP)
             .min(Nanos(255 * Config::READY_STEP.0));
         self.profile.iops_burst = self.profile.iops_burst.max(1);
-        self.profile.channels = self.profile.channels.min(Profile::MOST_CHANNELS);
+        self.profile.channels = self.profile.channels.min(Profile::MAX_CHANNELS);
         self
     }
 
@@ -149,15 +149,15 @@ impl Config {
     /// interrupted within a command.
     pub(crate) const WZSL: u8 = 10;
     /// WZSL in bytes.
-    pub(crate) const MOST_ZEROES: u64 = 4096 << Config::WZSL;
+    pub(crate) const MAX_ZEROES: u64 = 4096 << Config::WZSL;
     /// WUSL: the same for Write Uncorrectable.
     pub(crate) const WUSL: u8 = Config::WZSL;
     /// DMRL: most ranges of a Dataset Management command.
-    pub(crate) const MOST_RANGES: u8 = 255;
+    pub(crate) const MAX_RANGES: u8 = 255;
     /// DMRSL: most logical blocks of a range.
-    pub(crate) const MOST_RANGE_BLOCKS: u32 = 1 << 21;
+    pub(crate) const MAX_RANGE_BLOCKS: u32 = 1 << 21;
     /// DMSL: most logical blocks of all ranges of a command.
-    pub(crate) const MOST_DEALLOCATED_BLOCKS: u64 = 1 << 23;
+    pub(crate) const MAX_DEALLOCATED_BLOCKS: u64 = 1 << 23;
 }
 
 /// Properties of a fabric controller. Its port ignores the data pointers of commands and resolves

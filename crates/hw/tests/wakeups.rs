@@ -122,7 +122,7 @@ fn two_threads_lose_no_wakeup() {
                     assert!(!(keys.is_empty() && waiting), "the wake-up of round {round} was lost");
                     assert!(!keys.is_empty(), "round {round}: no event within {PATIENCE}");
                 }
-                bell.mask();
+                bell.disarm();
                 if let Some(cqe) = machine.cq.load(consumer.slot(), consumer.phase()) {
                     break cqe;
                 }
@@ -255,9 +255,9 @@ impl Shared {
                 poller.wait(Some(PATIENCE), &mut keys).unwrap();
                 assert!(!keys.is_empty(), "thread {me}, round {round}: no event within {PATIENCE}");
             }
-            own.bell.mask();
+            own.bell.disarm();
             if owner {
-                vector.mask();
+                vector.disarm();
             }
         }
         if owner {

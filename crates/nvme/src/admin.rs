@@ -8,13 +8,13 @@ use bitfield_struct::bitfield;
 use crate::prp::Dptr;
 use crate::{Cid, Nsid, QueueId, Sqe, Status, Vector, opcode};
 
-/// Values of [`Identify::cns`] (Base 5.1.13.1).
+/// Values of [`Identify::cns`] (Base §5.1.13.1).
 pub mod cns {
     /// Identify Namespace, NVM command set → [`crate::identify::IdentifyNamespace`].
     pub const NAMESPACE: u8 = 0x00;
     /// Identify Controller → [`crate::identify::Controller`].
     pub const CONTROLLER: u8 = 0x01;
-    /// Active namespace IDs above the given one → [`crate::identify::NamespaceList`].
+    /// Active namespace IDs greater than the command's NSID → [`crate::identify::NamespaceList`].
     pub const ACTIVE_NAMESPACES: u8 = 0x02;
     /// Namespace Identification Descriptor list → [`crate::identify::DescriptorList`].
     pub const NAMESPACE_DESCRIPTORS: u8 = 0x03;
@@ -22,20 +22,20 @@ pub mod cns {
     pub const COMMAND_SET_NAMESPACE: u8 = 0x05;
     /// Identify Controller of an I/O command set → [`crate::identify::NvmController`].
     pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
-    /// Active namespace IDs of an I/O command set above the given one →
+    /// Active namespace IDs of an I/O command set, greater than the command's NSID →
     /// [`crate::identify::NamespaceList`].
     pub const COMMAND_SET_ACTIVE_NAMESPACES: u8 = 0x07;
     /// Identify Namespace of any I/O command set → [`crate::identify::IndependentNamespace`].
     pub const INDEPENDENT_NAMESPACE: u8 = 0x08;
 }
 
-/// Values of CSI, the Command Set Identifier (Base 5.1.13.1).
+/// Values of CSI, the Command Set Identifier (Base §5.1.13.1).
 pub mod csi {
     /// The NVM command set.
     pub const NVM: u8 = 0x00;
 }
 
-/// Identify: 4096 bytes that describe the controller or a namespace (Base 5.1.13).
+/// Identify: 4096 bytes that describe the controller or a namespace (Base §5.1.13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identify {
     /// CDW10.CNS: which structure; see [`cns`].
@@ -85,25 +85,26 @@ impl Identify {
     }
 }
 
-/// Get Log Page (Base 5.1.12).
+/// Get Log Page (Base §5.1.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetLogPage {
     /// CDW10.LID: log page identifier; see [`crate::log::lid`].
     pub lid: u8,
-    /// NSID: 0 or FFFFFFFFh for the controller.
+    /// NSID: 0 or FFFFFFFFh for a log page of the controller.
     pub nsid: Nsid,
     /// CDW10.LSP (7 bits): log page specific.
     pub lsp: u8,
-    /// CDW10.RAE, Retain Asynchronous Event: the read does not unmask the page's event.
+    /// CDW10.RAE, Retain Asynchronous Event: reading the page does not clear its event, so that no
+    /// further event of that type is reported.
     pub retain_event: bool,
     /// (NUMD + 1) × 4: bytes to return, a multiple of four, 4 to 16 GiB.
     pub len: u64,
     /// CDW11.LSI: log page specific.
     pub lsi: u16,
-    /// LPO: offset in the page in bytes (an index if `offset_is_index`). The controller ignores
-    /// bits 1:0.
+    /// LPO: where in the page to begin, in bytes (if `offset_is_index`, the index of an entry). The
+    /// controller ignores bits 1:0 of an offset in bytes.
     pub offset: u64,
-    /// CDW14.OT: `offset` is an index of an entry.
+    /// CDW14.OT: `offset` is the index of an entry.
     pub offset_is_index: bool,
     /// CDW14.CSI.
     pub csi: u8,
@@ -165,20 +166,20 @@ impl GetLogPage {
         }
     }
 
-    /// The range of a page of `page` bytes that the controller returns; the rest of `len` is zero.
-    /// Fails with Invalid Field if the offset exceeds the page or is an index, which no page here
-    /// supports.
+    /// The range of bytes of a log page of `page` bytes that the controller returns; it fills the
+    /// rest of the host's `len` bytes with zeroes. Fails with Invalid Field if the offset exceeds
+    /// the page, or is an index, which this controller supports for no page.
     pub fn range_of(&self, page: u64) -> Result<std::ops::Range<u64>, Status> {
         if self.offset_is_index || self.offset > page {
             return Err(Status::INVALID_FIELD);
         }
-        // Base 5.1.12: the controller ignores the two low bits of LPO.
+        // Base §5.1.12: the controller ignores the two low bits of LPO.
         let start = self.offset & !3;
         Ok(start..start.saturating_add(self.len).min(page))
     }
 }
 
-/// Get Features (Base 5.1.11).
+/// Get Features (Base §5.1.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetFeatures {
     /// CDW10.FID: feature identifier; see [`crate::features::fid`].
@@ -222,7 +223,7 @@ impl GetFeatures {
     }
 }
 
-/// Set Features (Base 5.1.25).
+/// Set Features (Base §5.1.25).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetFeatures {
     /// CDW10.FID: feature identifier; see [`crate::features::fid`].
@@ -266,7 +267,7 @@ impl SetFeatures {
     }
 }
 
-/// Abort, best effort (Base 5.1.1).
+/// Abort, best effort (Base §5.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abort {
     /// CDW10.SQID: the queue of the command to abort.
@@ -278,8 +279,8 @@ pub struct Abort {
 impl Abort {
     /// DW0 of the completion if the command was aborted.
     pub const ABORTED: u32 = 0;
-    /// DW0 of the completion if the command was not aborted: it was not found, is complete, or will
-    /// complete.
+    /// DW0 of the completion if the command was not aborted: it was not found, has completed, or
+    /// will complete as usual.
     pub const NOT_ABORTED: u32 = 1;
 
     /// Encodes the command.
@@ -297,7 +298,7 @@ impl Abort {
     }
 }
 
-/// Doorbell Buffer Config (Base 5.2.5): the host writes doorbell values to the page at bus address
+/// Doorbell Buffer Config (Base §5.2.5): the host writes doorbell values to the page at bus address
 /// `doorbells`; the controller writes to the page at `events` (EventIdx) the value of each doorbell
 /// after which the host has to write the register too.
 pub fn doorbell_buffer_config(doorbells: u64, events: u64) -> Sqe {
@@ -309,24 +310,24 @@ pub fn doorbell_buffer_config(doorbells: u64, events: u64) -> Sqe {
     }
 }
 
-/// Keep Alive: restarts the Keep Alive Timer (Base 5.1.14).
+/// Keep Alive: restarts the Keep Alive Timer (Base §5.1.14).
 pub fn keep_alive() -> Sqe {
     Sqe { opcode: opcode::admin::KEEP_ALIVE, ..Sqe::default() }
 }
 
-/// Create I/O Completion Queue (Base 5.2.1).
+/// Create I/O Completion Queue (Base §5.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateCq {
     /// CDW10.QID.
     pub queue: QueueId,
     /// CDW10.QSIZE + 1: entries, 1 to 65,536.
     pub entries: u32,
-    /// PRP1: where the queue is, or if it is not contiguous where its PRP list is.
+    /// PRP1: address of the queue, or, if it is not contiguous, of its PRP list.
     pub addr: u64,
     /// CDW11.PC: the queue is contiguous in bus addresses.
     pub contiguous: bool,
-    /// CDW11.IV if CDW11.IEN: the vector that new entries raise, `None` for a queue that is only
-    /// polled.
+    /// CDW11.IV if CDW11.IEN is set: the vector on which new entries interrupt the host. `None`:
+    /// IEN is 0, and the queue is only polled.
     pub vector: Option<Vector>,
 }
 
@@ -357,20 +358,20 @@ impl CreateCq {
     }
 }
 
-/// Create I/O Submission Queue (Base 5.2.2).
+/// Create I/O Submission Queue (Base §5.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateSq {
     /// CDW10.QID.
     pub queue: QueueId,
     /// CDW10.QSIZE + 1: entries, 1 to 65,536.
     pub entries: u32,
-    /// PRP1: where the queue is, or if it is not contiguous where its PRP list is.
+    /// PRP1: address of the queue, or, if it is not contiguous, of its PRP list.
     pub addr: u64,
     /// CDW11.PC: the queue is contiguous in bus addresses.
     pub contiguous: bool,
     /// CDW11.QPRIO: 0 urgent, 1 high, 2 medium, 3 low; used under weighted round robin only.
     pub priority: u8,
-    /// CDW11.CQID: the completion queue of its commands.
+    /// CDW11.CQID: the completion queue of this queue's commands.
     pub cq: QueueId,
 }
 
@@ -407,23 +408,23 @@ fn queue_and_size(queue: QueueId, entries: u32) -> u32 {
     u32::from(queue.0) | entries.wrapping_sub(1) << 16
 }
 
-/// Delete I/O Submission Queue (Base 5.2.4). The identifier is in CDW10, as it is in Delete I/O
+/// Delete I/O Submission Queue (Base §5.2.4). The identifier is in CDW10, as it is in Delete I/O
 /// Completion Queue.
 pub fn delete_sq(queue: QueueId) -> Sqe {
     Sqe { opcode: opcode::admin::DELETE_SQ, cdw10: u32::from(queue.0), ..Sqe::default() }
 }
 
-/// Delete I/O Completion Queue (Base 5.2.3). Its submission queues must be deleted first.
+/// Delete I/O Completion Queue (Base §5.2.3). Its submission queues must be deleted first.
 pub fn delete_cq(queue: QueueId) -> Sqe {
     Sqe { opcode: opcode::admin::DELETE_CQ, cdw10: u32::from(queue.0), ..Sqe::default() }
 }
 
-/// Asynchronous Event Request: stays outstanding until an event occurs (Base 5.1.2).
+/// Asynchronous Event Request: stays outstanding until an event occurs (Base §5.1.2).
 pub fn async_event_request() -> Sqe {
     Sqe { opcode: opcode::admin::ASYNC_EVENT_REQUEST, ..Sqe::default() }
 }
 
-/// DW0 of a completed Asynchronous Event Request (Base 5.1.2.1).
+/// DW0 of a completed Asynchronous Event Request (Base §5.1.2.1).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct AsyncEvent {
@@ -439,7 +440,7 @@ pub struct AsyncEvent {
     __: u8,
 }
 
-/// Values of [`AsyncEvent::event_type`] (Base 5.1.2.1).
+/// Values of [`AsyncEvent::event_type`] (Base §5.1.2.1).
 pub mod event_type {
     /// Error status; details in the Error Information log.
     pub const ERROR: u8 = 0;
@@ -449,7 +450,7 @@ pub mod event_type {
     pub const NOTICE: u8 = 2;
 }
 
-/// Values of [`AsyncEvent::info`] when the type is [`event_type::ERROR`] (Base 5.1.2.1).
+/// Values of [`AsyncEvent::info`] when the type is [`event_type::ERROR`] (Base §5.1.2.1).
 pub mod error_event {
     /// Invalid Doorbell Write Value.
     pub const INVALID_DOORBELL_VALUE: u8 = 1;
@@ -457,13 +458,13 @@ pub mod error_event {
     pub const TRANSIENT_INTERNAL: u8 = 4;
 }
 
-/// Values of [`AsyncEvent::info`] when the type is [`event_type::SMART`] (Base 5.1.2.1).
+/// Values of [`AsyncEvent::info`] when the type is [`event_type::SMART`] (Base §5.1.2.1).
 pub mod smart_event {
     /// A temperature is beyond a threshold of feature 04h.
     pub const TEMPERATURE_THRESHOLD: u8 = 1;
 }
 
-/// Values of [`AsyncEvent::info`] when the type is [`event_type::NOTICE`] (Base 5.1.2.1).
+/// Values of [`AsyncEvent::info`] when the type is [`event_type::NOTICE`] (Base §5.1.2.1).
 pub mod notice {
     /// Namespaces were attached, detached or changed.
     pub const NAMESPACE_ATTRIBUTE_CHANGED: u8 = 0;

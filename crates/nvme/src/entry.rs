@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 use crate::prp::Dptr;
 use crate::{Cid, Nsid, QueueId, Status};
 
-/// A submission queue entry: 64 bytes, the common command format (Base 4.1).
+/// A submission queue entry: 64 bytes, the common command format (Base §4.1).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -41,14 +41,14 @@ pub struct Sqe {
     pub cdw15: u32,
 }
 
-/// A completion queue entry: 16 bytes (Base 4.2).
+/// A completion queue entry: 16 bytes (Base §4.2).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct Cqe {
-    /// DW0, command specific. Set Features of some features, such as Number of Queues, returns the
-    /// value that now applies.
+    /// DW0, command specific. Set Features of some features, such as Number of Queues, returns here
+    /// the value that now applies.
     pub result: u32,
     /// DW1, by command.
     pub dw1: u32,
@@ -63,7 +63,7 @@ pub struct Cqe {
 }
 
 impl Sqe {
-    /// Entry size as a power of two: CC.IOSQES (Base 3.1.4.5).
+    /// Entry size as a power of two: CC.IOSQES (Base §3.1.4.5).
     pub const SIZE_LOG2: u8 = 6;
     /// CDW0.PSDT: DPTR is an SGL descriptor, and MPTR the address of a buffer ([`crate::sgl`]).
     pub const PSDT_SGL: u8 = 0b01 << 6;
@@ -88,12 +88,12 @@ impl Sqe {
         Nsid(self.nsid)
     }
 
-    /// An entry with this data pointer, otherwise zero.
+    /// An entry with this data pointer; all other fields are zero.
     pub(crate) fn with_data(dptr: Dptr) -> Sqe {
         Sqe { prp1: dptr.prp1, prp2: dptr.prp2, ..Sqe::default() }
     }
 
-    /// DPTR as PRP entries; with [`Sqe::PSDT_SGL`] it is an SGL descriptor.
+    /// DPTR: two PRP entries, or, if `flags` has [`Sqe::PSDT_SGL`], an SGL descriptor.
     pub fn dptr(&self) -> Dptr {
         Dptr { prp1: self.prp1, prp2: self.prp2 }
     }
@@ -113,7 +113,7 @@ impl Cqe {
             .with_status(status, phase)
     }
 
-    /// Entry size as a power of two: CC.IOCQES (Base 3.1.4.5).
+    /// Entry size as a power of two: CC.IOCQES (Base §3.1.4.5).
     pub const SIZE_LOG2: u8 = 4;
 
     /// The entry as two 64-bit words. The second holds the phase tag and must be stored last.
@@ -126,7 +126,7 @@ impl Cqe {
         transmute!(words)
     }
 
-    /// The phase tag of an entry whose second word is `word` (Base 4.2.4).
+    /// The phase tag of an entry whose second word is `word` (Base §4.2.4).
     pub fn phase_of(word: u64) -> bool {
         word >> 48 & 1 == 1
     }

@@ -1,4 +1,4 @@
-//! NVMe over Fabrics: Fabrics commands (Base 6), the discovery log (Base 5.1.12.3.1), and
+//! NVMe over Fabrics: Fabrics commands (Base §6), the discovery log (Base §5.1.12.3.1), and
 //! Cross-Controller Reset (TP8028, TP4129).
 //!
 //! ```text
@@ -14,27 +14,27 @@ use crate::page::{Text, page};
 use crate::prp::Dptr;
 use crate::{QueueId, Sqe, Status, opcode, regs};
 
-/// The well-known NQN of discovery services (Base 4.7).
+/// The well-known NQN of discovery services (Base §4.7).
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 /// Fabrics Command Types: byte 4 of the command, see [`fctype_of`].
 pub mod fctype {
-    /// Property Set (Base 6.6).
+    /// Property Set (Base §6.6).
     pub const PROPERTY_SET: u8 = 0x00;
-    /// Connect (Base 6.3).
+    /// Connect (Base §6.3).
     pub const CONNECT: u8 = 0x01;
-    /// Property Get (Base 6.5).
+    /// Property Get (Base §6.5).
     pub const PROPERTY_GET: u8 = 0x04;
-    /// Authentication Send (Base 6.2).
+    /// Authentication Send (Base §6.2).
     pub const AUTHENTICATION_SEND: u8 = 0x05;
-    /// Authentication Receive (Base 6.1).
+    /// Authentication Receive (Base §6.1).
     pub const AUTHENTICATION_RECEIVE: u8 = 0x06;
-    /// Disconnect (Base 6.4).
+    /// Disconnect (Base §6.4).
     pub const DISCONNECT: u8 = 0x08;
 }
 
-// Status codes of Connect (Base 6.3). They are command specific: other commands use the same values
-// with other meanings.
+// Status codes of Connect (Base §6.3). They are command specific: other commands use the same
+// values with other meanings.
 /// Connect: RECFMT is not supported.
 pub const INCOMPATIBLE_FORMAT: Status = Status::new(1, 0x80);
 /// Connect: the controller is in use, or the subsystem has no free controller.
@@ -51,7 +51,7 @@ pub fn fctype_of(sqe: &Sqe) -> Option<u8> {
     (sqe.opcode == opcode::admin::FABRICS).then_some(sqe.nsid as u8)
 }
 
-/// A Fabrics command. PSDT is 01b, as these commands only use SGLs (Base 4.1.2).
+/// A Fabrics command. PSDT is 01b, as these commands only use SGLs (Base §4.1.2).
 fn fabrics(fctype: u8) -> Sqe {
     Sqe {
         opcode: opcode::admin::FABRICS,
@@ -75,7 +75,7 @@ pub enum Direction {
 }
 
 /// Direction of a command's data: bits 1:0 of the opcode, or of the type of a Fabrics command (Base
-/// 4.1, CDW0.DTD).
+/// §4.1, CDW0.DTD).
 pub fn direction_of(sqe: &Sqe) -> Direction {
     match fctype_of(sqe).unwrap_or(sqe.opcode) & 3 {
         0 => Direction::None,
@@ -85,12 +85,12 @@ pub fn direction_of(sqe: &Sqe) -> Direction {
     }
 }
 
-/// Connect (Base 6.3): the first command on each queue. Its data are a [`ConnectData`].
+/// Connect (Base §6.3): the first command on each queue. Its data are a [`ConnectData`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect {
     /// CDW10.RECFMT: 0, the only format.
     pub format: u16,
-    /// CDW10.QID: 0 creates an association.
+    /// CDW10.QID. On queue 0, the admin queue, Connect creates an association.
     pub queue: QueueId,
     /// CDW11.SQSIZE + 1: entries of the queue, 1 to 65,536.
     pub entries: u32,
@@ -134,14 +134,14 @@ pub fn invalid_parameter(offset: usize, in_data: bool) -> u32 {
     offset as u32 & 0xffff | u32::from(in_data) << 16
 }
 
-/// The data of a Connect: 1024 bytes (Base 6.3, figure "Connect Command – Data").
+/// The data of a Connect: 1024 bytes (Base §6.3, figure "Connect Command – Data").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ConnectData {
     /// HOSTID, 15:0.
     pub host_id: [u8; 16],
-    /// CNTLID, 17:16. On the admin queue FFFFh in the dynamic controller model; on an I/O queue
-    /// that of the association.
+    /// CNTLID, 17:16. On the admin queue FFFFh in the dynamic controller model; on an I/O queue the
+    /// CNTLID of the association.
     pub cntlid: U16,
     #[doc(hidden)]
     pub reserved18: [u8; 238],
@@ -166,7 +166,7 @@ impl ConnectData {
     pub const HOSTNQN_AT: usize = 512;
 }
 
-/// The NQN in a field; `None` if it is not NUL terminated, not UTF-8, or not valid by Base 4.7.
+/// The NQN in a field; `None` if it is not NUL terminated, not UTF-8, or not valid by Base §4.7.
 pub fn nqn(field: &Text<256>) -> Option<&str> {
     let end = field.0.iter().position(|byte| *byte == 0)?;
     let text = str::from_utf8(field.0.get(..end)?).ok()?;
@@ -174,12 +174,13 @@ pub fn nqn(field: &Text<256>) -> Option<&str> {
         .then_some(text)
 }
 
-/// Property Get or Property Set (Base 6.5, 6.6).
+/// Property Get or Property Set (Base §6.5, 6.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Property {
     /// CDW11.OFST: the register's offset.
     pub offset: u32,
-    /// CDW10.ATTRIB: false 4 bytes, true 8 bytes. `None`: a reserved size.
+    /// CDW10.ATTRIB, the property's size: `Some(true)` 8 bytes, `Some(false)` 4 bytes, `None` a
+    /// reserved value.
     pub wide: Option<bool>,
     /// The value to set; Property Get returns it in DW0 and DW1 of its completion.
     pub value: u64,
@@ -212,8 +213,9 @@ impl Property {
         }
     }
 
-    /// Size of a fabric controller's property (true: 8 bytes) and whether a host may set it (Base
-    /// 3.1.4, figure "Property Definition"). `None`: no property at this offset, or only on PCIe.
+    /// Whether a fabric controller's property has 8 bytes (otherwise it has 4), and whether a host
+    /// may set it (Base §3.1.4, figure "Property Definition"). `None`: there is no property at this
+    /// offset, or only on PCIe.
     pub fn size(offset: u32) -> Option<(bool, bool)> {
         Some(match offset {
             regs::CAP => (true, false),
@@ -224,16 +226,17 @@ impl Property {
     }
 }
 
-/// Disconnect (Base 6.4): deletes the I/O queue on which it is sent.
+/// Disconnect (Base §6.4): deletes the I/O queue on which it is sent.
 pub fn disconnect() -> Sqe {
     fabrics(fctype::DISCONNECT)
 }
 
-/// Header of the discovery log: 1024 bytes, followed by entries of the same size (Base 5.1.12.3.1).
+/// Header of the discovery log: 1024 bytes, followed by entries of the same size (Base
+/// §5.1.12.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DiscoveryHeader {
-    /// GENCTR, 7:0. Generation counter: changes with the log.
+    /// GENCTR, 7:0. Generation counter: changes whenever the log changes.
     pub generation: U64,
     /// NUMREC, 15:8. Number of entries.
     pub records: U64,
@@ -261,7 +264,7 @@ pub struct DiscoveryEntry {
     pub port: U16,
     /// CNTLID, 7:6. FFFFh: dynamic controllers.
     pub cntlid: U16,
-    /// ASQSZ, 9:8. Most entries of an admin queue.
+    /// ASQSZ, 9:8. Maximum number of entries of an admin queue.
     pub admin_entries: U16,
     /// EFLAGS, 11:10.
     pub flags: U16,
@@ -339,7 +342,7 @@ impl CrossControllerReset {
     }
 }
 
-/// Entry of the Cross-Controller Reset log (Base 2.3 5.2.12.3.1), which starts with the number of
+/// Entry of the Cross-Controller Reset log (Base §2.3 5.2.12.3.1), which starts with the number of
 /// entries, 1:0, and 6 reserved bytes. There is one for each reset that was still in progress when
 /// its command completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -1,11 +1,11 @@
-//! Features: CDW11 of Set Features and the result of Get Features (Base 5.1.25.1).
+//! Features: CDW11 of Set Features and the result of Get Features (Base §5.1.25.1).
 
 use bitfield_struct::bitfield;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::page::page;
 
-/// Feature identifiers (Base 5.1.25, figure "Feature Identifiers").
+/// Feature identifiers (Base §5.1.25, figure "Feature Identifiers").
 pub mod fid {
     /// Arbitration → [`super::Arbitration`].
     pub const ARBITRATION: u8 = 0x01;
@@ -37,7 +37,7 @@ pub mod fid {
     pub const COMMAND_SET_PROFILE: u8 = 0x19;
 }
 
-/// Values of Get Features CDW10.SEL (Base 5.1.11).
+/// Values of Get Features CDW10.SEL (Base §5.1.11).
 pub mod select {
     /// The current value.
     pub const CURRENT: u8 = 0;
@@ -49,7 +49,7 @@ pub mod select {
     pub const CAPABILITIES: u8 = 3;
 }
 
-/// The result of Get Features with SEL = capabilities (Base 5.1.11).
+/// The result of Get Features with SEL = capabilities (Base §5.1.11).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Capabilities {
@@ -63,7 +63,7 @@ pub struct Capabilities {
     __: u32,
 }
 
-/// 01h Arbitration (Base 5.1.25.1.1).
+/// 01h Arbitration (Base §5.1.25.1.1).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Arbitration {
@@ -82,14 +82,14 @@ impl Arbitration {
     }
 }
 
-/// 02h Power Management (Base 5.1.25.1.2).
+/// 02h Power Management (Base §5.1.25.1.2).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct PowerManagement {
     /// PS: power state, at most Identify Controller NPSS.
     #[bits(5)]
     pub ps: u8,
-    /// WH: workload hint, at most [`PowerManagement::HIGHEST_WORKLOAD`].
+    /// WH: workload hint, at most [`PowerManagement::MAX_WORKLOAD`].
     #[bits(3)]
     pub wh: u8,
     #[bits(24)]
@@ -97,18 +97,18 @@ pub struct PowerManagement {
 }
 
 impl PowerManagement {
-    /// The last value of WH that is not reserved.
-    pub const HIGHEST_WORKLOAD: u8 = 2;
+    /// The largest value of WH that is not reserved.
+    pub const MAX_WORKLOAD: u8 = 2;
 }
 
-/// 04h Temperature Threshold (Base 5.1.25.1.3). Get Features selects the threshold by the same
-/// fields as Set Features.
+/// 04h Temperature Threshold (Base §5.1.25.1.3). TMPSEL and THSEL select the threshold, in Get
+/// Features too.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct TemperatureThreshold {
     /// TMPTH: the threshold, in kelvin.
     pub tmpth: u16,
-    /// TMPSEL: 0 the Composite Temperature, 1 to 8 a sensor; [`TemperatureThreshold::ALL`].
+    /// TMPSEL: 0 the Composite Temperature, 1 to 8 a sensor; or [`TemperatureThreshold::ALL`].
     #[bits(4)]
     pub tmpsel: u8,
     /// THSEL: 0 the over temperature threshold, 1 the under temperature threshold.
@@ -122,11 +122,11 @@ pub struct TemperatureThreshold {
 }
 
 impl TemperatureThreshold {
-    /// TMPSEL of Set Features: every temperature that the controller reports.
+    /// TMPSEL, in Set Features only: every temperature that the controller reports.
     pub const ALL: u8 = 0xf;
 }
 
-/// 05h Error Recovery of a namespace (NVM 4.1.3.2).
+/// 05h Error Recovery of a namespace (NVM §4.1.3.2).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct ErrorRecovery {
@@ -139,7 +139,7 @@ pub struct ErrorRecovery {
     __: u16,
 }
 
-/// 06h Volatile Write Cache (Base 5.1.25.1.4).
+/// 06h Volatile Write Cache (Base §5.1.25.1.4).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct VolatileWriteCache {
@@ -149,8 +149,8 @@ pub struct VolatileWriteCache {
     __: u32,
 }
 
-/// 07h Number of Queues (Base 5.1.25.2.1): requested by Set Features, allocated in the result. I/O
-/// queues only.
+/// 07h Number of Queues (Base §5.1.25.2.1), of I/O queues. In Set Features the numbers requested,
+/// in its result the numbers allocated.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct NumberOfQueues {
@@ -178,7 +178,7 @@ impl NumberOfQueues {
     }
 }
 
-/// 08h Interrupt Coalescing (Base 5.1.25.2.2): for all vectors that [`VectorConfig`] does not
+/// 08h Interrupt Coalescing (Base §5.1.25.2.2): for all vectors that [`VectorConfig`] does not
 /// exempt, never for the admin queue. Both fields are recommendations.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
@@ -186,7 +186,7 @@ pub struct InterruptCoalescing {
     /// THR: entries per vector before an interrupt, 0's based; see
     /// [`InterruptCoalescing::threshold`].
     pub thr: u8,
-    /// TIME: the longest delay of an interrupt in units of 100 µs; 0 is no delay.
+    /// TIME: the maximum delay of an interrupt in units of 100 µs; 0: no delay.
     pub time: u8,
     __: u16,
 }
@@ -197,14 +197,14 @@ impl InterruptCoalescing {
         u32::from(self.thr()) + 1
     }
 
-    /// Whether interrupts are coalesced: a time of 0 or a threshold of one entry means an interrupt
-    /// per entry.
+    /// Whether interrupts are coalesced. With a time of 0 or a threshold of one entry there is an
+    /// interrupt per entry.
     pub fn is_on(self) -> bool {
         self.time() != 0 && self.thr() != 0
     }
 }
 
-/// 09h Interrupt Vector Configuration (Base 5.1.25.2.3).
+/// 09h Interrupt Vector Configuration (Base §5.1.25.2.3).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct VectorConfig {
@@ -216,17 +216,17 @@ pub struct VectorConfig {
     __: u16,
 }
 
-/// 0Ah Write Atomicity Normal (NVM 4.1.3.3).
+/// 0Ah Write Atomicity Normal (NVM §4.1.3.3).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct WriteAtomicity {
-    /// DN: AWUPF and NAWUPF alone are honored, AWUN and NAWUN are not.
+    /// DN: the controller honors only AWUPF and NAWUPF, not AWUN and NAWUN.
     pub dn: bool,
     #[bits(31)]
     __: u32,
 }
 
-/// 0Bh Asynchronous Event Configuration (Base 5.1.25.1.5): which events are reported.
+/// 0Bh Asynchronous Event Configuration (Base §5.1.25.1.5): which events are reported.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct AsyncEventConfig {
@@ -240,13 +240,13 @@ pub struct AsyncEventConfig {
     pub ana_change: bool,
     #[bits(8)]
     __: u8,
-    /// CCRCN: Cross-Controller Reset completed (Base 2.3).
+    /// CCRCN: Cross-Controller Reset completed (Base §2.3).
     pub cross_reset: bool,
     #[bits(11)]
     __: u32,
 }
 
-/// 16h Host Behavior Support (Base 5.1.25.1.14): 512 bytes.
+/// 16h Host Behavior Support (Base §5.1.25.1.14): 512 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct HostBehavior {

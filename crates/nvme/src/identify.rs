@@ -1,4 +1,4 @@
-//! Identify data structures: 4096 bytes each (Base 5.1.13.2, NVM 4.1.5).
+//! Identify data structures: 4096 bytes each (Base §5.1.13.2, NVM §4.1.5).
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use crate::Nsid;
 use crate::page::{Text, page};
 use crate::regs::Cap;
 
-/// Identify Controller, CNS 01h (Base 5.1.13.2.1). Fields by byte offset. Fields without a user are
-/// part of the hidden `reserved…` arrays, as in every structure of this crate.
+/// Identify Controller, CNS 01h (Base §5.1.13.2.1). Fields by byte offset. Fields without a user
+/// are part of the hidden `reserved…` arrays, as in every structure of this crate.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Controller {
@@ -31,7 +31,7 @@ pub struct Controller {
     pub reserved73: [u8; 3],
     /// CMIC, 76. Multi-path and sharing; see [`MultiPath`].
     pub cmic: MultiPath,
-    /// MDTS, 77. Most data of a command, 2^MDTS pages of CAP.MPSMIN; 0: no limit. See
+    /// MDTS, 77. Maximum data transfer size: 2^MDTS pages of CAP.MPSMIN; 0: no limit. See
     /// [`Controller::max_transfer`].
     pub mdts: u8,
     /// CNTLID, 79:78. Controller identifier within the subsystem.
@@ -62,12 +62,12 @@ pub struct Controller {
     pub reserved144: [u8; 112],
     /// OACS, 257:256. Optional admin commands.
     pub oacs: u16,
-    /// ACL, 258. Concurrent Abort commands, 0's based.
+    /// ACL, 258. Maximum number of concurrent Abort commands, 0's based.
     pub acl: u8,
-    /// AERL, 259. Concurrent Asynchronous Event Requests, 0's based.
+    /// AERL, 259. Maximum number of concurrent Asynchronous Event Requests, 0's based.
     pub aerl: u8,
-    /// FRMW, 260. Firmware updates: bit 0 slot 1 is read-only, 3:1 slots, 4 activation without
-    /// reset.
+    /// FRMW, 260. Firmware updates: bit 0 slot 1 is read-only, bits 3:1 number of slots, bit 4
+    /// activation without reset.
     pub frmw: u8,
     /// LPA, 261. Log page attributes; see [`Controller::LPA_EXTENDED_DATA`].
     pub lpa: u8,
@@ -91,7 +91,7 @@ pub struct Controller {
     pub kas: u16,
     #[doc(hidden)]
     pub reserved322: [u8; 20],
-    /// ANATT, 342. Longest time in the ANA Change state, in seconds.
+    /// ANATT, 342. Maximum time in the ANA Change state, in seconds.
     pub anatt: u8,
     /// ANACAP, 343. ANA capabilities: bit *n* of 4:0 is [`crate::AnaState::capability`]; see
     /// [`Controller::ANACAP_STATIC_GROUPS`].
@@ -106,11 +106,13 @@ pub struct Controller {
     pub cqt: u16,
     #[doc(hidden)]
     pub reserved388: [u8; 124],
-    /// SQES, 512. Submission queue entry sizes: 3:0 smallest, 7:4 largest, powers of two.
+    /// SQES, 512. Submission queue entry sizes as powers of two: bits 3:0 smallest, bits 7:4
+    /// largest.
     pub sqes: u8,
-    /// CQES, 513. Completion queue entry sizes: 3:0 smallest, 7:4 largest, powers of two.
+    /// CQES, 513. Completion queue entry sizes as powers of two: bits 3:0 smallest, bits 7:4
+    /// largest.
     pub cqes: u8,
-    /// MAXCMD, 515:514. Most outstanding commands per queue; 0: not reported.
+    /// MAXCMD, 515:514. Maximum number of outstanding commands per queue; 0: not reported.
     pub maxcmd: u16,
     /// NN, 519:516. The highest namespace identifier.
     pub nn: u32,
@@ -128,7 +130,7 @@ pub struct Controller {
     pub reserved530: [u8; 6],
     /// SGLS, 539:536. SGL support ([`Controller::has_sgls`]); 0: PRPs only.
     pub sgls: u32,
-    /// MNAN, 543:540. Most namespaces; 0: as NN.
+    /// MNAN, 543:540. Maximum number of namespaces; 0: the value of NN.
     pub mnan: u32,
     #[doc(hidden)]
     pub reserved544: [u8; 224],
@@ -145,13 +147,13 @@ pub struct Controller {
     pub icdoff: u16,
     /// FCATT, 1802. Bit 0: the controllers are static.
     pub fcatt: u8,
-    /// MSDBD, 1803. Most SGL data block descriptors in a capsule; 0: not limited.
+    /// MSDBD, 1803. Maximum number of SGL data block descriptors in a capsule; 0: no limit.
     pub msdbd: u8,
     /// OFCS, 1805:1804. Bit 0: Disconnect is supported.
     pub ofcs: u16,
     /// DCTYPE, 1806. Type of a discovery controller; 0: not reported.
     pub dctype: u8,
-    /// CCRL, 1807. Most concurrent Cross-Controller Resets.
+    /// CCRL, 1807. Maximum number of concurrent Cross-Controller Resets.
     pub ccrl: u8,
     #[doc(hidden)]
     pub reserved1808: [u8; 2288],
@@ -159,13 +161,13 @@ pub struct Controller {
 
 page!(Controller, 4096);
 
-/// Identify Controller VWC, byte 525 (Base 5.1.13.2.1).
+/// Identify Controller VWC, byte 525 (Base §5.1.13.2.1).
 #[bitfield(u8)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct VolatileCache {
     /// VWCP: a volatile write cache is present; feature 06h enables it.
     pub present: bool,
-    /// FB: what Flush to NSID FFFFFFFFh does; 2 refuses it, [`VolatileCache::ALL_FLUSHED`] does it.
+    /// FB: support of Flush with NSID FFFFFFFFh: 2 not supported, [`VolatileCache::ALL_FLUSHED`].
     #[bits(2)]
     pub flush_all: u8,
     #[bits(5)]
@@ -173,11 +175,12 @@ pub struct VolatileCache {
 }
 
 impl VolatileCache {
-    /// FB: Flush to all namespaces is done.
+    /// FB: Flush with NSID FFFFFFFFh is supported, and flushes all namespaces.
     pub const ALL_FLUSHED: u8 = 3;
 }
 
-/// Identify Controller CMIC, byte 76 (Base 5.1.13.2.1): what of the subsystem is shared.
+/// Identify Controller CMIC, byte 76 (Base §5.1.13.2.1): multi-path I/O and namespace sharing
+/// capabilities.
 #[bitfield(u8)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct MultiPath {
@@ -187,7 +190,7 @@ pub struct MultiPath {
     pub controllers: bool,
     #[bits(1)]
     __: u8,
-    /// ANARS: ANA reporting is supported (Base 8.1.1).
+    /// ANARS: ANA reporting is supported (Base §8.1.1).
     pub ana: bool,
     #[bits(4)]
     __: u8,
@@ -212,26 +215,27 @@ impl Controller {
     pub const ONCS_COMPARE: u16 = 1 << 0;
     /// ONCS bit 1: Write Uncorrectable.
     pub const ONCS_WRITE_UNCORRECTABLE: u16 = 1 << 1;
-    /// ONCS bit 2: Dataset Management; such a controller accepts Deallocate, which is a hint.
+    /// ONCS bit 2: Dataset Management. The controller then accepts its attribute Deallocate, which
+    /// is a hint.
     pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
     /// ONCS bit 3: Write Zeroes.
     pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
-    /// ONCS bit 4: Set Features SV and Get Features SEL may be nonzero.
+    /// ONCS bit 4: SV of Set Features and SEL of Get Features may be nonzero.
     pub const ONCS_SAVE_SELECT: u16 = 1 << 4;
     /// ONCS bit 7: Verify.
     pub const ONCS_VERIFY: u16 = 1 << 7;
     /// SGLS bits 1:0 = 10b: SGLs in I/O commands, with dword alignment and granularity.
     pub const SGLS_DWORDS: u32 = 0b10;
-    /// SGLS on a fabric: SGLs of any alignment, offsets as addresses (bit 20), Transport SGL Data
-    /// Blocks (bit 21).
+    /// SGLS on a fabric: bits 1:0 = 01b, SGLs of any alignment; bit 20, offsets as addresses; bit
+    /// 21, Transport SGL Data Blocks.
     pub const SGLS_FABRIC: u32 = 0b01 | 1 << 20 | 1 << 21;
     /// OFCS bit 0: Disconnect.
     pub const OFCS_DISCONNECT: u16 = 1;
     /// CTRATT bit 6: traffic based keep alive.
     pub const CTRATT_TBKAS: u32 = 1 << 6;
 
-    /// Most data of a command in bytes, `None` if not limited. A value of MDTS that exceeds 64 bits
-    /// counts as no limit.
+    /// Maximum data transfer size in bytes; `None`: no limit. A size that exceeds 64 bits counts as
+    /// no limit.
     pub fn max_transfer(&self, cap: Cap) -> Option<u64> {
         // MDTS is a power of two in units of the smallest memory page; 0 means no limit.
         if self.mdts == 0 {
@@ -246,18 +250,19 @@ impl Controller {
         matches!(self.sgls & 0b11, 0b01 | Controller::SGLS_DWORDS)
     }
 
-    /// Whether submission entries of 2^`sqe` bytes and completion entries of 2^`cqe` are supported.
+    /// Whether submission queue entries of 2^`sqe` bytes and completion queue entries of 2^`cqe`
+    /// bytes are supported.
     pub fn supports_entries(&self, sqe: u8, cqe: u8) -> bool {
         (self.sqes & 0xf..=self.sqes >> 4).contains(&sqe)
             && (self.cqes & 0xf..=self.cqes >> 4).contains(&cqe)
     }
 
-    /// Most outstanding Abort commands.
+    /// Maximum number of outstanding Abort commands.
     pub fn abort_limit(&self) -> u32 {
         u32::from(self.acl) + 1
     }
 
-    /// Most outstanding Asynchronous Event Requests.
+    /// Maximum number of outstanding Asynchronous Event Requests.
     pub fn async_event_limit(&self) -> u32 {
         u32::from(self.aerl) + 1
     }
@@ -273,20 +278,20 @@ impl fmt::Debug for Controller {
     }
 }
 
-/// Identify Namespace of the NVM command set, CNS 00h (NVM 4.1.5.1). Sizes are in logical blocks.
+/// Identify Namespace of the NVM command set, CNS 00h (NVM §4.1.5.1). Sizes are in logical blocks.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct IdentifyNamespace {
     /// NSZE, 7:0. Size in logical blocks; 0: inactive namespace.
     pub nsze: u64,
-    /// NCAP, 15:8. Most blocks that may be allocated.
+    /// NCAP, 15:8. Maximum number of blocks that may be allocated.
     pub ncap: u64,
     /// NUSE, 23:16. Blocks allocated.
     pub nuse: u64,
-    /// NSFEAT, 24. Features: bit 0 thin provisioning, 1 NAWUN…NACWU are valid, 2 DULBE is
-    /// supported, 4 NPWG…NOWS are valid.
+    /// NSFEAT, 24. Features: bit 0 thin provisioning, bit 1 NAWUN…NACWU are valid, bit 2 DULBE is
+    /// supported, bit 4 NPWG…NOWS are valid.
     pub nsfeat: u8,
-    /// NLBAF, 25. LBA formats, 0's based.
+    /// NLBAF, 25. Number of LBA formats, 0's based.
     pub nlbaf: u8,
     /// FLBAS, 26. The format in use; see [`IdentifyNamespace::format`].
     pub flbas: u8,
@@ -300,8 +305,8 @@ pub struct IdentifyNamespace {
     pub nmic: u8,
     #[doc(hidden)]
     pub reserved31: [u8; 2],
-    /// DLFEAT, 33. Bits 2:0: read value of deallocated blocks, 1 zeroes, 2 ones; bit 3: Write
-    /// Zeroes supports DEAC.
+    /// DLFEAT, 33. Bits 2:0: what deallocated blocks read as, 1 zeroes, 2 ones; bit 3: Write Zeroes
+    /// supports DEAC.
     pub dlfeat: u8,
     #[doc(hidden)]
     pub reserved34: [u8; 12],
@@ -315,7 +320,7 @@ pub struct IdentifyNamespace {
     pub nulbaf: u8,
     #[doc(hidden)]
     pub reserved83: [u8; 9],
-    /// ANAGRPID, 95:92. ANA group identifier; 0: none. Its state is in log page 0Ch.
+    /// ANAGRPID, 95:92. ANA group identifier; 0: none. The group's state is in log page 0Ch.
     pub anagrpid: u32,
     #[doc(hidden)]
     pub reserved96: [u8; 3],
@@ -335,11 +340,12 @@ pub struct IdentifyNamespace {
 
 page!(IdentifyNamespace, 4096);
 
-/// I/O Command Set Independent Identify Namespace, CNS 08h (Base 5.1.13.2.8).
+/// I/O Command Set Independent Identify Namespace, CNS 08h (Base §5.1.13.2.8).
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct IndependentNamespace {
-    /// NSFEAT, 0. Bit 3 identifiers are not reused, 4 rotational media, 5 no volatile write cache.
+    /// NSFEAT, byte 0. Bit 3 identifiers are not reused, bit 4 rotational media, bit 5 no volatile
+    /// write cache.
     pub nsfeat: u8,
     /// NMIC, 1. Multi-path and sharing; see [`IdentifyNamespace::NMIC_SHARED`].
     pub nmic: u8,
@@ -358,12 +364,12 @@ pub struct IndependentNamespace {
 page!(IndependentNamespace, 4096);
 
 impl IndependentNamespace {
-    /// NSTAT bit 0, NRDY: the namespace is ready; without it a host must not send I/O commands to
-    /// it.
+    /// NSTAT bit 0, NRDY: the namespace is ready. While it is not, a host must not send I/O
+    /// commands to the namespace.
     pub const NSTAT_READY: u8 = 1 << 0;
 }
 
-/// An LBA format: four bytes of [`IdentifyNamespace::lbaf`] (NVM 4.1.5.1, figure "LBA Format Data
+/// An LBA format: four bytes of [`IdentifyNamespace::lbaf`] (NVM §4.1.5.1, figure "LBA Format Data
 /// Structure").
 #[bitfield(u32)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -409,8 +415,7 @@ impl IdentifyNamespace {
         usize::from(upper << 4 | self.flbas & 0xf)
     }
 
-    /// The format in use, one of the 64 of the structure. [`LbaFormat::block_size`] tells whether
-    /// it is available.
+    /// The format in use. [`LbaFormat::block_size`] says whether it is available.
     pub fn format(&self) -> LbaFormat {
         self.lbaf.get(self.format_index()).copied().unwrap_or_default()
     }
@@ -430,7 +435,7 @@ impl fmt::Debug for IdentifyNamespace {
     }
 }
 
-/// NVM command set specific Identify Namespace, CNS 05h (NVM 4.1.5.3).
+/// NVM command set specific Identify Namespace, CNS 05h (NVM §4.1.5.3).
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct NvmNamespace {
@@ -444,8 +449,8 @@ pub struct NvmNamespace {
 
 page!(NvmNamespace, 4096);
 
-/// An extended LBA format: four bytes of [`NvmNamespace::elbaf`] (NVM 4.1.5.3, figure "Extended LBA
-/// Format Data Structure"). All zero, as reported by controllers before version 2.0, means no
+/// An extended LBA format: four bytes of [`NvmNamespace::elbaf`] (NVM §4.1.5.3, figure "Extended
+/// LBA Format Data Structure"). All zero, as reported by controllers before version 2.0, means no
 /// storage tag and a 16-bit guard.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -453,7 +458,8 @@ pub struct ExtendedFormat {
     /// STS: storage tag size in bits.
     #[bits(7)]
     pub sts: u8,
-    /// PIF: protection information format; [`ExtendedFormat::PIF_QUALIFIED`]: as in QPIF.
+    /// PIF: protection information format; [`ExtendedFormat::PIF_QUALIFIED`]: the format is in
+    /// QPIF.
     #[bits(2)]
     pub pif: u8,
     /// QPIF: qualified protection information format.
@@ -467,13 +473,13 @@ impl ExtendedFormat {
     /// PIF: the format is in QPIF.
     pub const PIF_QUALIFIED: u8 = 3;
 
-    /// Name of the protection information format (NVM 5.3.1).
+    /// Name of the protection information format (NVM §5.3.1).
     pub fn guard(self) -> &'static str {
         match (self.pif(), self.qpif()) {
             (0, _) | (ExtendedFormat::PIF_QUALIFIED, 0) => "16b Guard",
             (1, _) | (ExtendedFormat::PIF_QUALIFIED, 1) => "32b Guard",
             (2, _) | (ExtendedFormat::PIF_QUALIFIED, 2) => "64b Guard",
-            _ => "a format of guard that is reserved",
+            _ => "reserved guard format",
         }
     }
 }
@@ -485,22 +491,22 @@ impl NvmNamespace {
     }
 }
 
-/// NVM command set specific Identify Controller, CNS 06h (NVM 4.1.5.4): size limits of commands
+/// NVM command set specific Identify Controller, CNS 06h (NVM §4.1.5.4): size limits of commands
 /// other than Read and Write; 0: not reported.
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct NvmController {
-    /// VSL, 0. Verify: 2^VSL pages of CAP.MPSMIN.
+    /// VSL, byte 0. Verify: 2^VSL pages of CAP.MPSMIN.
     pub vsl: u8,
     /// WZSL, 1. Write Zeroes: 2^WZSL pages of CAP.MPSMIN.
     pub wzsl: u8,
     /// WUSL, 2. Write Uncorrectable: 2^WUSL pages of CAP.MPSMIN.
     pub wusl: u8,
-    /// DMRL, 3. Dataset Management: ranges.
+    /// DMRL, 3. Dataset Management: number of ranges.
     pub dmrl: u8,
-    /// DMRSL, 7:4. Dataset Management: blocks in a range.
+    /// DMRSL, 7:4. Dataset Management: number of blocks in a range.
     pub dmrsl: u32,
-    /// DMSL, 15:8. Dataset Management: blocks in a command.
+    /// DMSL, 15:8. Dataset Management: number of blocks in a command.
     pub dmsl: u64,
     #[doc(hidden)]
     pub reserved16: [u8; 4080],
@@ -508,9 +514,9 @@ pub struct NvmController {
 
 page!(NvmController, 4096);
 
-/// A Namespace List: up to 1024 identifiers in ascending order, padded with zeroes (Base 4.6.2).
-/// Used by Identify CNS 02h (Base 5.1.13.2.2) and the Changed Attached Namespace List log page
-/// (Base 5.1.12.1.5).
+/// A Namespace List: up to 1024 identifiers in ascending order, padded with zeroes (Base §4.6.2).
+/// Used by Identify CNS 02h (Base §5.1.13.2.2) and the Changed Attached Namespace List log page
+/// (Base §5.1.12.1.5).
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct NamespaceList {
@@ -520,11 +526,11 @@ pub struct NamespaceList {
 page!(NamespaceList, 4096);
 
 impl NamespaceList {
-    /// Most identifiers of a list.
+    /// Maximum number of identifiers of a list.
     pub const CAPACITY: usize = 1024;
 
-    /// The first [`NamespaceList::CAPACITY`] of `ids`, which must be in ascending order. For CNS
-    /// 02h they must be greater than the NSID of the command.
+    /// A list of the first [`NamespaceList::CAPACITY`] identifiers of `ids`, which must be in
+    /// ascending order. For CNS 02h they must be greater than the NSID of the command.
     pub fn of(ids: impl IntoIterator<Item = Nsid>) -> NamespaceList {
         let mut list = NamespaceList::default();
         for (slot, id) in list.ids.iter_mut().zip(ids) {
@@ -533,14 +539,14 @@ impl NamespaceList {
         list
     }
 
-    /// The identifiers, up to the first zero. If the list is full, repeat the command with the last
-    /// one as NSID.
+    /// The identifiers, up to the first zero. If the list is full, repeat Identify with the last
+    /// identifier as NSID to get the next ones.
     pub fn iter(&self) -> impl Iterator<Item = Nsid> {
         self.ids.iter().take_while(|&&id| id != 0).map(|&id| Nsid(id))
     }
 }
 
-/// Values of [`NamespaceDescriptor::kind`] (Base 5.1.13.2.3, NIDT), with the identifier's length.
+/// Values of [`NamespaceDescriptor::kind`] (Base §5.1.13.2.3, NIDT), with the identifier's length.
 pub mod descriptor {
     /// EUI64, 8 bytes.
     pub const EUI64: u8 = 1;
@@ -561,7 +567,7 @@ pub struct NamespaceDescriptor<'a> {
     pub id: &'a [u8],
 }
 
-/// Namespace Identification Descriptor list, CNS 03h (Base 5.1.13.2.3).
+/// Namespace Identification Descriptor list, CNS 03h (Base §5.1.13.2.3).
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct DescriptorList {
@@ -571,7 +577,7 @@ pub struct DescriptorList {
 page!(DescriptorList, 4096);
 
 impl DescriptorList {
-    /// Bytes before each identifier: NIDT, NIDL and two reserved.
+    /// Bytes before each identifier: NIDT, NIDL and two reserved bytes.
     const HEADER: usize = 4;
 
     /// Appends an identifier (1 to 255 bytes). Returns false, and appends nothing, if it does not

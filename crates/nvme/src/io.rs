@@ -8,15 +8,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::prp::Dptr;
 use crate::{Lba, Nsid, Sqe, opcode};
 
-/// Most logical blocks of a command: NLB has 16 bits and is 0's based (NVM 3.3.4, CDW12).
+/// Maximum number of logical blocks of a command: NLB has 16 bits and is 0's based (NVM §3.3.4,
+/// CDW12).
 pub const MAX_BLOCKS: u32 = 65_536;
 
-/// CDW12 modifiers of Read, Write and Write Zeroes (NVM 3.3.4, 3.3.6 and 3.3.8).
+/// CDW12 modifiers of Read, Write and Write Zeroes (NVM §3.3.4, 3.3.6 and 3.3.8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(u32);
 
 impl Flags {
-    /// None.
+    /// No flag.
     pub const NONE: Flags = Flags(0);
     /// FUA, Force Unit Access: data and metadata are on non-volatile media before the command
     /// completes (CDW12 bit 30).
@@ -38,46 +39,47 @@ impl BitOr for Flags {
     }
 }
 
-/// Read `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` (NVM 3.3.4). The queue pair sets
+/// Read `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` (NVM §3.3.4). The queue pair sets
 /// the CID.
 pub fn read(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe {
     transfer(opcode::io::READ, nsid, lba, blocks, data, flags)
 }
 
-/// Write `blocks` logical blocks (1 to [`MAX_BLOCKS`]) at `lba` (NVM 3.3.6).
+/// Write `blocks` logical blocks (1 to [`MAX_BLOCKS`]) at `lba` (NVM §3.3.6).
 pub fn write(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe {
     transfer(opcode::io::WRITE, nsid, lba, blocks, data, flags)
 }
 
-/// Write Zeroes to `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` (NVM 3.3.8), without a
+/// Write Zeroes to `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` (NVM §3.3.8), without a
 /// data transfer.
 pub fn write_zeroes(nsid: Nsid, lba: Lba, blocks: u32, flags: Flags) -> Sqe {
     transfer(opcode::io::WRITE_ZEROES, nsid, lba, blocks, Dptr::NONE, flags)
 }
 
 /// Compare `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` with `data`; fails with Compare
-/// Failure if they differ (NVM 3.3.1).
+/// Failure if they differ (NVM §3.3.1).
 pub fn compare(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr) -> Sqe {
     transfer(opcode::io::COMPARE, nsid, lba, blocks, data, Flags::NONE)
 }
 
 /// Verify `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba`: reads them without a data
-/// transfer (NVM 3.3.5).
+/// transfer (NVM §3.3.5).
 pub fn verify(nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
     transfer(opcode::io::VERIFY, nsid, lba, blocks, Dptr::NONE, Flags::NONE)
 }
 
 /// Write Uncorrectable: makes `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` unreadable
-/// until they are written again (NVM 3.3.7), without a data transfer.
+/// until they are written again (NVM §3.3.7), without a data transfer.
 pub fn write_uncorrectable(nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
     transfer(opcode::io::WRITE_UNCORRECTABLE, nsid, lba, blocks, Dptr::NONE, Flags::NONE)
 }
 
-/// Flush: makes every completed write durable; `Nsid::ALL` if the controller supports it (Base
-/// 7.2).
+/// Flush: makes the completed writes to namespace `nsid` durable (Base §7.2). [`Nsid::ALL`] means
+/// all namespaces, if the controller supports it ([`crate::identify::VolatileCache::flush_all`]).
 pub fn flush(nsid: Nsid) -> Sqe {
     Sqe { opcode: opcode::io::FLUSH, nsid: nsid.0, ..Sqe::default() }
 }
+
 fn transfer(opcode: u8, nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe {
     debug_assert!((1..=MAX_BLOCKS).contains(&blocks));
     Sqe {
@@ -87,8 +89,8 @@ fn transfer(opcode: u8, nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Fl
         prp2: data.prp2,
         cdw10: lba.0 as u32,
         cdw11: (lba.0 >> 32) as u32,
-        // NLB is 0's based. The mask keeps a wrong length from setting other fields in release
-        // builds.
+        // NLB is 0's based. The mask keeps a length out of range from setting other fields, which
+        // in a release build is not asserted.
         cdw12: blocks.wrapping_sub(1) & 0xffff | flags.0,
         ..Sqe::default()
     }
@@ -132,22 +134,22 @@ impl Transfer {
         blocks_in_namespace
             // By subtraction: SLBA + NLB may exceed 64 bits.
             .checked_sub(u64::from(self.blocks))
-            .is_some_and(|last| self.lba.0 <= last)
+            .is_some_and(|last_start| self.lba.0 <= last_start)
     }
 }
 
-/// A range of Dataset Management: 16 bytes (NVM 3.3.3, figure "Dataset Management: Range
+/// A range of Dataset Management: 16 bytes (NVM §3.3.3, figure "Dataset Management: Range
 /// Definition").
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct Range {
-    /// Context attributes, 3:0: hints about how the range is used.
+    /// Bytes 3:0, context attributes: hints about how the range is used.
     pub context: u32,
-    /// Length in logical blocks, 7:4. Not 0's based: 0 is no block.
+    /// Bytes 7:4, length in logical blocks. Not 0's based: 0 means no block.
     pub blocks: u32,
-    /// Starting LBA, 15:8.
+    /// Bytes 15:8, starting LBA.
     pub lba: u64,
 }
 
@@ -170,17 +172,17 @@ impl Range {
         zerocopy::transmute!(bytes)
     }
 
-    /// Whether the range lies in a namespace of `blocks_in_namespace` blocks. Does not overflow; an
-    /// empty range always fits.
+    /// Whether the range lies in a namespace of `blocks_in_namespace` blocks. An empty range always
+    /// does. Does not overflow for any starting LBA.
     pub fn fits(&self, blocks_in_namespace: u64) -> bool {
         self.blocks == 0
             || blocks_in_namespace
                 .checked_sub(self.blocks.into())
-                .is_some_and(|last| self.lba <= last)
+                .is_some_and(|last_start| self.lba <= last_start)
     }
 }
 
-/// Most ranges of a command: NR has 8 bits and is 0's based (NVM 3.3.3, CDW10).
+/// Maximum number of ranges of a command: NR has 8 bits and is 0's based (NVM §3.3.3, CDW10).
 pub const MAX_RANGES: u32 = 256;
 
 /// CDW11.AD, Attribute – Deallocate: hints that the contents of the ranges are no longer needed
@@ -188,7 +190,7 @@ pub const MAX_RANGES: u32 = 256;
 const DEALLOCATE: u32 = 1 << 2;
 
 /// Deallocate `ranges` ranges (1 to [`MAX_RANGES`]), which are an array at `data`, [`Range::LEN`]
-/// bytes each (NVM 3.3.3, CDW11.AD).
+/// bytes each (NVM §3.3.3, CDW11.AD).
 pub fn deallocate(nsid: Nsid, ranges: u32, data: Dptr) -> Sqe {
     debug_assert!((1..=MAX_RANGES).contains(&ranges));
     Sqe {

@@ -1,15 +1,16 @@
 //! Data structures of the NVM Express protocol, for host and controller, without I/O.
 //!
-//! Section numbers refer to the *NVM Express Base Specification* 2.1 ("Base") and the *NVM Command
-//! Set Specification* 1.1 ("NVM"). Values from the other side are newtypes over integers instead of
-//! Rust `enum`s, as any value may occur. Decoding neither panics nor fails; the caller validates
+//! Comments cite sections (§): "Base §4.1" is section 4.1 of the *NVM Express Base Specification*
+//! 2.1, "NVM §3.3.4" section 3.3.4 of the *NVM Command Set Specification* 1.1. Values that the
+//! other side (the host's or the controller's) may have written are newtypes over integers instead
+//! of Rust `enum`s, as any value may occur. Decoding neither panics nor fails; the caller validates
 //! the values.
 //!
 //! ```text
 //!   host                                                    controller
 //!    ├─ Sqe ─► SQ slots (SqSlots) ─ tail doorbell ────────► fetch, execute
 //!    ◄─ CQ slots (CqSlots), phase tag ◄─────────── Cqe ────┤
-//!    └─ head doorbell ────────────────────────────────────► slots are free
+//!    └─ head doorbell ────────────────────────────────────► CQ slots are free again
 //! ```
 //!
 //! - [`Sqe`], [`Cqe`] and [`Status`]: queue entries; [`RingIndex`]: queue indices; [`SqSlots`],
@@ -66,25 +67,25 @@ macro_rules! id {
 }
 
 id! {
-    /// Command identifier, unique among the outstanding commands of a submission queue (Base 4.1,
+    /// Command identifier, unique among the outstanding commands of a submission queue (Base §4.1,
     /// CDW0.CID). FFFFh is never used, as it means "no particular command" in the Error Information
-    /// log (Base 5.1.12.1.2).
+    /// log (Base §5.1.12.1.2).
     Cid(u16)
 }
 id! {
-    /// Submission or completion queue identifier; 0 is the admin queue (Base 3.3).
+    /// Submission or completion queue identifier; 0 is the admin queue (Base §3.3).
     QueueId(u16)
 }
 id! {
-    /// Namespace identifier; 0 is unused, FFFFFFFFh is the broadcast value (Base 3.2.1).
+    /// Namespace identifier; 0 is unused, FFFFFFFFh is the broadcast value (Base §3.2.1).
     Nsid(u32)
 }
 id! {
-    /// Logical block address within a namespace (NVM 2.1).
+    /// Logical block address within a namespace (NVM §2.1).
     Lba(u64)
 }
 id! {
-    /// Interrupt vector of a completion queue (Base 5.2.1, CDW11.IV).
+    /// Interrupt vector of a completion queue (Base §5.2.1, CDW11.IV).
     Vector(u16)
 }
 
@@ -94,6 +95,6 @@ impl QueueId {
 }
 
 impl Nsid {
-    /// The broadcast value: all namespaces (Base 3.2.1.2).
+    /// The broadcast value: all namespaces (Base §3.2.1.2).
     pub const ALL: Nsid = Nsid(u32::MAX);
 }

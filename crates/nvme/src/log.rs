@@ -1,4 +1,4 @@
-//! Log pages (Base 5.1.12.1).
+//! Log pages (Base §5.1.12.1).
 
 use bitfield_struct::bitfield;
 use zerocopy::little_endian::{U16, U128};
@@ -11,7 +11,7 @@ pub mod ana;
 
 pub use crate::identify::NamespaceList as ChangedNamespaces;
 
-/// Log page identifiers (Base 5.1.12.1).
+/// Log page identifiers (Base §5.1.12.1).
 pub mod lid {
     /// Supported Log Pages → [`super::IdentifiersSupported`].
     pub const SUPPORTED_LOG_PAGES: u8 = 0x00;
@@ -37,7 +37,7 @@ pub mod lid {
     pub const DISCOVERY: u8 = 0x70;
 }
 
-/// An entry of the Error Information log (Base 5.1.12.1.2): 64 bytes.
+/// An entry of the Error Information log (Base §5.1.12.1.2): 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ErrorEntry {
@@ -49,8 +49,8 @@ pub struct ErrorEntry {
     pub cid: u16,
     /// STS, 13:12. Bit 0 the phase tag, bits 15:1 the status; see [`ErrorEntry::status`].
     pub status_and_phase: u16,
-    /// PEL, 15:14. Location of the invalid parameter in the command: 7:0 byte, 10:8 bit; FFFFh: not
-    /// applicable.
+    /// PEL, 15:14. Location of the invalid parameter in the command: bits 7:0 the byte, bits 10:8
+    /// the bit in the byte; FFFFh: not applicable.
     pub parameter_location: u16,
     /// LBA, 23:16. First block with an error, if the command has a range of blocks.
     pub lba: u64,
@@ -80,7 +80,7 @@ impl ErrorEntry {
     }
 }
 
-/// SMART / Health Information (Base 5.1.12.1.3): 512 bytes.
+/// SMART / Health Information (Base §5.1.12.1.3): 512 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Smart {
@@ -112,7 +112,7 @@ pub struct Smart {
     pub unsafe_shutdowns: U128,
     /// MDIE, 175:160. Media and data integrity errors.
     pub media_errors: U128,
-    /// NEILE, 191:176. Error Information log entries over the controller's life.
+    /// NEILE, 191:176. Number of Error Information log entries over the controller's life.
     pub error_log_entries: U128,
     #[doc(hidden)]
     pub reserved192: [u8; 320],
@@ -120,7 +120,7 @@ pub struct Smart {
 
 page!(Smart, 512);
 
-/// SMART critical warnings (Base 5.1.12.1.3, CW).
+/// SMART critical warnings (Base §5.1.12.1.3, CW).
 #[bitfield(u8)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct CriticalWarning {
@@ -136,12 +136,12 @@ pub struct CriticalWarning {
     __: u8,
 }
 
-/// Firmware Slot Information (Base 5.1.12.1.4): 512 bytes.
+/// Firmware Slot Information (Base §5.1.12.1.4): 512 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FirmwareSlots {
-    /// AFI, 0. Bits 2:0: active slot; 6:4: slot that is activated at the next reset, 0 if not
-    /// specified.
+    /// AFI, byte 0. Bits 2:0: active slot; bits 6:4: slot that is activated at the next reset, 0 if
+    /// not specified.
     pub active: u8,
     #[doc(hidden)]
     pub reserved1: [u8; 7],
@@ -162,7 +162,7 @@ impl FirmwareSlots {
     }
 }
 
-/// Bits of [`Supported::scope`]: what a command or a feature may affect (Base 5.1.12.1.6 and
+/// Bits of [`Supported::scope`]: what a command or a feature may affect (Base §5.1.12.1.6 and
 /// 5.1.12.1.18).
 pub mod scope {
     /// NSCPE: namespaces.
@@ -172,8 +172,8 @@ pub mod scope {
 }
 
 /// Support and effects of a log page, feature or command: the data structures "LID Supported and
-/// Effects" (Base 5.1.12.1.1), "FID Supported and Effects" (Base 5.1.12.1.18) and "Commands
-/// Supported and Effects" (Base 5.1.12.1.6).
+/// Effects" (Base §5.1.12.1.1), "FID Supported and Effects" (Base §5.1.12.1.18) and "Commands
+/// Supported and Effects" (Base §5.1.12.1.6).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Supported {
@@ -188,8 +188,8 @@ pub struct Supported {
     pub scope: u16,
 }
 
-/// Supported Log Pages (Base 5.1.12.1.1) and Feature Identifiers Supported and Effects (Base
-/// 5.1.12.1.18): 1024 bytes.
+/// Supported Log Pages (Base §5.1.12.1.1) and Feature Identifiers Supported and Effects (Base
+/// §5.1.12.1.18): 1024 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct IdentifiersSupported {
@@ -199,7 +199,7 @@ pub struct IdentifiersSupported {
 
 page!(IdentifiersSupported, 1024);
 
-/// Commands Supported and Effects (Base 5.1.12.1.6): 4096 bytes.
+/// Commands Supported and Effects (Base §5.1.12.1.6): 4096 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CommandsSupported {

@@ -30,7 +30,7 @@ pub trait Page: FromBytes + IntoBytes + Immutable + Sized {
 /// The structure is truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{got} bytes are too few for a structure of {need}: give the buffer that the command filled, whole"
+    "the structure has {need} bytes, and the buffer {got}: pass the whole buffer that the command filled"
 )]
 pub struct TooShort {
     /// Size of the structure in bytes.
@@ -54,8 +54,8 @@ macro_rules! page {
 }
 pub(crate) use page;
 
-/// Text in a fixed field: serial number, model, firmware revision, NQN (ASCII, left justified and
-/// padded with spaces: Base 4.5.2; NQNs are NUL terminated: Base 4.7).
+/// Text in a field of N bytes. Serial number, model and firmware revision are ASCII, left justified
+/// and padded with spaces (Base §4.5.2); NQNs are NUL terminated (Base §4.7).
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Text<const N: usize>(pub [u8; N]);
@@ -85,7 +85,7 @@ fn printable(c: char) -> bool {
     matches!(c, ' '..='~')
 }
 
-/// The text without padding; control characters that a device may have written are replaced.
+/// The text without padding. Control characters, which a device may have written, become `?`.
 impl<const N: usize> fmt::Display for Text<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let until_nul = self.0.split(|&b| b == 0).next().unwrap_or_default();

@@ -1,9 +1,10 @@
-//! Physical Region Pages: the data pointer of commands (Base 4.3.1).
+//! Physical Region Pages: the data pointer of commands (Base §4.3.1).
 //!
 //! A PRP entry is the address of a memory page (of CC.MPS size); only the first may have an offset.
-//! PRP1 is the first page. PRP2 is the second and last page or, if there are more, the address of a
-//! *PRP list* with the entries for the second and later pages. The last slot of a list page points
-//! to the next list page, unless only one entry is left, which is then stored there.
+//! PRP1 is the first page. PRP2 is the second page, if there are two. If there are more, PRP2 is
+//! the address of a *PRP list*, which has the entries of the second and later pages. The list is in
+//! memory pages (*list pages*). The last slot of a list page points to the next list page, or, if
+//! only one entry is left, has that entry.
 //!
 //! ```text
 //!   PRP1 ──► first page (offset allowed)
@@ -19,12 +20,13 @@ use crate::Status;
 /// Bytes of a PRP entry.
 pub const ENTRY_LEN: u64 = 8;
 
-/// DPTR as two PRP entries (Base 4.1, DPTR).
+/// DPTR as two PRP entries (Base §4.1, DPTR).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dptr {
     /// PRP1: address of the first byte.
     pub prp1: u64,
-    /// PRP2: the second page, a PRP list of the second and later pages, or unused.
+    /// PRP2: the second page; or the address of a PRP list of the second and later pages; or
+    /// unused.
     pub prp2: u64,
 }
 
@@ -35,9 +37,9 @@ impl Dptr {
     /// The data pointer for `len` bytes at bus address `addr` if one or two pages suffice. `None`
     /// if a list is needed, or if [`build`] would fail.
     pub fn short(addr: u64, len: u64, page: PageSize) -> Option<Dptr> {
-        // Only the first page may have an offset, so it may hold less than a page of data.
+        // The first page may have an offset, and then holds less than a page of data.
         let in_first = page.left_in_page(addr);
-        // Wrapping, so that an empty buffer fails the length check below.
+        // Wrapping, so that for an empty buffer no length below is large enough.
         let last = len.wrapping_sub(1);
         if addr & 3 != 0 {
             None
@@ -51,7 +53,7 @@ impl Dptr {
     }
 }
 
-/// The memory page size that CC.MPS sets: a power of two from 4 KiB to 128 MiB (Base 3.1.4.5).
+/// The memory page size that CC.MPS sets: a power of two from 4 KiB to 128 MiB (Base §3.1.4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageSize {
     bytes: u64,
@@ -116,7 +118,7 @@ pub enum BuildError {
 }
 
 /// Bytes of page-aligned list memory that suffice for any buffer of `len` bytes, at any offset. 0:
-/// no list is ever needed.
+/// such a buffer never needs a list.
 pub fn list_len(len: u64, page: PageSize) -> u64 {
     // Worst case: the first page holds only one dword.
     let pages_after_first = len.saturating_sub(4).div_ceil(page.bytes());
@@ -127,11 +129,12 @@ pub fn list_len(len: u64, page: PageSize) -> u64 {
     }
 }
 
-/// Builds the data pointer of `buffer`, which is contiguous in bus addresses. For more than two
-/// pages it writes a PRP list to `list`, which must be contiguous and belongs to the command until
-/// it completes; `put(addr, entry)` stores an entry, little-endian.
+/// Builds the data pointer of `buffer`, which is contiguous in bus addresses. If the buffer has
+/// more than two pages, writes a PRP list to `list`, which must be contiguous and must not be
+/// reused until the command completes; `put(addr, entry)` stores an entry, little-endian.
 ///
-/// [`list_len`] gives the size of `list`. One or two pages need no list, as in [`Dptr::short`].
+/// [`list_len`] gives the size of `list`. Buffers of one or two pages need no list
+/// ([`Dptr::short`]).
 pub fn build(
     buffer: Segment,
     page: PageSize,
@@ -151,7 +154,7 @@ pub fn build(
     if buffer.len == 0 {
         return Err(BuildError::Unaddressable(buffer));
     }
-    // The first page is PRP1's; every other page of the buffer takes an entry.
+    // PRP1 is the first page; every other page of the buffer takes an entry of the list.
     let data_entries = page.number(last) - page.number(buffer.addr);
     let need = slots(data_entries, page.left_in_page(list.addr) / ENTRY_LEN, page)
         .saturating_mul(ENTRY_LEN);
@@ -162,7 +165,7 @@ pub fn build(
     let mut data = buffer.addr & !page.mask();
     for left in (1..=data_entries).rev() {
         let next_slot = slot.wrapping_add(ENTRY_LEN);
-        // The last slot of a list page is a pointer, unless only one entry is left.
+        // The last slot of a list page points to the next list page, unless only one entry is left.
         if left > 1 && next_slot & page.mask() == 0 {
             // The list memory is contiguous, so the next list page begins at the next slot.
             put(slot, next_slot);
@@ -182,12 +185,13 @@ fn slots(entries: u64, slots_in_first_page: u64, page: PageSize) -> u64 {
     if entries <= slots_in_first_page {
         return entries;
     }
-    let beyond = entries - (slots_in_first_page - 1);
-    entries + 1 + beyond.saturating_sub(per_page).div_ceil(per_page - 1)
+    // The last slot of each list page but the last list page is a pointer.
+    let after_first_page = entries - (slots_in_first_page - 1);
+    entries + 1 + after_first_page.saturating_sub(per_page).div_ceil(per_page - 1)
 }
 
-/// List entries read at a time.
-const FETCH: usize = 16;
+/// Maximum number of list entries read at a time.
+const BATCH: usize = 16;
 
 /// Iterates over the data segments of a command; adjacent pages are merged into one [`Segment`].
 ///
@@ -196,10 +200,10 @@ const FETCH: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Walker {
     page: PageSize,
-    /// The segment that is being merged, to be returned by the next call of [`Walker::next`]; empty
-    /// at the end.
+    /// The segment that the next call of [`Walker::next`] returns, after merging pages into it.
+    /// Empty at the end.
     pending: Segment,
-    /// Bytes after `pending`.
+    /// Bytes of data after `pending`.
     left: u64,
     rest: Rest,
 }
@@ -207,30 +211,32 @@ pub struct Walker {
 /// Source of the entries for the pages after the first.
 #[derive(Clone, Debug)]
 enum Rest {
-    /// PRP2 as in the command: unused, the second page, or a list of which nothing has been read.
+    /// PRP2 as in the command: unused, the second page, or the address of a list of which no entry
+    /// has been read.
     Prp2(u64),
     /// The list that PRP2 points to.
     List(List),
 }
 
-/// Entries of a list that have been read.
+/// The position in a PRP list, and entries that were read ahead.
 #[derive(Clone, Debug)]
 struct List {
-    /// Address of the next entry.
+    /// Address of the entry that is returned next.
     at: u64,
-    entries: [u64; FETCH],
+    /// `entries[taken..fetched]` have been read and not returned yet.
+    entries: [u64; BATCH],
     taken: usize,
     fetched: usize,
 }
 
 impl Walker {
-    /// Starts a walk over `len` bytes. Fails with PRP Offset Invalid (Base 4.3.1) if PRP1 is not
+    /// Starts a walk over `len` bytes. Fails with PRP Offset Invalid (Base §4.3.1) if PRP1 is not
     /// dword aligned, a second page has an offset, or a list is not qword aligned.
     pub fn new(dptr: Dptr, len: u64, page: PageSize) -> Result<Walker, Status> {
         let first = len.min(page.left_in_page(dptr.prp1));
         let left = len - first;
         // PRP2 is a list if more than one page is left. A list may begin anywhere in a page, at an
-        // 8-byte boundary (Base 4.3.1).
+        // 8-byte boundary (Base §4.3.1).
         let list = left > page.bytes();
         let prp2_offset = if list { dptr.prp2 & (ENTRY_LEN - 1) } else { dptr.prp2 & page.mask() };
         if dptr.prp1 & 3 != 0 || (left > 0 && prp2_offset != 0) {
@@ -244,36 +250,37 @@ impl Walker {
         })
     }
 
-    /// The next segment, or `None` after the last. `fetch(addr, into)` reads a part of a PRP list
-    /// that does not cross a page; its failure is reported as Data Transfer Error.
+    /// The next segment, or `None` after the last. `read(addr, into)` reads a part of a PRP list
+    /// that does not cross a page; if it fails, the walk fails with Data Transfer Error.
     ///
     /// After an error the walk must not be continued.
     pub fn next<E>(
         &mut self,
-        fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+        read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<Option<Segment>, Status> {
         let segment = std::mem::take(&mut self.pending);
         if self.left == 0 {
             return Ok((segment.len != 0).then_some(segment));
         }
-        self.grow(segment, fetch).map(Some)
+        self.grow(segment, read).map(Some)
     }
 
-    /// Merges pages into `segment` while they are adjacent; the first that is not becomes pending.
+    /// Merges the following pages into `segment` while they are adjacent; the first page that is
+    /// not adjacent becomes `pending`.
     fn grow<E>(
         &mut self,
         mut segment: Segment,
-        mut fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<Segment, Status> {
         if let Rest::Prp2(list) = self.rest
             && self.left > self.page.bytes()
         {
-            self.rest = Rest::List(List { at: list, entries: [0; FETCH], taken: 0, fetched: 0 });
+            self.rest = Rest::List(List { at: list, entries: [0; BATCH], taken: 0, fetched: 0 });
         }
         while self.left > 0 {
             let entry = match &mut self.rest {
                 Rest::Prp2(second) => Ok(*second),
-                Rest::List(list) => list.next(self.left, self.page, &mut fetch),
+                Rest::List(list) => list.next(self.left, self.page, &mut read),
             };
             let addr = entry.inspect_err(|_| self.left = 0)?;
             let len = self.left.min(self.page.bytes());
@@ -290,21 +297,21 @@ impl Walker {
 }
 
 impl List {
-    /// The next data entry. `left`: how many bytes of data this and the later entries describe, at
-    /// least 1.
+    /// The next entry that is not a pointer to a list page. `left`: the number of bytes of data, at
+    /// least 1, that this and the later entries describe.
     fn next<E>(
         &mut self,
         left: u64,
         page: PageSize,
-        fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+        read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<u64, Status> {
         loop {
             if self.taken == self.fetched {
-                self.fetch(left, page, fetch)?;
+                self.refill(left, page, read)?;
             }
             let entry = self.entries[self.taken];
             self.taken += 1;
-            // Entries of a list have no offset, pointers to the next list page included.
+            // An entry of a list has no offset, nor has a pointer to the next list page.
             if entry & page.mask() != 0 {
                 return Err(Status::PRP_OFFSET_INVALID.with_dnr());
             }
@@ -313,24 +320,26 @@ impl List {
             if !was_last_slot || left <= page.bytes() {
                 return Ok(entry);
             }
-            // More than one page of data is left, so the last slot is a pointer. A list page has at
-            // least 512 slots, so the loop runs at most twice.
+            // More than one page of data is left, so the last slot is a pointer. The next list page
+            // begins at offset 0 and has at least 512 slots, so its first slot is not its last: the
+            // loop runs at most twice.
             (self.at, self.taken, self.fetched) = (entry, 0, 0);
         }
     }
 
-    /// Reads entries: as many as are needed, as the list page has, and as the buffer holds.
-    fn fetch<E>(
+    /// Reads the next entries: as many as `left` bytes of data need, but no more than are left in
+    /// the list page or fit `entries`.
+    fn refill<E>(
         &mut self,
         left: u64,
         page: PageSize,
-        fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+        read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), Status> {
         let in_page = page.left_in_page(self.at) / ENTRY_LEN;
-        // At most as many as `left` bytes need: memory after the list's last entry need not be
-        // accessible to the controller.
-        let wanted = (page.number(left - 1) + 1).min(in_page).min(FETCH as u64) as usize;
-        fetch(self.at, self.entries[..wanted].as_mut_bytes())
+        // No more than needed: the memory after the list's last entry need not be accessible to the
+        // controller.
+        let wanted = left.div_ceil(page.bytes()).min(in_page).min(BATCH as u64) as usize;
+        read(self.at, self.entries[..wanted].as_mut_bytes())
             .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
         (self.taken, self.fetched) = (0, wanted);
         Ok(())

@@ -1,4 +1,4 @@
-//! Controller properties (registers): offsets and fields (Base 3.1.4; doorbells: PCIe Transport
+//! Controller properties (registers): offsets and fields (Base §3.1.4; doorbells: PCIe Transport
 //! 3.1.2).
 
 use std::fmt;
@@ -7,36 +7,36 @@ use bitfield_struct::bitfield;
 
 use crate::QueueId;
 
-/// CAP, Controller Capabilities, 64 bits (Base 3.1.4.1).
+/// CAP, Controller Capabilities, 64 bits (Base §3.1.4.1).
 pub const CAP: u32 = 0x00;
-/// VS, Version (Base 3.1.4.2).
+/// VS, Version (Base §3.1.4.2).
 pub const VS: u32 = 0x08;
-/// CC, Controller Configuration (Base 3.1.4.5).
+/// CC, Controller Configuration (Base §3.1.4.5).
 pub const CC: u32 = 0x14;
-/// CSTS, Controller Status (Base 3.1.4.6).
+/// CSTS, Controller Status (Base §3.1.4.6).
 pub const CSTS: u32 = 0x1c;
-/// NSSR, NVM Subsystem Reset (Base 3.1.4.7).
+/// NSSR, NVM Subsystem Reset (Base §3.1.4.7).
 pub const NSSR: u32 = 0x20;
-/// AQA, Admin Queue Attributes (Base 3.1.4.8).
+/// AQA, Admin Queue Attributes (Base §3.1.4.8).
 pub const AQA: u32 = 0x24;
-/// ASQ, Admin Submission Queue Base Address, 64 bits (Base 3.1.4.9).
+/// ASQ, Admin Submission Queue Base Address, 64 bits (Base §3.1.4.9).
 pub const ASQ: u32 = 0x28;
-/// ACQ, Admin Completion Queue Base Address, 64 bits (Base 3.1.4.10).
+/// ACQ, Admin Completion Queue Base Address, 64 bits (Base §3.1.4.10).
 pub const ACQ: u32 = 0x30;
-/// CRTO, Controller Ready Timeouts (Base 3.1.4.21).
+/// CRTO, Controller Ready Timeouts (Base §3.1.4.21).
 pub const CRTO: u32 = 0x68;
-/// Offset of the first doorbell, above all properties (PCIe Transport 3.1.2).
+/// Offset of the first doorbell, above all properties (PCIe Transport §3.1.2).
 pub const DOORBELLS: u32 = 0x1000;
 
-/// Value of NSSR that resets the NVM subsystem: "NVMe" (Base 3.1.4.7).
+/// Value of NSSR that resets the NVM subsystem: "NVMe" (Base §3.1.4.7).
 pub const NSSR_RESET: u32 = 0x4e56_4d65;
 
-/// Offset of a submission queue's tail doorbell; `dstrd` is CAP.DSTRD (PCIe Transport 3.1.2.1).
+/// Offset of a submission queue's tail doorbell; `dstrd` is CAP.DSTRD (PCIe Transport §3.1.2.1).
 pub const fn sq_tail_doorbell(queue: QueueId, dstrd: u8) -> u32 {
     doorbell(2 * queue.0 as u32, dstrd)
 }
 
-/// Offset of a completion queue's head doorbell; `dstrd` is CAP.DSTRD (PCIe Transport 3.1.2.2).
+/// Offset of a completion queue's head doorbell; `dstrd` is CAP.DSTRD (PCIe Transport §3.1.2.2).
 pub const fn cq_head_doorbell(queue: QueueId, dstrd: u8) -> u32 {
     doorbell(2 * queue.0 as u32 + 1, dstrd)
 }
@@ -47,11 +47,11 @@ const fn doorbell(index: u32, dstrd: u8) -> u32 {
     DOORBELLS.wrapping_add(index.wrapping_mul(4 << (dstrd & 0xf)))
 }
 
-/// CAP, Controller Capabilities (Base 3.1.4.1). Read-only for the host.
+/// CAP, Controller Capabilities (Base §3.1.4.1). Read-only for the host.
 #[bitfield(u64)]
 #[derive(PartialEq, Eq)]
 pub struct Cap {
-    /// MQES: most entries of an I/O queue, 0's based; see [`Cap::max_entries`].
+    /// MQES: maximum number of entries of an I/O queue, 0's based; see [`Cap::max_entries`].
     pub mqes: u16,
     /// CQR: I/O queues must be physically contiguous.
     pub cqr: bool,
@@ -61,15 +61,15 @@ pub struct Cap {
     pub ams: u8,
     #[bits(5)]
     __: u8,
-    /// TO: longest time until CSTS.RDY follows CC.EN, in units of 500 ms; see [`Cap::timeout_ms`].
+    /// TO: maximum time until CSTS.RDY follows CC.EN, in units of 500 ms; see [`Cap::timeout_ms`].
     pub to: u8,
     /// DSTRD: doorbells are 2^(2 + DSTRD) bytes apart.
     #[bits(4)]
     pub dstrd: u8,
     /// NSSRS: NVM Subsystem Reset is supported.
     pub nssrs: bool,
-    /// CSS: I/O command sets; bit 0 NVM, bit 6 one or more (chosen by CC.CSS 110b), bit 7 admin
-    /// only.
+    /// CSS: I/O command sets; bit 0 NVM, bit 6 one or more (selected by CC.CSS = 110b), bit 7 no
+    /// I/O command set.
     pub css: u8,
     #[bits(3)]
     __: u8,
@@ -99,7 +99,8 @@ impl Cap {
     /// CAP.CSS: no I/O command set.
     pub const CSS_ADMIN_ONLY: u8 = 1 << 7;
 
-    /// Most entries of an I/O queue: 1 to 65,536. The specification requires at least 2.
+    /// Maximum number of entries of an I/O queue: 1 to 65,536. The specification requires at least
+    /// 2.
     pub fn max_entries(self) -> u32 {
         u32::from(self.mqes()) + 1
     }
@@ -110,7 +111,7 @@ impl Cap {
     }
 }
 
-/// VS, Version (Base 3.1.4.2); also Identify Controller VER.
+/// VS, Version (Base §3.1.4.2); also Identify Controller VER.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
@@ -133,7 +134,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// CC, Controller Configuration (Base 3.1.4.5).
+/// CC, Controller Configuration (Base §3.1.4.5).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Cc {
@@ -175,7 +176,7 @@ impl Cc {
     pub const AMS_ROUND_ROBIN: u8 = 0;
 }
 
-/// CSTS, Controller Status (Base 3.1.4.6).
+/// CSTS, Controller Status (Base §3.1.4.6).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Csts {
@@ -205,7 +206,7 @@ impl Csts {
     }
 }
 
-/// AQA, Admin Queue Attributes (Base 3.1.4.8). Both sizes are 0's based; see [`Aqa::of`].
+/// AQA, Admin Queue Attributes (Base §3.1.4.8). Both sizes are 0's based; see [`Aqa::of`].
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Aqa {
@@ -222,7 +223,7 @@ pub struct Aqa {
 }
 
 impl Aqa {
-    /// Most entries of an admin queue.
+    /// Maximum number of entries of an admin queue.
     pub const MAX_ENTRIES: u32 = 4096;
 
     /// The register value for queues of these numbers of entries, each clamped to 2 … 4096.
@@ -242,12 +243,11 @@ impl Aqa {
     }
 }
 
-/// CRTO, Controller Ready Timeouts (Base 3.1.4.21). Both in units of 500 ms; valid if CAP.CRMS
-/// reports so.
+/// CRTO, Controller Ready Timeouts (Base §3.1.4.21). Valid if CAP.CRMS is not zero.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Crto {
-    /// CRWMT: until ready with media.
+    /// CRWMT: time-out until the controller is ready and its media are, in units of 500 ms.
     pub crwmt: u16,
     __: u16,
 }

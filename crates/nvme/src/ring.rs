@@ -5,8 +5,8 @@
 use crate::{Cqe, QueueId, Sqe};
 
 /// Tail of a producer or head of a consumer: the next slot, and the phase tag of completion queue
-/// entries in this pass (Base 3.3.1). A queue of N entries holds N − 1, so that full and empty
-/// differ.
+/// entries in this pass over the queue (Base §3.3.1). A queue of N slots holds at most N − 1
+/// entries, so that full and empty differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingIndex {
     slot: u32,
@@ -15,8 +15,8 @@ pub struct RingIndex {
 }
 
 impl RingIndex {
-    /// For an empty queue of `entries` entries (2 to 65,536). The first pass has phase 1 (Base
-    /// 3.3.1.2).
+    /// The index of an empty queue of `entries` slots (2 to 65,536). The first pass has phase 1
+    /// (Base §3.3.1.2).
     pub fn new(entries: u32) -> RingIndex {
         debug_assert!((2..=65_536).contains(&entries));
         RingIndex { slot: 0, entries, phase: true }
@@ -36,12 +36,12 @@ impl RingIndex {
     pub fn room(&self, head: u32) -> u32 {
         let used =
             if self.slot >= head { self.slot - head } else { self.slot + self.entries - head };
-        // One slot stays empty, so that a full ring differs from an empty one (Base 3.3.1.2).
+        // One slot stays empty, so that a full ring differs from an empty one (Base §3.3.1.2).
         self.entries - 1 - used
     }
 
-    /// Entries for the consumer, given the producer's `tail`; `None` if the tail is outside the
-    /// queue.
+    /// Entries that a consumer may take, given the producer's `tail`; `None` if the tail is outside
+    /// the queue.
     pub fn available(&self, tail: u32) -> Option<u32> {
         // The tail comes from the other side and may be any value.
         (tail < self.entries).then(|| {
@@ -104,7 +104,7 @@ pub trait CqSlots {
         }
         taken
     }
-    /// Whether the slot has an entry of this phase, without loading it.
+    /// Whether the slot has an entry of this phase. Does not load the entry.
     fn is_new(&self, slot: u32, phase: bool) -> bool;
 }
 
@@ -118,7 +118,7 @@ pub struct BusError {
     pub len: u64,
 }
 
-/// The doorbells of all queue pairs (PCIe Transport 3.1.2). Writes are releases, reads acquires.
+/// The doorbells of all queue pairs (PCIe Transport §3.1.2). Writes are releases, reads acquires.
 pub trait Doorbells {
     /// Host: writes the tail of a submission queue.
     fn ring_sq(&self, queue: QueueId, tail: u32);
@@ -130,8 +130,8 @@ pub trait Doorbells {
     fn cq_head(&self, queue: QueueId) -> u32;
 }
 
-/// Controller properties below the doorbells (Base 3.1.4), by byte offset. 64-bit properties may be
-/// read as two halves.
+/// The controller's properties (Base §3.1.4), which are at offsets below the doorbells. 64-bit
+/// properties may be accessed as two halves.
 pub trait Registers {
     /// Reads 32 bits at `offset`.
     fn read32(&self, offset: u32) -> u32;

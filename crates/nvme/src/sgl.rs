@@ -1,20 +1,20 @@
-//! Scatter Gather Lists: the alternative to PRPs (Base 4.3.2), supported if SGLS is not zero.
+//! Scatter Gather Lists: the alternative to PRPs (Base §4.3.2), supported if SGLS is not zero.
 //!
 //! The command holds one descriptor: of the data, or of a *segment*, which is an array of
-//! descriptors in memory. The last descriptor of a segment may point to the next one. CDW0.PSDT
-//! distinguishes these commands from those with PRPs.
+//! descriptors in memory. The last descriptor of a segment may point to the next segment. CDW0.PSDT
+//! says whether a command has an SGL or PRPs.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
 use crate::Status;
 use crate::prp::{Dptr, Segment};
 
-// Descriptor types and sub types (Base 4.3.2.1, SGL Identifier) that are supported.
+// Descriptor types and sub types (Base §4.3.2.1, SGL Identifier) that are supported.
 /// SGL Data Block: address and length of data.
 const DATA_BLOCK: u8 = 0x00;
 /// SGL Segment: its last descriptor points to another segment.
 const SEGMENT: u8 = 0x20;
-/// SGL Last Segment.
+/// SGL Last Segment: none of its descriptors points to another segment.
 const LAST_SEGMENT: u8 = 0x30;
 /// SGL Data Block with sub type Offset: in-capsule data at this offset (NVMe over Fabrics).
 const DATA_OFFSET: u8 = 0x01;
@@ -22,11 +22,12 @@ const DATA_OFFSET: u8 = 0x01;
 /// Fabrics).
 const TRANSPORT_DATA: u8 = 0x5a;
 
-/// Most descriptors per command that [`walk`] follows, so that a cyclic list terminates.
-pub const MOST_DESCRIPTORS: u32 = 4096;
+/// Maximum number of descriptors that [`walk`] reads for a command, so that a cyclic list
+/// terminates.
+pub const MAX_DESCRIPTORS: u32 = 4096;
 
-/// Descriptors read at a time.
-const FETCH: usize = 16;
+/// Maximum number of descriptors read at a time.
+const BATCH: usize = 16;
 
 /// An SGL descriptor: 16 bytes.
 #[derive(
@@ -59,7 +60,7 @@ impl Descriptor {
         Descriptor { addr, len: descriptors * Descriptor::LEN, reserved: [0; 3], kind: SEGMENT }
     }
 
-    /// The SGL Last Segment, of `descriptors` descriptors at bus address `addr`.
+    /// An SGL Last Segment of `descriptors` descriptors at bus address `addr`.
     pub const fn last_segment(addr: u64, descriptors: u32) -> Descriptor {
         Descriptor {
             addr,
@@ -101,44 +102,44 @@ impl Descriptor {
     }
 }
 
-/// Follows the SGL of a command that transfers `len` bytes, and passes each memory segment to
-/// `found`, in order; adjacent data blocks are merged. `fetch(addr, into)` reads descriptors, each
-/// of them once; its failure is reported as Data Transfer Error.
+/// Follows the SGL of a command that transfers `len` bytes, and passes each range of data to
+/// `found`, in order; adjacent data blocks are merged. `read(addr, into)` reads descriptors, each
+/// of them once; if it fails, the walk fails with Data Transfer Error.
 ///
-/// The host is not trusted: the whole list is validated, up to [`MOST_DESCRIPTORS`]. After an error
-/// the segments passed before must not be used.
+/// The host is not trusted: the whole list is validated, up to [`MAX_DESCRIPTORS`]. After an error
+/// the ranges that were passed to `found` must not be used.
 ///
 /// # Errors
-/// The statuses of Base 4.2.3.1, with Do Not Retry:
+/// The statuses of Base §4.2.3.1, with Do Not Retry:
 ///
 /// | status | why |
 /// | --- | --- |
-/// | Invalid SGL Segment Descriptor | a segment is empty, not a multiple of 16 bytes or not qword aligned; a Segment does not lead to another, or a Last Segment does |
-/// | Invalid Number of SGL Descriptors | a Segment or Last Segment descriptor is not the last one of its segment; more than [`MOST_DESCRIPTORS`] |
+/// | Invalid SGL Segment Descriptor | a segment is empty, not a multiple of 16 bytes or not qword aligned; a Segment does not point to another segment, or a Last Segment does |
+/// | Invalid Number of SGL Descriptors | a Segment or Last Segment descriptor is not the last one of its segment; there are more than [`MAX_DESCRIPTORS`] |
 /// | SGL Descriptor Type Invalid | an unsupported type or sub type |
 /// | SGL Data Block Granularity Invalid | address or length of data is not a multiple of four |
 /// | Data SGL Length Invalid | more or less data than `len` |
 pub fn walk<E>(
     dptr: Dptr,
     len: u64,
-    mut fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     found: impl FnMut(Segment),
 ) -> Result<(), Status> {
-    let mut data = SegmentCollector { left: len, pending: Segment::default(), found };
-    let mut budget = MOST_DESCRIPTORS;
-    let mut all = || {
+    let mut data = RangeCollector { left: len, pending: Segment::default(), found };
+    let mut budget = MAX_DESCRIPTORS;
+    let mut walk_all = || {
         let mut next = data.take(Descriptor::of(dptr))?;
         while let Some(segment) = next.take() {
             let mut rest = segment.len / Descriptor::LEN;
             // A host could chain segments in a circle; the limit ends the walk.
             budget = budget.checked_sub(rest).ok_or(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS)?;
             let mut at = segment.addr;
-            let mut descriptors = [Descriptor::default(); FETCH];
+            let mut descriptors = [Descriptor::default(); BATCH];
             while rest > 0 {
                 // In batches: one DMA access for several descriptors.
-                let descriptors = &mut descriptors[..FETCH.min(rest as usize)];
-                fetch(at, descriptors.as_mut_bytes()).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-                // A wrapped address is rejected by `fetch`.
+                let descriptors = &mut descriptors[..BATCH.min(rest as usize)];
+                read(at, descriptors.as_mut_bytes()).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                // If the address wraps, the next `read` fails.
                 at = at.wrapping_add(descriptors.as_bytes().len() as u64);
                 for descriptor in descriptors {
                     rest -= 1;
@@ -154,7 +155,7 @@ pub fn walk<E>(
                     }
                 }
             }
-            // A Segment must lead to another one, a Last Segment must not.
+            // A Segment must point to another segment, a Last Segment must not.
             if next.is_some() != (segment.kind == SEGMENT) {
                 return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR);
             }
@@ -162,22 +163,22 @@ pub fn walk<E>(
         // An SGL shorter than the transfer is an error as well.
         if data.left == 0 { Ok(()) } else { Err(Status::DATA_SGL_LENGTH_INVALID) }
     };
-    all().map_err(Status::with_dnr)?;
-    // The last segment has no successor that would push it out.
-    data.give_pending();
+    walk_all().map_err(Status::with_dnr)?;
+    // The last range of data: no data block follows that would pass it on.
+    data.pass_pending();
     Ok(())
 }
 
-/// Data segments of a command found so far.
-struct SegmentCollector<F> {
-    /// Bytes without a descriptor yet.
+/// Merges adjacent data blocks, and passes the ranges to `found`.
+struct RangeCollector<F> {
+    /// Bytes of the transfer that no descriptor has covered yet.
     left: u64,
-    /// The last segment found, which the next data block may extend.
+    /// The last range, which the next data block may extend.
     pending: Segment,
     found: F,
 }
 
-impl<F: FnMut(Segment)> SegmentCollector<F> {
+impl<F: FnMut(Segment)> RangeCollector<F> {
     /// Validates a descriptor. Returns it if it describes a segment.
     fn take(&mut self, descriptor: Descriptor) -> Result<Option<Descriptor>, Status> {
         let Descriptor { addr, len, kind, .. } = descriptor;
@@ -192,7 +193,7 @@ impl<F: FnMut(Segment)> SegmentCollector<F> {
                 if self.pending.addr.checked_add(self.pending.len) == Some(addr) {
                     self.pending.len += len;
                 } else {
-                    self.give_pending();
+                    self.pass_pending();
                     self.pending = Segment { addr, len };
                 }
                 Ok(None)
@@ -205,7 +206,7 @@ impl<F: FnMut(Segment)> SegmentCollector<F> {
         }
     }
 
-    fn give_pending(&mut self) {
+    fn pass_pending(&mut self) {
         // Data blocks of length 0 are valid.
         if self.pending.len > 0 {
             (self.found)(self.pending);

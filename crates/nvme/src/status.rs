@@ -1,4 +1,4 @@
-//! The status field of a completion (Base 4.2.3).
+//! The status field of a completion (Base §4.2.3).
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Status(pub u16);
 
-/// Status Code Types (Base 4.2.3, SCT).
+/// Status Code Types (Base §4.2.3, SCT).
 const GENERIC: u8 = 0;
 const SPECIFIC: u8 = 1;
 const MEDIA: u8 = 2;
@@ -63,7 +63,7 @@ impl Status {
         Status(self.0 & 0x7ff)
     }
 
-    /// Whether the path failed rather than the command: another path may succeed (Base 4.2.3.4).
+    /// Whether the path failed rather than the command: another path may succeed (Base §4.2.3.4).
     pub const fn is_path_related(self) -> bool {
         self.code_type() == PATH
     }
@@ -78,7 +78,7 @@ macro_rules! statuses {
                 pub const $constant: Status = Status::new($sct, $sc);
             )*
 
-            /// Name of the status code; `None` if unknown.
+            /// Name of the status code as in the specification; `None`: unknown status code.
             pub const fn name(self) -> Option<&'static str> {
                 Some(match self.kind() {
                     $(Status::$constant => $name,)*
@@ -92,9 +92,9 @@ macro_rules! statuses {
     };
 }
 
-// Generic: Base 4.2.3.1; codes from 80h on are specific to I/O command sets. Command specific: Base
-// 4.2.3.2; from 80h on for I/O commands. Media and data integrity: Base 4.2.3.3. Path related: Base
-// 4.2.3.4.
+// Generic: Base §4.2.3.1; codes from 80h on are specific to I/O command sets. Command specific:
+// Base §4.2.3.2; from 80h on for I/O commands. Media and data integrity: Base §4.2.3.3. Path
+// related: Base §4.2.3.4.
 statuses! {
     SUCCESS = GENERIC, 0x00, "Successful Completion";
     INVALID_OPCODE = GENERIC, 0x01, "Invalid Command Opcode";
@@ -207,22 +207,22 @@ statuses! {
     STORAGE_TAG_CHECK_ERROR = MEDIA, 0x88, "End-to-End Storage Tag Check Error";
 
     /// The controller could not access the namespace because of an internal error, not an ANA state
-    /// (Base 4.2.3.4, SC 00h).
+    /// (Base §4.2.3.4, SC 00h).
     INTERNAL_PATH_ERROR = PATH, 0x00, "Internal Path Error";
     /// ANA Persistent Loss: the namespace is no longer accessible through this controller (Base
-    /// 4.2.3.4, SC 01h; Base 8.1.1).
+    /// §4.2.3.4, SC 01h; Base §8.1.1).
     ANA_PERSISTENT_LOSS = PATH, 0x01, "Asymmetric Access Persistent Loss";
     /// ANA Inaccessible: the namespace is not accessible through this controller at present (Base
-    /// 4.2.3.4, SC 02h; Base 8.1.1).
+    /// §4.2.3.4, SC 02h; Base §8.1.1).
     ANA_INACCESSIBLE = PATH, 0x02, "Asymmetric Access Inaccessible";
-    /// ANA Change: the state is in transition, for at most ANATT seconds (Base 4.2.3.4, SC 03h;
-    /// Base 8.1.1).
+    /// ANA Change: the state is in transition, for at most ANATT seconds (Base §4.2.3.4, SC 03h;
+    /// Base §8.1.1).
     ANA_TRANSITION = PATH, 0x03, "Asymmetric Access Transition";
-    /// A pathing error detected by the controller (Base 4.2.3.4, SC 60h).
+    /// A pathing error detected by the controller (Base §4.2.3.4, SC 60h).
     CONTROLLER_PATHING_ERROR = PATH, 0x60, "Controller Pathing Error";
-    /// A pathing error detected by the host; not sent by controllers (Base 4.2.3.4, SC 70h).
+    /// A pathing error detected by the host; not sent by controllers (Base §4.2.3.4, SC 70h).
     HOST_PATHING_ERROR = PATH, 0x70, "Host Pathing Error";
-    /// The command was aborted by the host; not sent by controllers (Base 4.2.3.4, SC 71h).
+    /// The command was aborted by the host; not sent by controllers (Base §4.2.3.4, SC 71h).
     ABORTED_BY_HOST = PATH, 0x71, "Command Aborted By Host";
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
             "it has {data} bytes of data, and may have {MOST_DATA}; read a log page in parts"
         ));
     }
-    // Opcode bits 1:0 tell the direction of the data (Base 4.1); how much it is depends on the
+    // Opcode bits 1:0 tell the direction of the data (Base §4.1); how much it is depends on the
     // command.
     match opcode {
         _ if opcode & 3 == 0 && data > 0 => {

@@ -65,7 +65,7 @@ const FABRIC_HEALTH_EVERY: Nanos = Nanos::from_secs(3600);
 const ADMIN_TIMEOUT: Nanos = Nanos::from_secs(10);
 
 /// Lower limit: one unit of CAP.TO, the time that a controller may take to become ready (Base
-/// 3.1.4.1).
+/// §3.1.4.1).
 const ADMIN_TIMEOUT_MIN: Nanos = Nanos::from_millis(500);
 
 /// When to step a task again that has found a queue pair locked.

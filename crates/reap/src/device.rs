@@ -299,8 +299,8 @@ impl Device {
         self.first().admin_command(admin::checked(command, data.len())?, data)
     }
 
-    /// Reads a log page (Base 5.1.12) into `data`, from `what.offset` on. The length of `data` is a
-    /// multiple of 4; length and data pointer of `what` are ignored. The types of [`nvme::log`]
+    /// Reads a log page (Base §5.1.12) into `data`, from `what.offset` on. The length of `data` is
+    /// a multiple of 4; length and data pointer of `what` are ignored. The types of [`nvme::log`]
     /// parse the bytes.
     ///
     /// ```
@@ -321,8 +321,8 @@ impl Device {
         self.admin_command(&GetLogPage { len, ..*what }.to_sqe(), data).map(drop)
     }
 
-    /// Reads an Identify structure (Base 5.1.13): 4096 bytes, which the types of [`nvme::identify`]
-    /// parse. The data pointer of `what` is ignored.
+    /// Reads an Identify structure (Base §5.1.13): 4096 bytes, which the types of
+    /// [`nvme::identify`] parse. The data pointer of `what` is ignored.
     ///
     /// ```
     /// use nvme::Page as _;

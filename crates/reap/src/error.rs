@@ -398,7 +398,7 @@ pub enum Refused {
         /// Bytes of the buffer.
         buffer: usize,
     },
-    /// A Flush has no range (NVM 3.2.2): it is for every write to the namespace.
+    /// A Flush has no range (NVM §3.2.2): it is for every write to the namespace.
     #[error(
         "a Flush of {bytes} bytes; it has no length, and covers every write to the namespace: leave `Request::bytes` out"
     )]
@@ -440,7 +440,7 @@ pub enum Refused {
     },
     /// More ranges than one Deallocate may have, or than fit into its buffer.
     #[error(
-        "a Deallocate of {ranges} ranges: at most {most} go into one here (`Namespace::most_ranges`, and 16 bytes of the buffer each)"
+        "a Deallocate of {ranges} ranges: at most {most} go into one here (`Namespace::max_ranges`, and 16 bytes of the buffer each)"
     )]
     TooManyRanges {
         /// As requested.
@@ -543,8 +543,8 @@ pub enum IoError {
 }
 
 impl IoError {
-    /// Whether a Compare found blocks that differ from its buffer (NVM 3.3.1, Compare Failure). Any
-    /// other error says nothing about the blocks.
+    /// Whether a Compare found blocks that differ from its buffer (NVM §3.3.1, Compare Failure).
+    /// Any other error says nothing about the blocks.
     pub fn is_miscompare(&self) -> bool {
         matches!(self, IoError::Status(status) if status.kind() == Status::COMPARE_FAILURE)
     }

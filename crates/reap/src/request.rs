@@ -56,31 +56,31 @@ impl Modifiers {
 }
 
 impl Request {
-    /// Reads `buf.len()` bytes from block `lba` on (NVM 3.2.4).
+    /// Reads `buf.len()` bytes from block `lba` on (NVM §3.3.4).
     #[inline]
     pub fn read(namespace: &Namespace, lba: u64, buf: DmaBuf) -> Request {
         Request::new(Op::Read, namespace, lba, Some(buf))
     }
 
-    /// Writes `buf` to the blocks from `lba` on (NVM 3.2.6).
+    /// Writes `buf` to the blocks from `lba` on (NVM §3.3.6).
     #[inline]
     pub fn write(namespace: &Namespace, lba: u64, buf: DmaBuf) -> Request {
         Request::new(Op::Write, namespace, lba, Some(buf))
     }
 
-    /// Makes every completed write durable (NVM 3.2.2, Base 7.2).
+    /// Makes every completed write durable (NVM §3.2.2, Base §7.2).
     pub fn flush(namespace: &Namespace) -> Request {
         Request::new(Op::Flush, namespace, 0, None)
     }
 
-    /// Zeroes `blocks` blocks from `lba` on without transferring data (NVM 3.3.8), split as the
+    /// Zeroes `blocks` blocks from `lba` on without transferring data (NVM §3.3.8), split as the
     /// controller requires. The controller may deallocate them ([`Request::keep_allocated`]).
     pub fn write_zeroes(namespace: &Namespace, lba: u64, blocks: u64) -> Request {
         Request::dataless(Op::WriteZeroes, namespace, lba, blocks)
     }
 
     /// Hints that the contents of `blocks` blocks from `lba` on are no longer needed (TRIM; Dataset
-    /// Management with the Deallocate attribute, NVM 3.3.3), split as the controller requires.
+    /// Management with the Deallocate attribute, NVM §3.3.3), split as the controller requires.
     ///
     /// Until they are written again, blocks of the embedded controller and of files read as zeroes;
     /// those of other devices may read as before, as zeroes or as ones. [`Request::write_zeroes`]
@@ -90,10 +90,10 @@ impl Request {
         Request::dataless(Op::Deallocate, namespace, lba, blocks)
     }
 
-    /// Deallocates several ranges in one command (NVM 3.3.3). `buf` holds the list of ranges and
+    /// Deallocates several ranges in one command (NVM §3.3.3). `buf` holds the list of ranges and
     /// comes back with the [`Completion`]. [`Request::bytes`] must not be used on such a request.
     ///
-    /// There may be at most [`Namespace::most_ranges`] ranges, with together at most the blocks of
+    /// There may be at most [`Namespace::max_ranges`] ranges, with together at most the blocks of
     /// one Deallocate ([`Namespace::supports_deallocate`]). A single range is a
     /// [`Request::deallocate`], which is split if necessary.
     pub fn deallocate_ranges(
@@ -113,7 +113,7 @@ impl Request {
         request
     }
 
-    /// Compares `buf` with the blocks from `lba` on (NVM 3.3.1), split as the controller requires.
+    /// Compares `buf` with the blocks from `lba` on (NVM §3.3.1), split as the controller requires.
     /// Only the result comes back: [`IoError::is_miscompare`] if any block differs. Parts are
     /// compared one by one, so a concurrent write may be seen by some of them only.
     pub fn compare(namespace: &Namespace, lba: u64, buf: DmaBuf) -> Request {
@@ -121,12 +121,12 @@ impl Request {
     }
 
     /// Checks that `blocks` blocks from `lba` on can be read, without transferring data (NVM
-    /// 3.3.5), split as the controller requires.
+    /// §3.3.5), split as the controller requires.
     pub fn verify(namespace: &Namespace, lba: u64, blocks: u64) -> Request {
         Request::dataless(Op::Verify, namespace, lba, blocks)
     }
 
-    /// Makes `blocks` blocks from `lba` on unreadable until they are written again (NVM 3.3.7),
+    /// Makes `blocks` blocks from `lba` on unreadable until they are written again (NVM §3.3.7),
     /// split as the controller requires: to test how an application handles media errors. A Read,
     /// Compare or Verify of any of them fails with Unrecovered Read Error.
     pub fn write_uncorrectable(namespace: &Namespace, lba: u64, blocks: u64) -> Request {
@@ -188,19 +188,19 @@ impl Request {
     }
 
     /// Force Unit Access (CDW12.FUA): a Write or a Write Zeroes is durable when it completes (NVM
-    /// 3.2.6), and a Read returns data that is durable by then (NVM 3.2.4). For a Read of a
+    /// §3.3.6), and a Read returns data that is durable by then (NVM §3.3.4). For a Read of a
     /// `kernel:` file or block device it has no effect, because the kernel has no such read.
     pub fn fua(mut self) -> Request {
         self.modifiers.0 |= Modifiers::FUA;
         if self.op == Op::Read {
             // Sent one by one through the slow path, so that the loop that posts ordinary Reads
             // need not check for this flag.
-            self.namespace = self.namespace.one_by_one();
+            self.namespace = self.namespace.without_fast_path();
         }
         self
     }
 
-    /// Write Zeroes: does not request deallocation (NVM 3.3.8, CDW12.DEAC), so that later writes
+    /// Write Zeroes: does not request deallocation (NVM §3.3.8, CDW12.DEAC), so that later writes
     /// need not fail for lack of space. The controller may deallocate all the same.
     pub fn keep_allocated(mut self) -> Request {
         self.modifiers.0 |= Modifiers::KEEP;
@@ -306,7 +306,7 @@ impl Completion {
     }
 }
 
-/// A status that only the host makes. It has one bit more than a CQE's status field (Base 4.2.3),
+/// A status that only the host makes. It has one bit more than a CQE's status field (Base §4.2.3),
 /// so no controller can report it.
 const fn host_status(code: u8) -> Status {
     Status(1 << 15 | Status::new(5, code).with_dnr().0)

@@ -92,7 +92,7 @@ impl Transport {
         }
     }
 
-    /// Whether data is described by SGL data block descriptors (Base 4.1.2) where a PRP list would
+    /// Whether data is described by SGL data block descriptors (Base §4.1.2) where a PRP list would
     /// be needed.
     pub(crate) fn takes_sgls(&self) -> bool {
         matches!(self, Transport::Ring(transport) if transport.sgls())

@@ -51,8 +51,8 @@ impl Wake {
 
     /// Called by the sleeper when it is awake again.
     #[inline]
-    pub(crate) fn mask(&self) {
-        self.flag.mask();
+    pub(crate) fn disarm(&self) {
+        self.flag.disarm();
     }
 
     /// The flag.

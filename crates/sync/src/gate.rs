@@ -8,7 +8,7 @@ use crate::atomic::AtomicBool;
 use crate::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::{atomic::fence, hint, thread};
 
-/// A gate, open at first. One thread enters it; any other may shut it.
+/// A gate, open at first. One thread enters the gate; any other thread may shut it.
 #[derive(Debug)]
 pub struct Gate {
     shut: AtomicBool,
@@ -33,7 +33,7 @@ impl Gate {
         // Store buffering: without this fence and the one in `shut` both sides could read the old
         // value, and the access would overlap the unmapping that follows `shut`.
         fence(SeqCst);
-        // Made before the test, so that its drop clears `inside` when the gate is shut.
+        // Made before the test: if the gate is shut, dropping the pass clears `inside`.
         let pass = Pass(self);
         (!self.shut.load(Relaxed)).then_some(pass)
     }
@@ -43,14 +43,15 @@ impl Gate {
         self.shut.store(true, Relaxed);
         fence(SeqCst);
         // Acquire pairs with the release in `Pass::drop`: what the access wrote is visible
-        // afterwards. An access is a copy of a few pages, so spinning is shorter than a sleep.
+        // afterwards. An access is a copy of a few pages, which takes less time than a sleep, so
+        // this spins. It yields in case the other thread was preempted.
         while self.inside.load(Acquire) {
             hint::spin_loop();
             thread::yield_now();
         }
     }
 
-    /// Opens it again.
+    /// Opens the gate again.
     pub fn open(&self) {
         // Release: the memory is mapped before an access can begin.
         self.shut.store(false, Release);

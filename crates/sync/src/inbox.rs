@@ -9,16 +9,16 @@ use std::collections::VecDeque;
 use crate::atomic::{AtomicUsize, Ordering};
 use crate::{Mutex, lock};
 
-/// A bounded queue with many producers and one consumer, the owner. Its capacity is the most
-/// commands that the owner can have in flight, so it is never full unless the device or the stack
-/// is at fault.
+/// A bounded queue with many producers and one consumer, the owner. Its capacity is the maximum
+/// number of commands that the owner can have in flight, so the queue is full only if the device or
+/// this stack is at fault.
 ///
 /// Producers [`push`](Inbox::push) and then wake the owner by its [`WakeFlag`](crate::WakeFlag),
 /// once per batch and owner. The owner arms its flag, checks [`is_empty`](Inbox::is_empty), and
 /// sleeps.
 ///
-/// A mutex guards the queue: for a batch it costs less than a lock-free queue does per entry, and
-/// it is held for a copy only.
+/// A mutex guards the queue: locking it once per batch costs less than the atomic operations of a
+/// lock-free queue once per entry. The mutex is held only while entries are copied.
 #[derive(Debug)]
 pub struct Inbox<T> {
     items: Mutex<VecDeque<T>>,
@@ -28,7 +28,7 @@ pub struct Inbox<T> {
 }
 
 impl<T> Inbox<T> {
-    /// Room for `capacity` entries, allocated now and never again.
+    /// An empty inbox for `capacity` entries. Later calls allocate no memory.
     pub fn new(capacity: usize) -> Inbox<T> {
         Inbox {
             items: Mutex::new(VecDeque::with_capacity(capacity)),
@@ -50,8 +50,8 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Adds entries under one lock. Returns the first entry that does not fit; those after it are
-    /// not taken from the iterator.
+    /// Locks once and adds entries. Returns the first entry that does not fit; the entries after it
+    /// stay in the iterator.
     pub fn push_all(&self, items: impl IntoIterator<Item = T>) -> Option<T> {
         let mut queue = lock(&self.items);
         let mut items = items.into_iter();
@@ -63,8 +63,8 @@ impl<T> Inbox<T> {
             }
             queue.push_back(item);
         };
-        // Release pairs with the acquire in `is_empty`. The owner's check without the lock sees the
-        // entries once it sees the length.
+        // Release pairs with the acquire in `is_empty`: an owner that reads the new length without
+        // the lock also sees the entries.
         self.waiting.store(queue.len(), Ordering::Release);
         refused
     }
@@ -81,8 +81,8 @@ impl<T> Inbox<T> {
         item
     }
 
-    /// Owner: appends at most `budget` entries to `out`, oldest first, under one lock. Returns the
-    /// number appended.
+    /// Owner: locks once and moves at most `budget` entries to `out`, oldest first. Returns the
+    /// number moved.
     pub fn take(&self, budget: usize, out: &mut Vec<T>) -> usize {
         if self.is_empty() {
             return 0;
@@ -94,8 +94,8 @@ impl<T> Inbox<T> {
         taken
     }
 
-    /// Whether there is no entry: one load. The owner checks this between arming its flag and
-    /// sleeping.
+    /// Whether the inbox is empty: one load, without the lock. The owner checks this between arming
+    /// its flag and sleeping.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0

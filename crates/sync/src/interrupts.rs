@@ -1,16 +1,17 @@
 //! Interrupt vectors with masks, as MSI-X has them, and posted interrupts, where many vectors share
-//! one notification.
+//! one notification. A *message* is what a device sends for a vector, as an MSI-X message. A
+//! *signal* is how the message reaches the host's thread: a write to an eventfd.
 //!
-//! Messages are counted by the host's signal (an eventfd), never by what the device claims. A
-//! posted message sets a bit in a descriptor and usually signals nothing, so those are counted by
-//! this module, which stands in for the host's interrupt-remapping hardware.
+//! Messages are counted by the host's signals, never by what the device claims. A posted message
+//! sets a bit in a descriptor and usually signals nothing, so this module, which stands in for the
+//! host's interrupt-remapping hardware, counts posted messages itself.
 
 use crate::WakeFlag;
 use crate::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-/// Most rounds of taking bits before the next notification is allowed (Linux's
-/// `MAX_POSTED_MSI_COALESCING_LOOP`). More rounds save notifications, but delay the thread's other
-/// work.
+/// Maximum number of times that the host takes the posted bits before it allows the next
+/// notification (Linux's `MAX_POSTED_MSI_COALESCING_LOOP`). More rounds save notifications, but
+/// delay the thread's other work.
 pub const MAX_ROUNDS: u32 = 3;
 
 /// A posted-interrupt descriptor: a pending bit for each of [`Posted::BITS`] vectors, and the
@@ -25,8 +26,8 @@ pub const MAX_ROUNDS: u32 = 3;
 ///                          take bits once more   sleep
 /// ```
 ///
-/// The last round after `allow` finds messages that were posted while the bit was still set and
-/// therefore sent no notification.
+/// The last round, after `allow`, finds messages that were posted while the outstanding bit was
+/// still set and that therefore sent no notification.
 #[derive(Debug, Default)]
 pub struct Posted {
     pending: [AtomicU64; Posted::BITS as usize / 64],
@@ -37,7 +38,7 @@ impl Posted {
     /// Vectors that one descriptor serves.
     pub const BITS: u16 = 256;
 
-    /// No bit is set. The first message notifies.
+    /// A descriptor without a pending bit, whose first message notifies.
     pub fn new() -> Posted {
         Posted::default()
     }
@@ -52,12 +53,12 @@ impl Posted {
         // Pairs with the fence in `allow`: either this side sees that notifications are allowed, or
         // the host's check after `allow` sees the bit.
         fence(Ordering::SeqCst);
-        self.claim()
+        self.claim_notification()
     }
 
-    /// Claims the notification. Of several messages that find none outstanding, exactly one sends
-    /// it.
-    fn claim(&self) -> bool {
+    /// Sets the outstanding bit. Returns true to exactly one of several messages that find the bit
+    /// clear at the same time: the one that has to notify.
+    fn claim_notification(&self) -> bool {
         // Load first: while a notification is outstanding no locked instruction is needed.
         !self.outstanding.load(Ordering::Relaxed)
             && self
@@ -66,14 +67,14 @@ impl Posted {
                 .is_ok()
     }
 
-    /// Host: clears the vector's bit. Returns whether it was set; the entries it announced are then
-    /// visible.
+    /// Host: clears the vector's bit. Returns whether the bit was set; if so, the entries posted
+    /// before it are visible.
     #[inline]
     pub fn take(&self, vector: u16) -> bool {
         let Some(word) = self.pending.get(usize::from(vector / 64)) else { return false };
         let bit = 1 << (vector % 64);
-        // Load first: most bits are clear, and a locked instruction each would cost more than the
-        // poll.
+        // Load first: most bits are clear, and a locked instruction for each bit would cost more
+        // than the poll.
         word.load(Ordering::Relaxed) & bit != 0
             && word.fetch_and(!bit, Ordering::Acquire) & bit != 0
     }
@@ -84,8 +85,8 @@ impl Posted {
         self.pending.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
-    /// Host, before it sleeps: allows the next notification. Whatever was posted without one before
-    /// is visible to the [`Posted::take`] that follows.
+    /// Host, before it sleeps: allows the next notification. Messages that were posted before
+    /// without a notification are visible to the [`Posted::take`] that follows.
     #[inline]
     pub fn allow(&self) {
         self.set_allowed();
@@ -98,12 +99,12 @@ impl Posted {
     }
 }
 
-/// Ends a thread's sleep, even one that begins later. An eventfd.
+/// What ends a thread's sleep: an eventfd. If the thread is awake, the signal ends its next sleep.
 pub trait Signal {
-    /// Ends the sleep.
+    /// Ends the current sleep, or the next one.
     fn signal(&self);
 
-    /// Signals so far. `None`: not countable.
+    /// Number of signals so far. `None`: they cannot be counted.
     fn count(&self) -> Option<u64>;
 }
 
@@ -117,7 +118,7 @@ pub trait Signal {
 /// ```
 ///
 /// If the device's fence comes before the host's, the message may take the old route, but the
-/// host's check finds its entry. Otherwise it takes the new route.
+/// host's check finds the message's entry. Otherwise the message takes the new route.
 ///
 /// A message sent while its vector is masked sets the vector's Pending bit. The two sides
 /// synchronise over that bit as over a [`WakeFlag`]:
@@ -128,8 +129,8 @@ pub trait Signal {
 ///   device, once notified, or at any time:      armed: clear Pending, send if it is due
 /// ```
 ///
-/// Only the device sets and clears the bit, because only the device knows whether the event behind
-/// it is still due.
+/// Only the device sets and clears the Pending bit, because only the device knows whether the
+/// message is still due.
 #[derive(Debug)]
 pub struct Vectors<S> {
     vectors: Box<[Vector<S>]>,
@@ -137,7 +138,7 @@ pub struct Vectors<S> {
     masks: bool,
 }
 
-/// A cache line of its own: the device reads the mask for every CQE.
+/// Each vector has a cache line to itself, because the device reads the mask for every CQE.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Vector<S> {
@@ -145,12 +146,13 @@ struct Vector<S> {
     /// The Pending bit: a message was sent while the vector was masked.
     pending: AtomicBool,
     signal: S,
-    /// The vector whose descriptor this vector's messages are posted into. [`DIRECT`]: they signal
-    /// this vector's own signal.
+    /// The vector whose descriptor this vector's messages are posted into. [`DIRECT`]: messages are
+    /// not posted, but signal this vector's `signal`.
     route: AtomicU32,
-    /// The descriptor that other vectors post into; its notification is this vector's signal.
+    /// The descriptor that messages of other vectors are posted into; its notification is this
+    /// vector's `signal`.
     posted: Posted,
-    /// Notifications of `posted` so far.
+    /// Number of notifications of `posted` so far.
     notified: AtomicU64,
     /// Messages of this vector that were posted.
     posts: AtomicU64,
@@ -160,8 +162,9 @@ struct Vector<S> {
 const DIRECT: u32 = u32::MAX;
 
 impl<S: Signal> Vectors<S> {
-    /// A masked vector for each signal. `masks`: whether a mask suppresses messages. With VFIO it
-    /// does not: every message is sent, and the host leaves those of a masked vector unread.
+    /// A masked vector for each signal. `masks`: whether a mask suppresses messages. Under VFIO
+    /// `masks` is false: every message is sent, and the host leaves the eventfd of a masked vector
+    /// unread.
     pub fn new(signals: impl IntoIterator<Item = S>, masks: bool) -> Vectors<S> {
         let entry = |signal| Vector {
             flag: WakeFlag::new(),
@@ -181,8 +184,8 @@ impl<S: Signal> Vectors<S> {
         self.vectors.len() as u16
     }
 
-    /// Host: the flag of a vector: armed is unmasked. Arm the vector before sleeping
-    /// ([`Vectors::arm`]), mask it when awake. `None`: no such vector.
+    /// Host: the flag of a vector. Armed means unmasked, disarmed means masked. Arm the vector by
+    /// [`Vectors::arm`] before sleeping, and disarm the flag when awake. `None`: no such vector.
     #[inline]
     pub fn flag(&self, vector: u16) -> Option<&WakeFlag> {
         self.entry(vector).map(|entry| &entry.flag)
@@ -193,9 +196,9 @@ impl<S: Signal> Vectors<S> {
         self.entry(vector).map(|entry| &entry.signal)
     }
 
-    /// Device, after publishing the entries: sends a message if the vector is unmasked. Returns
-    /// whether it was sent; if not, the Pending bit is set. A vector that does not exist sends
-    /// none.
+    /// Device, after publishing the entries: sends a message if the vector is unmasked, or else
+    /// sets the Pending bit. Returns whether the message was sent. Does nothing if there is no such
+    /// vector.
     #[inline]
     pub fn message(&self, vector: u16) -> bool {
         let Some(entry) = self.entry(vector) else { return false };
@@ -216,7 +219,8 @@ impl<S: Signal> Vectors<S> {
                 if let Some(target) = self.entry(target as u16)
                     && target.posted.post(vector)
                 {
-                    // Counted before the signal, so that `messages` never takes it for a message.
+                    // Counted before the signal, so that `messages` never takes the notification
+                    // for a message.
                     target.notified.fetch_add(1, Ordering::Relaxed);
                     target.signal.signal();
                 }
@@ -224,12 +228,12 @@ impl<S: Signal> Vectors<S> {
         }
     }
 
-    /// The first message while masked: sets the Pending bit. If the host has unmasked in the
-    /// meantime, the message is sent after all.
+    /// For the first message while masked: sets the Pending bit. If the host has unmasked the
+    /// vector in the meantime, sends the message instead and returns true.
     fn pend(&self, entry: &Vector<S>, vector: u16) -> bool {
-        // The device's half of the handshake with `arm`: store Pending, fence, read the flag. The
-        // host stores the flag, fences, reads Pending. At least one side sees the other's store, so
-        // no message is lost.
+        // The device's half of the handshake with `arm`: the device stores Pending, fences, and
+        // reads the flag; the host stores the flag, fences, and reads Pending. At least one side
+        // sees the other's store, so no message is lost.
         entry.pending.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let unmasked = entry.flag.is_armed();
@@ -254,21 +258,22 @@ impl<S: Signal> Vectors<S> {
         }
     }
 
-    /// Host: from now on messages of `vector` are posted into the descriptor of `target`, whose
-    /// signal is its notification. `None`: they signal the vector's own. Arm and check afterwards:
-    /// a message being sent may still take the old route.
+    /// Host: from now on messages of `vector` are posted into the descriptor of the vector
+    /// `target`, whose signal is the notification. `target` is `None`: messages signal the vector's
+    /// own signal. Arm and check afterwards, as a message that is being sent may still take the old
+    /// route.
     pub fn route(&self, vector: u16, target: Option<u16>) {
         if let Some(entry) = self.entry(vector) {
             entry.route.store(target.map_or(DIRECT, u32::from), Ordering::Relaxed);
         }
     }
 
-    /// Host, before it sleeps: allows messages of a vector and, where they are posted, the next
+    /// Host, before it sleeps: unmasks a vector and, where its messages are posted, allows the next
     /// notification. What was published before without a signal is visible to the check that
     /// follows.
     ///
-    /// Returns true if the vector's Pending bit is set. The device must then be notified of the
-    /// unmasking, because it may be asleep.
+    /// Returns true if the vector's Pending bit is set. The caller must then notify the device of
+    /// the unmasking, because the device may be asleep.
     #[inline]
     #[must_use = "a device that sleeps does not see that its vector was unmasked"]
     pub fn arm(&self, vector: u16) -> bool {
@@ -278,11 +283,11 @@ impl<S: Signal> Vectors<S> {
             DIRECT => {}
             target => self.posted(target as u16).into_iter().for_each(Posted::allow),
         }
-        // After the fence in `WakeFlag::arm`: the host's half of the handshake, as `pend` says.
+        // Read after the fence in `WakeFlag::arm`: the host's half of the handshake (see `pend`).
         entry.pending.load(Ordering::Relaxed)
     }
 
-    /// Host: the descriptor that vectors routed to `target` post into.
+    /// Host: the descriptor that messages of vectors routed to `target` are posted into.
     #[inline]
     pub fn posted(&self, target: u16) -> Option<&Posted> {
         self.entry(target).map(|entry| &entry.posted)
@@ -294,17 +299,17 @@ impl<S: Signal> Vectors<S> {
         self.vectors.first().is_some_and(|entry| entry.signal.count().is_some())
     }
 
-    /// Notifications received so far: one per message, or fewer where messages are posted into this
-    /// vector's descriptor. 0 if signals are not countable.
+    /// Signals of this vector so far: one per message, or fewer than that where other vectors'
+    /// messages are posted into this vector's descriptor. 0 if signals are not countable.
     pub fn notifications(&self, vector: u16) -> u64 {
         self.entry(vector).and_then(|entry| entry.signal.count()).unwrap_or(0)
     }
 
-    /// Messages received so far. A posted message that is being sent may be missing. 0 if signals
-    /// are not countable.
+    /// Messages of this vector so far. A posted message that is being sent may not be included yet.
+    /// 0 if signals are not countable.
     pub fn messages(&self, vector: u16) -> u64 {
-        // Signals first: a notification is counted before it is signalled, so the difference never
-        // counts one as a message.
+        // The signals are read first: a notification is counted before it is signalled, so the
+        // difference below never includes a notification.
         let signals = self.notifications(vector);
         self.entry(vector).map_or(0, |entry| {
             signals.saturating_sub(entry.notified.load(Ordering::Relaxed))

@@ -1,6 +1,8 @@
-//! Memory that its owner lends to users, who make short accesses to it until the owner takes it
-//! back. One byte per piece of memory holds its state: private, lent (as a kind, a number from 1 to
-//! 126 that the caller chooses), lent and in use, or released.
+//! Memory that its owner lends to users (the host's buffers, lent to a device), who make short
+//! accesses to it until the owner takes it back. One byte per piece of memory holds the state of
+//! the piece: private, lent as a *kind*, lent and in use, or released. A kind is a number from 1 to
+//! 126 whose meaning is the callers' (in `hw`: log2 of the block's size); a user can acquire a
+//! piece only as the kind that it was lent as.
 //!
 //! ```text
 //!   state           by      step                               next state
@@ -34,8 +36,8 @@ pub fn grant(state: &AtomicU8, kind: u8) {
     state.store(kind, Release);
 }
 
-/// The owner takes back the piece and waits until it is not in use. What users wrote is visible
-/// then.
+/// The owner takes the piece back: this waits until no user accesses it. What users wrote is then
+/// visible to the owner.
 #[inline]
 pub fn revoke(state: &AtomicU8) {
     if !begin_revoke(state) {
@@ -43,17 +45,18 @@ pub fn revoke(state: &AtomicU8) {
     }
 }
 
-/// The first half of [`revoke`]: from now on no use begins. Returns whether the piece is not in
-/// use, so that the owner has it back; otherwise call [`finish_revoke`].
+/// The first half of [`revoke`]: from now on no use begins. Returns true if the piece is not in
+/// use: the revoke is complete. Returns false if it is in use: call [`finish_revoke`].
 #[inline]
 pub fn begin_revoke(state: &AtomicU8) -> bool {
-    // A swap, not a store: it must see a user that entered just before. Acquire pairs with that
-    // user's release.
+    // A swap, not a store: it returns IN_USE if a user is inside. If none is, Acquire pairs with
+    // the Release by which the last user left.
     state.swap(PRIVATE, Acquire) & IN_USE == 0
 }
 
-/// Whether the user that [`begin_revoke`] found has finished. If so the owner has the piece back.
-fn is_released(state: &AtomicU8) -> bool {
+/// Completes the revoke if the user that [`begin_revoke`] found has finished. Returns whether it
+/// has.
+fn try_finish_revoke(state: &AtomicU8) -> bool {
     let released = state.load(Acquire) == RELEASED;
     if released {
         state.store(PRIVATE, Relaxed);
@@ -61,13 +64,13 @@ fn is_released(state: &AtomicU8) -> bool {
     released
 }
 
-/// Waits until a piece that is being taken back is not in use.
+/// The second half of [`revoke`]: waits until the user that [`begin_revoke`] found has finished.
 #[cold]
 pub fn finish_revoke(state: &AtomicU8) {
-    while !is_released(state) {
+    while !try_finish_revoke(state) {
         hint::spin_loop();
-        // A use is one copy, so spinning is shorter than a sleep. The yield is for a user that was
-        // preempted.
+        // A use is one copy, which takes less time than a sleep, so this spins. It yields in case
+        // the user was preempted.
         thread::yield_now();
     }
 }
@@ -76,7 +79,7 @@ pub fn finish_revoke(state: &AtomicU8) {
 #[inline]
 pub fn kind_of(state: &AtomicU8) -> u8 {
     match state.load(Acquire) & !IN_USE {
-        // The last user has left, but the owner has not noticed yet.
+        // The last user has left; the owner is still in `finish_revoke`.
         RELEASED => PRIVATE,
         kind => kind,
     }
@@ -98,8 +101,8 @@ enum AcquireError {
     InUse,
 }
 
-/// Begins to use a piece that is lent as `kind`, waiting for another user. `None`: it is not lent
-/// as that kind.
+/// Begins to use a piece that is lent as `kind`. Waits while another user has it. `None`: the piece
+/// is not lent as that kind.
 #[inline]
 pub fn acquire(state: &AtomicU8, kind: u8) -> Option<Use<'_>> {
     loop {
@@ -126,8 +129,8 @@ fn try_acquire(state: &AtomicU8, kind: u8) -> Result<Use<'_>, AcquireError> {
 impl Drop for Use<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Fails only if the owner has swapped in PRIVATE: it waits for RELEASED. Release: what this
-        // user wrote is visible to the owner, or to the next user.
+        // Fails only if the owner has swapped in PRIVATE; the owner then waits for RELEASED.
+        // Release: what this user wrote is visible to the owner, or to the next user.
         if self.state.compare_exchange(self.kind | IN_USE, self.kind, Release, Relaxed).is_err() {
             self.state.store(RELEASED, Release);
         }

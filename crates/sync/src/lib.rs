@@ -1,24 +1,27 @@
-//! Synchronisation between threads, and between host and device. One page of primitives:
+//! Synchronisation between threads, and between host and device. The primitives:
 //!
 //! | primitive | purpose |
 //! | --- | --- |
-//! | [`WakeFlag`], [`sleep`] | one side arms, checks and blocks; the other publishes, and signals if the flag is armed |
-//! | [`PollLock`] | one thread polls a completion queue; others try the lock and do not wait |
-//! | [`NotificationRole`] | selects the thread of a shared queue that blocks on its vector and polls for all |
-//! | [`Inbox`] | completions, from the thread that reaped them to the software queue that submitted them |
-//! | [`TagWaitList`] | software queues that wait for a tag |
-//! | [`ModeCell`] | a mode, requested by any thread and adopted by one |
+//! | [`WakeFlag`], [`sleep`] | one thread arms the flag, checks for work and blocks; the other side publishes work, and signals if the flag is armed |
+//! | [`PollLock`] | the thread that holds the lock polls a completion queue; other threads try the lock and do not wait for it |
+//! | [`NotificationRole`] | selects, among the threads that share a completion queue, the one that blocks on its vector and reaps for all |
+//! | [`Inbox`] | completions, from the thread that reaped them to the software queue that submitted the commands |
+//! | [`TagWaitList`] | software queues that wait for a tag of the hardware queue they share |
+//! | [`ModeCell`] | a completion mode, requested by any thread and adopted by the queue's owner |
 //! | [`Vectors`], [`Posted`] | interrupt vectors with masks; posted interrupts |
-//! | [`shadow`] | a doorbell in memory, from a host that writes it to a controller that sleeps |
-//! | [`lease`] | memory that a device uses for short accesses until the host takes it back |
-//! | [`Gate`] | the same for all of a host's memory at once |
+//! | [`shadow`] | a doorbell in memory, which the host writes and a controller reads before it sleeps |
+//! | [`lease`] | memory that a device accesses, for short times, until the host takes it back |
+//! | [`Gate`] | blocks a device's access to all of a host's memory at once |
 //!
-//! Most of them solve the same problem, store buffering: each side stores its own word, executes a
-//! sequentially consistent fence, and loads the other's word. Then at least one side sees the
+//! A *software queue* is the queue of one thread. It submits to a *hardware queue*, the NVMe queue
+//! pair (or pairs), which several software queues may share.
+//!
+//! Most primitives solve the same problem, store buffering: each side stores its own word, executes
+//! a sequentially consistent fence, and loads the other's word. Then at least one side sees the
 //! other's store, and no wake-up is lost.
 //!
-//! The primitives use the atomics and locks of this module: those of std and parking_lot (an
-//! uncontended lock costs half of std's), or loom's under `--cfg loom`. So loom checks the code
+//! Under `--cfg loom` the primitives use loom's atomics and locks, otherwise std's atomics and
+//! parking_lot's locks (an uncontended one costs half as much as std's). So loom checks the code
 //! that runs (the command is in `docs/testing.md`). Each model has negative tests: the same code
 //! with one step removed, which the model must reject.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
@@ -54,8 +57,8 @@ mod primitives {
     pub use std::sync::{Arc, atomic};
     pub use std::thread;
 
-    /// Locks, also after another thread's panic: what these mutexes guard is consistent between
-    /// statements.
+    /// Locks a mutex, even if a thread has panicked while it held the lock: what these mutexes
+    /// guard is consistent after each statement.
     #[inline]
     pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock()

@@ -1,4 +1,5 @@
-//! A mode that any thread may request and one thread, the owner, adopts.
+//! The completion mode of a queue: any thread may request another mode, and one thread, the owner
+//! of the queue, adopts it.
 
 use std::marker::PhantomData;
 
@@ -7,12 +8,12 @@ use crate::atomic::{AtomicU64, Ordering};
 /// The mode requested and the mode in force. The owner adopts a change between batches, where no
 /// decision of the old mode is pending. The check costs one relaxed load per batch.
 ///
-/// The owner may be asleep under the old mode. So the requester wakes the owner by its
-/// [`WakeFlag`](crate::WakeFlag) afterwards, and the owner, having armed it, calls
-/// [`adopt`](ModeCell::adopt) as part of its check before it sleeps.
+/// The owner may be asleep under the old mode. So the requester afterwards wakes the owner by the
+/// owner's [`WakeFlag`](crate::WakeFlag). The owner arms that flag before it sleeps, and then calls
+/// [`adopt`](ModeCell::adopt) as a part of its check.
 #[derive(Debug)]
 pub struct ModeCell<T> {
-    asked: AtomicU64,
+    requested: AtomicU64,
     in_force: AtomicU64,
     mode: PhantomData<fn(T) -> T>,
 }
@@ -24,71 +25,75 @@ where
     /// `mode` is in force, and no other is requested.
     pub fn new(mode: T) -> ModeCell<T> {
         let word = mode.into();
-        ModeCell { asked: AtomicU64::new(word), in_force: AtomicU64::new(word), mode: PhantomData }
+        ModeCell {
+            requested: AtomicU64::new(word),
+            in_force: AtomicU64::new(word),
+            mode: PhantomData,
+        }
     }
 
-    /// Owner, at its start: adopts the start mode that `begins` returns, in place of the request to
-    /// an earlier owner. Returns that mode.
+    /// Owner, when it begins: adopts the start mode, which `start_mode` returns, and discards a
+    /// request that an earlier owner has not adopted. Returns the start mode.
     ///
-    /// To change the start mode: first change what `begins` returns, then [`ask`](ModeCell::ask)
-    /// every owner for it. Either the owner's second reading sees the new start mode, or the
-    /// request comes after it.
-    pub fn begin(&self, begins: impl Fn() -> T) -> T {
-        let mode = begins();
+    /// To change the start mode: first change what `start_mode` returns, then
+    /// [`request`](ModeCell::request) it of every owner. Either the owner's second call of
+    /// `start_mode` returns the new mode, or the request comes after that call.
+    pub fn begin(&self, start_mode: impl Fn() -> T) -> T {
+        let mode = start_mode();
         let word = mode.into();
         self.in_force.store(word, Ordering::Release);
-        // Acquire: if this replaces a request for a newer start mode, the second reading below
-        // returns that mode.
-        self.asked.swap(word, Ordering::AcqRel);
-        self.ask_instead(mode, begins());
+        // Acquire: if this discards a request for a newer start mode, the second call below returns
+        // that mode.
+        self.requested.swap(word, Ordering::AcqRel);
+        self.replace_request(mode, start_mode());
         mode
     }
 
-    /// Any thread: requests a mode. Of several requests between two batches the last one is
-    /// adopted.
-    pub fn ask(&self, mode: T) {
+    /// Any thread: requests a mode. Of several requests between two batches the owner adopts the
+    /// last.
+    pub fn request(&self, mode: T) {
         // A store would do on hardware. A read-modify-write gives the loom models a total order of
         // requests.
-        self.asked.swap(mode.into(), Ordering::AcqRel);
+        self.requested.swap(mode.into(), Ordering::AcqRel);
     }
 
-    /// Any thread: requests `mode` if `unfit` is the mode requested now. Returns whether it did.
-    pub fn ask_instead(&self, unfit: T, mode: T) -> bool {
-        self.asked
+    /// Any thread: requests `mode` if `unfit` is the mode requested last. Returns whether it was.
+    pub fn replace_request(&self, unfit: T, mode: T) -> bool {
+        self.requested
             .compare_exchange(unfit.into(), mode.into(), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Owner, between batches: the mode to change to, if a mode other than `current` is requested.
-    /// It is then in force. `current` may be the mode or its word.
+    /// Owner, between batches: if a mode other than `current` is requested, puts that mode in force
+    /// and returns it. `current` may be the mode or its word.
     #[inline]
     pub fn adopt(&self, current: impl Into<u64>) -> Option<T> {
-        let asked = self.asked.load(Ordering::Relaxed);
-        if asked == current.into() { None } else { self.change(asked) }
+        let requested = self.requested.load(Ordering::Relaxed);
+        if requested == current.into() { None } else { self.change(requested) }
     }
 
     #[cold]
     fn change(&self, word: u64) -> Option<T> {
-        // The word came through an atomic: a value that is no mode changes nothing.
+        // A word that is not a valid mode changes nothing.
         let mode = T::try_from(word).ok()?;
         self.in_force.store(word, Ordering::Release);
         Some(mode)
     }
 
     /// Any thread: the mode requested last. `None`: not a valid mode.
-    pub fn asked(&self) -> Option<T> {
-        T::try_from(self.asked.load(Ordering::Relaxed)).ok()
+    pub fn requested(&self) -> Option<T> {
+        T::try_from(self.requested.load(Ordering::Relaxed)).ok()
     }
 
-    /// Owner, as it begins: the mode in force, whatever has been requested since. `None`: not a
-    /// valid mode.
+    /// Owner: the mode in force, even if another mode has been requested since. `None`: not a valid
+    /// mode.
     pub fn in_force(&self) -> Option<T> {
         T::try_from(self.in_force.load(Ordering::Relaxed)).ok()
     }
 
     /// Any thread: whether the owner has adopted the mode requested last.
-    pub fn settled(&self) -> bool {
-        self.in_force.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed)
+    pub fn is_adopted(&self) -> bool {
+        self.in_force.load(Ordering::Acquire) == self.requested.load(Ordering::Relaxed)
     }
 }
 

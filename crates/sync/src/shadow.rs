@@ -1,27 +1,28 @@
-//! Shadow doorbells (Base 5.2.5, Doorbell Buffer Config): the host writes a doorbell to memory, and
-//! writes the register only if the controller has asked for it.
+//! Shadow doorbells (Base §5.2.5, Doorbell Buffer Config): the host writes a doorbell to memory,
+//! and writes the register only if the controller has asked for it.
 
 use std::convert::Infallible;
 
 use crate::atomic::{Ordering, fence};
 
 /// One shadow doorbell: a word that the host writes, and its EventIdx, which the controller writes.
-/// Each side writes its own word, fences, and reads the other's, so at least one of them sees the
-/// other:
+/// Each side writes its own word, fences, and reads the other side's word, so at least one side
+/// sees the other's write:
 ///
 /// ```text
 ///   controller:  arm (EventIdx = last value seen; fence; read the shadow)   no new value: sleep
-///   host:        announce (shadow = new value; fence; read EventIdx)        passed it: ring the register
+///   host:        announce (shadow = new value; fence; read EventIdx)        EventIdx passed: ring the register
 /// ```
 ///
-/// A register write is a VM exit or a message, and wakes a sleeping controller. While the
-/// controller polls the shadow, it leaves EventIdx behind and the host writes no register.
+/// A register write wakes a sleeping controller, and costs a VM exit or a message. While the
+/// controller polls the shadow doorbell it does not update EventIdx, so the host writes no
+/// register.
 pub trait ShadowDoorbell {
     /// The error when a word cannot be accessed.
     type Fault;
 
-    /// The value that the host wrote last. An acquire: entries that it announces can be loaded
-    /// afterwards.
+    /// The value that the host wrote last, loaded with acquire ordering: entries that the value
+    /// announces can be loaded afterwards.
     fn value(&self) -> Result<u32, Self::Fault>;
 
     /// Host: stores the doorbell with release ordering.
@@ -46,9 +47,9 @@ pub trait ShadowDoorbells {
     fn doorbell(&self, n: usize) -> Option<Self::Doorbell<'_>>;
 }
 
-/// Controller, before it sleeps: asks the host to ring the register once the doorbell passes
-/// `seen`. Returns the doorbell's value. If that is not `seen`, the host may not have seen the
-/// request, and the controller must not sleep.
+/// Controller, before it sleeps: sets EventIdx to `seen`, so that the host rings the register once
+/// the doorbell passes `seen`. Returns the doorbell's value. If the value is not `seen`, the host
+/// may not have seen the new EventIdx, and the controller must not sleep.
 ///
 /// # Errors
 ///
@@ -78,8 +79,8 @@ pub fn announce<D: ShadowDoorbell>(doorbell: &D, old: u32, new: u32) -> Result<b
 /// ring's size, which is at most 2^16.
 #[inline]
 pub fn passes(event: u32, old: u32, new: u32) -> bool {
-    // The virtio rule (`vring_need_event`): distances modulo 2^16, back from `new`. It holds for
-    // smaller rings too: a doorbell that wraps from `old` to `new` covers the range from `old`
+    // The virtio rule (`vring_need_event`): distances modulo 2^16, back from `new`. The rule holds
+    // for smaller rings too: a doorbell that wraps from `old` to `new` covers the range from `old`
     // through 2^16 to `new`.
     let from = |start: u32| (new as u16).wrapping_sub(start as u16);
     from(event).wrapping_sub(1) < from(old)

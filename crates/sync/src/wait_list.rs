@@ -1,5 +1,5 @@
-//! Software queues that wait for a tag of the hardware queue they share, as blk-mq's
-//! `hctx->dispatch_wait` does.
+//! The list of software queues that wait for a tag (a free command identifier) of the hardware
+//! queue they share, as with blk-mq's `hctx->dispatch_wait`.
 
 use crate::{Mutex, WakeFlag, lock};
 
@@ -7,22 +7,24 @@ use crate::{Mutex, WakeFlag, lock};
 /// returned tag could be missed by both sides unless each checks what the other may have stored:
 ///
 /// ```text
-///   waiting thread   no tag: join (flag armed; fence)   try again   no tag: arm own flag, check, sleep
-///   returning side   return the tags                    fence       flag armed? notify and wake each waiter
+///   waiting thread   no tag: join (arms the list's flag; fence)   try again   no tag: arm the thread's own WakeFlag, check, sleep
+///   returning side   return the tags                              fence       list's flag armed: wake each waiter
 /// ```
 ///
-/// A thread posts only for its own software queue. While there are as many tags as queues, a thread
-/// that does not take its tags keeps none from the others.
+/// Returned tags are not handed to a waiter: all waiting threads are woken and try again, each for
+/// its own software queue. With at least one tag per queue, a thread that is slow to try keeps no
+/// tag from the others. With fewer tags, [`is_among_first`](TagWaitList::is_among_first) makes the
+/// waiters take turns.
 #[derive(Debug, Default)]
 pub struct TagWaitList {
-    /// Armed while a queue waits. It is masked under the lock of `waiting`, so it is never masked
-    /// while a queue is listed. The side that returns tags is the announcer.
+    /// Armed while a queue waits. It is disarmed under the lock of `waiting`, so it is armed
+    /// whenever a queue is listed. The side that returns tags is the waker.
     flag: WakeFlag,
     waiting: Mutex<Vec<u8>>,
 }
 
 impl TagWaitList {
-    /// Empty.
+    /// An empty list.
     pub fn new() -> TagWaitList {
         TagWaitList { flag: WakeFlag::new(), waiting: Mutex::new(Vec::new()) }
     }
@@ -33,8 +35,8 @@ impl TagWaitList {
         self.flag.is_armed()
     }
 
-    /// Adds a queue that has found no tag. Its thread tries again afterwards: a tag may have been
-    /// returned before the wait was visible.
+    /// Adds a queue that has found no tag. Its thread then tries again: a tag may have been
+    /// returned before the queue was on the list.
     #[cold]
     pub fn join(&self, queue: u8) {
         let mut waiting = lock(&self.waiting);
@@ -44,27 +46,28 @@ impl TagWaitList {
         self.flag.arm();
     }
 
-    /// Whether a queue is among the first `places` that wait. While there are fewer tags than
-    /// queues, those take the next tags, first come, first served.
+    /// Whether a queue is among the first `places` queues of the list. While there are fewer tags
+    /// than queues, only the first queues of the list (as many as there are free tags) may take
+    /// one.
     #[cold]
     pub fn is_among_first(&self, queue: u8, places: u32) -> bool {
         lock(&self.waiting).iter().take(places as usize).any(|&other| other == queue)
     }
 
-    /// Removes a queue that no longer waits. If it has taken no tag, call [`TagWaitList::returned`]
-    /// next: other queues may have moved up.
+    /// Removes a queue that no longer waits. If the queue has taken no tag, call
+    /// [`TagWaitList::returned`] next: a queue behind it may now be among the first.
     #[cold]
     pub fn leave(&self, queue: u8) {
         let mut waiting = lock(&self.waiting);
         waiting.retain(|&other| other != queue);
         // Under the lock: `join` lists the queue and arms the flag as one step.
         if waiting.is_empty() {
-            self.flag.mask();
+            self.flag.disarm();
         }
     }
 
-    /// Tags were returned, or may have been: calls `wake` for each waiting queue, under the list's
-    /// lock.
+    /// For the side that has returned tags, or may have: calls `wake` for each waiting queue, under
+    /// the list's lock.
     #[inline]
     pub fn returned(&self, wake: impl FnMut(u8)) {
         // One fence and one load on the completion path while no queue waits.

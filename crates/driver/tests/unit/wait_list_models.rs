@@ -76,7 +76,7 @@ impl HwQueue {
             if self.omit == Omit::Check || !self.notices[at].load(Acquire) {
                 self.fds.block(QUEUES[at])?;
             }
-            self.flags[at].mask();
+            self.flags[at].disarm();
             self.notices[at].swap(false, AcqRel);
         }
         self.list.leave(queue);

@@ -31,7 +31,7 @@ fn armed_vectors_send_each_message() {
     assert!(!vectors.message(V));
     vectors.flag(V).unwrap().arm();
     assert!(vectors.message(V) && vectors.message(V));
-    vectors.flag(V).unwrap().mask();
+    vectors.flag(V).unwrap().disarm();
     assert!(!vectors.message(V));
     assert!(vectors.are_counted());
     assert_eq!(

@@ -1,5 +1,5 @@
 //! Asymmetric Namespace Access log page: the access state of namespaces through one controller
-//! (Base 8.1.1).
+//! (Base §8.1.1).
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::page::page;
 use crate::{Nsid, Page, Status};
 
-/// ANAS: access state of an ANA group through a controller (Base 5.1.12.1.13, Base 8.1.1). Bits 3:0
-/// of a byte; other values than the constants are reserved.
+/// ANAS: access state of an ANA group through a controller (Base §5.1.12.1.13, Base §8.1.1). Bits
+/// 3:0 of a byte; other values than the constants are reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AnaState(pub u8);
 
@@ -41,7 +41,7 @@ impl AnaState {
     }
 
     /// The status with which an I/O command fails in this state; `None`: it is executed (Base
-    /// 8.1.1, Base 4.2.3.4). A reserved state gives Internal Path Error.
+    /// §8.1.1, Base §4.2.3.4). A reserved state gives Internal Path Error.
     pub const fn refusal(self) -> Option<Status> {
         match self {
             AnaState::OPTIMIZED | AnaState::NON_OPTIMIZED => None,
@@ -57,7 +57,7 @@ impl AnaState {
         AnaState::ALL.into_iter().find(|state| state.refusal() == Some(status.kind()))
     }
 
-    /// The ANACAP bit for this state (Base 5.1.13.2.1); 0 for a reserved state.
+    /// The ANACAP bit for this state (Base §5.1.13.2.1); 0 for a reserved state.
     pub fn capability(self) -> u8 {
         AnaState::ALL.iter().position(|state| *state == self).map_or(0, |bit| 1 << bit)
     }
@@ -84,7 +84,7 @@ impl fmt::Display for AnaState {
     }
 }
 
-/// Header of the Asymmetric Namespace Access log page (Base 5.1.12.1.13): 16 bytes, followed by
+/// Header of the Asymmetric Namespace Access log page (Base §5.1.12.1.13): 16 bytes, followed by
 /// [`AnaGroup`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -99,7 +99,7 @@ pub struct AnaHeader {
 
 page!(AnaHeader, 16);
 
-/// ANA Group Descriptor (Base 5.1.12.1.13): 32 bytes, followed by NNV namespace identifiers of 4
+/// ANA Group Descriptor (Base §5.1.12.1.13): 32 bytes, followed by NNV namespace identifiers of 4
 /// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -126,7 +126,7 @@ impl AnaGroup {
     }
 }
 
-/// RGO, Return Groups Only: bit 0 of Get Log Page LSP for this page (Base 5.1.12.1.13).
+/// RGO, Return Groups Only: bit 0 of Get Log Page LSP for this page (Base §5.1.12.1.13).
 pub const GROUPS_ONLY: u8 = 1;
 
 /// A decoded Asymmetric Namespace Access log page.

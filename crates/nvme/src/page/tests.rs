@@ -34,6 +34,6 @@ fn short_page_is_refused() {
     use crate::log::Smart;
     let short = Smart::from_page(&[0; 511]).expect_err("a byte is missing");
     assert_eq!(short, TooShort { need: 512, got: 511 });
-    assert!(short.to_string().contains("511 bytes are too few for a structure of 512"));
+    assert!(short.to_string().contains("the structure has 512 bytes, and the buffer 511"));
     assert_eq!(Smart::from_page(&[0; 4096]), Ok(Smart::default()));
 }

@@ -169,7 +169,7 @@ fn each_mistake_has_its_status() {
         ),
         (
             "too many at once",
-            Descriptor::last_segment(LIST, MOST_DESCRIPTORS + 1),
+            Descriptor::last_segment(LIST, MAX_DESCRIPTORS + 1),
             &good,
             Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS,
         ),
@@ -201,11 +201,11 @@ fn endless_list_is_refused() {
     let mut memory = Memory::of(&[(LIST, &[block(DATA, 0), Descriptor::segment(LIST, 2)])]);
     let refused = memory.walk(Descriptor::segment(LIST, 2), 512);
     assert_eq!(refused, Err(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS.with_dnr()));
-    assert_eq!(memory.fetched.values().sum::<u32>(), MOST_DESCRIPTORS);
+    assert_eq!(memory.fetched.values().sum::<u32>(), MAX_DESCRIPTORS);
     // The longest possible list is accepted.
-    let most: Vec<_> = (0..u64::from(MOST_DESCRIPTORS)).map(|n| block(DATA + n * 8, 4)).collect();
+    let most: Vec<_> = (0..u64::from(MAX_DESCRIPTORS)).map(|n| block(DATA + n * 8, 4)).collect();
     let found = Memory::of(&[(LIST, &most)])
-        .walk(Descriptor::last_segment(LIST, MOST_DESCRIPTORS), u64::from(MOST_DESCRIPTORS) * 4);
+        .walk(Descriptor::last_segment(LIST, MAX_DESCRIPTORS), u64::from(MAX_DESCRIPTORS) * 4);
     assert_eq!(found.map(|found| found.len()), Ok(most.len()));
 }
 
@@ -257,6 +257,6 @@ proptest! {
         if let Ok(found) = found {
             prop_assert_eq!(found.iter().map(|run| run.len).sum::<u64>(), len);
         }
-        prop_assert!(memory.fetched.values().sum::<u32>() <= MOST_DESCRIPTORS);
+        prop_assert!(memory.fetched.values().sum::<u32>() <= MAX_DESCRIPTORS);
     }
 }

@@ -139,7 +139,7 @@ impl Admin {
     }
 }
 
-/// Power cycles and unsafe shutdowns over a controller's life (Base 5.1.12.1.3). If either has
+/// Power cycles and unsafe shutdowns over a controller's life (Base §5.1.12.1.3). If either has
 /// grown, the volatile write cache has lost its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Power {

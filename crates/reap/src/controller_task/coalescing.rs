@@ -1,8 +1,8 @@
 //! Interrupt Coalescing of the controller, as the modes of its queues ask for it: `coalesce` (a
 //! constant), `dim` and `vic` (adjusted to the load).
 //!
-//! Feature 08h (Base 5.1.25.2.2) holds for the whole controller, so vectors of queues in other
-//! modes are exempted first, by feature 09h (Base 5.1.25.2.3). One Set Features command is in
+//! Feature 08h (Base §5.1.25.2.2) holds for the whole controller, so vectors of queues in other
+//! modes are exempted first, by feature 09h (Base §5.1.25.2.3). One Set Features command is in
 //! flight at a time. If the controller rejects one, its queues run in `interrupt`.
 
 use std::sync::Arc;
@@ -245,15 +245,15 @@ impl Coalescing {
 
 /// The moderation that the modes of a hardware queue ask for.
 fn moderation(queue: &HwQueue) -> Option<Moderation> {
-    queue.users.iter().find_map(|user| user.mode.asked().and_then(Mode::moderation))
+    queue.users.iter().find_map(|user| user.mode.requested().and_then(Mode::moderation))
 }
 
 /// Switches queues whose mode needs Interrupt Coalescing to `interrupt`.
 fn fall_back(queues: &[Arc<HwQueue>]) {
     for user in queues.iter().flat_map(|queue| &queue.users) {
-        let unfit = user.mode.asked().filter(|mode| mode.moderation().is_some());
+        let unfit = user.mode.requested().filter(|mode| mode.moderation().is_some());
         // Compare and exchange: a mode that the application requests at this moment stays.
-        if unfit.is_some_and(|unfit| user.mode.ask_instead(unfit, Mode::INTERRUPT)) {
+        if unfit.is_some_and(|unfit| user.mode.replace_request(unfit, Mode::INTERRUPT)) {
             user.notice();
         }
     }

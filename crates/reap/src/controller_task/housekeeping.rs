@@ -163,7 +163,7 @@ impl HousekeepingThread {
                     tracing::error!(%error, "the housekeeping thread cannot sleep");
                 }
             }
-            self.handle.kick.mask();
+            self.handle.kick.disarm();
         }
     }
 

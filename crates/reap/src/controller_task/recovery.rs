@@ -169,7 +169,7 @@ impl ControllerTask {
         }
     }
 
-    /// Posts the Abort of a command (Base 5.1.1).
+    /// Posts the Abort of a command (Base §5.1.1).
     fn abort(&mut self, ask: RecoveryAction, now: Nanos) {
         let RecoveryAction::Abort { queue, command, sqe } = &ask else { return };
         let (queue, purpose) = (*queue, Purpose::Abort { queue: *queue, cid: command.cid });

@@ -444,7 +444,7 @@ impl MultipathRequests {
                 let token = token.unwrap_or_else(|| self.recount(chosen, path, class, now));
                 self.stage(at, request, token);
             }
-            Action::End { token, status } => self.ended(token as u32, status, now),
+            Action::Complete { token, status } => self.ended(token as u32, status, now),
             Action::Fail { token, failure } => {
                 self.finish_unsent(token as u32, Err(failure.into()), now)
             }

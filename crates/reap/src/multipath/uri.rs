@@ -95,7 +95,7 @@ impl PathUri {
     }
 
     fn check(&self) -> Result<(), String> {
-        // Base 2.1, CNTLID: FFF0h and above are reserved.
+        // Base §2.1, CNTLID: FFF0h and above are reserved.
         let fits = |id: u16| (1..0xfff0).contains(&id);
         if let Some(id) = self.controller.filter(|&id| !fits(id)) {
             return Err(format!(

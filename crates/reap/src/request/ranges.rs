@@ -65,7 +65,7 @@ impl Dataless {
         let splitter = self.namespace.splitter();
         let (size, blocks, buffer) =
             (splitter.block_size(), self.namespace.blocks(), buf.map_or(0, |buf| buf.len()));
-        if splitter.most_blocks(self.op).is_none() {
+        if splitter.max_optional_blocks(self.op).is_none() {
             return Err(Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 });
         }
         let count = self.bytes / size;
@@ -91,14 +91,14 @@ impl Dataless {
     fn check_list(&self, buf: Option<&DmaBuf>, pool: &DmaPool) -> Result<(), Refused> {
         let (splitter, blocks) = (self.namespace.splitter(), self.namespace.blocks());
         let unsupported = Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 };
-        let most = splitter.most_blocks(self.op).ok_or(unsupported)?;
+        let most = splitter.max_optional_blocks(self.op).ok_or(unsupported)?;
         let count = self.bytes / splitter.block_size();
         // The buffer may be shorter than the list that it should hold: ranges beyond it do not
         // exist.
         let list = buf.map_or(&[][..], |buf| buf.as_chunks().0);
-        let most_ranges = splitter.most_ranges().min(list.len() as u32);
-        let list = list.get(..count as usize).filter(|_| count <= u64::from(most_ranges));
-        let list = list.ok_or(Refused::TooManyRanges { ranges: count, most: most_ranges })?;
+        let max_ranges = splitter.max_ranges().min(list.len() as u32);
+        let list = list.get(..count as usize).filter(|_| count <= u64::from(max_ranges));
+        let list = list.ok_or(Refused::TooManyRanges { ranges: count, most: max_ranges })?;
         if buf.is_some_and(|buf| !buf.is_of(pool.key())) {
             return Err(Refused::ForeignBuffer);
         }
@@ -125,7 +125,7 @@ impl Dataless {
     ) -> Result<(u32, u32), Refused> {
         let (splitter, lba) = (self.namespace.splitter(), self.lba);
         let unsupported = Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 };
-        let most = splitter.most_blocks(self.op).ok_or(unsupported)?;
+        let most = splitter.max_optional_blocks(self.op).ok_or(unsupported)?;
         let (blocks, size) = (self.namespace.blocks(), splitter.block_size());
         let count = self.bytes / size;
         if count > blocks || lba > blocks - count {

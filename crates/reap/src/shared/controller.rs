@@ -288,7 +288,7 @@ impl OpenController {
         // the list below.
         self.0.mode.store(mode.into(), Relaxed);
         for queue in self.queues() {
-            queue.mode.ask(self.mode_on(queue.made_for, mode));
+            queue.mode.request(self.mode_on(queue.made_for, mode));
             queue.notice();
         }
         self.wake_task();

@@ -63,7 +63,7 @@ pub enum EventKind {
         /// Its logical blocks now; 0: it is gone, or was replaced by another namespace.
         blocks: u64,
     },
-    /// The controller has sent an asynchronous event (Base 5.1.2). The library has read the log
+    /// The controller has sent an asynchronous event (Base §5.1.2). The library has read the log
     /// pages that it uses.
     Async(AsyncEvent),
     /// The state of a path of a `multipath:` device, or its ANA state, has changed.

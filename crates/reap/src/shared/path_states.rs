@@ -218,7 +218,7 @@ impl PathHandle {
         self.path_states.change(self.path, |was| was.with_link(link));
     }
 
-    /// Sets the ANA state from the path's ANA log page (Base 5.1.12.1.13).
+    /// Sets the ANA state from the path's ANA log page (Base §5.1.12.1.13).
     pub(crate) fn set_ana(&self, log: &nvme::log::ana::AnaLog) {
         let group = self.path_states.group.load(Acquire) as u32;
         if let Some(ana) = log.state_of(group) {

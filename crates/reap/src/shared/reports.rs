@@ -49,8 +49,8 @@ impl Kick {
     }
 
     /// The housekeeping thread, after a sleep: no signal is needed while it runs.
-    pub(crate) fn mask(&self) {
-        self.wake.mask();
+    pub(crate) fn disarm(&self) {
+        self.wake.disarm();
     }
 }
 

@@ -169,7 +169,7 @@ impl SleepSteps for SleepContext<'_> {
         self.waiter.register(&mut self.vector)
     }
 
-    fn allow(&mut self) {
+    fn unmask(&mut self) {
         self.waiter.arm(&mut self.vector);
     }
 

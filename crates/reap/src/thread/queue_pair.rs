@@ -350,7 +350,7 @@ impl<T: QueueTransport> Inner<T> {
             cycle = measured.and_then(SleepCpu::end);
         }
         if T::SUBMITS_IN_SLEEP {
-            self.shared.wake.mask();
+            self.shared.wake.disarm();
         } else {
             sleep::wake(self);
         }
@@ -471,7 +471,7 @@ impl<T: QueueTransport> SleepSteps for Inner<T> {
         self.waiter.register(&mut self.transport)
     }
 
-    fn allow(&mut self) {
+    fn unmask(&mut self) {
         self.waiter.arm(&mut self.transport);
         let sleeps = matches!(self.waiter.plan, Plan::Sleep { .. });
         // The vector is in this thread's epoll set only while it sleeps on a notification that it
@@ -504,7 +504,7 @@ impl<T: QueueTransport> SleepSteps for Inner<T> {
     }
 
     fn is_wanted(&mut self) -> bool {
-        !self.shared.mode.settled()
+        !self.shared.mode.is_adopted()
     }
 
     fn mask(&mut self) {
@@ -874,7 +874,7 @@ impl<T: QueueTransport> QueuePair<T> {
         let in_force = self.controller.mode_for(self.hardware_queue(), self.shared.made_for, mode);
         // Here, not where the mode is adopted: a measurement takes 10 ms.
         sleep_cost::prepare(in_force);
-        self.shared.mode.ask(in_force);
+        self.shared.mode.request(in_force);
         // Interrupt Coalescing of the controller follows from the modes of its queues.
         self.controller.wake_task();
     }
@@ -1013,7 +1013,7 @@ impl<T: QueueTransport> QueuePair<T> {
             inner.waiter.found_something();
         }
         // A mode change requested before the wake-up was armed has sent no signal.
-        let more = pending || inner.requests.done() > 0 || !self.shared.mode.settled();
+        let more = pending || inner.requests.done() > 0 || !self.shared.mode.is_adopted();
         if !inner.wakers.is_empty() {
             drop(self.wake_all(inner));
         }
@@ -1026,7 +1026,7 @@ impl<T: QueueTransport> QueuePair<T> {
         inner.in_loop = false;
         if self.same_process() {
             inner.leave();
-            self.shared.wake.mask();
+            self.shared.wake.disarm();
         }
     }
 

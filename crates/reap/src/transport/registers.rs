@@ -2,7 +2,7 @@
 //!
 //! An embedded controller's are plain memory of this process. Those of a PCI drive or a vfio-user
 //! server cost an uncached store, a trap or a message each; there, shadow doorbells in memory
-//! (Doorbell Buffer Config, Base 5.2.5) avoid most of the writes.
+//! (Doorbell Buffer Config, Base §5.2.5) avoid most of the writes.
 
 use std::sync::Arc;
 

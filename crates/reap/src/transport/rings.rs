@@ -260,15 +260,15 @@ impl RingController {
     /// Starts or stops writing shadow doorbells. Only while no I/O queue is in use: a queue that
     /// rang one kind of doorbell must not go on with the other.
     pub(crate) fn keep_doorbells(&self, kept: bool) {
-        self.registers.shadow().into_iter().for_each(|shadow| shadow.keep(kept));
+        self.registers.shadow().into_iter().for_each(|shadow| shadow.set_enabled(kept));
     }
 
-    /// After a reset the controller no longer reads shadow doorbells (Base 5.2.5): stop writing
+    /// After a reset the controller no longer reads shadow doorbells (Base §5.2.5): stop writing
     /// them, and zero the pages for the next bring-up.
     pub(crate) fn forget_doorbells(&self) {
         if let Some(shadow) = self.registers.shadow() {
             // In this order: once nothing is written there, the pages can be cleared.
-            shadow.keep(false);
+            shadow.set_enabled(false);
             shadow.words().clear();
         }
     }
@@ -287,7 +287,7 @@ impl RingController {
     pub(crate) fn doorbells_rung(&self) -> Option<u64> {
         self.registers
             .shadow()
-            .filter(|shadow| shadow.is_kept() || shadow.rung() > 0)
+            .filter(|shadow| shadow.is_enabled() || shadow.rung() > 0)
             .map(|shadow| shadow.rung())
     }
 
@@ -489,7 +489,7 @@ impl RingController {
         &self.registers
     }
 
-    /// The controller's properties (Base 3.1.4), for the controller's task.
+    /// The controller's properties (Base §3.1.4), for the controller's task.
     pub(crate) fn properties(&self) -> &HostProperties {
         &self.properties
     }

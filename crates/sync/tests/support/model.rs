@@ -12,8 +12,8 @@ pub use loom::model as check;
 #[cfg(test)]
 pub(crate) use queue::{Omit, Queue};
 
-/// Eventfds, and the threads that block on them. Signals are sticky, as an eventfd's are, and a
-/// thread may block on several.
+/// Eventfds, and the threads that block on them. Signals are sticky, as those of an eventfd, and a
+/// thread may block on several eventfds.
 pub struct EventFds {
     state: Mutex<State>,
     changed: Condvar,
@@ -28,7 +28,7 @@ struct State {
     lost: bool,
 }
 
-/// All remaining threads block, so none can signal.
+/// All threads that have not ended are blocked, so none can signal.
 #[derive(Debug)]
 pub struct LostWakeUp;
 
@@ -44,17 +44,18 @@ impl EventFds {
         Arc::new(EventFds { state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Ends the sleep of the thread that blocks on this one, or its next.
+    /// Ends the sleep of the thread that blocks on this eventfd, or, if it is awake, its next
+    /// sleep.
     pub fn signal(&self, fd: usize) {
         lock(&self.state).signalled[fd] = true;
         self.changed.notify_all();
     }
 
-    /// Sleeps until one of `fds` is signalled, and drains them.
+    /// Sleeps until one of `fds` is signalled, and resets all of `fds`.
     ///
     /// # Errors
     ///
-    /// No thread is left that could signal.
+    /// No thread is left that could signal one of them.
     pub fn block(&self, fds: &'static [usize]) -> Result<(), LostWakeUp> {
         let mut state = lock(&self.state);
         state.running -= 1;
@@ -70,7 +71,7 @@ impl EventFds {
         if state.lost { Err(LostWakeUp) } else { Ok(()) }
     }
 
-    /// A thread ends: it signals no more.
+    /// For a thread that ends: it signals no more.
     pub fn end(&self) {
         let mut state = lock(&self.state);
         state.running -= 1;

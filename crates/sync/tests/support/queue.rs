@@ -66,7 +66,7 @@ impl Ablation for Omit {
     }
 }
 
-/// A completion queue with one vector, and what the engine has around it.
+/// A completion queue with one vector, and the state that the library keeps for it.
 pub struct Queue {
     slots: Vec<AtomicU64>,
     /// The consumer's index, under the lock; and a copy for checks without it.
@@ -76,12 +76,12 @@ pub struct Queue {
     role: NotificationRole,
     flags: [WakeFlag; HOSTS],
     inboxes: [Inbox<u64>; HOSTS],
-    /// The drain thread is to end.
+    /// Not 0: the drain thread is to end.
     dismissed: AtomicUsize,
     fds: Arc<EventFds>,
-    /// A check before a sleep ignores an entry whose lock is held, as [`NotificationRole`] allows.
-    /// The engine's does not: it checks without the lock.
-    lets_be: bool,
+    /// The check before a sleep ignores an entry while the lock is held, as [`NotificationRole`]
+    /// allows. The library's check does not: it takes no lock.
+    ignores_locked: bool,
     omit: Omit,
 }
 
@@ -106,7 +106,7 @@ impl Queue {
             inboxes: std::array::from_fn(|_| Inbox::new(entries)),
             dismissed: AtomicUsize::new(0),
             fds: EventFds::new(HOSTS + 2, threads),
-            lets_be: false,
+            ignores_locked: false,
             omit,
         }
     }
@@ -118,14 +118,14 @@ impl Queue {
         Queue::play_on(&queue, order, other, |queue| queue.wait(0, mode))
     }
 
-    /// The same, where checks before a sleep ignore an entry whose lock is held.
-    pub(crate) fn play_letting_be(
+    /// [`Queue::play`], where checks before a sleep ignore an entry while the lock is held.
+    pub(crate) fn play_ignoring_locked(
         mode: Mode,
         order: &'static [usize],
         omit: Omit,
         other: Part,
     ) -> bool {
-        let queue = Arc::new(Queue { lets_be: true, ..Queue::new(order.len(), 3, omit) });
+        let queue = Arc::new(Queue { ignores_locked: true, ..Queue::new(order.len(), 3, omit) });
         Queue::play_on(&queue, order, other, |queue| queue.wait(0, mode))
     }
 
@@ -204,8 +204,9 @@ impl Queue {
         Ok(())
     }
 
-    /// Host: tries the lock, takes at most `budget` entries, leaves each with its owner and wakes
-    /// it. None: lock busy. Otherwise how many were taken, and whether more is pending.
+    /// Host: tries the lock, takes at most `budget` entries, pushes each to its owner's inbox and
+    /// wakes the owner. `None`: the lock is held. Otherwise the number taken, and whether more
+    /// entries are pending.
     pub(crate) fn reap(&self, me: usize, budget: usize) -> Option<(usize, bool)> {
         let mut taken = Vec::new();
         let look = |head: &mut usize| {
@@ -232,8 +233,8 @@ impl Queue {
         Some((found, more))
     }
 
-    /// Host: tries the lock, takes at most `budget` entries, pushes each to its owner and wakes it.
-    /// `None`: lock held. Otherwise the number taken, and whether more is pending.
+    /// Host: polls once as a submitter does, taking at most `budget` entries, and leaves. Wakes the
+    /// role's owner if entries are left.
     pub(crate) fn check(&self, me: usize, budget: usize) {
         let mut host = Host::new(self, me, Mode::INTERRUPT, true);
         host.look(budget);
@@ -280,11 +281,12 @@ impl Notification for Vector<'_> {
     }
 
     fn mask(&mut self) {
-        self.queue.vector.mask();
+        self.queue.vector.disarm();
     }
 
     fn pending(&mut self) -> bool {
-        self.queue.pending() && !(self.queue.lets_be && self.queue.lock.try_lock().is_none())
+        let locked = || self.queue.lock.try_lock().is_none();
+        self.queue.pending() && !(self.queue.ignores_locked && locked())
     }
 
     fn take_role(&mut self) -> bool {
@@ -462,7 +464,7 @@ impl SleepSteps for Host<'_> {
         self.waiter.register(&mut self.vector)
     }
 
-    fn allow(&mut self) {
+    fn unmask(&mut self) {
         self.waiter.arm(&mut self.vector);
     }
 
@@ -495,7 +497,7 @@ impl SleepSteps for Host<'_> {
     }
 
     fn mask(&mut self) {
-        self.queue.flags[self.me].mask();
+        self.queue.flags[self.me].disarm();
         self.waiter.wakes(&self.vector);
         self.waiter.mask_or_keep(self.open, &mut self.vector);
     }

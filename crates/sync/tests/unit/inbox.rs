@@ -108,7 +108,7 @@ mod models {
             if omit == Omit::SecondLook || inbox.is_empty() {
                 woken = eventfds.block(&[0]).is_ok();
             }
-            flag.mask();
+            flag.disarm();
             inbox.take(usize::MAX, &mut tokens);
         }
         eventfds.end();

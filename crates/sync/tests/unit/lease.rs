@@ -23,10 +23,10 @@ fn owner_regains_piece_after_use() {
     let mark = AtomicU8::new(PRIVATE);
     grant(&mark, KIND);
     let used = acquire(&mark, KIND).unwrap();
-    assert!(!begin_revoke(&mark) && !is_released(&mark) && acquire(&mark, KIND).is_none());
+    assert!(!begin_revoke(&mark) && !try_finish_revoke(&mark) && acquire(&mark, KIND).is_none());
     drop(used);
     assert!(acquire(&mark, KIND).is_none() && kind_of(&mark) == PRIVATE, "it is being taken back");
-    assert!(is_released(&mark) && !is_released(&mark));
+    assert!(try_finish_revoke(&mark) && !try_finish_revoke(&mark));
     grant(&mark, KIND);
     assert!(acquire(&mark, KIND).is_some());
 }

@@ -51,7 +51,7 @@ fn takes_back(mark: &AtomicU8, omit: Omit) -> bool {
         Omit::Acquire => {
             mark.swap(PRIVATE, Relaxed) & IN_USE == 0 || mark.load(Relaxed) == RELEASED
         }
-        _ => begin_revoke(mark) || is_released(mark),
+        _ => begin_revoke(mark) || try_finish_revoke(mark),
     }
 }
 

@@ -28,20 +28,20 @@ impl TryFrom<u64> for Mode {
 #[test]
 fn last_mode_is_adopted_once() {
     let cell = ModeCell::new(Mode::Interrupt);
-    assert_eq!((cell.adopt(Mode::Interrupt), cell.settled()), (None, true));
-    cell.ask(Mode::Poll);
-    assert!(!cell.settled());
-    cell.ask(Mode::Interrupt);
+    assert_eq!((cell.adopt(Mode::Interrupt), cell.is_adopted()), (None, true));
+    cell.request(Mode::Poll);
+    assert!(!cell.is_adopted());
+    cell.request(Mode::Interrupt);
     assert_eq!(cell.adopt(Mode::Interrupt), None);
-    cell.ask(Mode::Poll);
-    assert_eq!((cell.adopt(Mode::Interrupt), cell.settled()), (Some(Mode::Poll), true));
+    cell.request(Mode::Poll);
+    assert_eq!((cell.adopt(Mode::Interrupt), cell.is_adopted()), (Some(Mode::Poll), true));
     assert_eq!(cell.adopt(Mode::Poll), None);
-    cell.ask(Mode::Interrupt);
-    assert_eq!(cell.asked(), Some(Mode::Interrupt));
+    cell.request(Mode::Interrupt);
+    assert_eq!(cell.requested(), Some(Mode::Interrupt));
     // Another owner begins, whatever was requested of the one before.
     assert_eq!(cell.begin(|| Mode::Poll), Mode::Poll);
     assert_eq!(
-        (cell.asked(), cell.settled(), cell.adopt(Mode::Poll)),
+        (cell.requested(), cell.is_adopted(), cell.adopt(Mode::Poll)),
         (Some(Mode::Poll), true, None)
     );
     assert_eq!(cell.adopt(Mode::Interrupt), Some(Mode::Poll));
@@ -54,19 +54,19 @@ fn last_mode_is_adopted_once() {
 fn owners_begin_in_force() {
     let cell = ModeCell::new(Mode::Interrupt);
     cell.begin(|| Mode::Unfit);
-    assert!(cell.ask_instead(Mode::Unfit, Mode::Poll));
+    assert!(cell.replace_request(Mode::Unfit, Mode::Poll));
     let begins = cell.in_force().unwrap();
-    assert_eq!((begins, cell.settled()), (Mode::Unfit, false));
-    assert_eq!((cell.adopt(begins), cell.settled()), (Some(Mode::Poll), true));
+    assert_eq!((begins, cell.is_adopted()), (Mode::Unfit, false));
+    assert_eq!((cell.adopt(begins), cell.is_adopted()), (Some(Mode::Poll), true));
 }
 
 #[cfg(not(loom))]
 #[test]
 fn fallback_replaces_only_unfit_mode() {
     let cell = ModeCell::new(Mode::Poll);
-    assert!(!cell.ask_instead(Mode::Interrupt, Mode::Poll));
-    assert!(cell.ask_instead(Mode::Poll, Mode::Interrupt));
-    assert_eq!(cell.asked(), Some(Mode::Interrupt));
+    assert!(!cell.replace_request(Mode::Interrupt, Mode::Poll));
+    assert!(cell.replace_request(Mode::Poll, Mode::Interrupt));
+    assert_eq!(cell.requested(), Some(Mode::Interrupt));
 }
 
 /// A thread requests another mode while a command is in flight and the owner sleeps, or is about
@@ -109,7 +109,7 @@ mod models {
         let asker = {
             let (cell, own, eventfds) = (cell.clone(), own.clone(), eventfds.clone());
             thread::spawn(move || {
-                cell.ask(to);
+                cell.request(to);
                 if omit != Omit::Wake && own.claim_wake() {
                     eventfds.signal(0);
                 }
@@ -137,13 +137,13 @@ mod models {
             if adopted.is_none() && !found {
                 woken = eventfds.block(&[0, 1]).is_ok();
             }
-            own.mask();
-            vector.mask();
+            own.disarm();
+            vector.disarm();
         }
         eventfds.end();
         device.join().unwrap();
         asker.join().unwrap();
-        woken && cell.settled()
+        woken && cell.is_adopted()
     }
 
     #[test]
@@ -177,23 +177,23 @@ mod models {
         let cell = Arc::new(ModeCell::new(Mode::Unfit));
         let application = {
             let cell = cell.clone();
-            thread::spawn(move || cell.ask(Mode::Poll))
+            thread::spawn(move || cell.request(Mode::Poll))
         };
         fall_back(&cell);
         application.join().unwrap();
-        cell.asked() == Some(Mode::Poll)
+        cell.requested() == Some(Mode::Poll)
     }
 
     #[test]
     fn fallback_keeps_a_newer_mode() {
-        holds(3, || takes_back(|cell| _ = cell.ask_instead(Mode::Unfit, Mode::Interrupt)));
+        holds(3, || takes_back(|cell| _ = cell.replace_request(Mode::Unfit, Mode::Interrupt)));
     }
 
     #[test]
     fn fallback_by_store_is_caught() {
         let store = |cell: &ModeCell<Mode>| {
-            if cell.asked() == Some(Mode::Unfit) {
-                cell.ask(Mode::Interrupt);
+            if cell.requested() == Some(Mode::Unfit) {
+                cell.request(Mode::Interrupt);
             }
         };
         fails(2, move || takes_back(store));
@@ -208,12 +208,12 @@ mod models {
             let (cell, default) = (cell.clone(), default.clone());
             thread::spawn(move || {
                 default.store(Mode::Poll.into(), Ordering::Relaxed);
-                cell.ask(Mode::Poll);
+                cell.request(Mode::Poll);
             })
         };
         begin(&cell, &|| Mode::try_from(default.load(Ordering::Relaxed)).unwrap());
         application.join().unwrap();
-        cell.asked() == Some(Mode::Poll)
+        cell.requested() == Some(Mode::Poll)
     }
 
     #[test]
@@ -224,8 +224,8 @@ mod models {
     #[test]
     fn start_by_store_is_caught() {
         let stores = |cell: &ModeCell<Mode>, default: &dyn Fn() -> Mode| {
-            cell.ask(default());
-            cell.ask(default());
+            cell.request(default());
+            cell.request(default());
         };
         fails(2, move || begins(stores));
     }

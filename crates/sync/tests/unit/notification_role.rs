@@ -116,7 +116,7 @@ mod models {
     /// A submitter takes one of two entries and leaves, while the thread that waits for the other
     /// goes to sleep.
     fn passer_with_a_budget(omit: Omit) -> bool {
-        Queue::play_letting_be(Mode::INTERRUPT, &[1, 0], omit, |queue| {
+        Queue::play_ignoring_locked(Mode::INTERRUPT, &[1, 0], omit, |queue| {
             queue.check(1, 1);
             Ok(())
         })

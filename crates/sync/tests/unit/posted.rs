@@ -178,7 +178,7 @@ mod models {
                 break;
             }
             woken = eventfds.block(&[1]).is_ok();
-            shared.1.mask();
+            shared.1.disarm();
             if woken && took() {
                 break;
             }

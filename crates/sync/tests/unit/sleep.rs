@@ -36,8 +36,8 @@ mod unit {
             self.successor
         }
 
-        fn allow(&mut self) {
-            self.note("allow");
+        fn unmask(&mut self) {
+            self.note("unmask");
         }
 
         fn notify(&self, thread: u8) {
@@ -71,7 +71,7 @@ mod unit {
             let mut noted = Noted::new(successor, "");
             sleep::arm(&mut noted);
             let steps: Vec<_> =
-                ["register armed", "allow armed"].into_iter().chain(woken).collect();
+                ["register armed", "unmask armed"].into_iter().chain(woken).collect();
             assert_eq!(noted.steps.take(), steps);
         }
     }

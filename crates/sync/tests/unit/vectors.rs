@@ -37,7 +37,7 @@ mod unit {
             vectors.flag(3).is_none() && vectors.signal(3).is_none() && vectors.posted(3).is_none()
         );
         assert_eq!(vectors.notifications(3), 0);
-        vectors.flag(1).unwrap().mask();
+        vectors.flag(1).unwrap().disarm();
         assert!(!vectors.message(1));
     }
 

@@ -5,12 +5,12 @@ mod unit {
     use super::*;
 
     #[test]
-    fn flag_is_masked_until_armed() {
+    fn flag_is_disarmed_until_armed() {
         let flag = WakeFlag::new();
         assert!(!flag.should_wake() && !flag.claim_wake());
         flag.arm();
         assert!(flag.should_wake() && flag.should_wake() && flag.is_armed());
-        flag.mask();
+        flag.disarm();
         assert!(!flag.should_wake());
     }
 
@@ -23,7 +23,7 @@ mod unit {
     }
 }
 
-/// Arm, check, sleep against publish, fence, read the mask.
+/// A sleeper (arm, check, sleep) against a waker (publish, fence, read the flag).
 #[cfg(loom)]
 mod models {
     use super::*;
@@ -83,7 +83,7 @@ mod models {
             if omit == Omit::SecondLook || !seen() {
                 woken = eventfds.block(&[0]).is_ok();
             }
-            flag.mask();
+            flag.disarm();
         }
         eventfds.end();
         teller.join().unwrap();
@@ -112,7 +112,7 @@ mod models {
             if sleeps == 1 {
                 kept = true;
             } else {
-                flag.mask();
+                flag.disarm();
                 kept = forgets;
             }
         }

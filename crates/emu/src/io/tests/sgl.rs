@@ -1,6 +1,6 @@
 //! Commands with SGLs.
 
-use nvme::sgl::{Descriptor, MOST_DESCRIPTORS};
+use nvme::sgl::{Descriptor, MAX_DESCRIPTORS};
 use zerocopy::IntoBytes;
 
 use super::*;
@@ -46,7 +46,7 @@ fn bad_sgls_move_no_data() {
         (through(Descriptor::data_block(to, 512)), Status::DATA_SGL_LENGTH_INVALID),
         (through(Descriptor::last_segment(list, 2)), Status::DATA_SGL_LENGTH_INVALID),
         (
-            through(Descriptor::last_segment(list, MOST_DESCRIPTORS + 1)),
+            through(Descriptor::last_segment(list, MAX_DESCRIPTORS + 1)),
             Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS,
         ),
         (through(Descriptor::last_segment(0x1000, 1)), Status::DATA_TRANSFER_ERROR),

@@ -446,15 +446,12 @@ impl Guest {
     pub(super) fn mappable(&mut self, room: u32) -> (Region, Vec<OwnedFd>) {
         let body =
             self.ask(&Request::RegionInfo { index: region::BAR0, room }, &[]).expect("an answer");
-        (
-            Region::from_answer(region::BAR0, &body).expect("a region"),
-            std::mem::take(&mut self.came),
-        )
+        (Region::from_reply(region::BAR0, &body).expect("a region"), std::mem::take(&mut self.came))
     }
 
     /// Doorbells are written there, as by a mapping, from now on.
     pub(super) fn map_doorbells(&mut self) {
-        let (_, mut files) = self.mappable(Region::MOST_BYTES);
+        let (_, mut files) = self.mappable(Region::MAX_BYTES);
         self.registers = Some(files.pop().expect("a descriptor").into());
     }
 

@@ -64,13 +64,13 @@ fn impossible_orders_are_refused() {
     let server = Running::new(OPTANE, None);
     drop(server.connect());
     for (order, words) in [
-        ("", "there are `status` and `fault CHANGE`"),
-        ("fault", "`` is no change"),
-        ("fault gone", "`gone` is no change: there are ana STATE"),
+        ("", "the commands are `status` and `fault CHANGE`"),
+        ("fault", "`` is not a change"),
+        ("fault gone", "`gone` is not a change; the changes are ana STATE"),
         ("fault hold trims", "`trims` cannot be held"),
         ("fault ana change", "no ANA groups"),
         ("fault resize 5 namespace 3", "there is no namespace 3: they are 1 to 2"),
-        ("status\nfault fail", "`status fault fail` is no order"),
+        ("status\nfault fail", "`status fault fail` is not a control command"),
     ] {
         match ask(server.socket(), order) {
             Err(ControlError::Refused(why)) if why.contains(words) => {}
@@ -116,7 +116,7 @@ fn absent_servers_are_reported() {
         let (mut stream, _) = listener.accept().expect("a caller");
         stream.write_all(b"220 mail\x1b[2J\n").expect("said");
     });
-    assert!(matches!(ask(&socket, "status"), Err(ControlError::NoAnswer { .. })));
+    assert!(matches!(ask(&socket, "status"), Err(ControlError::BadReply { .. })));
     other.join().expect("no panic");
     // A child that another test starts at this moment has the listener, too, until it runs its
     // program.

@@ -130,7 +130,7 @@ fn doorbells_need_client_descriptors() {
     let server = Running::new("mem:16M?profile=null&doorbells=mapped", None);
     let mut guest = Guest::with_queues(&server, true);
     let before = open_no_more();
-    let ask = Request::RegionInfo { index: region::BAR0, room: Region::MOST_BYTES };
+    let ask = Request::RegionInfo { index: region::BAR0, room: Region::MAX_BYTES };
     // An answer without would say that there is one.
     assert_eq!(guest.ask(&ask, &[]), Err(Errno::MFILE));
     setrlimit(Resource::Nofile, before).expect("higher");

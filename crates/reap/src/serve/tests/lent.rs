@@ -91,7 +91,7 @@ impl Lent {
                 Vec::new()
             }
         };
-        let honest = ask.answer(header, &data);
+        let honest = ask.reply(header, &data);
         self.answer = honest.clone();
         let with = |header: Header, body: &[u8]| {
             vec![Header { flags: Flags::REPLY, ..header }.with_body(body)]

@@ -68,7 +68,7 @@ fn unmapped_doorbells_are_messages() {
 fn mapped_doorbells_are_opt_in() {
     let server = Running::new(NULL, None);
     let mut guest = Guest::new(&server, true);
-    let (region, files) = guest.mappable(Region::MOST_BYTES);
+    let (region, files) = guest.mappable(Region::MAX_BYTES);
     assert!(region.areas.is_empty() && files.is_empty());
     drop(guest);
     assert!(!server.stop().contains(&ServeEvent::Polls));
@@ -76,7 +76,7 @@ fn mapped_doorbells_are_opt_in() {
     let mut guest = Guest::new(&server, true);
     let (_, files) = guest.mappable(32);
     assert!(files.is_empty(), "a descriptor without a part");
-    let (region, files) = guest.mappable(Region::MOST_BYTES);
+    let (region, files) = guest.mappable(Region::MAX_BYTES);
     assert_eq!(
         (region.areas, region.readable, region.writable),
         (vec![Area { offset: 0x1000, bytes: 0x1000 }], true, true)

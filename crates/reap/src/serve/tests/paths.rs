@@ -9,7 +9,7 @@ use crate::multipath::MultipathUri;
 
 const TWO: &str = "multipath:?path=mem:16M&path=mem:16M?ana=non-optimized";
 
-/// SUBNQN and CNTLID of a controller (Identify Controller, Base 5.1.13.2.1).
+/// SUBNQN and CNTLID of a controller (Identify Controller, Base §5.1.13.2.1).
 fn identity(guest: &mut Guest) -> (Vec<u8>, u16) {
     assert_eq!(guest.identify(0x4_0000), Status::SUCCESS);
     let page = guest.read_ram(0x4_0000, 4096);

@@ -20,7 +20,7 @@ fn begin(drain: &Arc<Drain>, begun: &mpsc::Sender<()>) -> io::Result<JoinHandle<
             if drain.has_users() {
                 poller.wait(None, &mut events).unwrap();
             }
-            drain.wake.mask();
+            drain.wake.disarm();
         }
     })
 }

@@ -266,7 +266,7 @@ impl Slot {
 
     /// For a Deallocate: most blocks of a part, which is one range of the list.
     fn most_of_range(&self) -> Option<u32> {
-        if self.op == Op::Deallocate { self.splitter.most_blocks(self.op) } else { None }
+        if self.op == Op::Deallocate { self.splitter.max_optional_blocks(self.op) } else { None }
     }
 
     /// The part that begins at block `from` of the request, with `left` blocks to the end of the

@@ -326,8 +326,8 @@ fn poll_before_sleep_finds_completions() {
     assert_eq!(queue.finished(), 2);
 
     submit(&queue, 1);
-    assert!(finds(&|| shared.mode.ask(Mode::SUSPEND)), "another mode was asked for");
-    shared.mode.ask(Mode::IRQ_POLL);
+    assert!(finds(&|| shared.mode.request(Mode::SUSPEND)), "another mode was asked for");
+    shared.mode.request(Mode::IRQ_POLL);
     // Adopting a mode is followed by a poll.
     poll_while_planned(pair);
     assert!(!finds(&|| {}));

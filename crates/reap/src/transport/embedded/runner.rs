@@ -8,7 +8,7 @@
 //!   step all ──worked──► step all …
 //!      │ nothing to do for 100 ms
 //!      ▼
-//!   idle.arm() ─► step all once more ─► wait(wake_fd, next event) ─► idle.mask()
+//!   idle.arm() ─► step all once more ─► wait(wake_fd, next event) ─► idle.disarm()
 //!                 (a doorbell that was rung before arm() is seen here)
 //! ```
 
@@ -270,7 +270,7 @@ impl DeviceThread {
                 tracing::error!(%error, "the device thread cannot sleep");
             }
         }
-        runner.idle.mask();
+        runner.idle.disarm();
     }
 }
 

@@ -22,7 +22,7 @@ use crate::transport::file_lock::{self, FileAccess, retry_while_busy};
 use crate::transport::write_back::WriteBack;
 use hw::block::{Disk, Identity, Users, mount_of, mounts};
 
-/// Alignment of buffers for pass-through commands, in bytes: dwords (Base 4.1.1).
+/// Alignment of buffers for pass-through commands, in bytes: dwords (Base §4.1.1).
 const DWORD: u32 = 4;
 
 /// An open file or block device. While it is open for writing, no one else writes to it: a block

@@ -1,4 +1,4 @@
-//! Access to a controller's properties (Base 3.1.4): registers in memory answer at once; a
+//! Access to a controller's properties (Base §3.1.4): registers in memory answer at once; a
 //! vfio-user server answers by message; `properties=late` delays an embedded controller's answers,
 //! as over fabrics, for tests.
 //!

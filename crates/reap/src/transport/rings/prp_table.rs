@@ -2,10 +2,10 @@
 //! addresses over the whole buffer pool, and one over each registered region.
 //!
 //! A pool is contiguous in bus addresses, and so is a region, so the PRP list of any buffer is a
-//! run of consecutive page addresses. A list may begin anywhere in a page (Base 4.1.1) but must not
-//! cross into the next page without a chain entry. So page *k* of the table lists pages 256·k to
-//! 256·k + 511: each run of up to 256 pages lies in one page of the table, and a transfer costs one
-//! address computation instead of a list.
+//! run of consecutive page addresses. A list may begin anywhere in a page (Base §4.1.1) but must
+//! not cross into the next page without a chain entry. So page *k* of the table lists pages 256·k
+//! to 256·k + 511: each run of up to 256 pages lies in one page of the table, and a transfer costs
+//! one address computation instead of a list.
 //!
 //! ```text
 //!   table page 0: │ page 0 … 255 │ page 256 … 511 │
@@ -27,7 +27,7 @@ use nvme::Sqe;
 use nvme::prp::Dptr;
 use nvme::sgl::Descriptor;
 
-/// Bytes of a memory page: CC.MPS = 0 (Base 3.1.4.5).
+/// Bytes of a memory page: CC.MPS = 0 (Base §3.1.4.5).
 const PAGE: u64 = 4096;
 /// Entries of one table page.
 const ENTRIES: u64 = PAGE / 8;
@@ -89,7 +89,7 @@ impl PrpTable {
     }
 
     /// The data pointer and CDW0.PSDT for `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`,
-    /// which is in `buf` (Base 4.1.1). If `sgls` allows, more than two pages are named by one SGL
+    /// which is in `buf` (Base §4.1.1). If `sgls` allows, more than two pages are named by one SGL
     /// data block: the buffer is contiguous in bus addresses, and the controller fetches no list.
     #[inline(always)]
     pub(crate) fn data(

@@ -159,7 +159,7 @@ impl RingPair {
     #[inline]
     pub(crate) fn mask(&self) {
         if let Some(flag) = self.controller.vectors.flag(self.vector.0) {
-            flag.mask();
+            flag.disarm();
         }
     }
 

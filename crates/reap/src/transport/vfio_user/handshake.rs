@@ -22,10 +22,10 @@ use crate::error::VfioUserError;
 /// instead.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Class code of an NVMe controller (PCIe Transport 2.1.5).
+/// Class code of an NVMe controller (PCIe Transport §2.1.5).
 const CLASS_NVME: u32 = 0x01_08_02;
 
-/// Configuration space (PCI Express Base 7.5.1.1, 7.7.2.2): the Command register and its bits, the
+/// Configuration space (PCI Express Base §7.5.1.1, 7.7.2.2): the Command register and its bits, the
 /// pointer to the first capability, the MSI-X capability and bits of its Message Control.
 const COMMAND: u64 = 4;
 const MEMORY_MASTER_NO_PIN: u16 = 1 << 1 | 1 << 2 | 1 << 10;
@@ -213,7 +213,7 @@ pub(super) fn enable_messages(client: &Client) -> Result<u64, VfioUserError> {
     let [mut at] = client.read_config(FIRST_CAPABILITY).map_err(failed)?;
     // Configuration space holds at most 48 capabilities; a longer chain is a loop.
     for _ in 0..48 {
-        // The two low bits are reserved (PCI Express Base 7.5.1.1.11).
+        // The two low bits are reserved (PCI Express Base §7.5.1.1.11).
         at &= !3;
         if at < 0x40 {
             break;

@@ -206,7 +206,7 @@ fn masking_modes_silence_awake_threads() {
         let (device, queues) = open("mem:1M?profile=null", 1, 1, begins);
         let (queue, hand) = (&queues[0], device.embedded().unwrap().manual_step());
         let hardware = pair(queue).transport().hardware().clone();
-        pair(queue).shared.mode.ask(mode);
+        pair(queue).shared.mode.request(mode);
         _ = pair(queue).plan(now(), Nanos::MAX);
         let before = hardware.pair.notifications();
         for _ in 0..3 {

@@ -28,7 +28,7 @@ fn open(mode: Mode) -> Device {
 
 /// Switches the queue to another mode.
 fn adopt(queue: &Queue, mode: Mode) {
-    pair(queue).shared.mode.ask(mode);
+    pair(queue).shared.mode.request(mode);
     pair(queue).plan(now(), Nanos::MAX);
     assert_eq!(pair(queue).mode(), mode);
 }

@@ -106,7 +106,7 @@ fn wakeups_are_counted_by_cause() {
         assert_eq!(pair.inner.borrow().waiter.seen.woke.map(|woke| woke.cause), Some(cause));
     }
     assert!(pair.shared.idle.is_armed());
-    pair.shared.idle.mask();
+    pair.shared.idle.disarm();
 }
 
 /// The queue's poller reports a message of its vector once.
@@ -143,7 +143,7 @@ fn idle_queues_have_nothing_to_fail() {
 #[test]
 fn requested_modes_are_adopted() {
     let (_device, queue) = open(URI, Mode::INTERRUPT);
-    pair(&queue).shared.mode.ask(Mode::POLL);
+    pair(&queue).shared.mode.request(Mode::POLL);
     assert_eq!(pair(&queue).mode(), Mode::INTERRUPT);
     pair(&queue).plan(now(), Nanos::MAX);
     assert_eq!(pair(&queue).mode(), Mode::POLL);

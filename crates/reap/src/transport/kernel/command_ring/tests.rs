@@ -38,7 +38,7 @@ fn ring(tags: u32, owned: bool) -> Option<(CommandRing, Arc<Wake>, tempfile::Nam
 fn wake_up(wake: &Wake) {
     wake.arm();
     wake.notify();
-    wake.mask();
+    wake.disarm();
 }
 
 fn reap(ring: &mut CommandRing, budget: u32) -> u32 {

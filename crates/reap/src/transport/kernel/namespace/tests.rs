@@ -84,12 +84,12 @@ fn requests_split_at_device_blocks() {
         (512, 256, 4096, 32)
     );
     assert_eq!(
-        [same.most_blocks(Op::WriteZeroes), same.most_blocks(Op::Deallocate)],
+        [same.max_optional_blocks(Op::WriteZeroes), same.max_optional_blocks(Op::Deallocate)],
         [Some(1 << 15), Some(4096)]
     );
     // NLB counts the namespace's blocks, and so does a range.
     assert_eq!(
-        [larger.most_blocks(Op::WriteZeroes), larger.most_blocks(Op::Deallocate)],
+        [larger.max_optional_blocks(Op::WriteZeroes), larger.max_optional_blocks(Op::Deallocate)],
         [Some(1 << 13), None]
     );
     // 256 blocks of 512 bytes are 32 of 4096: no part crosses a multiple of that.

@@ -13,7 +13,7 @@ pub enum Op {
     WriteZeroes,
     /// Moves no data; hints that the blocks' contents are no longer needed (TRIM).
     Deallocate,
-    /// Moves data to the device, which compares it with the blocks' contents. Changes neither.
+    /// Moves data to the device, which compares it with the blocks' contents and writes nothing.
     Compare,
     /// Moves no data; the device checks that blocks are readable.
     Verify,
@@ -34,7 +34,7 @@ impl Op {
         Op::WriteUncorrectable,
     ];
 
-    /// Its name in the NVMe specification.
+    /// Its name as in the NVMe specification; Deallocate is an attribute of Dataset Management.
     pub fn name(self) -> &'static str {
         match self {
             Op::Read => "Read",
@@ -79,7 +79,7 @@ impl Class {
         if !op.transfers_blocks() {
             return Class((Self::SIZELESS + op as usize - Op::Flush as usize) as u8);
         }
-        // Minus 1 so that a power of two belongs to the band that it ends.
+        // Minus 1, as the upper limit of a band is inclusive.
         let band = match bytes.saturating_sub(1) >> 9 {
             0 => 0,
             n => ((32 - n.leading_zeros()) as usize).min(Self::BANDS - 1),

@@ -55,8 +55,8 @@ impl FromStr for Nanos {
                 .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
             let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
             let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-            // Digits only, as `parse` would accept a sign. At most nine of the fraction: in seconds
-            // the ninth is a nanosecond, and `scale` stays within 64 bits.
+            // Digits only, as `parse` would accept a sign. The fraction has at most nine digits: no
+            // unit is longer than 10⁹ ns, and `scale` fits in 64 bits.
             if !digits(whole) || !digits(fraction) || fraction.len() > 9 {
                 return None;
             }

@@ -10,8 +10,9 @@ pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
     let given = given.to_lowercase();
     let length = given.chars().count();
     let most = length.div_ceil(2).min(4);
-    // To compute a distance takes time in proportion to the product of both lengths. It is at least
-    // their difference, so names whose lengths differ by more than `most` are skipped first.
+    // Computing a distance takes time in proportion to the product of both lengths. The distance is
+    // at least the difference of the lengths, so names whose length differs by more than `most` are
+    // skipped first.
     let near = names.into_iter().filter(|name| name.chars().count().abs_diff(length) <= most);
     let distances = near.map(|name| (edits(&given, name), name));
     distances.filter(|&(distance, _)| distance <= most).min().map(|(_, name)| name)

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   ICReq ─►            ◄─ ICResp
-//!   CapsuleCmd, with data up to the limit ─►
-//!                       ◄─ R2T           for longer writes
-//!   H2CData, each of MAXH2CDATA at most ─►
-//!                       ◄─ C2HData       of reads; with SUCCESS no response follows
+//!   CapsuleCmd, with the data of a short write ─►
+//!                       ◄─ R2T           of a longer write
+//!   H2CData, at most MAXH2CDATA each ─►
+//!                       ◄─ C2HData       of a read; with SUCCESS no response follows
 //!                       ◄─ CapsuleResp
 //! ```
 //!
 //! Each command completes exactly once: a response, or a C2HData with SUCCESS, must name an
-//! outstanding CID. A successful response of an I/O command that has not transferred all its data
-//! is a protocol error, so that a short transfer is never reported as success.
+//! outstanding CID. If a Read, Write or Compare succeeds without having transferred all its data,
+//! that is a protocol error, so that a short transfer is never reported as success.
 
 use nvme::fabrics::{Direction, direction_of};
 use nvme::sgl::Descriptor;
@@ -26,19 +26,20 @@ use crate::send::SendList;
 pub struct InitiatorConfig {
     /// Digests to request in ICReq.
     pub digests: Digests,
-    /// Size of the command table, a power of two: the CIDs in use must differ modulo this number.
+    /// Size of the command table, rounded up to a power of two. The CIDs of outstanding commands
+    /// must differ modulo this size.
     pub slots: u32,
     /// This is an I/O queue: a successful Read, Write or Compare must have transferred all its
     /// data. Other commands, such as Get Log Page, may return less than the buffer holds.
     pub io: bool,
-    /// Size of the receive buffer for headers, in bytes.
+    /// Size of the receive buffer, in bytes, through which headers and payload pass.
     pub room: usize,
 }
 
 /// What [`Initiator::poll`] reports to the connection's owner.
 #[derive(Debug, PartialEq, Eq)]
 pub enum InitiatorEvent<B> {
-    /// ICResp was accepted; these of the requested digests are in use.
+    /// ICResp was accepted. The digests that are in use: at most those requested.
     Greeted(Digests),
     /// A command has completed.
     Completed {
@@ -70,9 +71,9 @@ struct Command<B> {
     direction: Direction,
     buffer: Option<B>,
     len: u32,
-    /// Bytes received, or queued for sending.
+    /// Bytes of data that were received, or queued for sending.
     moved: u32,
-    /// All bytes must have been transferred on success.
+    /// The command may only succeed once all `len` bytes have been transferred.
     exact: bool,
     /// C2HData with LAST_PDU was received.
     last: bool,
@@ -91,15 +92,16 @@ pub struct Initiator<M: PayloadMemory> {
     digests: Digests,
     /// CPDA: alignment of data that are sent to the controller, in dwords, 0's based.
     alignment: u8,
-    /// MAXH2CDATA: most bytes of an H2CData PDU.
+    /// MAXH2CDATA: maximum bytes of data in an H2CData PDU.
     h2c_data: u32,
-    /// Most bytes of in-capsule data.
+    /// Maximum bytes of in-capsule data.
     in_capsule: u32,
     /// Outstanding commands by CID modulo the table's size.
     commands: Box<[Option<Command<M::Buffer>>]>,
     /// Number of outstanding commands.
     open: u32,
-    /// The data that [`Initiator::push_data`] sends: one allocation for all short ones.
+    /// Data to be queued by [`Initiator::push_data`]. Kept, so that all short data share one
+    /// allocation.
     data: Vec<u8>,
     /// Command whose data are being received, and the FLAGS of their PDU.
     placing: Option<(usize, u8)>,
@@ -110,7 +112,7 @@ impl<M: PayloadMemory> Initiator<M> {
     /// commands: 8 KiB.
     pub const CAPSULE: u32 = 8192;
     /// The smallest MAXH2CDATA that a controller may report, in bytes.
-    const LEAST_H2C_DATA: u32 = 4096;
+    const MIN_H2C_DATA: u32 = 4096;
 
     /// State of a connection that was just established; queues ICReq.
     pub fn new(config: InitiatorConfig, memory: M) -> Initiator<M> {
@@ -122,7 +124,7 @@ impl<M: PayloadMemory> Initiator<M> {
             out: SendList::default(),
             digests: Digests::default(),
             alignment: 0,
-            h2c_data: Self::LEAST_H2C_DATA,
+            h2c_data: Self::MIN_H2C_DATA,
             in_capsule: 0,
             commands: (0..slots).map(|_| None).collect(),
             open: 0,
@@ -130,7 +132,7 @@ impl<M: PayloadMemory> Initiator<M> {
             placing: None,
         };
         // HPDA 0: data are dword aligned. MAXR2T 0: one outstanding R2T per command is enough, as
-        // each is answered at once.
+        // `r2t` queues the data of each R2T at once.
         initiator.push(Pdu::new(Body::IcReq(Greeting {
             digests: config.digests.bits(),
             ..Greeting::default()
@@ -155,7 +157,7 @@ impl<M: PayloadMemory> Initiator<M> {
 
     /// `n` bytes of [`Initiator::output`] were sent.
     pub fn sent(&mut self, n: usize) {
-        self.out.sent(n);
+        self.out.advance(n);
     }
 
     /// Sets the limit of in-capsule data in bytes: 16 × IOCCSZ − 64 for an I/O queue,
@@ -169,8 +171,8 @@ impl<M: PayloadMemory> Initiator<M> {
         self.open
     }
 
-    /// Queues a command; its data pointer is filled in here. `buffer`: its payload buffer and
-    /// length in bytes, which must not change until the command completes. Returns false if the
+    /// Queues a command, and fills in its data pointer. `buffer`: the payload buffer and its length
+    /// in bytes; the contents must not change until the command completes. Returns false if the
     /// connection is not open, the CID is in use, or the buffer no longer exists.
     pub fn submit(&mut self, mut sqe: Sqe, buffer: Option<(M::Buffer, u32)>) -> bool {
         let slot = self.slot(sqe.cid);
@@ -190,7 +192,8 @@ impl<M: PayloadMemory> Initiator<M> {
         // On a fabric every command uses an SGL (PSDT = 01b), with or without data.
         (sqe.flags, sqe.prp1, sqe.prp2) =
             (sqe.flags & !0b1100_0000 | Sqe::PSDT_SGL, dptr.prp1, dptr.prp2);
-        // A buffer that is gone: sending zeroes instead would corrupt the medium.
+        // If the buffer is gone, the command fails: sending zeroes instead would corrupt the
+        // medium.
         if in_capsule
             && let Some(buffer) = &buffer
             && !self.receiver.memory().read(buffer, 0..len as usize, &mut self.data)
@@ -239,7 +242,7 @@ impl<M: PayloadMemory> Initiator<M> {
 
     fn take(&mut self, pdu: &Pdu) -> Result<Option<InitiatorEvent<M::Buffer>>, Violation> {
         match pdu.body {
-            Body::IcResp(answer) if self.state == State::New => self.greeted(answer).map(Some),
+            Body::IcResp(response) if self.state == State::New => self.greeted(response).map(Some),
             Body::C2hTermReq(term) => {
                 self.state = State::Ended;
                 Ok(Some(InitiatorEvent::Ended { term, by_controller: true }))
@@ -256,24 +259,24 @@ impl<M: PayloadMemory> Initiator<M> {
         }
     }
 
-    fn greeted(&mut self, answer: Greeting) -> Result<InitiatorEvent<M::Buffer>, Violation> {
-        let (agreed, asked) = (Digests::from_bits(answer.digests), self.config.digests);
-        if answer.version.get() != 0 {
+    fn greeted(&mut self, response: Greeting) -> Result<InitiatorEvent<M::Buffer>, Violation> {
+        let (agreed, requested) = (Digests::from_bits(response.digests), self.config.digests);
+        if response.version.get() != 0 {
             return Err(Violation::unsupported(Greeting::VERSION_AT));
         }
-        if answer.alignment > 31 {
+        if response.alignment > 31 {
             return Err(Violation::field(Greeting::ALIGNMENT_AT));
         }
         // The controller may only enable digests that were requested.
-        if answer.digests & !asked.bits() != 0 {
+        if response.digests & !requested.bits() != 0 {
             return Err(Violation::field(Greeting::DIGESTS_AT));
         }
-        let h2c_data = answer.limit.get();
-        if h2c_data < Self::LEAST_H2C_DATA {
+        let h2c_data = response.limit.get();
+        if h2c_data < Self::MIN_H2C_DATA {
             return Err(Violation::field(Greeting::DIGESTS_AT + 1));
         }
         // MAXH2CDATA is rounded down, so that each H2CData ends dword aligned.
-        (self.digests, self.alignment, self.h2c_data) = (agreed, answer.alignment, h2c_data & !3);
+        (self.digests, self.alignment, self.h2c_data) = (agreed, response.alignment, h2c_data & !3);
         self.state = State::Open;
         self.receiver.begin(agreed, self.config.room);
         Ok(InitiatorEvent::Greeted(agreed))
@@ -283,7 +286,8 @@ impl<M: PayloadMemory> Initiator<M> {
         usize::from(cid) & (self.commands.len() - 1)
     }
 
-    /// The outstanding command with this CID, which is at byte `at` of the PDU.
+    /// The slot of the outstanding command with this CID. `at`: byte offset of the CID in the PDU,
+    /// for the TermReq.
     fn find(&self, cid: u16, at: u32) -> Result<usize, Violation> {
         let slot = self.slot(cid);
         match &self.commands[slot] {
@@ -307,8 +311,8 @@ impl<M: PayloadMemory> Initiator<M> {
             .checked_add(len)
             .filter(|end| *end <= command.len)
             .ok_or(Violation::of(Fes::OUT_OF_RANGE))?;
-        // R2Ts must be in order and must not overlap, so that queued bytes never exceed the data of
-        // the outstanding commands.
+        // R2Ts of a command must be in order and must not overlap, so that the queued bytes never
+        // exceed the data of the outstanding commands.
         if offset != command.moved {
             return Err(Violation::field(Data::OFFSET_AT));
         }
@@ -411,28 +415,28 @@ impl<M: PayloadMemory> Initiator<M> {
     fn terminate(&mut self, Violation(term): Violation) -> InitiatorEvent<M::Buffer> {
         let quoted = self.receiver.last_header().to_vec();
         self.push(Pdu { flags: 0, body: Body::H2cTermReq(term), data: quoted.len() as u32 });
-        self.out.push_head(&quoted);
+        self.out.push_header(&quoted);
         self.state = State::Ended;
         InitiatorEvent::Ended { term, by_controller: false }
     }
 
     fn push(&mut self, pdu: Pdu) {
-        let (head, len) = pdu.head(self.digests, self.alignment);
-        self.out.push_head(&head[..len]);
+        let (prefix, len) = pdu.encode_prefix(self.digests, self.alignment);
+        self.out.push_header(&prefix[..len]);
     }
 
-    /// Queues a header, and what was read into `data`.
+    /// Queues a PDU: its header, the contents of `self.data`, and their digest.
     fn push_data(&mut self, pdu: Pdu) {
         self.push(pdu);
         let digest = self.digests.data.then(|| crate::digest(&self.data));
         // Short data are copied next to their header, so that a batch is sent from one buffer.
         if self.data.len() <= 4096 {
-            self.out.push_head(&self.data)
+            self.out.push_header(&self.data)
         } else {
             self.out.push_data(std::mem::take(&mut self.data))
         }
         if let Some(digest) = digest {
-            self.out.push_head(&digest.to_le_bytes());
+            self.out.push_header(&digest.to_le_bytes());
         }
     }
 }

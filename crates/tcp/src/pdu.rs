@@ -42,7 +42,7 @@ pub mod flags {
 
 /// Bytes of a digest.
 pub(crate) const DIGEST: usize = 4;
-/// Bytes of the longest header: ICReq and ICResp.
+/// Bytes of the longest header, that of ICReq and ICResp.
 pub(crate) const LONGEST_HEADER: usize = 128;
 /// Bytes of a TermReq header, without the header that it quotes.
 const TERM_HEADER: usize = 24;
@@ -91,7 +91,7 @@ impl Digests {
     }
 }
 
-/// ICReq and ICResp (TCP 3.6.2.2, 3.6.2.3), without the common header.
+/// The fields that ICReq and ICResp share (TCP 3.6.2.2, 3.6.2.3), without the common header.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -99,13 +99,13 @@ impl Digests {
 pub struct Greeting {
     /// PFV: 0, the only version.
     pub version: U16,
-    /// HPDA of ICReq, CPDA of ICResp: the alignment that the sender of this PDU asks for in data
-    /// sent to it, in dwords, 0's based: a multiple of 4 × (1 + this) bytes. 31 at most.
+    /// HPDA of ICReq, CPDA of ICResp: the receiver of this PDU must align the data that it sends to
+    /// 4 × (1 + `alignment`) bytes. At most 31.
     pub alignment: u8,
     /// DGST; see [`Digests`].
     pub digests: u8,
-    /// MAXR2T of ICReq: most outstanding R2Ts per command, 0's based. MAXH2CDATA of ICResp: most
-    /// bytes of data in an H2CData.
+    /// MAXR2T of ICReq: maximum number of outstanding R2Ts per command, 0's based. MAXH2CDATA of
+    /// ICResp: maximum bytes of data in an H2CData.
     pub limit: U32,
 }
 
@@ -151,7 +151,7 @@ impl Data {
     pub(crate) const LEN_AT: u32 = 16;
 }
 
-/// R2T (TCP 3.6.2.10): same layout; offset and length are those requested.
+/// R2T (TCP 3.6.2.10): the layout of H2CData; `offset` and `len` are of the requested data.
 pub type R2t = Data;
 
 /// FES: Fatal Error Status of a TermReq.
@@ -201,7 +201,7 @@ pub enum Body {
     R2t(R2t),
 }
 
-/// Which end of the connection receives a PDU.
+/// An end of the connection. As a parameter: the end that receives the PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Side {
@@ -209,7 +209,7 @@ pub enum Side {
     Controller,
 }
 
-/// A PDU without its data.
+/// A PDU's header, decoded; its data are received separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pdu {
     /// LAST_PDU and SUCCESS; see [`flags`].
@@ -220,8 +220,8 @@ pub struct Pdu {
     pub data: u32,
 }
 
-/// An encoded header: a buffer, and the number of bytes used.
-pub(crate) type Head = ([u8; LONGEST_HEADER], usize);
+/// The encoded bytes before a PDU's data: a buffer, and the number of bytes used.
+pub(crate) type Prefix = ([u8; LONGEST_HEADER], usize);
 
 impl Pdu {
     /// A PDU without flags and data.
@@ -245,7 +245,7 @@ impl Pdu {
 
     /// Encodes everything before the data: header, header digest, and padding that aligns the data
     /// to 4 × (1 + `alignment`) bytes.
-    pub(crate) fn head(&self, digests: Digests, alignment: u8) -> Head {
+    pub(crate) fn encode_prefix(&self, digests: Digests, alignment: u8) -> Prefix {
         let kind = self.kind();
         let hlen = usize::from(hlen(kind).unwrap_or(0));
         let digests = if has_digests(kind) { digests } else { Digests::default() };
@@ -286,10 +286,11 @@ impl Pdu {
         (bytes, len)
     }
 
-    /// Encodes the whole PDU with its data; used by peers in tests.
+    /// Encodes the whole PDU with its data, for the peers in tests.
     pub fn to_bytes(self, data: &[u8], digests: Digests, alignment: u8) -> Vec<u8> {
-        let (head, len) = Pdu { data: data.len() as u32, ..self }.head(digests, alignment);
-        let mut bytes = head[..len].to_vec();
+        let (prefix, len) =
+            Pdu { data: data.len() as u32, ..self }.encode_prefix(digests, alignment);
+        let mut bytes = prefix[..len].to_vec();
         bytes.extend_from_slice(data);
         if !data.is_empty() && digests.data && may_have_data(self.kind()) {
             bytes.extend_from_slice(&digest(data).to_le_bytes());
@@ -297,8 +298,8 @@ impl Pdu {
         bytes
     }
 
-    /// Decodes the header at the start of `bytes`. `common`: its common header; `shape`: the result
-    /// of [`Common::validate`] for it.
+    /// Decodes the header at the start of `bytes`. `common`: its first eight bytes; `shape`: the
+    /// result of [`Common::validate`] for them.
     pub(crate) fn read(bytes: &[u8], common: Common, shape: Shape) -> Option<Pdu> {
         let rest = bytes.get(Common::LEN..)?;
         let data = |rest| Data::read_from_prefix(rest).ok().map(|(data, _)| data);
@@ -345,12 +346,15 @@ fn may_have_data(kind: u8) -> bool {
 /// Layout of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Bytes before the data: header, header digest, padding.
-    pub(crate) head: usize,
+    /// Bytes before the data: header, header digest, padding. In a TermReq, the whole PDU.
+    pub(crate) prefix: usize,
     /// Bytes of the header alone.
     pub(crate) hlen: usize,
+    /// The header is followed by a digest.
     pub(crate) header_digest: bool,
+    /// Bytes of data. In a TermReq, bytes of the quoted header at the end of `prefix`.
     pub(crate) data: u32,
+    /// The data are followed by a digest.
     pub(crate) data_digest: bool,
 }
 
@@ -362,7 +366,7 @@ pub(crate) const PLEN_AT: u32 = 4;
 
 impl Common {
     /// Validates a common header that `side` has received, and returns the PDU's layout.
-    /// `alignment`: this side's HPDA or CPDA.
+    /// `alignment`: the HPDA or CPDA that `side` has sent.
     pub(crate) fn validate(
         &self,
         side: Side,
@@ -389,25 +393,25 @@ impl Common {
             return Err(Violation::field(FLAGS_AT));
         }
         let data_digest = self.flags & flags::DATA_DIGEST != 0;
-        let head = hlen + if digests.header { DIGEST } else { 0 };
+        let prefix = hlen + if digests.header { DIGEST } else { 0 };
         let plain =
-            Shape { head, hlen, header_digest: digests.header, data: 0, data_digest: false };
+            Shape { prefix, hlen, header_digest: digests.header, data: 0, data_digest: false };
         if matches!(self.kind, kind::H2C_TERM_REQ | kind::C2H_TERM_REQ) {
-            // TermReq: the data are the quoted header, received as part of the head because PDO is
-            // reserved.
+            // A TermReq has no PDO to separate the header that it quotes, so the whole PDU is
+            // received as prefix.
             let quoted = plen
-                .checked_sub(head)
+                .checked_sub(prefix)
                 .filter(|quoted| *quoted <= LONGEST_HEADER)
                 .ok_or(Violation::field(PLEN_AT))?;
-            return Ok(Shape { head: plen, data: quoted as u32, ..plain });
+            return Ok(Shape { prefix: plen, data: quoted as u32, ..plain });
         }
-        if !may_have_data(self.kind) || self.pdo == 0 || plen == head {
-            // No data. Of types that have none (ICReq, ICResp, CapsuleResp, R2T) and of command
-            // capsules without data PDO is ignored; data PDUs without data are errors.
+        if !may_have_data(self.kind) || self.pdo == 0 || plen == prefix {
+            // This PDU has no data, so its PDO is ignored. An H2CData or C2HData without data is an
+            // error.
             let needs_data = matches!(self.kind, kind::H2C_DATA | kind::C2H_DATA);
             return match () {
                 () if needs_data && self.pdo == 0 => Err(Violation::field(PDO_AT)),
-                () if plen != head || needs_data => Err(Violation::field(PLEN_AT)),
+                () if plen != prefix || needs_data => Err(Violation::field(PLEN_AT)),
                 () if data_digest && !digests.data => Err(Violation::field(FLAGS_AT)),
                 () => Ok(plain),
             };
@@ -417,12 +421,12 @@ impl Common {
         }
         let pdo = usize::from(self.pdo);
         // PDO must be beyond the header and its digest, and aligned as this side requested.
-        if pdo < head || !pdo.is_multiple_of(4 * (usize::from(alignment) + 1)) {
+        if pdo < prefix || !pdo.is_multiple_of(4 * (usize::from(alignment) + 1)) {
             return Err(Violation::field(PDO_AT));
         }
         let rest =
             plen.checked_sub(pdo + if data_digest { DIGEST } else { 0 }).filter(|data| *data > 0);
         let data = rest.ok_or(Violation::field(PLEN_AT))? as u32;
-        Ok(Shape { head: pdo, data, data_digest, ..plain })
+        Ok(Shape { prefix: pdo, data, data_digest, ..plain })
     }
 }

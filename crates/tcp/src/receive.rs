@@ -11,7 +11,7 @@ use crate::digest;
 use crate::pdu::{Common, DIGEST, Digests, Fes, Pdu, Side, Term, Violation};
 use zerocopy::FromBytes;
 
-/// Memory that holds payload. A target uses the heap; a host uses memory that is registered for
+/// Memory that holds payload. A target uses [`Heap`]; a host uses memory that is registered for
 /// DMA.
 pub trait PayloadMemory: Debug {
     /// Handle of one command's payload buffer.
@@ -23,7 +23,7 @@ pub trait PayloadMemory: Debug {
     /// CRC32C of a range, or `None` if the buffer no longer exists.
     fn digest(&self, buffer: &Self::Buffer, range: Range<usize>) -> Option<u32>;
 
-    /// Copies a range to `into`, whose former contents are dropped. Returns false if the buffer no
+    /// Replaces the contents of `into` by a range of the buffer. Returns false if the buffer no
     /// longer exists.
     fn read(&self, buffer: &Self::Buffer, range: Range<usize>, into: &mut Vec<u8>) -> bool;
 }
@@ -68,6 +68,7 @@ pub enum Item<B = Vec<u8>> {
 #[derive(Debug)]
 struct Filling<B> {
     buffer: B,
+    /// Offsets in the buffer: where the data begin, where the next byte goes, where the data end.
     from: usize,
     at: usize,
     end: usize,
@@ -81,19 +82,19 @@ pub struct Receiver<M: PayloadMemory = Heap> {
     memory: M,
     side: Side,
     digests: Digests,
-    /// Received bytes that are not parsed yet: `staging[begin..end]`.
+    /// The staging buffer; `staging[begin..end]` are received bytes that are not parsed yet.
     staging: Box<[u8]>,
     begin: usize,
     end: usize,
     filling: Option<Filling<M::Buffer>>,
-    /// The last header's data are followed by a digest.
+    /// The data that the last header announced are followed by a digest.
     has_digest: bool,
     /// The last header, which a TermReq has to quote.
     last: Vec<u8>,
 }
 
 impl Receiver {
-    /// A receiver for `side`, with digests off and payload on the heap.
+    /// A receiver for the end `side`, with digests off and payload on the heap.
     pub fn new(side: Side) -> Receiver {
         Receiver::with_memory(side, Heap)
     }
@@ -116,7 +117,7 @@ impl<M: PayloadMemory> Receiver<M> {
     /// Size of the staging buffer in bytes until [`Receiver::begin`].
     pub const SMALL: usize = 512;
 
-    /// A receiver for `side`, with digests off and payload in `memory`.
+    /// A receiver for the end `side`, with digests off and payload in `memory`.
     pub fn with_memory(side: Side, memory: M) -> Receiver<M> {
         Receiver {
             memory,
@@ -136,8 +137,8 @@ impl<M: PayloadMemory> Receiver<M> {
         &self.memory
     }
 
-    /// Called after ICReq and ICResp: applies the negotiated digests from the next PDU on, and
-    /// resizes the staging buffer to `room` bytes.
+    /// To be called after ICReq and ICResp: applies the negotiated digests from the next PDU on,
+    /// and resizes the staging buffer to `room` bytes.
     pub fn begin(&mut self, digests: Digests, room: usize) {
         self.digests = digests;
         let mut staging = vec![0; room.max(Self::SMALL)];
@@ -157,8 +158,8 @@ impl<M: PayloadMemory> Receiver<M> {
     }
 
     /// Staging buffer for the next read of the socket, for payload memory that is not a slice.
-    /// Report the number of bytes read by [`Receiver::stored`]; call [`Receiver::take`] until it
-    /// returns `None` before the next read.
+    /// After the read, pass the number of bytes to [`Receiver::stored`], and call
+    /// [`Receiver::take`] until it returns `None`.
     pub fn room(&mut self) -> &mut [u8] {
         self.compact();
         &mut self.staging[self.end..]
@@ -182,8 +183,8 @@ impl<M: PayloadMemory> Receiver<M> {
         self.end = (self.end + rest).min(self.staging.len());
     }
 
-    /// Sets the destination of the last header's `len` bytes of data: `buffer`, from offset `at`.
-    /// The buffer must hold them.
+    /// Sets the destination of the `len` bytes of data that the last header announced: `buffer`,
+    /// from offset `at`. The buffer must have at least `at + len` bytes.
     pub fn place(&mut self, buffer: M::Buffer, at: usize, len: u32) {
         self.filling = Some(Filling { buffer, from: at, at, end: at + len as usize, stored: true });
     }
@@ -196,9 +197,10 @@ impl<M: PayloadMemory> Receiver<M> {
     pub fn take(&mut self) -> Result<Option<Item<M::Buffer>>, Violation> {
         if let Some(filling) = &mut self.filling {
             let n = (filling.end - filling.at).min(self.end - self.begin);
-            let come = &self.staging[self.begin..self.begin + n];
-            // Payload in the staging buffer; space() receives the rest directly.
-            filling.stored &= self.memory.write(&mut filling.buffer, filling.at, come);
+            let bytes = &self.staging[self.begin..self.begin + n];
+            // Payload that was read into the staging buffer; `space` lets the rest be read directly
+            // into the payload buffer.
+            filling.stored &= self.memory.write(&mut filling.buffer, filling.at, bytes);
             (filling.at, self.begin) = (filling.at + n, self.begin + n);
             if filling.at < filling.end {
                 return Ok(None);
@@ -218,24 +220,25 @@ impl<M: PayloadMemory> Receiver<M> {
                 .take()
                 .map(|filling| Item::Data { buffer: filling.buffer, intact }));
         }
-        let come = &self.staging[self.begin..self.end];
+        let bytes = &self.staging[self.begin..self.end];
         // A header is decoded once it is complete; until then its bytes stay in the staging buffer.
-        let Ok((common, _)) = Common::read_from_prefix(come) else { return Ok(None) };
+        let Ok((common, _)) = Common::read_from_prefix(bytes) else { return Ok(None) };
         let shape = common
             .validate(self.side, self.digests, 0)
-            .inspect_err(|_| self.last = come[..Common::LEN].to_vec())?;
-        let Some(head) = come.get(..shape.head) else { return Ok(None) };
+            .inspect_err(|_| self.last = bytes[..Common::LEN].to_vec())?;
+        let Some(prefix) = bytes.get(..shape.prefix) else { return Ok(None) };
         self.last.clear();
         // Saved before the digest is checked, as a TermReq quotes the header that failed.
-        self.last.extend_from_slice(&head[..shape.hlen]);
+        self.last.extend_from_slice(&prefix[..shape.hlen]);
         if shape.header_digest {
-            let sent = head[shape.hlen..].first_chunk().map_or(0, |sent| u32::from_le_bytes(*sent));
-            if sent != digest(&head[..shape.hlen]) {
+            let sent =
+                prefix[shape.hlen..].first_chunk().map_or(0, |sent| u32::from_le_bytes(*sent));
+            if sent != digest(&prefix[..shape.hlen]) {
                 return Err(Violation(Term { fes: Fes::HEADER_DIGEST, fei: sent }));
             }
         }
-        let pdu = Pdu::read(head, common, shape);
-        self.begin += shape.head;
+        let pdu = Pdu::read(prefix, common, shape);
+        self.begin += shape.prefix;
         self.has_digest = shape.data_digest;
         Ok(pdu.map(Item::Head))
     }

@@ -7,43 +7,45 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub struct SendList {
     pieces: VecDeque<Piece>,
-    /// Bytes of the first buffer that have been sent.
-    sent: usize,
+    /// Bytes of the first piece that have been sent.
+    first_offset: usize,
     /// Unsent bytes.
     left: usize,
 }
 
 #[derive(Debug)]
 enum Piece {
-    Heads(Vec<u8>),
+    /// PDU headers, digests and short data, copied into one buffer.
+    Headers(Vec<u8>),
     Data(Vec<u8>),
 }
 
 impl Piece {
     fn bytes(&self) -> &[u8] {
         match self {
-            Piece::Heads(bytes) | Piece::Data(bytes) => bytes,
+            Piece::Headers(bytes) | Piece::Data(bytes) => bytes,
         }
     }
 }
 
 impl SendList {
-    /// A header buffer of at least so many bytes is full: the next header begins a new one.
+    /// A header buffer with this many bytes or more is full: the next header begins a new buffer.
     const FULL: usize = 4096;
 
-    /// Appends a header, or short data that are cheaper to copy than to reference.
-    pub fn push_head(&mut self, head: &[u8]) {
-        self.left += head.len();
+    /// Appends a PDU header, or short data that are cheaper to copy than to reference.
+    pub fn push_header(&mut self, header: &[u8]) {
+        self.left += header.len();
         match self.pieces.back_mut() {
-            // The first buffer may be partly sent; appending to it does not move `sent`.
-            Some(Piece::Heads(heads)) if heads.len() < SendList::FULL => {
-                heads.extend_from_slice(head)
+            // The first piece may be partly sent; appending to it leaves `first_offset` valid.
+            Some(Piece::Headers(headers)) if headers.len() < SendList::FULL => {
+                headers.extend_from_slice(header)
             }
             _ => {
-                // Room for two headers, such as a response and the header of the data after it.
-                let mut heads = Vec::with_capacity(head.len().max(64));
-                heads.extend_from_slice(head);
-                self.pieces.push_back(Piece::Heads(heads));
+                // At least 64 bytes: room for two headers of 24 bytes, such as a CapsuleResp and
+                // the C2HData header of the next command.
+                let mut headers = Vec::with_capacity(header.len().max(64));
+                headers.extend_from_slice(header);
+                self.pieces.push_back(Piece::Headers(headers));
             }
         }
     }
@@ -54,35 +56,36 @@ impl SendList {
         self.pieces.push_back(Piece::Data(data));
     }
 
-    /// Unsent bytes.
+    /// Number of unsent bytes.
     pub fn left(&self) -> usize {
         self.left
     }
 
     /// The unsent bytes as slices, in order.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        let mut skip = self.sent;
+        let mut skip = self.first_offset;
         self.pieces.iter().map(move |piece| &piece.bytes()[std::mem::take(&mut skip)..])
     }
 
-    /// `n` bytes were sent. Returns the bytes of payload that were freed.
-    pub fn sent(&mut self, mut n: usize) -> usize {
+    /// Removes the first `n` bytes, which were sent. Returns the bytes of payload that this freed.
+    pub fn advance(&mut self, mut n: usize) -> usize {
         self.left = self.left.saturating_sub(n);
         let mut freed = 0;
         while let Some(first) = self.pieces.front() {
-            let rest = first.bytes().len() - self.sent;
+            let rest = first.bytes().len() - self.first_offset;
             if n < rest {
-                self.sent += n;
+                self.first_offset += n;
                 break;
             }
             n -= rest;
-            self.sent = 0;
+            self.first_offset = 0;
             if let Some(Piece::Data(data)) = self.pieces.pop_front() {
                 freed += data.len();
             }
         }
         if self.left == 0 {
-            // A burst's capacity is released, as a server may hold thousands of idle connections.
+            // Frees the capacity that a burst has needed, as a server may hold thousands of idle
+            // connections.
             self.pieces.shrink_to(64);
         }
         freed

@@ -12,8 +12,8 @@
 //!    │ ◄── C2HTermReq                         │  Ended, on a protocol violation
 //! ```
 //!
-//! A command that needs a payload buffer waits until the owner has memory for it, so that a server
-//! with many connections can bound their sum.
+//! A command that needs a payload buffer waits until the owner has memory for the buffer, so that a
+//! server with many connections can bound the sum of their buffers.
 
 use std::collections::VecDeque;
 
@@ -32,14 +32,14 @@ use crate::send::SendList;
 pub struct Limits {
     /// Digests to accept if the host requests them.
     pub digests: Digests,
-    /// Most bytes of in-capsule data on an I/O queue (IOCCSZ). At least [`Limits::CAPSULE`] are
-    /// accepted on any queue.
+    /// Maximum bytes of in-capsule data on an I/O queue (IOCCSZ). If it is less than
+    /// [`Limits::CAPSULE`], [`Limits::CAPSULE`] bytes are accepted.
     pub in_capsule: u32,
-    /// MAXH2CDATA: most bytes of an H2CData PDU, a multiple of 4, at least 4096.
+    /// MAXH2CDATA: maximum bytes of data in an H2CData PDU; a multiple of 4, at least 4096.
     pub h2c_data: u32,
-    /// Most bytes of data of one command.
+    /// Maximum bytes of data of one command.
     pub transfer: u32,
-    /// Most bytes that one R2T requests.
+    /// Maximum bytes that one R2T requests.
     pub r2t: u32,
     /// Size of the receive buffer for headers, in bytes; payload has buffers of its own.
     pub room: usize,
@@ -48,8 +48,8 @@ pub struct Limits {
 impl Limits {
     /// Bytes of in-capsule data that an admin queue must accept: 8 KiB.
     pub const CAPSULE: u32 = 8192;
-    /// Most outstanding R2Ts per command, even if the host's MAXR2T allows more.
-    const R2TS: u32 = 16;
+    /// Maximum number of outstanding R2Ts per command, even if the host's MAXR2T allows more.
+    const MAX_R2TS: u32 = 16;
 }
 
 /// What [`Target::poll`] reports to the connection's owner.
@@ -57,12 +57,12 @@ impl Limits {
 pub enum Event {
     /// ICReq was accepted, with these digests.
     Greeted(Digests),
-    /// A command, with all its data. For a read the buffer is zeroed, to be filled in and passed to
-    /// [`Target::complete`].
+    /// A command is ready to be executed. For a read the buffer is zeroed, to be filled in and
+    /// passed to [`Target::complete`].
     Command {
-        /// The entry as received.
+        /// The submission queue entry as received.
         sqe: Sqe,
-        /// Data of a write, or the buffer for a read.
+        /// All data of a write, or the buffer for a read.
         data: Vec<u8>,
     },
     /// The connection has ended; close it once all output has been sent.
@@ -97,8 +97,9 @@ enum State {
 struct Transfer {
     sqe: Sqe,
     buffer: Vec<u8>,
-    /// Bytes that R2Ts have requested so far; `received`: bytes of completed R2Ts.
+    /// Bytes that R2Ts have requested so far.
     asked: u32,
+    /// Bytes of the R2Ts whose data have been received completely.
     received: u32,
     /// Outstanding R2Ts, at most MAXR2T.
     r2ts: u32,
@@ -109,6 +110,7 @@ struct Transfer {
 /// An outstanding R2T. Its index is the Transfer Tag (TTAG).
 #[derive(Clone, Copy, Debug)]
 struct Asked {
+    /// Index in [`Target::transfers`].
     transfer: usize,
     offset: u32,
     len: u32,
@@ -134,27 +136,29 @@ pub struct Target {
     digests: Digests,
     /// HPDA: alignment of data that are sent to the host, in dwords, 0's based.
     alignment: u8,
-    /// Most outstanding R2Ts per command: the host's MAXR2T, capped at [`Limits::R2TS`].
-    most_r2ts: u32,
+    /// Maximum number of outstanding R2Ts per command: the host's MAXR2T, at most
+    /// [`Limits::MAX_R2TS`].
+    max_r2ts: u32,
     /// Entries of the submission queue, from Connect.
     entries: u32,
+    /// SQ flow control is on: responses report SQHD.
     flow_control: bool,
     /// SQHD: completed commands modulo `entries`.
     head: u32,
-    /// CIDs of outstanding commands, with the bytes of their buffers. Few, so that a search is
-    /// cheaper than a hash.
+    /// CIDs of outstanding commands, with the bytes of their buffers. There are so few that a
+    /// linear search is cheaper than a hash table.
     open: Vec<(u16, u32)>,
     /// Commands that wait for buffer memory.
     waiting: VecDeque<Sqe>,
-    /// A command whose in-capsule data wait for buffer memory. Receiving stops until then, as its
-    /// data come next in the stream.
+    /// A command whose in-capsule data wait for buffer memory, and the bytes of data. Nothing is
+    /// received meanwhile, as these data come next in the stream.
     capsule: Option<(Sqe, u32)>,
     transfers: Vec<Option<Transfer>>,
     asked: Vec<Option<Asked>>,
     placing: Option<Placing>,
-    /// Bytes of all payload buffers of this connection, data that are being sent included.
+    /// Bytes of all payload buffers of this connection, including data that are being sent.
     held: u64,
-    /// The next error to make on purpose.
+    /// The next protocol error to make on purpose.
     pub tamper: Option<Tamper>,
 }
 
@@ -168,8 +172,8 @@ impl Target {
             out: SendList::default(),
             digests: Digests::default(),
             alignment: 0,
-            most_r2ts: 1,
-            // Connect must be the first command and sets the queue size: no other before it.
+            max_r2ts: 1,
+            // One entry until Connect, which must be the first command, sets the queue size.
             entries: 1,
             flow_control: true,
             head: 0,
@@ -201,10 +205,10 @@ impl Target {
 
     /// `n` bytes of [`Target::output`] were sent.
     pub fn sent(&mut self, n: usize) {
-        self.held -= (self.out.sent(n) as u64).min(self.held);
+        self.held -= (self.out.advance(n) as u64).min(self.held);
     }
 
-    /// Bytes of this connection's payload buffers, for the owner's accounting of the `free` memory
+    /// Bytes of this connection's payload buffers. From it the owner computes the `free` memory
     /// that it passes to [`Target::poll`].
     pub fn held(&self) -> u64 {
         self.held
@@ -231,8 +235,8 @@ impl Target {
         self.placing.is_some() || self.asked.iter().any(Option::is_some)
     }
 
-    /// Connect succeeded: the queue has `entries` entries; without `flow_control` SQHD is not
-    /// reported.
+    /// To be called when Connect has succeeded: the queue has `entries` entries; without
+    /// `flow_control` SQHD is not reported.
     pub fn connect(&mut self, entries: u32, flow_control: bool) {
         (self.entries, self.flow_control) = (entries.max(1), flow_control);
     }
@@ -240,10 +244,10 @@ impl Target {
     /// The next event, or `None` if more bytes or more memory are needed. `free`: bytes of buffer
     /// memory still available; a command that needs more waits.
     pub fn poll(&mut self, free: u64) -> Option<Event> {
-        // A command that is admitted in this loop reduces what is left for the next one.
-        let most = self.held.saturating_add(free);
+        // A command that is admitted in this loop reduces the memory that is left for the next.
+        let limit = self.held.saturating_add(free);
         while self.state != State::Ended {
-            let free = most.saturating_sub(self.held);
+            let free = limit.saturating_sub(self.held);
             if let Some(sqe) =
                 self.waiting.front().copied().filter(|sqe| u64::from(len_of(sqe)) <= free)
             {
@@ -258,7 +262,7 @@ impl Target {
                     return None;
                 }
                 self.capsule = None;
-                // Allocated before its data arrive, which a slow host may delay for long.
+                // Allocated before its data arrive; a slow host may hold the memory for long.
                 self.held += u64::from(len);
                 self.receiver.place(vec![0; len as usize], 0, len);
                 self.placing = Some(Placing::Capsule(sqe));
@@ -291,7 +295,7 @@ impl Target {
             }
         };
         match pdu.body {
-            Body::IcReq(greeting) if self.state == State::New => self.greet(greeting).map(Some),
+            Body::IcReq(request) if self.state == State::New => self.greet(request).map(Some),
             Body::H2cTermReq(term) => {
                 self.state = State::Ended;
                 Ok(Some(Event::Ended { term, by_host: true }))
@@ -317,32 +321,32 @@ impl Target {
         }
     }
 
-    fn greet(&mut self, asked: Greeting) -> Result<Event, Violation> {
-        if asked.version.get() != 0 {
+    fn greet(&mut self, request: Greeting) -> Result<Event, Violation> {
+        if request.version.get() != 0 {
             return Err(Violation::unsupported(Greeting::VERSION_AT));
         }
         // HPDA is 0's based, in dwords: 31 means 128 bytes, the largest alignment that the 8-bit
         // PDO can express (TCP 3.6.2.2).
-        if asked.alignment > 31 {
+        if request.alignment > 31 {
             return Err(Violation::field(Greeting::ALIGNMENT_AT));
         }
-        if asked.digests > 3 {
+        if request.digests > 3 {
             return Err(Violation::field(Greeting::DIGESTS_AT));
         }
-        let wanted = Digests::from_bits(asked.digests);
+        let requested = Digests::from_bits(request.digests);
         let agreed = Digests {
-            header: wanted.header && self.limits.digests.header,
-            data: wanted.data && self.limits.digests.data,
+            header: requested.header && self.limits.digests.header,
+            data: requested.data && self.limits.digests.data,
         };
-        let answer = Greeting {
+        let response = Greeting {
             digests: agreed.bits(),
             limit: self.limits.h2c_data.into(),
             ..Greeting::default()
         };
-        self.push(Pdu::new(Body::IcResp(answer)));
-        (self.digests, self.alignment, self.state) = (agreed, asked.alignment, State::Open);
+        self.push(Pdu::new(Body::IcResp(response)));
+        (self.digests, self.alignment, self.state) = (agreed, request.alignment, State::Open);
         // MAXR2T is 0's based.
-        self.most_r2ts = asked.limit.get().saturating_add(1).min(Limits::R2TS);
+        self.max_r2ts = request.limit.get().saturating_add(1).min(Limits::MAX_R2TS);
         self.receiver.begin(agreed, self.limits.room);
         Ok(Event::Greeted(agreed))
     }
@@ -422,9 +426,9 @@ impl Target {
         loop {
             let Some(Some(transfer)) = self.transfers.get_mut(place) else { return };
             let size = transfer.buffer.len() as u32;
-            // MAXR2T bounds the outstanding R2Ts, the R2T length the bytes that each puts into the
-            // socket.
-            if transfer.r2ts == self.most_r2ts || transfer.asked == size {
+            // MAXR2T limits the number of outstanding R2Ts; `limits.r2t` limits the bytes that the
+            // host sends for each.
+            if transfer.r2ts == self.max_r2ts || transfer.asked == size {
                 return;
             }
             let (offset, len, cid) =
@@ -499,8 +503,8 @@ impl Target {
             return None;
         }
         let Transfer { sqe, buffer, spoilt, .. } = self.transfers[asked.transfer].take()?;
-        // Failed only now: an earlier completion would let the host reuse the CID while data of it
-        // are still arriving.
+        // The command fails only now: after an earlier completion the host could reuse the CID
+        // while data of this command still arrive.
         if spoilt {
             self.complete(
                 Cqe::new(Cid(sqe.cid), QueueId(0), 0, Status::TRANSIENT_TRANSPORT_ERROR, 0, false),
@@ -511,8 +515,8 @@ impl Target {
         Some(Event::Command { sqe, data: buffer })
     }
 
-    /// Completes a command: `cqe` is its entry, whose SQHD is filled in here; `data` are sent to
-    /// the host if it succeeded.
+    /// Completes a command. `cqe`: its completion queue entry, whose SQHD is filled in here;
+    /// `data`: sent to the host if the command succeeded.
     pub fn complete(&mut self, cqe: Cqe, data: Vec<u8>) {
         let at = self.open.iter().position(|(cid, _)| *cid == cqe.cid);
         let held = at.map_or(0, |at| self.open.swap_remove(at).1);
@@ -526,8 +530,8 @@ impl Target {
         }
         if !data.is_empty() && cqe.status().is_success() {
             let len = data.len() as u32;
-            // SUCCESS replaces the response only if that would carry no information: no SQHD (flow
-            // control is off), and DW0 and DW1 zero.
+            // SUCCESS replaces the response only if the response would carry no information: no
+            // SQHD (flow control is off), and DW0 and DW1 zero.
             let alone = !self.flow_control && cqe.result == 0 && cqe.dw1 == 0;
             let body =
                 Body::C2hData(Data { cid: cqe.cid.into(), len: len.into(), ..Data::default() });
@@ -540,7 +544,7 @@ impl Target {
             self.held += u64::from(len);
             self.out.push_data(data);
             if let Some(digest) = digest {
-                self.out.push_head(&digest.to_le_bytes());
+                self.out.push_header(&digest.to_le_bytes());
             }
             if alone {
                 self.head = (self.head + 1) % self.entries;
@@ -578,27 +582,29 @@ impl Target {
     pub fn terminate(&mut self, Violation(term): Violation) -> Event {
         let quoted = self.receiver.last_header().to_vec();
         self.push(Pdu { flags: 0, body: Body::C2hTermReq(term), data: quoted.len() as u32 });
-        self.out.push_head(&quoted);
+        self.out.push_header(&quoted);
         self.state = State::Ended;
         Event::Ended { term, by_host: false }
     }
 
+    /// Whether this error is to be made now; it is then made only once.
     fn tampers(&mut self, with: Tamper) -> bool {
         self.tamper.take_if(|tamper| *tamper == with).is_some()
     }
 
     fn push(&mut self, pdu: Pdu) {
-        let (mut head, len) = pdu.head(self.digests, self.alignment);
-        let digest_at = usize::from(head[2]);
-        if head[1] & flags::HEADER_DIGEST != 0 && self.tampers(Tamper::HeaderDigest) {
-            // Corrupts the digest after it was computed: the header itself stays correct.
-            head[digest_at..digest_at + DIGEST].iter_mut().for_each(|byte| *byte ^= 0x55);
+        let (mut prefix, len) = pdu.encode_prefix(self.digests, self.alignment);
+        // Bytes 1 and 2 of the common header are FLAGS and HLEN.
+        let digest_at = usize::from(prefix[2]);
+        if prefix[1] & flags::HEADER_DIGEST != 0 && self.tampers(Tamper::HeaderDigest) {
+            // Corrupts the digest only: the header itself stays correct.
+            prefix[digest_at..digest_at + DIGEST].iter_mut().for_each(|byte| *byte ^= 0x55);
         }
-        self.out.push_head(&head[..len]);
+        self.out.push_header(&prefix[..len]);
     }
 }
 
-/// Bytes that the transport transfers for a command (its SGL length), without in-capsule data.
+/// Bytes of a command's data outside of the capsule: the length of its transport SGL, else 0.
 fn len_of(sqe: &Sqe) -> u32 {
     let sgl = Descriptor::of(sqe.dptr());
     let moves = matches!(direction_of(sqe), Direction::ToController | Direction::ToHost);

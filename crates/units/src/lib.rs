@@ -1,8 +1,8 @@
 //! Types that every crate shares: instants and spans of time, kinds of operation and size classes,
 //! which are those of `completion`, as that crate depends on no other; and lists of CPUs.
 //!
-//! Crates without I/O read no clock: their callers pass the time as [`Nanos`]. The engine reads its
-//! clock once per batch, the simulator passes its virtual time.
+//! Crates without I/O read no clock: their callers pass the time as [`Nanos`]. The library `reap`
+//! reads its clock once per batch, the simulator passes its virtual time.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
@@ -16,7 +16,7 @@ pub use completion::{Class, Nanos, Op, nearest};
 ///
 /// The text is not such a list; the message says why.
 pub fn cpus(text: &str) -> Result<Vec<u32>, String> {
-    /// Bounds the result of a range such as 0-4294967295. More than any machine has.
+    /// A limit, so that a range such as 0-4294967295 does not fill the memory.
     const MAX_CPUS: u32 = 4096;
     let mut cpus = BTreeSet::new();
     let cpu = |text: &str| match text.trim().parse::<u32>() {

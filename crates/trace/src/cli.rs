@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::io::Write;
 use std::time::Duration;
 
-/// Limit on devices: the number of filters in the eBPF program (`FILTERS` in `bpf/shared.h`).
+/// Maximum number of `-d`: the filters of the eBPF program (`FILTERS` in `bpf/shared.h`).
 const FILTERS: usize = 8;
 
 impl Settings {
@@ -40,11 +40,11 @@ impl Settings {
                 "`{word}` is one argument too many: the arguments are MODE, INTERVAL and COUNT"
             ));
         }
-        // A rate is a sum over all interrupts: a sample would not give it.
+        // A rate is a sum over all interrupts, so none may be left out.
         if mode == Mode::Rate && args.freq.is_some_and(|freq| freq > 1) {
             return usage("`rate` counts every interrupt: --freq goes with `completions`, `delay` and `latency`".into());
         }
-        // At issue, where a request is selected, no line is involved yet.
+        // `latency` selects requests when they are issued, when no interrupt line is known yet.
         if mode == Mode::Latency && !args.lines.is_empty() {
             return usage(
                 "`latency` selects devices, not interrupt lines: use -d instead of --line".into(),
@@ -69,9 +69,9 @@ fn interval(word: &str, maybe_mode: bool) -> Result<Duration, Error> {
     })
 }
 
-/// Traces until COUNT, the duration, Ctrl-C or SIGTERM ends it, and prints to `out`. Returns the
-/// document for `--json`, which the caller writes. However it ends, nothing stays attached to the
-/// kernel.
+/// Traces until COUNT, `--duration`, Ctrl-C or SIGTERM ends the run, and prints to `out`. Returns
+/// the document for `--json`, which the caller writes. However the run ends, nothing stays attached
+/// to the kernel.
 ///
 /// # Errors
 /// See [`Error`].

@@ -1,5 +1,5 @@
-//! The counters: their values at one moment, and the difference of two moments. How they are
-//! collected is in `ebpf`.
+//! The counters: their values at one moment, and the differences between two moments. The module
+//! `ebpf` collects them.
 
 use crate::histogram::{Linear, Log2};
 use std::time::Duration;
@@ -23,13 +23,13 @@ pub(crate) struct Counts {
     pub lost: [u64; LOST.len()],
 }
 
-/// An interrupt line of a block device.
+/// Counts of an interrupt line of a block device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LineCounts {
     pub irq: u32,
     pub name: String,
     pub interrupts: u64,
-    /// Completions per sampled cycle: from one interrupt of the line to its next.
+    /// Completions per sampled cycle. A cycle lasts from one interrupt of the line to the next.
     pub per_interrupt: Linear,
     /// Time from the interrupt to the softirq or poller that handles it.
     pub to_softirq: Log2,
@@ -38,7 +38,7 @@ pub(crate) struct LineCounts {
     pub per_cpu: Vec<LineCpuCounts>,
 }
 
-/// What one line cost on one CPU.
+/// Interrupts of one line on one CPU, and their CPU time in hard interrupt and in softirq.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct LineCpuCounts {
     pub interrupts: u64,
@@ -46,18 +46,18 @@ pub(crate) struct LineCpuCounts {
     pub soft_ns: u64,
 }
 
-/// A hardware queue of a device.
+/// Counts of a hardware queue of a device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct QueueCounts {
     pub disk: String,
     pub number: u32,
     pub polled: bool,
-    /// Its interrupt line, if known.
+    /// The queue's interrupt line, if known.
     pub irq: Option<u32>,
     pub contexts: ContextCounts,
     /// Completions by CPU.
     pub per_cpu: Vec<u64>,
-    /// With `-Q`: completions of this queue per cycle that completed any.
+    /// With `-Q`: completions of this queue per cycle, without cycles that completed none of them.
     pub per_interrupt: Linear,
     /// With `-Q`: time from the interrupt to each completion.
     pub to_completion: Log2,
@@ -101,7 +101,7 @@ impl Latency {
     }
 }
 
-/// Events that were not counted: the name in `--json`, and a description.
+/// Kinds of events that were not counted: the name in `--json`, and a description.
 pub(crate) const LOST: [(&str, &str); 6] = [
     ("interrupts", "interrupts without a trace event, and their completions"),
     // The kernel skips a program that an interrupt would start recursively.
@@ -113,17 +113,17 @@ pub(crate) const LOST: [(&str, &str); 6] = [
 ];
 
 impl Counts {
-    /// The counts since `earlier`, an older moment of the same run.
+    /// The counts since `earlier`, which were read earlier in the same run.
     pub(crate) fn since(&self, earlier: &Counts) -> Counts {
         fn subtract(mine: &mut u64, theirs: u64) {
-            // Counters of several CPUs are read one after another: never go below zero.
+            // Counters of several CPUs are read one after another, so a sum may seem to decrease.
             *mine = mine.saturating_sub(theirs);
         }
         let mut now = self.clone();
         now.time = self.time.saturating_sub(earlier.time);
         now.lost.iter_mut().zip(earlier.lost).for_each(|(mine, theirs)| subtract(mine, theirs));
         for line in &mut now.lines {
-            // A line that appeared since counts in full.
+            // A line that has appeared since `earlier` counts in full.
             let Some(before) = earlier.lines.iter().find(|before| before.irq == line.irq) else {
                 continue;
             };
@@ -138,7 +138,7 @@ impl Counts {
             }
         }
         for queue in &mut now.queues {
-            // By name, not by index: queues may appear in any order.
+            // Found by name, not by index: queues may appear in any order.
             let same =
                 |before: &&QueueCounts| before.disk == queue.disk && before.number == queue.number;
             let Some(before) = earlier.queues.iter().find(same) else { continue };
@@ -166,7 +166,7 @@ impl Counts {
         now
     }
 
-    /// Completions of the queues of one line, or of queues without a line.
+    /// Completions of the queues of the line `irq`; `None`: of the queues without a known line.
     pub(crate) fn contexts_of(&self, irq: Option<u32>) -> ContextCounts {
         sum(self.queues.iter().filter(|queue| queue.irq == irq).map(|queue| queue.contexts))
     }

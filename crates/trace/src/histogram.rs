@@ -24,7 +24,7 @@ pub const LINEAR_VALUES: usize = 128;
 /// Buckets of [`Log2`]: the last begins at 2³⁹.
 pub const LOG2_BUCKETS: usize = 40;
 
-/// Counts by bucket, with the exact sum and maximum, which buckets lose.
+/// Counts by bucket, and the exact sum and maximum, which the buckets do not show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram<const BUCKETS: usize> {
     buckets: [u64; BUCKETS],
@@ -46,7 +46,7 @@ impl<const BUCKETS: usize> Default for Histogram<BUCKETS> {
 
 impl<const BUCKETS: usize> Histogram<BUCKETS> {
     /// Makes a histogram of counts collected elsewhere, with the sum and maximum of the values.
-    /// Counts beyond the last bucket are added to it.
+    /// Counts beyond the last bucket are added to the last bucket.
     pub fn from_parts(counts: &[u64], sum: u64, max: u64) -> Self {
         let mut histogram = Histogram { buckets: [0; BUCKETS], sum, max };
         counts
@@ -102,7 +102,7 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
     }
 
     /// The values recorded since `earlier`, an older copy of this histogram. The maximum is that of
-    /// the whole time: the interval of the maximum is unknown.
+    /// all values, as the maximum since `earlier` is unknown.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut difference = self.clone();
         difference
@@ -179,7 +179,7 @@ impl Log2 {
     }
 }
 
-/// A bar whose length is the share of the largest count.
+/// A bar whose length is proportional to `count`; the largest count has the full width.
 fn bar(count: u64, counts: &[u64]) -> String {
     let largest = counts.iter().copied().max().unwrap_or(0).max(1);
     // 128 bits: a count times the width may not fit 64.

@@ -11,12 +11,12 @@
 //! user:    ebpf/tracer -> counts -> report (tables, histograms, JSON)
 //! ```
 //!
-//! The tracer is an eBPF program that CO-RE adapts to the running kernel; it is built with the
-//! feature `ebpf`. This crate needs nothing else of Reap, and the data path of Reap needs nothing
-//! of this crate.
+//! The tracer is an eBPF program that CO-RE (relocation at load time, from the kernel's BTF) adapts
+//! to the running kernel; it is built with the feature `ebpf`. This crate needs nothing else of
+//! Reap, and the data path of Reap needs nothing of this crate.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
-// Without the tracer, machine and report are unused; they and their tests are compiled anyway.
+// Without the tracer, `machine` and `report` are unused; they are compiled anyway, for their tests.
 #![cfg_attr(not(feature = "ebpf"), allow(dead_code))]
 
 pub mod cli;
@@ -31,7 +31,7 @@ mod settings;
 
 pub use preflight::missing_requirements;
 
-/// What can fail, each in one sentence for the user.
+/// Why tracing failed. The text of each error is a sentence for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Built without the feature `ebpf`.
@@ -43,7 +43,7 @@ pub enum Error {
     /// An argument is invalid by itself, together with others, or on this machine.
     #[error("{0}")]
     Usage(String),
-    /// Neither root nor the two capabilities needed.
+    /// The user is not root and lacks CAP_BPF or CAP_PERFMON.
     #[error(
         "tracing the kernel needs root, or the capabilities CAP_BPF and CAP_PERFMON: run it with sudo"
     )]
@@ -52,9 +52,9 @@ pub enum Error {
     #[error("{0}")]
     Kernel(String),
     /// The output could not be written, or a signal handler could not be installed.
-    #[error("cannot write {what}: {source}")]
+    #[error("cannot {what}: {source}")]
     Output {
-        /// The output or handler.
+        /// What could not be done.
         what: &'static str,
         /// The error of the system.
         source: std::io::Error,

@@ -2,8 +2,8 @@
 //! to which hardware queue.
 //!
 //! The eBPF program learns the line of a queue by itself when completions run in the interrupt
-//! handler, or when a single line raises the softirq. Knowing it beforehand makes the counts exact
-//! from the first completion on, also for requests that complete on another CPU.
+//! handler, or when a single line raises the softirq. If it knows the line beforehand, the counts
+//! are exact from the first completion on, also for requests that complete on another CPU.
 
 use crate::Error;
 use crate::settings::usage;
@@ -29,7 +29,7 @@ pub(crate) struct Topology {
     pub disks: Vec<BlockDevice>,
     /// Interrupt lines by number, with the names of their handlers, separated by commas.
     pub lines: BTreeMap<u32, String>,
-    /// Root of the file system it was read from; `/` for this machine.
+    /// Root of the file system that was read; `/` for this machine.
     root: PathBuf,
 }
 
@@ -56,7 +56,7 @@ impl Topology {
         Topology { disks, lines, root: root.to_owned() }
     }
 
-    /// The name of a line: those of its handlers, or `irq N`.
+    /// The name of a line: the names of its handlers, or `irq N` if it has none.
     pub(crate) fn line_name(&self, irq: u32) -> String {
         self.lines.get(&irq).cloned().unwrap_or_else(|| format!("irq {irq}"))
     }
@@ -126,7 +126,7 @@ impl Topology {
             .collect()
     }
 
-    /// The line of a queue, by the name of its handler.
+    /// The line of a queue, found by the name of the line's handler.
     fn line_of_queue(&self, disk: &BlockDevice, queue: u32) -> Option<u32> {
         // NVMe: queue 0 is the admin queue, so hardware queue k of the block layer is `qk+1`.
         // virtio-blk: `req.k`.
@@ -143,8 +143,8 @@ impl Topology {
         if let Some(&irq) = disk.lines.iter().find(ends) {
             return Some(irq);
         }
-        // No match, as for a poll queue, which has no line. But with one queue and one line in use
-        // they belong together, whatever the name.
+        // No handler has such a name, as for a poll queue, which has no line. But if the disk has
+        // one queue and one line with a handler, they belong together, whatever the name.
         let mut in_use = disk.lines.iter().filter(|irq| self.lines.contains_key(irq));
         match (disk.queues.len(), in_use.next(), in_use.next()) {
             (1, Some(&only), None) => Some(only),
@@ -160,7 +160,8 @@ impl Topology {
         counts.trim().split(',').filter_map(|count| count.parse::<u64>().ok()).sum()
     }
 
-    /// Size of a table for all interrupt numbers, with spare entries for devices that appear later.
+    /// Entries of a table for all interrupt numbers: spare entries for devices that appear later
+    /// are included.
     pub(crate) fn irq_numbers(&self) -> u32 {
         let all = numbered(&self.root.join("sys/kernel/irq"));
         all.last().copied().unwrap_or(0).saturating_add(257)
@@ -169,7 +170,8 @@ impl Topology {
 
 /// `nvme0c1n2` is a path of `nvme0n2`.
 fn is_nvme_path_of(path: &str, namespace: &str) -> bool {
-    // Compare subsystem and namespace number; the controller number between them is the path.
+    // Subsystem and namespace number must be equal; the controller number between them (`c1`) names
+    // the path.
     let split = |name: &str| -> Option<(String, String)> {
         let (subsystem, rest) = name.strip_prefix("nvme")?.split_once(['c', 'n'])?;
         Some((subsystem.to_owned(), rest.rsplit('n').next()?.to_owned()))

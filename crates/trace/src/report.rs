@@ -12,8 +12,8 @@ use std::io::{self, Write};
 const CONTEXT_HEADS: [&str; CONTEXTS.len()] =
     ["in irq", "softirq", "other CPU", "polled", "elsewhere"];
 
-/// In `latency`, a request class gets a histogram if at least one in this many requests is of it.
-/// All classes get a table row.
+/// In `latency`, a class of requests gets a histogram if at least one in this many requests belongs
+/// to the class. All classes get a table row.
 const DRAWN_ONE_IN: u64 = 100;
 
 /// Prints one interval, or the whole run, as text.
@@ -38,8 +38,8 @@ fn draw(out: &mut impl Write, title: impl Display, histogram: impl Display) -> i
 /// A table row: its name, and a cell per column.
 type Row = (String, Vec<String>);
 
-/// Prints a table with these headings and widths, if it has rows. The first column is as wide as
-/// the longest name.
+/// Prints a table, if it has rows. `head`: heading of the first column, which is as wide as the
+/// longest name; `columns`: headings and widths of the other columns.
 fn table(
     out: &mut impl Write,
     head: &str,
@@ -69,11 +69,11 @@ fn dash<T: ToString>(value: Option<T>) -> String {
 }
 
 fn completions(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Result<()> {
-    // Sampled cycles are counted by line, so there is no such column with -Q, whose rows are
-    // queues.
+    // Sampled cycles are counted by line, so with -Q, where rows are queues, the table has no
+    // column `sampled`.
     let sampled = settings.freq > 1 && !settings.args.queues;
     let mut rows = Vec::new();
-    // Rows without activity are left out.
+    // A row without interrupts and completions is left out.
     let mut row = |name: String, line: Option<&LineCounts>, contexts: ContextCounts| {
         if line.is_none_or(|line| line.interrupts == 0) && contexts == ContextCounts::default() {
             return;
@@ -148,7 +148,7 @@ fn delay(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Resu
             format_args!("line = {}, interrupt -> completion", line.name),
             line.to_completion.draw(unit),
         )?;
-        // With -Q the completions have rows per queue.
+        // With -Q each queue has a row of its own for the completions.
         let (softirq, completion) =
             (Some(&line.to_softirq), (!settings.args.queues).then_some(&line.to_completion));
         let cells = vec![
@@ -258,7 +258,7 @@ fn latency(out: &mut impl Write, settings: &Settings, counts: &Counts) -> io::Re
     }
     let row = |class: &&Latency| {
         let mean = format!("{:.1}", class.time.mean().unwrap_or(0.0) / 1e3);
-        // Left-aligned like the names: padded here, because `table` aligns right.
+        // Operations are left-aligned like the names: padded here, because `table` aligns right.
         let op = format!("{:<12}", class.op_name());
         (class.name.clone(), vec![op, class.size_name(), class.time.total().to_string(), mean])
     };
@@ -422,7 +422,7 @@ fn values(histogram: &Linear) -> Value {
 }
 
 fn times(histogram: &Log2) -> Value {
-    // A maximum has no difference between two moments, so an interval too has that since the start.
+    // The maximum of an interval is unknown, so an interval has the maximum since the start.
     json!({ "count": histogram.total(), "sum_ns": histogram.sum(), "max_ns_since_start": histogram.max(), "buckets": histogram.counts() })
 }
 

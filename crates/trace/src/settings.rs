@@ -16,8 +16,8 @@ use std::time::Duration;
                   one device, in milliseconds\n\ndocs/trace.md says what each number means."
 )]
 pub struct TraceArgs {
-    /// `completions`, `delay`, `rate` or `latency`; seconds between outputs (2); how many outputs
-    /// (until Ctrl-C)
+    /// MODE: `completions`, `delay`, `rate` or `latency`; INTERVAL: seconds between outputs
+    /// [default: 2]; COUNT: number of outputs [default: no limit]
     #[arg(value_name = "MODE | INTERVAL | COUNT", num_args = 0.., hide_possible_values = true)]
     pub words: Vec<String>,
     /// Print the time of day with each output
@@ -29,8 +29,8 @@ pub struct TraceArgs {
     /// By hardware queue instead of by interrupt line or device
     #[arg(short = 'Q', long)]
     pub queues: bool,
-    /// Sample one interrupt in N, with all completions until the next interrupt of its line; in
-    /// `latency`: one request in N
+    /// Sample one interrupt in N, with all completions until the next interrupt of the line; in
+    /// mode `latency`: one request in N
     #[arg(long, value_name = "N", value_parser = one_in)]
     pub freq: Option<u32>,
     /// Only this block device (may be given several times)
@@ -53,11 +53,11 @@ pub enum Mode {
     /// Completions per interrupt.
     #[default]
     Completions,
-    /// From the interrupt to softirq and completion.
+    /// Time from the interrupt to softirq and completion.
     Delay,
     /// Interrupts and completions per second, and CPU time.
     Rate,
-    /// From issue to completion.
+    /// Time from issue to completion.
     Latency,
 }
 

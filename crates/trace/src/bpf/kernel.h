@@ -53,7 +53,7 @@ struct request {
 } CORE;
 
 struct irqaction {
-	struct irqaction *next; /* the other handler of a shared line */
+	struct irqaction *next; /* the next handler of a shared line */
 } CORE;
 
 /* The number of the flag differs between kernels; its name changed in 5.16. */

@@ -39,30 +39,33 @@ struct config {
 };
 
 struct globals {
-	__u64 sampled_cycles; /* open right now */
-	__u32 next_slot; /* of lines; slot 0 belongs to no line */
-	__u32 next_queue;
-	__u64 lost_lines; /* interrupts that found no slot */
-	__u64 lost_queues; /* completions whose queue found no entry */
-	__u64 lost_starts; /* requests whose start found no entry */
-	__u64 lost_classes; /* requests whose histogram found no entry */
+	__u64 sampled_cycles; /* how many are open now: not a running total */
+	__u32 next_slot; /* next free line slot; line slot 0 belongs to no line */
+	__u32 next_queue; /* next free index in `queues` */
+	__u64 lost_lines; /* interrupts not counted because all line slots were in use */
+	__u64 lost_queues; /* completions not counted because `queues` was full */
+	__u64 lost_starts; /* requests not counted because `starts` was full */
+	__u64 lost_classes; /* requests not counted because `latencies` was full */
 };
 
 /* From an interrupt to the next one of the same line. */
 struct cycle {
-	__u64 at; /* ns, in mode DELAY only */
-	__u64 visit; /* the softirq visit that it interrupted, or 0 */
+	__u64 at; /* time of the interrupt in ns, in mode DELAY only */
+	__u64 visit; /* serial number, per CPU, of the softirq visit that it interrupted; 0: none */
 	__u32 count; /* completions so far */
 	__u32 cpu;
 	__u32 sampled;
 	__u32 pad;
 };
 
-/* By interrupt number. One CPU at a time runs a line's handler. cycle[seq & 1] is open; the other still gets late completions. */
+/*
+ * By interrupt number. One CPU at a time runs a line's handler. cycle[seq & 1] is open; the cycle before it is in the other
+ * element and still gets late completions.
+ */
 struct line {
 	__u64 seq; /* interrupts */
 	__u32 slot; /* index of its counters; 0: not known to belong to a block device */
-	__u32 ignored;
+	__u32 ignored; /* 1: the line is not selected */
 	__u32 skipped; /* cycles since the last sampled one */
 	__u32 pad;
 	struct cycle cycle[2];
@@ -78,8 +81,8 @@ struct queue {
 	__u32 polled;
 	__u32 tracked;
 	__u32 irq; /* number + 1; 0: not known */
-	__u32 candidate; /* number + 1 of the line that may be its own */
-	__u32 votes;
+	__u32 candidate; /* number + 1 of the line that may be the queue's */
+	__u32 votes; /* consecutive visits that only `candidate` can have raised */
 	__u64 cycle_seq; /* with per_queue: the cycle being counted */
 	__u32 cycle_count;
 	__u32 voted_in; /* the softirq visit of the last vote */
@@ -105,7 +108,7 @@ struct queue_stats {
 
 struct hist {
 	__u64 n;
-	__u64 sum; /* of what was counted, or ns */
+	__u64 sum; /* of completions, or of ns */
 	__u64 max;
 	__u64 slots[LINEAR_SLOTS];
 };

@@ -27,25 +27,26 @@
 const volatile struct config cfg = { .freq = 1, .unit = 1000 };
 struct globals g = { .next_slot = 1 };
 
-/* Set after everything is attached, cleared before anything is detached: no event is half counted. */
+/* Set after all programs are attached, cleared before the first is detached: no event is seen by some of them only. */
 volatile __u32 counting SEC(".data.switch") = 0;
 
 /* What this CPU is doing. */
 struct cpu {
 	__u64 visit; /* block and irq-poll softirqs begun */
-	__u64 hctx; /* of the last completion, */
-	__u32 queue; /* and its index in `queues` */
+	__u64 hctx; /* hardware queue of the last completion, */
+	__u32 queue; /* and the queue's index in `queues` */
 	__u32 irq; /* number + 1 of the line whose handler runs; 0: none */
 	__u32 softirq; /* 1: a block or irq-poll softirq runs */
-	__u32 raised; /* number + 1 of the line that first raised it */
+	__u32 raised; /* number + 1 of the line that first raised that softirq; 0: not raised */
 	__u32 mixed; /* other lines interrupted between raise and visit */
 	__u32 serving; /* number + 1 of the only line that this visit can serve; 0: not known */
 	__u64 next_action; /* the next handler of a shared line */
-	__u64 raised_at; /* ns; 0: that cycle is not sampled */
-	__u64 irq_at; /* ns, mode RATE, as the next three */
+	__u64 raised_at; /* mode DELAY: time in ns of the interrupt that raised the softirq; 0: its cycle is not sampled */
+	/* Mode RATE, in ns: */
+	__u64 irq_at; /* start of the running handler */
 	__u64 mark; /* start of the visit's time that is not accounted yet, */
-	__u64 stolen; /* time that interrupts took of it, */
-	__u32 visit_slot; /* and the line slot it is charged to */
+	__u64 stolen; /* how much of that time interrupts took, */
+	__u32 visit_slot; /* and the line slot that it is charged to */
 	__u32 skipped; /* requests since the last sampled one, mode LATENCY */
 };
 

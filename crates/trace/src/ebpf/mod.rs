@@ -1,5 +1,5 @@
-//! Runs the tracer and prints an interval at a time until COUNT, the duration, a signal or a closed
-//! output ends it.
+//! Runs the tracer, and prints the counts of each interval until COUNT, `--duration`, a signal or a
+//! closed output ends the run.
 
 mod layout;
 mod tracer;
@@ -23,11 +23,11 @@ pub(crate) fn run(
     mut out: &mut dyn Write,
 ) -> Result<serde_json::Value, Error> {
     let mut machine = Topology::read(Path::new("/"));
-    // First of all: from here on a signal ends the loop below instead of the process.
-    let stopped =
-        stop_signals().map_err(|source| Error::Output { what: "a signal handler", source })?;
+    // Installed before tracing starts: from here on a signal ends the loop below, not the process.
+    let stopped = stop_signals()
+        .map_err(|source| Error::Output { what: "install a signal handler", source })?;
     let (disks, lines) = selected(settings, &machine)?;
-    preflight::lacks_for(&[settings.mode]).into_iter().next().map_or(Ok(()), Err)?;
+    preflight::missing_for(&[settings.mode]).into_iter().next().map_or(Ok(()), Err)?;
     let mut tracer = Tracer::start(settings, &machine, &disks, &lines)?;
     let mut intervals = Vec::new();
     let mut before = Counts::default();
@@ -41,7 +41,7 @@ pub(crate) fn run(
     let mut done = 0;
     let mut next = Instant::now();
     while !closed && done < settings.count {
-        // Absolute times: printing does not delay later intervals.
+        // The end of each interval is an absolute time, so printing does not delay later intervals.
         next += settings.interval;
         let until = end.map_or(next, |end| end.min(next));
         let interrupted =
@@ -51,7 +51,7 @@ pub(crate) fn run(
         if interrupted || done == settings.count || end.is_some_and(|end| Instant::now() >= end) {
             break;
         }
-        // Lines may have appeared since.
+        // Interrupt lines may have appeared since the last reading.
         machine = Topology::read(Path::new("/"));
         let now = tracer.read(&machine, false)?;
         let interval = now.since(&before);
@@ -66,7 +66,7 @@ pub(crate) fn run(
         closed = output_closed(print(&mut out, settings, &last))?;
     }
     intervals.push(last);
-    // With one interval the total would repeat it.
+    // If there is only one interval, the total would repeat it.
     if !closed && intervals.len() > 1 {
         output_closed(
             writeln!(out, "\nThe whole run:")
@@ -108,7 +108,7 @@ fn output_closed(written: io::Result<()>) -> Result<bool, Error> {
     match written {
         Ok(()) => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(true),
-        Err(source) => Err(Error::Output { what: "the output", source }),
+        Err(source) => Err(Error::Output { what: "write the output", source }),
     }
 }
 

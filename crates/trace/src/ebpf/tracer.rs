@@ -1,5 +1,6 @@
-//! Loads, attaches and reads the eBPF program. Everything is owned by file descriptors of this
-//! process and nothing is pinned, so the kernel removes it however the process ends.
+//! Loads, attaches and reads the eBPF program. Only file descriptors of this process hold its
+//! programs, maps and links (nothing is pinned), so the kernel removes them however the process
+//! ends.
 
 use super::layout::{
     self, Config, Globals, Hist, LINEAR_SLOTS, LOG2_SLOTS, LatencyKey, LineStats, QueueName,
@@ -21,12 +22,12 @@ static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"))
 
 /// Spare entries for lines and queues that appear during the run.
 const SPARE: u32 = 64;
-/// Limit on sampled requests in flight, in `latency`.
+/// Maximum number of sampled requests in flight, in `latency`.
 const REQUESTS: u32 = 1 << 16;
-/// Limit on classes (device or queue, operation, size), in `latency`.
+/// Maximum number of classes (device or queue, operation, size), in `latency`.
 const CLASSES: u32 = 2048;
 
-/// The disks and lines selected by the settings; empty: all.
+/// The disks and the interrupt lines that the settings select; an empty list selects all.
 pub(super) fn selected(
     settings: &Settings,
     machine: &Topology,
@@ -68,8 +69,8 @@ impl Tracer {
         disks: &[String],
         lines: &[u32],
     ) -> Result<Tracer, Error> {
-        // libbpf prints a long explanation of each failure; the returned error is enough.
-        // `REAP_TRACE_LIBBPF=1` shows everything.
+        // libbpf prints a long explanation of each failure, which is hidden: the returned error is
+        // enough. `REAP_TRACE_LIBBPF=1` shows the explanations.
         if std::env::var_os("REAP_TRACE_LIBBPF").is_none() {
             libbpf_rs::set_print(None);
         }
@@ -93,17 +94,17 @@ impl Tracer {
         write_known_lines(&object, machine, &known, disks, lines)?;
         let mut links = Vec::new();
         // Attaching takes a while; nothing is counted until `set_counting`.
-        for hook in preflight::hooks(settings.mode) {
+        for tracepoint in preflight::tracepoints(settings.mode) {
             let program = object.progs_mut().find(|program| {
                 let section = program.section().to_str().unwrap_or_default();
-                program.autoload() && section.rsplit('/').next() == Some(hook)
+                program.autoload() && section.rsplit('/').next() == Some(tracepoint)
             });
             let program =
-                program.ok_or_else(|| refused(hook, "the program is not in the object"))?;
+                program.ok_or_else(|| refused(tracepoint, "the program is not in the object"))?;
             links.push(
                 program
                     .attach()
-                    .map_err(|error| refused(&format!("to attach to `{hook}`"), error))?,
+                    .map_err(|error| refused(&format!("to attach to `{tracepoint}`"), error))?,
             );
         }
         set_counting(&object, true)?;
@@ -123,8 +124,8 @@ impl Tracer {
     /// Reads all counters. With `last`, counting stops, open cycles are included, and the programs
     /// are detached.
     pub(super) fn read(&mut self, machine: &Topology, last: bool) -> Result<Counts, Error> {
-        // Read the kernel's counts before ours: an interrupt in between is then extra in ours, and
-        // not reported as lost.
+        // The kernel's counts are read before ours: an interrupt in between is then counted by us
+        // only, and not reported as lost.
         let kernel: HashMap<u32, u64> =
             self.before.keys().map(|&irq| (irq, machine.interrupts(irq))).collect();
         if last {
@@ -132,7 +133,7 @@ impl Tracer {
         }
         let time = self.began.elapsed();
         if last {
-            // After the time was taken: detaching is slow, and nothing is counted any more.
+            // Detached after `time` was taken: detaching is slow, and nothing is counted any more.
             self.links.clear();
         }
         let bytes =
@@ -164,7 +165,7 @@ impl Tracer {
         let map = find_map(&self.object, "lines")?;
         for irq in 0..map.max_entries() {
             let state = self.value::<layout::BpfLine>("lines", &irq.to_ne_bytes())?;
-            // Lines that got their slot after `next_slot` was read wait for the next reading.
+            // A line that got its slot after `next_slot` was read is left to the next reading.
             let Some(state) =
                 state.filter(|state| state.slot != 0 && state.slot < slots && state.ignored == 0)
             else {
@@ -180,7 +181,7 @@ impl Tracer {
                 Mode::Completions => {
                     line.per_interrupt =
                         self.histogram::<LINEAR_SLOTS, _>("hists", &state.slot.to_ne_bytes())?;
-                    // Cycles that are still open at the end count too.
+                    // Cycles that are still open at the end of the run count too.
                     for cycle in state.cycle.iter().filter(|cycle| last && cycle.sampled != 0) {
                         line.per_interrupt.record(cycle.count.into());
                     }
@@ -267,7 +268,7 @@ impl Tracer {
         let mut found = Vec::new();
         for key in map.keys() {
             let Some(class) = read::<LatencyKey>(&key) else { continue };
-            // A class of a disk that is not traced.
+            // No name: the class is of a disk that is not traced.
             let Some(name) = ids.get(&class.id) else { continue };
             let time = self.histogram::<LOG2_SLOTS, _>("latencies", &key)?;
             found.push(Latency { name: name.clone(), op: class.op, size: class.size, time });
@@ -334,7 +335,7 @@ fn load(mode: Mode, config: &Config, irqs: u32) -> Result<Object, Error> {
         program.set_autoload(name.contains("latency") == (mode == Mode::Latency));
     }
     let tracing = mode != Mode::Latency;
-    // A map cannot have zero entries; unused ones get one.
+    // A map cannot have zero entries: an unused map gets one.
     let when = |wanted: bool, size: u32| if wanted { size } else { 1 };
     let hists = match mode {
         Mode::Completions => config.max_lines,
@@ -368,8 +369,8 @@ fn load(mode: Mode, config: &Config, irqs: u32) -> Result<Object, Error> {
     object.load().map_err(|error| refused("the programs", error))
 }
 
-/// Writes what is known of this machine into the maps: the line of each queue, the lines of block
-/// devices, and the lines that are not selected.
+/// Writes into the maps what is known of this machine's interrupt lines: the line of each hardware
+/// queue, the lines of block devices, and which lines are not selected.
 fn write_known_lines(
     object: &Object,
     machine: &Topology,
@@ -382,7 +383,7 @@ fn write_known_lines(
         map.update(key, value, MapFlags::ANY)
             .map_err(|error| refused("what is known of the lines", error))
     };
-    // Slot 0 means "no slot".
+    // Line slot 0 means "no slot".
     let mut slots = 1u32;
     let mut states: HashMap<u32, layout::BpfLine> = HashMap::new();
     for (disk, number, irq) in known {
@@ -394,14 +395,14 @@ fn write_known_lines(
             slots += 1;
         }
         if !disks.is_empty() {
-            // Keep a line that a selected disk shares with another.
-            let shared = known.iter().any(|(other, _, line)| line == irq && disks.contains(other));
-            state.ignored = (!shared).into();
+            // A line is traced if any disk on it is selected: disks may share a line.
+            let wanted = known.iter().any(|(other, _, line)| line == irq && disks.contains(other));
+            state.ignored = (!wanted).into();
         }
     }
     if !selected.is_empty() {
         for irq in 0..lines.max_entries() {
-            // Only lines with handlers can interrupt; the rest keep the default.
+            // Only lines with handlers can interrupt; the other entries keep their default.
             let wanted = selected.contains(&irq);
             if wanted || machine.lines.contains_key(&irq) {
                 states.entry(irq).or_default().ignored = (!wanted).into();
@@ -419,13 +420,13 @@ fn write_known_lines(
     let data = find_map(object, ".data")?;
     let mut bytes = lookup(&data, &0u32.to_ne_bytes())?.unwrap_or_default();
     if let Ok((globals, _)) = Globals::mut_from_prefix(&mut bytes) {
-        // The program assigns the following slots to lines that it meets.
+        // The eBPF program assigns the following slots to lines that it discovers.
         globals.next_slot = slots;
     }
     update(&data, &0u32.to_ne_bytes(), &bytes)
 }
 
-/// Starts or stops counting for all CPUs and programs at once, not program by program.
+/// Starts or stops counting, for all CPUs and all programs at once.
 fn set_counting(object: &Object, on: bool) -> Result<(), Error> {
     let counting = find_map(object, ".data.switch")?;
     let value = u32::from(on).to_ne_bytes();

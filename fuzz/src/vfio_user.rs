@@ -7,17 +7,17 @@ use vfio_user::{
 
 use crate::source::Source;
 
-const MOST_BYTES: u32 = 4096;
-const MOST_FDS: usize = 4;
+const MAX_BYTES: u32 = 4096;
+const MAX_FDS: usize = 4;
 
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let (piece, fds) = (usize::from(source.u8()).max(1), source.u8());
     let mut rest = source.rest();
-    let mut assembler = Assembler::new(MOST_BYTES, MOST_FDS);
+    let mut assembler = Assembler::new(MAX_BYTES, MAX_FDS);
     while !rest.is_empty() {
         let space = assembler.space();
-        assert!(!space.is_empty() && space.len() <= MOST_BYTES as usize);
+        assert!(!space.is_empty() && space.len() <= MAX_BYTES as usize);
         let (now, later) = rest.split_at(piece.min(space.len()).min(rest.len()));
         space[..now.len()].copy_from_slice(now);
         rest = later;
@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
             Ok(Some(message)) => {
                 assert!(
                     message.header.size as usize == 16 + message.body.len()
-                        && message.fds.len() <= MOST_FDS
+                        && message.fds.len() <= MAX_FDS
                 );
                 read(&message.header, &message.body);
             }
@@ -42,16 +42,16 @@ pub fn run(data: &[u8]) {
 fn read(header: &Header, body: &[u8]) {
     // A client reads answers of the same shape.
     _ = (
-        DeviceInfo::from_answer(body),
-        Region::from_answer(0, body),
-        Interrupts::from_answer(0, body),
+        DeviceInfo::from_reply(body),
+        Region::from_reply(0, body),
+        Interrupts::from_reply(0, body),
         Version::from_bytes(body),
     );
     // What it gives of its memory is as much as was asked for.
     for ask in
         [DmaRequest::Read { address: 0, count: 4 }, DmaRequest::Write { address: 0, data: &[7; 4] }]
     {
-        let given = ask.read_answer(header, body).ok().flatten().map(<[u8]>::len);
+        let given = ask.read_reply(header, body).ok().flatten().map(<[u8]>::len);
         assert!(given.is_none_or(|len| len == if matches!(ask, DmaRequest::Read { .. }) { 4 } else { 0 }));
     }
     let Some(command) = Command::from_number(header.command) else { return };

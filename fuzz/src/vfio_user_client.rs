@@ -8,9 +8,9 @@ use vfio_user::{
 
 use crate::source::Source;
 
-const MOST_BYTES: u32 = 4096;
-const MOST_DATA: u32 = 1024;
-const MOST_FDS: usize = 16;
+const MAX_BYTES: u32 = 4096;
+const MAX_DATA: u32 = 1024;
+const MAX_FDS: usize = 16;
 
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
     let out: Vec<u16> = (0..u16::from(asked)).filter_map(|n| calls.begin(1 + n % 15, n)).collect();
     assert_eq!(out.len(), usize::from(asked));
     let (mut assembler, mut rest, mut answered) =
-        (Assembler::<u32>::new(MOST_BYTES, MOST_FDS), source.rest(), 0);
+        (Assembler::<u32>::new(MAX_BYTES, MAX_FDS), source.rest(), 0);
     while !rest.is_empty() {
         let space = assembler.space();
         let (now, later) = rest.split_at(piece.min(space.len()).min(rest.len()));
@@ -30,7 +30,7 @@ pub fn run(data: &[u8]) {
             Ok(None) => {}
             Ok(Some(message)) if message.header.flags.is_reply() => {
                 // The connection is over at the first that nobody waits for.
-                if calls.answered(&message.header).is_err() {
+                if calls.complete(&message.header).is_err() {
                     return;
                 }
                 answered += 1;
@@ -46,14 +46,10 @@ pub fn run(data: &[u8]) {
 
 /// An answer is refused, or stays within itself.
 fn answer(body: &[u8]) {
-    _ = (
-        DeviceInfo::from_answer(body),
-        Interrupts::from_answer(2, body),
-        Version::from_bytes(body),
-    );
+    _ = (DeviceInfo::from_reply(body), Interrupts::from_reply(2, body), Version::from_bytes(body));
     for index in [0, 7] {
-        let Ok(region) = Region::from_answer(index, body) else { continue };
-        assert!(region.areas.len() <= Region::MOST_AREAS);
+        let Ok(region) = Region::from_reply(index, body) else { continue };
+        assert!(region.areas.len() <= Region::MAX_AREAS);
         for area in &region.areas {
             assert!(area.offset.checked_add(area.bytes).is_some_and(
                 |end| end <= region.bytes && region.file_offset.checked_add(end).is_some()
@@ -68,13 +64,13 @@ fn answer(body: &[u8]) {
 
 /// A request for memory is refused, or about no more than there may be.
 fn request(message: &Message<u32>) {
-    let Ok(Some(ask)) = DmaRequest::from_message(&message.header, &message.body, MOST_DATA) else {
+    let Ok(Some(ask)) = DmaRequest::from_message(&message.header, &message.body, MAX_DATA) else {
         return;
     };
     let count = match ask {
         DmaRequest::Read { count, .. } => count as usize,
         DmaRequest::Write { data, .. } => data.len(),
     };
-    assert!(count <= MOST_DATA as usize);
-    assert!(ask.answer(&message.header, &[]).len() >= 32);
+    assert!(count <= MAX_DATA as usize);
+    assert!(ask.reply(&message.header, &[]).len() >= 32);
 }

@@ -1,10 +1,10 @@
 //! A client: a connection to a server, shared by many threads, and one thread that receives.
 //!
-//! A request can wait for its reply, with a deadline ([`Client::call`]), or its reply is fetched
-//! later ([`Client::ask`]). A posted write ([`Client::post_write`]) has no reply and never blocks:
-//! while the socket is full, only the last value of each register is kept, and sent when there is
-//! room. The receiver thread distributes replies, sends unsent writes, and serves the memory
-//! requests of the server.
+//! [`Client::call`] sends a request and waits for its reply, with a deadline; after [`Client::ask`]
+//! the reply is fetched later. A posted write ([`Client::post_write`]) has no reply and never
+//! blocks: while the socket is full, only the last value of each register is kept, and sent when
+//! there is room. The receiver thread passes replies to the threads that wait for them, sends
+//! unsent writes, and executes the server's DMA_READ and DMA_WRITE requests.
 //!
 //! ```text
 //! caller threads --call, ask, post_write--> Outbox --> socket --> server
@@ -34,7 +34,7 @@ use crate::codec::{
 use crate::socket::{Received, Socket, SocketError};
 use crate::{irq, region};
 
-/// Messages received before unsent writes get their turn again.
+/// Maximum number of messages received before unsent writes are sent.
 const MESSAGE_BUDGET: usize = 64;
 
 /// Why a connection ended.
@@ -47,7 +47,7 @@ pub enum End {
     #[error("the server breaks the protocol: {0}")]
     Malformed(Malformed),
     /// The server did not reply in time.
-    #[error("the server has not answered {0} within {1:?}")]
+    #[error("the server has not replied to {0} within {1:?}")]
     TimedOut(Command, Duration),
     /// A system call failed.
     #[error("the connection is broken: {0}")]
@@ -97,15 +97,15 @@ pub enum CallError {
     Ended(#[from] End),
 }
 
-/// The outcome of a request: body and descriptors of the reply, or an error number.
+/// The reply to a request: its body and descriptors, or its error number.
 pub type Answer = Result<(Vec<u8>, Vec<OwnedFd>), Errno>;
 
 /// Identifies a request whose reply is fetched later. Unique per connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub u64);
 
-/// Serves the memory requests of a server that has no descriptor for the memory. Returns the bytes
-/// read, or an empty vector for a write; `None`: not all of the range is accessible.
+/// Executes DMA_READ and DMA_WRITE of a server that has no descriptor for the memory. Returns the
+/// bytes read, or an empty vector for a write; `None`: not all of the range is accessible.
 pub type Memory = dyn Fn(&DmaRequest<'_>) -> Option<Vec<u8>> + Send + Sync;
 
 /// A connection to a server; closed on drop.
@@ -124,18 +124,18 @@ impl Drop for Client {
 }
 
 impl Client {
-    /// Limit on the data bytes of one message, in either direction.
-    pub const MOST_DATA: u32 = 0x1_0000;
+    /// Maximum number of data bytes in one message, in either direction.
+    pub const MAX_DATA: u32 = 0x1_0000;
 
-    /// Negotiates version 0.0, which every server of major version 0 supports. `timeout` is the
-    /// longest wait for a reply.
+    /// Negotiates version 0.0, which every server of major version 0 supports. `timeout`: maximum
+    /// time to wait for a reply.
     ///
     /// # Errors
     /// The server has an incompatible version, or does not speak vfio-user; or the system has no
     /// resources for a thread.
     pub fn new(stream: UnixStream, timeout: Duration) -> Result<Client, CallError> {
         let system = |error: io::Error| End::System(error.to_string());
-        let receiving = Socket::new(stream.try_clone().map_err(system)?, Client::MOST_DATA + 64)
+        let receiving = Socket::new(stream.try_clone().map_err(system)?, Client::MAX_DATA + 64)
             .map_err(system)?;
         // A separate `Socket` to send: senders and receiver do not share a lock.
         let sending = Socket::new(stream.try_clone().map_err(system)?, 0).map_err(system)?;
@@ -161,13 +161,13 @@ impl Client {
         _ = shared.receiver.set(thread.thread().id());
         let client = Client(shared);
         let capabilities = Capabilities {
-            max_msg_fds: Socket::MOST_FDS as u64,
-            max_data_xfer_size: Client::MOST_DATA.into(),
+            max_msg_fds: Socket::MAX_FDS as u64,
+            max_data_xfer_size: Client::MAX_DATA.into(),
             ..Capabilities::default()
         };
         let (body, _) =
             client.call(&Request::Version(Version { major: 0, minor: 0, capabilities }), &[])?;
-        // Offering 0.0 settles the minor version: both sides use the lower one.
+        // The minor version need not be checked: both sides use the lower one, which is 0.
         let theirs = Version::from_bytes(&body)?;
         if theirs.major != 0 {
             return Err(CallError::Version { major: theirs.major, minor: theirs.minor });
@@ -181,12 +181,12 @@ impl Client {
         self.0.state().server
     }
 
-    /// Why the connection has ended; `None`: it has not.
+    /// Why the connection has ended; `None`: it is open.
     pub fn ended(&self) -> Option<End> {
         self.0.state().end.clone()
     }
 
-    /// Whether the connection has ended. Without a lock.
+    /// Whether the connection has ended. Takes no lock.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.0.ended.load(Ordering::Acquire)
@@ -204,11 +204,11 @@ impl Client {
         (state.memory, state.notify) = (None, None);
     }
 
-    /// Serves DMA_READ and DMA_WRITE of the server with `memory`. Until this is called they are
+    /// Executes the server's DMA_READ and DMA_WRITE with `memory`. Until this is called they are
     /// refused.
     pub fn serve_memory(&self, memory: Arc<Memory>) {
         let mut state = self.0.state();
-        // `end` has released the memory: do not hold it again.
+        // After the end the memory must not be held again: `Shared::end` has released it.
         if state.end.is_none() {
             state.memory = Some(memory);
         }
@@ -220,8 +220,8 @@ impl Client {
         self.0.state().notify = Some(notify);
     }
 
-    /// Sends a request and waits for its reply. A time-out ends the connection. On the receiver
-    /// thread, which must not wait for itself, it returns an empty reply at once.
+    /// Sends a request and waits for its reply. A time-out ends the connection. If the caller is
+    /// the receiver thread, which cannot wait for itself, it gets an empty reply at once.
     pub fn call(
         &self,
         request: &Request<'_>,
@@ -278,7 +278,7 @@ impl Client {
         Ok(ticket)
     }
 
-    /// Sends a request without a reply, if there is room for it now.
+    /// Sends a request that has no reply, without waiting.
     ///
     /// # Errors
     /// The connection has ended.
@@ -286,14 +286,13 @@ impl Client {
         self.send(&request.to_bytes(0, Flags::NO_REPLY), &[], Instant::now(), request.command())
     }
 
-    /// Replies to [`Client::ask`] that have come since the last call.
+    /// Replies to requests of [`Client::ask`] that have arrived since the last `fetch`.
     pub fn fetch(&self) -> Vec<(Ticket, Answer)> {
         std::mem::take(&mut self.0.state().fetchable)
     }
 
-    /// Writes 32 bits, little-endian, to a region without waiting. A value that is not sent yet is
-    /// replaced by a later one for the same offset. That is right for doorbells, of which only the
-    /// last value matters.
+    /// Writes 32 bits, little-endian, to a region without waiting. It replaces a value for the same
+    /// offset that is not sent yet, which is right for doorbells: only the last value matters.
     #[inline]
     pub fn post_write(&self, region: u32, offset: u64, value: u32) {
         if self.is_over() {
@@ -316,8 +315,8 @@ impl Client {
             let sent = self.0.outbox().send(bytes, fds);
             match sent {
                 Ok(true) => return Ok(()),
-                // Only messages with descriptors get here. They are rare (set-up), so a short sleep
-                // will do.
+                // The message has descriptors, and the socket is full. Such messages are only sent
+                // at set-up, so a short sleep will do.
                 Ok(false) if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
                 Ok(false) => return Err(self.fail(End::TimedOut(command, self.0.timeout))),
                 Err(error) => return Err(self.fail(error.into())),
@@ -334,23 +333,23 @@ impl Client {
     /// Reads the device description.
     pub fn device(&self) -> Result<DeviceInfo, CallError> {
         let (body, _) = self.call(&Request::DeviceInfo, &[])?;
-        Ok(DeviceInfo::from_answer(&body)?)
+        Ok(DeviceInfo::from_reply(&body)?)
     }
 
     /// Reads the description of a region, with the descriptors of its mappable areas.
     pub fn region(&self, index: u32) -> Result<(Region, Vec<OwnedFd>), CallError> {
         let (body, fds) =
-            self.call(&Request::RegionInfo { index, room: Region::MOST_BYTES }, &[])?;
-        Ok((Region::from_answer(index, &body)?, fds))
+            self.call(&Request::RegionInfo { index, room: Region::MAX_BYTES }, &[])?;
+        Ok((Region::from_reply(index, &body)?, fds))
     }
 
     /// Reads the description of an interrupt type.
     pub fn interrupts(&self, index: u32) -> Result<Interrupts, CallError> {
         let (body, _) = self.call(&Request::IrqInfo { index }, &[])?;
-        Ok(Interrupts::from_answer(index, &body)?)
+        Ok(Interrupts::from_reply(index, &body)?)
     }
 
-    /// Reads bytes of a region, at most [`Client::MOST_DATA`].
+    /// Reads bytes of a region, at most [`Client::MAX_DATA`].
     pub fn read(&self, region: u32, offset: u64, into: &mut [u8]) -> Result<(), CallError> {
         let access = RegionAccess { offset, region, count: into.len() as u32 };
         let (body, _) = self.call(&Request::RegionRead(access), &[])?;
@@ -358,7 +357,7 @@ impl Client {
         Ok(())
     }
 
-    /// Writes bytes to a region, at most [`Client::MOST_DATA`].
+    /// Writes bytes to a region, at most [`Client::MAX_DATA`].
     pub fn write(&self, region: u32, offset: u64, data: &[u8]) -> Result<(), CallError> {
         let access = RegionAccess { offset, region, count: data.len() as u32 };
         self.call(&Request::RegionWrite(access, data), &[]).map(drop)
@@ -376,7 +375,7 @@ impl Client {
         self.call(&Request::DmaMap(map), &[file]).map(drop)
     }
 
-    /// Unmaps memory. After the reply a conforming server no longer accesses it.
+    /// Unmaps memory. A conforming server no longer accesses it once it has replied.
     pub fn unmap(&self, address: u64, bytes: u64) -> Result<(), CallError> {
         self.call(
             &Request::DmaUnmap(DmaUnmap { all: false, bitmap: false, address, size: bytes }),
@@ -389,11 +388,11 @@ impl Client {
     /// limits descriptors per message.
     ///
     /// # Errors
-    /// See [`CallError`]. Some vectors may have been set.
+    /// See [`CallError`]. Some of the vectors may be routed nevertheless.
     pub fn signal(&self, first: u32, eventfds: &[BorrowedFd<'_>]) -> Result<(), CallError> {
         // The server chooses the limit; `chunks(0)` would panic.
-        let most = (self.server().max_msg_fds as usize).clamp(1, Socket::MOST_FDS);
-        for (start, some) in (first..).step_by(most).zip(eventfds.chunks(most)) {
+        let max = (self.server().max_msg_fds as usize).clamp(1, Socket::MAX_FDS);
+        for (start, some) in (first..).step_by(max).zip(eventfds.chunks(max)) {
             let set = SetIrqs {
                 index: irq::MSIX,
                 start,
@@ -424,28 +423,31 @@ struct Shared {
     state: Mutex<ClientState>,
     /// Signalled when a reply has come or the connection has ended.
     changed: Condvar,
-    /// `true` once `ClientState::end` is set: to check it without a lock.
+    /// Whether `ClientState::end` is set; can be read without a lock.
     ended: AtomicBool,
-    /// Shut down when the connection ends, which wakes threads that read or write it.
+    /// Shut down when the connection ends, which wakes threads that wait for this socket.
     stream: UnixStream,
     /// The thread that runs [`Receiver`].
     receiver: OnceLock<ThreadId>,
-    /// Longest wait for a reply.
+    /// Maximum time to wait for a reply.
     timeout: Duration,
 }
 
 #[derive(Default)]
 struct ClientState {
     calls: Calls<ReplyTo>,
+    /// The last number given to a caller of [`Client::call`] or [`Client::ask`].
     tickets: u64,
+    /// Replies for threads that wait in [`Client::call`], by that number.
     answers: HashMap<u64, Answer>,
     /// Replies for [`Client::fetch`].
     fetchable: Vec<(Ticket, Answer)>,
     end: Option<End>,
-    /// Serves DMA_READ and DMA_WRITE of the server.
+    /// Executes the server's DMA_READ and DMA_WRITE.
     memory: Option<Arc<Memory>>,
     /// Called when a reply can be fetched and when the connection ends.
     notify: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// The server's capabilities.
     server: Capabilities,
 }
 
@@ -471,17 +473,17 @@ impl Shared {
         let mut state = self.state();
         // Later errors are consequences of the first.
         state.end.get_or_insert(why);
-        // No reply will come: waiting callers see `end` and return the reason.
+        // No more replies are expected: waiting callers see `state.end` and return the reason.
         state.calls.end();
         let notify = state.notify.clone();
-        // Release the memory now, however long `Client` lives on. Outside the lock: dropping it
-        // runs foreign code.
+        // Release the memory now, however long `Client` lives on. It is dropped without the lock,
+        // as the drop runs foreign code.
         let memory = state.memory.take();
-        // After `end`: a thread that sees the flag finds the reason.
+        // Set after `state.end`, so that a thread that sees the flag finds the reason.
         self.ended.store(true, Ordering::Release);
         drop(state);
         drop(memory);
-        // Not close: other threads may be using the descriptor. A shutdown wakes them.
+        // Shut down, not closed: other threads may be using the descriptor, and wake up.
         _ = self.stream.shutdown(std::net::Shutdown::Both);
         self.outbox().wake_receiver();
         self.changed.notify_all();
@@ -497,56 +499,58 @@ impl ClientState {
         if let Some(end) = &self.end {
             return Err(end.clone().into());
         }
-        let busy = || End::System(format!("{} requests have no reply yet", Calls::<ReplyTo>::MOST));
-        Ok(self.calls.begin(command as u16, caller).ok_or_else(busy)?)
+        let full = || End::System(format!("{} requests have no reply yet", Calls::<ReplyTo>::MAX));
+        Ok(self.calls.begin(command as u16, caller).ok_or_else(full)?)
     }
 }
 
-/// Requests without a reply yet, by identifier, each with a value of the caller.
+/// Requests that wait for their reply, by identifier, each with a value of the caller.
 #[derive(Debug)]
 pub struct Calls<T> {
-    next: u16,
+    /// The identifier that was used last.
+    last: u16,
+    /// By identifier: the command, and the caller's value.
     open: HashMap<u16, (u16, T)>,
 }
 
 impl<T> Default for Calls<T> {
     fn default() -> Calls<T> {
-        Calls { next: 0, open: HashMap::new() }
+        Calls { last: 0, open: HashMap::new() }
     }
 }
 
 impl<T> Calls<T> {
-    /// Limit on requests without a reply.
-    pub const MOST: usize = 1024;
+    /// Maximum number of requests that wait for their reply.
+    pub const MAX: usize = 1024;
 
     /// Registers a request; returns an identifier that is not in use. `None`: there are too many.
     pub fn begin(&mut self, command: u16, caller: T) -> Option<u16> {
-        if self.open.len() >= Calls::<T>::MOST {
+        if self.open.len() >= Calls::<T>::MAX {
             return None;
         }
         loop {
-            // Terminates: there are at most 1024 open of 65536.
-            self.next = self.next.wrapping_add(1);
-            if !self.open.contains_key(&self.next) {
+            // This loop ends: at most 1024 of the 65536 identifiers are in use.
+            self.last = self.last.wrapping_add(1);
+            if !self.open.contains_key(&self.last) {
                 break;
             }
         }
-        self.open.insert(self.next, (command, caller));
-        Some(self.next)
+        self.open.insert(self.last, (command, caller));
+        Some(self.last)
     }
 
-    /// Removes the request that a reply answers.
+    /// Removes the request to which a reply with this header belongs. Returns the caller's value.
     ///
     /// # Errors
-    /// No request has this identifier, or it was another command.
-    pub fn answered(&mut self, header: &Header) -> Result<T, Malformed> {
+    /// No request has this identifier, or the request had another command.
+    pub fn complete(&mut self, header: &Header) -> Result<T, Malformed> {
         let Some((command, caller)) = self.open.remove(&header.id) else {
             return Err(Malformed::UnexpectedReply { id: header.id });
         };
         // The identifier matches, but a reply to another command has another layout.
         if command != header.command {
             return Err(Malformed::Field {
-                what: "command of an answer",
+                what: "command of a reply",
                 value: header.command.into(),
             });
         }
@@ -565,7 +569,7 @@ struct Outbox {
     /// Writes that the socket has not accepted: region, offset, value. One entry per register,
     /// ordered by first write.
     unsent: Vec<(u32, u64, u32)>,
-    /// Eventfd that wakes the receiver, so that it waits for writability.
+    /// Eventfd that wakes the receiver thread, so that it waits until the socket is writable.
     wake: OwnedFd,
 }
 
@@ -579,10 +583,10 @@ impl Outbox {
         self.socket.has_unsent() || !self.unsent.is_empty()
     }
 
-    /// Sends a write, or keeps its value.
+    /// Sends a write, or keeps its value while anything is unsent.
     fn post(&mut self, region: u32, offset: u64, value: u32) -> Result<(), SocketError> {
         if self.has_unsent() {
-            // One entry per register bounds the list, however long the server does not read.
+            // One entry per register limits the list, however long the server does not read.
             match self.unsent.iter_mut().find(|(r, o, _)| (*r, *o) == (region, offset)) {
                 Some((_, _, last)) => *last = value,
                 None => self.unsent.push((region, offset, value)),
@@ -590,20 +594,19 @@ impl Outbox {
             return Ok(());
         }
         self.socket.send(&region_write(region, offset, value), &[])?;
-        // Partly sent: the receiver sends the rest when there is room.
+        // If the message was only sent partly, the receiver thread sends the rest.
         if self.socket.has_unsent() {
             self.wake_receiver();
         }
         Ok(())
     }
 
-    /// Sends a message after everything unsent. False: it has descriptors, and the socket accepts
-    /// nothing now.
+    /// Sends a message after everything unsent. Returns false, and sends nothing, if the message
+    /// has descriptors and the socket is full.
     fn send(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<bool, SocketError> {
         let sent = match fds {
             [] => {
-                // Flush writes first: a write must not be overtaken by a later request (a reset,
-                // for example).
+                // Posted writes first: a later request, such as a reset, must not overtake them.
                 for (region, offset, value) in std::mem::take(&mut self.unsent) {
                     self.socket.send(&region_write(region, offset, value), &[])?;
                 }
@@ -626,7 +629,8 @@ impl Outbox {
         Ok(sent)
     }
 
-    /// Sends what is unsent, as far as the socket accepts it. Returns whether all was sent.
+    /// Sends unsent bytes and writes, as far as the socket accepts them. Returns whether all were
+    /// sent.
     fn flush(&mut self) -> Result<bool, SocketError> {
         while self.socket.flush()? {
             if self.unsent.is_empty() {
@@ -645,8 +649,8 @@ fn region_write(region: u32, offset: u64, value: u32) -> Vec<u8> {
         .to_bytes(0, Flags::NO_REPLY)
 }
 
-/// The receiver thread: passes replies to callers, serves memory requests, and sends unsent writes
-/// when the socket is writable.
+/// The receiver thread: passes replies to callers, executes DMA_READ and DMA_WRITE, and sends
+/// unsent writes when the socket is writable.
 struct Receiver {
     shared: Arc<Shared>,
     socket: Socket,
@@ -658,7 +662,7 @@ impl Receiver {
     fn run(&mut self) -> Result<Infallible, End> {
         while !self.shared.ended.load(Ordering::Acquire) {
             let unsent = self.shared.outbox().has_unsent();
-            // Wait for writability only with unsent data, or poll(2) would always return at once.
+            // POLLOUT only if anything is unsent, or poll(2) would always return at once.
             let events = if unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
             let mut fds =
                 [PollFd::new(&self.socket, events), PollFd::new(&self.wake, PollFlags::IN)];
@@ -666,24 +670,23 @@ impl Receiver {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(End::System(errno.to_string())),
             }
-            // Copy the events: the borrow of the socket ends here.
+            // The events are copied, so that the borrow of the socket ends here.
             let (ready, woken) = (fds[0].revents(), fds[1].revents());
             if !woken.is_empty() {
-                // Only resets the eventfd: the loop checks for unsent data on its next turn.
+                // This only resets the eventfd: the next turn of the loop checks for unsent data.
                 _ = rustix::io::read(self.wake.as_fd(), &mut [0; 8]);
             }
             if unsent && ready.contains(PollFlags::OUT) {
                 self.shared.outbox().flush()?;
             }
             if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-                // A budget, so that a server that floods this side cannot keep unsent writes from
-                // being sent.
+                // Limited, so that unsent writes are sent even if the server never stops sending.
                 for _ in 0..MESSAGE_BUDGET {
                     match self.socket.receive()? {
                         Received::Nothing => break,
                         Received::End => return Err(End::Closed),
                         Received::Message(message) if message.header.flags.is_reply() => {
-                            self.answered(message)?
+                            self.handle_reply(message)?
                         }
                         Received::Message(message) => {
                             self.handle_request(&message.header, &message.body)?
@@ -695,17 +698,17 @@ impl Receiver {
         Err(End::ClosedHere)
     }
 
-    fn answered(&self, message: Message<OwnedFd>) -> Result<(), End> {
+    fn handle_reply(&self, message: Message<OwnedFd>) -> Result<(), End> {
         let Message { header, body, fds, lost_fds } = message;
         if lost_fds {
-            // Without its descriptors the reply would be misread.
+            // Without its descriptors the reply would mean something else.
             return Err(End::System(format!("{}, for a reply with descriptors", Errno::MFILE)));
         }
         let mut state = self.shared.state();
-        let caller = state.calls.answered(&header).map_err(End::Malformed)?;
+        let caller = state.calls.complete(&header).map_err(End::Malformed)?;
         let answer =
             if header.flags.is_error() { Err(errno(header.error)) } else { Ok((body, fds)) };
-        // Called after the lock is released: the callback may call `fetch`.
+        // The callback is called after the lock is released, as it may call `fetch`.
         let notify = match caller {
             ReplyTo::Nowhere => None,
             ReplyTo::Waiter(number) => {
@@ -729,10 +732,10 @@ impl Receiver {
     fn handle_request(&self, header: &Header, body: &[u8]) -> Result<(), End> {
         // A clone, so that the lock is not held while memory is copied.
         let memory = self.shared.state().memory.clone();
-        let bytes = match DmaRequest::from_message(header, body, Client::MOST_DATA) {
-            Ok(Some(ask)) => memory
-                .and_then(|memory| memory(&ask))
-                .map(|data| ask.answer(header, &data))
+        let bytes = match DmaRequest::from_message(header, body, Client::MAX_DATA) {
+            Ok(Some(request)) => memory
+                .and_then(|memory| memory(&request))
+                .map(|data| request.reply(header, &data))
                 .ok_or(Errno::FAULT),
             // Unknown commands get an error and do not end the connection.
             Ok(None) => Err(Errno::NOTSUP),
@@ -749,7 +752,7 @@ impl Receiver {
     }
 }
 
-/// A valid error number, or EIO for an invalid one from the server.
+/// The error number that a server sent, or EIO if that is invalid.
 fn errno(said: u32) -> Errno {
     let said = i32::try_from(said).ok().filter(|said| (1..4096).contains(said));
     said.map_or(Errno::IO, Errno::from_raw_os_error)

@@ -1,7 +1,8 @@
 //! Messages: their layout, and how a stream is cut into messages. No I/O.
 //!
-//! Fixed layouts are structures that `zerocopy` reads and writes. A reply is checked against the
-//! request and for consistency: neither side trusts the other.
+//! Fixed layouts are structures that `zerocopy` reads and writes. A client checks each reply
+//! against its request, and both sides check that the fields of a message agree: neither side
+//! trusts the other.
 //!
 //! ```text
 //! message:  header (16 bytes: id, command, size, flags, error) | body | descriptors (SCM_RIGHTS)
@@ -17,13 +18,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, TryFromBytes};
 /// A message that breaks the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Invalid size in the header. The stream cannot be followed any further.
-    #[error("a message has a size of {size} bytes; valid are 16 to {most}")]
+    /// Invalid size in the header. The start of the next message is then unknown.
+    #[error("a message has a size of {size} bytes; valid are 16 to {max}")]
     Size {
         /// Size in the header.
         size: u32,
-        /// Largest valid size.
-        most: u32,
+        /// Maximum valid size.
+        max: u32,
     },
     /// A body that is too short.
     #[error("the {what} ends after {len} bytes, within a field")]
@@ -42,15 +43,15 @@ pub enum Malformed {
         value: u64,
     },
     /// Too many descriptors.
-    #[error("a message has more than {most} descriptors")]
+    #[error("a message has more than {max} descriptors")]
     Descriptors {
-        /// Limit on descriptors.
-        most: usize,
+        /// Maximum number of descriptors.
+        max: usize,
     },
     /// The capabilities are not a JSON object, or one of them is not an integer.
     #[error("the capabilities of a VERSION message are not a JSON object of integers")]
     Capabilities,
-    /// A reply without a request.
+    /// A reply to which no request belongs.
     #[error("message {id} is a reply without a request")]
     UnexpectedReply {
         /// Its identifier.
@@ -63,33 +64,35 @@ fn take<'a, T: FromBytes>(what: &'static str, bytes: &'a [u8]) -> Result<(T, &'a
     T::read_from_prefix(bytes).map_err(|_| Malformed::Short { what, len: bytes.len() })
 }
 
+/// The first `count` bytes of `bytes`.
 fn data<'a>(what: &'static str, bytes: &'a [u8], count: u32) -> Result<&'a [u8], Malformed> {
     bytes.get(..count as usize).ok_or(Malformed::Short { what, len: bytes.len() })
 }
 
-fn check(is_right: bool, what: &'static str, value: impl Into<u64>) -> Result<(), Malformed> {
-    if is_right { Ok(()) } else { Err(Malformed::Field { what, value: value.into() }) }
+/// An error about the field `what`, which has this value, unless `is_valid`.
+fn check(is_valid: bool, what: &'static str, value: impl Into<u64>) -> Result<(), Malformed> {
+    if is_valid { Ok(()) } else { Err(Malformed::Field { what, value: value.into() }) }
 }
 
 /// The command of a message (specification, table of commands).
 ///
 /// Not implemented: descriptors for the doorbells of a region (6), migration (14), and several
-/// writes in one message (15, for servers that offer it). DMA_READ and DMA_WRITE (11, 12) are
+/// writes in one message (15). DMA_READ and DMA_WRITE (11, 12), which a server sends, are
 /// [`DmaRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u16)]
 pub enum Command {
-    /// Protocol version and capabilities: the first message.
+    /// Negotiate version and capabilities: the first message.
     Version = 1,
     /// Map guest memory.
     DmaMap = 2,
     /// Unmap guest memory.
     DmaUnmap = 3,
-    /// Number of regions and interrupt types.
+    /// Get the number of regions and of interrupt types.
     DeviceGetInfo = 4,
-    /// Description of a region.
+    /// Get the description of a region.
     DeviceGetRegionInfo = 5,
-    /// Description of an interrupt type.
+    /// Get the description of an interrupt type.
     DeviceGetIrqInfo = 7,
     /// Route, mask or trigger interrupts.
     DeviceSetIrqs = 8,
@@ -120,7 +123,7 @@ impl fmt::Display for Command {
 }
 
 impl Command {
-    /// The command with this number; `None`: not implemented.
+    /// The command with this number; `None`: it is not implemented.
     pub fn from_number(number: u16) -> Option<Command> {
         Command::try_read_from_bytes(number.as_bytes()).ok()
     }
@@ -181,12 +184,12 @@ impl Header {
     /// Parses a header.
     ///
     /// # Errors
-    /// There are fewer bytes than a header has.
+    /// There are fewer than [`Header::SIZE`] bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Header, Malformed> {
         take("header", bytes).map(|(header, _)| header)
     }
 
-    /// Builds a message of this header, with the size filled in, and a body.
+    /// Builds a message: this header, with `size` filled in, and a body.
     pub fn with_body(self, body: &[u8]) -> Vec<u8> {
         let size = (Header::SIZE + body.len()) as u32;
         [Header { size, ..self }.as_bytes(), body].concat()
@@ -198,30 +201,33 @@ impl Header {
 pub struct Message<F> {
     /// Its header.
     pub header: Header,
-    /// What follows the header.
+    /// The bytes after the header.
     pub body: Vec<u8>,
     /// Its descriptors, in order.
     pub fds: Vec<F>,
-    /// Descriptors were lost because this process or the system was out of them (EMFILE, ENFILE).
+    /// The kernel dropped descriptors, as this process or the system had too many (EMFILE, ENFILE).
     pub lost_fds: bool,
 }
 
-/// Cuts a stream into messages. It asks for bytes of one message at a time: descriptors arrive with
-/// the bytes that they were sent with, so those that come with the bytes of a message belong to it.
+/// Cuts a stream into messages. [`Assembler::space`] never extends past the current message:
+/// descriptors arrive with the bytes that they were sent with, so those that arrive with the bytes
+/// of a message belong to that message.
 #[derive(Debug)]
 pub struct Assembler<F> {
     /// Buffer with the size of what is being read: a header, or a complete message.
     bytes: Vec<u8>,
+    /// How many of `bytes` have been read.
     filled: usize,
     fds: Vec<F>,
-    most_bytes: u32,
-    most_fds: usize,
+    max_bytes: u32,
+    max_fds: usize,
 }
 
 impl<F> Assembler<F> {
-    /// Limits: bytes per message including the header, and descriptors per message.
-    pub fn new(most_bytes: u32, most_fds: usize) -> Assembler<F> {
-        Assembler { bytes: vec![0; Header::SIZE], filled: 0, fds: Vec::new(), most_bytes, most_fds }
+    /// An assembler for messages of at most `max_bytes` bytes, including the header, and `max_fds`
+    /// descriptors.
+    pub fn new(max_bytes: u32, max_fds: usize) -> Assembler<F> {
+        Assembler { bytes: vec![0; Header::SIZE], filled: 0, fds: Vec::new(), max_bytes, max_fds }
     }
 
     /// Buffer for the next bytes; never empty.
@@ -233,15 +239,16 @@ impl<F> Assembler<F> {
     /// Returns the message if it is complete.
     ///
     /// # Errors
-    /// The stream cannot be followed any further.
+    /// The size or the number of descriptors is invalid. The connection must be closed, as the
+    /// start of the next message is unknown.
     pub fn filled(
         &mut self,
         len: usize,
         fds: impl IntoIterator<Item = F>,
     ) -> Result<Option<Message<F>>, Malformed> {
         self.fds.extend(fds);
-        if self.fds.len() > self.most_fds {
-            return Err(Malformed::Descriptors { most: self.most_fds });
+        if self.fds.len() > self.max_fds {
+            return Err(Malformed::Descriptors { max: self.max_fds });
         }
         // A wrong `len` must not index past the buffer.
         self.filled = (self.filled + len).min(self.bytes.len());
@@ -251,8 +258,8 @@ impl<F> Assembler<F> {
         let header = Header::from_bytes(&self.bytes)?;
         // Check the size before allocating the body: the peer chooses it.
         if self.bytes.len() == Header::SIZE {
-            if header.size < Header::SIZE as u32 || header.size > self.most_bytes {
-                return Err(Malformed::Size { size: header.size, most: self.most_bytes });
+            if header.size < Header::SIZE as u32 || header.size > self.max_bytes {
+                return Err(Malformed::Size { size: header.size, max: self.max_bytes });
             }
             self.bytes.resize(header.size as usize, 0);
             if self.filled < self.bytes.len() {
@@ -260,7 +267,7 @@ impl<F> Assembler<F> {
             }
         }
         self.filled = 0;
-        // Back to reading a header.
+        // The next bytes are a header again.
         let bytes = std::mem::replace(&mut self.bytes, vec![0; Header::SIZE]);
         Ok(Some(Message {
             header,
@@ -271,15 +278,15 @@ impl<F> Assembler<F> {
     }
 }
 
-/// Limits of one side. A peer that leaves a value out gets that of [`Capabilities::default`].
+/// Limits of one side. Values that a peer leaves out are those of [`Capabilities::default`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Capabilities {
-    /// Descriptors in one message.
+    /// Maximum number of descriptors in one message.
     pub max_msg_fds: u64,
-    /// Data bytes in one message.
+    /// Maximum number of data bytes in one message.
     pub max_data_xfer_size: u64,
-    /// Number of mapped ranges of guest memory.
+    /// Maximum number of mapped ranges of guest memory.
     pub max_dma_maps: u64,
 }
 
@@ -302,10 +309,10 @@ pub struct Version {
 }
 
 impl Version {
-    /// Parses the body of a message.
+    /// Parses the body of a VERSION message.
     ///
     /// # Errors
-    /// It is too short, or its capabilities are not a JSON object with valid numbers.
+    /// The body is too short, or its capabilities are not a JSON object with valid numbers.
     pub fn from_bytes(bytes: &[u8]) -> Result<Version, Malformed> {
         let ([major, minor], text) = take::<[u16; 2]>("VERSION message", bytes)?;
         // The text is NUL-terminated; some peers leave out the NUL or the whole text.
@@ -348,11 +355,12 @@ pub enum IrqAction {
 /// Which interrupts of the range SET_IRQS applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IrqData<'a> {
-    /// All of them. With `Trigger` and an empty range: disable all interrupts of the type.
+    /// To all of them. With `Trigger` and an empty range: disables all interrupts of the type.
     None,
-    /// Those whose byte is not zero.
+    /// To those whose byte is not zero.
     Bools(&'a [u8]),
-    /// Each gets a descriptor. A message without descriptors removes those that are set.
+    /// Each interrupt gets an eventfd, a descriptor of the message. A message without descriptors
+    /// removes the eventfds of the range.
     Eventfds,
 }
 
@@ -367,7 +375,7 @@ pub struct SetIrqs<'a> {
     pub count: u32,
     /// Action.
     pub action: IrqAction,
-    /// Which of them.
+    /// To which of these interrupts the action applies.
     pub data: IrqData<'a>,
 }
 
@@ -404,11 +412,11 @@ impl<'a> SetIrqs<'a> {
 /// DMA_MAP: maps guest memory (`struct vfio_user_dma_map`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaMap {
-    /// The device may read it.
+    /// The device may read the memory.
     pub readable: bool,
-    /// The device may write to it.
+    /// The device may write to the memory.
     pub writable: bool,
-    /// Offset of the range in the file of the descriptor that comes with the message, if one does.
+    /// Offset of the range in the file whose descriptor comes with the message, if one does.
     pub offset: u64,
     /// Bus address of the first byte.
     pub address: u64,
@@ -456,7 +464,7 @@ pub enum Request<'a> {
     RegionInfo {
         /// Index of the region.
         index: u32,
-        /// Largest size of the reply (`argsz`); what does not fit is left out.
+        /// Maximum size of the reply (`argsz`); if a list of areas does not fit, it is left out.
         room: u32,
     },
     /// Describe an interrupt type.
@@ -487,7 +495,7 @@ impl<'a> Request<'a> {
     /// Parses the body of a request. Extra bytes, from a later version, are ignored.
     ///
     /// # Errors
-    /// It is too short or contradictory.
+    /// The body is too short, or a field is invalid.
     pub fn from_bytes(command: Command, body: &'a [u8]) -> Result<Request<'a>, Malformed> {
         Ok(match command {
             Command::Version => Request::Version(Version::from_bytes(body)?),
@@ -591,11 +599,11 @@ pub struct RegionInfo {
     pub index: u32,
     /// Size in bytes; 0: the region does not exist.
     pub size: u64,
-    /// The area that can also be mapped, if any. The reply carries the descriptor of its file, in
-    /// which it has the same offset as in the region.
+    /// The area that can also be mapped, if any. The reply carries the descriptor of a file, in
+    /// which the area has the same offset as in the region.
     pub mappable: Option<Area>,
-    /// Largest size of the reply that the client accepts. If too small, the reply gives the size
-    /// needed and no area.
+    /// Maximum size of the reply that the client accepts. If it is too small, the reply has the
+    /// size needed and no area.
     pub room: u32,
 }
 
@@ -612,8 +620,8 @@ impl RegionInfo {
         let flags = if self.size > 0 { READ | WRITE } else { 0 };
         // argsz is the size that the complete reply needs, as in the ioctl, even if less is sent.
         let argsz = if self.mappable.is_some() { RegionInfo::WITH_AREA } else { REGION_INFO };
-        // No capability flag without a capability: QEMU rejects a reply that has the flag and no
-        // offset.
+        // The flag for capabilities is only set with a capability: QEMU rejects a reply that has
+        // the flag and no offset.
         let area = self.mappable.filter(|_| self.has_descriptor());
         let (flags, capabilities) =
             if area.is_some() { (flags | MMAP | CAPS, REGION_INFO) } else { (flags, 0) };
@@ -630,9 +638,9 @@ impl RegionInfo {
 /// The reply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
-    /// Done, without data.
+    /// Success, without data.
     Done,
-    /// Failed.
+    /// The request failed.
     Error(Errno),
     /// The negotiated version.
     Version(Version),
@@ -642,18 +650,18 @@ pub enum Reply<'a> {
     DeviceInfo(DeviceInfo),
     /// The region.
     RegionInfo(RegionInfo),
-    /// The interrupts of this type; they cannot be masked.
+    /// The interrupts of the type with this index; they cannot be masked.
     IrqInfo(u32, Interrupts),
-    /// The data read.
+    /// The access as requested, and the data read.
     RegionRead(RegionAccess, &'a [u8]),
-    /// The bytes written.
+    /// The access as requested.
     RegionWrite(RegionAccess),
 }
 
 /// Size of `struct vfio_region_info` in bytes.
 const REGION_INFO: u32 = 32;
-/// Interrupt flags: eventfds are supported (bit 0), and the number of interrupts cannot be changed
-/// after it is set (bit 3, VFIO_IRQ_INFO_NORESIZE).
+/// Interrupt flags: eventfds are supported (bit 0), and the number of enabled interrupts cannot be
+/// changed without disabling all of them (bit 3, VFIO_IRQ_INFO_NORESIZE).
 const EVENTFD_FIXED: u32 = 1 | 1 << 3;
 
 impl Reply<'_> {
@@ -687,7 +695,7 @@ impl Reply<'_> {
 /// A device (`struct vfio_device_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// It supports DEVICE_RESET.
+    /// The device supports DEVICE_RESET.
     pub can_reset: bool,
     /// It is a PCI device.
     pub is_pci: bool,
@@ -706,9 +714,10 @@ pub struct Region {
     pub writable: bool,
     /// Size in bytes; 0: the region does not exist.
     pub bytes: u64,
-    /// Offset of the region in the file of its descriptors.
+    /// Offset of the region in the file that the descriptors of the reply refer to.
     pub file_offset: u64,
-    /// Mappable areas, in the order of their descriptors. A single descriptor is for all areas.
+    /// Mappable areas, in the order of their descriptors. If there is only one descriptor, it is
+    /// for all areas.
     pub areas: Vec<Area>,
 }
 
@@ -725,66 +734,67 @@ pub struct Area {
 /// The interrupts of one type (`struct vfio_irq_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupts {
-    /// They signal eventfds.
+    /// The interrupts can signal eventfds.
     pub by_eventfd: bool,
     /// Number of interrupts; 0: the device does not have this type.
     pub count: u32,
 }
 
 impl DeviceInfo {
-    /// Parses the reply to GET_INFO.
+    /// Parses the body of the reply to GET_INFO.
     ///
     /// # Errors
-    /// It is too short.
-    pub fn from_answer(body: &[u8]) -> Result<DeviceInfo, Malformed> {
-        let ([_argsz, flags, regions, irqs], _) = take::<[u32; 4]>("answer to GET_INFO", body)?;
+    /// The body is too short.
+    pub fn from_reply(body: &[u8]) -> Result<DeviceInfo, Malformed> {
+        let ([_argsz, flags, regions, irqs], _) = take::<[u32; 4]>("reply to GET_INFO", body)?;
         Ok(DeviceInfo { can_reset: flags & 1 != 0, is_pci: flags & 1 << 1 != 0, regions, irqs })
     }
 }
 
 impl Interrupts {
-    /// Parses the reply to GET_IRQ_INFO for `index`.
+    /// Parses the body of the reply to GET_IRQ_INFO for `index`.
     ///
     /// # Errors
-    /// It is too short, or for another interrupt type.
-    pub fn from_answer(index: u32, body: &[u8]) -> Result<Interrupts, Malformed> {
-        let ([_argsz, flags, about, count], _) = take::<[u32; 4]>("answer to GET_IRQ_INFO", body)?;
-        check(about == index, "index of GET_IRQ_INFO's answer", about)?;
+    /// The body is too short, or for another interrupt type.
+    pub fn from_reply(index: u32, body: &[u8]) -> Result<Interrupts, Malformed> {
+        let ([_argsz, flags, about, count], _) = take::<[u32; 4]>("reply to GET_IRQ_INFO", body)?;
+        check(about == index, "index in the reply to GET_IRQ_INFO", about)?;
         Ok(Interrupts { by_eventfd: flags & 1 != 0, count })
     }
 }
 
 impl Region {
-    /// Limit on areas per region: the limit on descriptors per message
-    /// ([`crate::Socket::MOST_FDS`]).
-    pub const MOST_AREAS: usize = 16;
+    /// Maximum number of areas per region, and so of descriptors per message
+    /// ([`crate::Socket::MAX_FDS`]).
+    pub const MAX_AREAS: usize = 16;
 
-    /// Largest size of a reply with that many areas, for the field `argsz` of the request.
-    pub const MOST_BYTES: u32 = REGION_INFO + 16 + 16 * Region::MOST_AREAS as u32 + 64;
+    /// Size of a reply with [`Region::MAX_AREAS`] areas and 64 bytes of other capabilities, for
+    /// `argsz` of the request.
+    pub const MAX_BYTES: u32 = REGION_INFO + 16 + 16 * Region::MAX_AREAS as u32 + 64;
 
-    /// Parses the reply to GET_REGION_INFO for `index`.
+    /// Parses the body of the reply to GET_REGION_INFO for `index`.
     ///
     /// # Errors
-    /// It is too short, for another region, or lists areas outside the region.
-    pub fn from_answer(index: u32, body: &[u8]) -> Result<Region, Malformed> {
+    /// The body is too short, for another region, or lists areas outside the region.
+    pub fn from_reply(index: u32, body: &[u8]) -> Result<Region, Malformed> {
         let ([argsz, flags, about, capabilities], rest) =
-            take::<[u32; 4]>("answer to GET_REGION_INFO", body)?;
-        let ([bytes, file_offset], _) = take::<[u64; 2]>("answer to GET_REGION_INFO", rest)?;
-        check(about == index, "index of GET_REGION_INFO's answer", about)?;
+            take::<[u32; 4]>("reply to GET_REGION_INFO", body)?;
+        let ([bytes, file_offset], _) = take::<[u64; 2]>("reply to GET_REGION_INFO", rest)?;
+        check(about == index, "index in the reply to GET_REGION_INFO", about)?;
         let mut areas = Vec::new();
-        // If the reply did not fit, the list of areas was left out: do not take the whole region as
-        // mappable.
-        if flags & MMAP != 0 && bytes > 0 && argsz <= Region::MOST_BYTES {
+        // Without a list of areas the whole region is mappable, except if the list was left out
+        // because the reply would have been too large.
+        if flags & MMAP != 0 && bytes > 0 && argsz <= Region::MAX_BYTES {
             let sparse = if flags & CAPS != 0 { sparse_areas(body, capabilities)? } else { None };
             areas = sparse.unwrap_or_else(|| vec![Area { offset: 0, bytes }]);
         }
         for Area { offset, bytes: len } in &areas {
-            // Also at its offset in the file: mmap(2) takes the sum.
+            // The end in the file must not overflow either: mmap(2) gets `file_offset + offset`.
             let end = offset
                 .checked_add(*len)
                 .filter(|end| *end <= bytes)
                 .and_then(|end| end.checked_add(file_offset));
-            check(end.is_some(), "end of a part of a region", offset.wrapping_add(*len))?;
+            check(end.is_some(), "end of an area of a region", offset.wrapping_add(*len))?;
         }
         Ok(Region {
             readable: flags & READ != 0,
@@ -796,20 +806,20 @@ impl Region {
     }
 }
 
-/// The data of a reply to REGION_READ.
+/// The data in the body of the reply to the REGION_READ `requested`.
 ///
 /// # Errors
-/// It does not match the request `asked`, or has fewer bytes than it claims.
-pub fn region_data<'a>(asked: &RegionAccess, body: &'a [u8]) -> Result<&'a [u8], Malformed> {
-    let (said, bytes) = take::<RegionAccess>("answer to REGION_READ", body)?;
-    check(said.region == asked.region, "region of REGION_READ's answer", said.region)?;
-    check(said.count == asked.count, "count of REGION_READ's answer", said.count)?;
-    check(said.offset == asked.offset, "offset of REGION_READ's answer", said.offset)?;
-    data("data of REGION_READ's answer", bytes, said.count)
+/// The reply is for another access, or has fewer bytes than its `count`.
+pub fn region_data<'a>(requested: &RegionAccess, body: &'a [u8]) -> Result<&'a [u8], Malformed> {
+    let (reply, bytes) = take::<RegionAccess>("reply to REGION_READ", body)?;
+    check(reply.region == requested.region, "region in the reply to REGION_READ", reply.region)?;
+    check(reply.count == requested.count, "count in the reply to REGION_READ", reply.count)?;
+    check(reply.offset == requested.offset, "offset in the reply to REGION_READ", reply.offset)?;
+    data("data of the reply to REGION_READ", bytes, reply.count)
 }
 
-/// The mappable areas from the chain of capabilities that begins at `first`. Requiring ascending
-/// offsets guarantees an end.
+/// The mappable areas from the chain of capabilities that begins at byte `first` of `body`. Offsets
+/// in the chain must ascend, so that it cannot be circular.
 fn sparse_areas(body: &[u8], first: u32) -> Result<Option<Vec<Area>>, Malformed> {
     const WHAT: &str = "capabilities of a region";
     let mut at = first;
@@ -820,8 +830,8 @@ fn sparse_areas(body: &[u8], first: u32) -> Result<Option<Vec<Area>>, Malformed>
         let (next, rest) = take::<u32>(WHAT, rest)?;
         if id == SPARSE_MMAP {
             let ([count, _reserved], mut rest) = take::<[u32; 2]>(WHAT, rest)?;
-            // Bounds the allocation below.
-            check(count as usize <= Region::MOST_AREAS, "number of parts of a region", count)?;
+            // Checked, as it limits the allocation below.
+            check(count as usize <= Region::MAX_AREAS, "number of areas of a region", count)?;
             let area = |_| {
                 let (area, after) = take::<Area>(WHAT, rest)?;
                 rest = after;
@@ -863,18 +873,18 @@ impl<'a> DmaRequest<'a> {
     /// Parses a message of a server. `None`: it is another command.
     ///
     /// # Errors
-    /// It is too short, or for more than `most` bytes.
+    /// The message is too short, or for more than `max` bytes.
     pub fn from_message(
         header: &Header,
         body: &'a [u8],
-        most: u32,
+        max: u32,
     ) -> Result<Option<DmaRequest<'a>>, Malformed> {
         if !matches!(header.command, DMA_READ | DMA_WRITE) {
             return Ok(None);
         }
         let ([address, count], bytes) = take::<[u64; 2]>("DMA_READ or DMA_WRITE message", body)?;
-        // Before the cast to 32 bits, and before memory is allocated for it.
-        check(count <= most.into(), "count of a DMA_READ or DMA_WRITE message", count)?;
+        // Checked before the cast to 32 bits, and before `count` bytes are allocated.
+        check(count <= max.into(), "count of a DMA_READ or DMA_WRITE message", count)?;
         let count = count as u32;
         if header.command == DMA_READ {
             return Ok(Some(DmaRequest::Read { address, count }));
@@ -906,17 +916,17 @@ impl<'a> DmaRequest<'a> {
             .with_body(&body)
     }
 
-    /// Whether a message with this header is a reply to this command. The identifier is not
-    /// compared.
+    /// Whether a message with this header is a reply to this command. Identifiers are not compared.
     pub fn is_answered_by(&self, header: &Header) -> bool {
         header.flags.is_reply() && header.command == self.command()
     }
 
-    /// Parses the reply: the bytes read, if any. `None`: the client refused.
+    /// Parses the reply to this request. Returns the bytes read (empty for a write), or `None` if
+    /// the client has refused the request.
     ///
     /// # Errors
-    /// It is for another range, or has the wrong number of bytes.
-    pub fn read_answer<'b>(
+    /// The reply is for another range, or has the wrong number of bytes.
+    pub fn read_reply<'b>(
         &self,
         header: &Header,
         body: &'b [u8],
@@ -924,22 +934,23 @@ impl<'a> DmaRequest<'a> {
         if header.flags.is_error() {
             return Ok(None);
         }
-        let ([about, said], data) = take::<[u64; 2]>("answer to DMA_READ or DMA_WRITE", body)?;
+        let ([about, said], data) = take::<[u64; 2]>("reply to DMA_READ or DMA_WRITE", body)?;
         let (address, count) = self.range();
-        check(about == address, "address of DMA_READ's or DMA_WRITE's answer", about)?;
-        check(said == count, "count of DMA_READ's or DMA_WRITE's answer", said)?;
+        check(about == address, "address in the reply to DMA_READ or DMA_WRITE", about)?;
+        check(said == count, "count in the reply to DMA_READ or DMA_WRITE", said)?;
         // Only a read returns data.
         let due = if matches!(self, DmaRequest::Read { .. }) { count } else { 0 };
         check(
             data.len() as u64 == due,
-            "number of bytes of DMA_READ's or DMA_WRITE's answer",
+            "number of bytes in the reply to DMA_READ or DMA_WRITE",
             data.len() as u64,
         )?;
         Ok(Some(data))
     }
 
-    /// Builds the reply, with `data` for a read.
-    pub fn answer(&self, request: &Header, data: &[u8]) -> Vec<u8> {
+    /// Builds the reply to this request, whose header is `request`. `data`: the bytes read; empty
+    /// for a write.
+    pub fn reply(&self, request: &Header, data: &[u8]) -> Vec<u8> {
         let (address, count) = self.range();
         let body = [[address, count].as_bytes(), data].concat();
         Header { flags: Flags::REPLY, error: 0, ..*request }.with_body(&body)

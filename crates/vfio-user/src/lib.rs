@@ -1,9 +1,10 @@
-//! vfio-user: a protocol with which one process serves a PCI device to another over a Unix socket.
+//! vfio-user: a protocol with which one process (the server) provides a PCI device to another (the
+//! client) over a Unix socket.
 //!
 //! `codec.rs` parses and builds messages and cuts a stream into messages, without I/O. `socket.rs`
 //! carries bytes and file descriptors. `client.rs` is a client that many threads share. Nothing
 //! that a peer sends is trusted: an impossible size, count or number of descriptors is a
-//! [`Malformed`] error, and after any message of a valid size the stream stays in step.
+//! [`Malformed`] error, and after any message of a valid size the next one can be read.
 //!
 //! The crate `vfio_user` of rust-vmm is not used. Its client takes `&mut self`, blocks without a
 //! deadline, does not check identifier and error of a reply, and cannot serve DMA_READ and
@@ -30,7 +31,7 @@ pub use socket::{Received, Socket, SocketError};
 
 /// Indices of the regions of a PCI device (`VFIO_PCI_*_REGION_INDEX`).
 pub mod region {
-    /// BAR 0; the others follow, up to [`BAR5`].
+    /// BAR 0; BAR 1 to BAR 5 have the following indices.
     pub const BAR0: u32 = 0;
     /// BAR 4.
     pub const BAR4: u32 = 4;

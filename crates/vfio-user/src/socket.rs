@@ -22,7 +22,8 @@ pub enum SocketError {
     /// The peer sent a message that breaks the protocol.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// The peer sends requests and does not read the replies; the limit on unsent bytes is reached.
+    /// The peer sends requests and does not read the replies, and the maximum of unsent bytes is
+    /// exceeded.
     #[error("the peer does not read replies: {0} bytes are unsent")]
     PeerNotReading(usize),
     /// A system call failed.
@@ -35,7 +36,7 @@ pub enum SocketError {
 pub enum Received {
     /// A message.
     Message(Message<OwnedFd>),
-    /// No complete message yet.
+    /// There is no complete message yet.
     Nothing,
     /// The peer has closed the connection.
     End,
@@ -48,28 +49,31 @@ pub struct Socket {
     assembler: Assembler<OwnedFd>,
     /// The kernel dropped descriptors of the message being read.
     lost_fds: bool,
+    /// Bytes of messages that the socket has not accepted yet.
     unsent: Vec<u8>,
 }
 
 impl Socket {
-    /// Most descriptors of one message: the client may pass one for each area of a region.
-    pub const MOST_FDS: usize = Region::MOST_AREAS;
+    /// Maximum number of descriptors in one message: the reply to GET_REGION_INFO has one for each
+    /// mappable area of the region.
+    pub const MAX_FDS: usize = Region::MAX_AREAS;
 
-    /// Limit on unsent bytes. A peer that sends requests and never reads the replies is
+    /// Maximum number of unsent bytes. A peer that sends requests and never reads the replies is
     /// disconnected.
-    const MOST_UNSENT: usize = 1 << 20;
+    const MAX_UNSENT: usize = 1 << 20;
 
-    /// Takes a connection, for messages of at most `most_bytes` bytes, and makes it non-blocking.
+    /// Takes a connection, for received messages of at most `max_bytes` bytes, and makes it
+    /// non-blocking.
     ///
     /// # Errors
     /// The error of fcntl(2).
-    pub fn new(stream: impl Into<Arc<UnixStream>>, most_bytes: u32) -> io::Result<Socket> {
+    pub fn new(stream: impl Into<Arc<UnixStream>>, max_bytes: u32) -> io::Result<Socket> {
         let stream = stream.into();
         // O_NONBLOCK is shared by all descriptors of the socket (`try_clone`).
         stream.set_nonblocking(true)?;
         Ok(Socket {
             stream,
-            assembler: Assembler::new(most_bytes, Socket::MOST_FDS),
+            assembler: Assembler::new(max_bytes, Socket::MAX_FDS),
             lost_fds: false,
             unsent: Vec::new(),
         })
@@ -82,9 +86,9 @@ impl Socket {
     pub fn receive(&mut self) -> Result<Received, SocketError> {
         loop {
             let mut control =
-                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(Socket::MOST_FDS))];
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(Socket::MAX_FDS))];
             let mut control = RecvAncillaryBuffer::new(&mut control);
-            // At most the rest of one message: a recvmsg(2) across two messages would mix their
+            // `space` ends with the message: a recvmsg(2) across two messages would mix their
             // descriptors.
             let space = self.assembler.space();
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -104,13 +108,12 @@ impl Socket {
             });
             let fds: Vec<OwnedFd> = fds.flatten().collect();
             if got.flags.contains(ReturnFlags::CTRUNC) {
-                // Truncated: either there are more than fit, or the kernel could not open another
-                // file (EMFILE in `scm_detach_fds`). The first is an error of the peer, the second
-                // is not.
-                if fds.len() >= Socket::MOST_FDS {
-                    return Err(Malformed::Descriptors { most: Socket::MOST_FDS }.into());
+                // Descriptors are missing. Either the peer has sent more than fit, which is its
+                // error, or the kernel could not open another file (EMFILE in `scm_detach_fds`).
+                if fds.len() >= Socket::MAX_FDS {
+                    return Err(Malformed::Descriptors { max: Socket::MAX_FDS }.into());
                 }
-                // Not an error yet: the command decides whether it needs the descriptors.
+                // EMFILE is not an error here: the command may not need the descriptors.
                 self.lost_fds = true;
             }
             if got.bytes == 0 {
@@ -125,24 +128,25 @@ impl Socket {
         }
     }
 
-    /// Sends a message after the unsent bytes, as far as the socket accepts it; the rest is kept.
+    /// Sends a message after the unsent bytes. Bytes that the socket does not accept now are kept,
+    /// and sent by the next [`Socket::send`] or [`Socket::flush`].
     ///
     /// # Errors
-    /// `WouldBlock`: nothing of the message was sent, because the socket accepts nothing now, and
-    /// it was not kept, because it has descriptors: send it again later. After any other error the
-    /// caller must close the connection.
+    /// `WouldBlock`: the message has descriptors, and the socket is full. The message was neither
+    /// sent nor kept; send it again later. After any other error the caller must close the
+    /// connection.
     pub fn send(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SocketError> {
         self.flush()?;
-        // Keep the order: nothing is sent past bytes that are still queued.
+        // Messages stay in order: while bytes are unsent, this message is queued behind them.
         let sent = if self.unsent.is_empty() { self.write(bytes, fds)? } else { 0 };
-        // Descriptors go with the first byte. Once one byte is sent, the rest can follow without
-        // them.
+        // Descriptors are sent with the first byte. Once that is sent, the rest of the message can
+        // be kept for later.
         if sent == 0 && !fds.is_empty() {
             return Err(io::Error::from(io::ErrorKind::WouldBlock).into());
         }
         self.unsent.extend(bytes.get(sent..).unwrap_or_default());
         // A peer must not make this process use unlimited memory.
-        if self.unsent.len() > Socket::MOST_UNSENT {
+        if self.unsent.len() > Socket::MAX_UNSENT {
             return Err(SocketError::PeerNotReading(self.unsent.len()));
         }
         Ok(())
@@ -162,8 +166,8 @@ impl Socket {
         Ok(true)
     }
 
-    /// Waits until the socket is readable, or writable if there are unsent bytes, at most for
-    /// `timeout`.
+    /// Waits at most `timeout` until the socket is readable, or, if there are unsent bytes,
+    /// readable or writable.
     ///
     /// # Errors
     /// The error of poll(2).
@@ -183,7 +187,7 @@ impl Socket {
 
     /// Returns the number of bytes sent; 0: the socket accepts nothing now.
     fn write(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(Socket::MOST_FDS))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(Socket::MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(io::ErrorKind::InvalidInput.into());

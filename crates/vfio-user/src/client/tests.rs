@@ -145,7 +145,7 @@ fn malformed_replies_are_errors() {
 fn missing_answer_ends_the_connection() {
     let client = served(SHORT, Box::new(|_, _| Vec::new()));
     let message = client.device().expect_err("no answer").to_string();
-    assert_eq!(message, "the server has not answered DEVICE_GET_INFO within 300ms");
+    assert_eq!(message, "the server has not replied to DEVICE_GET_INFO within 300ms");
     assert!(matches!(
         client.map(0, 0x1000, std::os::fd::AsFd::as_fd(&client.0.stream), 0),
         Err(CallError::Ended(End::TimedOut(..)))

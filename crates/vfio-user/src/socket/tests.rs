@@ -75,7 +75,7 @@ fn too_many_descriptors_end_the_connection() {
     .expect("sent");
     assert!(matches!(
         here.receive(),
-        Err(SocketError::Malformed(Malformed::Descriptors { most: Socket::MOST_FDS }))
+        Err(SocketError::Malformed(Malformed::Descriptors { max: Socket::MAX_FDS }))
     ));
     assert_eq!(open(), 1);
 }

@@ -11,28 +11,28 @@ fn unexpected_reply_is_refused() {
     let mut calls = Calls::default();
     let id = calls.begin(9, "reader").expect("room");
     assert_eq!(
-        calls.answered(&header(id.wrapping_add(1), 9)),
+        calls.complete(&header(id.wrapping_add(1), 9)),
         Err(Malformed::UnexpectedReply { id: id.wrapping_add(1) })
     );
-    assert_eq!(calls.answered(&header(id, 9)), Ok("reader"));
+    assert_eq!(calls.complete(&header(id, 9)), Ok("reader"));
     assert_eq!(
-        calls.answered(&header(id, 9)),
+        calls.complete(&header(id, 9)),
         Err(Malformed::UnexpectedReply { id }),
         "a second reply is unexpected"
     );
     let id = calls.begin(9, "reader").expect("room");
     assert!(matches!(
-        calls.answered(&header(id, 10)),
-        Err(Malformed::Field { what: "command of an answer", .. })
+        calls.complete(&header(id, 10)),
+        Err(Malformed::Field { what: "command of a reply", .. })
     ));
 }
 
 #[test]
 fn outstanding_requests_are_bounded() {
     let mut calls = Calls::default();
-    assert!((0..Calls::<()>::MOST).all(|_| calls.begin(1, ()).is_some()));
+    assert!((0..Calls::<()>::MAX).all(|_| calls.begin(1, ()).is_some()));
     assert_eq!(calls.begin(1, ()), None);
-    assert_eq!(calls.end().len(), Calls::<()>::MOST);
+    assert_eq!(calls.end().len(), Calls::<()>::MAX);
     assert!(calls.begin(1, ()).is_some());
 }
 
@@ -43,12 +43,12 @@ proptest! {
         let (mut calls, mut open) = (Calls::default(), Vec::new());
         for _ in 0..early {
             let id = calls.begin(1, u32::MAX).expect("room");
-            prop_assert_eq!(calls.answered(&header(id, 1)), Ok(u32::MAX));
+            prop_assert_eq!(calls.complete(&header(id, 1)), Ok(u32::MAX));
         }
         for (n, (pick, kind)) in picks.into_iter().enumerate() {
             if kind == 0 && !open.is_empty() {
                 let (id, caller) = open.swap_remove(usize::from(pick) % open.len());
-                prop_assert_eq!(calls.answered(&header(id, 7)), Ok(caller));
+                prop_assert_eq!(calls.complete(&header(id, 7)), Ok(caller));
             } else {
                 let id = calls.begin(7, n as u32).expect("room");
                 prop_assert!(open.iter().all(|(other, _)| *other != id));

@@ -25,7 +25,7 @@ fn areas_follow_other_capabilities() {
     let mut more = capability(7, 32 + 16, &[]);
     more.extend(capability(SPARSE_MMAP, 0, &[(0x1000, 0x1000), (0, 0x800)]));
     let region =
-        Region::from_answer(0, &info(READ | WRITE | MMAP | CAPS, 32, 0x2000, 0x9000, &more))
+        Region::from_reply(0, &info(READ | WRITE | MMAP | CAPS, 32, 0x2000, 0x9000, &more))
             .expect("a region");
     assert_eq!(
         region.areas,
@@ -35,12 +35,12 @@ fn areas_follow_other_capabilities() {
         (region.readable, region.writable, region.bytes, region.file_offset),
         (true, true, 0x2000, 0x9000)
     );
-    let whole = Region::from_answer(0, &info(MMAP, 0, 0x2000, 0, &[])).expect("a region");
+    let whole = Region::from_reply(0, &info(MMAP, 0, 0x2000, 0, &[])).expect("a region");
     assert_eq!(whole.areas, [Area { offset: 0, bytes: 0x2000 }]);
     // What did not fit was left out; that does not make the whole region mappable.
     let mut cut = info(MMAP, 0, 0x2000, 0, &[]);
-    cut[..4].copy_from_slice(&(Region::MOST_BYTES + 1).to_ne_bytes());
-    assert_eq!(Region::from_answer(0, &cut).map(|region| region.areas), Ok(Vec::new()));
+    cut[..4].copy_from_slice(&(Region::MAX_BYTES + 1).to_ne_bytes());
+    assert_eq!(Region::from_reply(0, &cut).map(|region| region.areas), Ok(Vec::new()));
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn inconsistent_replies_are_refused() {
             info(MMAP | CAPS, 32, 0x2000, 0, &capability(SPARSE_MMAP, 0, &[(0, 1)])[..24]),
         ),
     ] {
-        assert!(Region::from_answer(0, &body).is_err(), "{what}");
+        assert!(Region::from_reply(0, &body).is_err(), "{what}");
     }
-    assert!(Region::from_answer(1, &info(READ, 0, 0x2000, 0, &[])).is_err(), "another region");
+    assert!(Region::from_reply(1, &info(READ, 0, 0x2000, 0, &[])).is_err(), "another region");
     let asked = RegionAccess { offset: 0x14, region: 0, count: 4 };
     for (offset, region, count, data, good) in [
         (0x14, 0, 4, 4, true),
@@ -88,12 +88,12 @@ proptest! {
             body[8..12].copy_from_slice(&0u32.to_ne_bytes());
             body[12..16].copy_from_slice(&first.to_ne_bytes());
         }
-        if let Ok(region) = Region::from_answer(0, &body) {
-            prop_assert!(region.areas.len() <= Region::MOST_AREAS);
+        if let Ok(region) = Region::from_reply(0, &body) {
+            prop_assert!(region.areas.len() <= Region::MAX_AREAS);
             prop_assert!(region.areas.iter().all(|area| area.offset + area.bytes <= region.bytes));
         }
-        _ = DeviceInfo::from_answer(&body);
-        _ = Interrupts::from_answer(2, &body);
+        _ = DeviceInfo::from_reply(&body);
+        _ = Interrupts::from_reply(2, &body);
         _ = region_data(&RegionAccess { offset: 0, region: 0, count: 4 }, &body);
     }
 }

@@ -59,7 +59,7 @@ proptest! {
         let fds = vec![Vec::new(); bytes.len()];
         match feed(&mut assembler, &bytes, &fds, &pieces) {
             Ok(messages) => prop_assert!(messages.iter().all(|(header, body, _)| header.size as usize == 16 + body.len())),
-            Err(Malformed::Size { size, most }) => prop_assert!(most == 128 && !(16..=128).contains(&size)),
+            Err(Malformed::Size { size, max }) => prop_assert!(max == 128 && !(16..=128).contains(&size)),
             Err(other) => prop_assert!(false, "{other}"),
         }
         prop_assert!(assembler.space().len() <= 128);
@@ -73,10 +73,7 @@ fn descriptor_limit_spans_a_message() {
         Header { id: 1, command: 8, size: 0, flags: Flags::REQUEST, error: 0 }.with_body(&[0; 8]);
     let mut fds = vec![Vec::new(); message.len()];
     (fds[0], fds[20]) = (vec![1, 2], vec![3]);
-    assert_eq!(
-        feed(&mut assembler, &message, &fds, &[64]),
-        Err(Malformed::Descriptors { most: 2 })
-    );
+    assert_eq!(feed(&mut assembler, &message, &fds, &[64]), Err(Malformed::Descriptors { max: 2 }));
 }
 
 #[test]
@@ -91,7 +88,7 @@ fn size_limits_are_inclusive() {
         assembler.space().copy_from_slice(&bytes);
         assert_eq!(
             assembler.filled(16, []).map(|_| ()),
-            if fits { Ok(()) } else { Err(Malformed::Size { size, most: 64 }) },
+            if fits { Ok(()) } else { Err(Malformed::Size { size, max: 64 }) },
             "{size}"
         );
     }

@@ -22,17 +22,17 @@ proptest! {
         prop_assert!(!ask.is_answered_by(&header));
 
         let told: &[u8] = if reads { &data } else { &[] };
-        let answer = ask.answer(&header, told);
+        let answer = ask.reply(&header, told);
         let (header, body) = parts(&answer);
         prop_assert!(header.id == id && ask.is_answered_by(&header));
-        prop_assert_eq!(ask.read_answer(&header, body), Ok(Some(told)));
+        prop_assert_eq!(ask.read_reply(&header, body), Ok(Some(told)));
         let mut other = body.to_vec();
         other[bit / 8] ^= 1 << (bit % 8);
-        prop_assert!(ask.read_answer(&header, &other).is_err(), "another range");
-        prop_assert!(ask.read_answer(&header, &[body, &[0]].concat()).is_err(), "too much");
-        prop_assert!(ask.read_answer(&header, &body[..body.len() - 1]).is_err(), "too little");
+        prop_assert!(ask.read_reply(&header, &other).is_err(), "another range");
+        prop_assert!(ask.read_reply(&header, &[body, &[0]].concat()).is_err(), "too much");
+        prop_assert!(ask.read_reply(&header, &body[..body.len() - 1]).is_err(), "too little");
         let refusal = Header { flags: Flags::ERROR, error: 14, ..header };
-        prop_assert_eq!(ask.read_answer(&refusal, &[]), Ok(None));
+        prop_assert_eq!(ask.read_reply(&refusal, &[]), Ok(None));
         prop_assert!(!ask.is_answered_by(&Header { command: header.command ^ 7, ..header }), "another command");
     }
 }

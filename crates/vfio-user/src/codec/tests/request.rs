@@ -87,7 +87,7 @@ proptest! {
         if let Some(command) = Command::from_number(number) {
             _ = Request::from_bytes(command, &body);
         }
-        _ = (DeviceInfo::from_answer(&body), Region::from_answer(0, &body), Interrupts::from_answer(0, &body), Version::from_bytes(&body));
+        _ = (DeviceInfo::from_reply(&body), Region::from_reply(0, &body), Interrupts::from_reply(0, &body), Version::from_bytes(&body));
     }
 }
 
@@ -178,17 +178,14 @@ fn replies_carry_identifier_and_error() {
     assert!(read.flags.is_reply() && read.flags.is_error());
     let info = RegionInfo { index: 4, size: 0x10000, mappable: None, room: 32 };
     let region = Region { readable: true, writable: true, bytes: 0x10000, ..Region::default() };
-    assert_eq!(
-        Region::from_answer(4, &Reply::RegionInfo(info).to_bytes(&header)[16..]),
-        Ok(region)
-    );
+    assert_eq!(Region::from_reply(4, &Reply::RegionInfo(info).to_bytes(&header)[16..]), Ok(region));
     let info = Interrupts { by_eventfd: true, count: 65 };
     assert_eq!(
-        Interrupts::from_answer(2, &Reply::IrqInfo(2, info).to_bytes(&header)[16..]),
+        Interrupts::from_reply(2, &Reply::IrqInfo(2, info).to_bytes(&header)[16..]),
         Ok(info)
     );
     let info = DeviceInfo { can_reset: true, is_pci: true, regions: 9, irqs: 5 };
-    assert_eq!(DeviceInfo::from_answer(&Reply::DeviceInfo(info).to_bytes(&header)[16..]), Ok(info));
+    assert_eq!(DeviceInfo::from_reply(&Reply::DeviceInfo(info).to_bytes(&header)[16..]), Ok(info));
 }
 
 /// A mappable area is sent with its descriptor to a client with room for it. Others get the size
@@ -201,8 +198,8 @@ fn region_replies_fit_the_client() {
     let body = |room| Reply::RegionInfo(info(room)).to_bytes(&header)[16..].to_vec();
     let needed = u32::from_ne_bytes(body(32)[..4].try_into().expect("four bytes"));
     assert_eq!((body(32).len(), body(needed).len()), (32, needed as usize));
-    assert_eq!(Region::from_answer(0, &body(32)).map(|region| region.areas), Ok(Vec::new()));
+    assert_eq!(Region::from_reply(0, &body(32)).map(|region| region.areas), Ok(Vec::new()));
     assert!(!info(needed - 1).has_descriptor() && info(needed).has_descriptor());
-    let region = Region::from_answer(0, &body(needed)).expect("a region");
+    let region = Region::from_reply(0, &body(needed)).expect("a region");
     assert_eq!((region.areas, region.file_offset, region.bytes), (vec![part], 0, 0x2000));
 }
